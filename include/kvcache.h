@@ -1,0 +1,693 @@
+/* libkvcache: a paged KV cache and attention over it, behind one C ABI.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * ============================================================================================
+ * 1  Introduction
+ * ============================================================================================
+ * An engine creates a context (one device and its threads), a cache in it (page pools for every
+ * layer of a model) and sequences in the cache. Each step of the model is a forward: begin
+ * reserves pages for the new tokens of a batch, attend stores a layer's new K and V and computes
+ * attention over everything stored, end keeps the new tokens. A first program:
+ *
+ *   kvc_error error = KVC_ERROR_INIT;
+ *   kvc_context_config context_config;  kvc_context_config_init(&context_config);
+ *   kvc_context *context = NULL;
+ *   if (kvc_context_create(&context_config, &context, &error)) return report(error.message);
+ *
+ *   kvc_layer_config layers[NUM_LAYERS];           // per layer: kvc_layer_config_init, heads, dims
+ *   kvc_cache_config config;  kvc_cache_config_init(&config);
+ *   config.layers = layers;  config.num_layers = NUM_LAYERS;  config.capacity_tokens = 65536;
+ *   kvc_cache *cache = NULL;
+ *   if (kvc_cache_create(context, &config, &cache, &error)) return report(error.message);
+ *
+ *   kvc_seq seq;  kvc_seq_add(cache, 1, &seq, &error);
+ *   kvc_batch batch;  kvc_batch_init(&batch);
+ *   batch.sequences = &seq;  batch.append_lengths = &prompt_length;  batch.num_sequences = 1;
+ *   kvc_forward step;
+ *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
+ *   kvc_attend_args args;  kvc_attend_args_init(&args);
+ *   for (int layer = 0; layer < NUM_LAYERS; layer++) {
+ *     args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;    // DLTensors of this layer
+ *     if (kvc_forward_attend(cache, step, layer, &args, &error)) { ... kvc_forward_abort ... }
+ *   }
+ *   kvc_forward_end(cache, step, &error);
+ *
+ * A newcomer can stop after sections 2 to 8; sections 9 to 11 are for the rest.
+ *
+ * Words
+ *   page      `page_size` consecutive token slots of one layer group.
+ *   slot      page * page_size + offset: the place of one token in a group's pools.
+ *   sequence  an ordered list of pages per group, and a length in tokens.
+ *   fork      a new sequence that shares a prefix with its parent, page by page.
+ *   forward   one step of the model over a batch: begin, per-layer calls, end or abort.
+ *   group     layers that share page tables (full attention, sliding window).
+ * Letters in shapes: T tokens (rows) of a batch, Hq query heads, Hkv key/value heads, D head dim of
+ * q and k, Dv head dim of v. Ranges are half-open, positions and lengths count tokens from 0.
+ *
+ * Ownership: three words, used everywhere
+ *   borrowed  the library reads it during the call and keeps nothing (on a GPU: until the stream
+ *             has passed the work).
+ *   adopted   the library owns it from a successful return on; on failure it stays the caller's.
+ *   returned  the caller owns it, and releases it as the function says.
+ *
+ * Calls
+ *   Errors     A fallible function returns a kvc_status and takes a nullable kvc_error last. On any
+ *              failure it changes nothing, unless its documentation says otherwise.
+ *   Threads    "any": may be called from any thread; calls that change one cache are serialised
+ *              inside. A call that races kvc_cache_destroy or kvc_context_destroy is undefined.
+ *   Blocking   Nothing here waits for I/O or for another step; compute calls on the CPU return when
+ *              the result is written.
+ *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
+ *   NULL       A pointer argument must not be NULL unless it is marked "nullable".
+ *   Every pointer is to host memory unless it is a tensor's data.
+ *
+ * Structs: every extensible struct starts with `struct_size`; call its kvc_*_init first, then set
+ * fields. Zero always means the default. See docs/abi.md.
+ */
+#ifndef KVCACHE_H_
+#define KVCACHE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dlpack/dlpack.h>
+
+#if !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION != 1 || !defined(DLPACK_FLAG_BITMASK_READ_ONLY)
+#error "kvcache.h needs DLPack >= 1.1 (DLManagedTensorVersioned); another dlpack.h was included first"
+#endif
+#if !defined(__LP64__)
+#error "kvcache.h supports LP64 platforms only"
+#endif
+
+#if defined(__GNUC__)
+#define KVC_API __attribute__((visibility("default")))
+#else
+#define KVC_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define KVC_ZERO_STRUCT \
+  {}
+#else
+#define KVC_ZERO_STRUCT \
+  { 0 }
+#endif
+
+/* ============================================================================================
+ * 2  Version
+ * ============================================================================================ */
+
+#define KVC_VERSION_MAJOR 0
+#define KVC_VERSION_MINOR 1
+#define KVC_VERSION_PATCH 0
+
+/* The ABI this header describes: (major << 16) | minor. While major is 0 every minor may change it. */
+#define KVC_ABI_VERSION ((KVC_VERSION_MAJOR << 16) | KVC_VERSION_MINOR)
+
+/* Version of the loaded library as text, "0.1.0".
+ * Returns: a static string, never NULL. Threads: any. Since 0.1. */
+KVC_API const char *kvc_version(void);
+
+/* KVC_ABI_VERSION of the loaded library. Threads: any. Since 0.1. */
+KVC_API uint32_t kvc_abi_version(void);
+
+/* What the loaded library was built with, as one JSON object: version, abi, compiler, dlpack,
+ * backends, simd (every CPU target compiled in, best last), features.
+ * Returns: a static string, never NULL. Threads: any. Since 0.1. */
+KVC_API const char *kvc_build_info(void);
+
+/* ============================================================================================
+ * 3  Errors
+ * ============================================================================================ */
+
+/* 0 is success. An unknown code is treated by its band: 1..99 misuse (the program is wrong),
+ * 100..199 capacity (try later, or with less), 200..299 state, 300..399 device,
+ * 400..499 data and I/O, 900..999 internal. */
+typedef int32_t kvc_status;
+
+enum {
+  KVC_OK = 0,
+  /* Misuse. */
+  KVC_ERROR_INVALID_ARGUMENT = 1,  /* a value out of its range, or values that contradict each other */
+  KVC_ERROR_NULL_ARGUMENT = 2,     /* NULL where a pointer is needed */
+  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size below the first release's, or unlike its neighbours' */
+  KVC_ERROR_UNSUPPORTED = 4,       /* well formed, but this library or backend cannot do it */
+  KVC_ERROR_DTYPE = 5,             /* a tensor's dtype */
+  KVC_ERROR_DEVICE = 6,            /* a tensor's device, or a stream that the device does not have */
+  KVC_ERROR_RANK = 7,              /* a tensor's number of dimensions */
+  KVC_ERROR_SHAPE = 8,             /* a tensor's shape */
+  KVC_ERROR_STRIDE = 9,            /* a tensor's strides, or its alignment */
+  KVC_ERROR_OUT_OF_RANGE = 10,     /* a layer, group, position or length that does not exist */
+  KVC_ERROR_STALE_ID = 11,         /* a sequence or forward that is gone, or is of another cache */
+  KVC_ERROR_DUPLICATE = 12,        /* the same sequence twice in one call */
+  /* Capacity: an outcome, not a mistake. */
+  KVC_ERROR_OUT_OF_PAGES = 100,          /* required, available: pages of `group` */
+  KVC_ERROR_OUT_OF_MEMORY = 101,         /* the host or the device refused memory */
+  KVC_ERROR_TOO_MANY_SEQUENCES = 102,    /* required, available: sequences */
+  KVC_ERROR_TOO_MANY_FORWARDS = 103,     /* required, available: open forwards */
+  KVC_ERROR_BATCH_TOO_LARGE = 104,       /* required, available: tokens or rows of a batch */
+  KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* required, available: elements of an output array */
+  /* State. */
+  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward, or the forward is in use by another thread */
+  KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
+  KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
+  KVC_ERROR_EVICTED = 203,    /* the keys that this needs were freed behind a window */
+  /* Device. */
+  KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
+  /* Internal. */
+  KVC_ERROR_INTERNAL = 900 /* a bug of the library; kvc_cache_check_invariants reports with this code */
+};
+
+/* What went wrong, in numbers and in words. Owned by the caller, written only on failure.
+ * The layout of this struct is frozen. */
+typedef struct kvc_error {
+  uint32_t struct_size; /* sizeof(kvc_error), by KVC_ERROR_INIT */
+  kvc_status code;      /* the returned status */
+  int64_t index;        /* row, layer or array element at fault; -1 = none */
+  int64_t required;     /* capacity errors: what the call needs, else 0 */
+  int64_t available;    /* capacity errors: what there is, else 0 */
+  int64_t group;        /* layer group at fault; -1 = none */
+  char message[472];    /* "function: what, with the values"; NUL-terminated UTF-8 */
+} kvc_error;
+
+#define KVC_ERROR_INIT \
+  { (uint32_t)sizeof(kvc_error), 0, -1, 0, 0, -1, "" }
+
+/* Name of a status, "KVC_ERROR_OUT_OF_PAGES"; for an unknown code the name of its band.
+ * Returns: a static string, never NULL. Threads: any. Since 0.1. */
+KVC_API const char *kvc_status_name(kvc_status status);
+
+/* ============================================================================================
+ * 4  Context: one device, its threads and scratch
+ * ============================================================================================ */
+
+typedef struct kvc_context kvc_context;
+
+/* Runs item(arg, i) once for each i in [0, n), in any order, on any threads, even on one; returns
+ * when all are done. Items never wait for each other. */
+typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, void (*item)(void *arg, int64_t index), void *arg);
+
+enum { KVC_LOG_WARNING = 1, KVC_LOG_INFO = 2, KVC_LOG_DEBUG = 3 };
+
+/* Called on the thread that called the library, with no lock held; `message` is borrowed. */
+typedef void (*kvc_log_fn)(void *user, int32_t level, const char *message);
+
+typedef struct kvc_context_config {
+  uint32_t struct_size;
+  int32_t device_type;  /* a DLDeviceType; 0 = kDLCPU */
+  int32_t device_id;    /* ordinal of the device; 0 on the CPU */
+  int32_t num_threads;  /* CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota).
+                           With parallel_for: the most threads that it uses at once. At most 1024. */
+  const char *simd;     /* nullable: the best that this CPU has. Else a target's name from kvc_context_describe,
+                           or "reference" (float64, for tests) */
+  kvc_parallel_for_fn parallel_for; /* nullable: threads of its own, started on first use. Else the host's pool */
+  void *parallel_for_user;
+  kvc_log_fn log; /* nullable: silence */
+  void *log_user;
+} kvc_context_config;
+
+static inline void kvc_context_config_init(kvc_context_config *config) {
+  kvc_context_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Opens a device.
+ *   config   nullable: a CPU context with every default
+ *   context  returned; released by kvc_context_destroy
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE, OUT_OF_MEMORY.
+ * Threads: any. Starts no thread: workers start with the first large enough compute call. Since 0.1. */
+KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
+
+/* Gives up the caller's reference; caches keep their context alive. NULL does nothing.
+ * Threads: any, once. May join idle worker threads. Since 0.1. */
+KVC_API void kvc_context_destroy(kvc_context *context);
+
+/* Describes the context as one JSON object: device, threads, simd (in use), simd_available.
+ *   buffer    nullable if capacity is 0; [capacity] bytes, NUL-terminated on success
+ *   length    nullable: bytes that the text needs without its NUL, also on BUFFER_TOO_SMALL
+ * Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int64_t capacity, int64_t *length,
+                                        kvc_error *error);
+
+/* ============================================================================================
+ * 5  Cache: layers, groups, capacity
+ * ============================================================================================ */
+
+typedef struct kvc_cache kvc_cache;
+
+enum { KVC_ROPE_NONE = 0, KVC_ROPE_ON_APPEND = 1 };
+
+typedef struct kvc_layer_config {
+  uint32_t struct_size;
+  int32_t group;         /* index into groups[] */
+  int32_t num_q_heads;   /* Hq, a multiple of num_kv_heads */
+  int32_t num_kv_heads;  /* Hkv; q head h reads kv head h / (Hq / Hkv) */
+  int32_t head_dim;      /* D, 1..512; multiples of 16 are fast */
+  int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim */
+  DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32 */
+  int32_t rope_mode;     /* KVC_ROPE_NONE: q and k are taken as they are. KVC_ROPE_ON_APPEND: the library rotates
+                            q and k at their positions (half-split pairs i, i + rope_dim/2) and stores rotated k;
+                            rotated q is rounded to q's dtype, as if the caller had rotated it */
+  int32_t rope_dim;      /* rotated leading dims, even, <= head_dim; 0 = head_dim */
+  uint32_t reserved;     /* 0 */
+  double rope_theta;     /* base of the angles position * theta^(-2i/rope_dim); 0 = 10000 */
+  double softmax_scale;  /* 0 = head_dim^-0.5 */
+  DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
+                            memory, [pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and NHD);
+                            index 0 of dim 1 is K, 1 is V. Needs D == Dv */
+  DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [pages, Hkv, page_size, D] */
+  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [pages, Hkv, page_size, Dv]; with k_storage */
+} kvc_layer_config;
+
+static inline void kvc_layer_config_init(kvc_layer_config *config) {
+  kvc_layer_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+enum {
+  KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p; memory grows with the sequence */
+  KVC_GROUP_SLIDING = 1  /* it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind
+                            the window and the rollback margin are freed when a forward ends */
+};
+
+typedef struct kvc_group_config {
+  uint32_t struct_size;
+  int32_t kind;           /* KVC_GROUP_* */
+  int64_t window_tokens;  /* sliding: w >= 1; else 0 */
+  int64_t num_pages;      /* pages of this group's pool; 0 = from the cache's capacity */
+} kvc_group_config;
+
+static inline void kvc_group_config_init(kvc_group_config *config) {
+  kvc_group_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+enum { KVC_CACHE_NO_ROLLBACK = 1 /* keep nothing behind windows: rollback_tokens is 0, not its default */ };
+
+typedef struct kvc_cache_config {
+  uint32_t struct_size;
+  uint32_t flags;                 /* KVC_CACHE_* */
+  const kvc_layer_config *layers; /* borrowed; [num_layers], elements layers[0].struct_size bytes apart */
+  const kvc_group_config *groups; /* borrowed; [num_groups], likewise; nullable: one full group */
+  int32_t num_layers;             /* 1..4096 */
+  int32_t num_groups;             /* 1..64; 0 with groups == NULL */
+  int32_t page_size;              /* tokens a page, 1..65536; 0 = 16 */
+  int32_t max_sequences;          /* 1..1048575; 0 = 64 */
+  int32_t max_batch_tokens;       /* tokens of one forward, 1..1048576; 0 = 2048 */
+  int32_t max_open_forwards;      /* 1..64; 0 = 2 */
+  int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
+                                     (rejected drafts) by truncate or fork; 0 = 64 */
+  /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full groups;
+   * a sliding group gets max_sequences times the peak of one sequence (window + rollback + max_batch_tokens
+   * + 1 page), but never more than the capacity. */
+  int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
+  int64_t capacity_pages;         /* the same in pages */
+  int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
+} kvc_cache_config;
+
+static inline void kvc_cache_config_init(kvc_cache_config *config) {
+  kvc_cache_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* What a cache of this config would need. */
+typedef struct kvc_estimate {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t num_pages;         /* pages (all groups: their sum) */
+  int64_t page_bytes;        /* bytes of one page in all layers of the group (all groups: 0) */
+  int64_t token_bytes;       /* bytes one token takes in all layers (of the group) while it is stored */
+  int64_t storage_bytes;     /* pools */
+  int64_t bookkeeping_bytes; /* host memory for page tables and sequences */
+  int64_t scratch_bytes;     /* host or device memory for the largest batch (all groups only) */
+} kvc_estimate;
+
+static inline void kvc_estimate_init(kvc_estimate *estimate) {
+  kvc_estimate zero = KVC_ZERO_STRUCT;
+  *estimate = zero;
+  estimate->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Says what kvc_cache_create would allocate, or why it would refuse; allocates no pool.
+ *   group     group index, or -1 for the whole cache
+ *   estimate  filled
+ * Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_config *config, int32_t group,
+                                      kvc_estimate *estimate, kvc_error *error);
+
+/* Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).
+ *   config   borrowed, arrays included; storages in it are adopted
+ *   cache    returned; released by kvc_cache_destroy
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE (with the layer in
+ * error->index), STRUCT_SIZE (with the element), OUT_OF_MEMORY.
+ * Threads: any. Pools are zeroed on first touch. Since 0.1. */
+KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
+                                    kvc_error *error);
+
+/* Aborts open forwards and releases the cache; pools live on while exported views of them do.
+ * NULL does nothing. Threads: any, once, and no other call may be inside the cache. Since 0.1. */
+KVC_API void kvc_cache_destroy(kvc_cache *cache);
+
+/* Removes every sequence; ids become stale, pool memory stays reserved.
+ * Errors: BUSY (a forward is open). Threads: any. Costs what it frees. Since 0.1. */
+KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
+
+/* ============================================================================================
+ * 6  Sequences
+ * ============================================================================================ */
+
+/* Id of a sequence: opaque, never 0, below 2^63. A stale id is an error, never undefined behaviour. */
+typedef uint64_t kvc_seq;
+
+/* Adds n empty sequences; takes no page.
+ *   n          1..max_sequences
+ *   sequences  [n], filled
+ * Errors: TOO_MANY_SEQUENCES, INVALID_ARGUMENT. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, kvc_error *error);
+
+/* Removes n sequences and frees every page that no other sequence shares. A sequence in an open forward is
+ * gone for every later call, and its pages are freed when that forward closes.
+ *   sequences  [n], distinct, any order
+ * Errors (nothing removed): STALE_ID, DUPLICATE with the index. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
+
+/* Forks n children: child i holds the first positions[i] tokens of parents[i], sharing every whole page and
+ * copying a partial last one. Atomic over the arrays. Costs the logarithm of the length, not the length.
+ *   parents    [n]; one parent may occur often
+ *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
+ *   children   [n], filled
+ *   stream     the device's stream for page copies; NULL on the CPU
+ * Errors: STALE_ID, BUSY, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
+ * OUT_OF_PAGES (required and available over all children; error->group).
+ * Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention. */
+KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
+                                kvc_seq *children, void *stream, kvc_error *error);
+
+/* Drops the tokens from lengths[i] on, across shared pages too. Needs no page: if the new end lies inside a
+ * shared page, the next forward that appends copies the kept part of it (and can_fit counts that page).
+ *   sequences  [n], distinct
+ *   lengths    [n], 0..the sequence's length
+ * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *lengths,
+                                    kvc_error *error);
+
+/* Lengths in tokens, without the tokens of open forwards. O(1) a sequence.
+ *   lengths  [n], filled
+ * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
+KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
+                                   kvc_error *error);
+
+/* Page ids of one sequence in one group, in order: entry i holds positions [i * page_size, (i+1) * page_size);
+ * -1 where the page was freed behind a window. Pages of an open forward are not included.
+ *   pages     nullable if capacity is 0; [capacity], filled
+ *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
+ * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
+                                 int64_t *count, kvc_error *error);
+
+/* Positions nearest to `position` at which fork and truncate work in every group (behind a window they may not).
+ *   position         0..the sequence's length
+ *   before           nullable: the largest such position <= position (0 always works)
+ *   after            nullable: the smallest such position >= position; -1 = none
+ * Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, int64_t position, int64_t *before,
+                                            int64_t *after, kvc_error *error);
+
+/* Tokens that each sequence, alone, could append in one forward now: 0..max_batch_tokens. Counts the room in a
+ * partial last page, shared pages that must be copied, windows, and pages free in every group.
+ *   tokens  [n], filled; 0 for a sequence in an open forward
+ * Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1. */
+KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
+                                      kvc_error *error);
+
+/* ============================================================================================
+ * 7  Forward: one step of the model over a batch
+ * ============================================================================================ */
+
+/* Id of an open forward: opaque, never 0, below 2^63. */
+typedef uint64_t kvc_forward;
+
+typedef struct kvc_batch {
+  uint32_t struct_size;
+  int32_t num_sequences;          /* rows of the batch, 0..max_sequences */
+  const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row: its tokens are padding */
+  const int32_t *append_lengths;  /* [num_sequences], new tokens of each row, >= 1; an inert row may have 0 */
+  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all */
+  int32_t layer_end;
+} kvc_batch;
+
+static inline void kvc_batch_init(kvc_batch *batch) {
+  kvc_batch zero = KVC_ZERO_STRUCT;
+  *batch = zero;
+  batch->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Says whether kvc_forward_begin would succeed now, without any effect: the same status and numbers.
+ * Errors: as kvc_forward_begin. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, kvc_error *error);
+
+/* Begins a step: checks the batch, reserves every page for its new tokens in every group, plans the work.
+ * The T rows of q, k and v are the rows of the batch one after another, append_lengths[i] tokens each.
+ * Everything is reserved, or nothing changed. Costs what the batch and its new pages cost, not the context.
+ *   batch    borrowed, arrays included
+ *   stream   the device's stream for the whole forward; NULL on the CPU
+ *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
+ * Errors: STALE_ID, DUPLICATE, BUSY, INVALID_ARGUMENT (each with the row in error->index), BATCH_TOO_LARGE,
+ * TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
+ * available in pages over the whole batch), OUT_OF_RANGE (layers).
+ * Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
+                                     kvc_error *error);
+
+enum {
+  KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it: do not rotate it */
+};
+
+typedef struct kvc_append_args {
+  uint32_t struct_size;
+  uint32_t flags;     /* KVC_APPEND_* */
+  const DLTensor *k;  /* borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1 */
+  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv] likewise */
+} kvc_append_args;
+
+static inline void kvc_append_args_init(kvc_append_args *args) {
+  kvc_append_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Stores a layer's new K and V, rounded to the layer's dtype (and rotated, if the layer says so).
+ *   layer  a layer of the forward; each once, in any order
+ * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE.
+ * Threads: one at a time for one forward, any between forwards. Since 0.1. */
+KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
+                                      kvc_error *error);
+
+typedef struct kvc_attend_args {
+  uint32_t struct_size;
+  uint32_t flags;       /* 0 */
+  const DLTensor *q;    /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 */
+  const DLTensor *k;    /* nullable, with v: the layer was appended already. Borrowed; as kvc_append_args */
+  const DLTensor *v;
+  const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Rows of inert rows
+                           and rows from T on are left alone */
+  const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the
+                           scaled scores */
+} kvc_attend_args;
+
+static inline void kvc_attend_args_init(kvc_attend_args *args) {
+  kvc_attend_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Stores a layer's new K and V and computes out = softmax(scale * q K^T, masked) V over all that is stored, the new
+ * tokens included. Scores, sums and partial outputs are float32; K and V are always read as rounded for storage.
+ *   layer  a layer of the forward; each once, in any order
+ * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append, and for a second attend.
+ * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, and only abort is left.
+ * Threads: one at a time for one forward, any between forwards. Since 0.1.
+ * From: online softmax as in FlashAttention-2; split-KV and merge by LSE as in Flash-Decoding. */
+KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
+                                      kvc_error *error);
+
+/* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go.
+ * Errors: ORDER (error->index = the first layer in range without its append), CANCELLED, BUSY, STALE_ID; the forward
+ * stays open.  Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
+
+/* Closes a step and drops its tokens: its pages and lengths are given back, everything else is untouched.
+ * Errors: BUSY (a call is computing: cancel first), STALE_ID. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
+
+/* Stops a step that computes on another thread: its attend returns CANCELLED within one work item, and after that
+ * only kvc_forward_abort is accepted. Does not wait.
+ * Errors: STALE_ID. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
+
+/* Where the rows of an open forward are. Pointers are borrowed from the library until the forward closes. */
+typedef struct kvc_forward_info {
+  uint32_t struct_size;
+  int32_t num_sequences;              /* rows of the batch, inert rows included */
+  int64_t num_tokens;                 /* T */
+  const int32_t *positions_host;      /* [T]: position of each token in its sequence; 0 in inert rows */
+  const int32_t *last_rows_host;      /* [num_sequences]: index in [0, T) of each row's last token; -1 if it has none */
+  DLTensor positions;                 /* the same arrays on the context's device, int32 [T] */
+  DLTensor last_rows;                 /* int32 [num_sequences] */
+} kvc_forward_info;
+
+static inline void kvc_forward_info_init(kvc_forward_info *info) {
+  kvc_forward_info zero = KVC_ZERO_STRUCT;
+  *info = zero;
+  info->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Fills `info` for engines that rotate q and k themselves, or that pick logits.
+ * Errors: STALE_ID. Threads: any until the forward closes. Since 0.1. */
+KVC_API kvc_status kvc_forward_get_info(kvc_cache *cache, kvc_forward forward, kvc_forward_info *info,
+                                        kvc_error *error);
+
+/* Describes what was planned as one JSON object: rows, tokens, and per group the kernels, work items, splits,
+ * prefix groups and bytes of K/V that an attend reads.
+ *   buffer, capacity, length  as kvc_context_describe
+ * Errors: STALE_ID, BUSY, BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, char *buffer, int64_t capacity,
+                                        int64_t *length, kvc_error *error);
+
+/* ============================================================================================
+ * 8  Tensors: views, exports, imports
+ * ============================================================================================ */
+
+enum {
+  KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
+  KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
+  KVC_POOL_V = 2   /* [pages, Hkv, page_size, Dv] */
+};
+enum { KVC_POOL_WRITABLE = 1 /* without it the view carries DLPack's READ_ONLY flag */ };
+
+/* A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.
+ *   pool    KVC_POOL_*
+ *   flags   KVC_POOL_WRITABLE or 0
+ *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
+ * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart), OUT_OF_MEMORY.
+ * Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
+                                         DLManagedTensorVersioned **tensor, kvc_error *error);
+
+typedef struct kvc_export_args {
+  uint32_t struct_size;
+  int32_t layer;
+  int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
+  int64_t position_end;   /* 0 = the sequence's length */
+} kvc_export_args;
+
+static inline void kvc_export_args_init(kvc_export_args *args) {
+  kvc_export_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded).
+ *   k, v    nullable each; returned: [tokens, Hkv, D] and [tokens, Hkv, Dv] of the layer's dtype, 256-byte aligned;
+ *           released by their deleters
+ *   stream  as kvc_seq_fork
+ * Errors: STALE_ID, BUSY, OUT_OF_RANGE, EVICTED (keys of the range are gone), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
+                                  DLManagedTensorVersioned **k, DLManagedTensorVersioned **v, void *stream,
+                                  kvc_error *error);
+
+enum { KVC_IMPORT_ROTATE = 1 /* k is raw: rotate it as an append would. Without: k is as exported */ };
+
+typedef struct kvc_import_args {
+  uint32_t struct_size;
+  uint32_t flags;           /* KVC_IMPORT_* */
+  int32_t num_layers;       /* all layers of the cache */
+  uint32_t reserved;        /* 0 */
+  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens */
+  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv] */
+} kvc_import_args;
+
+static inline void kvc_import_args_init(kvc_import_args *args) {
+  kvc_import_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Appends T tokens of dense K and V to a sequence in every layer: the inverse of kvc_seq_export.
+ *   args    borrowed, tensors included
+ *   stream  as kvc_seq_fork
+ * Errors: those of kvc_forward_begin and kvc_forward_append (error->index = the layer). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
+                                  kvc_error *error);
+
+/* ============================================================================================
+ * 9  Statistics
+ * ============================================================================================ */
+
+typedef struct kvc_stats {
+  uint32_t struct_size;
+  int32_t num_sequences;       /* sequences that exist */
+  int64_t pages_total;         /* pages of the group (whole cache: of all groups) */
+  int64_t pages_used;          /* pages with at least one reference */
+  int64_t pages_free;
+  int64_t pages_shared;        /* used pages that belong to two or more sequences */
+  int64_t pages_peak;          /* most pages ever used at once since create */
+  int64_t tokens_held;         /* tokens stored, a shared one counted once (whole cache: the largest group's) */
+  int64_t tokens_shared;       /* of those, tokens that belong to two or more sequences */
+  int64_t tokens_logical;      /* sum of the sequences' lengths: what a cache without sharing would hold */
+  int64_t fragmentation_bytes; /* bytes of used pages that hold no token */
+  int64_t storage_bytes;       /* bytes of the pools */
+} kvc_stats;
+
+static inline void kvc_stats_init(kvc_stats *stats) {
+  kvc_stats zero = KVC_ZERO_STRUCT;
+  *stats = zero;
+  stats->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Counts of one group or of the whole cache. Open forwards' pages count as used, their tokens not as held.
+ *   group  group index, or -1 for the whole cache
+ *   stats  filled
+ * Errors: OUT_OF_RANGE. Threads: any. Walks the page tables in use: microseconds a thousand pages. Since 0.1. */
+KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
+
+/* ============================================================================================
+ * 10  Advanced: proofs and comparisons
+ * ============================================================================================ */
+
+/* A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal configs, so
+ * ranks and replays can be compared. Not stable between versions.
+ *   digest  filled
+ * Errors: none but misuse. Threads: any. Costs what the tables hold. Since 0.1. */
+KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
+
+/* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says
+ * so. Errors: INTERNAL with what does not hold. Threads: any. Costs what the tables hold. Since 0.1. */
+KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
+
+/* ============================================================================================
+ * 11  One symbol for all
+ * ============================================================================================ */
+
+/* BEGIN GENERATED by scripts/generate_api.py */
+/* END GENERATED */
+
+/* The library's functions as a table, for hosts that load it by dlopen and want one symbol. Members are only ever
+ * appended: check struct_size (or offsetof) before using a newer one.
+ *   abi_version  KVC_ABI_VERSION of the caller's header
+ * Returns: a static table, or NULL if the library cannot serve that version. Threads: any. Since 0.1. */
+KVC_API const struct kvc_api *kvc_get_api(uint32_t abi_version);
+
+#undef KVC_ZERO_STRUCT
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVCACHE_H_ */

@@ -1,0 +1,231 @@
+/* The table of functions that a backend (CPU built in, CUDA as a plug-in) fills for libkvcache.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * The core decides what is where (pages, positions, work items) and a backend moves and computes bytes. Everything
+ * a backend sees is plain data: it never calls back into the cache. Core and backend must agree on
+ * KVC_BACKEND_VERSION exactly, until a second, independent implementation exists.
+ *
+ * Pointers named *_host are host memory. All other data pointers are memory of the backend's device. Every array has
+ * its shape beside it. Shape letters are those of kvcache.h.
+ */
+#ifndef KVCACHE_BACKEND_H_
+#define KVCACHE_BACKEND_H_
+
+#include "kvcache.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define KVC_BACKEND_VERSION 1
+
+/* ---- Services of the core ------------------------------------------------------------------- */
+
+/* What a backend may use of the context that opened it. */
+typedef struct kvc_backend_host {
+  void *self;
+  int32_t num_workers; /* workers that `run` uses at most */
+  int32_t reserved;
+  /* Runs item(arg, i, worker) once for each i in [0, n): items are claimed from a shared counter, so the caller can
+   * finish alone. worker in [0, num_workers) names a scratch of its own: no two items run on one worker at once.
+   * Returns when every item is done. n small and cheap: give inline_ok = 1 and the caller runs them itself. */
+  void (*run)(void *self, int64_t n, int32_t inline_ok, void (*item)(void *arg, int64_t index, int32_t worker),
+              void *arg);
+} kvc_backend_host;
+
+/* ---- Storage -------------------------------------------------------------------------------- */
+
+/* One of a layer's two pools. Strides are in elements; the innermost (dim) stride is 1. */
+typedef struct kvc_backend_pool {
+  void *data;           /* element (page, head, slot, dim) is at page*page_stride + head*head_stride + slot*slot_stride + dim */
+  int64_t page_stride;
+  int64_t head_stride;
+  int64_t slot_stride;
+} kvc_backend_pool;
+
+/* Shape, storage and rules of one layer; constant for the life of a cache. */
+typedef struct kvc_backend_layer {
+  kvc_backend_pool k, v;   /* [num_pages, num_kv_heads, page_size, head_dim | v_head_dim] */
+  int64_t num_pages;
+  int32_t page_size;
+  int32_t num_q_heads, num_kv_heads, head_dim, v_head_dim;
+  int32_t window_tokens;   /* a query at p sees keys max(0, p-w+1)..p; 0 = all of 0..p */
+  DLDataType dtype;        /* of both pools */
+  float softmax_scale;
+  int32_t rope_class;      /* index of the forward's cos/sin table for this layer, or -1: no rotation */
+  int32_t rope_dim;        /* rotated leading dims, half-split pairs (i, i + rope_dim/2) */
+} kvc_backend_layer;
+
+/* ---- Page tables ---------------------------------------------------------------------------- */
+
+/* A sequence's page list is a tree with KVC_BACKEND_NODE_FANOUT children a node, `levels` levels deep; level 1 nodes
+ * hold page ids, higher ones node ids, both -1 = none. List index i is reached from the root by the base-FANOUT
+ * digits of i. Lists share nodes, and a node that an open forward can reach is never changed: forks cost nothing, and
+ * a device copy of the node pool takes deltas. */
+enum { KVC_BACKEND_NODE_FANOUT_LOG2 = 5, KVC_BACKEND_NODE_FANOUT = 32 };
+
+typedef struct kvc_backend_tables {
+  const int32_t *nodes;  /* [num_nodes, FANOUT] */
+  const int32_t *roots;  /* [num_rows]: root node of each row, -1 = no page */
+  const int32_t *levels; /* [num_rows]: levels of each row's tree, 0 = no page */
+} kvc_backend_tables;
+
+/* ---- A step --------------------------------------------------------------------------------- */
+
+/* The rows of one forward. Inert rows have kv_lengths 0 and no work item. */
+typedef struct kvc_backend_rows {
+  int32_t num_rows;
+  int32_t num_tokens;           /* T */
+  const int32_t *token_begin;   /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
+  const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included */
+  const int32_t *positions;     /* [num_tokens] */
+} kvc_backend_rows;
+
+/* A borrowed tensor of rows [T, heads, dims]; strides in elements, innermost 1. */
+typedef struct kvc_backend_tensor {
+  void *data;
+  int64_t token_stride;
+  int64_t head_stride;
+  DLDataType dtype;
+  uint32_t reserved;
+} kvc_backend_tensor;
+
+/* One unit of attention work, run by one thread (or thread block): the queries [q_begin, q_end) of row `row` (counted
+ * within the row), the q heads of kv heads [head_begin, head_end), over keys at positions [key_begin, key_end). Masks
+ * apply on top, so key ranges may be generous. partial_offset < 0: the item covers all keys and writes out itself.
+ * Otherwise it writes its unnormalised state to partials + partial_offset (floats), laid out
+ *   o[q_count][Hq_of_item][Dv], then m[q_count][Hq_of_item], then l[q_count][Hq_of_item]
+ * (m: largest scaled score in natural-log units, -inf if none; l: sum of exp(score - m); o: sum of exp(score - m) * v),
+ * and the item of `tile` that finishes last merges. */
+typedef struct kvc_backend_item {
+  int32_t row;
+  int32_t q_begin, q_end;
+  int32_t head_begin, head_end;
+  int32_t key_begin, key_end;
+  int32_t tile; /* index into tiles; -1 = not split */
+  int64_t partial_offset;
+} kvc_backend_item;
+
+/* A set of items that split the keys of the same queries and heads: items [item_begin, item_end) in key order. They are
+ * merged left to right by whoever finishes last. (Shared prefixes will be items that cover several rows.) */
+typedef struct kvc_backend_tile {
+  int32_t item_begin, item_end;
+} kvc_backend_tile;
+
+/* How a backend wants work cut for a layer; a pure function of its arguments. */
+typedef struct kvc_backend_tiling {
+  int32_t decode_max_queries; /* rows with at most so many new tokens: items over all kv heads, keys split */
+  int32_t query_tile;         /* else: new tokens an item covers */
+  int32_t heads_per_item;     /* else: kv heads an item covers */
+  int32_t split_align;        /* splits start at multiples of so many keys */
+  int32_t min_split_keys;     /* a split is never shorter, so that its merge pays */
+  int32_t num_workers;
+} kvc_backend_tiling;
+
+/* cos and sin of one RoPE class for the tokens of a step. */
+typedef struct kvc_backend_rope {
+  int32_t rope_dim;          /* even */
+  int32_t num_tokens;
+  double theta;              /* angle of pair i at position p: p * theta^(-2i/rope_dim) */
+  const int32_t *positions;  /* [num_tokens] */
+  float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
+} kvc_backend_rope;
+
+/* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. */
+typedef struct kvc_backend_append {
+  const kvc_backend_layer *layer;
+  int64_t num_tokens;
+  const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
+  kvc_backend_tensor k;      /* [num_tokens, Hkv, D] */
+  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv] */
+  const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
+} kvc_backend_append;
+
+/* Attention of one layer over what is stored. */
+typedef struct kvc_backend_attend {
+  const kvc_backend_layer *layer;
+  const kvc_backend_rows *rows;
+  const kvc_backend_tables *tables;
+  const kvc_backend_item *items; /* [num_items] */
+  int64_t num_items;
+  const kvc_backend_tile *tiles; /* [num_tiles] */
+  int64_t num_tiles;
+  int32_t *tile_counters;        /* [num_tiles], 0 at the start of the call, any value after it */
+  float *partials;               /* what the items' partial_offset index */
+  kvc_backend_tensor q;          /* [T, Hq, D] */
+  kvc_backend_tensor out;        /* [T, Hq, Dv] */
+  float *lse;                    /* nullable; [T, Hq] by the strides below */
+  int64_t lse_token_stride, lse_head_stride;
+  const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
+  const int32_t *cancel_host;    /* read with relaxed atomic loads between items; not 0 = stop: the rest is skipped */
+} kvc_backend_attend;
+
+/* Copies the first num_tokens slots of page source to page target, all heads, K and V. */
+typedef struct kvc_backend_page_copy {
+  int32_t source_page, target_page;
+  int32_t num_tokens;
+  int32_t reserved;
+} kvc_backend_page_copy;
+
+/* Copies stored rows to dense arrays of the layer's dtype: k [num_tokens, Hkv, D], v [num_tokens, Hkv, Dv], compact. */
+typedef struct kvc_backend_gather {
+  const kvc_backend_layer *layer;
+  int64_t num_tokens;
+  const int64_t *slots; /* [num_tokens] */
+  void *k;              /* nullable */
+  void *v;              /* nullable */
+} kvc_backend_gather;
+
+/* ---- The table ------------------------------------------------------------------------------ */
+
+typedef struct kvc_backend_device kvc_backend_device;
+
+typedef struct kvc_backend_open_args {
+  const kvc_backend_host *host; /* valid until close */
+  int32_t device_id;
+  uint32_t reserved;
+  const char *simd;             /* nullable; as kvc_context_config.simd */
+} kvc_backend_open_args;
+
+/* Functions return a kvc_status, and on failure fill `error` (never NULL). No function of the hot path (those that take
+ * a stream) allocates. Arguments were checked by the core: shapes, dtypes and ids are right. */
+typedef struct kvc_backend {
+  uint32_t struct_size;
+  uint32_t version;      /* KVC_BACKEND_VERSION */
+  int32_t device_type;   /* DLDeviceType */
+  uint32_t reserved;
+  const char *name;      /* "cpu" */
+
+  kvc_status (*open)(const kvc_backend_open_args *args, kvc_backend_device **device, kvc_error *error);
+  void (*close)(kvc_backend_device *device);
+  /* Names of implementations that this machine can run, best last, and the one in use; static strings. */
+  int32_t (*implementations)(kvc_backend_device *device, const char **names, int32_t capacity);
+  const char *(*implementation)(kvc_backend_device *device);
+
+  /* Whether the layer can be stored and attended: KVC_OK, or UNSUPPORTED with the reason. data pointers may be NULL. */
+  kvc_status (*check_layer)(kvc_backend_device *device, const kvc_backend_layer *layer, kvc_error *error);
+  /* tokens: tokens of the batch; a hint. */
+  void (*tiling)(kvc_backend_device *device, const kvc_backend_layer *layer, kvc_backend_tiling *tiling);
+
+  /* Device memory, `alignment` a power of two, zeroed (lazily where the system can). huge: worth huge pages. */
+  kvc_status (*allocate)(kvc_backend_device *device, int64_t bytes, int64_t alignment, int32_t huge, void **memory,
+                         kvc_error *error);
+  void (*release)(kvc_backend_device *device, void *memory, int64_t bytes);
+
+  kvc_status (*rope)(kvc_backend_device *device, const kvc_backend_rope *args, void *stream, kvc_error *error);
+  kvc_status (*append)(kvc_backend_device *device, const kvc_backend_append *args, void *stream, kvc_error *error);
+  kvc_status (*attend)(kvc_backend_device *device, const kvc_backend_attend *args, void *stream, kvc_error *error);
+  kvc_status (*copy_pages)(kvc_backend_device *device, const kvc_backend_layer *layer,
+                           const kvc_backend_page_copy *copies, int64_t num_copies, void *stream, kvc_error *error);
+  kvc_status (*gather)(kvc_backend_device *device, const kvc_backend_gather *args, void *stream, kvc_error *error);
+} kvc_backend;
+
+/* The one symbol of a plug-in: "kvc_backend_get". NULL if it cannot serve that version. */
+typedef const kvc_backend *(*kvc_backend_get_fn)(uint32_t version);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVCACHE_BACKEND_H_ */
