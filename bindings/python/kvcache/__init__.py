@@ -1,0 +1,119 @@
+"""Paged KV cache and attention over it, for LLM engines.
+
+A Cache holds page pools for every layer of a model, and sequences, which are plain integers. Each step of the model is
+a `with cache.forward(sequences, lengths) as step:`, and `step.attend(layer, q, k, v)` stores the layer's new keys and
+values and computes attention over everything stored. Arrays are numpy's, PyTorch's, JAX's or anyone's with __dlpack__,
+and are never copied. Failures are exceptions below kvcache.Error, with numbers (row, missing pages), not only text.
+
+    cache = kvcache.Cache(layers=[kvcache.Layer(q_heads=32, kv_heads=8, head_dim=128)] * 16, capacity_tokens=65536)
+    prompt = cache.add()
+    with cache.forward([prompt], [len(tokens)]) as step:
+        for i, layer in enumerate(model):
+            q, k, v = layer.project(x, step.positions)
+            x = layer.rest(x, step.attend(i, q, k, v))
+    users = cache.fork([prompt] * 8)
+
+Thread safety: any call from any thread; one step is used by one thread at a time. Compute calls release the GIL.
+"""
+
+import os as _os
+
+from ._cache import Cache, Estimate, GroupEstimate, Stats, estimate
+from ._config import Context, Full, Layer, Sliding
+from ._errors import (
+    BatchTooLarge,
+    BufferTooSmall,
+    Busy,
+    Cancelled,
+    Capacity,
+    Closed,
+    Data,
+    Device,
+    DeviceFailure,
+    DeviceUnavailable,
+    DType,
+    Duplicate,
+    Error,
+    Evicted,
+    Internal,
+    InvalidArgument,
+    Misuse,
+    NullArgument,
+    Order,
+    OutOfMemory,
+    OutOfPages,
+    OutOfRange,
+    Rank,
+    Shape,
+    StaleId,
+    State,
+    Stride,
+    StructSize,
+    TooManyForwards,
+    TooManySequences,
+    Unsupported,
+)
+from ._kvcache import Step, Tensor, build_info, version
+
+__version__: str = version()
+
+
+def get_include() -> str:
+    """Folder with kvcache.h and dlpack/dlpack.h, to compile C or C++ against the library in this package."""
+    return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "include")
+
+
+def get_library() -> str:
+    """Path of the shared library libkvcache in this package, for dlopen, ctypes or a linker."""
+    return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "libkvcache.so.0")
+
+
+__all__ = [
+    "BatchTooLarge",
+    "BufferTooSmall",
+    "Busy",
+    "Cache",
+    "Cancelled",
+    "Capacity",
+    "Closed",
+    "Context",
+    "DType",
+    "Data",
+    "Device",
+    "DeviceFailure",
+    "DeviceUnavailable",
+    "Duplicate",
+    "Error",
+    "Estimate",
+    "Evicted",
+    "Full",
+    "GroupEstimate",
+    "Internal",
+    "InvalidArgument",
+    "Layer",
+    "Misuse",
+    "NullArgument",
+    "Order",
+    "OutOfMemory",
+    "OutOfPages",
+    "OutOfRange",
+    "Rank",
+    "Shape",
+    "Sliding",
+    "StaleId",
+    "State",
+    "Stats",
+    "Step",
+    "Stride",
+    "StructSize",
+    "Tensor",
+    "TooManyForwards",
+    "TooManySequences",
+    "Unsupported",
+    "__version__",
+    "build_info",
+    "estimate",
+    "get_include",
+    "get_library",
+    "version",
+]

@@ -1,0 +1,174 @@
+"""Cache and estimate: the constructors and what is made of their answers. The calls themselves are in C++."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+from . import _kvcache
+from ._config import Context, Group, Layer, _group_fields
+from ._errors import StaleId
+
+_NO_ROLLBACK = 1  # KVC_CACHE_NO_ROLLBACK
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counts of one layer group or of the whole cache. Pages of open steps count as used, their tokens not as held."""
+
+    num_sequences: int
+    """Sequences that exist."""
+    pages_total: int
+    pages_used: int
+    """Pages with at least one reference."""
+    pages_free: int
+    pages_shared: int
+    """Used pages that belong to two or more sequences."""
+    pages_peak: int
+    """Most pages ever used at once."""
+    tokens_held: int
+    """Tokens stored, a shared one counted once (whole cache: the largest group's)."""
+    tokens_shared: int
+    """Of those, tokens that belong to two or more sequences."""
+    tokens_logical: int
+    """Sum of the sequences' lengths: what a cache without sharing would hold."""
+    fragmentation_bytes: int
+    """Bytes of used pages that hold no token."""
+    storage_bytes: int
+    """Bytes of the pools."""
+
+
+@dataclass(frozen=True)
+class GroupEstimate:
+    """What one layer group would take."""
+
+    num_pages: int
+    page_bytes: int
+    """Bytes of one page in all layers of the group."""
+    token_bytes: int
+    """Bytes that one token takes in all layers of the group while it is stored."""
+    storage_bytes: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a cache would take: whole, and by layer group."""
+
+    num_pages: int
+    token_bytes: int
+    """Bytes that one token takes in all layers while it is stored."""
+    storage_bytes: int
+    """Page pools."""
+    bookkeeping_bytes: int
+    """Host memory for page tables and sequences."""
+    scratch_bytes: int
+    """Memory for the largest batch."""
+    groups: tuple[GroupEstimate, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.storage_bytes + self.bookkeeping_bytes + self.scratch_bytes
+
+
+def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_bytes: int, max_sequences: int,
+           max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None) -> tuple[int, ...]:
+    flags = _NO_ROLLBACK if rollback_tokens == 0 else 0
+    return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
+            capacity_tokens, capacity_pages, capacity_bytes)  # fmt: skip
+
+
+def estimate(layers: Sequence[Layer], groups: Sequence[Group] | None = None, page_size: int = 16,
+             capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
+             max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
+             context: Context | None = None) -> Estimate:
+    """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
+
+    Raises:
+        What Cache raises, except OutOfMemory for the pools.
+    """
+    context = Context() if context is None else context
+    layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
+    sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
+                   max_open_forwards, rollback_tokens)
+    pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
+        context, layer_fields, group_fields, sizes, -1)
+    by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
+                for group in range(len(group_fields) or 1))
+    return Estimate(pages, token_bytes, storage, bookkeeping, scratch,
+                    tuple(GroupEstimate(*fields[:4]) for fields in by_group))
+
+
+class Cache(_kvcache.Cache):
+    """Page pools for every layer of a model, and sequences in them.
+
+    Sequences are integers: nothing happens to them when they are garbage-collected. The cache itself gives its memory
+    back by close(), at the end of a `with` block, or when it is collected.
+
+    Args:
+        layers: one Layer for each layer of the model.
+        groups: layer groups, Full() and Sliding(window); None = one full group.
+        page_size: tokens a page.
+        capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group holds,
+            or bytes of all pools together. None of them only if every group has its own `pages`.
+        max_sequences: most sequences at once.
+        max_batch_tokens: most tokens of one step.
+        max_open_forwards: most steps open at once.
+        rollback_tokens: tokens kept behind every sliding window, so that up to so many can be dropped again (rejected
+            drafts). None = the library's default, 64; 0 = none.
+        context: where to compute; None = a new Context().
+
+    Raises:
+        InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage
+        (.index = the layer).
+    """
+
+    def __init__(self, layers: Sequence[Layer], groups: Sequence[Group] | None = None, page_size: int = 16,
+                 capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
+                 max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
+                 context: Context | None = None) -> None:
+        sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
+                       max_open_forwards, rollback_tokens)
+        super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
+                         _group_fields(groups), sizes)
+
+    def stats(self, group: int | None = None) -> Stats:
+        """Counts of one layer group, or of the whole cache (None).
+
+        Raises:
+            OutOfRange for a group that does not exist.
+        """
+        return Stats(*self._stats(-1 if group is None else group))
+
+    @contextmanager
+    def sequences(self, n: int = 1) -> Iterator[list[int]]:
+        """`with cache.sequences(8) as ids:` adds n sequences and removes those that are left when the block ends.
+
+        Raises:
+            TooManySequences, InvalidArgument.
+        """
+        ids: list[int] = self.add(n)
+        try:
+            yield ids
+        finally:
+            for sequence in () if self.closed else ids:
+                try:
+                    self.remove(sequence)
+                except StaleId:  # the block removed it
+                    pass
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, exception_type: type[BaseException] | None, exception: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<kvcache.Cache, closed>"
+        stats = self.stats()
+        return (f"<kvcache.Cache, {stats.num_sequences} sequences, {stats.pages_used} of {stats.pages_total} pages "
+                f"used>")

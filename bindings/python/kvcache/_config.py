@@ -1,0 +1,128 @@
+"""What a cache is made of: contexts, layers and layer groups."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _kvcache
+from ._errors import InvalidArgument
+
+_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
+_LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
+_ROPE_MODES = {None: 0, "none": 0, "on_append": 1}
+
+
+def _parse_device(device: str | tuple[int, int]) -> tuple[int, int]:
+    if isinstance(device, tuple):
+        return int(device[0]), int(device[1])
+    name, _, ordinal = device.partition(":")
+    if name not in _DEVICE_TYPES or (ordinal and not ordinal.isdecimal()):
+        raise InvalidArgument(f'Context: device must be "cpu", "cuda" or "cuda:N", not {device!r}', status=1)
+    return _DEVICE_TYPES[name], int(ordinal or 0)
+
+
+def _log_to(logger: logging.Logger) -> Callable[[int, str], None]:
+    return lambda level, message: logger.log(_LOG_LEVELS.get(level, logging.DEBUG), "%s", message)
+
+
+class Context(_kvcache.Context):
+    """One device, its threads and its scratch memory. Caches in one context share them and keep it alive.
+
+    Args:
+        device: "cpu", "cuda", "cuda:1", or a DLPack pair (device_type, device_id).
+        threads: CPU threads that compute, the caller's included; 0 = as many as this process may use.
+        simd: None for the best that this CPU has, else a name from describe()["simd_available"], or "reference".
+        log: None for silence, a logging.Logger, or a function (level, message) with levels 1 warning, 2 info, 3 debug.
+            Called on the thread that called the library.
+
+    Raises:
+        InvalidArgument, Unsupported (simd), DeviceUnavailable, OutOfMemory.
+    """
+
+    def __init__(self, device: str | tuple[int, int] = "cpu", threads: int = 0, simd: str | None = None,
+                 log: logging.Logger | Callable[[int, str], object] | None = None) -> None:
+        device_type, device_id = _parse_device(device)
+        super().__init__(device_type, device_id, threads, simd, _log_to(log) if isinstance(log, logging.Logger) else log)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer of a model: its heads, its element type, its positions and where its pages lie.
+
+    Args:
+        group: index of its layer group in Cache(groups=...).
+        q_heads: query heads, a multiple of kv_heads; head h reads key/value head h // (q_heads // kv_heads).
+        kv_heads: key/value heads.
+        head_dim: dimension of q and k, 1..512; multiples of 16 are fast.
+        v_head_dim: dimension of v, 1..512; 0 = head_dim.
+        dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax.
+        rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions (half-split
+            pairs i, i + rope_dim / 2) and stores rotated k.
+        rope_dim: rotated leading dimensions, even; 0 = head_dim.
+        rope_theta: base of the angles position * theta ** (-2 * i / rope_dim).
+        scale: factor of the scores; None = head_dim ** -0.5.
+        kv_storage: the layer's page pool in memory of the caller, any writable DLPack exporter, adopted by the cache:
+            [pages, 2, kv_heads, page_size, head_dim] by any strides with innermost 1; index 0 of dim 1 is K.
+        k_storage, v_storage: the same apart: [pages, kv_heads, page_size, head_dim] and [..., v_head_dim].
+    """
+
+    group: int = 0
+    q_heads: int = 1
+    kv_heads: int = 1
+    head_dim: int = 128
+    v_head_dim: int = 0
+    dtype: Any = "f32"
+    rope: str | None = None
+    rope_dim: int = 0
+    rope_theta: float = 10000.0
+    scale: float | None = None
+    kv_storage: Any = None
+    k_storage: Any = None
+    v_storage: Any = None
+
+    def _fields(self) -> tuple[Any, ...]:
+        if self.rope not in _ROPE_MODES:
+            raise InvalidArgument(f'Layer: rope must be None or "on_append", not {self.rope!r}', status=1)
+        return (self.group, self.q_heads, self.kv_heads, self.head_dim, self.v_head_dim, self.dtype,
+                _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
+                self.kv_storage, self.k_storage, self.v_storage)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Full:
+    """Layers that see every earlier token; their memory grows with the sequence.
+
+    Args:
+        pages: pages of the group's pool; 0 = from the cache's capacity.
+    """
+
+    pages: int = 0
+
+    def _fields(self) -> tuple[int, int, int]:
+        return 0, 0, self.pages
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Layers where a query at position p sees keys p - window + 1 .. p; pages behind the window are freed.
+
+    Args:
+        window: keys that a query sees, itself included, >= 1.
+        pages: pages of the group's pool; 0 = max_sequences times the peak of one sequence, at most the capacity.
+    """
+
+    window: int
+    pages: int = 0
+
+    def _fields(self) -> tuple[int, int, int]:
+        return 1, self.window, self.pages
+
+
+Group = Full | Sliding
+
+
+def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int]]:
+    return [group._fields() for group in groups or ()]

@@ -1,0 +1,306 @@
+#include "array.h"
+
+#include <cstring>
+#include <memory>
+#include <unordered_map>
+
+#include "dtype.h"
+#include "error.h"
+#include "tensor.h"
+
+namespace kvcpy {
+
+namespace {
+
+PyObject* interned(const char* text) {
+  PyObject* string = PyUnicode_InternFromString(text);
+  if (!string) throw nb::python_error();
+  return string;  // immortal, as everything that is looked up once
+}
+
+// An attribute of numpy, looked up once.
+PyObject* numpy_attribute(const char* name) {
+  nb::object attribute = nb::module_::import_("numpy").attr(name);
+  return attribute.release().ptr();
+}
+
+struct TypeInfo {
+  ArrayKind kind = ArrayKind::kOther;
+  const DLPackExchangeAPI* exchange = nullptr;
+};
+
+const DLPackExchangeAPI* exchange_api(nb::handle type) {
+  nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
+  if (capsule.is_none() || !PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) return nullptr;
+  auto* api = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  return api->header.version.major == DLPACK_MAJOR_VERSION && api->dltensor_from_py_object_no_sync ? api : nullptr;
+}
+
+TypeInfo inspect_type(nb::handle type) {
+  TypeInfo info;
+  info.exchange = exchange_api(type);
+  for (nb::handle base : type.attr("__mro__")) {
+    nb::object module = nb::getattr(base, "__module__", nb::none());
+    const char* name = PyUnicode_Check(module.ptr()) ? nb::borrow<nb::str>(module).c_str() : "";
+    const auto is_from = [name](const char* package) {
+      const size_t length = std::strlen(package);
+      return std::strncmp(name, package, length) == 0 && (name[length] == '\0' || name[length] == '.');
+    };
+    if (is_from("numpy")) info.kind = ArrayKind::kNumpy;
+    if (is_from("torch")) info.kind = ArrayKind::kTorch;
+    if (is_from("jax") || is_from("jaxlib")) info.kind = ArrayKind::kJax;
+    if (info.kind != ArrayKind::kOther) break;
+  }
+  return info;
+}
+
+// Types seen so far; each is kept alive, so that its address stays its own.
+const TypeInfo& array_type(nb::handle array) {
+  static auto& known = *new std::unordered_map<PyTypeObject*, TypeInfo>();
+  PyTypeObject* type = Py_TYPE(array.ptr());
+  static PyTypeObject* last_type = nullptr;
+  static const TypeInfo* last_info = nullptr;
+  if (type == last_type) return *last_info;
+  auto found = known.find(type);
+  if (found == known.end()) {
+    const nb::handle handle(reinterpret_cast<PyObject*>(type));
+    const TypeInfo info = inspect_type(handle);
+    handle.inc_ref();
+    found = known.emplace(type, info).first;
+  }
+  last_type = type;
+  last_info = &found->second;  // addresses in an unordered_map are stable
+  return *last_info;
+}
+
+// numpy's extension dtypes seen so far (ml_dtypes has about ten), by identity.
+struct ExtensionDtype {
+  PyObject* numpy_dtype;
+  DLDataType dtype;
+};
+std::vector<ExtensionDtype>& extension_dtypes() {
+  static auto& known = *new std::vector<ExtensionDtype>();
+  return known;
+}
+
+// The type of a numpy array that numpy itself has no DLPack name for; kNoDtype if it has one. `search` also looks at
+// dtypes that were not seen before.
+DLDataType extension_dtype(nb::handle array, bool search) {
+  auto& known = extension_dtypes();
+  if (known.empty() && !search) return kNoDtype;
+  static PyObject* const dtype_name_string = interned("dtype");
+  nb::object dtype = nb::steal(PyObject_GetAttr(array.ptr(), dtype_name_string));
+  if (!dtype.is_valid()) {  // not an array, though numpy's: the import says so
+    PyErr_Clear();
+    return kNoDtype;
+  }
+  for (const ExtensionDtype& entry : known)
+    if (entry.numpy_dtype == dtype.ptr()) return entry.dtype;
+  if (!search) return kNoDtype;
+  const DLDataType found = dtype_from_name(nb::str(dtype.attr("name")).c_str());
+  if (found.code != kDLBfloat && found.code < kDLFloat8_e3m4) return kNoDtype;
+  known.push_back({dtype.inc_ref().ptr(), found});
+  return found;
+}
+
+// The same memory as unsigned integers, which numpy does export.
+nb::object integer_view(nb::handle array, DLDataType dtype) {
+  static PyObject* const uint16 = numpy_attribute("uint16");
+  static PyObject* const uint8 = numpy_attribute("uint8");
+  return array.attr("view")(nb::handle(dtype.bits == 16 ? uint16 : uint8));
+}
+
+[[noreturn]] void raise_not_an_array(nb::handle array, const char* name) {
+  // The producer knows best why it does not export (requires_grad, a foreign byte order, a tracer).
+  nb::object exporter = nb::getattr(array, "__dlpack__", nb::none());
+  if (!exporter.is_none()) exporter();
+  PyErr_Format(PyExc_TypeError, "%s: an array with __dlpack__ is needed, not %R", name, Py_TYPE(array.ptr()));
+  throw nb::python_error();
+}
+
+}  // namespace
+
+ArrayKind array_kind(nb::handle array) { return array_type(array).kind; }
+
+void ArrayArgument::adopt(const DLTensor& tensor, DLDataType integers_as) {
+  tensor_ = tensor;
+  if (tensor_.ndim <= kMaxDims) {
+    std::copy(tensor.shape, tensor.shape + tensor.ndim, shape_);
+    tensor_.shape = shape_;
+    if (tensor.strides) {
+      std::copy(tensor.strides, tensor.strides + tensor.ndim, strides_);
+      tensor_.strides = strides_;
+    }
+  }
+  if (integers_as.bits != 0 && tensor_.dtype.code == kDLUInt && tensor_.dtype.bits == integers_as.bits)
+    tensor_.dtype = integers_as;
+  borrowed_ = true;
+}
+
+bool ArrayArgument::import(nb::handle array, bool writable) {
+  if (writable ? !nb::try_cast(array, writable_, false) : !nb::try_cast(array, readable_, false)) return false;
+  const auto describe = [](const auto& imported) {
+    DLTensor tensor;
+    tensor.data = imported.data_handle();
+    tensor.byte_offset = imported.byte_offset();
+    tensor.device = {static_cast<DLDeviceType>(imported.device_type()), imported.device_id()};
+    tensor.ndim = static_cast<int32_t>(imported.ndim());
+    tensor.dtype = {imported.dtype().code, imported.dtype().bits, imported.dtype().lanes};
+    tensor.shape = const_cast<int64_t*>(imported.shape_ptr());
+    tensor.strides = const_cast<int64_t*>(imported.stride_ptr());
+    return tensor;
+  };
+  tensor_ = writable ? describe(writable_) : describe(readable_);
+  return true;
+}
+
+void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable) {
+  const TypeInfo& info = array_type(array);
+  if (info.exchange && !writable) {  // says nothing about read-only memory, so not for outputs
+    DLTensor tensor;
+    if (info.exchange->dltensor_from_py_object_no_sync(array.ptr(), &tensor) != 0) throw nb::python_error();
+    return adopt(tensor, integers_as);
+  }
+  if (info.kind == ArrayKind::kJax) {
+    if (writable)
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable; leave it out to get a new array", name);
+    static PyObject* const ready = interned("block_until_ready");
+    nb::object done = nb::steal(PyObject_CallMethodObjArgs(array.ptr(), ready, nullptr));
+    if (!done.is_valid()) throw nb::python_error();
+  }
+  nb::object view = nb::borrow(array);
+  if (info.kind == ArrayKind::kNumpy) {
+    const DLDataType extension = extension_dtype(array, false);
+    if (extension.bits != 0) {
+      integers_as = extension;
+      view = integer_view(array, extension);
+    }
+  }
+  if (!import(view, writable)) {
+    const DLDataType extension = info.kind == ArrayKind::kNumpy && view.is(array)
+                                     ? extension_dtype(array, true)
+                                     : kNoDtype;
+    if (extension.bits != 0) {
+      integers_as = extension;
+      view = integer_view(array, extension);
+    }
+    if (extension.bits == 0 || !import(view, writable)) {
+      if (writable && import(view, false)) raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: the array is read-only", name);
+      raise_not_an_array(array, name);
+    }
+  }
+  adopt(DLTensor(tensor_), integers_as);
+}
+
+void ArrayArgument::read(nb::handle array, const char* name, DLDataType integers_as) {
+  borrow(array, name, integers_as, false);
+}
+
+void ArrayArgument::write(nb::handle array, const char* name, DLDataType integers_as) {
+  borrow(array, name, integers_as, true);
+}
+
+nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32) {
+  nb::object extents = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
+  for (size_t i = 0; i < shape.size(); ++i)
+    PyTuple_SetItem(extents.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+  const DLDataType dtype = float32 ? DLDataType{kDLFloat, 32, 1} : like_tensor.dtype;
+  switch (array_kind(like)) {
+    case ArrayKind::kTorch:
+      if (float32)
+        return like.attr("new_zeros")(extents, nb::arg("dtype") = nb::module_::import_("torch").attr("float32"));
+      return like.attr("new_zeros")(extents);
+    case ArrayKind::kNumpy: {
+      static PyObject* const zeros = numpy_attribute("zeros");
+      static PyObject* const single = numpy_attribute("float32");
+      return nb::handle(zeros)(extents, float32 ? nb::borrow(single) : nb::object(like.attr("dtype")));
+    }
+    case ArrayKind::kJax:
+    case ArrayKind::kOther:
+      break;
+  }
+  return nb::cast(Tensor::zeros(dtype, shape));
+}
+
+nb::object finish_output(nb::handle like, nb::object output) {
+  switch (array_kind(like)) {
+    case ArrayKind::kNumpy:
+    case ArrayKind::kTorch:
+      return output;
+    case ArrayKind::kJax: {
+      static PyObject* const from_dlpack =
+          nb::object(nb::module_::import_("jax.dlpack").attr("from_dlpack")).release().ptr();
+      return nb::handle(from_dlpack)(output);
+    }
+    case ArrayKind::kOther:
+      break;
+  }
+  return nb::isinstance<Tensor>(output) ? Tensor::numpy(output) : output;
+}
+
+// ---- storage ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+nb::object versioned_capsule(nb::handle exporter) {
+  nb::object method = exporter.attr("__dlpack__");
+  try {
+    return method(nb::arg("max_version") = nb::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION));
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1.0
+  }
+  return method();
+}
+
+// A DLManagedTensor of before 1.0 behind today's interface.
+DLManagedTensorVersioned* wrap_legacy(DLManagedTensor* legacy) {
+  auto managed = std::make_unique<DLManagedTensorVersioned>();
+  managed->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed->manager_ctx = legacy;
+  managed->flags = 0;
+  managed->dl_tensor = legacy->dl_tensor;
+  managed->deleter = [](DLManagedTensorVersioned* self) {
+    auto* inner = static_cast<DLManagedTensor*>(self->manager_ctx);
+    if (inner->deleter) inner->deleter(inner);
+    delete self;
+  };
+  return managed.release();
+}
+
+}  // namespace
+
+DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as) {
+  nb::object source = nb::borrow(exporter);
+  if (array_kind(exporter) == ArrayKind::kJax)
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable", name);
+  if (array_kind(exporter) == ArrayKind::kNumpy) {
+    const DLDataType extension = extension_dtype(exporter, true);
+    if (extension.bits != 0) {
+      integers_as = extension;
+      source = integer_view(exporter, extension);
+    }
+  }
+  if (!nb::hasattr(source, "__dlpack__")) raise_not_an_array(exporter, name);
+  nb::object capsule = versioned_capsule(source);
+  DLManagedTensorVersioned* managed;
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
+  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    managed = wrap_legacy(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor")));
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+  } else {
+    raise_not_an_array(exporter, name);
+  }
+  DLDataType& dtype = managed->dl_tensor.dtype;
+  const bool known_layout = managed->version.major == DLPACK_MAJOR_VERSION;
+  if (!known_layout || (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) {
+    if (managed->deleter) managed->deleter(managed);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %s", name,
+          known_layout ? "the array is read-only" : "exported by an unknown major version of DLPack");
+  }
+  if (integers_as.bits != 0 && dtype.code == kDLUInt && dtype.bits == integers_as.bits) dtype = integers_as;
+  return managed;
+}
+
+}  // namespace kvcpy

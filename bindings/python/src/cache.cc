@@ -1,0 +1,180 @@
+#include "cache.h"
+
+#include "error.h"
+#include "step.h"
+
+namespace kvcpy {
+
+Cache::Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes)
+    : context_(nb::borrow(context)) {
+  CacheConfig config(layers, groups, sizes);
+  auto handle = std::make_shared<CacheHandle>();
+  handle->context = nb::inst_ptr<Context>(context)->handle();
+  call_without_gil([&](kvc_error* error) {
+    return kvc_cache_create(handle->context->context, &config.get(), &handle->cache, error);
+  });
+  config.release_storages();
+  v_head_dims_ = config.v_head_dims();
+  handle_ = std::move(handle);
+}
+
+std::shared_ptr<CacheHandle> Cache::open() const {
+  if (!handle_) raise_closed("the cache is closed");
+  return handle_;
+}
+
+void Cache::close() {
+  std::shared_ptr<CacheHandle> last = std::move(handle_);
+  nb::gil_scoped_release nogil;  // gives back memory, and adopted storages lock the GIL themselves
+  last.reset();
+}
+
+int64_t Cache::v_head_dim(int64_t layer) const {
+  return layer >= 0 && layer < static_cast<int64_t>(v_head_dims_.size()) ? v_head_dims_[static_cast<size_t>(layer)] : -1;
+}
+
+int Cache::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Cache>(self)->context_.ptr());
+  return 0;
+}
+
+int Cache::clear_references(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<Cache>(self)->context_.reset();
+  return 0;
+}
+
+const PyType_Slot Cache::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Cache::traverse)},
+                                     {Py_tp_clear, reinterpret_cast<void*>(&Cache::clear_references)},
+                                     {0, nullptr}};
+
+Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengths, nb::handle layers)
+    : ids(integers_from_python(sequences)) {
+  const Integers given = integers_from_python(append_lengths);
+  check_same_size(function, ids, given, "lengths");
+  lengths.reserve(given.values.size());
+  for (int64_t length : given.values) lengths.push_back(saturate(length));
+  kvc_batch_init(&batch);
+  batch.num_sequences = saturate(ids.size());
+  batch.sequences = ids.sequences();
+  batch.append_lengths = lengths.data();
+  if (layers.is_none()) return;
+  nb::object begin, end;
+  if (PyRange_Check(layers.ptr())) {
+    begin = layers.attr("start"), end = layers.attr("stop");
+  } else {
+    begin = layers[0], end = layers[1];
+  }
+  batch.layer_begin = saturate(nb::cast<int64_t>(begin));
+  batch.layer_end = saturate(nb::cast<int64_t>(end));
+  if (batch.layer_begin == 0 && batch.layer_end == 0)  // to the library: all of them
+    raise(KVC_ERROR_OUT_OF_RANGE, -1, "%s: layers [0, 0) is an empty range", function);
+}
+
+namespace {
+
+nb::tuple stats_tuple(const Cache& self, int64_t group) {
+  auto handle = self.open();
+  kvc_stats s;
+  kvc_stats_init(&s);
+  call_quick([&](kvc_error* error) { return kvc_cache_stats(handle->cache, saturate(group), &s, error); });
+  return nb::make_tuple(s.num_sequences, s.pages_total, s.pages_used, s.pages_free, s.pages_shared, s.pages_peak,
+                        s.tokens_held, s.tokens_shared, s.tokens_logical, s.fragmentation_bytes, s.storage_bytes);
+}
+
+nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes,
+                         int64_t group) {
+  CacheConfig config(layers, groups, sizes);
+  kvc_estimate e;
+  kvc_estimate_init(&e);
+  kvc_context* c = nb::inst_ptr<Context>(context)->handle()->context;
+  call_quick([&](kvc_error* error) { return kvc_cache_estimate(c, &config.get(), saturate(group), &e, error); });
+  return nb::make_tuple(e.num_pages, e.page_bytes, e.token_bytes, e.storage_bytes, e.bookkeeping_bytes,
+                        e.scratch_bytes);
+}
+
+// Whether the batch fits: a capacity or state outcome is an answer, misuse is an exception.
+bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+  auto handle = self.open();
+  const Batch batch("can_fit", sequences, lengths, layers);
+  kvc_error error = KVC_ERROR_INIT;
+  const kvc_status status = kvc_cache_can_fit(handle->cache, &batch.batch, &error);
+  if (status >= 100 && status < 300) return false;
+  check(status, error);
+  return true;
+}
+
+void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+  auto handle = self.open();
+  const Batch batch("check_fit", sequences, lengths, layers);
+  call_quick([&](kvc_error* error) { return kvc_cache_can_fit(handle->cache, &batch.batch, error); });
+}
+
+}  // namespace
+
+void Cache::bind(nb::module_& module) {
+  nb::class_<Cache> cls(module, "Cache", nb::type_slots(kSlots), nb::is_weak_referenceable(), nb::dynamic_attr());
+  cls.def(nb::init<nb::handle_t<Context>, nb::list, nb::list, nb::tuple>(), nb::arg("context"), nb::arg("layers"),
+          nb::arg("groups"), nb::arg("sizes"))
+      .def("close", &Cache::close, R"(Destroys the cache: open forwards are aborted, its memory is given back.
+
+Every later call on it raises kvcache.Closed. Safe at any time: a call that runs in another thread finishes first, and
+memory that a kvcache.Tensor or an array made from one still views lives on with it. Closing twice does nothing.)")
+      .def_prop_ro("closed", &Cache::closed, "True after close().")
+      .def_prop_ro("context", &Cache::context, "The kvcache.Context that the cache computes in.")
+      .def(
+          "forward",
+          [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+            return Step::begin(self, sequences, lengths, layers);
+          },
+          nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+          R"(Begins a step of the model over a batch: reserves every page for its new tokens, or changes nothing.
+
+Args:
+    sequences: ids, one a row of the batch, distinct; 0 marks an inert row (padding).
+    lengths: new tokens of each row, >= 1 (an inert row may have 0). Their sum is T.
+    layers: None for all, or (begin, end) or range(begin, end): the step covers only those layers.
+
+Returns:
+    A Step, open already. `with` ends it, or aborts it if an exception leaves the block.
+
+Raises:
+    OutOfPages (with .row, .missing and .group), BatchTooLarge, TooManyForwards, Busy, StaleId, Duplicate,
+    InvalidArgument, OutOfRange. Nothing has changed then.)")
+      .def("can_fit", &can_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+           R"(True if forward() with the same arguments would succeed now; no effect.
+
+False for want of room (pages, batch size, open forwards) and for a busy sequence; misuse raises as forward() does.)")
+      .def("check_fit", &check_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+           "As can_fit, but raises what forward() would raise (OutOfPages with .row, .missing, ...).")
+      .def("_stats", &stats_tuple, nb::arg("group"))
+      .def(
+          "digest",
+          [](const Cache& self) {
+            auto handle = self.open();
+            uint64_t digest = 0;
+            call_without_gil([&](kvc_error* error) { return kvc_cache_digest(handle->cache, &digest, error); });
+            return digest;
+          },
+          "A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal configs.")
+      .def(
+          "check_invariants",
+          [](const Cache& self) {
+            auto handle = self.open();
+            call_without_gil([&](kvc_error* error) { return kvc_cache_check_invariants(handle->cache, error); });
+          },
+          "Checks the bookkeeping; raises kvcache.Internal with what does not hold.")
+      .def(
+          "clear",
+          [](const Cache& self) {
+            auto handle = self.open();
+            call_without_gil([&](kvc_error* error) { return kvc_cache_clear(handle->cache, error); });
+          },
+          "Removes every sequence; their ids become stale. Raises Busy while a forward is open.");
+  bind_sequences(cls);
+  bind_tensors(cls);
+  module.def("estimate", &estimate_tuple, nb::arg("context"), nb::arg("layers"), nb::arg("groups"), nb::arg("sizes"),
+             nb::arg("group"));
+}
+
+}  // namespace kvcpy

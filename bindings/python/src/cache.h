@@ -1,0 +1,66 @@
+// kvcache.Cache: page pools and sequences.
+//
+// Lifetime: the C cache is held by a shared handle. The Python object holds it until close() or collection; a call that
+// runs without the GIL holds it until it returns. So the last of them destroys it, and never under a running call.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "config.h"
+#include "context.h"
+#include "integers.h"
+#include "kvcache.h"
+
+namespace kvcpy {
+
+namespace nb = nanobind;
+
+struct CacheHandle {
+  std::shared_ptr<ContextHandle> context;
+  kvc_cache* cache = nullptr;
+
+  ~CacheHandle() { kvc_cache_destroy(cache); }
+};
+
+class Cache {
+ public:
+  Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes);
+
+  // The open cache. Raises kvcache.Closed.
+  std::shared_ptr<CacheHandle> open() const;
+  bool closed() const { return handle_ == nullptr; }
+  void close();
+
+  // Head dim of V of a layer; -1 for a layer that does not exist.
+  int64_t v_head_dim(int64_t layer) const;
+
+  nb::object context() const { return context_; }
+
+  static void bind(nb::module_& module);
+
+ private:
+  static void bind_sequences(nb::class_<Cache>& cls);
+  static void bind_tensors(nb::class_<Cache>& cls);
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear_references(PyObject* self);
+  static const PyType_Slot kSlots[];
+
+  nb::object context_;
+  std::shared_ptr<CacheHandle> handle_;
+  std::vector<int32_t> v_head_dims_;
+};
+
+// The batch of forward and can_fit. Borrows nothing from Python; not movable.
+struct Batch {
+  Batch(const char* function, nb::handle sequences, nb::handle lengths, nb::handle layers);
+  Batch(const Batch&) = delete;
+
+  Integers ids;
+  std::vector<int32_t> lengths;
+  kvc_batch batch;
+};
+
+}  // namespace kvcpy

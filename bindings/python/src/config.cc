@@ -1,0 +1,79 @@
+#include "config.h"
+
+#include "array.h"
+#include "context.h"
+#include "dtype.h"
+
+namespace kvcpy {
+
+namespace {
+
+int32_t int32_field(nb::handle fields, size_t index) { return saturate(nb::cast<int64_t>(fields[index])); }
+
+}  // namespace
+
+CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
+  kvc_cache_config_init(&config_);
+  try {
+    for (nb::handle layer : layers) add_layer(nb::cast<nb::tuple>(layer));
+  } catch (...) {
+    drop_storages();
+    throw;
+  }
+  for (nb::handle fields : groups) {
+    kvc_group_config& group = groups_.emplace_back();
+    kvc_group_config_init(&group);
+    group.kind = int32_field(fields, 0);
+    group.window_tokens = nb::cast<int64_t>(fields[1]);
+    group.num_pages = nb::cast<int64_t>(fields[2]);
+  }
+  config_.layers = layers_.data();
+  config_.num_layers = saturate(static_cast<int64_t>(layers_.size()));
+  config_.groups = groups_.empty() ? nullptr : groups_.data();
+  config_.num_groups = saturate(static_cast<int64_t>(groups_.size()));
+  config_.flags = nb::cast<uint32_t>(sizes[0]);
+  config_.page_size = int32_field(sizes, 1);
+  config_.max_sequences = int32_field(sizes, 2);
+  config_.max_batch_tokens = int32_field(sizes, 3);
+  config_.max_open_forwards = int32_field(sizes, 4);
+  config_.rollback_tokens = nb::cast<int64_t>(sizes[5]);
+  config_.capacity_tokens = nb::cast<int64_t>(sizes[6]);
+  config_.capacity_pages = nb::cast<int64_t>(sizes[7]);
+  config_.capacity_bytes = nb::cast<int64_t>(sizes[8]);
+}
+
+CacheConfig::~CacheConfig() { drop_storages(); }
+
+void CacheConfig::add_layer(nb::tuple fields) {
+  kvc_layer_config& layer = layers_.emplace_back();
+  kvc_layer_config_init(&layer);
+  layer.group = int32_field(fields, 0);
+  layer.num_q_heads = int32_field(fields, 1);
+  layer.num_kv_heads = int32_field(fields, 2);
+  layer.head_dim = int32_field(fields, 3);
+  layer.v_head_dim = int32_field(fields, 4);
+  layer.dtype = dtype_from_python(fields[5]);
+  layer.rope_mode = int32_field(fields, 6);
+  layer.rope_dim = int32_field(fields, 7);
+  layer.rope_theta = nb::cast<double>(fields[8]);
+  layer.softmax_scale = nb::cast<double>(fields[9]);
+  if (!fields[10].is_none()) layer.kv_storage = take_storage(fields[10], "kv_storage", layer.dtype);
+  if (!fields[11].is_none()) layer.k_storage = take_storage(fields[11], "k_storage", layer.dtype);
+  if (!fields[12].is_none()) layer.v_storage = take_storage(fields[12], "v_storage", layer.dtype);
+}
+
+void CacheConfig::drop_storages() noexcept {
+  if (!owns_storages_) return;
+  owns_storages_ = false;
+  for (const kvc_layer_config& layer : layers_)
+    for (DLManagedTensorVersioned* storage : {layer.kv_storage, layer.k_storage, layer.v_storage})
+      if (storage && storage->deleter) storage->deleter(storage);
+}
+
+std::vector<int32_t> CacheConfig::v_head_dims() const {
+  std::vector<int32_t> dims;
+  for (const kvc_layer_config& layer : layers_) dims.push_back(layer.v_head_dim ? layer.v_head_dim : layer.head_dim);
+  return dims;
+}
+
+}  // namespace kvcpy

@@ -1,0 +1,43 @@
+// The arguments of kvcache.Cache and kvcache.estimate as a kvc_cache_config.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <vector>
+
+#include "kvcache.h"
+
+namespace kvcpy {
+
+namespace nb = nanobind;
+
+// Owns what a kvc_cache_config points to. Not movable.
+class CacheConfig {
+ public:
+  // `layers` and `groups`: lists of the tuples that Layer, Full and Sliding make of themselves (kvcache/_config.py);
+  // `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens,
+  // capacity_tokens, capacity_pages, capacity_bytes). Takes the layers' storages.
+  CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes);
+  ~CacheConfig();
+  CacheConfig(const CacheConfig&) = delete;
+  CacheConfig& operator=(const CacheConfig&) = delete;
+
+  const kvc_cache_config& get() const { return config_; }
+
+  // The library has adopted the storages.
+  void release_storages() { owns_storages_ = false; }
+
+  // Head dim of V of each layer: what an attend's output has.
+  std::vector<int32_t> v_head_dims() const;
+
+ private:
+  void add_layer(nb::tuple fields);
+  void drop_storages() noexcept;
+
+  kvc_cache_config config_;
+  std::vector<kvc_layer_config> layers_;
+  std::vector<kvc_group_config> groups_;
+  bool owns_storages_ = true;
+};
+
+}  // namespace kvcpy

@@ -1,0 +1,90 @@
+#include "context.h"
+
+#include <string>
+
+#include "error.h"
+
+namespace kvcpy {
+
+namespace {
+
+// Called by the library on the thread that called it, with or without the GIL.
+void log_message(void* user, int32_t level, const char* message) {
+  if (!Py_IsInitialized()) return;
+  nb::gil_scoped_acquire gil;
+  PyObject* callable = static_cast<ContextHandle*>(user)->log;
+  if (!callable) return;
+  nb::object keep = nb::borrow(callable);
+  // The caller may be about to raise; a failing log function must not change what it raises.
+  nb::error_scope pending;
+  try {
+    keep(level, message);
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable(keep);
+  }
+}
+
+}  // namespace
+
+ContextHandle::~ContextHandle() {
+  kvc_context_destroy(context);
+  if (log && Py_IsInitialized()) {
+    nb::gil_scoped_acquire gil;
+    Py_CLEAR(log);
+  }
+}
+
+Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log)
+    : handle_(std::make_shared<ContextHandle>()) {
+  kvc_context_config config;
+  kvc_context_config_init(&config);
+  config.device_type = device_type;
+  config.device_id = device_id;
+  config.num_threads = saturate(threads);
+  config.simd = simd.is_none() ? nullptr : nb::cast<const char*>(simd);
+  if (!log.is_none()) {
+    handle_->log = log.release().ptr();
+    config.log = log_message;
+    config.log_user = handle_.get();
+  }
+  call_without_gil([&](kvc_error* error) { return kvc_context_create(&config, &handle_->context, error); });
+}
+
+nb::object parse_json(const std::string& text) { return nb::module_::import_("json").attr("loads")(text.c_str()); }
+
+int Context::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto& handle = nb::inst_ptr<Context>(self)->handle_;
+  if (handle) Py_VISIT(handle->log);
+  return 0;
+}
+
+int Context::clear(PyObject* self) {
+  const auto& handle = nb::inst_ptr<Context>(self)->handle_;
+  if (nb::inst_ready(self) && handle) Py_CLEAR(handle->log);
+  return 0;
+}
+
+const PyType_Slot Context::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Context::traverse)},
+                                       {Py_tp_clear, reinterpret_cast<void*>(&Context::clear)},
+                                       {0, nullptr}};
+
+void Context::bind(nb::module_& module) {
+  nb::class_<Context>(module, "Context", nb::type_slots(kSlots), nb::is_weak_referenceable())
+      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object>(), nb::arg("device_type"),
+           nb::arg("device_id"), nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none())
+      .def("describe", [](const Context& self) {
+        kvc_context* context = self.handle()->context;
+        std::string text;
+        int64_t length = 0;
+        call_quick([&](kvc_error* error) { return kvc_context_describe(context, nullptr, 0, &length, error); });
+        text.resize(static_cast<size_t>(length) + 1);
+        call_quick([&](kvc_error* error) {
+          return kvc_context_describe(context, text.data(), length + 1, &length, error);
+        });
+        return parse_json(text.c_str());
+      }, R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)");
+}
+
+}  // namespace kvcpy

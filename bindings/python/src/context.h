@@ -1,0 +1,48 @@
+// kvcache.Context: one device, its threads and scratch.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+
+#include "kvcache.h"
+
+namespace kvcpy {
+
+namespace nb = nanobind;
+
+// The C context and the Python callable that it logs to. Shared by the Python object and by every cache, because a
+// cache may be destroyed after the Python context was collected.
+struct ContextHandle {
+  kvc_context* context = nullptr;
+  PyObject* log = nullptr;  // owned; NULL = silent
+
+  ~ContextHandle();
+};
+
+class Context {
+ public:
+  Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log);
+
+  const std::shared_ptr<ContextHandle>& handle() const { return handle_; }
+
+  static void bind(nb::module_& module);
+
+ private:
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear(PyObject* self);
+  static const PyType_Slot kSlots[];
+
+  std::shared_ptr<ContextHandle> handle_;
+};
+
+// Saturates a Python integer to an int32 argument: the library refuses the extremes with its own message.
+inline int32_t saturate(int64_t value) {
+  return static_cast<int32_t>(value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : value);
+}
+
+// The text of a kvc_*_describe function: describe(buffer, capacity, &length, &error), parsed as JSON.
+nb::object parse_json(const std::string& text);
+
+}  // namespace kvcpy

@@ -1,0 +1,226 @@
+#include "step.h"
+
+#include <string>
+
+#include "array.h"
+#include "dtype.h"
+#include "error.h"
+
+namespace kvcpy {
+
+Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+  auto handle = nb::inst_ptr<Cache>(cache)->open();
+  const Batch batch("forward", sequences, lengths, layers);
+  kvc_forward forward = 0;
+  call_without_gil([&](kvc_error* error) {
+    return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error);
+  });
+  return Step(nb::borrow(cache), forward);
+}
+
+std::shared_ptr<CacheHandle> Step::open() const { return nb::inst_ptr<Cache>(cache_)->open(); }
+
+nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
+                        nb::handle dtype) const {
+  auto handle = open();
+  const DLDataType integers_as = dtype_from_python(dtype);
+  ArrayArgument q_array, k_array, v_array, out_array, lse_array;
+  q_array.read(q, "q", integers_as);
+  if (!k.is_none()) k_array.read(k, "k", integers_as);
+  if (!v.is_none()) v_array.read(v, "v", integers_as);
+
+  // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
+  const int64_t v_head_dim = nb::inst_ptr<Cache>(cache_)->v_head_dim(layer);
+  const DLTensor& q_tensor = *q_array.tensor();
+  const bool can_allocate = q_tensor.ndim == 3 && v_head_dim >= 0;
+  const bool new_lse = lse.ptr() == Py_True;
+  const bool want_lse = !lse.is_none() && lse.ptr() != Py_False;
+  nb::object out_object = nb::borrow(out), lse_object = nb::borrow(lse);
+  if (out.is_none() && can_allocate)
+    out_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1], v_head_dim}, false);
+  if (new_lse && can_allocate) lse_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1]}, true);
+  if (!out.is_none() || can_allocate) out_array.write(out_object, "out", integers_as);
+  if (want_lse && (!new_lse || can_allocate)) lse_array.write(lse_object, "lse", kNoDtype);
+
+  kvc_attend_args args;
+  kvc_attend_args_init(&args);
+  args.q = &q_tensor;
+  args.k = k_array.tensor();
+  args.v = v_array.tensor();
+  args.out = out_array.tensor() ? out_array.tensor() : &q_tensor;
+  args.lse = lse_array.tensor();
+  call_without_gil([&](kvc_error* error) {
+    return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error);
+  });
+  if (out.is_none()) out_object = finish_output(q, std::move(out_object));
+  if (!want_lse) return out_object;
+  if (new_lse) lse_object = finish_output(q, std::move(lse_object));
+  return nb::make_tuple(out_object, lse_object);
+}
+
+void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype) const {
+  auto handle = open();
+  const DLDataType integers_as = dtype_from_python(dtype);
+  ArrayArgument k_array, v_array;
+  k_array.read(k, "k", integers_as);
+  v_array.read(v, "v", integers_as);
+  kvc_append_args args;
+  kvc_append_args_init(&args);
+  args.flags = as_stored ? KVC_APPEND_AS_STORED : 0;
+  args.k = k_array.tensor();
+  args.v = v_array.tensor();
+  call_without_gil([&](kvc_error* error) {
+    return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error);
+  });
+}
+
+void Step::end() {
+  auto handle = open();
+  call_without_gil([&](kvc_error* error) { return kvc_forward_end(handle->cache, forward_, error); });
+  closed_ = true;
+}
+
+void Step::abort() {
+  auto handle = open();
+  call_without_gil([&](kvc_error* error) { return kvc_forward_abort(handle->cache, forward_, error); });
+  closed_ = true;
+}
+
+void Step::cancel() const {
+  auto handle = open();
+  call_quick([&](kvc_error* error) { return kvc_forward_cancel(handle->cache, forward_, error); });
+}
+
+void Step::leave(bool failed) {
+  if (closed_) return;
+  if (failed && nb::inst_ptr<Cache>(cache_)->closed()) return;  // the exception on its way says more
+  if (failed) return abort();
+  try {
+    end();
+  } catch (nb::python_error&) {
+    if (!closed_ && !nb::inst_ptr<Cache>(cache_)->closed()) {
+      auto handle = open();
+      if (kvc_forward_abort(handle->cache, forward_, nullptr) == KVC_OK) closed_ = true;
+    }
+    throw;
+  }
+}
+
+void Step::read_info() {
+  auto handle = open();
+  kvc_forward_info info;
+  kvc_forward_info_init(&info);
+  call_quick([&](kvc_error* error) { return kvc_forward_get_info(handle->cache, forward_, &info, error); });
+  positions_ = int32_array(info.positions_host, info.num_tokens);
+  last_rows_ = int32_array(info.last_rows_host, info.num_sequences);
+}
+
+nb::object Step::positions() {
+  if (!positions_.is_valid()) read_info();
+  return positions_;
+}
+
+nb::object Step::last_rows() {
+  if (!last_rows_.is_valid()) read_info();
+  return last_rows_;
+}
+
+nb::object Step::describe() const {
+  auto handle = open();
+  std::string text;
+  int64_t length = 0;
+  call_quick([&](kvc_error* error) {
+    return kvc_forward_describe(handle->cache, forward_, nullptr, 0, &length, error);
+  });
+  text.resize(static_cast<size_t>(length) + 1);
+  call_quick([&](kvc_error* error) {
+    return kvc_forward_describe(handle->cache, forward_, text.data(), length + 1, &length, error);
+  });
+  return parse_json(text.c_str());
+}
+
+int Step::traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  Step& step = *nb::inst_ptr<Step>(self);
+  Py_VISIT(step.cache_.ptr());
+  Py_VISIT(step.positions_.ptr());
+  Py_VISIT(step.last_rows_.ptr());
+  return 0;
+}
+
+int Step::clear_references(PyObject* self) {
+  if (!nb::inst_ready(self)) return 0;
+  Step& step = *nb::inst_ptr<Step>(self);
+  step.positions_.reset();
+  step.last_rows_.reset();
+  return 0;  // a cycle through cache_ is broken by the Cache's own attributes
+}
+
+const PyType_Slot Step::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Step::traverse)},
+                                    {Py_tp_clear, reinterpret_cast<void*>(&Step::clear_references)},
+                                    {0, nullptr}};
+
+void Step::bind(nb::module_& module) {
+  nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(),
+                   R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
+
+Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once. The
+T rows of q, k and v are the rows of the batch one after another.
+
+`with cache.forward(...) as step:` ends the step, and aborts it if an exception leaves the block or if it cannot end. A
+Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)")
+      .def("attend", &Step::attend, nb::arg("layer"), nb::arg("q"), nb::arg("k") = nb::none(),
+           nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
+           nb::arg("dtype") = nb::none(),
+           R"(Stores a layer's new K and V, and computes softmax(scale * q K^T, masked) V over all that is stored.
+
+Args:
+    layer: index of the layer.
+    q: [>= T, q_heads, head_dim] float32, float16 or bfloat16; innermost stride 1. Any array with __dlpack__, or a numpy
+        array of ml_dtypes.bfloat16. Not copied; may be read-only.
+    k: [>= T, kv_heads, head_dim]; None, with v, if the layer was appended already.
+    v: [>= T, kv_heads, v_head_dim].
+    out: [>= T, q_heads, v_head_dim], written; None for a new array of q's kind and type. Rows of inert rows and from T on
+        are left alone (0 in a new array).
+    lse: False or None: not wanted. True: also return it, new. An array [>= T, q_heads] float32: written.
+    dtype: the element type that unsigned-integer arrays of its width stand for, "bf16" for numpy.uint16.
+
+Returns:
+    out, or (out, lse).
+
+Raises:
+    Order, Cancelled, Busy, StaleId, OutOfRange, DType, Device, Rank, Shape, Stride; InvalidArgument for an output that is
+    read-only or of JAX; TypeError for what is no array.)")
+      .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
+           nb::arg("dtype") = nb::none(),
+           R"(Stores a layer's new K and V, rounded to the layer's dtype and rotated if the layer says so.
+
+Args:
+    layer, k, v, dtype: as attend.
+    as_stored: k is already as the cache stores it: do not rotate it.
+
+Raises: as attend.)")
+      .def("end", &Step::end, R"(Closes the step and keeps its tokens.
+
+Raises: Order (with .index, the first layer without its append), Cancelled, Busy, StaleId; the step stays open.)")
+      .def("abort", &Step::abort, R"(Closes the step and drops its tokens; everything else is untouched.
+
+Raises: Busy (another thread computes in it: cancel first), StaleId.)")
+      .def("cancel", &Step::cancel, R"(Stops a step that computes in another thread: its attend raises Cancelled.
+
+After that only abort() is accepted. Does not wait. Raises StaleId.)")
+      .def("describe", &Step::describe, "What was planned, a dict: rows, tokens, and per group kernels, splits and bytes.")
+      .def_prop_ro("positions", &Step::positions,
+                   "Position of each of the T tokens in its sequence, int32 numpy array; 0 in inert rows.")
+      .def_prop_ro("last_rows", &Step::last_rows,
+                   "Index in [0, T) of each row's last token, int32 numpy array; -1 if it has none.")
+      .def_prop_ro("closed", [](const Step& self) { return self.closed_; }, "True after end() or abort() of this object.")
+      .def("__enter__", [](nb::handle_t<Step> self) { return nb::borrow(self); })
+      .def(
+          "__exit__",
+          [](Step& self, nb::handle type, nb::handle, nb::handle) { self.leave(!type.is_none()); },
+          nb::arg("type") = nb::none(), nb::arg("value") = nb::none(), nb::arg("traceback") = nb::none());
+}
+
+}  // namespace kvcpy

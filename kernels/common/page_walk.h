@@ -1,0 +1,51 @@
+// From a key position to its page: the walk of kvc_backend_tables' trees.
+// A leaf holds the page ids of FANOUT consecutive list entries, so a cursor walks the tree once per leaf and then reads
+// neighbouring ids from one cache line pair. Entries that no query sees are never looked at: they may be anything.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/annotate.h"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels {
+
+struct PageCursor {
+  const int32_t* nodes;  // [num_nodes, FANOUT]
+  int32_t root;
+  int32_t levels;
+  int64_t leaf_index;    // which leaf `leaf` is, -1 = none yet
+  const int32_t* leaf;   // [FANOUT] page ids
+};
+
+KVC_HOST_DEVICE PageCursor page_cursor(const kvc_backend_tables* tables, int32_t row) {
+  PageCursor cursor;
+  cursor.nodes = tables->nodes;
+  cursor.root = tables->roots[row];
+  cursor.levels = tables->levels[row];
+  cursor.leaf_index = -1;
+  cursor.leaf = nullptr;
+  return cursor;
+}
+
+// Leaf `leaf_index` of the tree: page ids of list entries [leaf_index * FANOUT, + FANOUT).
+KVC_HOST_DEVICE const int32_t* page_leaf(const PageCursor* cursor, int64_t leaf_index) {
+  int32_t node = cursor->root;
+  for (int32_t level = cursor->levels - 2; level >= 0; --level) {
+    const int32_t digit = static_cast<int32_t>(leaf_index >> (level * KVC_BACKEND_NODE_FANOUT_LOG2)) &
+                          (KVC_BACKEND_NODE_FANOUT - 1);
+    node = cursor->nodes[static_cast<int64_t>(node) * KVC_BACKEND_NODE_FANOUT + digit];
+  }
+  return cursor->nodes + static_cast<int64_t>(node) * KVC_BACKEND_NODE_FANOUT;
+}
+
+// Page id of list entry `index`; the entry must hold a page.
+KVC_HOST_DEVICE int32_t page_at(PageCursor* cursor, int64_t index) {
+  const int64_t leaf_index = index >> KVC_BACKEND_NODE_FANOUT_LOG2;
+  if (leaf_index != cursor->leaf_index) {
+    cursor->leaf = page_leaf(cursor, leaf_index);
+    cursor->leaf_index = leaf_index;
+  }
+  return cursor->leaf[index & (KVC_BACKEND_NODE_FANOUT - 1)];
+}
+
+}  // namespace kvc::kernels

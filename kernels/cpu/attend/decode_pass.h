@@ -1,0 +1,191 @@
+// Decode kernel, outer part: few rows a kv head over many keys.
+//
+// Order: blocks of 16 keys, and within a block every kv head of the item ("page-major"): with pages of a multiple of 16
+// tokens this reads whole pages one after another, and the block of one head that is prefetched is about 8 KiB ahead.
+// The running state (o, m, l) of all heads stays in scratch; what does not fit is done in several passes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/decode_values.h"
+#include "kernels/cpu/attend/rows.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+static constexpr int kMaxTileRows = kLanes < 8 ? kLanes : 8;
+
+// Rows [row_begin, row_end) of kv heads [head_begin, head_end) in one sweep over the keys.
+struct DecodePass {
+  int32_t row_begin, row_end;
+  int32_t head_begin, head_end;
+  int32_t q_width;  // floats of a packed query row
+  int32_t o_width;
+  int32_t padded_rows;  // of all tiles of a head
+  int32_t num_tiles;    // of a head
+};
+
+// Rows of the next tile when `rows` are left: 3 to 6 begin with a tile of 4 and 7 or more take one of 8, padded.
+KVC_INLINE int tile_rows(int rows) {
+  if (rows >= 7 && kMaxTileRows >= 8) return 8;
+  if (rows >= 3) return 4;
+  return rows;
+}
+
+// The q row of a tile in chunks of a vector, row beside row: [chunk][tile rows][kLanes].
+template <class Format>
+static void pack_query(const DecodePass& pass, const float* row, int tile_row_count, float* q) {
+  constexpr int kElements = sizeof(typename Format::QueryElement) == 2 ? 2 : 1;
+  const float* packed = row;
+  alignas(64) float halves[kMaxHeadDim / 2];
+  if constexpr (kElements == 2) {
+    convert_row(Type::kBf16, halves, Type::kF32, row, pass.q_width * 2);
+    packed = halves;
+  }
+  for (int c = 0; c < pass.q_width / kLanes; ++c) {
+    memcpy(q + c * tile_row_count * kLanes, packed + c * kLanes, kLanes * sizeof(float));
+  }
+}
+
+// Calls visit(tile index, first row, rows of the tile, float offset of the tile's first row in a head's padded rows).
+template <class Visit>
+KVC_INLINE void for_each_tile(int num_rows, Visit visit) {
+  int index = 0, padded = 0;
+  for (int r = 0; r < num_rows;) {
+    const int rows = tile_rows(num_rows - r);
+    visit(index++, r, rows, padded);
+    r += rows;
+    padded += rows;
+  }
+}
+
+template <class Format>
+static void begin_decode(const View& view, const DecodePass& pass) {
+  Scratch& scratch = *view.scratch;
+  const int num_rows = pass.row_end - pass.row_begin;
+  constexpr int kQueryStep = Format::kStep;
+  for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
+    for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
+      const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
+      float* q = scratch.q + row_index * pass.q_width;
+      for (int g = 0; g < rows; ++g) {
+        const int r = pass.row_begin + first + g;
+        if (first + g < num_rows) {
+          load_query(view, r / view.group, (pass.head_begin + h) * view.group + r % view.group,
+                     round_up(view.head_dim, kQueryStep), scratch.row);
+        } else {
+          memset(scratch.row, 0, sizeof scratch.row);
+        }
+        pack_query<Format>(pass, scratch.row, rows, q + g * kLanes);
+      }
+      memset(scratch.o + row_index * pass.o_width, 0, static_cast<size_t>(rows * pass.o_width) * sizeof(float));
+      const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
+      store(scratch.maxima + state, set1(KVC_NEG_INF));
+      store(scratch.sums + state, zero());
+    });
+  }
+}
+
+template <class Format>
+static void end_decode(const View& view, const DecodePass& pass) {
+  Scratch& scratch = *view.scratch;
+  const int num_rows = pass.row_end - pass.row_begin;
+  for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
+    for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
+      const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
+      for (int g = 0; g < rows && first + g < num_rows; ++g) {
+        float l = 0.0f;
+        for (int i = g; i < kLanes; i += rows) l += scratch.sums[state + i];
+        const int r = pass.row_begin + first + g;
+        const float* o = scratch.o + (static_cast<int64_t>(h) * pass.padded_rows + padded + g) * pass.o_width;
+        Format::natural_order(o, scratch.row, view.v_head_dim);
+        finish_row(view, r / view.group, (pass.head_begin + h) * view.group + r % view.group, scratch.row,
+                   scratch.maxima[state + g], l);
+      }
+    });
+  }
+}
+
+// One block for every tile of one kv head; the first tile prefetches, the others find the lines in the cache.
+template <class Format, int kHeadDim>
+static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole) {
+  Scratch& scratch = *view.scratch;
+  DecodeKeys later = keys;
+  later.next = keys.block;
+  later.next_k_offset = keys.k_offset;
+  later.next_v_offset = keys.v_offset;
+  const int num_rows = pass.row_end - pass.row_begin;
+  for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
+    const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
+    const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
+    const DecodeTile tile = {scratch.q + row_index * pass.q_width, scratch.o + row_index * pass.o_width,
+                             scratch.maxima + state,               scratch.sums + state,
+                             pass.o_width,                         min_of(rows, num_rows - first),
+                             scratch.key_begin + first,            scratch.key_end + first};
+    const DecodeKeys& tile_keys = index == 0 ? keys : later;
+    if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole);
+    if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole);
+    if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, tile_keys, tile, whole);
+    if constexpr (kMaxTileRows >= 8) {
+      if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, tile_keys, tile, whole);
+    }
+  });
+}
+
+template <class Format, int kHeadDim>
+static void decode_pass(const View& view, const DecodePass& pass) {
+  const KeyRange keys = fill_row_ranges(view, pass.row_begin, pass.row_end);
+  begin_decode<Format>(view, pass);
+  KeyRange common = keys;  // what every row sees
+  for (int r = 0; r < pass.row_end - pass.row_begin; ++r) {
+    common = intersect(common, {view.scratch->key_begin[r], view.scratch->key_end[r]});
+  }
+  PageCursor cursor = page_cursor(view.args->tables, view.item->row);
+  const int32_t num_heads = pass.head_end - pass.head_begin;
+  KeyBlock blocks[2];
+  auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
+  if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), &blocks[0]);
+  int current = 0;
+  for (int32_t begin = keys.begin; begin < keys.end; current ^= 1) {
+    const int32_t end = block_end(begin);
+    KeyBlock *block = &blocks[current], *next = block;
+    if (end < keys.end) {
+      next = &blocks[current ^ 1];
+      load_key_block(view, &cursor, end, block_end(end), next);
+    }
+    const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
+    for (int32_t h = 0; h < num_heads; ++h) {
+      const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;
+      const DecodeKeys decode_keys = {block, head * view.k_head_bytes, head * view.v_head_bytes,
+                                      h + 1 < num_heads ? block : next, next_head * view.k_head_bytes,
+                                      next_head * view.v_head_bytes};
+      decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole);
+    }
+    begin = end;
+  }
+  end_decode<Format>(view, pass);
+}
+
+// All rows and heads of the item, in as few passes as scratch allows.
+template <class Format, int kHeadDim>
+static void decode_item(const View& view) {
+  const kvc_backend_item& item = *view.item;
+  DecodePass pass;
+  pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
+  pass.o_width = round_up(view.v_head_dim, Format::kStep);
+  const int32_t fitting_rows = min_of(kMaxRows, kRowFloats / max_of(pass.q_width, pass.o_width)) / 8 * 8;
+  for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {
+    pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);
+    pass.num_tiles = 0;
+    pass.padded_rows = 0;
+    for_each_tile(pass.row_end - pass.row_begin, [&](int, int, int rows, int) {
+      ++pass.num_tiles;
+      pass.padded_rows += rows;
+    });
+    const int32_t fitting_heads = fitting_rows / pass.padded_rows;
+    for (pass.head_begin = item.head_begin; pass.head_begin < item.head_end; pass.head_begin = pass.head_end) {
+      pass.head_end = min_of(item.head_end, pass.head_begin + fitting_heads);
+      decode_pass<Format, kHeadDim>(view, pass);
+    }
+  }
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,148 @@
+// Decode kernel, inner part: one block of 16 keys against a tile of 1, 2, 4 or 8 query rows of one kv head.
+//
+// Roofline: each stored byte is used by few rows, so the floor is reading K and V once; the arithmetic only has to stay
+// out of the way of the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head dim and
+// are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and sum of all
+// rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass. Every line of the next
+// block is prefetched where its twin of this block is loaded: one at a time, because the CPU drops bursts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/format.h"
+#include "kernels/cpu/attend/view.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+// A tile's place in scratch and its rows' masks.
+struct DecodeTile {
+  const float* q;  // [chunks][kRows][kLanes]: a chunk is Format::kStep dims
+  float* o;        // [kRows][o_stride]
+  float* m;        // [kLanes]: lane i belongs to row i % kRows
+  float* l;
+  int32_t o_stride;
+  int32_t num_rows;              // rows that exist; kRows - num_rows are padding
+  const int32_t* key_begin;      // [num_rows], positions
+  const int32_t* key_end;
+};
+
+// A block's rows of one kv head, and those to prefetch meanwhile.
+struct DecodeKeys {
+  const KeyBlock* block;
+  int64_t k_offset;  // bytes from kv head 0
+  int64_t v_offset;
+  const KeyBlock* next;
+  int64_t next_k_offset;
+  int64_t next_v_offset;
+};
+
+template <class Format>
+KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
+  constexpr int kVectorsPerLine = Format::kVecBytes >= 64 ? 1 : 64 / static_cast<int>(Format::kVecBytes);
+  if (chunk % kVectorsPerLine == 0) prefetch(row + chunk * Format::kVecBytes);
+}
+
+// scores[key][row] = scale * q . k. kHeadDim: 0 = view.head_dim.
+template <class Format, int kRows, int kHeadDim>
+KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const float* q, float* scores) {
+  constexpr int kKeys = kLanes / kRows;
+  const int head_dim = kHeadDim != 0 ? kHeadDim : view.head_dim;
+  const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
+  const F32 scale = set1(view.scale);
+  for (int k = 0; k < keys.block->count; k += kKeys) {
+    F32 sums[kLanes];
+    KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
+    KVC_UNROLL for (int i = 0; i < kKeys; ++i) {
+      const unsigned char* row = keys.block->k[k + i] + keys.k_offset;
+      const unsigned char* next = keys.next->k[k + i] + keys.next_k_offset;
+      for (int c = 0; c < chunks; ++c) {
+        prefetch_twin<Format>(next, c);
+        const typename Format::Vec x = Format::load(row + c * Format::kVecBytes);
+        KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+          const typename Format::Vec y = Format::load_packed(q + (c * kRows + g) * kLanes);
+          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+        }
+      }
+      if (tail != 0) {
+        prefetch(next + chunks * Format::kVecBytes);
+        const typename Format::Vec x = Format::load_first(row + chunks * Format::kVecBytes, tail);
+        KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+          const typename Format::Vec y = Format::load_packed(q + (chunks * kRows + g) * kLanes);
+          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+        }
+      }
+    }
+    store(scores + k * kRows, mul(sum_each(sums), scale));
+  }
+}
+
+// Keys that row g of the tile sees, as indexes into the block.
+KVC_INLINE KeyRange keys_in_block(const DecodeTile& tile, const KeyBlock& block, int g) {
+  if (g >= tile.num_rows) return {0, 0};
+  const KeyRange in_block = {0, block.count};
+  return intersect({tile.key_begin[g] - block.begin, tile.key_end[g] - block.begin}, in_block);
+}
+
+// -inf where a row does not see a key.
+template <int kRows>
+KVC_INLINE void mask_scores(const DecodeTile& tile, const KeyBlock& block, int vectors, float* scores) {
+  float begin[kLanes], end[kLanes], key[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    const KeyRange seen = keys_in_block(tile, block, i % kRows);
+    begin[i] = static_cast<float>(seen.begin);
+    end[i] = static_cast<float>(seen.end);
+    key[i] = static_cast<float>(i / kRows);
+  }
+  F32 index = load(key);
+  for (int z = 0; z < vectors; ++z) {
+    store(scores + z * kLanes, keep_range(load(scores + z * kLanes), index, load(begin), load(end)));
+    index = add(index, set1(static_cast<float>(kLanes / kRows)));
+  }
+}
+
+// Raises the running maximum to the block's and rescales what was summed so far. Rare once a row has seen some keys.
+template <int kRows>
+KVC_INLINE void raise_maximum(const DecodeTile& tile, F32 block_max) {
+  const F32 old_m = load(tile.m), m = max(block_max, old_m);
+  const F32 factor = exp2(sub(old_m, max(m, set1(-3.402823466e38f))));
+  store(tile.m, m);
+  store(tile.l, mul(load(tile.l), factor));
+  float factors[kLanes];
+  store(factors, factor);
+  for (int g = 0; g < kRows; ++g) {
+    const F32 f = set1(factors[g]);
+    float* o = tile.o + g * tile.o_stride;
+    for (int d = 0; d < tile.o_stride; d += kLanes) store(o + d, mul(load(o + d), f));
+  }
+}
+
+// scores to P, in place, and the tile's m and l. Format::kPairs: P becomes [key / 2][row] dwords.
+template <class Format, int kRows>
+KVC_INLINE void tile_softmax(const DecodeTile& tile, int vectors, float* scores) {
+  F32 block_max = load(scores);
+  for (int z = 1; z < vectors; ++z) block_max = max(block_max, load(scores + z * kLanes));
+  block_max = max_by_stride<kRows>(block_max);
+  if (any_greater(block_max, load(tile.m))) raise_maximum<kRows>(tile, block_max);
+  const F32 m = max(load(tile.m), set1(-3.402823466e38f));  // a row that saw nothing yet: exp2(-inf), not of NaN
+  F32 l = load(tile.l);
+  if constexpr (Format::kPairs) {
+    for (int z = 0; z < vectors; z += 2) {
+      const F32 a = exp2(sub(load(scores + z * kLanes), m));
+      l = add(l, a);
+      F32 b = zero();
+      if (z + 1 < vectors) {
+        b = exp2(sub(load(scores + (z + 1) * kLanes), m));
+        l = add(l, b);
+      }
+      Format::template store_pairs<kRows>(scores + z / 2 * kLanes, a, b);
+    }
+  } else {
+    for (int z = 0; z < vectors; ++z) {
+      const F32 p = exp2(sub(load(scores + z * kLanes), m));
+      l = add(l, p);
+      store(scores + z * kLanes, p);
+    }
+  }
+  store(tile.l, l);
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

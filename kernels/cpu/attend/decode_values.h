@@ -1,0 +1,108 @@
+// Decode kernel, P*V: o[row] += sum over the keys [begin, end) of a block of p[key][row] * v[key].
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/decode_tile.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+// P of kRows rows beginning at `p`: element (key, row) at p[key * stride + row], for pairs (key / 2).
+struct Weights {
+  const float* p;
+  int stride;
+};
+
+// kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's.
+template <class Format, int kRows, int kVectors>
+KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights weights, float* o, int o_stride,
+                           int first, int tail) {
+  constexpr int kOut = Format::kOutputs;
+  F32 sums[kRows][kVectors * kOut];
+  float* target = o + first * kOut * kLanes;
+  KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+    KVC_UNROLL for (int i = 0; i < kVectors * kOut; ++i) sums[g][i] = load(target + g * o_stride + i * kLanes);
+  }
+  const int64_t offset = keys.v_offset + first * static_cast<int64_t>(Format::kVecBytes);
+  const int64_t next_offset = keys.next_v_offset + first * static_cast<int64_t>(Format::kVecBytes);
+  constexpr int kKeys = Format::kPairs ? 2 : 1;
+  for (int k = begin - begin % kKeys; k < end; k += kKeys) {
+    const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
+    typename Format::Vec v[kVectors * kOut];
+    KVC_UNROLL for (int i = 0; i < kVectors; ++i) {
+      typename Format::Vec rows[2] = {};
+      KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
+        if (half == 0 ? !has_even : !has_odd) continue;
+        const unsigned char* row = keys.block->v[k + half] + offset + i * Format::kVecBytes;
+        rows[half] = tail != 0 && i == kVectors - 1 ? Format::load_first(row, tail) : Format::load(row);
+        prefetch_twin<Format>(keys.next->v[k + half] + next_offset, i);
+      }
+      Format::spread(rows[0], rows[1], v + i * kOut);
+    }
+    KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+      const typename Format::Vec p = Format::broadcast(weights.p + k / kKeys * weights.stride + g);
+      KVC_UNROLL for (int i = 0; i < kVectors * kOut; ++i) sums[g][i] = Format::multiply_add(v[i], p, sums[g][i]);
+    }
+  }
+  KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+    KVC_UNROLL for (int i = 0; i < kVectors * kOut; ++i) store(target + g * o_stride + i * kLanes, sums[g][i]);
+  }
+}
+
+// The same for the whole head, in strips that fit the registers.
+template <class Format, int kRows>
+KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int begin, int end, Weights weights, float* o,
+                               int o_stride) {
+  constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs;
+  constexpr int kStrip = kBudget < 1 ? 1 : kBudget > 8 / Format::kOutputs ? 8 / Format::kOutputs : kBudget;
+  const int vectors = view.v_head_dim / Format::kStep, tail = view.v_head_dim % Format::kStep;
+  int c = 0;
+  for (; c + kStrip <= vectors; c += kStrip) {
+    add_values<Format, kRows, kStrip>(keys, begin, end, weights, o, o_stride, c, 0);
+  }
+  for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, 0);
+  if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
+}
+
+// Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row does
+// not see never reaches its sum (0 * NaN).
+template <class Format, int kRows>
+static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile, const float* p) {
+  KeyRange common = {0, keys.block->count};
+  for (int g = 0; g < tile.num_rows; ++g) {
+    const KeyRange seen = keys_in_block(tile, *keys.block, g);
+    common.begin = max_of(common.begin, seen.begin);
+    common.end = min_of(common.end, seen.end);
+  }
+  if (common.begin < common.end) {
+    add_value_rows<Format, kRows>(view, keys, common.begin, common.end, {p, kRows}, tile.o, tile.o_stride);
+  }
+  for (int g = 0; g < tile.num_rows; ++g) {
+    const KeyRange seen = keys_in_block(tile, *keys.block, g);
+    const bool split = common.begin < common.end;
+    const KeyRange edges[2] = {{seen.begin, split ? common.begin : seen.end}, {split ? common.end : seen.end, seen.end}};
+    for (const KeyRange& edge : edges) {
+      if (edge.begin >= edge.end) continue;
+      add_value_rows<Format, 1>(view, keys, edge.begin, edge.end, {p + g, kRows}, tile.o + g * tile.o_stride,
+                                tile.o_stride);
+    }
+  }
+}
+
+// One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
+template <class Format, int kRows, int kHeadDim>
+static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole) {
+  alignas(64) float scores[kKeyBlock * kRows + kLanes];
+  constexpr int kKeys = kLanes / kRows;
+  tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
+  if (whole) {
+    tile_softmax<Format, kRows>(tile, kKeyBlock / kKeys, scores);
+    add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+  } else {
+    const int vectors = (keys.block->count + kKeys - 1) / kKeys;
+    mask_scores<kRows>(tile, *keys.block, vectors, scores);
+    tile_softmax<Format, kRows>(tile, vectors, scores);
+    add_masked_value_rows<Format, kRows>(view, keys, tile, scores);
+  }
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

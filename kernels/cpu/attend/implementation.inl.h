@@ -1,0 +1,58 @@
+// The body of a target's translation unit: its Implementation table, from the headers that KVC_TARGET was set for.
+// The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE, and KVC_TARGET_BF16_DOTS if it has BfDots.
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kernels/cpu/attend/decode_pass.h"
+#include "kernels/cpu/attend/panel_pass.h"
+#include "kernels/cpu/implementation.h"
+
+namespace kvc::kernels {
+namespace KVC_TARGET {
+
+// From so many rows a kv head on, packing pays for itself.
+static constexpr int kPanelRows = 16;
+
+template <class Format>
+static void attend_rows(const View& view) {
+  if (view.num_rows >= kPanelRows) {
+    panel_item<Format>(view);
+    return;
+  }
+  switch (view.head_dim) {
+    case 64: decode_item<Format, 64>(view); break;
+    case 128: decode_item<Format, 128>(view); break;
+    case 256: decode_item<Format, 256>(view); break;
+    default: decode_item<Format, 0>(view); break;
+  }
+}
+
+static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+  const View view = make_view(args, item, scratch);
+  switch (type_of(args->layer->dtype)) {
+    case Type::kF32: attend_rows<Widened<float>>(view); break;
+    case Type::kF16: attend_rows<Widened<F16>>(view); break;
+    default:
+#if defined(KVC_TARGET_BF16_DOTS)
+      if (type_of(args->q.dtype) == Type::kBf16) {
+        attend_rows<BfDots>(view);
+        break;
+      }
+#endif
+      attend_rows<Widened<Bf16>>(view);
+      break;
+  }
+}
+
+static int32_t preferred_rows(const kvc_backend_layer* layer) {
+  const int32_t width = round_up(max_of(layer->head_dim, layer->v_head_dim), 2 * kLanes);
+  return min_of(kMaxRows, kRowFloats / width) / kMaxRowGroup * kMaxRowGroup;
+}
+
+}  // namespace KVC_TARGET
+
+const Implementation KVC_TARGET_TABLE = {
+    KVC_TARGET_NAME,        KVC_TARGET::attend_item,    KVC_TARGET::convert_row,
+    KVC_TARGET::rotate_row, KVC_TARGET::preferred_rows,
+};
+
+}  // namespace kvc::kernels

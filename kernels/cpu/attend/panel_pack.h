@@ -1,0 +1,106 @@
+// Panel kernel, packing: a block of keys of one kv head, once per pass, into the order in which the tiles read it.
+//
+//   K panel: strips of kStripKeys keys; a strip is [dword of the head dim][kStripKeys] (K transposed).
+//   V panel: strips of kStripKeys columns of o (the last one narrower); a strip is [key or pair of keys][columns].
+// A dword is a float32, or two bf16 (of a head-dim pair in K, of two keys in V).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/decode_tile.h"
+#include "kernels/cpu/attend/rows.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+static constexpr int kStrip = kTileVectors * kLanes;  // keys of a K strip, columns of a V strip
+
+// One pass of the panel kernel: rows [row_begin, row_end) of one kv head.
+struct PanelPass {
+  int32_t row_begin, row_end;
+  int32_t head;
+  int32_t q_dwords;    // of a query row: D, or ceil(D / 2) pairs
+  int32_t q_width;     // the same, padded to vectors: row stride of q, rows of a K strip
+  int32_t o_width;     // padded Dv: row stride of o
+  int32_t panel_keys;  // keys of a block
+  int32_t value_rows;  // of a V strip: panel_keys, or pairs
+};
+
+KVC_INLINE int strip_columns(const PanelPass& pass, int strip) { return min_of(kStrip, pass.o_width - strip * kStrip); }
+KVC_INLINE float* value_strip(const View& view, const PanelPass& pass, int strip) {
+  return view.scratch->v_panel + static_cast<int64_t>(strip) * kStrip * pass.value_rows;
+}
+
+template <class Format>
+KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, int chunks, int tail) {
+  const unsigned char* p = row + chunk * Format::kVecBytes;
+  return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
+}
+
+// Keys `first`.. of the panel from a block of at most kKeyBlock; keys that the block lacks become zeros.
+template <class Format>
+static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
+  const int chunks = view.head_dim / Format::kStep, tail = view.head_dim % Format::kStep;
+  for (int j = 0; j < kKeyBlock; j += kLanes) {
+    const int key = first + j;
+    float* strip = view.scratch->k_panel + static_cast<int64_t>(key / kStrip) * kStrip * pass.q_width + key % kStrip;
+    for (int c = 0; c < chunks + (tail != 0); ++c) {
+      F32 block[kLanes];
+      KVC_UNROLL for (int i = 0; i < kLanes; ++i) {
+        prefetch_twin<Format>(keys.next->k[j + i] + keys.next_k_offset, c);
+        block[i] = j + i < keys.block->count
+                       ? Format::as_dwords(load_chunk<Format>(keys.block->k[j + i] + keys.k_offset, c, chunks, tail))
+                       : zero();
+      }
+      transpose(block);
+      KVC_UNROLL for (int i = 0; i < kLanes; ++i) store(strip + (c * kLanes + i) * kStrip, block[i]);
+    }
+  }
+}
+
+template <class Format>
+static void pack_values(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
+  constexpr int kKeys = Format::kPairs ? 2 : 1;
+  const int chunks = view.v_head_dim / Format::kStep, tail = view.v_head_dim % Format::kStep;
+  for (int k = 0; k < keys.block->count; k += kKeys) {
+    const unsigned char* even = keys.block->v[k] + keys.v_offset;
+    const bool has_odd = Format::kPairs && k + 1 < keys.block->count;
+    const unsigned char* odd = has_odd ? keys.block->v[k + 1] + keys.v_offset : nullptr;
+    const unsigned char* next = keys.next->v[k] + keys.next_v_offset;
+    const unsigned char* next_odd = has_odd ? keys.next->v[k + 1] + keys.next_v_offset : next;
+    for (int c = 0; c < chunks + (tail != 0); ++c) {
+      prefetch_twin<Format>(next, c);
+      if (Format::kPairs) prefetch_twin<Format>(next_odd, c);
+      typename Format::Vec zeros = {}, spread[2];
+      Format::spread(load_chunk<Format>(even, c, chunks, tail),
+                     has_odd ? load_chunk<Format>(odd, c, chunks, tail) : zeros, spread);
+      KVC_UNROLL for (int i = 0; i < Format::kOutputs; ++i) {
+        const int column = (c * Format::kOutputs + i) * kLanes, strip = column / kStrip;
+        float* target = value_strip(view, pass, strip) +
+                        static_cast<int64_t>((first + k) / kKeys) * strip_columns(pass, strip) + column % kStrip;
+        Format::store_packed(target, spread[i]);
+      }
+    }
+  }
+}
+
+// Packs keys [begin, end) of the head, at most panel_keys; prefetches what lies behind them, up to keys_end.
+template <class Format>
+static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, int32_t begin, int32_t end,
+                       int32_t keys_end) {
+  const int64_t k_offset = pass.head * view.k_head_bytes, v_offset = pass.head * view.v_head_bytes;
+  KeyBlock blocks[2];
+  load_key_block(view, cursor, begin, min_of(end, begin + kKeyBlock), &blocks[0]);
+  int current = 0;
+  for (int32_t key = begin; key < end; key += kKeyBlock, current ^= 1) {
+    KeyBlock *block = &blocks[current], *next = block;
+    if (key + kKeyBlock < keys_end) {
+      next = &blocks[current ^ 1];
+      const int32_t limit = key + kKeyBlock < end ? end : keys_end;
+      load_key_block(view, cursor, key + kKeyBlock, min_of(limit, key + 2 * kKeyBlock), next);
+    }
+    const DecodeKeys keys = {block, k_offset, v_offset, next, k_offset, v_offset};
+    pack_keys<Format>(view, pass, keys, key - begin);
+    pack_values<Format>(view, pass, keys, key - begin);
+  }
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

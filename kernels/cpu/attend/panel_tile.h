@@ -1,0 +1,59 @@
+// Panel kernel, register tile: c[kTileRows][kVectors * kLanes] (+)= a[kTileRows][n] * b[n][kVectors * kLanes].
+//
+// Roofline: multiply-adds. AVX-512: 6 x 4 vectors are 24 accumulators, 4 vectors of b and a broadcast of a: 24 FMAs for
+// 4 loads and 6 broadcasts, so both FMA ports stay busy while b streams from L1/L2. AVX2: 6 x 2.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/panel_pack.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+struct TileArgs {
+  const float* a;  // [kTileRows][n] dwords, row stride a_stride
+  int64_t a_stride;
+  const float* b;  // [n][b_stride] dwords
+  int64_t b_stride;
+  int32_t n;
+  float* c;        // [kTileRows][...], row stride c_stride
+  int64_t c_stride;
+};
+
+// accumulate: c += a * b; else c = scale * (a * b).
+template <class Format, int kVectors, bool kAccumulate>
+static void multiply_tile(const TileArgs& args, float scale) {
+  F32 sums[kTileRows][kVectors];
+  KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
+    KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
+      sums[r][v] = kAccumulate ? load(args.c + r * args.c_stride + v * kLanes) : zero();
+    }
+  }
+  const float *a = args.a, *b = args.b;
+  const int64_t a_stride = args.a_stride, b_stride = args.b_stride;
+  for (int32_t k = 0; k < args.n; ++k, b += b_stride, ++a) {
+    typename Format::Vec columns[kVectors];
+    KVC_UNROLL for (int v = 0; v < kVectors; ++v) columns[v] = Format::load_packed(b + v * kLanes);
+    KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
+      const typename Format::Vec x = Format::broadcast(a + r * a_stride);
+      KVC_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = Format::multiply_add(columns[v], x, sums[r][v]);
+    }
+  }
+  const F32 factor = set1(scale);
+  KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
+    KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
+      store(args.c + r * args.c_stride + v * kLanes, kAccumulate ? sums[r][v] : mul(sums[r][v], factor));
+    }
+  }
+}
+
+template <class Format, bool kAccumulate>
+KVC_INLINE void multiply_columns(int vectors, const TileArgs& args, float scale) {
+  if (vectors == 1) multiply_tile<Format, 1, kAccumulate>(args, scale);
+  if (vectors == 2) multiply_tile<Format, 2, kAccumulate>(args, scale);
+  if constexpr (kTileVectors >= 4) {
+    if (vectors == 3) multiply_tile<Format, 3, kAccumulate>(args, scale);
+    if (vectors == 4) multiply_tile<Format, 4, kAccumulate>(args, scale);
+  }
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

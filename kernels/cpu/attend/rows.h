@@ -1,0 +1,113 @@
+// Rows in and out: conversion, rotation, and the finish of a row of attention.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/common/merge.h"
+#include "kernels/cpu/attend/view.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+template <class Target, class Source>
+static void convert_elements(unsigned char* target, const unsigned char* source, int32_t n) {
+  int32_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    store_as(Target{}, target + i * sizeof(Target), load_as(Source{}, source + i * sizeof(Source)));
+  }
+  if (i < n) {
+    const F32 v = load_as_first(Source{}, source + i * sizeof(Source), n - i);
+    store_as_first(Target{}, target + i * sizeof(Target), v, n - i);
+  }
+}
+
+static void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
+  if (target_type == source_type) {
+    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(type_bytes(source_type)));
+    return;
+  }
+  using Convert = void (*)(unsigned char*, const unsigned char*, int32_t);
+  static constexpr Convert table[3][3] = {
+      {nullptr, convert_elements<float, F16>, convert_elements<float, Bf16>},
+      {convert_elements<F16, float>, nullptr, convert_elements<F16, Bf16>},
+      {convert_elements<Bf16, float>, convert_elements<Bf16, F16>, nullptr},
+  };
+  table[static_cast<int>(target_type)][static_cast<int>(source_type)](static_cast<unsigned char*>(target),
+                                                                      static_cast<const unsigned char*>(source), n);
+}
+
+static void rotate_row(float* row, const float* cos_sin, int32_t rope_dim) {
+  const int32_t half = rope_dim / 2;
+  float *a = row, *b = row + half;
+  const float *c = cos_sin, *s = cos_sin + half;
+  int32_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const F32 x = load(a + i), y = load(b + i), cos = load(c + i), sin = load(s + i);
+    store(a + i, sub(mul(x, cos), mul(y, sin)));
+    store(b + i, add(mul(y, cos), mul(x, sin)));
+  }
+  for (; i < half; ++i) {
+    const float x = a[i], y = b[i];
+    a[i] = x * c[i] - y * s[i];
+    b[i] = y * c[i] + x * s[i];
+  }
+}
+
+// q of a row of the item (query within the item, absolute q head) to out[0, D) as the kernels see it: rotated and
+// rounded to q's type if the layer asks for that. Ends at out[D), [D, padded) is zeroed.
+static void load_query(const View& view, int32_t query, int32_t head, int32_t padded, float* out) {
+  const kvc_backend_attend& args = *view.args;
+  const Type type = type_of(args.q.dtype);
+  const int64_t token = view.token_begin + query;
+  const unsigned char* source = static_cast<const unsigned char*>(args.q.data) +
+                                (token * args.q.token_stride + head * args.q.head_stride) * type_bytes(type);
+  convert_row(Type::kF32, out, type, source, view.head_dim);
+  if (args.cos_sin != nullptr) {
+    rotate_row(out, args.cos_sin + token * view.layer->rope_dim, view.layer->rope_dim);
+    if (type != Type::kF32) {
+      unsigned char rounded[kMaxHeadDim * 2];
+      convert_row(type, rounded, Type::kF32, out, view.head_dim);
+      convert_row(Type::kF32, out, type, rounded, view.head_dim);
+    }
+  }
+  for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
+}
+
+// Writes the state of one row: to the item's partials, or normalised to the output. o: [Dv] in natural order, scratch
+// that may be changed; m2: largest score x log2(e).
+static void finish_row(const View& view, int32_t query, int32_t head, float* o, float m2, float l) {
+  const kvc_backend_attend& args = *view.args;
+  const kvc_backend_item& item = *view.item;
+  const int32_t dims = view.v_head_dim;
+  const double exact_m = static_cast<double>(m2) * 0.69314718055994530942;
+  if (item.partial_offset >= 0) {
+    // Rounding m to float32 natural units would shift the state's weight by up to an ulp of m: undo that in l and o.
+    float m = KVC_NEG_INF, correction = 0.0f;
+    if (l != 0.0f) {
+      m = static_cast<float>(exact_m);
+      correction = static_cast<float>(__builtin_exp(exact_m - static_cast<double>(m)));
+    }
+    const int64_t heads = static_cast<int64_t>(item.head_end - item.head_begin) * view.group;
+    const int64_t states = heads * (item.q_end - item.q_begin);
+    const int64_t index = query * heads + head - static_cast<int64_t>(item.head_begin) * view.group;
+    float* partial = args.partials + item.partial_offset;
+    float* target = partial + index * dims;
+    for (int32_t d = 0; d < dims; ++d) target[d] = l != 0.0f ? o[d] * correction : 0.0f;
+    partial[states * dims + index] = m;
+    partial[states * dims + states + index] = l != 0.0f ? l * correction : 0.0f;
+    return;
+  }
+  const int64_t token = view.token_begin + query;
+  const float inverse = state_output_scale(l);
+  for (int32_t d = 0; d < dims; ++d) o[d] = l != 0.0f ? o[d] * inverse : 0.0f;
+  const Type type = type_of(args.out.dtype);
+  unsigned char* target = static_cast<unsigned char*>(args.out.data) +
+                          (token * args.out.token_stride + head * args.out.head_stride) * type_bytes(type);
+  convert_row(type, target, Type::kF32, o, dims);
+  if (args.lse != nullptr) {
+    const double lse = l == 0.0f ? -__builtin_inf() : exact_m + __builtin_log(static_cast<double>(l));
+    const float rounded = static_cast<float>(lse);
+    memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &rounded, sizeof rounded);
+  }
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,110 @@
+// What both attention kernels need to know of one work item: shapes in bytes and vectors, addresses of keys, and the
+// rows of a pass. Rows are (query, head of the group) pairs of one kv head: row r is query r / group, head r % group,
+// so that rows beside each other have equal or neighbouring masks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/simd/target.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+struct View {
+  const kvc_backend_attend* args;
+  const kvc_backend_layer* layer;
+  const kvc_backend_item* item;
+  Scratch* scratch;
+  int32_t group;        // q heads a kv head
+  int32_t head_dim;
+  int32_t v_head_dim;
+  int32_t num_rows;     // queries of the item x group
+  int32_t token_begin;  // token of the item's query 0
+  int32_t kv_bytes;     // bytes of a stored element
+  float scale;          // softmax scale x log2(e): scores are powers of two inside
+  int64_t k_head_bytes; // from one kv head to the next
+  int64_t v_head_bytes;
+};
+
+KVC_INLINE int32_t round_up(int32_t n, int32_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+KVC_INLINE int32_t min_of(int32_t a, int32_t b) { return a < b ? a : b; }
+KVC_INLINE int32_t max_of(int32_t a, int32_t b) { return a > b ? a : b; }
+
+static View make_view(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+  const kvc_backend_layer* layer = args->layer;
+  View view;
+  view.args = args;
+  view.layer = layer;
+  view.item = item;
+  view.scratch = scratch;
+  view.group = layer->num_q_heads / layer->num_kv_heads;
+  view.head_dim = layer->head_dim;
+  view.v_head_dim = layer->v_head_dim;
+  view.num_rows = (item->q_end - item->q_begin) * view.group;
+  view.token_begin = args->rows->token_begin[item->row] + item->q_begin;
+  view.kv_bytes = type_bytes(type_of(layer->dtype));
+  view.scale = layer->softmax_scale * 1.44269504088896340736f;
+  view.k_head_bytes = layer->k.head_stride * view.kv_bytes;
+  view.v_head_bytes = layer->v.head_stride * view.kv_bytes;
+  return view;
+}
+
+// Fills key_begin and key_end of rows [row_begin, row_end) (indexed from 0) and returns the range that covers them all.
+static KeyRange fill_row_ranges(const View& view, int32_t row_begin, int32_t row_end) {
+  KeyRange all = {INT32_MAX, 0};
+  KeyRange range = {0, 0};
+  for (int32_t r = row_begin; r < row_end; ++r) {
+    if (r == row_begin || r % view.group == 0) {
+      range = visible_keys_of_item(view.layer, view.args->rows, view.item, view.item->q_begin + r / view.group);
+      if (range.begin < range.end) {
+        all.begin = min_of(all.begin, range.begin);
+        all.end = max_of(all.end, range.end);
+      }
+    }
+    view.scratch->key_begin[r - row_begin] = range.begin;
+    view.scratch->key_end[r - row_begin] = range.end;
+  }
+  if (all.begin > all.end) all = {0, 0};
+  return all;
+}
+
+// Addresses of up to kKeyBlock neighbouring keys, for kv head 0.
+struct KeyBlock {
+  int32_t begin;  // position of key 0
+  int32_t count;
+  const unsigned char* k[kKeyBlock];  // [count], then the last one again
+  const unsigned char* v[kKeyBlock];
+};
+
+// Keys [begin, end), at most kKeyBlock.
+static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, KeyBlock* block) {
+  const kvc_backend_layer& layer = *view.layer;
+  const unsigned char* k_data = static_cast<const unsigned char*>(layer.k.data);
+  const unsigned char* v_data = static_cast<const unsigned char*>(layer.v.data);
+  const int64_t k_slot_bytes = layer.k.slot_stride * view.kv_bytes, v_slot_bytes = layer.v.slot_stride * view.kv_bytes;
+  block->begin = begin;
+  block->count = end - begin;
+  int32_t page_index = begin / layer.page_size, slot = begin % layer.page_size;
+  int32_t i = 0;
+  while (i < block->count) {
+    const int64_t page = page_at(cursor, page_index);
+    const unsigned char* k = k_data + page * layer.k.page_stride * view.kv_bytes + slot * k_slot_bytes;
+    const unsigned char* v = v_data + page * layer.v.page_stride * view.kv_bytes + slot * v_slot_bytes;
+    const int32_t run_end = min_of(block->count, i + layer.page_size - slot);
+    for (; i < run_end; ++i, k += k_slot_bytes, v += v_slot_bytes) {
+      block->k[i] = k;
+      block->v[i] = v;
+    }
+    ++page_index;
+    slot = 0;
+  }
+  for (; i < kKeyBlock; ++i) {
+    block->k[i] = block->k[block->count - 1];
+    block->v[i] = block->v[block->count - 1];
+  }
+}
+
+KVC_INLINE void prefetch(const unsigned char* p) { __builtin_prefetch(p, 0, 3); }
+
+}  // namespace kvc::kernels::KVC_TARGET

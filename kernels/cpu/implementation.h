@@ -1,0 +1,35 @@
+// What a SIMD target provides. One table a target, chosen once when a device is opened.
+// Everything here runs inside a work item: no locks, no allocation, the float environment is already the default one.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/cpu/scratch.h"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels {
+
+struct Implementation {
+  const char* name;  // static
+
+  // Computes one item: its rows of the output, or its partial state. `scratch` is the worker's.
+  void (*attend_item)(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch);
+
+  // target[0, n) = source[0, n) rounded to the target's type; the same type copies bits. Any alignment, no overlap.
+  void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
+
+  // Rotates pairs (i, i + rope_dim/2) of row[0, rope_dim) by cos_sin [2, rope_dim/2], in float32 without fused
+  // operations, so that every implementation stores the same bits.
+  void (*rotate_row)(float* row, const float* cos_sin, int32_t rope_dim);
+
+  // New rows of a tile of queries that the implementation likes for a layer, counted in query x group.
+  int32_t (*preferred_rows)(const kvc_backend_layer* layer);
+};
+
+extern const Implementation kReferenceImplementation;
+extern const Implementation kScalarImplementation;
+extern const Implementation kAvx2Implementation;
+extern const Implementation kAvx512Implementation;
+extern const Implementation kAvx512Bf16Implementation;
+
+}  // namespace kvc::kernels

@@ -1,0 +1,34 @@
+// The working memory of one worker: sized once for every layer a cache can have, so that nothing is allocated later.
+//
+// The sizes fit, together with the stored K and V that stream by, a level-2 cache of 1 MiB. Work that needs more rows
+// than fit is cut into passes (attend/item.h), never refused.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+
+namespace kvc::kernels {
+
+  kMaxHeadDim = 512,
+constexpr int32_t kMaxLanes = 16;            // floats of the widest vector
+constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked up at once
+constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass
+constexpr int32_t kRowFloats = 48 * 1024;    // elements of q, and of o, of one pass
+constexpr int32_t kPanelFloats = 32 * 1024;  // elements of a packed block of K, and of V
+constexpr int32_t kMaxPanelKeys = 512;       // keys of a packed block
+constexpr int32_t kMaxRowGroup = 24;         // rows that go through scores, softmax and P*V together
+
+struct alignas(64) Scratch {
+  float q[kRowFloats];
+  float o[kRowFloats];
+  float k_panel[kPanelFloats];
+  float v_panel[kPanelFloats];
+  float scores[kMaxRowGroup * kMaxPanelKeys];
+  float row[kMaxHeadDim];             // one row in natural order: a query before packing, an output before it is stored
+  float maxima[kMaxRows * kMaxLanes]; // running maximum a row; decode: a lane per (row of the tile, key), as in sums
+  float sums[kMaxRows * kMaxLanes];
+  int32_t key_begin[kMaxRows];        // keys that a row sees
+  int32_t key_end[kMaxRows];
+};
+
+}  // namespace kvc::kernels

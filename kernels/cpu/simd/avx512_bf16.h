@@ -1,0 +1,74 @@
+// AVX-512 BF16: the format of bf16 q over bf16 K and V. Products of pairs are summed in float32 by vdpbf16ps, which
+// flushes bf16 subnormals. P is rounded to bf16 too.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/simd/avx512.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+struct BfDots {
+  using Vec = __m512i;
+  using QueryElement = Bf16;
+  static constexpr bool kPairs = true;
+  static constexpr int kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
+
+  KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return _mm512_loadu_si512(p); }
+  KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) {
+    return _mm512_maskz_loadu_epi16(first_halves(n), p);
+  }
+  KVC_INLINE_MEMBER Vec load_packed(const float* p) { return _mm512_loadu_si512(p); }
+  KVC_INLINE_MEMBER void store_packed(float* p, Vec v) { _mm512_storeu_si512(p, v); }
+  KVC_INLINE_MEMBER Vec broadcast(const float* p) { return _mm512_castps_si512(_mm512_set1_ps(*p)); }
+  KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
+  KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return _mm512_castsi512_ps(v); }
+
+  // Rows of keys 2i and 2i+1 to pairs; the unpack leaves o in the order that natural_order undoes.
+  KVC_INLINE_MEMBER void spread(Vec even, Vec odd, Vec* out) {
+    out[0] = _mm512_unpacklo_epi16(even, odd);
+    out[1] = _mm512_unpackhi_epi16(even, odd);
+  }
+  // Of 32 dims, vector 0 holds 8i..8i+3 and vector 1 holds 8i+4..8i+7, i = 0..3.
+  KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
+    for (int d = 0; d < dims; d += kStep) {
+      const F32 a = KVC_TARGET::load(o + d), b = KVC_TARGET::load(o + d + kLanes);
+      const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+      const __m512i high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+      store(row + d, _mm512_permutex2var_ps(a, low, b));
+      store(row + d + kLanes, _mm512_permutex2var_ps(a, high, b));
+    }
+  }
+
+  // P of a decode tile, [key][kRows] floats in two vectors a and b, to [key / 2][kRows] dwords.
+  template <int kRows>
+  KVC_INLINE_MEMBER void store_pairs(float* pairs, F32 a, F32 b) {
+    alignas(64) static constexpr auto order = pair_order<kRows>();
+    const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+    _mm512_storeu_si512(pairs, _mm512_permutexvar_epi16(_mm512_load_si512(order.index), halves));
+  }
+  // P of 16 keys of a panel row to 8 dwords.
+  KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + z * kLanes / 2), (__m256i)_mm512_cvtneps_pbh(p));
+  }
+  // A vector of packed V in which an even or odd key counts as absent.
+  KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool even, bool odd) {
+    const uint32_t mask = (even ? 0xffffu : 0u) | (odd ? 0xffff0000u : 0u);
+    return _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(mask)));
+  }
+
+ private:
+  struct PairOrder {
+    uint16_t index[32];
+  };
+  template <int kRows>
+  static constexpr PairOrder pair_order() {
+    PairOrder order = {};
+    for (int half = 0; half < 32; ++half) {
+      const int pair = half / 2 / kRows, row = half / 2 % kRows;
+      order.index[half] = static_cast<uint16_t>((2 * pair + half % 2) * kRows + row);
+    }
+    return order;
+  }
+};
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,119 @@
+// The portable target: four lanes as a compiler vector, which every CPU has in some form (SSE2, NEON, or plain code).
+// It defines the meaning of each function; simd/avx2.h and simd/avx512.h provide the same names.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/cpu/simd/target.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+typedef float F32 __attribute__((vector_size(16)));
+typedef int32_t I32 __attribute__((vector_size(16)));
+
+// kTileRows x (kTileVectors * kLanes) is the register tile of the panel kernel; kValueAccumulators vectors of o stay in
+// registers in the decode kernel.
+static constexpr int kLanes = 4, kTileRows = 4, kTileVectors = 2, kValueAccumulators = 8;
+
+KVC_INLINE F32 zero() { return F32{}; }
+KVC_INLINE F32 set1(float x) { return F32{x, x, x, x}; }
+KVC_INLINE F32 lane_index() { return F32{0, 1, 2, 3}; }
+KVC_INLINE F32 add(F32 a, F32 b) { return a + b; }
+KVC_INLINE F32 sub(F32 a, F32 b) { return a - b; }
+KVC_INLINE F32 mul(F32 a, F32 b) { return a * b; }
+// a * b + c, fused where the target has it.
+KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
+// The larger; b if either is NaN.
+KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
+KVC_INLINE bool any_greater(F32 a, F32 b) {
+  const I32 greater = a > b;
+  return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
+}
+// Lanes with index in [begin, end) keep v, the others become -inf (whatever v is there).
+KVC_INLINE F32 keep_range(F32 v, F32 index, F32 begin, F32 end) {
+  const I32 seen = (index >= begin) & (index < end);
+  return seen ? v : set1(KVC_NEG_INF);
+}
+KVC_INLINE float reduce_add(F32 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+KVC_INLINE float reduce_max(F32 v) {
+  const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+}
+
+// 2^x for x <= 0 (what exceeds 0 by rounding is fine): 1e-7 relative, 1 for 0, 0 below -126.5, NaN for NaN.
+KVC_INLINE F32 exp2(F32 x) {
+  x = max(set1(-127.0f), x);
+  const F32 magic = set1(0x1.8p23f);  // adding it rounds to an integer
+  const F32 shifted = x + magic;
+  const F32 f = x - (shifted - magic);
+  F32 p = fma(set1(KVC_EXP2_C4), f, set1(KVC_EXP2_C3));
+  p = fma(p, f, set1(KVC_EXP2_C2));
+  p = fma(p, f, set1(KVC_EXP2_C1));
+  p = fma(p, f, set1(KVC_EXP2_C0));
+  p = fma(p, f, set1(1.0f));
+  typedef uint32_t U32 __attribute__((vector_size(16)));
+  U32 bits;
+  memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits + 127u) << 23;
+  F32 scale;
+  memcpy(&scale, &bits, sizeof scale);
+  return p * scale;
+}
+
+// ---- Memory: any alignment. load_as(T{}, p) widens elements of type T; _first touches n < kLanes elements, the rest is 0.
+
+KVC_INLINE F32 load(const float* p) {
+  F32 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+KVC_INLINE void store(float* p, F32 v) { memcpy(p, &v, sizeof v); }
+KVC_INLINE F32 load_as(float, const void* p) { return load(static_cast<const float*>(p)); }
+template <class T>
+KVC_INLINE F32 load_as(T, const void* p) {
+  T e[kLanes];
+  memcpy(e, p, sizeof e);
+  return F32{widen(e[0]), widen(e[1]), widen(e[2]), widen(e[3])};
+}
+template <class T>
+KVC_INLINE F32 load_as_first(T, const void* p, int n) {
+  T e[kLanes] = {};
+  memcpy(e, p, static_cast<size_t>(n) * sizeof(T));
+  return load_as(T{}, e);
+}
+template <class T>
+KVC_INLINE void store_as(T, void* p, F32 v) {
+  T e[kLanes];
+  for (int i = 0; i < kLanes; ++i) narrow(v[i], &e[i]);
+  memcpy(p, e, sizeof e);
+}
+template <class T>
+KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
+  T e[kLanes];
+  for (int i = 0; i < kLanes; ++i) narrow(v[i], &e[i]);
+  memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
+}
+
+// ---- Across lanes
+
+// Lane i: the sum of v[i]'s lanes. v: [kLanes].
+KVC_INLINE F32 sum_each(const F32* v) {
+  return F32{reduce_add(v[0]), reduce_add(v[1]), reduce_add(v[2]), reduce_add(v[3])};
+}
+// Every lane: the largest of the lanes that are equal to it modulo kStride (a power of two).
+template <int kStride>
+KVC_INLINE F32 max_by_stride(F32 v) {
+  if constexpr (kStride <= 2) v = max(v, F32{v[2], v[3], v[0], v[1]});
+  if constexpr (kStride <= 1) v = max(v, F32{v[1], v[0], v[3], v[2]});
+  return v;
+}
+// Transposes the kLanes x kLanes block of r[kLanes].
+KVC_INLINE void transpose(F32* r) {
+  const F32 a = r[0], b = r[1], c = r[2], d = r[3];
+  r[0] = F32{a[0], b[0], c[0], d[0]};
+  r[1] = F32{a[1], b[1], c[1], d[1]};
+  r[2] = F32{a[2], b[2], c[2], d[2]};
+  r[3] = F32{a[3], b[3], c[3], d[3]};
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,25 @@
+// Included by every SIMD header: the target's namespace and its two function markers.
+// KVC_TARGET is set by the one translation unit of each target; each is compiled with flags of its own, so everything
+// in it lives in kvc::kernels::KVC_TARGET or is static (tests/kernels/symbols_test.cmake checks the object files).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#ifndef KVC_TARGET
+#error "set KVC_TARGET before including a SIMD header"
+#endif
+
+#define KVC_INLINE [[maybe_unused]] static inline __attribute__((always_inline))
+#define KVC_INLINE_MEMBER [[maybe_unused]] static inline __attribute__((always_inline))
+#define KVC_UNROLL _Pragma("GCC unroll 32")
+
+#define KVC_NEG_INF (-__builtin_inff())
+
+// 2^x for x in [-0.5, 0.5]: 1 + x * (c0 + x * (c1 + ...)), largest relative error 9.2e-8, exact at 0.
+#define KVC_EXP2_C0 0x1.62e42ap-1f
+#define KVC_EXP2_C1 0x1.ebf9bcp-3f
+#define KVC_EXP2_C2 0x1.c6b752p-5f
+#define KVC_EXP2_C3 0x1.3cea88p-7f
+#define KVC_EXP2_C4 0x1.5bba14p-10f

@@ -1,0 +1,31 @@
+# Sourced by the other scripts: places, and the Python package in .venv.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+venv=$root/.venv
+python=$venv/bin/python
+jobs=$(nproc)
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
+if command -v ccache > /dev/null; then # the same objects are compiled for the library, the wheel and a subproject
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+
+# One number for the contents of files and folders.
+fingerprint() {
+  find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1
+}
+
+# Builds bindings/python and installs it into .venv, unless nothing that it is made of changed.
+install_python_package() {
+  local stamp=$venv/kvcache.stamp now
+  now=$(fingerprint CMakeLists.txt cmake include src kernels bindings/python)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ]; then
+    echo "kvcache is up to date in .venv"
+    return
+  fi
+  rm -f "$stamp"
+  PATH=$venv/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
+    "$python" -m pip install --no-build-isolation --force-reinstall --no-deps ./bindings/python ||
+    return 1 # said, because `set -e` is off in a condition
+  echo "$now" > "$stamp"
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Sets up everything on a fresh Debian machine and runs the main job: Gemma 3 270M generates text for several users who
+# share a system prompt, every key and value in libkvcache.
+#   bash scripts/demo.sh [argument of examples/gemma/generate.py ...]
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+log=$root/build/logs/demo.log
+mkdir -p "$(dirname "$log")"
+bash scripts/setup.sh demo
+echo "building kvcache (a minute or two the first time)"
+if ! install_python_package > "$log" 2>&1; then
+  cat "$log" >&2
+  echo "demo.sh: the Python package did not build" >&2
+  exit 1
+fi
+exec "$python" examples/gemma/generate.py "$@"

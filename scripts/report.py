@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Lines of scripts/test.sh. Counts come from JUnit files: a skipped test is no passed one.
+
+    report.py part NAME ok|FAILED BEGIN END JUNIT
+    report.py summary LOGS NAME=ok|FAILED ...
+"""
+import sys
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+
+def counts(junit: Path) -> tuple:
+    """Numbers of passed and failed tests, and the skipped ones as "name: reason"."""
+    passed, failed, skipped = 0, 0, []
+    if not junit.exists():
+        return passed, failed, skipped
+    for case in xml.parse(junit).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed += 1
+        elif case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
+            message = case.find("skipped")
+            reason = message.get("message", "") if message is not None else ""
+            skipped.append(f"{case.get('name')}: {reason_of(case) or reason}")
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def reason_of(case) -> str:
+    """ctest keeps a test's words in its output: the line that says why it was skipped."""
+    lines = (case.findtext("system-out") or "").splitlines()
+    for index, line in enumerate(lines):
+        if line.lower().startswith("skipped"):
+            return line
+        if line.startswith("[ RUN") and index + 2 < len(lines) and "Skipped" in lines[index + 1]:
+            return lines[index + 2].strip()
+    return ""
+
+
+def part(name, state, begin, end, junit) -> int:
+    passed, failed, skipped = counts(Path(junit))
+    seconds = float(end) - float(begin)
+    tests = f"   {passed} passed" + (f", {failed} failed" if failed else "") + (f", {len(skipped)} skipped" if skipped else "")
+    print(f"{name:<16} {state:<6} {seconds:8.1f} s" + (tests if Path(junit).exists() else ""), flush=True)
+    for line in skipped:
+        print(f"    skipped {line}", flush=True)
+    return 0
+
+
+def summary(logs, *parts) -> int:
+    passed, failed, skipped, broken = 0, 0, 0, []
+    for name, state in (entry.split("=") for entry in parts):
+        more_passed, more_failed, more_skipped = counts(Path(logs) / f"{name}.xml")
+        passed, skipped = passed + more_passed, skipped + len(more_skipped)
+        failed += max(more_failed, 1 if state == "FAILED" else 0)  # a part can fail without a test: a build
+        if state == "FAILED" or more_failed:
+            broken.append(name)
+    if broken:
+        print(f"failed: {', '.join(broken)}; output in {Path(logs).name}/ of the build folder")
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if broken or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit({"part": part, "summary": summary}[sys.argv[1]](*sys.argv[2:]))

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Sets up what the other scripts need: Debian packages (as root or by sudo; otherwise it says what is missing) and a
+# virtual environment in .venv. A second run takes no time.
+#   bash scripts/setup.sh [demo|test|full]
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+level=${1:-test}
+
+has() { command -v "$1" > /dev/null; }
+has_header() { [ -e "/usr/include/$1" ]; }
+python_has() { python3 -c "$1" 2> /dev/null; }
+packages=()
+want() { # want PACKAGE TEST...: asks for the package if the test fails
+  local package=$1
+  shift
+  "$@" || packages+=("$package")
+}
+
+want g++ has g++
+want cmake has cmake
+want ninja-build has ninja
+want python3 has python3
+want python3-venv python_has 'import ensurepip, venv'
+want python3-dev python_has \
+  'import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h"))'
+if [ "$level" != demo ]; then
+  want libgtest-dev has_header gtest/gtest.h
+  want libbenchmark-dev has_header benchmark/benchmark.h
+  want pkg-config has pkg-config
+  want ccache has ccache
+  want binutils has readelf
+fi
+if [ "$level" = full ]; then
+  want clang-19 has clang-19
+  want clang-format-19 has clang-format-19
+  want g++-aarch64-linux-gnu has aarch64-linux-gnu-g++
+  want qemu-user-static has qemu-aarch64-static
+  want googletest test -e /usr/src/googletest/CMakeLists.txt
+  want lcov has lcov
+fi
+
+if [ ${#packages[@]} -gt 0 ]; then
+  install=(apt-get install -y --no-install-recommends "${packages[@]}")
+  if ! has apt-get; then
+    echo "setup.sh: missing, by Debian's names: ${packages[*]}" >&2
+    exit 1
+  elif [ "$(id -u)" = 0 ]; then
+    sudo=()
+  elif has sudo && sudo -n true 2> /dev/null; then
+    sudo=(sudo)
+  else
+    echo "setup.sh: missing packages, and neither root nor sudo without a password. Please run:" >&2
+    echo "  sudo ${install[*]}" >&2
+    exit 1
+  fi
+  echo "installing ${packages[*]}"
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}" -qq > /dev/null
+fi
+
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+  echo "setup.sh: Python 3.10 or newer is needed, this is $(python3 --version)" >&2
+  exit 1
+}
+requirements=(requirements)
+if [ "$level" = full ]; then
+  requirements+=(requirements-full)
+fi
+for name in "${requirements[@]}"; do
+  stamp=$venv/$name.stamp
+  now="$(python3 --version) $(sha256sum < "scripts/$name.txt")"
+  if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$now" ]; then
+    echo "installing Python packages into .venv: $name"
+    rm -f "$stamp"
+    [ -x "$python" ] || python3 -m venv "$venv"
+    "$python" -m pip install --quiet --requirement "scripts/$name.txt"
+    echo "$now" > "$stamp"
+  fi
+done

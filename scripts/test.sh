@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Sets up and runs the tests; one line a part, with its time.
+#   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
+#   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
+#   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+level=test
+if [ "${1:-}" = --full ]; then
+  level=full
+  shift
+fi
+only=("$@")
+logs=$root/build/logs
+ran=()
+
+# part NAME COMMAND...: runs it, its output in a file that is shown if it fails. Tests write $junit.
+part() {
+  local name=$1 begin end status state=ok
+  shift
+  if [ ${#only[@]} -gt 0 ] && [[ " setup ${only[*]} " != *" $name "* ]]; then
+    return
+  fi
+  junit=$logs/$name.xml
+  rm -f "$junit"
+  begin=$(date +%s.%N)
+  set +e # not as a condition: bash would go on after errors inside
+  ( set -e; "$@" ) > "$logs/$name.log" 2>&1
+  status=$?
+  set -e
+  [ $status = 0 ] || state=FAILED
+  end=$(date +%s.%N)
+  ran+=("$name=$state")
+  python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$junit"
+  if [ $state = FAILED ]; then
+    echo "---- output of $name ----"
+    tail -n 300 "$logs/$name.log"
+    echo "---- end of $name ----"
+  fi
+}
+
+# Thread sanitizer of gcc 12 fails where the kernel spreads addresses widely; without the spread it works everywhere.
+without_aslr() {
+  if setarch "$(uname -m)" --addr-no-randomize true 2> /dev/null; then
+    setarch "$(uname -m)" --addr-no-randomize "$@"
+  else
+    "$@"
+  fi
+}
+configure_and_build() { # PRESET [cmake option ...]
+  local preset=$1
+  shift
+  PATH=$venv/bin:$PATH cmake --preset "$preset" -DPython3_EXECUTABLE="$python" "$@"
+  without_aslr cmake --build --preset "$preset" --parallel "$jobs" # it lists the tests, so it runs them
+}
+run_ctest() { without_aslr ctest --preset "$1" --parallel "$jobs" --output-junit "$junit" "${@:2}"; }
+run_pytest() { "$python" -m pytest -ra -q -p no:cacheprovider --junitxml="$junit" "$@"; }
+coverage_report() {
+  lcov --capture --directory build/coverage --output-file build/coverage/all.info --quiet
+  lcov --extract build/coverage/all.info "$root/src/*" "$root/kernels/*" --output-file build/coverage/own.info --quiet
+  lcov --list build/coverage/own.info
+}
+# The wheel as it would be published: for every CPython by the stable ABI, alone in a new environment.
+wheel() {
+  local place
+  place=$(mktemp -d)
+  PATH=$venv/bin:$PATH "$python" -m pip wheel --no-build-isolation --no-deps --wheel-dir "$place" ./bindings/python
+  ls -l "$place"
+  ls "$place" | grep -q -- '-cp310-abi3-'
+  "$python" -m venv "$place/venv"
+  "$place/venv/bin/python" -m pip install --quiet "$place"/*.whl numpy pytest
+  ( cd "$place" && "$place/venv/bin/python" -c 'import kvcache; print(kvcache.__version__, kvcache.__file__)' )
+  rm -rf "$place"
+}
+
+mkdir -p "$logs"
+part setup bash scripts/setup.sh "$level"
+if [[ " ${ran[*]} " == *" setup=FAILED "* ]]; then exit 1; fi # its output says what is missing
+
+part build-release configure_and_build release
+part tidy run_ctest release --label-regex tidy
+part abi run_ctest release --label-regex abi
+part unit run_ctest release --label-exclude 'tidy|abi|consumer'
+part consumer run_ctest release --label-regex consumer
+part build-python install_python_package
+part python run_pytest tests/python
+part gemma run_pytest tests/gemma
+if [ $level = full ]; then
+  part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
+  part wheel wheel
+  part build-asan configure_and_build asan
+  part asan run_ctest asan
+  part build-tsan configure_and_build tsan
+  part tsan run_ctest tsan
+  part build-coverage configure_and_build coverage
+  part coverage run_ctest coverage
+  part coverage-report coverage_report
+  part build-aarch64 configure_and_build aarch64
+  part aarch64 run_ctest aarch64
+fi
+for name in "${only[@]}"; do
+  if [[ " ${ran[*]}" != *" $name="* ]]; then
+    echo "no part has the name $name$([ $level = full ] || echo ' (some belong to --full)')"
+    ran+=("$name=FAILED")
+  fi
+done
+python3 scripts/report.py summary "$logs" "${ran[@]}"

@@ -1,0 +1,147 @@
+// The C boundary: handles, error translation, extensible structs. Every exported function is a thin call through here.
+//
+// No exception crosses: memory that cannot be had becomes KVC_ERROR_OUT_OF_MEMORY, anything else KVC_ERROR_INTERNAL.
+#pragma once
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/cache.h"
+#include "context/context.h"
+#include "kvcache.h"
+
+struct kvc_context {
+  std::shared_ptr<kvc::Context> context;
+};
+
+struct kvc_cache {
+  std::unique_ptr<kvc::Cache> cache;
+};
+
+namespace kvc::api {
+
+// Runs `body` and writes its failure to `error`.
+template <class Body>
+kvc_status call(const char* function, kvc_error* error, Body body) noexcept {
+  if (error != nullptr && error->struct_size != sizeof(kvc_error)) return KVC_ERROR_STRUCT_SIZE;  // nowhere to write
+  const auto report = [&](const Status& status) {
+    if (!status.ok() && error != nullptr) status.write_to(function, error);
+    return status.code();
+  };
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report(Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host is out of memory"));
+  } catch (...) {
+    return report(Status::error(KVC_ERROR_INTERNAL, "an unexpected exception"));
+  }
+}
+
+inline Status check_not_null(const void* pointer, const char* name) {
+  return pointer != nullptr ? Status() : Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
+}
+
+// The same for a call on a cache. Debug builds check the cache's invariants after each.
+template <class Body>
+kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
+  return call(function, error, [&]() -> Status {
+    KVC_TRY(check_not_null(cache, "cache"));
+    Status status = body(*cache->cache);
+#ifdef KVCACHE_CHECK_INVARIANTS
+    KVC_TRY(cache->cache->check_invariants());
+#endif
+    return status;
+  });
+}
+
+// n elements at `array`.
+inline Status check_array(int64_t n, const void* array, const char* name) {
+  if (n < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "n %" PRId64 " is negative", n);
+  return n == 0 ? Status() : check_not_null(array, name);
+}
+
+template <class T>
+std::span<T> span_of(T* data, int64_t n) {
+  return {data, static_cast<size_t>(n)};
+}
+
+// Larger than any version of a struct will be: a bigger struct_size is a struct that was never initialised.
+inline constexpr uint32_t kMaxStructSize = 4096;
+
+// struct_size of `in`, which is of the same type as this library's T in some version. kFirst is sizeof(T) in the release
+// that introduced it.
+template <class T, uint32_t kFirst = sizeof(T)>
+Status check_struct_size(const T* in, const char* name) {
+  KVC_TRY(check_not_null(in, name));
+  if (in->struct_size >= kFirst && in->struct_size <= kMaxStructSize && in->struct_size % 8 == 0) return Status();
+  return Status::error(KVC_ERROR_STRUCT_SIZE, "%s has struct_size %u, not %u: initialise it with its kvc_*_init", name,
+                       in->struct_size, static_cast<uint32_t>(sizeof(T)));
+}
+
+// Copies what this library knows of an input struct; a later version's fields must be zero.
+template <class T>
+Status read_struct(const T* in, const char* name, T* out) {
+  KVC_TRY(check_struct_size(in, name));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(in);
+  for (uint32_t i = sizeof(T); i < in->struct_size; ++i) {
+    if (bytes[i] != 0) {
+      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not know", name, i,
+                           kvc_version());
+    }
+  }
+  std::memset(static_cast<void*>(out), 0, sizeof(T));
+  std::memcpy(static_cast<void*>(out), in, std::min<size_t>(in->struct_size, sizeof(T)));
+  return Status();
+}
+
+// An array of extensible structs: its stride is the first element's struct_size, the same in all.
+template <class T>
+Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* out) {
+  KVC_TRY(check_array(n, items, name));
+  out->resize(static_cast<size_t>(n));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(items);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto* item = reinterpret_cast<const T*>(bytes + i * items->struct_size);
+    if (item->struct_size != items->struct_size) {
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i, item->struct_size,
+                           name, items->struct_size)
+          .at(i);
+    }
+    if (Status status = read_struct(item, name, &(*out)[static_cast<size_t>(i)]); !status.ok()) return std::move(status).at(i);
+  }
+  return Status();
+}
+
+// Writes an output struct in the caller's size; fields that only the caller knows keep their value.
+template <class T>
+void write_struct(const T& value, T* out) {
+  const uint32_t size = out->struct_size;
+  std::memcpy(static_cast<void*>(out), &value, std::min<size_t>(size, sizeof(T)));
+  out->struct_size = size;
+}
+
+// Text into a caller's buffer; capacity 0 only asks for the length.
+inline Status write_text(const std::string& text, char* buffer, int64_t capacity, int64_t* length) {
+  const auto size = static_cast<int64_t>(text.size());
+  if (length != nullptr) *length = size;
+  if (capacity == 0) return Status();
+  if (capacity <= size) {
+    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " bytes do not fit in a capacity of %" PRId64, size + 1, capacity)
+        .missing(size + 1, capacity);
+  }
+  std::memcpy(buffer, text.c_str(), text.size() + 1);
+  return Status();
+}
+
+inline Status check_buffer(const void* buffer, int64_t capacity, const char* name) {
+  if (capacity < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity %" PRId64 " is negative", capacity);
+  return capacity == 0 ? Status() : check_not_null(buffer, name);
+}
+
+}  // namespace kvc::api

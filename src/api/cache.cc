@@ -1,0 +1,84 @@
+// Sections 5, 9 and 10 of the header: caches, statistics, audits.
+#include "api/boundary.h"
+
+using namespace kvc;
+using namespace kvc::api;
+
+namespace {
+
+Status read_config(const kvc_cache_config* config, CacheConfig* out) {
+  KVC_TRY(read_struct(config, "config", &out->config));
+  const kvc_cache_config& known = out->config;
+  if (known.num_layers < 1 || known.num_layers > 4096) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is outside 1..4096", known.num_layers);
+  }
+  const bool default_group = known.num_groups == 0 && known.groups == nullptr;
+  if (!default_group && (known.num_groups < 1 || known.num_groups > 64)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_groups %d is outside 1..64", known.num_groups);
+  }
+  KVC_TRY(read_array(known.layers, known.num_layers, "layers", &out->layers));
+  if (!default_group) return read_array(known.groups, known.num_groups, "groups", &out->groups);
+  kvc_group_config full;
+  kvc_group_config_init(&full);
+  out->groups = {full};
+  return Status();
+}
+
+}  // namespace
+
+kvc_status kvc_cache_estimate(kvc_context* context, const kvc_cache_config* config, int32_t group,
+                              kvc_estimate* estimate, kvc_error* error) {
+  return call("kvc_cache_estimate", error, [&]() -> Status {
+    KVC_TRY(check_not_null(context, "context"));
+    KVC_TRY(check_struct_size(estimate, "estimate"));
+    CacheConfig known;
+    KVC_TRY(read_config(config, &known));
+    kvc_estimate out;
+    kvc_estimate_init(&out);
+    KVC_TRY(Cache::estimate(*context->context, known, group, &out));
+    write_struct(out, estimate);
+    return Status();
+  });
+}
+
+kvc_status kvc_cache_create(kvc_context* context, const kvc_cache_config* config, kvc_cache** cache, kvc_error* error) {
+  return call("kvc_cache_create", error, [&]() -> Status {
+    KVC_TRY(check_not_null(context, "context"));
+    KVC_TRY(check_not_null(cache, "cache"));
+    CacheConfig known;
+    KVC_TRY(read_config(config, &known));
+    auto handle = std::make_unique<kvc_cache>();
+    KVC_TRY(Cache::create(context->context, known, &handle->cache));
+    *cache = handle.release();
+    return Status();
+  });
+}
+
+void kvc_cache_destroy(kvc_cache* cache) { delete cache; }
+
+kvc_status kvc_cache_clear(kvc_cache* cache, kvc_error* error) {
+  return cache_call("kvc_cache_clear", cache, error, [&](Cache& c) { return c.clear(); });
+}
+
+kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kvc_error* error) {
+  return cache_call("kvc_cache_stats", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_struct_size(stats, "stats"));
+    kvc_stats out;
+    kvc_stats_init(&out);
+    KVC_TRY(c.stats(group, &out));
+    write_struct(out, stats);
+    return Status();
+  });
+}
+
+kvc_status kvc_cache_digest(kvc_cache* cache, uint64_t* digest, kvc_error* error) {
+  return cache_call("kvc_cache_digest", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(digest, "digest"));
+    *digest = c.digest();
+    return Status();
+  });
+}
+
+kvc_status kvc_cache_check_invariants(kvc_cache* cache, kvc_error* error) {
+  return cache_call("kvc_cache_check_invariants", cache, error, [&](Cache& c) { return c.check_invariants(); });
+}

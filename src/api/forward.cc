@@ -1,0 +1,74 @@
+// Section 7 of the header: forward steps.
+#include "api/boundary.h"
+
+using namespace kvc;
+using namespace kvc::api;
+
+kvc_status kvc_cache_can_fit(kvc_cache* cache, const kvc_batch* batch, kvc_error* error) {
+  return cache_call("kvc_cache_can_fit", cache, error, [&](Cache& c) -> Status {
+    kvc_batch known;
+    KVC_TRY(read_struct(batch, "batch", &known));
+    return c.can_fit(known);
+  });
+}
+
+kvc_status kvc_forward_begin(kvc_cache* cache, const kvc_batch* batch, void* stream, kvc_forward* forward,
+                             kvc_error* error) {
+  return cache_call("kvc_forward_begin", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(forward, "forward"));
+    kvc_batch known;
+    KVC_TRY(read_struct(batch, "batch", &known));
+    return c.begin(known, stream, forward);
+  });
+}
+
+kvc_status kvc_forward_append(kvc_cache* cache, kvc_forward forward, int32_t layer, const kvc_append_args* args,
+                              kvc_error* error) {
+  return cache_call("kvc_forward_append", cache, error, [&](Cache& c) -> Status {
+    kvc_append_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return c.append(forward, layer, known);
+  });
+}
+
+kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t layer, const kvc_attend_args* args,
+                              kvc_error* error) {
+  return cache_call("kvc_forward_attend", cache, error, [&](Cache& c) -> Status {
+    kvc_attend_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return c.attend(forward, layer, known);
+  });
+}
+
+kvc_status kvc_forward_end(kvc_cache* cache, kvc_forward forward, kvc_error* error) {
+  return cache_call("kvc_forward_end", cache, error, [&](Cache& c) { return c.end(forward); });
+}
+
+kvc_status kvc_forward_abort(kvc_cache* cache, kvc_forward forward, kvc_error* error) {
+  return cache_call("kvc_forward_abort", cache, error, [&](Cache& c) { return c.abort(forward); });
+}
+
+kvc_status kvc_forward_cancel(kvc_cache* cache, kvc_forward forward, kvc_error* error) {
+  return cache_call("kvc_forward_cancel", cache, error, [&](Cache& c) { return c.cancel(forward); });
+}
+
+kvc_status kvc_forward_get_info(kvc_cache* cache, kvc_forward forward, kvc_forward_info* info, kvc_error* error) {
+  return cache_call("kvc_forward_get_info", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_struct_size(info, "info"));
+    kvc_forward_info out;
+    kvc_forward_info_init(&out);
+    KVC_TRY(c.info(forward, &out));
+    write_struct(out, info);
+    return Status();
+  });
+}
+
+kvc_status kvc_forward_describe(kvc_cache* cache, kvc_forward forward, char* buffer, int64_t capacity, int64_t* length,
+                                kvc_error* error) {
+  return cache_call("kvc_forward_describe", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_buffer(buffer, capacity, "buffer"));
+    std::string text;
+    KVC_TRY(c.describe(forward, &text));
+    return write_text(text, buffer, capacity, length);
+  });
+}

@@ -1,0 +1,18 @@
+// The table of all functions (header section 11).
+#include "kvcache.h"
+
+namespace {
+
+constexpr kvc_api kTable = {
+    sizeof(kvc_api),
+    KVC_ABI_VERSION,
+#include "api/api_table.inc"
+};
+
+}  // namespace
+
+extern "C" const kvc_api *kvc_get_api(uint32_t abi_version) {
+  const uint32_t major = abi_version >> 16;
+  const uint32_t minor = abi_version & 0xffffu;
+  return major == KVC_VERSION_MAJOR && minor <= KVC_VERSION_MINOR ? &kTable : nullptr;
+}

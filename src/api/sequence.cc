@@ -1,0 +1,77 @@
+// Section 6 of the header: sequences.
+#include "api/boundary.h"
+
+using namespace kvc;
+using namespace kvc::api;
+
+kvc_status kvc_seq_add(kvc_cache* cache, int64_t n, kvc_seq* sequences, kvc_error* error) {
+  return cache_call("kvc_seq_add", cache, error, [&](Cache& c) -> Status {
+    if (n < 1) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "n %" PRId64 " is below 1", n);
+    KVC_TRY(check_not_null(sequences, "sequences"));
+    return c.add(span_of(sequences, n));
+  });
+}
+
+kvc_status kvc_seq_remove(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
+  return cache_call("kvc_seq_remove", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    return c.remove(span_of(sequences, n));
+  });
+}
+
+kvc_status kvc_seq_fork(kvc_cache* cache, int64_t n, const kvc_seq* parents, const int64_t* positions, kvc_seq* children,
+                        void* stream, kvc_error* error) {
+  return cache_call("kvc_seq_fork", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, parents, "parents"));
+    KVC_TRY(check_array(n, children, "children"));
+    return c.fork(span_of(parents, n), span_of(positions, positions == nullptr ? 0 : n), span_of(children, n), stream);
+  });
+}
+
+kvc_status kvc_seq_truncate(kvc_cache* cache, int64_t n, const kvc_seq* sequences, const int64_t* lengths,
+                            kvc_error* error) {
+  return cache_call("kvc_seq_truncate", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, lengths, "lengths"));
+    return c.truncate(span_of(sequences, n), span_of(lengths, n));
+  });
+}
+
+kvc_status kvc_seq_lengths(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* lengths, kvc_error* error) {
+  return cache_call("kvc_seq_lengths", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, lengths, "lengths"));
+    return c.lengths(span_of(sequences, n), span_of(lengths, n));
+  });
+}
+
+kvc_status kvc_seq_pages(kvc_cache* cache, kvc_seq sequence, int32_t group, int32_t* pages, int64_t capacity,
+                         int64_t* count, kvc_error* error) {
+  return cache_call("kvc_seq_pages", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_buffer(pages, capacity, "pages"));
+    int64_t known = 0;
+    Status status = c.pages(sequence, group, span_of(pages, capacity), &known);
+    if (count != nullptr && (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL)) *count = known;
+    return status;
+  });
+}
+
+kvc_status kvc_seq_nearest_position(kvc_cache* cache, kvc_seq sequence, int64_t position, int64_t* before,
+                                    int64_t* after, kvc_error* error) {
+  return cache_call("kvc_seq_nearest_position", cache, error, [&](Cache& c) -> Status {
+    int64_t at_or_before = 0;
+    int64_t at_or_after = 0;
+    KVC_TRY(c.nearest_position(sequence, position, &at_or_before, &at_or_after));
+    if (before != nullptr) *before = at_or_before;
+    if (after != nullptr) *after = at_or_after;
+    return Status();
+  });
+}
+
+kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* tokens, kvc_error* error) {
+  return cache_call("kvc_seq_max_append", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, tokens, "tokens"));
+    return c.max_append(span_of(sequences, n), span_of(tokens, n));
+  });
+}

@@ -1,0 +1,31 @@
+// Section 8 of the header: views, exports, imports.
+#include "api/boundary.h"
+
+using namespace kvc;
+using namespace kvc::api;
+
+kvc_status kvc_cache_export_pool(kvc_cache* cache, int32_t layer, int32_t pool, uint32_t flags,
+                                 DLManagedTensorVersioned** tensor, kvc_error* error) {
+  return cache_call("kvc_cache_export_pool", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(tensor, "tensor"));
+    return c.export_pool(layer, pool, flags, tensor);
+  });
+}
+
+kvc_status kvc_seq_export(kvc_cache* cache, kvc_seq sequence, const kvc_export_args* args, DLManagedTensorVersioned** k,
+                          DLManagedTensorVersioned** v, void* stream, kvc_error* error) {
+  return cache_call("kvc_seq_export", cache, error, [&](Cache& c) -> Status {
+    kvc_export_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return c.export_sequence(sequence, known, k, v, stream);
+  });
+}
+
+kvc_status kvc_seq_import(kvc_cache* cache, kvc_seq sequence, const kvc_import_args* args, void* stream,
+                          kvc_error* error) {
+  return cache_call("kvc_seq_import", cache, error, [&](Cache& c) -> Status {
+    kvc_import_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return c.import_sequence(sequence, known, stream);
+  });
+}

@@ -1,0 +1,259 @@
+#include "cache/cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cinttypes>
+
+namespace kvc {
+namespace {
+
+// Tells the caches of a process apart in ids. Constant-initialised, no destructor.
+constinit std::atomic<uint32_t> next_tag{1};
+
+}  // namespace
+
+void Cache::plan_classes(const Context& context, const Geometry& geometry, std::vector<WorkClass>* classes,
+                         std::vector<size_t>* class_of_layer) {
+  for (const LayerGeometry& layer : geometry.layers) {
+    WorkShape shape;
+    shape.num_q_heads = layer.layer.num_q_heads;
+    shape.num_kv_heads = layer.layer.num_kv_heads;
+    shape.v_head_dim = layer.layer.v_head_dim;
+    shape.window_tokens = layer.layer.window_tokens;
+    context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
+    shape.tiling.num_workers = context.num_threads();  // what runs at once, not how many scratches there are
+    const auto known = std::find_if(classes->begin(), classes->end(), [&](const WorkClass& c) {
+      return c.group == layer.group && c.shape == shape;
+    });
+    class_of_layer->push_back(static_cast<size_t>(known - classes->begin()));
+    if (known == classes->end()) classes->push_back({layer.group, shape});
+  }
+}
+
+Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
+    : context_(std::move(context)), geometry_(std::move(geometry)), tag_(tag), store_([&] {
+        SequenceStoreConfig config = geometry_.store;
+        config.cache_tag = tag;
+        return config;
+      }()) {
+  const auto copies = static_cast<size_t>(geometry_.limits.rows) * geometry_.store.groups.size();
+  checked_slots_.resize(static_cast<size_t>(geometry_.limits.rows));
+  copies_.reserve(copies);
+  layer_copies_.reserve(copies);
+}
+
+Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config, std::unique_ptr<Cache>* out) {
+  Geometry geometry;
+  KVC_TRY(make_geometry(*context, config, &geometry));
+  const uint32_t tag = next_tag.fetch_add(1, std::memory_order_relaxed) & kTagMask;
+  std::unique_ptr<Cache> cache(new Cache(std::move(context), std::move(geometry), tag));
+  std::vector<size_t> class_of_layer;
+  plan_classes(*cache->context_, cache->geometry_, &cache->work_classes_, &class_of_layer);
+  for (size_t i = 0; i < cache->geometry_.layers.size(); ++i) {
+    const LayerGeometry& geometry_of_layer = cache->geometry_.layers[i];
+    Layer layer;
+    KVC_TRY(LayerStorage::create(cache->context_, geometry_of_layer, static_cast<int64_t>(i), &layer.storage));
+    layer.group = geometry_of_layer.group;
+    layer.work_class = class_of_layer[i];
+    cache->layers_.push_back(std::move(layer));
+  }
+  for (int32_t i = 0; i < cache->geometry_.max_open_forwards; ++i) {
+    std::unique_ptr<Forward> forward;
+    KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, &forward));
+    cache->forwards_.push_back(std::move(forward));
+  }
+  for (Layer& layer : cache->layers_) layer.storage->take_ownership();  // nothing can fail from here on
+  *out = std::move(cache);
+  return Status();
+}
+
+Status Cache::estimate(const Context& context, const CacheConfig& config, int32_t group, kvc_estimate* out) {
+  Geometry geometry;
+  KVC_TRY(make_geometry(context, config, &geometry));
+  const auto groups = static_cast<int32_t>(geometry.store.groups.size());
+  if (group < -1 || group >= groups) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside -1..%d", group, groups - 1);
+  }
+  if (group >= 0) {
+    const int64_t page_bytes = geometry.group_page_bytes(group);
+    SequenceStoreConfig alone = geometry.store;
+    alone.groups = {geometry.store.groups[static_cast<size_t>(group)]};
+    out->num_pages = alone.groups[0].num_pages;
+    out->page_bytes = page_bytes;
+    out->token_bytes = page_bytes / geometry.page_size;
+    out->storage_bytes = out->num_pages * page_bytes;
+    out->bookkeeping_bytes = SequenceStore::bytes_needed(alone);
+    return Status();
+  }
+  std::vector<WorkClass> classes;
+  std::vector<size_t> class_of_layer;
+  plan_classes(context, geometry, &classes, &class_of_layer);
+  for (int32_t g = 0; g < groups; ++g) {
+    out->num_pages += geometry.store.groups[static_cast<size_t>(g)].num_pages;
+    out->token_bytes += geometry.group_page_bytes(g) / geometry.page_size;
+  }
+  out->storage_bytes = geometry.storage_bytes();
+  out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
+  out->scratch_bytes = Forward::scratch_bytes(geometry, classes);
+  return Status();
+}
+
+Cache::~Cache() {
+  for (const auto& forward : forwards_) {
+    if (forward->open) context_->pool().keep_awake(-1);
+  }
+}
+
+Status Cache::check_group(int32_t group, bool all_allowed) const {
+  if (group >= (all_allowed ? -1 : 0) && group < num_groups()) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside %d..%d", group, all_allowed ? -1 : 0, num_groups() - 1);
+}
+
+Status Cache::check_layer(int32_t layer) const {
+  const auto count = static_cast<int32_t>(layers_.size());
+  if (layer >= 0 && layer < count) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside 0..%d", layer, count - 1).at(layer);
+}
+
+Status Cache::check_stream(void* stream) const {
+  if (stream == nullptr || context_->dl_device().device_type != kDLCPU) return Status();
+  return Status::error(KVC_ERROR_DEVICE, "stream %p is not NULL, and the CPU has no streams", stream);
+}
+
+Status Cache::add(std::span<kvc_seq> out) {
+  MutexLock lock(mutex_);
+  return store_.add(out);
+}
+
+Status Cache::remove(std::span<const kvc_seq> ids) {
+  MutexLock lock(mutex_);
+  return store_.remove(ids);
+}
+
+Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> positions, std::span<kvc_seq> children,
+                   void* stream) {
+  KVC_TRY(check_stream(stream));
+  MutexLock lock(mutex_);
+  copies_.clear();
+  KVC_TRY(store_.fork(parents, positions, children, &copies_));
+  Status copied = copy_pages(copies_, stream);
+  if (copied.ok()) return Status();
+  Status undone = store_.remove(children);
+  return undone.ok() ? std::move(copied) : std::move(undone);
+}
+
+Status Cache::truncate(std::span<const kvc_seq> ids, std::span<const int64_t> lengths) {
+  MutexLock lock(mutex_);
+  return store_.truncate(ids, lengths);
+}
+
+Status Cache::clear() {
+  MutexLock lock(mutex_);
+  for (const auto& forward : forwards_) {
+    if (forward->open) return Status::error(KVC_ERROR_BUSY, "a forward is open");
+  }
+  return store_.clear();
+}
+
+Status Cache::lengths(std::span<const kvc_seq> ids, std::span<int64_t> out) {
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.length(slot_of(ids[i]));
+  return Status();
+}
+
+Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count) {
+  KVC_TRY(check_group(group, false));
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  KVC_TRY(store_.resolve(id, 0, &slot));
+  *count = ceil_div(store_.length(slot), geometry_.page_size);
+  if (out.empty()) return Status();
+  if (*count > static_cast<int64_t>(out.size())) {
+    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " entries do not fit in a capacity of %zu", *count, out.size())
+        .missing(*count, static_cast<int64_t>(out.size()));
+  }
+  std::fill_n(out.begin(), *count, -1);
+  store_.table(group).for_each(store_.list(slot, group), 0, *count,
+                               [&](int64_t index, int32_t page) { out[static_cast<size_t>(index)] = page; });
+  return Status();
+}
+
+Status Cache::nearest_position(kvc_seq id, int64_t position, int64_t* before, int64_t* after) {
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  KVC_TRY(store_.resolve(id, 0, &slot));
+  if (position < 0 || position > store_.length(slot)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "position %" PRId64 " is outside the sequence's length %" PRId64, position,
+                         store_.length(slot));
+  }
+  store_.nearest_position(slot, position, before, after);
+  return Status();
+}
+
+Status Cache::max_append(std::span<const kvc_seq> ids, std::span<int64_t> out) {
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.max_append(slot_of(ids[i]), geometry_.limits.tokens);
+  return Status();
+}
+
+Status Cache::stats(int32_t group, kvc_stats* out) {
+  KVC_TRY(check_group(group, true));
+  MutexLock lock(mutex_);
+  out->num_sequences = static_cast<int32_t>(store_.num_sequences());
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (group >= 0 && g != group) continue;
+    const SequenceStore::Counts counts = store_.count(g);
+    const RefPool& pages = store_.table(g).pages();
+    const int64_t page_bytes = geometry_.group_page_bytes(g);
+    out->pages_total += pages.size();
+    out->pages_used += pages.used();
+    out->pages_free += pages.free();
+    out->pages_peak += pages.peak();
+    out->pages_shared += counts.pages_shared;
+    out->tokens_held = std::max(out->tokens_held, counts.tokens_held);
+    out->tokens_shared = std::max(out->tokens_shared, counts.tokens_shared);
+    out->tokens_logical = counts.tokens_logical;
+    out->fragmentation_bytes +=
+        (pages.used() * geometry_.page_size - counts.tokens_held) * (page_bytes / geometry_.page_size);
+    out->storage_bytes += pages.size() * page_bytes;
+  }
+  return Status();
+}
+
+uint64_t Cache::digest() {
+  MutexLock lock(mutex_);
+  return store_.digest();
+}
+
+Status Cache::check_invariants() {
+  MutexLock lock(mutex_);
+  std::vector<std::span<const Reservation>> open_steps;
+  for (const auto& forward : forwards_) {
+    if (forward->open) open_steps.push_back(forward->row_reservations(num_groups()));
+  }
+  return store_.check_invariants(open_steps);
+}
+
+// Copies the pages in every layer of their groups.
+Status Cache::copy_pages(std::span<const PageCopy> copies, void* stream) {
+  if (copies.empty()) return Status();
+  for (const Layer& layer : layers_) {
+    layer_copies_.clear();
+    for (const PageCopy& copy : copies) {
+      if (copy.group == layer.group) layer_copies_.push_back({copy.source, copy.target, copy.tokens, 0});
+    }
+    if (layer_copies_.empty()) continue;
+    kvc_error error = KVC_ERROR_INIT;
+    if (context_->backend().copy_pages(context_->device(), &layer.backend(), layer_copies_.data(),
+                                       static_cast<int64_t>(layer_copies_.size()), stream, &error) != KVC_OK) {
+      return Status::from(error);
+    }
+  }
+  return Status();
+}
+
+}  // namespace kvc

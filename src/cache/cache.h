@@ -1,0 +1,117 @@
+// Cache: the one class that knows all parts. It owns the lock, the sequences, the pools and the open steps, and answers
+// each public call: control plane under the lock, compute outside it.
+//
+// Thread safety: any method from any thread; the destructor alone. Ownership: keeps its context alive; shares pools with
+// exported views.
+// Invariants
+//   1. A step's sequences are busy from begin to end or abort, so the page lists that its compute reads do not change.
+//   2. A method that fails has changed nothing (a device error in append or attend closes the step as abort).
+//   3. Forward::in_use is set for exactly the calls that are inside that step.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cache/forward.h"
+#include "cache/geometry.h"
+#include "cache/layer_storage.h"
+#include "cache/tensor_check.h"
+
+namespace kvc {
+
+class Cache {
+ public:
+  static Status create(std::shared_ptr<Context> context, const CacheConfig& config, std::unique_ptr<Cache>* out);
+  static Status estimate(const Context& context, const CacheConfig& config, int32_t group, kvc_estimate* out);
+
+  ~Cache();
+
+  // Sequences (cache.cc)
+  Status add(std::span<kvc_seq> out);
+  Status remove(std::span<const kvc_seq> ids);
+  Status fork(std::span<const kvc_seq> parents, std::span<const int64_t> positions, std::span<kvc_seq> children,
+              void* stream);
+  Status truncate(std::span<const kvc_seq> ids, std::span<const int64_t> lengths);
+  Status clear();
+  Status lengths(std::span<const kvc_seq> ids, std::span<int64_t> out);
+  Status pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count);
+  Status nearest_position(kvc_seq id, int64_t position, int64_t* before, int64_t* after);
+  Status max_append(std::span<const kvc_seq> ids, std::span<int64_t> out);
+
+  // Steps (cache_forward.cc)
+  Status can_fit(const kvc_batch& batch);
+  Status begin(const kvc_batch& batch, void* stream, kvc_forward* out);
+  Status append(kvc_forward id, int32_t layer, const kvc_append_args& args);
+  Status attend(kvc_forward id, int32_t layer, const kvc_attend_args& args);
+  Status end(kvc_forward id);
+  Status abort(kvc_forward id);
+  Status cancel(kvc_forward id);
+  Status info(kvc_forward id, kvc_forward_info* out);
+  Status describe(kvc_forward id, std::string* out);
+
+  // Tensors (cache_tensors.cc)
+  Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out);
+  Status export_sequence(kvc_seq id, const kvc_export_args& args, DLManagedTensorVersioned** k,
+                         DLManagedTensorVersioned** v, void* stream);
+  Status import_sequence(kvc_seq id, const kvc_import_args& args, void* stream);
+
+  // Audit (cache.cc)
+  Status stats(int32_t group, kvc_stats* out);
+  uint64_t digest();
+  Status check_invariants();
+
+ private:
+  struct Layer {
+    std::shared_ptr<LayerStorage> storage;
+    int32_t group = 0;
+    size_t work_class = 0;
+    const kvc_backend_layer& backend() const noexcept { return storage->layer(); }
+  };
+  // Marks a step as in use by this call, and as free again at the end.
+  class ForwardUse;
+
+  Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag);
+  static void plan_classes(const Context& context, const Geometry& geometry, std::vector<WorkClass>* classes,
+                           std::vector<size_t>* class_of_layer);
+  Status check_layer(int32_t layer) const;
+  Status check_group(int32_t group, bool all_allowed) const;
+  Status check_stream(void* stream) const;
+  int32_t num_groups() const noexcept { return static_cast<int32_t>(geometry_.store.groups.size()); }
+  RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
+
+  Status copy_pages(std::span<const PageCopy> copies, void* stream) KVC_REQUIRES(mutex_);
+
+  uint64_t forward_id(int32_t slot) const KVC_REQUIRES(mutex_);
+  Status resolve_forward(kvc_forward id, int32_t* slot) const KVC_REQUIRES(mutex_);
+  Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, int32_t* forward) KVC_REQUIRES(mutex_);
+  void close(Forward& forward, bool keep) KVC_REQUIRES(mutex_);
+
+  Status check_forward_layer(const Forward& forward, int32_t layer) const;
+  std::string describe_group(Forward& forward, int32_t group) const;
+  Status run_append(Forward& forward, int32_t layer, const kvc_backend_tensor& k, const kvc_backend_tensor& v,
+                    bool as_stored);
+  Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
+  Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, kvc_backend_tensor* k_out,
+                  kvc_backend_tensor* v_out) const;
+  Status check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k, std::vector<kvc_backend_tensor>* v,
+                      int64_t* tokens) const;
+
+  const std::shared_ptr<Context> context_;
+  const Geometry geometry_;
+  const uint32_t tag_;
+  std::vector<Layer> layers_;
+  std::vector<WorkClass> work_classes_;
+
+  Mutex mutex_;
+  SequenceStore store_ KVC_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Forward>> forwards_;  // [max_open_forwards]
+  // Scratch of the calls under the lock, made once: [max_sequences] and [max_sequences * groups].
+  std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
+  std::vector<PageCopy> copies_ KVC_GUARDED_BY(mutex_);
+  std::vector<kvc_backend_page_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
+};
+
+}  // namespace kvc

@@ -1,0 +1,168 @@
+// Tensors that leave and enter a cache: pool views, exports and imports of a sequence.
+#include <cinttypes>
+
+#include "cache/cache.h"
+
+namespace kvc {
+
+Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out) {
+  KVC_TRY(check_layer(layer));
+  if (pool < KVC_POOL_KV || pool > KVC_POOL_V) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pool %d is none of KVC_POOL_KV, KVC_POOL_K, KVC_POOL_V", pool);
+  }
+  if ((flags & ~uint32_t{KVC_POOL_WRITABLE}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
+  }
+  return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
+}
+
+Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManagedTensorVersioned** k,
+                              DLManagedTensorVersioned** v, void* stream) {
+  KVC_TRY(check_stream(stream));
+  KVC_TRY(check_layer(args.layer));
+  const Layer& source = layers_[static_cast<size_t>(args.layer)];
+  const kvc_backend_layer& layer = source.backend();
+
+  std::vector<int64_t> slots;
+  int32_t snapshot = -1;
+  std::shared_ptr<DeviceMemory> memory[2];
+  kvc_backend_gather gather = {};
+  const auto compute = [&]() -> Status {
+    kvc_error error = KVC_ERROR_INIT;
+    if (gather.num_tokens == 0) return Status();
+    if (context_->backend().gather(context_->device(), &gather, stream, &error) != KVC_OK) return Status::from(error);
+    return Status();
+  };
+  {
+    MutexLock lock(mutex_);
+    int32_t slot = -1;
+    KVC_TRY(store_.resolve(id, 0, &slot));
+    if (store_.busy(slot)) return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", id);
+    const int64_t end = args.position_end == 0 ? store_.length(slot) : args.position_end;
+    if (args.position_begin < 0 || end < args.position_begin || end > store_.length(slot)) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64,
+                           args.position_begin, end, store_.length(slot));
+    }
+    const PageList& list = store_.list(slot, source.group);
+    const int64_t page_size = geometry_.page_size;
+    if (end > args.position_begin && args.position_begin < list.first * page_size) {
+      return Status::error(KVC_ERROR_EVICTED, "keys before position %" PRId64 " of group %d are freed, and the range starts at %" PRId64,
+                           list.first * page_size, source.group, args.position_begin)
+          .in_group(source.group);
+    }
+    slots.resize(static_cast<size_t>(end - args.position_begin));
+    store_.table(source.group).for_each(
+        list, args.position_begin / page_size, ceil_div(end, page_size), [&](int64_t index, int32_t page) {
+          const int64_t stop = std::min(end, (index + 1) * page_size);
+          for (int64_t p = std::max(args.position_begin, index * page_size); p < stop; ++p) {
+            slots[static_cast<size_t>(p - args.position_begin)] = page * page_size + p % page_size;
+          }
+        });
+    gather.layer = &layer;
+    gather.num_tokens = static_cast<int64_t>(slots.size());
+    gather.slots = slots.data();
+    const int32_t dims[2] = {layer.head_dim, layer.v_head_dim};
+    for (int part = 0; part < 2; ++part) {
+      if ((part == 0 ? k : v) == nullptr) continue;
+      const int64_t bytes = gather.num_tokens * layer.num_kv_heads * dims[part] * (layer.dtype.bits / 8);
+      KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(bytes, 1), 4096, false, &memory[part]));
+      (part == 0 ? gather.k : gather.v) = memory[part]->data();
+    }
+    // Copied outside the lock, from a snapshot that keeps the pages; if all snapshots are taken, under it.
+    snapshot = store_.take_snapshot(slot, source.group);
+    if (snapshot < 0) KVC_TRY(compute());
+  }
+  if (snapshot >= 0) {
+    Status copied = compute();
+    MutexLock lock(mutex_);
+    store_.drop_snapshot(snapshot);
+    if (!copied.ok()) return copied;
+  }
+  const auto make = [&](std::shared_ptr<DeviceMemory> owner, int64_t dims) {
+    const int64_t shape[3] = {gather.num_tokens, layer.num_kv_heads, dims};
+    const int64_t strides[3] = {shape[1] * dims, dims, 1};
+    void* data = owner->data();
+    return make_tensor(std::move(owner), data, context_->dl_device(), layer.dtype, 3, shape, strides, true);
+  };
+  DLManagedTensorVersioned* k_tensor = k != nullptr ? make(std::move(memory[0]), layer.head_dim) : nullptr;
+  try {
+    if (v != nullptr) *v = make(std::move(memory[1]), layer.v_head_dim);
+  } catch (...) {
+    if (k_tensor != nullptr) k_tensor->deleter(k_tensor);
+    throw;
+  }
+  if (k != nullptr) *k = k_tensor;
+  return Status();
+}
+
+// All tensors of an import, checked before anything changes.
+Status Cache::check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k,
+                           std::vector<kvc_backend_tensor>* v, int64_t* tokens) const {
+  const auto num_layers = static_cast<int32_t>(layers_.size());
+  if ((args.flags & ~uint32_t{KVC_IMPORT_ROTATE}) != 0 || args.reserved != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", args.flags, args.reserved);
+  }
+  if (args.num_layers != num_layers) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers, num_layers);
+  }
+  if (args.k == nullptr || args.v == nullptr) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", args.k == nullptr ? "k" : "v");
+  }
+  const DLTensor* first = args.k[0];
+  if (first == nullptr || first->ndim != 3 || first->shape == nullptr) {
+    return Status::error(first == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_RANK, "k of layer 0 is no tensor of 3 dims").at(0);
+  }
+  *tokens = first->shape[0];
+  k->resize(layers_.size());
+  v->resize(layers_.size());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto check = [&]() -> Status {
+      const kvc_backend_layer& layer = layers_[i].backend();
+      KVC_TRY(check_rows(args.k[i], rows_spec("k", *tokens, layer.num_kv_heads, layer.head_dim, false), &(*k)[i]));
+      KVC_TRY(check_rows(args.v[i], rows_spec("v", *tokens, layer.num_kv_heads, layer.v_head_dim, false), &(*v)[i]));
+      const bool equal = args.k[i]->shape[0] == *tokens && args.v[i]->shape[0] == *tokens;
+      return equal ? Status()
+                   : Status::error(KVC_ERROR_SHAPE, "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer 0 has %" PRId64,
+                                   args.k[i]->shape[0], args.v[i]->shape[0], i, *tokens);
+    };
+    if (Status status = check(); !status.ok()) return std::move(status).at(static_cast<int64_t>(i));
+  }
+  return Status();
+}
+
+Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* stream) {
+  std::vector<kvc_backend_tensor> k;
+  std::vector<kvc_backend_tensor> v;
+  int64_t tokens = 0;
+  KVC_TRY(check_import(args, &k, &v, &tokens));
+  if (tokens > geometry_.limits.tokens) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
+                         geometry_.limits.tokens)
+        .missing(tokens, geometry_.limits.tokens);
+  }
+  const auto length = static_cast<int32_t>(tokens);
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = &id;
+  batch.append_lengths = &length;
+  batch.num_sequences = 1;
+  kvc_forward step = 0;
+  KVC_TRY(begin(batch, stream, &step));
+  Forward* forward = nullptr;
+  {
+    MutexLock lock(mutex_);  // nobody else knows the id: the step is this call's
+    int32_t slot = -1;
+    KVC_TRY(resolve_forward(step, &slot));
+    forward = forwards_[static_cast<size_t>(slot)].get();
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Status appended = run_append(*forward, static_cast<int32_t>(i), k[i], v[i], (args.flags & KVC_IMPORT_ROTATE) == 0);
+    if (appended.ok()) continue;
+    MutexLock lock(mutex_);
+    close(*forward, false);
+    return std::move(appended).at(static_cast<int64_t>(i));
+  }
+  return end(step);
+}
+
+}  // namespace kvc

@@ -1,0 +1,83 @@
+#include "cache/forward.h"
+
+#include <algorithm>
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kAlignment = 4096;
+
+int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
+  int64_t floats = 0;
+  for (const WorkClass& c : classes) floats = std::max(floats, WorkPlan::max_partial_floats(c.shape, geometry.limits));
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
+  return geometry.limits.tokens * rope.rope_dim * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+int64_t Forward::scratch_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
+  int64_t bytes = partial_bytes(geometry, classes);
+  for (const RopeClass& rope : geometry.rope_classes) bytes += rotation_bytes(geometry, rope);
+  return bytes * geometry.max_open_forwards;
+}
+
+Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& geometry,
+                       const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out) {
+  auto forward = std::make_unique<Forward>();
+  const auto rows = static_cast<size_t>(geometry.limits.rows);
+  const size_t groups = geometry.store.groups.size();
+  forward->slots.resize(rows);
+  forward->append_lengths.resize(rows);
+  forward->reservations.resize(rows * groups);
+  forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
+  forward->layer_state.resize(geometry.layers.size());
+  int64_t tiles = 0;
+  for (const WorkClass& c : classes) {
+    forward->plans_.push_back({WorkPlan(c.shape, geometry.limits)});
+    tiles = std::max(tiles, WorkPlan::max_tiles(c.shape));
+  }
+  forward->tile_counters_.resize(static_cast<size_t>(tiles));
+  if (const int64_t bytes = partial_bytes(geometry, classes); bytes > 0) {
+    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->partials_));
+  }
+  forward->rotations_.resize(geometry.rope_classes.size());
+  for (size_t i = 0; i < geometry.rope_classes.size(); ++i) {
+    const int64_t bytes = rotation_bytes(geometry, geometry.rope_classes[i]);
+    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin));
+  }
+  *out = std::move(forward);
+  return Status();
+}
+
+void Forward::start() noexcept {
+  __atomic_store_n(&cancelled, 0, __ATOMIC_RELAXED);
+  std::fill(layer_state.begin(), layer_state.end(), uint8_t{0});
+  for (Planned& planned : plans_) planned.made = false;
+  for (Rotation& rotation : rotations_) rotation.made = false;
+}
+
+const WorkPlan& Forward::work_plan(size_t work_class) noexcept {
+  Planned& planned = plans_[work_class];
+  if (!planned.made) planned.plan.build(batch->rows());
+  planned.made = true;
+  return planned.plan;
+}
+
+Status Forward::cos_sin(const Context& context, const RopeClass& rope, size_t rope_class, const float** out) {
+  Rotation& rotation = rotations_[rope_class];
+  auto* values = static_cast<float*>(rotation.cos_sin->data());
+  if (!rotation.made && batch->rows().num_tokens > 0) {
+    const kvc_backend_rope args = {rope.rope_dim, batch->rows().num_tokens, rope.theta, batch->rows().positions, values};
+    kvc_error error = KVC_ERROR_INIT;
+    if (context.backend().rope(context.device(), &args, stream, &error) != KVC_OK) return Status::from(error);
+    rotation.made = true;
+  }
+  *out = values;
+  return Status();
+}
+
+}  // namespace kvc

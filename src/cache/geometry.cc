@@ -1,0 +1,278 @@
+#include "cache/geometry.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+
+#include "base/checked.h"
+#include "context/context.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
+constexpr int64_t kMaxPages = INT32_MAX;
+constexpr int64_t kDefaultRollback = 64;
+constexpr int64_t kMaxSnapshots = 8;
+
+Status check_range(const char* what, int64_t value, int64_t low, int64_t high, int64_t index = -1) {
+  if (value >= low && value <= high) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low, high)
+      .at(index);
+}
+
+bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+
+Status check_dtype(DLDataType* dtype, int64_t index) {
+  if (same(*dtype, {0, 0, 0})) *dtype = {kDLFloat, 32, 1};
+  for (const DLDataType known : {DLDataType{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}}) {
+    if (same(*dtype, known)) return Status();
+  }
+  return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": dtype {code %d, bits %d, lanes %d} is not float32, float16 or bfloat16",
+                       index, dtype->code, dtype->bits, dtype->lanes)
+      .at(index);
+}
+
+// One config number with its name, for messages like "layer 3: head_dim 0 is outside 1..512".
+Status check_layer_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": %s %" PRId64 " is outside %" PRId64 "..%" PRId64, index,
+                       name, value, low, high)
+      .at(index);
+}
+
+Status check_layer_heads(const kvc_layer_config& c, int64_t index, int64_t num_groups) {
+  if (c.group < 0 || c.group >= num_groups) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": group %d is outside 0..%" PRId64, index, c.group,
+                         num_groups - 1)
+        .at(index);
+  }
+  KVC_TRY(check_layer_field(index, "num_kv_heads", c.num_kv_heads, 1, 4096));
+  KVC_TRY(check_layer_field(index, "num_q_heads", c.num_q_heads, 1, 65536));
+  if (c.num_q_heads % c.num_kv_heads != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": num_q_heads %d is no multiple of num_kv_heads %d",
+                         index, c.num_q_heads, c.num_kv_heads)
+        .at(index);
+  }
+  KVC_TRY(check_layer_field(index, "head_dim", c.head_dim, 1, 512));
+  return check_layer_field(index, "v_head_dim", c.v_head_dim, 0, 512);
+}
+
+Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
+  if (!std::isfinite(c.softmax_scale) || c.softmax_scale < 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": softmax_scale %g is not a positive number", index,
+                         c.softmax_scale)
+        .at(index);
+  }
+  KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
+  KVC_TRY(check_layer_field(index, "rope_mode", c.rope_mode, KVC_ROPE_NONE, KVC_ROPE_ON_APPEND));
+  if (c.rope_mode == KVC_ROPE_NONE) return Status();
+  if (!std::isfinite(c.rope_theta) || c.rope_theta < 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_theta %g is not a positive number", index,
+                         c.rope_theta)
+        .at(index);
+  }
+  const int32_t rope_dim = c.rope_dim == 0 ? c.head_dim : c.rope_dim;
+  if (rope_dim < 2 || rope_dim > c.head_dim || rope_dim % 2 != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_dim %d is not even and within head_dim %d", index,
+                         rope_dim, c.head_dim)
+        .at(index);
+  }
+  return Status();
+}
+
+int32_t rope_class(const kvc_layer_config& config, std::vector<RopeClass>* classes) {
+  if (config.rope_mode == KVC_ROPE_NONE) return -1;
+  const RopeClass wanted = {config.rope_dim == 0 ? config.head_dim : config.rope_dim,
+                            config.rope_theta == 0 ? 10000.0 : config.rope_theta};
+  for (size_t i = 0; i < classes->size(); ++i) {
+    if ((*classes)[i].rope_dim == wanted.rope_dim && (*classes)[i].theta == wanted.theta) return static_cast<int32_t>(i);
+  }
+  classes->push_back(wanted);
+  return static_cast<int32_t>(classes->size() - 1);
+}
+
+Status make_layer(const Context& context, const kvc_layer_config& config, int64_t index, Geometry* geometry) {
+  KVC_TRY(check_layer_heads(config, index, static_cast<int64_t>(geometry->store.groups.size())));
+  KVC_TRY(check_layer_numbers(config, index));
+  DLDataType dtype = config.dtype;
+  KVC_TRY(check_dtype(&dtype, index));
+  const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
+  if (apart && (config.kv_storage != nullptr || config.k_storage == nullptr || config.v_storage == nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage",
+                         index)
+        .at(index);
+  }
+  LayerGeometry geo;
+  geo.group = config.group;
+  kvc_backend_layer& layer = geo.layer;
+  layer.page_size = geometry->page_size;
+  layer.num_q_heads = config.num_q_heads;
+  layer.num_kv_heads = config.num_kv_heads;
+  layer.head_dim = config.head_dim;
+  layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
+  if (config.kv_storage != nullptr && layer.v_head_dim != layer.head_dim) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index,
+                         layer.v_head_dim, layer.head_dim)
+        .at(index);
+  }
+  const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
+  layer.window_tokens = static_cast<int32_t>(rules.window_tokens);
+  layer.dtype = dtype;
+  layer.softmax_scale =
+      static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
+  layer.rope_class = rope_class(config, &geometry->rope_classes);
+  layer.rope_dim = layer.rope_class < 0 ? 0 : geometry->rope_classes[static_cast<size_t>(layer.rope_class)].rope_dim;
+  geo.element_bytes = dtype.bits / 8;
+  geo.page_bytes = int64_t{layer.page_size} * layer.num_kv_heads * (layer.head_dim + layer.v_head_dim) * geo.element_bytes;
+  geo.kv_storage = config.kv_storage;
+  geo.k_storage = config.k_storage;
+  geo.v_storage = config.v_storage;
+  kvc_error error = KVC_ERROR_INIT;
+  if (context.backend().check_layer(context.device(), &layer, &error) != KVC_OK) return Status::from(error).at(index);
+  geometry->layers.push_back(geo);
+  return Status();
+}
+
+Status make_groups(const CacheConfig& in, Geometry* geometry) {
+  const kvc_cache_config& config = in.config;
+  const int64_t rollback = (config.flags & KVC_CACHE_NO_ROLLBACK) != 0 ? 0
+                           : config.rollback_tokens == 0               ? kDefaultRollback
+                                                                       : config.rollback_tokens;
+  for (size_t g = 0; g < in.groups.size(); ++g) {
+    const kvc_group_config& group = in.groups[g];
+    const auto index = static_cast<int64_t>(g);
+    KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_SLIDING, index));
+    const bool sliding = group.kind == KVC_GROUP_SLIDING;
+    if (sliding ? group.window_tokens < 1 || group.window_tokens > kMaxLength : group.window_tokens != 0) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": window_tokens %" PRId64 " of a %s group is outside %s",
+                           index, group.window_tokens, sliding ? "sliding" : "full", sliding ? "1..2^30" : "0..0")
+          .at(index);
+    }
+    KVC_TRY(check_range("num_pages of a group", group.num_pages, 0, kMaxPages, index));
+    SequenceStoreConfig::Group out;
+    out.rules.window_tokens = group.window_tokens;
+    out.rules.rollback_tokens = sliding ? rollback : 0;
+    out.rules.page_size = geometry->page_size;
+    out.num_pages = group.num_pages;
+    geometry->store.groups.push_back(out);
+  }
+  return Status();
+}
+
+// Pages of a group that does not set its own, if full groups get `capacity`.
+int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
+  if (!rules.windowed()) return capacity;
+  int64_t wanted = 0;
+  if (!checked_mul(rules.peak_pages(geometry.limits.tokens), geometry.store.max_sequences, &wanted)) return capacity;
+  return std::min(wanted, capacity);
+}
+
+// Bytes of all pools for a capacity in pages; INT64_MAX if it does not fit in 64 bits.
+int64_t bytes_at(const Geometry& geometry, const std::vector<kvc_group_config>& groups, int64_t capacity) {
+  int64_t total = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const int64_t pages = groups[g].num_pages > 0
+                              ? groups[g].num_pages
+                              : default_pages(geometry.store.groups[g].rules, capacity, geometry);
+    int64_t bytes = 0;
+    if (!checked_mul(pages, geometry.group_page_bytes(static_cast<int32_t>(g)), &bytes) ||
+        !checked_add(total, bytes, &total)) {
+      return INT64_MAX;
+    }
+  }
+  return total;
+}
+
+Status make_capacity(const CacheConfig& in, Geometry* geometry) {
+  const kvc_cache_config& config = in.config;
+  const bool all_set = std::all_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.num_pages > 0; });
+  const int given = (config.capacity_tokens != 0) + (config.capacity_pages != 0) + (config.capacity_bytes != 0);
+  if (given > 1 || (given == 0 && !all_set) || config.capacity_tokens < 0 || config.capacity_pages < 0 ||
+      config.capacity_bytes < 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "capacity_tokens %" PRId64 ", capacity_pages %" PRId64 ", capacity_bytes %" PRId64
+                         ": exactly one must be positive, or num_pages of every group",
+                         config.capacity_tokens, config.capacity_pages, config.capacity_bytes);
+  }
+  int64_t capacity = config.capacity_pages;
+  if (config.capacity_tokens > 0) capacity = ceil_div(config.capacity_tokens, geometry->page_size);
+  if (config.capacity_bytes > 0) {
+    int64_t low = 0;  // the largest capacity whose pools fit
+    int64_t high = kMaxPages;
+    while (low < high) {
+      const int64_t middle = low + (high - low + 1) / 2;
+      if (bytes_at(*geometry, in.groups, middle) <= config.capacity_bytes) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    if (low == 0) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is less than one page in every group takes, %" PRId64,
+                           config.capacity_bytes, bytes_at(*geometry, in.groups, 1));
+    }
+    capacity = low;
+  }
+  for (size_t g = 0; g < in.groups.size(); ++g) {
+    int64_t& pages = geometry->store.groups[g].num_pages;
+    if (pages == 0) pages = default_pages(geometry->store.groups[g].rules, capacity, *geometry);
+    KVC_TRY(check_range("pages of a group", pages, 1, kMaxPages, static_cast<int64_t>(g)));
+  }
+  if (bytes_at(*geometry, in.groups, capacity) == INT64_MAX) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the pools of %" PRId64 " pages take more than 2^63 bytes", capacity);
+  }
+  return Status();
+}
+
+}  // namespace
+
+int64_t Geometry::group_page_bytes(int32_t group) const noexcept {
+  int64_t bytes = 0;
+  for (const LayerGeometry& layer : layers) bytes += layer.group == group ? layer.page_bytes : 0;
+  return bytes;
+}
+
+int64_t Geometry::storage_bytes() const noexcept {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < store.groups.size(); ++g) {
+    bytes += store.groups[g].num_pages * group_page_bytes(static_cast<int32_t>(g));
+  }
+  return bytes;
+}
+
+Status make_geometry(const Context& context, const CacheConfig& in, Geometry* geometry) {
+  const kvc_cache_config& config = in.config;
+  if ((config.flags & ~uint32_t{KVC_CACHE_NO_ROLLBACK}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", config.flags);
+  }
+  const auto or_default = [](int32_t value, int32_t fallback) { return value == 0 ? fallback : value; };
+  geometry->page_size = or_default(config.page_size, 16);
+  geometry->store.max_sequences = or_default(config.max_sequences, 64);
+  geometry->limits.rows = geometry->store.max_sequences;
+  geometry->limits.tokens = or_default(config.max_batch_tokens, 2048);
+  geometry->max_open_forwards = or_default(config.max_open_forwards, 2);
+  KVC_TRY(check_range("page_size", geometry->page_size, 1, 65536));
+  KVC_TRY(check_range("max_sequences", geometry->store.max_sequences, 1, kMaxSlots));
+  KVC_TRY(check_range("max_batch_tokens", geometry->limits.tokens, 1, 1 << 20));
+  KVC_TRY(check_range("max_open_forwards", geometry->max_open_forwards, 1, 64));
+  KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
+  geometry->store.max_length = kMaxLength;
+  geometry->store.max_snapshots = kMaxSnapshots;
+  KVC_TRY(make_groups(in, geometry));
+  for (size_t i = 0; i < in.layers.size(); ++i) {
+    KVC_TRY(make_layer(context, in.layers[i], static_cast<int64_t>(i), geometry));
+  }
+  for (size_t g = 0; g < in.groups.size(); ++g) {
+    if (geometry->group_page_bytes(static_cast<int32_t>(g)) == 0) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %zu has no layer", g).in_group(static_cast<int64_t>(g));
+    }
+  }
+  KVC_TRY(make_capacity(in, geometry));
+  for (LayerGeometry& layer : geometry->layers) {
+    layer.layer.num_pages = geometry->store.groups[static_cast<size_t>(layer.group)].num_pages;
+  }
+  return Status();
+}
+
+}  // namespace kvc

@@ -1,0 +1,55 @@
+// Geometry: a checked kvc_cache_config, with every default filled in and every size computed. Allocates no pool.
+// A value; thread safety as any value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/work_plan.h"
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+
+class Context;
+
+struct LayerGeometry {
+  int32_t group = 0;
+  kvc_backend_layer layer = {};  // data pointers unset
+  int64_t page_bytes = 0;        // K and V of one page
+  int64_t element_bytes = 0;
+  double rope_theta = 0;
+  DLManagedTensorVersioned* kv_storage = nullptr;  // the caller's, until adopted
+  DLManagedTensorVersioned* k_storage = nullptr;
+  DLManagedTensorVersioned* v_storage = nullptr;
+};
+
+// cos and sin tables are computed once a step for each distinct pair.
+struct RopeClass {
+  int32_t rope_dim;
+  double theta;
+};
+
+struct Geometry {
+  std::vector<LayerGeometry> layers;
+  SequenceStoreConfig store;
+  std::vector<RopeClass> rope_classes;
+  int32_t page_size = 0;
+  int32_t max_open_forwards = 0;
+  BatchLimits limits;
+
+  int64_t group_page_bytes(int32_t group) const noexcept;
+  int64_t storage_bytes() const noexcept;  // of all groups; fits, it was checked
+};
+
+// Layers and groups as the caller's arrays of extensible structs, already read into this library's layout.
+struct CacheConfig {
+  kvc_cache_config config = {};
+  std::vector<kvc_layer_config> layers;
+  std::vector<kvc_group_config> groups;
+};
+
+// Checks everything but adopted storage, and asks the context's backend about each layer.
+Status make_geometry(const Context& context, const CacheConfig& config, Geometry* geometry);
+
+}  // namespace kvc

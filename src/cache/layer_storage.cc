@@ -1,0 +1,125 @@
+#include "cache/layer_storage.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "cache/tensor_check.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kSmallAlignment = 4096;
+
+}  // namespace
+
+LayerStorage::LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry)
+    : context_(std::move(context)), layer_(geometry.layer) {}
+
+LayerStorage::~LayerStorage() {
+  if (!owned_) return;
+  for (DLManagedTensorVersioned* tensor : adopted_) {
+    if (tensor != nullptr && tensor->deleter != nullptr) tensor->deleter(tensor);
+  }
+}
+
+Status LayerStorage::create(const std::shared_ptr<Context>& context, const LayerGeometry& geometry, int64_t index,
+                            std::shared_ptr<LayerStorage>* out) {
+  std::shared_ptr<LayerStorage> storage(new LayerStorage(context, geometry));
+  const bool adopted = geometry.kv_storage != nullptr || geometry.k_storage != nullptr;
+  KVC_TRY(adopted ? storage->adopt(geometry, index) : storage->allocate(geometry));
+  *out = std::move(storage);
+  return Status();
+}
+
+// HND: [pages, 2, Hkv, page_size, D], or K's pool and then V's where their rows differ.
+Status LayerStorage::allocate(const LayerGeometry& geometry) {
+  const int64_t bytes = geometry.page_bytes * layer_.num_pages;
+  const bool huge = bytes >= 2 * kHugePage;
+  KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : kSmallAlignment, huge, &memory_));
+  const int64_t k_plane = int64_t{layer_.num_kv_heads} * layer_.page_size * layer_.head_dim;
+  const int64_t v_plane = int64_t{layer_.num_kv_heads} * layer_.page_size * layer_.v_head_dim;
+  together_ = layer_.head_dim == layer_.v_head_dim;
+  k_to_v_ = together_ ? k_plane : k_plane * layer_.num_pages;
+  auto* base = static_cast<char*>(memory_->data());
+  const auto pool = [&](int64_t offset, int64_t plane, int32_t dims) {
+    const int64_t head = int64_t{layer_.page_size} * dims;
+    return kvc_backend_pool{base + offset * geometry.element_bytes, together_ ? 2 * plane : plane, head, dims};
+  };
+  layer_.k = pool(0, k_plane, layer_.head_dim);
+  layer_.v = pool(k_to_v_, v_plane, layer_.v_head_dim);
+  return Status();
+}
+
+Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
+  const DLDevice device = context_->dl_device();
+  const auto data = [](const DLTensor& t) { return static_cast<char*>(t.data) + t.byte_offset; };
+  int64_t strides[5];
+  if (geometry.kv_storage != nullptr) {
+    const int64_t shape[5] = {layer_.num_pages, 2, layer_.num_kv_heads, layer_.page_size, layer_.head_dim};
+    KVC_TRY(check_pool(*geometry.kv_storage, "kv_storage", index, device, layer_.dtype, 5, shape, strides));
+    together_ = true;
+    k_to_v_ = strides[1];
+    char* base = data(geometry.kv_storage->dl_tensor);
+    layer_.k = {base, strides[0], strides[2], strides[3]};
+    layer_.v = {base + k_to_v_ * geometry.element_bytes, strides[0], strides[2], strides[3]};
+    adopted_[0] = geometry.kv_storage;
+    return Status();
+  }
+  if (geometry.k_storage == geometry.v_storage) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": k_storage and v_storage are the same tensor", index).at(index);
+  }
+  int64_t shape[4] = {layer_.num_pages, layer_.num_kv_heads, layer_.page_size, layer_.head_dim};
+  KVC_TRY(check_pool(*geometry.k_storage, "k_storage", index, device, layer_.dtype, 4, shape, strides));
+  layer_.k = {data(geometry.k_storage->dl_tensor), strides[0], strides[1], strides[2]};
+  shape[3] = layer_.v_head_dim;
+  KVC_TRY(check_pool(*geometry.v_storage, "v_storage", index, device, layer_.dtype, 4, shape, strides));
+  layer_.v = {data(geometry.v_storage->dl_tensor), strides[0], strides[1], strides[2]};
+  adopted_[0] = geometry.k_storage;
+  adopted_[1] = geometry.v_storage;
+  return Status();
+}
+
+Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
+                                 DLManagedTensorVersioned** out) {
+  const kvc_backend_layer& layer = self->layer_;
+  const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
+  const int64_t dims = pool == KVC_POOL_V ? layer.v_head_dim : layer.head_dim;
+  if (pool == KVC_POOL_KV && !self->together_) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "K and V of this layer are in pools of their own: export KVC_POOL_K and KVC_POOL_V");
+  }
+  const DLDevice device = self->context_->dl_device();
+  if (pool == KVC_POOL_KV) {
+    const int64_t shape[5] = {layer.num_pages, 2, layer.num_kv_heads, layer.page_size, dims};
+    const int64_t strides[5] = {part.page_stride, self->k_to_v_, part.head_stride, part.slot_stride, 1};
+    *out = make_tensor(self, part.data, device, layer.dtype, 5, shape, strides, writable);
+  } else {
+    const int64_t shape[4] = {layer.num_pages, layer.num_kv_heads, layer.page_size, dims};
+    const int64_t strides[4] = {part.page_stride, part.head_stride, part.slot_stride, 1};
+    *out = make_tensor(self, part.data, device, layer.dtype, 4, shape, strides, writable);
+  }
+  return Status();
+}
+
+DLManagedTensorVersioned* make_tensor(std::shared_ptr<void> owner, void* data, DLDevice device, DLDataType dtype,
+                                      int32_t rank, const int64_t* shape, const int64_t* strides, bool writable) {
+  struct Owned {
+    DLManagedTensorVersioned tensor;
+    int64_t shape[5];
+    int64_t strides[5];
+    std::shared_ptr<void> owner;
+  };
+  auto* owned = new Owned{};
+  std::copy_n(shape, rank, owned->shape);
+  std::copy_n(strides, rank, owned->strides);
+  owned->owner = std::move(owner);
+  DLManagedTensorVersioned& tensor = owned->tensor;
+  tensor.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  tensor.manager_ctx = owned;
+  tensor.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Owned*>(self->manager_ctx); };
+  tensor.flags = writable ? 0 : DLPACK_FLAG_BITMASK_READ_ONLY;
+  tensor.dl_tensor = {data, device, rank, dtype, owned->shape, owned->strides, 0};
+  return &tensor;
+}
+
+}  // namespace kvc

@@ -1,0 +1,52 @@
+// LayerStorage: the page pools of one layer, in memory of its own or adopted from the caller.
+//
+// Ownership: shared by the cache and by every exported view; the last one releases the memory, on its thread, without a
+// lock. Thread safety: does not change after the cache is created.
+#pragma once
+
+#include <memory>
+
+#include "base/status.h"
+#include "cache/geometry.h"
+#include "context/context.h"
+
+namespace kvc {
+
+class LayerStorage {
+ public:
+  // Allocates the pools of `geometry`, or checks the caller's. An adopted tensor stays the caller's until
+  // take_ownership().
+  static Status create(const std::shared_ptr<Context>& context, const LayerGeometry& geometry, int64_t index,
+                       std::shared_ptr<LayerStorage>* out);
+  ~LayerStorage();
+  LayerStorage(const LayerStorage&) = delete;
+  LayerStorage& operator=(const LayerStorage&) = delete;
+
+  void take_ownership() noexcept { owned_ = true; }
+
+  // The layer with its data pointers set.
+  const kvc_backend_layer& layer() const noexcept { return layer_; }
+
+  // A view of a pool (KVC_POOL_*), which shares `self`.
+  static Status export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
+                            DLManagedTensorVersioned** out);
+
+ private:
+  explicit LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry);
+  Status allocate(const LayerGeometry& geometry);
+  Status adopt(const LayerGeometry& geometry, int64_t index);
+
+  std::shared_ptr<Context> context_;
+  kvc_backend_layer layer_;
+  std::shared_ptr<DeviceMemory> memory_;  // null if adopted
+  DLManagedTensorVersioned* adopted_[2] = {nullptr, nullptr};
+  bool owned_ = false;
+  bool together_ = false;    // K and V in one tensor [pages, 2, ...]
+  int64_t k_to_v_ = 0;       // elements from K to V, if together
+};
+
+// A tensor that owns `owner` and releases it in its deleter. strides in elements. Throws std::bad_alloc.
+DLManagedTensorVersioned* make_tensor(std::shared_ptr<void> owner, void* data, DLDevice device, DLDataType dtype,
+                                      int32_t rank, const int64_t* shape, const int64_t* strides, bool writable);
+
+}  // namespace kvc

@@ -1,0 +1,180 @@
+#include "cache/tensor_check.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/checked.h"
+
+namespace kvc {
+namespace {
+
+constexpr int32_t kMaxRank = 5;
+
+bool is_float(DLDataType t) {
+  return t.lanes == 1 && ((t.code == kDLFloat && (t.bits == 32 || t.bits == 16)) || (t.code == kDLBfloat && t.bits == 16));
+}
+
+bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+
+// Memory that a device reads in place: its own, and for the CPU also memory pinned for a GPU.
+bool reachable(DLDevice tensor, DLDevice device) {
+  if (device.device_type == kDLCPU) return tensor.device_type == kDLCPU || tensor.device_type == kDLCUDAHost;
+  return tensor.device_type == device.device_type && tensor.device_id == device.device_id;
+}
+
+struct ShapeText {
+  char text[128];
+  ShapeText(const int64_t* shape, int32_t rank) {
+    int used = std::snprintf(text, sizeof text, "[");
+    for (int32_t i = 0; i < rank && used < 100; ++i) {
+      used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), i == 0 ? "%" PRId64 : ", %" PRId64, shape[i]);
+    }
+    std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "]");
+  }
+};
+
+Status check_device(const DLTensor& t, const char* name, DLDevice device) {
+  if (reachable(t.device, device)) return Status();
+  return Status::error(KVC_ERROR_DEVICE, "%s is on device {%d, %d}, the context is on {%d, %d}", name,
+                       static_cast<int>(t.device.device_type), t.device.device_id, static_cast<int>(device.device_type),
+                       device.device_id);
+}
+
+Status check_rank(const DLTensor& t, const char* name, int32_t rank) {
+  if (t.ndim != rank) return Status::error(KVC_ERROR_RANK, "%s has %d dims, not %d", name, t.ndim, rank);
+  if (t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
+  return Status();
+}
+
+// shape[0] >= wanted[0], the rest equal.
+Status check_shape(const DLTensor& t, const char* name, const int64_t* wanted, const char* letters) {
+  const bool fits = t.shape[0] >= wanted[0] && std::equal(wanted + 1, wanted + t.ndim, t.shape + 1);
+  if (fits) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "%s has shape %s, not %s = %s", name, ShapeText(t.shape, t.ndim).text, letters,
+                       ShapeText(wanted, t.ndim).text);
+}
+
+// Strides in elements for a tensor of `used` elements a dim: the tensor's own, or compact ones. A dim of one element has
+// no stride that matters; it gets a compact one.
+Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used, bool written, int64_t* strides) {
+  int64_t compact = 1;
+  int64_t extent = 0;  // last element's offset
+  for (int32_t i = t.ndim; i-- > 0;) {
+    strides[i] = t.strides == nullptr || used[i] <= 1 ? compact : t.strides[i];
+    if (i == t.ndim - 1 && strides[i] != 1) {
+      return Status::error(KVC_ERROR_STRIDE, "%s has innermost stride %" PRId64 ", not 1", name, strides[i]);
+    }
+    int64_t span = 0;
+    if (strides[i] < 0 || !checked_mul(strides[i], std::max<int64_t>(used[i] - 1, 0), &span) ||
+        !checked_add(extent, span, &extent) || !checked_mul(compact, std::max<int64_t>(t.shape[i], 1), &compact)) {
+      return Status::error(KVC_ERROR_STRIDE, "%s has stride %" PRId64 " in dim %d", name, strides[i], i);
+    }
+  }
+  if (!written) return Status();
+  // From the smallest stride up, each must step over all that the smaller ones reach.
+  int32_t order[kMaxRank];
+  for (int32_t i = 0; i < t.ndim; ++i) order[i] = i;
+  std::sort(order, order + t.ndim, [&](int32_t a, int32_t b) { return strides[a] < strides[b]; });
+  int64_t reach = 0;
+  for (int32_t i = 0; i < t.ndim; ++i) {
+    const int32_t dim = order[i];
+    if (used[dim] <= 1) continue;
+    if (strides[dim] <= reach) {
+      return Status::error(KVC_ERROR_STRIDE, "%s is written, and its stride %" PRId64 " in dim %d makes elements overlap", name,
+                           strides[dim], dim);
+    }
+    reach += strides[dim] * (used[dim] - 1);
+  }
+  return Status();
+}
+
+Status data_of(const DLTensor& t, const char* name, bool empty, void** data) {
+  if (empty) {
+    *data = nullptr;
+    return Status();
+  }
+  if (t.data == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no data", name);
+  *data = static_cast<char*>(t.data) + t.byte_offset;
+  if (reinterpret_cast<uintptr_t>(*data) % (t.dtype.bits / 8u) != 0) {
+    return Status::error(KVC_ERROR_STRIDE, "%s is at an address that is not aligned to its %d-byte elements", name,
+                         t.dtype.bits / 8);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
+  const DLTensor& t = *tensor;
+  KVC_TRY(check_device(t, spec.name, spec.device));
+  if (!is_float(t.dtype)) {
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16 or bfloat16",
+                         spec.name, t.dtype.code, t.dtype.bits, t.dtype.lanes);
+  }
+  KVC_TRY(check_rank(t, spec.name, 3));
+  const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
+  KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
+  int64_t strides[3];
+  KVC_TRY(resolve_strides(t, spec.name, wanted, spec.written, strides));
+  *out = {nullptr, strides[0], strides[1], t.dtype, 0};
+  return data_of(t, spec.name, spec.tokens == 0, &out->data);
+}
+
+Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride, int64_t* head_stride) {
+  const DLTensor& t = *tensor;
+  KVC_TRY(check_device(t, spec.name, spec.device));
+  if (!same(t.dtype, {kDLFloat, 32, 1})) {
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", spec.name, t.dtype.code,
+                         t.dtype.bits, t.dtype.lanes);
+  }
+  KVC_TRY(check_rank(t, spec.name, 2));
+  const int64_t wanted[2] = {spec.tokens, spec.heads};
+  KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads]"));
+  int64_t strides[2] = {spec.heads, 1};
+  if (t.strides != nullptr) {
+    strides[0] = spec.tokens > 1 ? t.strides[0] : spec.heads;
+    strides[1] = spec.heads > 1 ? t.strides[1] : 1;
+  }
+  const int64_t low = std::min(strides[0], strides[1]);
+  const bool heads_inner = strides[1] <= strides[0];
+  const int64_t inner = heads_inner ? spec.heads : spec.tokens;
+  if (low < 1 || (spec.tokens > 1 && spec.heads > 1 && std::max(strides[0], strides[1]) <= low * (inner - 1))) {
+    return Status::error(KVC_ERROR_STRIDE, "%s is written, and its strides %" PRId64 ", %" PRId64 " make elements overlap",
+                         spec.name, strides[0], strides[1]);
+  }
+  *token_stride = strides[0];
+  *head_stride = strides[1];
+  void* bytes = nullptr;
+  KVC_TRY(data_of(t, spec.name, spec.tokens == 0, &bytes));
+  *data = static_cast<float*>(bytes);
+  return Status();
+}
+
+Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,
+                  DLDataType dtype, int32_t rank, const int64_t* shape_wanted, int64_t* strides) {
+  const DLTensor& t = tensor.dl_tensor;
+  const auto check = [&]() -> Status {
+    if (tensor.version.major != DLPACK_MAJOR_VERSION) {
+      return Status::error(KVC_ERROR_UNSUPPORTED, "%s is of DLPack version %u", name, tensor.version.major);
+    }
+    if ((tensor.flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is read-only", name);
+    }
+    KVC_TRY(check_device(t, name, device));
+    if (!same(t.dtype, dtype)) {
+      return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, the layer {%d, %d, %d}", name,
+                           t.dtype.code, t.dtype.bits, t.dtype.lanes, dtype.code, dtype.bits, dtype.lanes);
+    }
+    KVC_TRY(check_rank(t, name, rank));
+    KVC_TRY(check_shape(t, name, shape_wanted, rank == 5 ? "[pages, 2, heads, page_size, dims]" : "[pages, heads, page_size, dims]"));
+    KVC_TRY(resolve_strides(t, name, t.shape, true, strides));
+    void* data = nullptr;
+    return data_of(t, name, false, &data);
+  };
+  Status status = check();
+  return status.ok() ? Status() : std::move(status).at(layer);
+}
+
+}  // namespace kvc

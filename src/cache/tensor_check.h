@@ -1,0 +1,31 @@
+// Checks callers' tensors and turns them into what a backend takes. Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kvcache_backend.h"
+
+namespace kvc {
+
+// Rows of tokens: a tensor [>= tokens, heads, dims] of float32, float16 or bfloat16 on `device`.
+struct RowsSpec {
+  const char* name;  // for messages
+  int64_t tokens;
+  int64_t heads;
+  int64_t dims;
+  DLDevice device;
+  bool written = false;  // elements must not overlap
+};
+
+Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out);
+
+// [>= tokens, heads] float32, written.
+Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride, int64_t* head_stride);
+
+// An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
+// elements that do not overlap. Fills strides (in elements, compact if the tensor has none).
+Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,
+                  DLDataType dtype, int32_t rank, const int64_t* shape_wanted, int64_t* strides);
+
+}  // namespace kvc

@@ -1,0 +1,85 @@
+// Context: one device of one backend, its threads and the host's log callback.
+// DeviceMemory: a block of the device's memory.
+//
+// Thread safety: everything here may be used by any threads at once; a Context does not change after create, but for
+// its pool, which is thread-safe itself.
+// Ownership: shared by its caches and by whatever keeps device memory alive (exported views); the last one closes the
+// device and joins the pool's threads, on its own thread.
+// Invariants
+//   1. device() is open from create until the destructor, and is closed before the pool goes.
+//   2. A DeviceMemory keeps its Context, so memory is released to an open device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "context/thread_pool.h"
+#include "kvcache.h"
+#include "kvcache_backend.h"
+
+namespace kvc {
+
+class Context {
+ public:
+  // Opens the device. `config` has every field of this library's version and is borrowed.
+  // INVALID_ARGUMENT, UNSUPPORTED (simd; the message lists what there is), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or what
+  // the backend says.
+  static Status create(const kvc_context_config& config, std::shared_ptr<Context>* out) noexcept;
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const kvc_backend& backend() const noexcept { return *backend_; }
+  kvc_backend_device* device() const noexcept { return device_; }
+  DLDevice dl_device() const noexcept { return dl_device_; }
+  int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
+  int num_workers() const noexcept { return pool_.num_workers(); }  // worker indices: scratches
+  ThreadPool& pool() noexcept { return pool_; }
+
+  // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
+  std::string describe() const;
+
+  // A KVC_LOG_* line to the host, on the calling thread; hold no lock. Lines are cut at 1023 bytes.
+  [[gnu::format(printf, 3, 4)]] void log(int level, const char* format, ...) const noexcept;
+
+ private:
+  Context(const kvc_context_config& config, const kvc_backend& backend, int num_threads);
+  Status open(const char* simd);
+  std::vector<const char*> implementations() const;
+
+  const kvc_backend* const backend_;
+  kvc_backend_device* device_ = nullptr;
+  const DLDevice dl_device_;
+  const bool host_parallel_for_;
+  const kvc_log_fn log_;
+  void* const log_user_;
+  ThreadPool pool_;
+  const kvc_backend_host host_;  // what the backend sees of pool_
+};
+
+class DeviceMemory {
+ public:
+  // Zeroed memory; alignment a power of two; huge: worth huge pages. bytes >= 1.
+  // OUT_OF_MEMORY, or what the backend says.
+  static Status allocate(std::shared_ptr<Context> context, int64_t bytes, int64_t alignment, bool huge,
+                         std::shared_ptr<DeviceMemory>* out) noexcept;
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  void* data() const noexcept { return data_; }  // [bytes], memory of the context's device
+  int64_t bytes() const noexcept { return bytes_; }
+  const std::shared_ptr<Context>& context() const noexcept { return context_; }
+
+ private:
+  DeviceMemory(std::shared_ptr<Context> context, int64_t bytes) noexcept;
+
+  const std::shared_ptr<Context> context_;
+  void* data_ = nullptr;
+  const int64_t bytes_;
+};
+
+}  // namespace kvc

@@ -1,0 +1,26 @@
+// The two futex calls that the pool and its slots need.
+// Not std::atomic::wait: its table of waiters is a unique global symbol, which keeps a library from being unloaded, and
+// its notify hides when it enters the kernel.
+// Thread safety: any thread. Neither call orders memory; the callers' atomics do.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace kvc {
+
+// Sleeps while *word == expected. May return early for no reason.
+inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+// Wakes at most `count` threads that sleep on word.
+inline void futex_wake(const std::atomic<uint32_t>& word, int count) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+}  // namespace kvc

@@ -1,0 +1,240 @@
+#include "context/thread_pool.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+
+#include "context/fp_environment.h"
+#include "context/futex.h"
+
+namespace kvc {
+namespace {
+
+inline void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory");  // yield is a no-op on most cores
+#endif
+}
+
+int64_t now_ns() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
+
+struct ThreadPool::Start {
+  ThreadPool* pool;
+  int32_t worker;
+};
+
+struct ThreadPool::HostJob {
+  ThreadPool* pool;
+  Item item;
+  void* arg;
+  int64_t num_items;
+  std::atomic<int64_t> next{0};
+
+  void claim_items(int32_t worker) noexcept {
+    FpEnvironment environment;
+    int64_t i;
+    while ((i = next.fetch_add(1, std::memory_order_relaxed)) < num_items) item(arg, i, worker);
+  }
+
+  // One of the loops that the host runs. Without a free index it leaves: others have the items, or the caller takes
+  // them afterwards. Waiting here could block the very thread of the host that a holder needs.
+  static void loop(void* self, int64_t) {
+    HostJob& job = *static_cast<HostJob*>(self);
+    const int slot = job.pool->slots_.try_claim();
+    if (slot < 0) return;
+    job.claim_items(slot);
+    job.pool->slots_.release(slot);
+  }
+};
+
+ThreadPool::ThreadPool(int num_threads, kvc_parallel_for_fn parallel_for, void* parallel_for_user)
+    : num_threads_(num_threads),
+      parallel_for_(parallel_for),
+      parallel_for_user_(parallel_for_user),
+      slots_(parallel_for ? num_threads + kCallerSlots - 1 : kCallerSlots),
+      starts_(new Start[num_threads - 1]),
+      threads_(new pthread_t[num_threads - 1]),
+      fork_watch_(reset_in_child, this) {}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true, std::memory_order_seq_cst);
+  signal_.fetch_add(1, std::memory_order_seq_cst);
+  if (num_started_ > 0) futex_wake(signal_, INT_MAX);
+  for (int i = 0; i < num_started_; i++) pthread_join(threads_[i], nullptr);
+}
+
+void ThreadPool::run(int64_t n, bool inline_ok, Item item, void* arg) noexcept {
+  if (n <= 0) return;
+  const bool parallel = n > 1 && num_threads_ > 1 && !inline_ok;
+  if (parallel_for_ && parallel) return run_on_host(n, item, arg);
+
+  const int slot = slots_.claim();
+  const int32_t worker = parallel_for_ ? slot : caller_worker(slot);
+  {
+    FpEnvironment environment;
+    int64_t i = 0;
+    while (i < n) {
+      if (parallel && n - i > 1 && try_take()) {
+        const Job job{item, arg, i, static_cast<int32_t>(std::min(n - i, kMaxJobItems))};
+        run_parallel(job, worker);
+        taken_.store(false, std::memory_order_release);
+        i += job.num_items;
+      } else {
+        item(arg, i++, worker);
+      }
+    }
+  }
+  slots_.release(slot);
+}
+
+void ThreadPool::run_on_host(int64_t n, Item item, void* arg) noexcept {
+  HostJob job{this, item, arg, n};
+  parallel_for_(parallel_for_user_, std::min<int64_t>(n, num_threads_), HostJob::loop, &job);
+  // Claimed items are done, for their loops have returned. Loops that found no index may have left others.
+  if (job.next.load(std::memory_order_relaxed) >= n) return;
+  const int slot = slots_.claim();
+  job.claim_items(slot);
+  slots_.release(slot);
+}
+
+bool ThreadPool::try_take() noexcept {
+  return !taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire);
+}
+
+void ThreadPool::run_parallel(const Job& job, int32_t worker) noexcept {
+  if (!start_tried_) start_workers();
+  job_ = job;
+  done_.store(0, std::memory_order_relaxed);
+  remaining_.store(job.num_items, std::memory_order_seq_cst);
+  // Workers that are awake come by themselves.
+  const int sleeping = sleepers_.load(std::memory_order_seq_cst);
+  if (sleeping > 0) wake_sleepers(std::min(job.num_items - 1, num_started_) - (num_started_ - sleeping));
+  const uint32_t own = work(worker);
+  wait_done(static_cast<uint32_t>(job.num_items) - own);
+}
+
+// Claims and runs items until none is left; returns how many. The caller of this reports them.
+uint32_t ThreadPool::work(int32_t worker) noexcept {
+  uint32_t finished = 0;
+  int32_t r;
+  while ((r = remaining_.fetch_sub(1, std::memory_order_acquire)) > 0) {
+    job_.item(job_.arg, job_.first_item + (job_.num_items - r), worker);
+    finished++;
+  }
+  return finished;
+}
+
+// Sleeping frees the core for a worker that claimed an item and was descheduled; polling would keep it away.
+void ThreadPool::wait_done(uint32_t target) noexcept {
+  if (done_.load(std::memory_order_acquire) == target) return;
+  const int64_t begin_ns = now_ns();
+  do {
+    for (int i = 0; i < kPausesPerCheck; i++) {
+      pause();
+      if (done_.load(std::memory_order_acquire) == target) return;
+    }
+  } while (now_ns() - begin_ns < kSpinNs);
+  caller_sleeps_.store(true, std::memory_order_seq_cst);
+  uint32_t seen;
+  while ((seen = done_.load(std::memory_order_seq_cst)) != target) futex_wait(done_, seen);
+  caller_sleeps_.store(false, std::memory_order_relaxed);
+}
+
+// Each wake costs its caller microseconds, so nobody wakes more than a few: those wake the next ones.
+void ThreadPool::wake_sleepers(int wanted) noexcept {
+  if (wanted <= 0) return;
+  signal_.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(signal_, std::min(wanted, kWakesPerThread));
+}
+
+// ---- Workers --------------------------------------------------------------------------------
+
+void ThreadPool::start_workers() noexcept {
+  start_tried_ = true;
+  if (!fork_watch_.active()) return;  // a child would wait for workers it does not have
+  // New threads inherit the mask: signals that a fault of the thread itself raises stay open, all others are the
+  // host's.
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  while (num_started_ < num_threads_ - 1) {
+    Start& start = starts_[num_started_];
+    start = {this, num_started_ + 1};
+    // On refusal the threads so far, or the caller alone, do the work.
+    if (pthread_create(&threads_[num_started_], nullptr, worker_main, &start) != 0) break;
+    num_started_++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void* ThreadPool::worker_main(void* argument) {
+  const Start start = *static_cast<Start*>(argument);
+  ThreadPool& pool = *start.pool;
+  char name[16];
+  std::snprintf(name, sizeof name, "kvc-%d", start.worker);
+  pthread_setname_np(pthread_self(), name);
+  FpEnvironment environment;
+  while (pool.wait_for_job()) {
+    const uint32_t finished = pool.work(start.worker);
+    if (finished == 0) continue;
+    // From the report on, the job is the caller's again.
+    pool.done_.fetch_add(finished, std::memory_order_seq_cst);
+    if (pool.caller_sleeps_.load(std::memory_order_seq_cst)) futex_wake(pool.done_, 1);
+  }
+  return nullptr;
+}
+
+// Returns when there may be items to claim: true; or when the pool is being destroyed: false.
+bool ThreadPool::wait_for_job() noexcept {
+  const int64_t begin_ns = now_ns();
+  for (;;) {
+    for (int i = 0; i < kPausesPerCheck; i++) {
+      if (remaining_.load(std::memory_order_relaxed) > 0) return true;
+      if (stop_.load(std::memory_order_relaxed)) return false;
+      pause();
+    }
+    const int64_t idle_ns = now_ns() - begin_ns;
+    const bool awake = awake_.load(std::memory_order_relaxed) > 0;
+    if (idle_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
+    sched_yield();  // measured: without it a worker on the caller's core delays the caller by all of kSpinNs
+  }
+}
+
+bool ThreadPool::sleep_for_job() noexcept {
+  const uint32_t seen = signal_.load(std::memory_order_seq_cst);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  if (remaining_.load(std::memory_order_seq_cst) <= 0 && !stop_.load(std::memory_order_seq_cst)) {
+    futex_wait(signal_, seen);
+  }
+  const int others = sleepers_.fetch_sub(1, std::memory_order_seq_cst) - 1;
+  const int32_t left = remaining_.load(std::memory_order_relaxed) - 1;
+  if (left > 0) wake_sleepers(std::min(others, left));
+  return !stop_.load(std::memory_order_relaxed);
+}
+
+// In the child there is one thread, and it is not inside run(): what others held or waited for is void.
+void ThreadPool::reset_in_child(void* self) noexcept {
+  ThreadPool& pool = *static_cast<ThreadPool*>(self);
+  pool.slots_.reset();
+  pool.num_started_ = 0;
+  pool.start_tried_ = false;
+  pool.remaining_.store(0, std::memory_order_relaxed);
+  pool.caller_sleeps_.store(false, std::memory_order_relaxed);
+  pool.sleepers_.store(0, std::memory_order_relaxed);
+  pool.taken_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace kvc

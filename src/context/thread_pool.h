@@ -1,0 +1,133 @@
+// ThreadPool: runs the items of a job on the caller and on worker threads, or on the host's threads.
+//
+// Thread safety: run() and keep_awake() may be called from any threads at once. Destroy when no call is inside.
+// Ownership: owns its threads. They start with the first job that is worth them and are joined by the destructor.
+//
+// Worker indices. Each item gets an index in [0, num_workers()) that names a scratch of its own: no two items run on
+// one index at once, whatever number of threads are in run(). num_workers() = num_threads() + kCallerSlots - 1:
+//   own threads   thread k in [1, num_threads) always uses k; callers claim 0 or one of [num_threads, num_workers) for
+//                 the length of their run(). A caller that finds all kCallerSlots taken waits for one.
+//   host's pool   every loop that the host runs claims any index while it executes items, and never waits for one.
+// num_workers() sizes scratch; how many items run in parallel in one job is num_threads().
+//
+// Concurrent callers. Workers serve one job at a time. A caller that finds them taken runs its own items itself, and
+// hands the rest to the workers if they become free between two of them.
+// An item must not call run() of its own pool: it would hold one index and wait for another.
+//
+// Invariants
+//   1. remaining_ is the only way to an item: a thread whose fetch_sub(remaining_) returns r > 0 has claimed item
+//      num_items - r of the job in job_, whatever it saw before; r <= 0 claims nothing.
+//   2. job_ and done_ are written only by the thread that holds taken_, and only while remaining_ <= 0 and every
+//   claimed
+//      item is reported. So a claim keeps job_ as it is until it is reported, and a thread without a claim never reads
+//      job_. A worker that comes late, even by several jobs, therefore either claims from the job that is current or
+//      touches nothing of any job; no epoch is needed.
+//   3. run() returns when done_ + own items = num_items: it waits for items that workers claimed, never for a worker
+//      to show up.
+//   4. A worker that is about to sleep is counted in sleepers_ before it looks at remaining_ for the last time; a
+//      publisher stores remaining_ before it reads sleepers_. One of them sees the other.
+//
+// fork(): the child's pool is as new: all indices free, threads to be started by its first job. The parent's other
+// threads may have been anywhere, but the forking thread must not be inside run().
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "context/fork_watch.h"
+#include "context/worker_slots.h"
+#include "kvcache.h"
+
+namespace kvc {
+
+class ThreadPool {
+ public:
+  using Item = void (*)(void* arg, int64_t index, int32_t worker);
+
+  // Callers that can run items at the same time. Each costs a scratch in the backend; engines step few forwards at
+  // once.
+  static constexpr int kCallerSlots = 8;
+
+  // num_threads >= 1, the caller's included. With parallel_for no thread is ever started.
+  explicit ThreadPool(int num_threads, kvc_parallel_for_fn parallel_for = nullptr, void* parallel_for_user = nullptr);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Runs item(arg, i, worker) once for each i in [0, n), under default floating-point control; returns when all are
+  // done. inline_ok: the job is too small to share, run it on the caller. Allocates nothing but on the first job.
+  void run(int64_t n, bool inline_ok, Item item, void* arg) noexcept;
+
+  // A hint: while the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they
+  // sleep, giving way to any other thread that wants their core. Wakes nobody.
+  void keep_awake(int delta) noexcept { awake_.fetch_add(delta, std::memory_order_relaxed); }
+
+  int num_threads() const noexcept { return num_threads_; }
+  int num_workers() const noexcept { return num_threads_ + kCallerSlots - 1; }
+
+ private:
+  // How long an idle worker polls before it sleeps, and a caller before it sleeps for a claimed item. Waking a sleeper
+  // takes 20 to 30 us, so a few times that: it bridges the gap between two calls on one layer, and a wait that turns
+  // out longer has lost little. A polling worker gives way to other threads each time it looks at the clock.
+  static constexpr int64_t kSpinNs = 100'000;
+  static constexpr int64_t kAwakeNs = 2'000'000;    // the same under keep_awake
+  static constexpr int kPausesPerCheck = 16;        // about 1 us between looks at the clock
+  static constexpr int kWakesPerThread = 2;         // sleepers that one thread wakes; those wake the next ones
+  static constexpr int64_t kMaxJobItems = 1 << 30;  // remaining_ and done_ count in 32 bits
+  static constexpr std::size_t kLine = 128;         // two cache lines: x86 prefetches pairs
+
+  struct Job {
+    Item item = nullptr;
+    void* arg = nullptr;
+    int64_t first_item = 0;
+    int32_t num_items = 0;
+  };
+  struct Start;    // what a new worker is told
+  struct HostJob;  // a job on the host's pool
+
+  void run_on_host(int64_t n, Item item, void* arg) noexcept;
+  void run_parallel(const Job& job, int32_t worker) noexcept;
+  uint32_t work(int32_t worker) noexcept;
+  void wait_done(uint32_t target) noexcept;
+  void wake_sleepers(int wanted) noexcept;
+  bool try_take() noexcept;
+
+  void start_workers() noexcept;
+  static void* worker_main(void* start);
+  bool wait_for_job() noexcept;
+  bool sleep_for_job() noexcept;
+  static void reset_in_child(void* self) noexcept;
+
+  int32_t caller_worker(int slot) const noexcept { return slot == 0 ? 0 : num_threads_ - 1 + slot; }
+
+  const int num_threads_;
+  const kvc_parallel_for_fn parallel_for_;
+  void* const parallel_for_user_;
+  WorkerSlots slots_;
+  const std::unique_ptr<Start[]> starts_;  // [num_threads - 1]
+  std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
+  int num_started_ = 0;                    // by the holder of taken_
+  bool start_tried_ = false;               // likewise: a refusal is not asked for again
+
+  // Together, so that a claim brings the job along.
+  alignas(kLine) std::atomic<int32_t> remaining_{0};
+  Job job_;
+
+  alignas(kLine) std::atomic<uint32_t> done_{0};  // futex: items that workers reported
+  std::atomic<bool> caller_sleeps_{false};
+
+  // What idle workers poll or sleep on; rarely written.
+  alignas(kLine) std::atomic<uint32_t> signal_{0};  // futex of sleeping workers; moves with every wake
+  std::atomic<int32_t> sleepers_{0};
+  std::atomic<int32_t> awake_{0};
+  std::atomic<bool> stop_{false};
+
+  alignas(kLine) std::atomic<bool> taken_{false};  // a caller has the workers
+
+  const ForkWatch fork_watch_;  // last: it may run as soon as it is constructed
+};
+
+}  // namespace kvc

@@ -1,0 +1,209 @@
+#include "page/page_table.h"
+
+#include <algorithm>
+
+namespace kvc {
+namespace {
+
+// Index within a node at `level` (1 = leaf) of the child that leads to entry `index`.
+constexpr int32_t digit(int64_t index, int32_t level) noexcept {
+  return static_cast<int32_t>(index >> (PageTable::kFanoutLog2 * (level - 1))) & (PageTable::kFanout - 1);
+}
+
+// Entries that a child of a node at `level` covers.
+constexpr int64_t child_span(int32_t level) noexcept { return int64_t{1} << (PageTable::kFanoutLog2 * (level - 1)); }
+
+}  // namespace
+
+int32_t PageTable::levels_for(int64_t max_index) noexcept {
+  int32_t levels = 1;
+  while (child_span(levels + 1) < max_index) ++levels;
+  return levels;
+}
+
+int64_t PageTable::nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, bool windows) {
+  int64_t total = 16;  // copies alive for the moment of a change
+  for (int32_t level = 1; level <= levels_for(max_index); ++level) {
+    total += num_pages / child_span(level + 1) + lists * (windows ? 4 : 2);
+  }
+  return total;
+}
+
+const int32_t* PageTable::leaf_of(const PageList& list, int64_t index) const noexcept {
+  int32_t node = list.root;
+  for (int32_t level = list.levels; level > 1 && node >= 0; --level) node = children(node)[digit(index, level)];
+  return node < 0 ? nullptr : children(node);
+}
+
+int32_t PageTable::at(const PageList& list, int64_t index) const noexcept {
+  const int32_t* leaf = leaf_of(list, index);
+  return leaf == nullptr ? -1 : leaf[index & (kFanout - 1)];
+}
+
+bool PageTable::exclusive(const PageList& list, int64_t index) const noexcept {
+  int32_t node = list.root;
+  for (int32_t level = list.levels; level >= 1; --level) {
+    if (nodes_.refs(node) != 1) return false;
+    node = children(node)[digit(index, level)];
+  }
+  return pages_.refs(node) == 1;
+}
+
+int32_t PageTable::new_node() noexcept {
+  const int32_t node = nodes_.allocate();
+  std::fill_n(children(node), kFanout, -1);
+  return node;
+}
+
+void PageTable::unref_child(int32_t child, int32_t level) noexcept {
+  if (child < 0) return;
+  if (level == 1) {
+    pages_.unref(child);
+  } else {
+    unref_node(child, level - 1);
+  }
+}
+
+void PageTable::unref_node(int32_t node, int32_t level) noexcept {
+  if (node < 0 || !nodes_.unref(node)) return;
+  // Last first, so that freeing what was just allocated restores the order of the free pages.
+  for (int32_t i = kFanout; i-- > 0;) unref_child(children(node)[i], level);
+}
+
+// A node with only the children [keep_begin, keep_end) of `node`, in place if nobody else has it, else a copy. Takes
+// over the caller's reference to `node`.
+int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept {
+  if (nodes_.refs(node) == 1) {
+    int32_t* entries = children(node);
+    for (int32_t i = kFanout; i-- > 0;) {
+      if (i >= keep_begin && i < keep_end) continue;
+      unref_child(entries[i], level);
+      entries[i] = -1;
+    }
+    return node;
+  }
+  const int32_t copy = new_node();
+  for (int32_t i = keep_begin; i < keep_end; ++i) {
+    const int32_t child = children(node)[i];
+    if (child < 0) continue;
+    children(copy)[i] = child;
+    (level == 1 ? pages_ : nodes_).ref(child);
+  }
+  nodes_.unref(node);
+  return copy;
+}
+
+// Makes the path to `index` this list's own, with nodes where there are none, and returns the leaf.
+int32_t* PageTable::own_path_to(PageList& list, int64_t index) noexcept {
+  list.root = list.root < 0 ? new_node() : own(list.root, list.levels, 0, kFanout);
+  int32_t node = list.root;
+  for (int32_t level = list.levels; level > 1; --level) {
+    int32_t& child = children(node)[digit(index, level)];
+    child = child < 0 ? new_node() : own(child, level - 1, 0, kFanout);
+    node = child;
+  }
+  return children(node);
+}
+
+void PageTable::grow_to(PageList& list, int64_t index) noexcept {
+  while (list.levels == 0 || index >= child_span(list.levels + 1)) {
+    if (list.root >= 0) {
+      const int32_t root = new_node();
+      children(root)[0] = list.root;
+      list.root = root;
+    }
+    ++list.levels;
+  }
+}
+
+int32_t PageTable::append(PageList& list) noexcept {
+  const int64_t index = list.size;
+  grow_to(list, index);
+  int32_t* leaf = own_path_to(list, index);
+  const int32_t page = pages_.allocate();
+  leaf[index & (kFanout - 1)] = page;
+  ++list.size;
+  list.tail_page = page;
+  list.tail_shared = false;
+  return page;
+}
+
+PageList PageTable::share(const PageList& list, int64_t count) noexcept {
+  if (count == 0) return PageList{};
+  PageList copy = list;
+  if (copy.root >= 0) nodes_.ref(copy.root);
+  truncate(copy, count);
+  copy.tail_shared = true;
+  return copy;
+}
+
+void PageTable::truncate(PageList& list, int64_t count) noexcept {
+  if (count >= list.size) return;
+  if (count == 0) {
+    release(list);
+    return;
+  }
+  list.size = static_cast<int32_t>(count);
+  list.first = std::min(list.first, list.size);
+  while (list.levels > 1 && count <= child_span(list.levels) && list.root >= 0) {
+    const int32_t child = children(list.root)[0];
+    if (child >= 0) nodes_.ref(child);
+    unref_node(list.root, list.levels);
+    list.root = child;
+    --list.levels;
+  }
+  // Own the path down to the level at which `count` falls between two children; each node keeps what is left of it.
+  int32_t* link = &list.root;
+  for (int32_t level = list.levels; level >= 1 && *link >= 0; --level) {
+    const int32_t last = digit(count - 1, level);
+    *link = own(*link, level, 0, last + 1);
+    if (count % child_span(level) == 0) break;
+    link = &children(*link)[last];
+  }
+  list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
+  list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
+}
+
+void PageTable::drop_front(PageList& list, int64_t count) noexcept {
+  if (count <= list.first) return;
+  if (count >= list.size) {
+    const int32_t size = list.size;
+    release(list);
+    list.size = list.first = size;
+    return;
+  }
+  list.first = static_cast<int32_t>(count);
+  int32_t* link = &list.root;
+  for (int32_t level = list.levels; level >= 1 && *link >= 0; --level) {
+    const int32_t keep = digit(count, level);
+    *link = own(*link, level, keep, kFanout);
+    if (count % child_span(level) == 0) break;
+    link = &children(*link)[keep];
+  }
+}
+
+int32_t PageTable::replace_tail(PageList& list) noexcept {
+  int32_t* leaf = own_path_to(list, list.size - 1);
+  int32_t& entry = leaf[(list.size - 1) & (kFanout - 1)];
+  pages_.unref(entry);
+  entry = pages_.allocate();
+  list.tail_page = entry;
+  list.tail_shared = false;
+  return entry;
+}
+
+void PageTable::restore_tail(PageList& list, int32_t page, bool shared) noexcept {
+  int32_t* leaf = own_path_to(list, list.size - 1);
+  int32_t& entry = leaf[(list.size - 1) & (kFanout - 1)];
+  pages_.unref(entry);
+  entry = page;
+  list.tail_page = page;
+  list.tail_shared = shared;
+}
+
+void PageTable::release(PageList& list) noexcept {
+  unref_node(list.root, list.levels);
+  list = PageList{};
+}
+
+}  // namespace kvc

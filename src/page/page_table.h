@@ -1,0 +1,119 @@
+// PageTable: the pages of one layer group, and page lists that share them.
+//
+// A PageList is a persistent tree (fanout 32, page ids in the leaves, as kvc_backend_tables describes it): forks share
+// nodes, and a change copies only the shared nodes on its path. So a fork costs the tree's height, not its length, at
+// any depth of forking, and a list that is being read is never changed under its reader.
+//
+// Thread safety: none; the owner locks. Readers of nodes() may run unlocked while the list that they read exists and is
+// not changed.
+// Invariants
+//   refs(page) = leaf entries that hold it (+ holds taken with hold_page)
+//   refs(node) = parents that hold it + lists whose root it is
+//   a node with more than one reference, or under one, is never written
+//   entries of a list outside [first, size) are -1
+// Methods that need pages say how many; the caller checks free_pages() first, so that a change is never half done. Nodes
+// are never short: the constructor's caller sizes them by nodes_needed for all lists that can exist.
+#pragma once
+
+#include <cstdint>
+
+#include "base/lazy_array.h"
+#include "kvcache_backend.h"
+#include "page/ref_pool.h"
+
+namespace kvc {
+
+struct PageList {
+  int32_t root = -1;      // node id, -1 = no node
+  int32_t levels = 0;     // height of the tree: it holds 32^levels entries
+  int32_t size = 0;       // entries, freed ones in front included
+  int32_t first = 0;      // entries before this one were freed behind a window
+  int32_t tail_page = -1; // page at size - 1, or -1
+  bool tail_shared = false; // the tail page may have another reference; if false it has none
+};
+
+class PageTable {
+ public:
+  static constexpr int32_t kFanoutLog2 = KVC_BACKEND_NODE_FANOUT_LOG2;
+  static constexpr int32_t kFanout = KVC_BACKEND_NODE_FANOUT;
+
+  PageTable() = default;
+  PageTable(int64_t num_pages, int64_t num_nodes)
+      : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
+
+  // Nodes that can be alive at once for `lists` lists over `num_pages` pages whose indices stay below `max_index`.
+  // Bound: seen from one list to the next, in the order of their common prefixes, a list adds at each level the nodes
+  // full of its own pages, and at most one where it leaves the others, one at its end, and (windows) two at its front.
+  static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, bool windows);
+  static int32_t levels_for(int64_t max_index) noexcept;
+
+  int64_t num_pages() const noexcept { return pages_.size(); }
+  int64_t free_pages() const noexcept { return pages_.free(); }
+  int64_t free_nodes() const noexcept { return nodes_.free(); }
+  const RefPool& pages() const noexcept { return pages_; }
+  const RefPool& nodes() const noexcept { return nodes_; }
+  const int32_t* node_data() const noexcept { return children_.data(); }
+  int64_t bytes() const noexcept { return pages_.bytes() + nodes_.bytes() + children_.bytes(); }
+
+  // Page at `index` in [0, size), -1 if it was freed.
+  int32_t at(const PageList& list, int64_t index) const noexcept;
+
+  // Calls visit(index, page) for entries [begin, end) that are not freed.
+  template <class Visit>
+  void for_each(const PageList& list, int64_t begin, int64_t end, Visit visit) const {
+    for (int64_t i = begin > list.first ? begin : list.first; i < end;) {
+      const int32_t* leaf = leaf_of(list, i);
+      const int64_t leaf_end = (i | (kFanout - 1)) + 1;
+      for (const int64_t stop = leaf_end < end ? leaf_end : end; i < stop; ++i) {
+        if (leaf != nullptr && leaf[i & (kFanout - 1)] >= 0) visit(i, leaf[i & (kFanout - 1)]);
+      }
+    }
+  }
+
+  // True if no other list or hold has a reference to the page at `index`.
+  bool exclusive(const PageList& list, int64_t index) const noexcept;
+
+  // A list of the first `count` entries, sharing them.
+  PageList share(const PageList& list, int64_t count) noexcept;
+
+  // Adds a fresh page at the end and returns it. One page.
+  int32_t append(PageList& list) noexcept;
+
+  // Drops the entries from `count` on, last first.
+  void truncate(PageList& list, int64_t count) noexcept;
+
+  // Frees this list's references to the entries before `count` (kept as -1).
+  void drop_front(PageList& list, int64_t count) noexcept;
+
+  // Puts a fresh page in place of the last entry, which loses this list's reference; returns the new page. One page.
+  int32_t replace_tail(PageList& list) noexcept;
+  // Puts `page`, of which the caller gives up a hold, in place of the last entry. The path must be this list's own.
+  void restore_tail(PageList& list, int32_t page, bool shared) noexcept;
+
+  // Drops all references; the list is empty afterwards.
+  void release(PageList& list) noexcept;
+
+  // An extra reference to a page or to a whole list (a snapshot), given up by the matching call.
+  void hold_page(int32_t page) noexcept { pages_.ref(page); }
+  void unhold_page(int32_t page) noexcept { pages_.unref(page); }
+
+  // Allocation alone, for tests and benchmarks of the pool.
+  RefPool& page_pool() noexcept { return pages_; }
+
+ private:
+  int32_t* children(int32_t node) noexcept { return children_.data() + int64_t{node} * kFanout; }
+  const int32_t* children(int32_t node) const noexcept { return children_.data() + int64_t{node} * kFanout; }
+  const int32_t* leaf_of(const PageList& list, int64_t index) const noexcept;
+  int32_t new_node() noexcept;
+  void unref_child(int32_t child, int32_t level) noexcept;
+  void unref_node(int32_t node, int32_t level) noexcept;
+  int32_t own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept;
+  int32_t* own_path_to(PageList& list, int64_t index) noexcept;
+  void grow_to(PageList& list, int64_t index) noexcept;
+
+  RefPool pages_;
+  RefPool nodes_;
+  LazyArray<int32_t> children_;  // [num_nodes, kFanout]
+};
+
+}  // namespace kvc

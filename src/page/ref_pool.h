@@ -1,0 +1,66 @@
+// RefPool: ids 0..size-1 with reference counts, used for the pages of a group and for the nodes of its page lists.
+// Ids are deterministic: the last one freed is given out first, else the lowest that was never used.
+// Thread safety: none; the owner locks.
+// Invariants: free() + used() == size(); an id is used iff its count > 0; 8 bytes an id.
+#pragma once
+
+#include <cstdint>
+
+#include "base/lazy_array.h"
+
+namespace kvc {
+
+class RefPool {
+ public:
+  RefPool() = default;
+  explicit RefPool(int64_t size) : refs_(size), free_stack_(size) {}
+
+  int64_t size() const noexcept { return refs_.size(); }
+  int64_t used() const noexcept { return used_; }
+  int64_t free() const noexcept { return size() - used_; }
+  int64_t peak() const noexcept { return peak_; }
+  int64_t bytes() const noexcept { return refs_.bytes() + free_stack_.bytes(); }
+
+  // A free id with one reference. The caller made sure that free() > 0.
+  int32_t allocate() noexcept {
+    const int32_t id = stack_size_ > 0 ? free_stack_[--stack_size_] : fresh_++;
+    refs_[id] = 1;
+    if (++used_ > peak_) peak_ = used_;
+    return id;
+  }
+
+  void ref(int32_t id) noexcept { ++refs_[id]; }
+
+  // Drops a reference; true if it was the last one and the id is free now.
+  bool unref(int32_t id) noexcept {
+    if (--refs_[id] > 0) return false;
+    free_stack_[stack_size_++] = id;
+    --used_;
+    return true;
+  }
+
+  uint32_t refs(int32_t id) const noexcept { return refs_[id]; }
+
+  // Calls visit(id) for every free id, in the order in which allocate would give them out.
+  template <class Visit>
+  void for_each_free(Visit visit) const {
+    for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
+    for (int64_t id = fresh_; id < size(); ++id) visit(static_cast<int32_t>(id));
+  }
+  // The freed ids only: with fresh() they say everything about the order of later allocations.
+  template <class Visit>
+  void for_each_freed(Visit visit) const {
+    for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
+  }
+  int32_t fresh() const noexcept { return fresh_; }
+
+ private:
+  LazyArray<uint32_t> refs_;
+  LazyArray<int32_t> free_stack_;
+  int64_t stack_size_ = 0;
+  int32_t fresh_ = 0;  // ids from here on were never used
+  int64_t used_ = 0;
+  int64_t peak_ = 0;
+};
+
+}  // namespace kvc

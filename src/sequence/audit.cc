@@ -1,0 +1,244 @@
+// Counts, digest and invariants: everything that reads whole tables.
+#include <algorithm>
+
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+namespace {
+
+// Who holds the pages of a group. Every entry of a list but its last is full, so only last entries count tokens.
+class OwnerCount {
+ public:
+  OwnerCount(const PageTable& table, int32_t page_size)
+      : table_(table),
+        page_size_(page_size),
+        visits_(static_cast<size_t>(table.nodes().size())),
+        pages_(static_cast<size_t>(table.num_pages())) {}
+
+  void add(const PageList& list, int64_t length) {
+    const int64_t size = ceil_div(length, page_size_);
+    if (size == 0 || list.root < 0) return;
+    walk_full(list.root, list.levels, 0, size - 1);
+    const int32_t tail = table_.at(list, size - 1);
+    if (tail < 0) return;
+    Page& page = pages_[static_cast<size_t>(tail)];
+    const auto tokens = static_cast<int32_t>(length - (size - 1) * page_size_);
+    page.tail_second = std::max(page.tail_second, std::min(page.tail_first, tokens));
+    page.tail_first = std::max(page.tail_first, tokens);
+  }
+
+  void sum(SequenceStore::Counts* counts) const {
+    for (const Page& page : pages_) {
+      const int32_t held = page.full_owners > 0 ? page_size_ : page.tail_first;
+      const int32_t shared = page.full_owners > 1    ? page_size_
+                             : page.full_owners == 1 ? page.tail_first
+                                                     : page.tail_second;
+      counts->tokens_held += held;
+      counts->tokens_shared += shared;
+      counts->pages_shared += shared > 0;
+    }
+  }
+
+ private:
+  struct Page {
+    int32_t full_owners = 0;  // lists that hold it full: 0, 1, 2 = more
+    int32_t tail_first = 0;   // most tokens that a list holds in it as its last page
+    int32_t tail_second = 0;  // the second most
+  };
+
+  // Counts entries [base, end) below `node` as full. A node that lies within is walked twice at most: after that all
+  // its pages are known to be shared.
+  void walk_full(int32_t node, int32_t level, int64_t base, int64_t end) {
+    const int64_t span = int64_t{1} << (PageTable::kFanoutLog2 * level);
+    if (node < 0 || base >= end) return;
+    if (base + span <= end) {
+      auto& visits = visits_[static_cast<size_t>(node)];
+      if (visits == 2) return;
+      ++visits;
+    }
+    const int32_t* children = table_.node_data() + int64_t{node} * PageTable::kFanout;
+    const int64_t child_span = span / PageTable::kFanout;
+    for (int32_t i = 0; i < PageTable::kFanout && base + i * child_span < end; ++i) {
+      if (children[i] < 0) continue;
+      if (level > 1) {
+        walk_full(children[i], level - 1, base + i * child_span, end);
+      } else {
+        int32_t& owners = pages_[static_cast<size_t>(children[i])].full_owners;
+        owners = std::min(owners + 1, 2);
+      }
+    }
+  }
+
+  const PageTable& table_;
+  const int32_t page_size_;
+  std::vector<uint8_t> visits_;
+  std::vector<Page> pages_;
+};
+
+// References that a group's pages and nodes should have, found by walking every list.
+class ReferenceCount {
+ public:
+  ReferenceCount(const PageTable& table, int32_t group)
+      : table_(table),
+        group_(group),
+        page_refs_(static_cast<size_t>(table.num_pages())),
+        node_refs_(static_cast<size_t>(table.nodes().size())),
+        node_level_(static_cast<size_t>(table.nodes().size())) {}
+
+  void hold(int32_t page) { ++page_refs_[static_cast<size_t>(page)]; }
+
+  Status add(const PageList& list) {
+    if (list.root < 0) return Status();
+    return visit(list.root, list.levels);
+  }
+
+  Status compare() const {
+    KVC_TRY(compare_pool(table_.pages(), page_refs_, "page"));
+    return compare_pool(table_.nodes(), node_refs_, "node");
+  }
+
+ private:
+  Status visit(int32_t node, int32_t level) {
+    if (node < 0 || node >= table_.nodes().size()) return broken("node", node, "is in a list and does not exist");
+    uint8_t& known = node_level_[static_cast<size_t>(node)];
+    if (known != 0 && known != level) return broken("node", node, "stands at two heights");
+    if (++node_refs_[static_cast<size_t>(node)] > 1) return Status();
+    known = static_cast<uint8_t>(level);
+    const int32_t* children = table_.node_data() + int64_t{node} * PageTable::kFanout;
+    for (int32_t i = 0; i < PageTable::kFanout; ++i) {
+      if (children[i] < 0) continue;
+      if (level > 1) {
+        KVC_TRY(visit(children[i], level - 1));
+      } else if (children[i] >= table_.num_pages()) {
+        return broken("page", children[i], "is in a list and does not exist");
+      } else {
+        ++page_refs_[static_cast<size_t>(children[i])];
+      }
+    }
+    return Status();
+  }
+
+  Status compare_pool(const RefPool& pool, const std::vector<uint32_t>& expected, const char* what) const {
+    int64_t used = 0;
+    for (int64_t id = 0; id < pool.size(); ++id) {
+      const uint32_t refs = pool.refs(static_cast<int32_t>(id));
+      used += refs > 0;
+      if (refs != expected[static_cast<size_t>(id)]) {
+        return Status::error(KVC_ERROR_INTERNAL, "group %d: %s %d has count %u and %u references", group_, what,
+                             static_cast<int>(id), refs, expected[static_cast<size_t>(id)])
+            .in_group(group_);
+      }
+    }
+    int64_t free = 0;
+    int32_t bad = -1;
+    pool.for_each_free([&](int32_t id) {
+      ++free;
+      if (pool.refs(id) != 0) bad = id;
+    });
+    if (bad >= 0) return broken(what, bad, "is free and has references");
+    if (used != pool.used() || free != pool.free() || used + free != pool.size()) {
+      return Status::error(KVC_ERROR_INTERNAL, "group %d: %lld used and %lld free of %lld %ss, counted %lld and %lld", group_,
+                           static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
+                           static_cast<long long>(pool.size()), what, static_cast<long long>(used),
+                           static_cast<long long>(free))
+          .in_group(group_);
+    }
+    return Status();
+  }
+
+  Status broken(const char* what, int32_t id, const char* how) const {
+    return Status::error(KVC_ERROR_INTERNAL, "group %d: %s %d %s", group_, what, id, how).in_group(group_);
+  }
+
+  const PageTable& table_;
+  const int32_t group_;
+  std::vector<uint32_t> page_refs_, node_refs_;
+  std::vector<uint8_t> node_level_;
+};
+
+class Digest {
+ public:
+  void add(uint64_t word) noexcept {
+    state_ = (state_ ^ word) * 0x9E3779B97F4A7C15u;
+    state_ ^= state_ >> 29;
+  }
+  uint64_t value() const noexcept { return state_; }
+
+ private:
+  uint64_t state_ = 0x6B76636163686530u;
+};
+
+}  // namespace
+
+SequenceStore::Counts SequenceStore::count(int32_t group) const {
+  Counts counts;
+  OwnerCount owners(table(group), static_cast<int32_t>(rules(group).page_size));
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+    if (!records_[slot].used) continue;
+    owners.add(list(slot, group), records_[slot].length);
+    counts.tokens_logical += records_[slot].length;
+  }
+  counts.pages_used = table(group).pages().used();
+  owners.sum(&counts);
+  return counts;
+}
+
+uint64_t SequenceStore::digest() const {
+  Digest digest;
+  digest.add(static_cast<uint64_t>(num_sequences_));
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+    const Record& record = records_[slot];
+    if (!record.used) continue;
+    digest.add(static_cast<uint64_t>(slot));
+    digest.add(static_cast<uint64_t>(record.length));
+    digest.add(static_cast<uint64_t>(record.busy) << 1 | static_cast<uint64_t>(record.removed));
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      const PageList& pages = list(slot, g);
+      digest.add(static_cast<uint64_t>(pages.size) << 32 | static_cast<uint64_t>(pages.first));
+      table(g).for_each(pages, 0, pages.size, [&](int64_t, int32_t page) { digest.add(static_cast<uint64_t>(page)); });
+    }
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    digest.add(static_cast<uint64_t>(table(g).pages().fresh()));
+    table(g).pages().for_each_freed([&](int32_t page) { digest.add(static_cast<uint64_t>(page)); });
+  }
+  return digest.value();
+}
+
+Status SequenceStore::check_invariants(const std::vector<std::span<const Reservation>>& open_steps) const {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    ReferenceCount references(table(g), g);
+    for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+      const Record& record = records_[slot];
+      if (!record.used) continue;
+      const PageList& pages = list(slot, g);
+      const int64_t size = ceil_div(record.length, rules(g).page_size);
+      const bool fits = record.busy ? pages.size >= size : pages.size == size;
+      const bool tail = pages.size == pages.first || table(g).at(pages, pages.size - 1) == pages.tail_page;
+      if (!fits || !tail || pages.first > pages.size) {
+        return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has length %lld and %d entries from %d on, tail %d", g,
+                             slot, static_cast<long long>(record.length), pages.size, pages.first, pages.tail_page)
+            .in_group(g);
+      }
+      KVC_TRY(references.add(pages));
+    }
+    for (int32_t i = 0; i < snapshots_.size(); ++i) {
+      if (snapshots_[i].used && snapshots_[i].group == g) KVC_TRY(references.add(snapshots_[i].list));
+    }
+    for (const std::span<const Reservation> step : open_steps) {
+      for (size_t i = static_cast<size_t>(g); i < step.size(); i += static_cast<size_t>(num_groups())) {
+        if (step[i].copied_from >= 0) references.hold(step[i].copied_from);
+      }
+    }
+    KVC_TRY(references.compare());
+  }
+  int64_t used = 0;
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) used += records_[slot].used;
+  if (used != num_sequences_ || fresh_slot_ - free_slots_size_ != used) {
+    return Status::error(KVC_ERROR_INTERNAL, "%lld sequences counted, %lld recorded", static_cast<long long>(used),
+                         static_cast<long long>(num_sequences_));
+  }
+  return Status();
+}
+
+}  // namespace kvc

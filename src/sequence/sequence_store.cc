@@ -1,0 +1,281 @@
+#include "sequence/sequence_store.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+namespace kvc {
+namespace {
+
+int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
+  const bool windows = group.rules.windowed();
+  // Entries behind a window stay in a list as numbers, so its indices go up to the longest sequence.
+  const int64_t longest = ceil_div(config.max_length, group.rules.page_size);
+  const int64_t max_index = windows ? longest : std::min(longest, group.num_pages);
+  return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, windows);
+}
+
+}  // namespace
+
+SequenceStore::SequenceStore(SequenceStoreConfig config)
+    : config_(std::move(config)),
+      records_(config_.max_sequences),
+      lists_(config_.max_sequences * static_cast<int64_t>(config_.groups.size())),
+      free_slots_(config_.max_sequences),
+      snapshots_(config_.max_snapshots) {
+  tables_.reserve(config_.groups.size());
+  for (const auto& group : config_.groups) tables_.emplace_back(group.num_pages, nodes_of(config_, group));
+}
+
+int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
+  const auto groups = static_cast<int64_t>(config.groups.size());
+  int64_t bytes = config.max_sequences * static_cast<int64_t>(sizeof(Record) + sizeof(int32_t)) +
+                  config.max_sequences * groups * static_cast<int64_t>(sizeof(PageList)) +
+                  config.max_snapshots * static_cast<int64_t>(sizeof(Snapshot));
+  for (const auto& group : config.groups) {
+    bytes += group.num_pages * 8 + nodes_of(config, group) * (8 + PageTable::kFanout * 4);
+  }
+  return bytes;
+}
+
+int64_t SequenceStore::bytes() const noexcept {
+  int64_t bytes = records_.bytes() + lists_.bytes() + free_slots_.bytes() + snapshots_.bytes();
+  for (const PageTable& table : tables_) bytes += table.bytes();
+  return bytes;
+}
+
+Status SequenceStore::resolve(uint64_t id, int64_t index, int32_t* slot) const {
+  const int32_t candidate = slot_of(id);
+  if (candidate >= 0 && candidate < records_.size()) {
+    const Record& record = records_[candidate];
+    if (record.used && !record.removed && id_of(candidate) == id) {
+      *slot = candidate;
+      return Status();
+    }
+  }
+  const char* reason = "no longer exists";
+  if (id == 0) {
+    reason = "is no sequence (0)";
+  } else if ((id >> 62) == static_cast<uint64_t>(IdKind::kForward)) {
+    reason = "is a forward's id";
+  } else if ((id >> 62) != 0) {
+    reason = "is no id of this library";
+  } else if (((id >> 45) & kTagMask) != (config_.cache_tag & kTagMask)) {
+    reason = "belongs to another cache";
+  }
+  return Status::error(KVC_ERROR_STALE_ID, "sequence %" PRIu64 " at index %" PRId64 " %s", id, index, reason).at(index);
+}
+
+// Starts a call in which resolve_first refuses the second occurrence of a sequence.
+void SequenceStore::start_marking() noexcept {
+  if (++mark_ != 0) return;
+  for (int64_t i = 0; i < records_.size(); ++i) records_[i].mark = 0;
+  mark_ = 1;
+}
+
+Status SequenceStore::resolve_first(uint64_t id, int64_t index, int32_t* slot) {
+  KVC_TRY(resolve(id, index, slot));
+  if (records_[*slot].mark == mark_) {
+    return Status::error(KVC_ERROR_DUPLICATE, "sequence %" PRIu64 " occurs again at index %" PRId64, id, index).at(index);
+  }
+  records_[*slot].mark = mark_;
+  return Status();
+}
+
+Status SequenceStore::check_idle(int32_t slot, int64_t index) const {
+  if (!records_[slot].busy) return Status();
+  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward", id_of(slot), index)
+      .at(index);
+}
+
+int32_t SequenceStore::take_slot() noexcept {
+  const int32_t slot = free_slots_size_ > 0 ? free_slots_[--free_slots_size_] : fresh_slot_++;
+  Record& record = records_[slot];
+  record.length = 0;
+  record.generation = (record.generation + 1) & kGenerationMask;
+  record.mark = 0;
+  record.used = true;
+  record.busy = record.removed = false;
+  for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
+  ++num_sequences_;
+  return slot;
+}
+
+void SequenceStore::free_slot(int32_t slot) noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).release(edit_list(slot, g));
+  records_[slot].used = false;
+  free_slots_[free_slots_size_++] = slot;
+  --num_sequences_;
+}
+
+Status SequenceStore::add(std::span<uint64_t> out) {
+  const auto n = static_cast<int64_t>(out.size());
+  const int64_t available = config_.max_sequences - num_sequences_;
+  if (n > available) {
+    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
+                         "%" PRId64 " sequences do not fit: %" PRId64 " of %" PRId64 " exist", n, num_sequences_,
+                         config_.max_sequences)
+        .missing(n, available);
+  }
+  for (uint64_t& id : out) id = id_of(take_slot());
+  return Status();
+}
+
+Status SequenceStore::remove(std::span<const uint64_t> ids) {
+  start_marking();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    int32_t slot = -1;
+    KVC_TRY(resolve_first(ids[i], static_cast<int64_t>(i), &slot));
+  }
+  for (const uint64_t id : ids) {
+    const int32_t slot = slot_of(id);
+    if (records_[slot].busy) {
+      records_[slot].removed = true;
+    } else {
+      free_slot(slot);
+    }
+  }
+  return Status();
+}
+
+Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t index) const {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (rules(g).works_at(position, list(slot, g).first)) continue;
+    return Status::error(KVC_ERROR_EVICTED,
+                         "position %" PRId64 " needs keys from %" PRId64 " on, but group %d has freed those before %" PRId64
+                         " (nearest positions: 0 and %" PRId64 ")",
+                         position, rules(g).first_visible(position), g, list(slot, g).first * rules(g).page_size,
+                         rules(g).first_working(list(slot, g).first))
+        .at(index)
+        .in_group(g);
+  }
+  return Status();
+}
+
+Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t index) const {
+  const PageTable& table = this->table(group);
+  if (required > table.free_pages()) {
+    return Status::error(KVC_ERROR_OUT_OF_PAGES, "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free",
+                         required, group, table.free_pages(), table.num_pages())
+        .at(index)
+        .missing(required, table.free_pages())
+        .in_group(group);
+  }
+  return Status();
+}
+
+Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const int64_t> positions,
+                           std::span<uint64_t> children, std::vector<PageCopy>* copies) {
+  const auto n = static_cast<int64_t>(parents.size());
+  const auto position_of = [&](int64_t i, int32_t slot) {
+    const int64_t position = positions.empty() ? -1 : positions[static_cast<size_t>(i)];
+    return position == -1 ? records_[slot].length : position;
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    int32_t slot = -1;
+    KVC_TRY(resolve(parents[static_cast<size_t>(i)], i, &slot));
+    KVC_TRY(check_idle(slot, i));
+    const int64_t position = position_of(i, slot);
+    if (position < 0 || position > records_[slot].length) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "position %" PRId64 " is outside the sequence's length %" PRId64,
+                           position, records_[slot].length)
+          .at(i);
+    }
+    KVC_TRY(check_works_at(slot, position, i));
+  }
+  const int64_t available = config_.max_sequences - num_sequences_;
+  if (n > available) {
+    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
+                         "%" PRId64 " children do not fit: %" PRId64 " of %" PRId64 " sequences exist", n, num_sequences_,
+                         config_.max_sequences)
+        .missing(n, available);
+  }
+  int64_t num_copies = 0;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    int64_t required = 0;
+    int64_t first_missing = -1;
+    for (int64_t i = 0; i < n; ++i) {
+      if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;
+      if (++required > edit_table(g).free_pages() && first_missing < 0) first_missing = i;
+    }
+    KVC_TRY(check_pages(g, required, first_missing));
+    num_copies += required;
+  }
+  copies->reserve(copies->size() + static_cast<size_t>(num_copies));  // the last thing that may fail
+
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t parent = slot_of(parents[static_cast<size_t>(i)]);
+    const int64_t position = position_of(i, parent);
+    const int32_t child = take_slot();
+    records_[child].length = position;
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      const int64_t page_size = rules(g).page_size;
+      PageList& target = edit_list(child, g);
+      target = edit_table(g).share(edit_list(parent, g), ceil_div(position, page_size));
+      if (position % page_size == 0) continue;
+      const int32_t source = target.tail_page;
+      const int32_t page = edit_table(g).replace_tail(target);
+      copies->push_back({g, source, page, static_cast<int32_t>(position % page_size)});
+    }
+    children[static_cast<size_t>(i)] = id_of(child);
+  }
+  return Status();
+}
+
+Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const int64_t> lengths) {
+  start_marking();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    int32_t slot = -1;
+    KVC_TRY(resolve_first(ids[i], index, &slot));
+    KVC_TRY(check_idle(slot, index));
+    if (lengths[i] < 0 || lengths[i] > records_[slot].length) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
+                           records_[slot].length)
+          .at(index);
+    }
+    if (lengths[i] < records_[slot].length) KVC_TRY(check_works_at(slot, lengths[i], index));
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int32_t slot = slot_of(ids[i]);
+    records_[slot].length = lengths[i];
+    for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).truncate(edit_list(slot, g), ceil_div(lengths[i], rules(g).page_size));
+  }
+  return Status();
+}
+
+Status SequenceStore::clear() {
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+    if (records_[slot].used && records_[slot].busy) {
+      return Status::error(KVC_ERROR_BUSY, "a forward is open");
+    }
+  }
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+    if (records_[slot].used) free_slot(slot);
+  }
+  return Status();
+}
+
+void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept {
+  int64_t first = 0;  // positions that work: 0, and [first, length]
+  for (int32_t g = 0; g < num_groups(); ++g) first = std::max(first, rules(g).first_working(list(slot, g).first));
+  *before = position >= first ? position : 0;
+  *after = position == 0 ? 0 : std::max(position, first);
+  if (*after > records_[slot].length) *after = -1;
+}
+
+int32_t SequenceStore::take_snapshot(int32_t slot, int32_t group) noexcept {
+  for (int32_t i = 0; i < snapshots_.size(); ++i) {
+    if (snapshots_[i].used) continue;
+    const PageList& source = edit_list(slot, group);
+    snapshots_[i] = {edit_table(group).share(source, source.size), group, true};
+    return i;
+  }
+  return -1;
+}
+
+void SequenceStore::drop_snapshot(int32_t index) noexcept {
+  edit_table(snapshots_[index].group).release(snapshots_[index].list);
+  snapshots_[index].used = false;
+}
+
+}  // namespace kvc

@@ -1,0 +1,134 @@
+// Forward steps: check, reserve, and then commit or roll back.
+#include <algorithm>
+#include <cinttypes>
+
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+
+bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
+  const PageList& tail = list(slot, group);
+  // tail_shared may be outdated (the other owner is gone), so it only says when to look.
+  return records_[slot].length % rules(group).page_size != 0 && tail.tail_shared &&
+         !table(group).exclusive(tail, tail.size - 1);
+}
+
+int64_t SequenceStore::pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept {
+  const int64_t page_size = rules(group).page_size;
+  const int64_t length = records_[slot].length;
+  return ceil_div(length + tokens, page_size) - ceil_div(length, page_size) + (tail_needs_copy(slot, group) ? 1 : 0);
+}
+
+int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
+  if (records_[slot].busy) return 0;
+  int64_t tokens = std::min(limit, config_.max_length - records_[slot].length);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const int64_t page_size = rules(g).page_size;
+    int64_t pages = table(g).free_pages();
+    int64_t room = ceil_div(records_[slot].length, page_size) * page_size - records_[slot].length;
+    if (tail_needs_copy(slot, g) && --pages < 0) {
+      room = 0;
+      pages = 0;
+    }
+    tokens = std::min(tokens, room + pages * page_size);
+  }
+  return tokens;
+}
+
+Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
+                                 std::span<int32_t> slots) {
+  start_marking();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto row = static_cast<int64_t>(i);
+    slots[i] = -1;
+    if (lengths[i] < (ids[i] == 0 ? 0 : 1)) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", lengths[i], row,
+                           ids[i] == 0 ? 0 : 1)
+          .at(row);
+    }
+    if (ids[i] == 0) continue;
+    int32_t slot = -1;
+    KVC_TRY(resolve_first(ids[i], row, &slot));
+    KVC_TRY(check_idle(slot, row));
+    const Record& record = records_[slot];
+    if (lengths[i] > config_.max_length - record.length) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "row %" PRId64 ": length %" PRId64 " + %d exceeds the limit of %" PRId64 " tokens", row,
+                           record.length, lengths[i], config_.max_length)
+          .at(row);
+    }
+    slots[i] = slot;
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    int64_t required = 0;
+    int64_t first_missing = -1;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (slots[i] < 0) continue;
+      required += pages_for_append(slots[i], g, lengths[i]);
+      if (required > table(g).free_pages() && first_missing < 0) first_missing = static_cast<int64_t>(i);
+    }
+    KVC_TRY(check_pages(g, required, first_missing));
+  }
+  return Status();
+}
+
+void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
+                            std::span<Reservation> reservations, std::vector<PageCopy>* copies) noexcept {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int32_t slot = slots[i];
+    if (slot < 0) continue;
+    Record& record = records_[slot];
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      PageList& tail = edit_list(slot, g);
+      Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
+      reservation = {tail.size, -1};
+      if (tail_needs_copy(slot, g)) {
+        reservation.copied_from = tail.tail_page;
+        edit_table(g).hold_page(tail.tail_page);
+        const int32_t target = edit_table(g).replace_tail(tail);
+        copies->push_back({g, reservation.copied_from, target,
+                           static_cast<int32_t>(record.length % rules(g).page_size)});
+      }
+      const int64_t size = ceil_div(record.length + lengths[i], rules(g).page_size);
+      while (tail.size < size) edit_table(g).append(tail);
+    }
+    record.busy = true;
+  }
+}
+
+void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
+                           std::span<const Reservation> reservations) noexcept {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int32_t slot = slots[i];
+    if (slot < 0) continue;
+    Record& record = records_[slot];
+    record.length += lengths[i];
+    record.busy = false;
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
+      if (reservation.copied_from >= 0) edit_table(g).unhold_page(reservation.copied_from);
+      if (!rules(g).windowed()) continue;
+      const int64_t dropped = rules(g).droppable_pages(record.length);
+      if (dropped > edit_list(slot, g).first) edit_table(g).drop_front(edit_list(slot, g), dropped);
+    }
+    if (record.removed) free_slot(slot);
+  }
+}
+
+void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept {
+  // Last row first, so that the free pages end up in the order they had.
+  for (size_t i = slots.size(); i-- > 0;) {
+    const int32_t slot = slots[i];
+    if (slot < 0) continue;
+    Record& record = records_[slot];
+    record.busy = false;
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
+      edit_table(g).truncate(edit_list(slot, g), reservation.old_size);
+      if (reservation.copied_from >= 0) edit_table(g).restore_tail(edit_list(slot, g), reservation.copied_from, true);
+    }
+    if (record.removed) free_slot(slot);
+  }
+}
+
+}  // namespace kvc

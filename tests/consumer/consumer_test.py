@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Installs the library, moves it elsewhere, and builds and runs a program that knows only that place."""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+INSTALLED = """include/dlpack/dlpack.h
+include/kvcache.h
+include/kvcache_backend.h
+lib/cmake/kvcache/kvcache-config-version.cmake
+lib/cmake/kvcache/kvcache-config.cmake
+lib/cmake/kvcache/kvcache-targets-BUILDTYPE.cmake
+lib/cmake/kvcache/kvcache-targets.cmake
+lib/libkvcache.so
+lib/libkvcache.so.0
+lib/libkvcache.so.VERSION
+lib/pkgconfig/kvcache.pc
+share/licenses/kvcache/LICENSE
+share/licenses/kvcache/LICENSE.dlpack""".splitlines()
+
+
+def run(*command, **options) -> str:
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    if result.returncode:
+        print(f"FAILED: {' '.join(str(word) for word in command)}\n{result.stdout}{result.stderr}")
+        raise SystemExit(1)
+    return result.stdout
+
+
+def cached(build: Path, name: str) -> str:
+    for line in (build / "CMakeCache.txt").read_text().splitlines():
+        if line.startswith((f"{name}:", f"{name}=")):
+            return line.partition("=")[2]
+    return ""
+
+
+def installed(build: Path, work: Path) -> Path:
+    """The install tree, at another place than the one it was installed to."""
+    run("cmake", "--install", build, "--prefix", work / "first")
+    return (work / "first").rename(work / "moved")
+
+
+def install(build: Path, prefix: Path, work: Path) -> None:
+    """Exactly these files, and none of them names a place of this machine."""
+    version = cached(build, "CMAKE_PROJECT_VERSION")
+    build_type = cached(build, "CMAKE_BUILD_TYPE").lower()
+    libdir = cached(build, "CMAKE_INSTALL_LIBDIR") or "lib"
+    wanted = sorted(name.replace("VERSION", version).replace("BUILDTYPE", build_type).replace("lib/", f"{libdir}/", 1)
+                    if name.startswith("lib/") else name for name in INSTALLED)
+    found = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir())
+    if found != wanted:
+        raise SystemExit(f"FAILED: installed {sorted(set(found) - set(wanted))}, missing {sorted(set(wanted) - set(found))}")
+    source = cached(build, "CMAKE_HOME_DIRECTORY")
+    for path in prefix.rglob("*"):
+        if path.suffix in (".cmake", ".pc", ".h"):
+            text = path.read_text()
+            for place in (source, str(build), str(work)):
+                if place in text:
+                    raise SystemExit(f"FAILED: {path.relative_to(prefix)} names {place}")
+    for name in ("kvcache.h", "kvcache_backend.h"):
+        if (prefix / "include" / name).read_bytes() != (Path(source) / "include" / name).read_bytes():
+            raise SystemExit(f"FAILED: {name} differs")
+
+
+def find_package(build: Path, prefix: Path, work: Path) -> None:
+    run("cmake", "-S", HERE / "find_package", "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+    run("cmake", "--build", work / "build")
+    print(run(work / "build/consumer"), end="")
+    # A control: another minor release is not accepted while the version is 0.x.
+    other = work / "other"
+    other.mkdir()
+    (other / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.24)\nproject(other LANGUAGES C)\n"
+                                          "find_package(kvcache 0.0 REQUIRED)\n")
+    refused = subprocess.run(["cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                             capture_output=True, text=True)
+    if refused.returncode == 0 or "compatible" not in refused.stderr:
+        raise SystemExit("FAILED: find_package(kvcache 0.0) should be refused")
+
+
+def pkg_config(build: Path, prefix: Path, work: Path) -> None:
+    path = next(prefix.rglob("kvcache.pc")).parent
+    flags = run("pkg-config", "--cflags", "--libs", "kvcache", env={**os.environ, "PKG_CONFIG_PATH": str(path)}).split()
+    run(cached(build, "CMAKE_C_COMPILER"), "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "linked.c", *flags, "-lm",
+        "-o", work / "consumer")
+    print(run(work / "consumer", env={**os.environ, "LD_LIBRARY_PATH": str(path.parent)}), end="")
+
+
+def dlopen(build: Path, prefix: Path, work: Path) -> None:
+    run(cached(build, "CMAKE_C_COMPILER"), "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "dlopen/loaded.c",
+        f"-I{prefix / 'include'}", "-lm", "-ldl", "-o", work / "loaded")
+    if "kvc_" in run("nm", "-D", work / "loaded"):
+        raise SystemExit("FAILED: the program links the library")
+    print(run(work / "loaded", next(prefix.rglob("libkvcache.so.0"))), end="")
+
+
+def subdirectory(build: Path, prefix: Path, work: Path) -> None:
+    run("cmake", "-S", HERE / "subdirectory", "-B", work / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+        f"-DDLPACK_INCLUDE_DIR={cached(build, 'DLPACK_INCLUDE_DIR')}",
+        f"-DCMAKE_CXX_COMPILER_LAUNCHER={cached(build, 'CMAKE_CXX_COMPILER_LAUNCHER')}")
+    run("cmake", "--build", work / "build", "--target", "consumer", "--parallel", len(os.sched_getaffinity(0)))
+    print(run(work / "build/consumer"), end="")
+    run("cmake", "--install", work / "build", "--prefix", work / "nothing")
+    if any((work / "nothing").rglob("*kvcache*")):
+        raise SystemExit("FAILED: a subproject must not install")
+
+
+def main() -> int:
+    ways = {way.__name__: way for way in (install, find_package, pkg_config, dlopen, subdirectory)}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("way", choices=ways)
+    parser.add_argument("--build", type=Path, required=True)
+    arguments = parser.parse_args()
+    if arguments.way == "pkg_config" and not shutil.which("pkg-config"):
+        print("skipped: no pkg-config")
+        return 77
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        ways[arguments.way](arguments.build, installed(arguments.build, work), work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

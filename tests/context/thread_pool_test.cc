@@ -1,0 +1,379 @@
+#include "context/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cfloat>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "context/process_threads.h"
+
+namespace kvc {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::count_pool_threads;
+using testing::eventually;
+using testing::pool_threads_become;
+using testing::pool_threads_fall_asleep;
+
+using Function = std::function<void(int64_t index, int32_t worker)>;
+
+void run(ThreadPool& pool, int64_t n, const Function& function, bool inline_ok = false) {
+  const auto call = [](void* arg, int64_t index, int32_t worker) {
+    (*static_cast<const Function*>(arg))(index, worker);
+  };
+  pool.run(n, inline_ok, call, const_cast<Function*>(&function));
+}
+
+// Notes two items on one worker index at a time, and indices out of range.
+class ScratchCheck {
+ public:
+  explicit ScratchCheck(const ThreadPool& pool) : users_(pool.num_workers()) {}
+  void use(int32_t worker) {
+    if (worker < 0 || worker >= static_cast<int32_t>(users_.size())) {
+      faults++;
+      return;
+    }
+    if (users_[worker].fetch_add(1) != 0) faults++;
+    if (++uses_ % 64 == 0) std::this_thread::yield();
+    users_[worker].fetch_sub(1);
+  }
+  std::atomic<int> faults{0};
+
+ private:
+  std::vector<std::atomic<int>> users_;
+  std::atomic<int64_t> uses_{0};
+};
+
+// ---- Own threads ----------------------------------------------------------------------------
+
+TEST(ThreadPool, RunsEveryItemOnceWithOneToSeventeenThreads) {
+  for (int threads = 1; threads <= 17; threads++) {
+    ThreadPool pool(threads);
+    ScratchCheck scratch(pool);
+    for (int64_t n : {0, 1, 2, 3, 17, 64, 1000}) {
+      std::vector<std::atomic<int>> counts(n);
+      run(pool, n, [&](int64_t i, int32_t worker) {
+        scratch.use(worker);
+        counts[i]++;
+      });
+      for (auto& count : counts) ASSERT_EQ(count, 1) << threads << " threads, " << n << " items";
+    }
+    EXPECT_EQ(scratch.faults, 0);
+    EXPECT_TRUE(pool_threads_become(threads - 1));
+  }
+  EXPECT_TRUE(pool_threads_become(0));
+}
+
+// A worker that comes late must find nothing of a job whose memory is gone.
+TEST(ThreadPool, LateWorkersDoNotTouchFinishedJobs) {
+  struct Memory {
+    std::atomic<int> magic{42};
+    std::atomic<int> count{0};
+  };
+  for (int threads : {2, 3, 5, 17}) {
+    ThreadPool pool(threads);
+    std::atomic<int> faults{0};
+    for (int round = 0; round < 3000; round++) {
+      const int n = 1 + round % 7;
+      auto memory = std::make_unique<Memory>();
+      auto function = std::make_unique<Function>([&, at = memory.get()](int64_t i, int32_t) {
+        if (at->magic != 42 || i >= n) faults++;
+        at->count++;
+      });
+      run(pool, n, *function);
+      ASSERT_EQ(memory->count, n);
+      memory->magic = 0;
+      if (round % 500 == 0) std::this_thread::sleep_for(1ms);  // let workers fall asleep now and then
+    }
+    EXPECT_EQ(faults, 0);
+  }
+}
+
+TEST(ThreadPool, WorkersReallyHelpAwakeAndAsleep) {
+  ThreadPool pool(5);
+  for (int round = 0; round < 20; round++) {
+    std::atomic<int> arrived{0};
+    std::atomic<bool> met{true};
+    run(pool, 5, [&](int64_t, int32_t) {
+      arrived++;
+      if (!eventually([&] { return arrived == 5; })) met = false;
+    });
+    ASSERT_TRUE(met) << "round " << round;
+    if (round % 2) {
+      ASSERT_TRUE(pool_threads_fall_asleep(4));
+    }
+  }
+}
+
+TEST(ThreadPool, CallersAtOnceNeverShareScratch) {
+  constexpr int kCallers = ThreadPool::kCallerSlots + 4;
+  ThreadPool pool(4);
+  ScratchCheck scratch(pool);
+  std::atomic<int64_t> sum{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < kCallers; c++) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 200; round++) {
+        run(
+            pool, 20,
+            [&](int64_t i, int32_t worker) {
+              scratch.use(worker);
+              sum += i;
+            },
+            round % 5 == 0);
+      }
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(scratch.faults, 0);
+  EXPECT_EQ(sum, int64_t{kCallers} * 200 * 190);
+}
+
+TEST(ThreadPool, ACallerFinishesAloneWhileAnotherHasTheWorkers) {
+  ThreadPool pool(2);
+  std::atomic<int> blocked{0};
+  std::atomic<bool> go{false};
+  std::thread first([&] {
+    run(pool, 2, [&](int64_t, int32_t) {
+      blocked++;
+      eventually([&] { return go.load(); });
+    });
+  });
+  ASSERT_TRUE(eventually([&] { return blocked == 2; }));
+  int count = 0;
+  run(pool, 100, [&](int64_t, int32_t) { count++; });  // on this thread only: a plain int
+  EXPECT_EQ(count, 100);
+  EXPECT_FALSE(go);
+  go = true;
+  first.join();
+}
+
+TEST(ThreadPool, ACallerGetsTheWorkersWhenTheyBecomeFree) {
+  ThreadPool pool(2);
+  std::atomic<int> blocked{0}, arrived{0};
+  std::atomic<bool> go{false}, met{true};
+  std::thread first([&] {
+    run(pool, 2, [&](int64_t, int32_t) {
+      blocked++;
+      eventually([&] { return go.load(); });
+    });
+  });
+  ASSERT_TRUE(eventually([&] { return blocked == 2; }));
+  run(pool, 3, [&](int64_t i, int32_t) {
+    if (i == 0) {
+      go = true;
+      first.join();
+      return;
+    }
+    arrived++;
+    if (!eventually([&] { return arrived == 2; })) met = false;
+  });
+  EXPECT_TRUE(met);
+}
+
+TEST(ThreadPool, AnItemMayUseAnotherPool) {
+  ThreadPool outer(3), inner(3);
+  std::atomic<int> count{0};
+  run(outer, 50, [&](int64_t, int32_t) { run(inner, 10, [&](int64_t, int32_t) { count++; }); });
+  EXPECT_EQ(count, 500);
+}
+
+TEST(ThreadPool, StartsThreadsWithTheFirstJobThatIsWorthThem) {
+  ThreadPool pool(3);
+  EXPECT_EQ(count_pool_threads(), 0);
+  run(pool, 1, [](int64_t, int32_t) {});
+  run(pool, 100, [](int64_t, int32_t) {}, true);
+  EXPECT_EQ(count_pool_threads(), 0);
+  run(pool, 2, [](int64_t, int32_t) {});
+  EXPECT_TRUE(pool_threads_become(2));
+  std::vector<std::string> sorted;
+  for (const auto& [id, name] : testing::thread_status("kvc-", "Name")) sorted.push_back(name);
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, (std::vector<std::string>{"kvc-1", "kvc-2"}));
+}
+
+TEST(ThreadPool, WorkersBlockSignalsOfTheHost) {
+  sigset_t before, after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  ThreadPool pool(2);
+  run(pool, 2, [](int64_t, int32_t) {});
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int s = 1; s < SIGRTMAX; s++) EXPECT_EQ(sigismember(&before, s), sigismember(&after, s)) << s;
+
+  ASSERT_TRUE(pool_threads_become(1));
+  const std::string mask_text = testing::thread_status("kvc-", "SigBlk").begin()->second;
+  const uint64_t mask = std::stoull(mask_text, nullptr, 16);
+  for (int s : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGCHLD, SIGPROF, SIGPIPE, SIGURG}) {
+    EXPECT_TRUE(mask >> (s - 1) & 1) << s;
+  }
+  for (int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) EXPECT_FALSE(mask >> (s - 1) & 1) << s;
+}
+
+TEST(ThreadPool, IsDestroyedQuicklyAwakeAndAsleep) {
+  for (bool asleep : {false, true}) {
+    for (int round = 0; round < 50; round++) {
+      auto pool = std::make_unique<ThreadPool>(4);
+      run(*pool, 4, [](int64_t, int32_t) {});
+      if (asleep) {
+        ASSERT_TRUE(pool_threads_fall_asleep(3));
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      pool.reset();
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+      ASSERT_TRUE(pool_threads_become(0));
+    }
+  }
+}
+
+TEST(ThreadPool, SleepsAlsoWhenKeptAwake) {
+  ThreadPool pool(3);
+  pool.keep_awake(1);
+  run(pool, 3, [](int64_t, int32_t) {});
+  EXPECT_TRUE(pool_threads_fall_asleep(2));
+  std::atomic<int> count{0};
+  run(pool, 100, [&](int64_t, int32_t) { count++; });
+  EXPECT_EQ(count, 100);
+  pool.keep_awake(-1);
+}
+
+#if defined(__x86_64__)
+TEST(ThreadPool, ItemsRunUnderDefaultFloatingPointControl) {
+  constexpr unsigned kFlushToZero = 0x8040, kFlags = 0x3f;  // FTZ and DAZ; sticky exception flags
+  const unsigned before = _mm_getcsr();
+  const kvc_parallel_for_fn serial = [](void*, int64_t n, void (*item)(void*, int64_t), void* arg) {
+    for (int64_t i = 0; i < n; i++) item(arg, i);
+  };
+  ThreadPool own(3), host(3, serial);
+  for (ThreadPool* pool : {&own, &host}) {
+    for (bool inline_ok : {false, true}) {
+      _mm_setcsr(before | kFlushToZero);  // threads that are started here inherit it
+      std::atomic<int> flushed{0};
+      run(
+          *pool, 100,
+          [&](int64_t, int32_t) {
+            volatile float tiny = FLT_MIN;
+            volatile float half = tiny * 0.5f;
+            if (half == 0) flushed++;
+          },
+          inline_ok);
+      EXPECT_EQ(flushed, 0);
+      EXPECT_EQ(_mm_getcsr() & ~kFlags, (before | kFlushToZero) & ~kFlags);
+      _mm_setcsr(before);
+    }
+  }
+}
+#endif
+
+// ---- The host's pool ------------------------------------------------------------------------
+
+struct Host {
+  const char* name;
+  kvc_parallel_for_fn parallel_for;
+};
+
+void PrintTo(const Host& host, std::ostream* out) { *out << host.name; }
+
+const Host kHosts[] = {
+    {"serial",
+     [](void*, int64_t n, void (*item)(void*, int64_t), void* arg) {
+       for (int64_t i = 0; i < n; i++) item(arg, i);
+     }},
+    {"reversed",
+     [](void*, int64_t n, void (*item)(void*, int64_t), void* arg) {
+       for (int64_t i = n; i-- > 0;) item(arg, i);
+     }},
+    {"threads",
+     [](void*, int64_t n, void (*item)(void*, int64_t), void* arg) {
+       std::vector<std::thread> threads;
+       for (int64_t i = 0; i < n; i++) threads.emplace_back(item, arg, i);
+       for (auto& thread : threads) thread.join();
+     }},
+};
+
+class HostPool : public ::testing::TestWithParam<Host> {};
+
+TEST_P(HostPool, RunsEveryItemOnce) {
+  for (int threads : {1, 2, 3, 8, 17}) {
+    ThreadPool pool(threads, GetParam().parallel_for);
+    ScratchCheck scratch(pool);
+    for (int64_t n : {0, 1, 2, 5, 100}) {
+      std::vector<std::atomic<int>> counts(n);
+      run(pool, n, [&](int64_t i, int32_t worker) {
+        scratch.use(worker);
+        counts[i]++;
+      });
+      for (auto& count : counts) ASSERT_EQ(count, 1) << threads << " threads, " << n << " items";
+    }
+    EXPECT_EQ(scratch.faults, 0);
+  }
+  EXPECT_EQ(count_pool_threads(), 0);
+}
+
+TEST_P(HostPool, CallersAtOnceNeverShareScratch) {
+  ThreadPool pool(3, GetParam().parallel_for);
+  ScratchCheck scratch(pool);
+  std::atomic<int> count{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 14; c++) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 30; round++) {
+        run(pool, 10, [&](int64_t, int32_t worker) {
+          scratch.use(worker);
+          count++;
+        });
+      }
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(scratch.faults, 0);
+  EXPECT_EQ(count, 14 * 30 * 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, HostPool, ::testing::ValuesIn(kHosts),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+TEST(HostPool, IsAskedForAtMostNumThreadsLoops) {
+  std::vector<int64_t> asked;
+  const kvc_parallel_for_fn note = [](void* user, int64_t n, void (*item)(void*, int64_t), void* arg) {
+    static_cast<std::vector<int64_t>*>(user)->push_back(n);
+    for (int64_t i = 0; i < n; i++) item(arg, i);
+  };
+  ThreadPool pool(4, note, &asked);
+  for (int64_t n : {1, 2, 4, 5, 1000}) run(pool, n, [](int64_t, int32_t) {});
+  run(pool, 1000, [](int64_t, int32_t) {}, true);
+  EXPECT_EQ(asked, (std::vector<int64_t>{2, 4, 4, 4}));
+}
+
+// A host that waits inside parallel_for may take up another task on the same stack, ours too (work stealing).
+TEST(HostPool, AWaitingHostThreadMayEnterAgain) {
+  struct Stealing {
+    ThreadPool* pool = nullptr;
+    int depth = 0;
+    std::atomic<int> count{0};
+  } stealing;
+  const kvc_parallel_for_fn steal = [](void* user, int64_t n, void (*item)(void*, int64_t), void* arg) {
+    auto& state = *static_cast<Stealing*>(user);
+    if (state.depth++ < 40) run(*state.pool, 7, [&](int64_t, int32_t) { state.count++; });
+    for (int64_t i = 0; i < n; i++) item(arg, i);
+  };
+  ThreadPool pool(2, steal, &stealing);
+  stealing.pool = &pool;
+  run(pool, 7, [&](int64_t, int32_t) { stealing.count++; });
+  EXPECT_EQ(stealing.count, 41 * 7);
+}
+
+}  // namespace
+}  // namespace kvc

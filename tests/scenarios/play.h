@@ -1,0 +1,102 @@
+// Scenarios are written with the sequence numbers of scenarios.md; this maps them to a Harness and checks every step.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "harness.h"
+
+namespace kvt {
+
+class Play {
+ public:
+  struct Append {
+    int sequence;
+    int32_t tokens;
+  };
+  struct Fork {
+    int child, parent;
+    int64_t position;  // -1 = the end
+  };
+  static constexpr int64_t kEnd = -1;
+
+  Play(const CacheSpec &spec, const Options &options) : h_(spec, options) {}
+
+  // A batch; sequences that do not exist yet are added. Compared: attention, page tables, K and V, invariants.
+  void step(const std::vector<Append> &batch) {
+    std::vector<Harness::Row> rows;
+    for (const Append &a : batch) {
+      if (!handles_.count(a.sequence)) handles_[a.sequence] = h_.add();
+      rows.push_back({handles_[a.sequence], a.tokens});
+    }
+    if (h_.step(rows)) throw Mismatch("scenario: a step was refused");
+    for (const Append &a : batch) verify(a.sequence);
+    h_.check_invariants();
+  }
+  void decode(const std::vector<int> &sequences) {
+    std::vector<Append> batch;
+    for (int s : sequences) batch.push_back({s, 1});
+    step(batch);
+  }
+  void fork(const std::vector<Fork> &forks) {
+    std::vector<int> parents, children;
+    std::vector<int64_t> positions;
+    for (const Fork &f : forks) {
+      parents.push_back(handles_.at(f.parent));
+      positions.push_back(f.position);
+    }
+    if (h_.fork(parents, &positions, &children)) throw Mismatch("scenario: a fork was refused");
+    for (size_t i = 0; i < forks.size(); i++) {
+      handles_[forks[i].child] = children[i];
+      verify(forks[i].child);
+      verify(forks[i].parent);
+    }
+    h_.check_invariants();
+  }
+  // Drops so many tokens from the end of each.
+  void drop(const std::vector<Append> &drops) {
+    std::vector<int> handles;
+    std::vector<int64_t> lengths;
+    for (const Append &d : drops) {
+      handles.push_back(handles_.at(d.sequence));
+      lengths.push_back(h_.length(handles.back()) - d.tokens);
+    }
+    if (h_.truncate(handles, lengths)) throw Mismatch("scenario: a truncate was refused");
+    for (const Append &d : drops) verify(d.sequence);
+    h_.check_invariants();
+  }
+  void remove(int sequence) {
+    h_.remove({handles_.at(sequence)});
+    handles_.erase(sequence);
+    h_.check_invariants();
+  }
+  void verify(int sequence) {
+    h_.check_tables(handles_.at(sequence));
+    h_.check_contents(handles_.at(sequence));
+  }
+  void verify_all() {
+    for (const auto &[sequence, handle] : handles_) verify(sequence);
+    h_.check_stats();
+    h_.check_invariants();
+  }
+  void expect_empty() {
+    for (size_t g = 0; g < h_.spec().groups.size(); g++) {
+      if (h_.used(static_cast<int>(g))) throw Mismatch("scenario: pages left over");
+    }
+    h_.check_stats();
+  }
+  std::vector<int> sequences() const {
+    std::vector<int> all;
+    for (const auto &[sequence, handle] : handles_) all.push_back(sequence);
+    return all;
+  }
+  int handle(int sequence) const { return handles_.at(sequence); }
+  void adopt(int sequence, int handle) { handles_[sequence] = handle; }
+  Harness &harness() { return h_; }
+
+ private:
+  Harness h_;
+  std::map<int, int> handles_;
+};
+
+}  // namespace kvt

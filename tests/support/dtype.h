@@ -1,0 +1,95 @@
+// Element types of the tests, with conversions of their own (nothing shared with the library).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "kvcache.h"
+
+namespace kvt {
+
+enum class DType { kF32 = 0, kF16 = 1, kBF16 = 2 };
+
+inline DLDataType dl_type(DType type) {
+  if (type == DType::kF32) return DLDataType{kDLFloat, 32, 1};
+  if (type == DType::kF16) return DLDataType{kDLFloat, 16, 1};
+  return DLDataType{kDLBfloat, 16, 1};
+}
+inline int size_of(DType type) { return type == DType::kF32 ? 4 : 2; }
+inline const char *name_of(DType type) { return type == DType::kF32 ? "f32" : type == DType::kF16 ? "f16" : "bf16"; }
+
+inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+inline float float_of(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+// Round to nearest, ties to even; NaN stays NaN, overflow goes to infinity.
+inline uint16_t to_bf16(float x) {
+  if (std::isnan(x)) return 0x7fc0;
+  const uint32_t bits = bits_of(x);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+inline float from_bf16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
+
+inline uint16_t to_f16(float x) {
+  const uint16_t sign = static_cast<uint16_t>((bits_of(x) >> 16) & 0x8000);
+  if (std::isnan(x)) return sign | 0x7e00;
+  const double a = std::fabs(static_cast<double>(x));
+  if (a >= 65520.0) return sign | 0x7c00;
+  if (a < 0x1p-24 / 2) return sign;
+  int exponent = std::ilogb(a);
+  if (exponent < -14) exponent = -14;
+  // 10 mantissa bits: the unit in the last place is 2^(exponent-10); nearbyint rounds ties to even.
+  const double units = std::nearbyint(std::ldexp(a, 10 - exponent));
+  const int64_t n = static_cast<int64_t>(units);  // 0..2048
+  if (n >= 2048) return static_cast<uint16_t>(sign | ((exponent + 1 + 15) << 10));
+  if (n < 1024) return static_cast<uint16_t>(sign | n);  // subnormal
+  return static_cast<uint16_t>(sign | ((exponent + 15) << 10) | (n - 1024));
+}
+inline float from_f16(uint16_t h) {
+  const int exponent = (h >> 10) & 31, mantissa = h & 1023;
+  double a;
+  if (exponent == 31) {
+    a = mantissa ? NAN : INFINITY;
+  } else if (exponent == 0) {
+    a = std::ldexp(mantissa, -24);
+  } else {
+    a = std::ldexp(1024 + mantissa, exponent - 25);
+  }
+  return static_cast<float>(h & 0x8000 ? -a : a);
+}
+
+inline float load(DType type, const void *data, int64_t i) {
+  if (type == DType::kF32) {
+    float x;
+    std::memcpy(&x, static_cast<const char *>(data) + 4 * i, 4);
+    return x;
+  }
+  uint16_t h;
+  std::memcpy(&h, static_cast<const char *>(data) + 2 * i, 2);
+  return type == DType::kF16 ? from_f16(h) : from_bf16(h);
+}
+inline void store(DType type, void *data, int64_t i, float x) {
+  if (type == DType::kF32) {
+    std::memcpy(static_cast<char *>(data) + 4 * i, &x, 4);
+    return;
+  }
+  const uint16_t h = type == DType::kF16 ? to_f16(x) : to_bf16(x);
+  std::memcpy(static_cast<char *>(data) + 2 * i, &h, 2);
+}
+inline float round_to(DType type, float x) {
+  if (type == DType::kF32) return x;
+  return type == DType::kF16 ? from_f16(to_f16(x)) : from_bf16(to_bf16(x));
+}
+// A double rounded once: to f32 to nearest, to 16 bits by way of f32 (double rounding differs by less than the
+// tolerance that callers allow for rotated values anyway).
+inline float round_double(DType type, double x) { return round_to(type, static_cast<float>(x)); }
+
+}  // namespace kvt

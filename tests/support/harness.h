@@ -1,0 +1,239 @@
+// A cache of the library in lockstep with a naive model of it.
+//
+// The model keeps every sequence's tokens in plain arrays and every page as a counted number; it predicts the status
+// and the numbers of each call, the page tables up to renaming of pages, the statistics, every stored K and V, and
+// attention. The first difference throws Mismatch.
+//
+// Contents are a hash of (tag of the token, position, layer, head, dim): a token's tag is unique to the append that
+// stored it, so a slot of a wrong page, position, layer or lineage is seen at once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "wrappers.h"
+
+namespace kvt {
+
+struct Mismatch : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A failure that the model accepts. kAny matches every value of that field.
+struct Fault {
+  static constexpr int64_t kAny = INT64_MIN;
+  kvc_status status;
+  int64_t index = kAny, required = kAny, available = kAny, group = kAny;
+};
+using Faults = std::vector<Fault>;
+
+// What was stored for one token: which append it was, how it came in.
+struct Token {
+  uint32_t tag = 0;
+  DType input = DType::kF32; // dtype of the k and v that were handed in
+  bool rough = false;        // values that need rounding, instead of ones exact in every dtype
+  bool as_stored = false;    // not rotated on the way in
+  uint64_t layers = ~0ull;   // bit per layer that stored it
+};
+
+struct Options {
+  uint64_t seed = 1;
+  int threads = 1;
+  const char *simd = nullptr;
+  kvc_parallel_for_fn parallel_for = nullptr;
+  void *parallel_for_user = nullptr;
+  bool poison = true;          // fill the pools with NaN first
+  bool check_contents = true;  // export what each step touched
+  bool check_digest = true;    // digest before and after refused calls
+  bool check_invariants = true;
+  double attend_checks = 1.0;  // part of the forwards whose attention is compared
+  int heads_checked = 1 << 20; // q heads sampled per row and layer
+  int rows_checked = 1 << 20;  // query rows sampled per batch row, first and last always
+  bool plain_inputs = false;   // f32 inputs, contiguous, fused attend (for speed)
+};
+
+class Harness {
+ public:
+  static constexpr int kInert = -1, kRaw = -2;
+  struct Row {
+    int sequence;        // handle, kInert or kRaw
+    int32_t length;
+    kvc_seq raw = 0;     // kRaw: this id as it is
+  };
+
+  Harness(const CacheSpec &spec, const Options &options);
+  ~Harness();
+
+  // ---- Operations: each returns the status that library and model agree on. ----
+  kvc_status add(int n, std::vector<int> *handles);
+  int add();  // must succeed
+  kvc_status remove(const std::vector<int> &handles);
+  kvc_status fork(const std::vector<int> &parents, const std::vector<int64_t> *positions, std::vector<int> *children);
+  int fork(int parent, int64_t position = -1);  // must succeed
+  kvc_status truncate(const std::vector<int> &handles, const std::vector<int64_t> &lengths);
+  kvc_status clear();
+  kvc_status begin(const std::vector<Row> &rows, int *forward, int layer_begin = 0, int layer_end = 0);
+  void run_layer(int forward, int layer);                 // whatever is left of it: append and attend
+  void append_layer(int forward, int layer);
+  void attend_layer(int forward, int layer);
+  void run_layers(int forward);                           // all that is left, in a random order
+  kvc_status end(int forward);
+  kvc_status abort(int forward);
+  kvc_status cancel(int forward);
+  kvc_status step(const std::vector<Row> &rows, int *forward = nullptr);  // begin, layers, end
+  kvc_status import(int handle, int tokens, bool rotate, bool bad_layer = false);
+
+  // ---- Queries, compared with the model. ----
+  kvc_status can_fit(const std::vector<Row> &rows, int layer_begin = 0, int layer_end = 0);
+  int64_t check_max_append(int handle);
+  void check_nearest(int handle, int64_t position);
+  void check_tables(int handle);
+  void check_contents(int handle);
+  void check_contents(int handle, int layer, int64_t begin, int64_t end);
+  void check_export_refused(int handle, int layer, int64_t begin, int64_t end);
+  void check_stats();
+  void check_invariants();
+  void check_all();  // every live sequence, statistics, invariants
+  void check_misuse(int forward);  // calls out of order on an open forward: refused, nothing changed
+  void check_stale(kvc_seq id);
+  uint64_t digest();
+
+  // ---- What the model knows. ----
+  std::vector<int> live() const;                      // handles, oldest first
+  std::vector<int> idle() const;                      // of those, in no open forward
+  std::vector<int> open() const;
+  bool is_busy(int handle) const { return sequence(handle).forward >= 0; }
+  int64_t length(int handle) const { return static_cast<int64_t>(sequence(handle).tokens.size()); }
+  int64_t first_held(int handle, int group) const;    // position of the first token not freed
+  bool position_works(int handle, int64_t position) const;
+  bool layers_left(int forward) const;
+  kvc_seq id(int handle) const { return sequence(handle).id; }
+  kvc_forward forward_id(int forward) const { return forwards_.at(forward).id; }
+  int64_t used(int group) const { return pools_[group].used; }
+  int64_t free_pages(int group) const { return pools_[group].total - pools_[group].used; }
+  bool has_forgotten() const { return doomed_ > 0; }
+  const std::vector<kvc_seq> &stale() const { return stale_; }
+  const CacheSpec &spec() const { return spec_; }
+  kvc_cache *cache() { return cache_.get(); }
+  kvc_context *context() { return context_.get(); }
+  std::mt19937_64 &random() { return random_; }
+  uint64_t trail() const { return trail_; }  // hash of digests and page tables seen: equal for equal runs
+  uint64_t attends_checked() const { return attends_checked_; }
+
+  // Value of K (which = 0) or V (1) before rotation, as handed in (rounded to the token's input dtype).
+  static float value(const Token &token, int64_t position, int layer, int head, int dim, int which);
+
+ private:
+  struct Pool {
+    int64_t total = 0, used = 0, peak = 0;
+    int next = 0;
+    std::unordered_map<int, int> refs;
+    std::unordered_map<int, int32_t> to_library;
+    std::unordered_map<int32_t, int> from_library;
+  };
+  struct Sequence {
+    kvc_seq id = 0;
+    std::vector<Token> tokens;
+    std::vector<std::vector<int>> pages;  // per group, list of page numbers, -1 = freed
+    int forward = -1;
+    bool doomed = false;
+  };
+  struct OpenRow {
+    int sequence;  // or kInert
+    int32_t length;
+    int64_t start;
+    std::vector<Token> tokens;
+    std::vector<std::vector<int>> fresh;  // per group: new pages, the copy of a shared one first
+    std::vector<bool> copied;             // per group: fresh[0] replaces the last page
+  };
+  struct Open {
+    kvc_forward id = 0;
+    std::vector<OpenRow> rows;
+    int layer_begin = 0, layer_end = 0;
+    int64_t tokens = 0;
+    std::set<int> appended, attended;
+    bool checked = false, cancelled = false;
+    DType input = DType::kF32;
+    bool as_stored = false;
+  };
+  struct Need {
+    std::vector<int64_t> total;       // per group
+    std::vector<int> first_over;      // per group: first row that does not fit, -1
+  };
+
+  const Sequence &sequence(int handle) const { return sequences_.at(handle); }
+  Sequence &sequence(int handle) { return sequences_.at(handle); }
+  [[noreturn]] void fail(const std::string &what) const;
+  template <class Call>
+  kvc_status call(const char *function, const Faults &faults, Call &&function_call);
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+
+  int take_page(int group);
+  void share_page(int group, int page);
+  void drop_page(int group, int page);
+  int64_t pages_needed(const Sequence &s, int group, int64_t tokens) const;
+  Need need(const std::vector<Row> &rows) const;
+  Faults batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end) const;
+  Faults open_faults() const;
+  void apply_begin(const std::vector<Row> &rows, Open *open);
+  void apply_end(Open *open);
+  void apply_abort(Open *open);
+  void release(int handle);
+  void close(int forward);
+  void make_batch(const std::vector<Row> &rows, int layer_begin, int layer_end, std::vector<kvc_seq> *ids,
+                  std::vector<int32_t> *lengths, kvc_batch *batch) const;
+  Token new_token();
+  void expected(const Token &token, int64_t position, int layer, int head, int which, float *values, float *flips) const;
+  void check_attention(const Open &open, int layer, const Tensor &q, const Tensor &out, const Tensor *lse);
+  void fill_kv(const Open &open, int layer, Tensor *k, Tensor *v);
+  void check_info(const Open &open);
+  void mix(uint64_t x) { trail_ = (trail_ ^ x) * 0x9E3779B97F4A7C15ull; trail_ ^= trail_ >> 29; }
+
+  CacheSpec spec_;
+  Options options_;
+  std::mt19937_64 random_;
+  ContextPtr context_;
+  CachePtr cache_;
+  std::vector<Pool> pools_;
+  std::map<int, Sequence> sequences_;
+  std::map<int, Open> forwards_;
+  std::vector<kvc_seq> stale_;
+  std::vector<kvc_forward> stale_forwards_;
+  int next_handle_ = 0, next_forward_ = 0, doomed_ = 0;
+  uint32_t next_tag_ = 1;
+  uint64_t trail_ = 1, calls_ = 0, attends_checked_ = 0;
+  std::string last_call_;
+};
+
+// A host's pool: runs items in a random order, on up to `threads` threads.
+class RandomPool {
+ public:
+  RandomPool(int threads, uint64_t seed) : threads_(threads), random_(seed) {}
+  static void run(void *self, int64_t n, void (*item)(void *, int64_t), void *arg);
+  int64_t runs() const { return runs_; }
+
+ private:
+  int threads_;
+  std::mt19937_64 random_;
+  int64_t runs_ = 0;
+};
+
+// Runs `body`, which throws Mismatch; returns what it said, "" if nothing.
+template <class Body>
+std::string mismatch_of(Body &&body) {
+  try {
+    body();
+  } catch (const std::exception &e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace kvt

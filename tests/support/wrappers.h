@@ -1,0 +1,156 @@
+// Thin owners over the C API, and descriptions of caches in numbers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dtype.h"
+#include "tensor.h"
+
+namespace kvt {
+
+struct LayerSpec {
+  int group = 0, hq = 2, hkv = 1, d = 4, dv = 0;
+  DType dtype = DType::kF32;
+  int rope = KVC_ROPE_NONE, rope_dim = 0;
+  double theta = 0, scale = 0;
+
+  int v_dim() const { return dv ? dv : d; }
+  int rotated() const { return rope_dim ? rope_dim : d; }
+  double base() const { return theta > 0 ? theta : 10000.0; }
+  double softmax_scale() const { return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(d)); }
+};
+
+struct GroupSpec {
+  int64_t window = 0;  // 0 = full
+  int64_t pages = 0;   // 0 = from the capacity
+};
+
+struct CacheSpec {
+  std::vector<LayerSpec> layers{LayerSpec{}};
+  std::vector<GroupSpec> groups{GroupSpec{}};
+  int page_size = 16, max_sequences = 16, max_batch_tokens = 64, max_open_forwards = 2;
+  int64_t rollback = 0;  // tokens; 0 = KVC_CACHE_NO_ROLLBACK
+  int64_t capacity_tokens = 0;
+};
+
+// The C structs of a CacheSpec; not copyable because they point into themselves.
+struct BuiltConfig {
+  std::vector<kvc_layer_config> layers;
+  std::vector<kvc_group_config> groups;
+  kvc_cache_config config;
+
+  explicit BuiltConfig(const CacheSpec &spec) {
+    for (const LayerSpec &l : spec.layers) {
+      kvc_layer_config layer;
+      kvc_layer_config_init(&layer);
+      layer.group = l.group;
+      layer.num_q_heads = l.hq;
+      layer.num_kv_heads = l.hkv;
+      layer.head_dim = l.d;
+      layer.v_head_dim = l.dv;
+      layer.dtype = dl_type(l.dtype);
+      layer.rope_mode = l.rope;
+      layer.rope_dim = l.rope_dim;
+      layer.rope_theta = l.theta;
+      layer.softmax_scale = l.scale;
+      layers.push_back(layer);
+    }
+    for (const GroupSpec &g : spec.groups) {
+      kvc_group_config group;
+      kvc_group_config_init(&group);
+      group.kind = g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
+      group.window_tokens = g.window;
+      group.num_pages = g.pages;
+      groups.push_back(group);
+    }
+    kvc_cache_config_init(&config);
+    config.layers = layers.data();
+    config.num_layers = static_cast<int32_t>(layers.size());
+    config.groups = groups.data();
+    config.num_groups = static_cast<int32_t>(groups.size());
+    config.page_size = spec.page_size;
+    config.max_sequences = spec.max_sequences;
+    config.max_batch_tokens = spec.max_batch_tokens;
+    config.max_open_forwards = spec.max_open_forwards;
+    config.rollback_tokens = spec.rollback;
+    if (spec.rollback == 0) config.flags |= KVC_CACHE_NO_ROLLBACK;
+    config.capacity_tokens = spec.capacity_tokens;
+  }
+  BuiltConfig(const BuiltConfig &) = delete;
+  BuiltConfig &operator=(const BuiltConfig &) = delete;
+};
+
+struct ContextDeleter {
+  void operator()(kvc_context *context) const { kvc_context_destroy(context); }
+};
+struct CacheDeleter {
+  void operator()(kvc_cache *cache) const { kvc_cache_destroy(cache); }
+};
+using ContextPtr = std::unique_ptr<kvc_context, ContextDeleter>;
+using CachePtr = std::unique_ptr<kvc_cache, CacheDeleter>;
+
+inline std::string describe(const kvc_error &error) {
+  return std::string(kvc_status_name(error.code)) + " index " + std::to_string(error.index) + " required " +
+         std::to_string(error.required) + " available " + std::to_string(error.available) + " group " +
+         std::to_string(error.group) + " \"" + error.message + "\"";
+}
+
+inline ContextPtr make_context(int threads = 1, const char *simd = nullptr, kvc_parallel_for_fn parallel_for = nullptr,
+                               void *user = nullptr) {
+  kvc_context_config config;
+  kvc_context_config_init(&config);
+  config.num_threads = threads;
+  config.simd = simd;
+  config.parallel_for = parallel_for;
+  config.parallel_for_user = user;
+  kvc_context *context = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  if (kvc_context_create(&config, &context, &error)) throw std::runtime_error("context: " + describe(error));
+  return ContextPtr(context);
+}
+
+inline CachePtr make_cache(kvc_context *context, const CacheSpec &spec) {
+  BuiltConfig built(spec);
+  kvc_cache *cache = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  if (kvc_cache_create(context, &built.config, &cache, &error)) throw std::runtime_error("cache: " + describe(error));
+  return CachePtr(cache);
+}
+
+// The text of a JSON describe function.
+template <class Describe>
+std::string text_of(Describe describe_fn) {
+  int64_t length = 0;
+  if (describe_fn(nullptr, 0, &length)) return "";
+  std::string text(static_cast<size_t>(length) + 1, '\0');
+  if (describe_fn(text.data(), length + 1, &length)) return "";
+  text.resize(static_cast<size_t>(length));
+  return text;
+}
+
+// Names in the JSON list "simd_available" of a context.
+inline std::vector<std::string> simd_targets() {
+  ContextPtr context = make_context();
+  const std::string json = text_of([&](char *buffer, int64_t capacity, int64_t *length) {
+    return kvc_context_describe(context.get(), buffer, capacity, length, nullptr);
+  });
+  std::vector<std::string> names;
+  size_t at = json.find("\"simd_available\"");
+  if (at == std::string::npos) return names;
+  const size_t begin = json.find('[', at), end = json.find(']', at);
+  for (size_t i = begin; i < end;) {
+    const size_t open = json.find('"', i);
+    if (open == std::string::npos || open > end) break;
+    const size_t close = json.find('"', open + 1);
+    names.push_back(json.substr(open + 1, close - open - 1));
+    i = close + 1;
+  }
+  return names;
+}
+
+}  // namespace kvt
