@@ -40,7 +40,9 @@ def reason_of(case) -> str:
 def part(name, state, begin, end, junit) -> int:
     passed, failed, skipped = counts(Path(junit))
     seconds = float(end) - float(begin)
-    tests = f"   {passed} passed" + (f", {failed} failed" if failed else "") + (f", {len(skipped)} skipped" if skipped else "")
+    tests = f"   {passed} passed"
+    tests += f", {failed} failed" if failed else ""
+    tests += f", {len(skipped)} skipped" if skipped else ""
     print(f"{name:<16} {state:<6} {seconds:8.1f} s" + (tests if Path(junit).exists() else ""), flush=True)
     for line in skipped:
         print(f"    skipped {line}", flush=True)

@@ -1,7 +1,7 @@
 // The working memory of one worker: sized once for every layer a cache can have, so that nothing is allocated later.
 //
 // The sizes fit, together with the stored K and V that stream by, a level-2 cache of 1 MiB. Work that needs more rows
-// than fit is cut into passes (attend/item.h), never refused.
+// than fit is cut into passes (attend/*_pass.h), never refused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace kvc::kernels {
 
-  kMaxHeadDim = 512,
+constexpr int32_t kMaxHeadDim = 512;
 constexpr int32_t kMaxLanes = 16;            // floats of the widest vector
 constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked up at once
 constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass

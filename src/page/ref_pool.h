@@ -34,7 +34,12 @@ class RefPool {
   // Drops a reference; true if it was the last one and the id is free now.
   bool unref(int32_t id) noexcept {
     if (--refs_[id] > 0) return false;
-    free_stack_[stack_size_++] = id;
+    // Taking back the last fresh id gives the same order as stacking it, and leaves no trace of it.
+    if (stack_size_ == 0 && id == fresh_ - 1) {
+      --fresh_;
+    } else {
+      free_stack_[stack_size_++] = id;
+    }
     --used_;
     return true;
   }
@@ -47,7 +52,7 @@ class RefPool {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
     for (int64_t id = fresh_; id < size(); ++id) visit(static_cast<int32_t>(id));
   }
-  // The freed ids only: with fresh() they say everything about the order of later allocations.
+  // Those on the stack only: with fresh() they say everything about the order of later allocations.
   template <class Visit>
   void for_each_freed(Visit visit) const {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
@@ -58,7 +63,7 @@ class RefPool {
   LazyArray<uint32_t> refs_;
   LazyArray<int32_t> free_stack_;
   int64_t stack_size_ = 0;
-  int32_t fresh_ = 0;  // ids from here on were never used
+  int32_t fresh_ = 0;  // ids from here on are free and not on the stack
   int64_t used_ = 0;
   int64_t peak_ = 0;
 };

@@ -38,7 +38,8 @@ def main() -> int:
         check(generate(root, "--check").returncode == 0, "the committed files are up to date")
         first = functions.read_text().splitlines()
 
-        reset(original.replace("/* Version of the loaded library as text", NEW + "/* Version of the loaded library as text", 1))
+        top = "/* Version of the loaded library as text"
+        reset(original.replace(top, NEW + top, 1))
         check(generate(root, "--check").returncode == 1, "--check sees a new function")
         check(functions.read_text().splitlines() == first, "--check writes nothing")
         check(generate(root).returncode == 0, "a new function at the top of the header is taken")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Both headers compile alone in every standard without a warning; with an old DLPack the first error says what to do."""
+"""Both headers compile alone in every standard without a warning; an old DLPack is refused in one line."""
 import argparse
 import re
 import shutil
@@ -58,7 +58,8 @@ def main() -> int:
                     result = compile_text(compilers[language], language, standard,
                                           [arguments.include, arguments.dlpack],
                                           f'#include "{name}"\n' + USE.format(calls=calls), directory)
-                    failures += report(result.returncode == 0, f"{compilers[language]} {standard} {name}", result.stderr)
+                    what = f"{compilers[language]} {standard} {name}"
+                    failures += report(result.returncode == 0, what, result.stderr)
         old = Path(directory) / "old/dlpack"
         old.mkdir(parents=True)
         (old / "dlpack.h").write_text(OLD_DLPACK)

@@ -24,7 +24,8 @@ def program() -> str:
     for name in HEADERS:
         text = c_header.read(name)
         for struct in c_header.structs(text):
-            lines.append(f'  printf("struct {struct.name} %zu align %zu\\n", sizeof({struct.name}), _Alignof({struct.name}));')
+            lines.append(f'  printf("struct {struct.name} %zu align %zu\\n", sizeof({struct.name}), '
+                         f"_Alignof({struct.name}));")
             for field in struct.fields:
                 lines.append(f'  printf("  {field} %zu +%zu\\n", offsetof({struct.name}, {field}), '
                              f"sizeof((({struct.name} *)0)->{field}));")
@@ -86,11 +87,12 @@ def main() -> int:
     if arguments.update:
         GOLDEN.write_text(layout)
     golden = GOLDEN.read_text() if GOLDEN.exists() else ""
-    difference = list(difflib.unified_diff(golden.splitlines(), layout.splitlines(), "layout.golden", "kvcache.h", lineterm=""))
+    difference = list(difflib.unified_diff(golden.splitlines(), layout.splitlines(), "layout.golden", "kvcache.h",
+                                           lineterm=""))
     if difference:
         print("\n".join(difference))
-        print("The layout changed. While the version is 0.x it may: say so in docs/abi.md's history if a released minor\n"
-              "had it, and write the new one with: python3 tests/abi/layout_test.py --dlpack "
+        print("The layout changed. While the version is 0.x it may: docs/abi.md says how. Write the new one with:\n"
+              "  python3 tests/abi/layout_test.py --dlpack "
               f"{arguments.dlpack} --update")
     return 1 if problems or difference else 0
 

@@ -54,7 +54,8 @@ def install(build: Path, prefix: Path, work: Path) -> None:
                     if name.startswith("lib/") else name for name in INSTALLED)
     found = sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir())
     if found != wanted:
-        raise SystemExit(f"FAILED: installed {sorted(set(found) - set(wanted))}, missing {sorted(set(wanted) - set(found))}")
+        extra, missing = sorted(set(found) - set(wanted)), sorted(set(wanted) - set(found))
+        raise SystemExit(f"FAILED: installed besides: {extra}, missing: {missing}")
     source = cached(build, "CMAKE_HOME_DIRECTORY")
     for path in prefix.rglob("*"):
         if path.suffix in (".cmake", ".pc", ".h"):
@@ -68,7 +69,9 @@ def install(build: Path, prefix: Path, work: Path) -> None:
 
 
 def find_package(build: Path, prefix: Path, work: Path) -> None:
-    run("cmake", "-S", HERE / "find_package", "-B", work / "build", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
+    generator = ("-G", cached(build, "CMAKE_GENERATOR"))  # the default one's program may be missing
+    run("cmake", "-S", HERE / "find_package", "-B", work / "build", *generator, f"-DCMAKE_PREFIX_PATH={prefix}",
+        "-DCMAKE_BUILD_TYPE=Release")
     run("cmake", "--build", work / "build")
     print(run(work / "build/consumer"), end="")
     # A control: another minor release is not accepted while the version is 0.x.
@@ -76,7 +79,7 @@ def find_package(build: Path, prefix: Path, work: Path) -> None:
     other.mkdir()
     (other / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.24)\nproject(other LANGUAGES C)\n"
                                           "find_package(kvcache 0.0 REQUIRED)\n")
-    refused = subprocess.run(["cmake", "-S", other, "-B", other / "build", f"-DCMAKE_PREFIX_PATH={prefix}"],
+    refused = subprocess.run(["cmake", "-S", other, "-B", other / "build", *generator, f"-DCMAKE_PREFIX_PATH={prefix}"],
                              capture_output=True, text=True)
     if refused.returncode == 0 or "compatible" not in refused.stderr:
         raise SystemExit("FAILED: find_package(kvcache 0.0) should be refused")
@@ -99,7 +102,8 @@ def dlopen(build: Path, prefix: Path, work: Path) -> None:
 
 
 def subdirectory(build: Path, prefix: Path, work: Path) -> None:
-    run("cmake", "-S", HERE / "subdirectory", "-B", work / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+    run("cmake", "-S", HERE / "subdirectory", "-B", work / "build", "-G", cached(build, "CMAKE_GENERATOR"),
+        "-DCMAKE_BUILD_TYPE=Release",
         f"-DDLPACK_INCLUDE_DIR={cached(build, 'DLPACK_INCLUDE_DIR')}",
         f"-DCMAKE_CXX_COMPILER_LAUNCHER={cached(build, 'CMAKE_CXX_COMPILER_LAUNCHER')}")
     run("cmake", "--build", work / "build", "--target", "consumer", "--parallel", len(os.sched_getaffinity(0)))

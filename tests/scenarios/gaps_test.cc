@@ -514,7 +514,9 @@ TEST(Gaps, StatesOfLargeLogits) {
         EXPECT_NEAR(lse.at(t, 0), 10240.0f, 0.01f);
       }
       // A row whose keys all have the logit -10240 is their mean.
-      if (t < 50) EXPECT_NEAR(lse.at(t, 0), -10240.0 + std::log(t + 1.0), 0.01);
+      if (t < 50) {
+        EXPECT_NEAR(lse.at(t, 0), -10240.0 + std::log(t + 1.0), 0.01);
+      }
     }
     ASSERT_EQ(kvc_forward_end(cache.get(), f, nullptr), KVC_OK);
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""clang-format leaves every C and C++ file as it is. The headers in include/ are set by hand: their comments are tables."""
+"""clang-format leaves every C and C++ file as it is. (include/ is set by hand: its comments are tables.)"""
 import shutil
 import subprocess
 import sys
@@ -20,7 +20,8 @@ def main() -> int:
         return 1
     names = [str(path) for path in tidy.files(tidy.ROOT) if path.suffix in tidy.CODE - {".inc"}
              and path.relative_to(tidy.ROOT).parts[0] in FOLDERS]
-    result = subprocess.run([program, "--dry-run", "-Werror", "--ferror-limit=2", *names], capture_output=True, text=True)
+    result = subprocess.run([program, "--dry-run", "-Werror", "--ferror-limit=2", *names],
+                            capture_output=True, text=True)
     print(result.stderr or f"{len(names)} files")
     return 1 if result.returncode else 0
 

@@ -41,8 +41,7 @@ def lengths(text: str) -> list:
 
 def _is_function(words: str) -> bool:
     """`result name(...)`, whatever follows: const, noexcept, -> type, attributes, member initialisers."""
-    return bool(re.search(r"[\w>\])=]\s*\(", words)) and not re.match(r"(class|struct|enum|union|namespace)\b[^(]*$", words) \
-        and not re.match(r"extern\s*$", words)
+    return bool(re.search(r"[\w>\])=]\s*\(", words)) and not re.match(r"(class|struct|enum|union|namespace)\b[^(]*$", words)
 
 
 def _name(words: str) -> str:

@@ -17,7 +17,8 @@ GOOD = {
     "kernels/cpu/attend.cc": '#include "kernels/common/params.h"\n#include "kvcache_backend.h"\n',
     "kernels/common/params.h": "",
     "bindings/python/module.cc": '#include "kvcache.h"\n#include "part.h"\n#include <nanobind/nanobind.h>\n',
-    "scripts/run.sh": "place=$(mktemp -d)  # not ${place}/tmp/x, ~/work or include/root/\n# TODO(waits for CMake 4): shorter\n",
+    "scripts/run.sh": "place=$(mktemp -d)  # not ${place}/tmp/x, ~/work or include/root/\n"
+                      "# TODO(waits for CMake 4): shorter\n",
     "src/base/id.h": "void ok() {\n" + "\n".join("  x += 1;" for _ in range(tidy.FUNCTION_LINES - 2)) + "\n}\n",
 }
 # rule, file, its text, a part of the message

@@ -27,6 +27,7 @@ PyObject* numpy_attribute(const char* name) {
 struct TypeInfo {
   ArrayKind kind = ArrayKind::kOther;
   const DLPackExchangeAPI* exchange = nullptr;
+  bool has_dlpack = false;
 };
 
 const DLPackExchangeAPI* exchange_api(nb::handle type) {
@@ -39,6 +40,7 @@ const DLPackExchangeAPI* exchange_api(nb::handle type) {
 TypeInfo inspect_type(nb::handle type) {
   TypeInfo info;
   info.exchange = exchange_api(type);
+  info.has_dlpack = nb::hasattr(type, "__dlpack__");
   for (nb::handle base : type.attr("__mro__")) {
     nb::object module = nb::getattr(base, "__module__", nb::none());
     const char* name = PyUnicode_Check(module.ptr()) ? nb::borrow<nb::str>(module).c_str() : "";
@@ -175,6 +177,11 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
       integers_as = extension;
       view = integer_view(array, extension);
     }
+  }
+  if (!info.has_dlpack) {
+    // A memoryview has strides where its object has none (ctypes), which the import relies on.
+    if (PyObject* buffer = PyMemoryView_FromObject(array.ptr())) view = nb::steal(buffer);
+    PyErr_Clear();
   }
   if (!import(view, writable)) {
     const DLDataType extension = info.kind == ArrayKind::kNumpy && view.is(array)

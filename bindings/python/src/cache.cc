@@ -65,8 +65,8 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
   } else {
     begin = layers[0], end = layers[1];
   }
-  batch.layer_begin = saturate(nb::cast<int64_t>(begin));
-  batch.layer_end = saturate(nb::cast<int64_t>(end));
+  batch.layer_begin = saturate(integer_from_python(begin));
+  batch.layer_end = saturate(integer_from_python(end));
   if (batch.layer_begin == 0 && batch.layer_end == 0)  // to the library: all of them
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "%s: layers [0, 0) is an empty range", function);
 }

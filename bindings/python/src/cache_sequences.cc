@@ -8,7 +8,7 @@ namespace {
 
 nb::object add(const Cache& self, nb::handle n) {
   auto handle = self.open();
-  const int64_t count = n.is_none() ? 1 : nb::cast<int64_t>(n);
+  const int64_t count = n.is_none() ? 1 : integer_from_python(n);
   if (count == 0) return nb::list();
   // A count beyond any cache's limit is refused before memory for it is asked for.
   std::vector<int64_t> ids(static_cast<size_t>(count > 0 && count <= (1 << 20) ? count : 1));

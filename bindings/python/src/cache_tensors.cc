@@ -40,7 +40,7 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
   kvc_export_args_init(&args);
   args.layer = saturate(layer);
   args.position_begin = begin;
-  args.position_end = end.is_none() ? 0 : nb::cast<int64_t>(end);
+  args.position_end = end.is_none() ? 0 : integer_from_python(end);
   if (!end.is_none() && args.position_end == 0)  // to the library: the sequence's length
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "export: positions [%lld, 0) are an empty range", static_cast<long long>(begin));
   DLManagedTensorVersioned *k = nullptr, *v = nullptr;

@@ -3,12 +3,19 @@
 #include "array.h"
 #include "context.h"
 #include "dtype.h"
+#include "integers.h"
 
 namespace kvcpy {
 
 namespace {
 
-int32_t int32_field(nb::handle fields, size_t index) { return saturate(nb::cast<int64_t>(fields[index])); }
+int32_t int32_field(nb::handle fields, size_t index) { return saturate(integer_from_python(fields[index])); }
+
+double float_from_python(nb::handle object) {
+  const double value = PyFloat_AsDouble(object.ptr());
+  if (value == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
 
 }  // namespace
 
@@ -24,8 +31,8 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
     kvc_group_config& group = groups_.emplace_back();
     kvc_group_config_init(&group);
     group.kind = int32_field(fields, 0);
-    group.window_tokens = nb::cast<int64_t>(fields[1]);
-    group.num_pages = nb::cast<int64_t>(fields[2]);
+    group.window_tokens = integer_from_python(fields[1]);
+    group.num_pages = integer_from_python(fields[2]);
   }
   config_.layers = layers_.data();
   config_.num_layers = saturate(static_cast<int64_t>(layers_.size()));
@@ -36,10 +43,10 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
   config_.max_sequences = int32_field(sizes, 2);
   config_.max_batch_tokens = int32_field(sizes, 3);
   config_.max_open_forwards = int32_field(sizes, 4);
-  config_.rollback_tokens = nb::cast<int64_t>(sizes[5]);
-  config_.capacity_tokens = nb::cast<int64_t>(sizes[6]);
-  config_.capacity_pages = nb::cast<int64_t>(sizes[7]);
-  config_.capacity_bytes = nb::cast<int64_t>(sizes[8]);
+  config_.rollback_tokens = integer_from_python(sizes[5]);
+  config_.capacity_tokens = integer_from_python(sizes[6]);
+  config_.capacity_pages = integer_from_python(sizes[7]);
+  config_.capacity_bytes = integer_from_python(sizes[8]);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }
@@ -55,8 +62,8 @@ void CacheConfig::add_layer(nb::tuple fields) {
   layer.dtype = dtype_from_python(fields[5]);
   layer.rope_mode = int32_field(fields, 6);
   layer.rope_dim = int32_field(fields, 7);
-  layer.rope_theta = nb::cast<double>(fields[8]);
-  layer.softmax_scale = nb::cast<double>(fields[9]);
+  layer.rope_theta = float_from_python(fields[8]);
+  layer.softmax_scale = float_from_python(fields[9]);
   if (!fields[10].is_none()) layer.kv_storage = take_storage(fields[10], "kv_storage", layer.dtype);
   if (!fields[11].is_none()) layer.k_storage = take_storage(fields[11], "k_storage", layer.dtype);
   if (!fields[12].is_none()) layer.v_storage = take_storage(fields[12], "v_storage", layer.dtype);

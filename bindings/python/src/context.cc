@@ -41,7 +41,8 @@ Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::ob
   config.device_type = device_type;
   config.device_id = device_id;
   config.num_threads = saturate(threads);
-  config.simd = simd.is_none() ? nullptr : nb::cast<const char*>(simd);
+  if (!simd.is_none() && !PyUnicode_Check(simd.ptr())) throw nb::type_error("Context: simd must be a name or None");
+  config.simd = simd.is_none() ? nullptr : nb::borrow<nb::str>(simd).c_str();
   if (!log.is_none()) {
     handle_->log = log.release().ptr();
     config.log = log_message;

@@ -22,6 +22,9 @@ struct Integers {
   const kvc_seq* sequences() const { return reinterpret_cast<const kvc_seq*>(values.data()); }
 };
 
+// One integer; beyond 64 bits it saturates. Raises TypeError for anything else.
+int64_t integer_from_python(nb::handle object);
+
 // Integers beyond 64 bits saturate: the library refuses the extremes. Raises TypeError for anything but integers.
 Integers integers_from_python(nb::handle object);
 

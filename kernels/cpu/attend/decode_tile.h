@@ -41,13 +41,12 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (chunk % kVectorsPerLine == 0) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// scores[key][row] = scale * q . k. kHeadDim: 0 = view.head_dim.
+// scores[key][row] = q . k. kHeadDim: 0 = view.head_dim.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const float* q, float* scores) {
   constexpr int kKeys = kLanes / kRows;
   const int head_dim = kHeadDim != 0 ? kHeadDim : view.head_dim;
   const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
-  const F32 scale = set1(view.scale);
   for (int k = 0; k < keys.block->count; k += kKeys) {
     F32 sums[kLanes];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
@@ -71,7 +70,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
         }
       }
     }
-    store(scores + k * kRows, mul(sum_each(sums), scale));
+    store(scores + k * kRows, sum_each(sums));
   }
 }
 
@@ -101,9 +100,9 @@ KVC_INLINE void mask_scores(const DecodeTile& tile, const KeyBlock& block, int v
 
 // Raises the running maximum to the block's and rescales what was summed so far. Rare once a row has seen some keys.
 template <int kRows>
-KVC_INLINE void raise_maximum(const DecodeTile& tile, F32 block_max) {
+KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);
-  const F32 factor = exp2(sub(old_m, max(m, set1(-3.402823466e38f))));
+  const F32 factor = exp2(mul(sub(old_m, max(m, set1(KVC_LOWEST))), set1(view.exp2_scale)));
   store(tile.m, m);
   store(tile.l, mul(load(tile.l), factor));
   float factors[kLanes];
@@ -117,27 +116,28 @@ KVC_INLINE void raise_maximum(const DecodeTile& tile, F32 block_max) {
 
 // scores to P, in place, and the tile's m and l. Format::kPairs: P becomes [key / 2][row] dwords.
 template <class Format, int kRows>
-KVC_INLINE void tile_softmax(const DecodeTile& tile, int vectors, float* scores) {
+KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vectors, float* scores) {
   F32 block_max = load(scores);
   for (int z = 1; z < vectors; ++z) block_max = max(block_max, load(scores + z * kLanes));
   block_max = max_by_stride<kRows>(block_max);
-  if (any_greater(block_max, load(tile.m))) raise_maximum<kRows>(tile, block_max);
-  const F32 m = max(load(tile.m), set1(-3.402823466e38f));  // a row that saw nothing yet: exp2(-inf), not of NaN
+  if (any_greater(block_max, load(tile.m))) raise_maximum<kRows>(view, tile, block_max);
+  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // a row that saw nothing yet: exp2(-inf), not of NaN
+  const F32 scale = set1(view.exp2_scale);
   F32 l = load(tile.l);
   if constexpr (Format::kPairs) {
     for (int z = 0; z < vectors; z += 2) {
-      const F32 a = exp2(sub(load(scores + z * kLanes), m));
+      const F32 a = exp2(mul(sub(load(scores + z * kLanes), m), scale));
       l = add(l, a);
       F32 b = zero();
       if (z + 1 < vectors) {
-        b = exp2(sub(load(scores + (z + 1) * kLanes), m));
+        b = exp2(mul(sub(load(scores + (z + 1) * kLanes), m), scale));
         l = add(l, b);
       }
       Format::template store_pairs<kRows>(scores + z / 2 * kLanes, a, b);
     }
   } else {
     for (int z = 0; z < vectors; ++z) {
-      const F32 p = exp2(sub(load(scores + z * kLanes), m));
+      const F32 p = exp2(mul(sub(load(scores + z * kLanes), m), scale));
       l = add(l, p);
       store(scores + z * kLanes, p);
     }

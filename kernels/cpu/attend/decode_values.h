@@ -95,12 +95,12 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
   constexpr int kKeys = kLanes / kRows;
   tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
   if (whole) {
-    tile_softmax<Format, kRows>(tile, kKeyBlock / kKeys, scores);
+    tile_softmax<Format, kRows>(view, tile, kKeyBlock / kKeys, scores);
     add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
   } else {
     const int vectors = (keys.block->count + kKeys - 1) / kKeys;
     mask_scores<kRows>(tile, *keys.block, vectors, scores);
-    tile_softmax<Format, kRows>(tile, vectors, scores);
+    tile_softmax<Format, kRows>(view, tile, vectors, scores);
     add_masked_value_rows<Format, kRows>(view, keys, tile, scores);
   }
 }

@@ -13,6 +13,8 @@ namespace kvc::kernels::KVC_TARGET {
 
 static constexpr int kStrip = kTileVectors * kLanes;  // keys of a K strip, columns of a V strip
 
+static constexpr int kPanelStep = kStrip > kKeyBlock ? kStrip : kKeyBlock;
+
 // One pass of the panel kernel: rows [row_begin, row_end) of one kv head.
 struct PanelPass {
   int32_t row_begin, row_end;

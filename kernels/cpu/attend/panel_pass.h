@@ -55,7 +55,7 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
                              pass.q_dwords,
                              scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys + strip * kStrip,
                              pass.panel_keys};
-      multiply_columns<Format, false>(vectors, args, view.scale);
+      multiply_columns<Format, false>(vectors, args);
     }
   }
 }
@@ -109,7 +109,7 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
           (all.end - all.begin) / kKeys,
           scratch.o + static_cast<int64_t>(r) * pass.o_width + strip * kStrip,
           pass.o_width};
-      multiply_columns<Format, true>(columns / kLanes, args, 1.0f);
+      multiply_columns<Format, true>(columns / kLanes, args);
     }
   }
 }
@@ -131,7 +131,7 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
   for (int r = first; r < real_end; ++r) {
     const KeyRange seen = keys_in_panel(view, panel, r);
     if (seen.begin >= seen.end) continue;
-    softmax_row<Format>(scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys, seen,
+    softmax_row<Format>(view, scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys, seen,
                         scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width, scratch.maxima + r,
                         scratch.sums + r);
   }
@@ -188,7 +188,7 @@ static void panel_item(const View& view) {
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   const int32_t key_dwords = max_of(pass.q_width, pass.o_width / (Format::kPairs ? 2 : 1));
-  pass.panel_keys = min_of(kMaxPanelKeys, kPanelFloats / key_dwords / kStrip * kStrip);
+  pass.panel_keys = min_of(kMaxPanelKeys, kPanelFloats / key_dwords / kPanelStep * kPanelStep);
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);
   const int32_t fitting_rows =
       min_of(kMaxRows, kRowFloats / max_of(pass.q_width, pass.o_width)) / kMaxRowGroup * kMaxRowGroup;

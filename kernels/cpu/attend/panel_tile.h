@@ -19,9 +19,9 @@ struct TileArgs {
   int64_t c_stride;
 };
 
-// accumulate: c += a * b; else c = scale * (a * b).
+// accumulate: c += a * b; else c = a * b.
 template <class Format, int kVectors, bool kAccumulate>
-static void multiply_tile(const TileArgs& args, float scale) {
+static void multiply_tile(const TileArgs& args) {
   F32 sums[kTileRows][kVectors];
   KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
     KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -38,21 +38,20 @@ static void multiply_tile(const TileArgs& args, float scale) {
       KVC_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = Format::multiply_add(columns[v], x, sums[r][v]);
     }
   }
-  const F32 factor = set1(scale);
   KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
     KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
-      store(args.c + r * args.c_stride + v * kLanes, kAccumulate ? sums[r][v] : mul(sums[r][v], factor));
+      store(args.c + r * args.c_stride + v * kLanes, sums[r][v]);
     }
   }
 }
 
 template <class Format, bool kAccumulate>
-KVC_INLINE void multiply_columns(int vectors, const TileArgs& args, float scale) {
-  if (vectors == 1) multiply_tile<Format, 1, kAccumulate>(args, scale);
-  if (vectors == 2) multiply_tile<Format, 2, kAccumulate>(args, scale);
+KVC_INLINE void multiply_columns(int vectors, const TileArgs& args) {
+  if (vectors == 1) multiply_tile<Format, 1, kAccumulate>(args);
+  if (vectors == 2) multiply_tile<Format, 2, kAccumulate>(args);
   if constexpr (kTileVectors >= 4) {
-    if (vectors == 3) multiply_tile<Format, 3, kAccumulate>(args, scale);
-    if (vectors == 4) multiply_tile<Format, 4, kAccumulate>(args, scale);
+    if (vectors == 3) multiply_tile<Format, 3, kAccumulate>(args);
+    if (vectors == 4) multiply_tile<Format, 4, kAccumulate>(args);
   }
 }
 

@@ -69,18 +69,21 @@ static void load_query(const View& view, int32_t query, int32_t head, int32_t pa
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
+  if (view.q_sign != 1.0f) {
+    for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= view.q_sign;
+  }
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
 
 // Writes the state of one row: to the item's partials, or normalised to the output. o: [Dv] in natural order, scratch
-// that may be changed; m2: largest score x log2(e).
-static void finish_row(const View& view, int32_t query, int32_t head, float* o, float m2, float l) {
+// that may be changed; largest: the largest unscaled score.
+static void finish_row(const View& view, int32_t query, int32_t head, float* o, float largest, float l) {
   const kvc_backend_attend& args = *view.args;
   const kvc_backend_item& item = *view.item;
   const int32_t dims = view.v_head_dim;
-  const double exact_m = static_cast<double>(m2) * 0.69314718055994530942;
+  const double exact_m = static_cast<double>(largest) * view.natural_scale;
   if (item.partial_offset >= 0) {
-    // Rounding m to float32 natural units would shift the state's weight by up to an ulp of m: undo that in l and o.
+    // Rounding m to float32 would shift the state's weight by up to an ulp of m: undo that in l and o.
     float m = KVC_NEG_INF, correction = 0.0f;
     if (l != 0.0f) {
       m = static_cast<float>(exact_m);

@@ -22,7 +22,11 @@ struct View {
   int32_t num_rows;     // queries of the item x group
   int32_t token_begin;  // token of the item's query 0
   int32_t kv_bytes;     // bytes of a stored element
-  float scale;          // softmax scale x log2(e): scores are powers of two inside
+  // Scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what the dot product
+  // lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
+  float exp2_scale;     // |softmax scale| x log2(e)
+  double natural_scale; // |softmax scale|
+  float q_sign;
   int64_t k_head_bytes; // from one kv head to the next
   int64_t v_head_bytes;
 };
@@ -44,7 +48,10 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.num_rows = (item->q_end - item->q_begin) * view.group;
   view.token_begin = args->rows->token_begin[item->row] + item->q_begin;
   view.kv_bytes = type_bytes(type_of(layer->dtype));
-  view.scale = layer->softmax_scale * 1.44269504088896340736f;
+  const double scale = static_cast<double>(layer->softmax_scale);
+  view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
+  view.natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;
+  view.exp2_scale = static_cast<float>(view.natural_scale * 1.44269504088896340736);
   view.k_head_bytes = layer->k.head_stride * view.kv_bytes;
   view.v_head_bytes = layer->v.head_stride * view.kv_bytes;
   return view;

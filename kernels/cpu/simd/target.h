@@ -16,6 +16,7 @@
 #define KVC_UNROLL _Pragma("GCC unroll 32")
 
 #define KVC_NEG_INF (-__builtin_inff())
+#define KVC_LOWEST (-__FLT_MAX__)
 
 // 2^x for x in [-0.5, 0.5]: 1 + x * (c0 + x * (c1 + ...)), largest relative error 9.2e-8, exact at 0.
 #define KVC_EXP2_C0 0x1.62e42ap-1f

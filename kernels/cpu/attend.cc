@@ -1,0 +1,67 @@
+// attend: runs the work items, and merges each tile of split items when its last one is done.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/mask.h"
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/float_environment.h"
+#include "kernels/cpu/merge_tile.h"
+
+namespace kvc::kernels {
+namespace {
+
+// Multiply-adds below which waking a worker costs more than it saves.
+constexpr int64_t kInlineOperations = 32 * 1024;
+
+struct Job {
+  const kvc_backend_attend* args;
+  const Implementation* implementation;
+  Scratch* scratch;   // [workers]
+  int32_t skipped;    // atomic: an item was left out
+};
+
+void run_item(void* arg, int64_t index, int32_t worker) {
+  Job& job = *static_cast<Job*>(arg);
+  const kvc_backend_attend& args = *job.args;
+  if (args.cancel_host != nullptr && __atomic_load_n(args.cancel_host, __ATOMIC_RELAXED) != 0) {
+    __atomic_store_n(&job.skipped, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  const DefaultFloatEnvironment environment;
+  const kvc_backend_item& item = args.items[index];
+  Scratch* scratch = job.scratch + worker;
+  job.implementation->attend_item(&args, &item, scratch);
+  if (item.partial_offset < 0 || item.tile < 0) return;
+  const kvc_backend_tile& tile = args.tiles[item.tile];
+  // Release: this item's partials are written; acquire: the last one sees everyone's.
+  const int32_t finished = __atomic_fetch_add(&args.tile_counters[item.tile], 1, __ATOMIC_ACQ_REL) + 1;
+  if (finished == tile.item_end - tile.item_begin) merge_tile(args, tile, *job.implementation, scratch->row);
+}
+
+// Whether all items together are tiny. Looks at a bounded number of them.
+bool is_tiny(const kvc_backend_attend& args) {
+  if (args.num_items > 32) return false;
+  const int64_t dims = args.layer->head_dim + args.layer->v_head_dim;
+  const int64_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
+  int64_t operations = 0;
+  for (int64_t i = 0; i < args.num_items; ++i) {
+    const kvc_backend_item& item = args.items[i];
+    const KeyRange keys = intersect({item.key_begin, item.key_end}, {0, args.rows->kv_lengths[item.row]});
+    operations += (item.q_end - item.q_begin) * group * (item.head_end - item.head_begin) * dims *
+                  static_cast<int64_t>(keys.end - keys.begin);
+  }
+  return operations <= kInlineOperations;
+}
+
+}  // namespace
+
+kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void*, kvc_error* error) {
+  Job job = {args, device->implementation, device->scratch, 0};
+  if (args->num_items > 0) {
+    device->host->run(device->host->self, args->num_items, is_tiny(*args) ? 1 : 0, run_item, &job);
+  }
+  if (__atomic_load_n(&job.skipped, __ATOMIC_RELAXED) != 0) {
+    return fail(error, KVC_ERROR_CANCELLED, "attend was cancelled");
+  }
+  return KVC_OK;
+}
+
+}  // namespace kvc::kernels

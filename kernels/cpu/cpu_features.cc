@@ -1,0 +1,45 @@
+// See cpu_features.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/cpu_features.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <stdint.h>
+
+namespace kvc::kernels {
+namespace {
+
+bool has(uint32_t word, int bit) { return ((word >> bit) & 1u) != 0; }
+
+uint64_t read_xcr0() {
+  uint32_t low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (static_cast<uint64_t>(high) << 32) | low;
+}
+
+}  // namespace
+
+CpuFeatures detect_cpu_features() {
+  constexpr uint64_t kYmmState = 0x6, kZmmState = 0xe6;
+  CpuFeatures features = {};
+  uint32_t a, b, c, d;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !has(c, 27)) return features;  // OSXSAVE
+  const bool fma = has(c, 12), avx = has(c, 28), f16c = has(c, 29);
+  const uint64_t saved = read_xcr0();
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return features;
+  const bool avx512_all = has(b, 16) && has(b, 17) && has(b, 30) && has(b, 31);
+  features.avx2 = avx && fma && f16c && has(b, 5) && (saved & kYmmState) == kYmmState;
+  features.avx512 = features.avx2 && avx512_all && (saved & kZmmState) == kZmmState;
+  if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) features.avx512_bf16 = features.avx512 && has(a, 5);
+  return features;
+}
+
+}  // namespace kvc::kernels
+
+#else
+
+namespace kvc::kernels {
+CpuFeatures detect_cpu_features() { return {}; }
+}  // namespace kvc::kernels
+
+#endif

@@ -1,0 +1,33 @@
+// The open CPU device: constant after open, so every call may use it from any thread.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/implementation.h"
+
+struct kvc_backend_device {
+  const kvc_backend_host* host;
+  const kvc::kernels::Implementation* implementation;
+  kvc::kernels::Scratch* scratch;  // [host->num_workers]
+};
+
+namespace kvc::kernels {
+
+// The table's functions, by the file that holds them.
+kvc_status fail(kvc_error* error, kvc_status code, const char* format, ...) __attribute__((format(printf, 3, 4)));
+
+// layer.cc
+kvc_status check_layer(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_error* error);
+void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out);
+// memory.cc
+kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment, int32_t huge, void** memory,
+                    kvc_error* error);
+void release(kvc_backend_device* device, void* memory, int64_t bytes);
+// rope.cc, append.cc, attend.cc, copy.cc
+kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);
+kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void* stream, kvc_error* error);
+kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void* stream, kvc_error* error);
+kvc_status copy_pages(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_page_copy* copies,
+                      int64_t num_copies, void* stream, kvc_error* error);
+kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, void* stream, kvc_error* error);
+
+}  // namespace kvc::kernels

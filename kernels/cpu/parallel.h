@@ -1,0 +1,38 @@
+// Runs an operation over [0, n) in chunks on the context's workers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/float_environment.h"
+
+namespace kvc::kernels {
+
+// Less than this moved by a call is not worth waking a worker for.
+constexpr int64_t kInlineBytes = 64 * 1024;
+
+// Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each. Op: a callable, borrowed for the call.
+template <class Op>
+void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op) {
+  if (n <= 0) return;
+  struct Job {
+    const Op* op;
+    int64_t n, chunk;
+  };
+  int64_t chunk = kInlineBytes / (bytes_each > 0 ? bytes_each : 1);
+  if (chunk < 1) chunk = 1;
+  Job job = {&op, n, chunk};
+  const auto item = [](void* arg, int64_t index, int32_t) {
+    const Job& j = *static_cast<const Job*>(arg);
+    const DefaultFloatEnvironment environment;
+    const int64_t begin = index * j.chunk;
+    (*j.op)(begin, begin + j.chunk < j.n ? begin + j.chunk : j.n);
+  };
+  const int64_t chunks = (n + chunk - 1) / chunk;
+  if (chunks == 1) {
+    item(&job, 0, 0);
+    return;
+  }
+  device->host->run(device->host->self, chunks, 0, item, &job);
+}
+
+}  // namespace kvc::kernels

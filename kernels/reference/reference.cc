@@ -1,0 +1,143 @@
+// The reference implementation: the obvious loops, scores, sums and outputs in float64. Slow on purpose; every other
+// implementation is measured against it, on the same items of the same plan.
+// What is stored is part of the contract, so rounding and rotation are float32 here too.
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+
+#include "kernels/common/mask.h"
+#include "kernels/common/merge.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/cpu/implementation.h"
+
+namespace kvc::kernels {
+namespace {
+
+void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
+  if (target_type == source_type) {
+    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(type_bytes(source_type)));
+    return;
+  }
+  for (int32_t i = 0; i < n; ++i) store_element(target_type, target, i, load_element(source_type, source, i));
+}
+
+void rotate_row(float* row, const float* cos_sin, int32_t rope_dim) {
+  const int32_t half = rope_dim / 2;
+  for (int32_t i = 0; i < half; ++i) {
+    const float x = row[i], y = row[half + i], c = cos_sin[i], s = cos_sin[half + i];
+    row[i] = x * c - y * s;
+    row[half + i] = y * c + x * s;
+  }
+}
+
+// One query head of one item.
+struct Query {
+  int64_t token;
+  int32_t query;  // within the row
+  int32_t head;   // q head
+  float q[kMaxHeadDim];
+};
+
+void load_query(const kvc_backend_attend& args, Query* query) {
+  const Type type = type_of(args.q.dtype);
+  const kvc_backend_layer& layer = *args.layer;
+  const int64_t base = query->token * args.q.token_stride + query->head * args.q.head_stride;
+  for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = load_element(type, args.q.data, base + d);
+  if (args.cos_sin == nullptr) return;
+  rotate_row(query->q, args.cos_sin + query->token * layer.rope_dim, layer.rope_dim);
+  for (int32_t d = 0; d < layer.rope_dim; ++d) query->q[d] = round_to(type, query->q[d]);
+}
+
+// Softmax state over the keys that the query sees.
+struct State {
+  double m, l;
+  double o[kMaxHeadDim];
+};
+
+int64_t element_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, PageCursor* cursor, int32_t position,
+                   int32_t kv_head) {
+  const int64_t page = page_at(cursor, position / layer.page_size);
+  return page * pool.page_stride + kv_head * pool.head_stride + position % layer.page_size * pool.slot_stride;
+}
+
+void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, State* state) {
+  const kvc_backend_layer& layer = *args.layer;
+  const Type type = type_of(layer.dtype);
+  const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
+  const KeyRange seen = visible_keys_of_item(&layer, args.rows, &item, query.query);
+  PageCursor cursor = page_cursor(args.tables, item.row);
+  *state = {-INFINITY, 0.0, {}};
+  for (int32_t key = seen.begin; key < seen.end; ++key) {
+    const int64_t k = element_of(layer, layer.k, &cursor, key, kv_head);
+    double score = 0.0;
+    for (int32_t d = 0; d < layer.head_dim; ++d) {
+      score += static_cast<double>(query.q[d]) * static_cast<double>(load_element(type, layer.k.data, k + d));
+    }
+    score *= static_cast<double>(layer.softmax_scale);
+    if (score > state->m) {
+      const double factor = exp(state->m - score);
+      state->m = score;
+      state->l *= factor;
+      for (int32_t d = 0; d < layer.v_head_dim; ++d) state->o[d] *= factor;
+    }
+    const double p = exp(score - state->m);
+    const int64_t v = element_of(layer, layer.v, &cursor, key, kv_head);
+    state->l += p;
+    for (int32_t d = 0; d < layer.v_head_dim; ++d) {
+      state->o[d] += p * static_cast<double>(load_element(type, layer.v.data, v + d));
+    }
+  }
+}
+
+void write_partial(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query,
+                   const State& state) {
+  const kvc_backend_layer& layer = *args.layer;
+  const int64_t group = layer.num_q_heads / layer.num_kv_heads, dims = layer.v_head_dim;
+  const int64_t heads = (item.head_end - item.head_begin) * group, states = heads * (item.q_end - item.q_begin);
+  const int64_t index = (query.query - item.q_begin) * heads + query.head - item.head_begin * group;
+  float* partial = args.partials + item.partial_offset;
+  const float m = static_cast<float>(state.m);
+  const double correction = state.l == 0.0 ? 0.0 : exp(state.m - static_cast<double>(m));  // m was rounded
+  for (int64_t d = 0; d < dims; ++d) partial[index * dims + d] = static_cast<float>(state.o[d] * correction);
+  partial[states * dims + index] = m;
+  partial[states * dims + states + index] = static_cast<float>(state.l * correction);
+}
+
+void write_output(const kvc_backend_attend& args, const Query& query, const State& state) {
+  const bool empty = state.l == 0.0;
+  const Type type = type_of(args.out.dtype);
+  const int64_t base = query.token * args.out.token_stride + query.head * args.out.head_stride;
+  for (int32_t d = 0; d < args.layer->v_head_dim; ++d) {
+    store_element(type, args.out.data, base + d, empty ? 0.0f : static_cast<float>(state.o[d] / state.l));
+  }
+  if (args.lse == nullptr) return;
+  const float lse = empty ? -INFINITY : static_cast<float>(state.m + log(state.l));
+  memcpy(args.lse + query.token * args.lse_token_stride + query.head * args.lse_head_stride, &lse, sizeof lse);
+}
+
+void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch*) {
+  const int32_t group = args->layer->num_q_heads / args->layer->num_kv_heads;
+  for (int32_t query = item->q_begin; query < item->q_end; ++query) {
+    for (int32_t head = item->head_begin * group; head < item->head_end * group; ++head) {
+      Query q;
+      q.token = args->rows->token_begin[item->row] + query;
+      q.query = query;
+      q.head = head;
+      load_query(*args, &q);
+      State state;
+      attend_query(*args, *item, q, &state);
+      if (item->partial_offset >= 0) {
+        write_partial(*args, *item, q, state);
+      } else {
+        write_output(*args, q, state);
+      }
+    }
+  }
+}
+
+int32_t preferred_rows(const kvc_backend_layer*) { return 64; }
+
+}  // namespace
+
+const Implementation kReferenceImplementation = {"reference", attend_item, convert_row, rotate_row, preferred_rows};
+
+}  // namespace kvc::kernels

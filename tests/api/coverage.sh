@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Usage: coverage.sh HEADER FOLDER. Every function declared in HEADER is called by a test in FOLDER.
+set -eu
+functions=$(grep -oE '^KVC_API [^(]*\bkvc_[a-z_]+\(' "$1" | grep -oE 'kvc_[a-z_]+\($' | tr -d '(' | sort -u)
+count=0
+missing=0
+for function in $functions; do
+  count=$((count + 1))
+  if ! grep -qE "\b$function\(" "$2"/*.cc; then
+    echo "not called by any test: $function"
+    missing=$((missing + 1))
+  fi
+done
+echo "$count functions declared, $missing without a test"
+[ "$count" -ge 30 ] && [ "$missing" -eq 0 ]

@@ -1,0 +1,38 @@
+// A kvc_backend_host for tests: runs items on 1 to n threads, started for each call so that sanitizers see every edge.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "kvcache_backend.h"
+
+namespace kvc::kernels::test {
+
+class HostStub {
+ public:
+  explicit HostStub(int threads) : threads_(threads), host_{this, threads, 0, &HostStub::run} {}
+  HostStub(const HostStub&) = delete;
+  HostStub& operator=(const HostStub&) = delete;
+
+  const kvc_backend_host* host() const { return &host_; }
+
+ private:
+  static void run(void* self, int64_t n, int32_t inline_ok, void (*item)(void*, int64_t, int32_t), void* arg) {
+    const int threads = inline_ok != 0 ? 1 : static_cast<HostStub*>(self)->threads_;
+    std::atomic<int64_t> next{0};
+    const auto work = [&](int worker) {
+      for (int64_t i; (i = next.fetch_add(1)) < n;) item(arg, i, worker);
+    };
+    std::vector<std::thread> others;
+    for (int w = 1; w < threads; ++w) others.emplace_back(work, w);
+    work(0);
+    for (std::thread& thread : others) thread.join();
+  }
+
+  int threads_;
+  kvc_backend_host host_;
+};
+
+}  // namespace kvc::kernels::test

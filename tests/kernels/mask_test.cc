@@ -1,0 +1,157 @@
+// The mask, exactly: spikes that any wrong key would show, rows that see nothing, keys that hold NaN for later queries.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "scene.h"
+
+namespace kvc::kernels::test {
+namespace {
+
+// A key with a logit of +30 and a one-hot V, at `spike`: queries that see it must show it, the others must not.
+void check_spike(const SceneConfig& config, int spike) {
+  Scene scene(config);
+  for (int t = 0; t < scene.num_tokens(); ++t) {
+    for (int h = 0; h < config.q_heads; ++h) {
+      for (int d = 0; d < config.head_dim; ++d) scene.q(t, h, d) = d == 0 ? 30.0f : 0.0f;
+    }
+  }
+  for (int p = 0; p < config.rows[0].kv_length; ++p) {
+    for (int h = 0; h < config.kv_heads; ++h) {
+      for (int d = 0; d < config.head_dim; ++d) scene.k(0, p, h, d) = d == 0 && p == spike ? 1.0f : 0.0f;
+      for (int d = 0; d < config.v_head_dim; ++d) scene.v(0, p, h, d) = d == 1 && p == spike ? 1.0f : 0.0f;
+    }
+  }
+  scene.store();
+  for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+    scene.attend(cpu_backend(), device);
+    for (int t = 0; t < scene.num_tokens(); ++t) {
+      const int p = scene.position(t);
+      const bool seen = spike <= p && (config.window == 0 || spike > p - config.window);
+      for (int h = 0; h < config.q_heads; ++h) {
+        ASSERT_NEAR(scene.out(t, h, 1), seen ? 1.0 : 0.0, seen ? 1e-2 : 0.0)
+            << name << " " << config.describe() << ": query at " << p << " head " << h << ", spike at " << spike;
+      }
+    }
+  });
+}
+
+TEST(Mask, Spikes) {
+  for (Kind kind : {Kind::kF32, Kind::kBf16}) {
+    for (int window : {0, 1, 2, 19, 32}) {
+      for (int queries : {1, 3, 37}) {
+        SceneConfig config;
+        config.scale = 1.0;
+        config.head_dim = config.v_head_dim = 32;
+        config.kv_heads = 1;
+        config.q_heads = 3;
+        config.page_size = 8;
+        config.q = config.kv = kind;
+        config.window = window;
+        config.rows = {{queries, 101}};
+        const int first = 101 - queries;
+        std::vector<int> spikes;
+        for (int p : {first, first + queries / 2, 100}) {
+          const int w = window > 0 ? window : p + 1;
+          for (int s : {p - w, p - w + 1, p - 1, p, p + 1}) spikes.push_back(s);
+          for (int edge : {p / 8 * 8, p / 8 * 8 - 1, p / 16 * 16, p / 16 * 16 - 1}) spikes.push_back(edge);
+        }
+        for (int s : spikes) {
+          if (s >= 0 && s <= 100 && (window == 0 || s > first - window)) check_spike(config, s);
+        }
+      }
+    }
+  }
+}
+
+// Spikes at item edges: each key belongs to exactly one split.
+TEST(Mask, SpikesAtSplits) {
+  for (int splits : {2, 3, 7}) {
+    SceneConfig config;
+    config.scale = 1.0;
+    config.splits = splits;
+    config.rows = {{2, 101}};
+    for (int s = 0; s < splits; ++s) {
+      for (int spike : {101 * s / splits - 1, 101 * s / splits}) {
+        if (spike >= 0) check_spike(config, spike);
+      }
+    }
+  }
+}
+
+// NaN in K and V of a token must not reach the queries before it.
+TEST(Mask, LaterTokensMayBeNaN) {
+  for (Kind kind : {Kind::kF32, Kind::kF16, Kind::kBf16}) {
+    for (int queries : {2, 3, 16, 41}) {
+      for (int window : {0, 5}) {
+        SceneConfig config;
+        config.q_heads = 3;
+        config.kv_heads = 1;
+        config.q = config.kv = kind;
+        config.window = window;
+        config.rows = {{queries, 60}};
+        const int poisoned = 60 - queries / 2;
+        Scene clean(config), scene(config);
+        clean.store();
+        for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+          clean.attend(cpu_backend(), device);
+          scene.poison_key(0, poisoned);
+          scene.attend(cpu_backend(), device);
+          for (int t = 0; t < scene.num_tokens(); ++t) {
+            const int p = scene.position(t);
+            const bool seen = poisoned <= p && (window == 0 || poisoned > p - window);
+            for (int h = 0; h < config.q_heads; ++h) {
+              for (int d = 0; d < config.v_head_dim; ++d) {
+                ASSERT_EQ(std::isnan(scene.out(t, h, d)), seen) << name << " " << config.describe() << " token " << t;
+                if (!seen) ASSERT_EQ(scene.out(t, h, d), clean.out(t, h, d)) << name << " " << config.describe();
+              }
+            }
+          }
+          scene.store();
+        });
+      }
+    }
+  }
+}
+
+// Splits that lie wholly outside a row's window are empty; so are all splits of an item without keys.
+TEST(Mask, EmptySplits) {
+  for (int queries : {1, 30}) {
+    SceneConfig config;
+    config.rows = {{queries, 200}};
+    config.window = 3;
+    config.splits = 7;
+    Scene scene(config);
+    for_each_implementation(3, [&](const std::string& name, kvc_backend_device* device) {
+      scene.attend(cpu_backend(), device);
+      scene.check(name);
+    });
+  }
+}
+
+TEST(Mask, RowsThatSeeNothing) {
+  for (int splits : {1, 3}) {
+    for (int queries : {1, 30}) {
+      SceneConfig config;
+      config.rows = {{queries, 64}};
+      config.splits = splits;
+      Scene scene(config);
+      scene.forget_keys();
+      for_each_implementation(
+          1,
+          [&](const std::string&, kvc_backend_device* device) {
+            scene.attend(cpu_backend(), device);
+            for (int t = 0; t < queries; ++t) {
+              for (int h = 0; h < config.q_heads; ++h) {
+                EXPECT_EQ(scene.lse(t, h), -INFINITY);
+                for (int d = 0; d < config.v_head_dim; ++d) ASSERT_EQ(scene.out(t, h, d), 0.0f);
+              }
+            }
+          },
+          true);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvc::kernels::test

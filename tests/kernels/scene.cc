@@ -1,0 +1,383 @@
+#include "scene.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "host_stub.h"
+#include "kernels/cpu/backend.h"
+
+namespace kvc::kernels::test {
+namespace {
+
+constexpr int32_t kPoison = 0x7fffffff;
+constexpr unsigned char kOutFill = 0x5a;
+
+}  // namespace
+
+const kvc_backend* cpu_backend() { return kvc_cpu_backend_get(KVC_BACKEND_VERSION); }
+
+void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
+                             bool with_reference) {
+  const kvc_backend* backend = cpu_backend();
+  const HostStub host(threads);
+  const char* names[16];
+  const int count = backend->implementations(nullptr, names, 16);
+  for (int i = with_reference ? 0 : 1; i < count; ++i) {
+    SCOPED_TRACE(names[i]);
+    kvc_error error = KVC_ERROR_INIT;
+    kvc_backend_open_args args = {};
+    args.host = host.host();
+    args.simd = names[i];
+    kvc_backend_device* device = nullptr;
+    ASSERT_EQ(backend->open(&args, &device, &error), KVC_OK) << error.message;
+    ASSERT_STREQ(backend->implementation(device), names[i]);
+    body(names[i], device);
+    backend->close(device);
+  }
+}
+
+std::string SceneConfig::describe() const {
+  std::string text = std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " D" + std::to_string(head_dim) + "/" +
+                     std::to_string(v_head_dim) + " page " + std::to_string(page_size) + " window " +
+                     std::to_string(window) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
+                     (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
+                     " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " rows";
+  for (const SceneRow& row : rows) text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length);
+  return text + " seed " + std::to_string(seed);
+}
+
+Scene::Scene(const SceneConfig& config) : config_(config) {
+  std::mt19937 random(config.seed);
+  std::normal_distribution<float> normal(0.0f, 1.0f);
+  token_begin_.push_back(0);
+  for (size_t r = 0; r < config_.rows.size(); ++r) {
+    const SceneRow& row = config_.rows[r];
+    for (int i = 0; i < row.queries; ++i) {
+      positions_.push_back(row.kv_length - row.queries + i);
+      row_of_.push_back(static_cast<int>(r));
+    }
+    num_tokens_ += row.queries;
+    token_begin_.push_back(num_tokens_);
+    kv_lengths_.push_back(row.kv_length);
+    k_values_.emplace_back(static_cast<size_t>(row.kv_length) * config_.kv_heads * config_.head_dim);
+    v_values_.emplace_back(static_cast<size_t>(row.kv_length) * config_.kv_heads * config_.v_head_dim);
+    for (float& x : k_values_.back()) x = normal(random);
+    for (float& x : v_values_.back()) x = normal(random);
+  }
+  q_values_.resize(static_cast<size_t>(num_tokens_) * config_.q_heads * config_.head_dim);
+  for (float& x : q_values_) x = normal(random);
+  const int rope_dim = config_.head_dim / 2 * 2;
+  cos_sin_.resize(static_cast<size_t>(num_tokens_) * rope_dim);
+  for (float& x : cos_sin_) x = std::cos(normal(random));
+
+  layer_.page_size = config_.page_size;
+  layer_.num_q_heads = config_.q_heads;
+  layer_.num_kv_heads = config_.kv_heads;
+  layer_.head_dim = config_.head_dim;
+  layer_.v_head_dim = config_.v_head_dim;
+  layer_.window_tokens = config_.window;
+  layer_.dtype = dtype_of(config_.kv);
+  layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
+  layer_.rope_class = config_.rotate ? 0 : -1;
+  layer_.rope_dim = rope_dim;
+  build_pages();
+  build_tables();
+  build_items();
+  store();
+}
+
+float& Scene::k(int row, int position, int head, int dim) {
+  return k_values_[row][(static_cast<size_t>(position) * config_.kv_heads + head) * config_.head_dim + dim];
+}
+float& Scene::v(int row, int position, int head, int dim) {
+  return v_values_[row][(static_cast<size_t>(position) * config_.kv_heads + head) * config_.v_head_dim + dim];
+}
+float& Scene::q(int token, int head, int dim) {
+  return q_values_[(static_cast<size_t>(token) * config_.q_heads + head) * config_.head_dim + dim];
+}
+
+// First key that any query of the row sees.
+int Scene::first_visible(int row) const {
+  if (config_.window == 0) return 0;
+  return std::max(0, config_.rows[row].kv_length - config_.rows[row].queries - config_.window + 1);
+}
+
+void Scene::build_pages() {
+  int total = 3;  // pages of nobody
+  for (const SceneRow& row : config_.rows) total += (row.kv_length + config_.page_size - 1) / config_.page_size;
+  std::vector<int> ids(total);
+  for (int i = 0; i < total; ++i) ids[i] = i;
+  std::shuffle(ids.begin(), ids.end(), std::mt19937(config_.seed + 7));
+  size_t next = 0;
+  for (const SceneRow& row : config_.rows) {
+    const int count = (row.kv_length + config_.page_size - 1) / config_.page_size;
+    pages_.emplace_back(ids.begin() + next, ids.begin() + next + count);
+    next += count;
+  }
+  layer_.num_pages = total;
+  const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
+    const int64_t gap = 3;
+    if (config_.nhd) {
+      pool.head_stride = dims + gap;
+      pool.slot_stride = pool.head_stride * config_.kv_heads;
+      pool.page_stride = pool.slot_stride * config_.page_size + gap;
+    } else {
+      pool.slot_stride = dims;
+      pool.head_stride = pool.slot_stride * config_.page_size;
+      pool.page_stride = pool.head_stride * config_.kv_heads + gap;
+    }
+    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + 2, 0xff);  // 0xff..: NaN
+    pool.data = memory.data() + 2;
+  };
+  lay_out(layer_.k, config_.head_dim, k_pool_);
+  lay_out(layer_.v, config_.v_head_dim, v_pool_);
+
+  const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
+    tensor.head_stride = dims + 5;
+    tensor.token_stride = tensor.head_stride * config_.q_heads + 7;
+    tensor.dtype = dtype_of(kind);
+    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + 2, kOutFill);
+    tensor.data = memory.data() + 2;
+  };
+  lay_out_tensor(q_tensor_, config_.q, config_.head_dim, q_data_);
+  lay_out_tensor(out_tensor_, config_.out, config_.v_head_dim, out_data_);
+  lse_.assign(static_cast<size_t>(num_tokens_) * config_.q_heads, 12345.0f);
+}
+
+void Scene::store_key(int row, int position) {
+  const int bytes = bytes_of(config_.kv);
+  const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
+  for (int h = 0; h < config_.kv_heads; ++h) {
+    const auto write = [&](const kvc_backend_pool& pool, float& x, int d) {
+      const int64_t element = page * pool.page_stride + h * pool.head_stride + slot * pool.slot_stride + d;
+      x = rounded(config_.kv, x);
+      write_number(config_.kv, static_cast<unsigned char*>(pool.data) + element * bytes, x);
+    };
+    for (int d = 0; d < config_.head_dim; ++d) write(layer_.k, k(row, position, h, d), d);
+    for (int d = 0; d < config_.v_head_dim; ++d) write(layer_.v, v(row, position, h, d), d);
+  }
+}
+
+void Scene::poison_key(int row, int position) {
+  const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
+  for (int h = 0; h < config_.kv_heads; ++h) {
+    const auto fill = [&](const kvc_backend_pool& pool, int dims) {
+      const int64_t element = page * pool.page_stride + h * pool.head_stride + slot * pool.slot_stride;
+      const int bytes = bytes_of(config_.kv);
+      std::memset(static_cast<unsigned char*>(pool.data) + element * bytes, 0xff, static_cast<size_t>(dims) * bytes);
+    };
+    fill(layer_.k, config_.head_dim);
+    fill(layer_.v, config_.v_head_dim);
+  }
+}
+
+void Scene::forget_keys() { std::fill(kv_lengths_.begin(), kv_lengths_.end(), 0); }
+
+void Scene::store() {
+  for (size_t r = 0; r < config_.rows.size(); ++r) {
+    for (int p = first_visible(static_cast<int>(r)); p < kv_lengths_[r]; ++p) store_key(static_cast<int>(r), p);
+  }
+  const int bytes = bytes_of(config_.q);
+  for (int t = 0; t < num_tokens_; ++t) {
+    for (int h = 0; h < config_.q_heads; ++h) {
+      for (int d = 0; d < config_.head_dim; ++d) {
+        float& x = q(t, h, d);
+        x = rounded(config_.q, x);
+        const int64_t element = t * q_tensor_.token_stride + h * q_tensor_.head_stride + d;
+        write_number(config_.q, static_cast<unsigned char*>(q_tensor_.data) + element * bytes, x);
+      }
+    }
+  }
+}
+
+void Scene::build_tables() {
+  constexpr int kFanout = KVC_BACKEND_NODE_FANOUT;
+  nodes_.assign(2 * kFanout, kPoison);  // two nodes of nobody
+  for (size_t r = 0; r < pages_.size(); ++r) {
+    std::vector<int32_t> entries(pages_[r].begin(), pages_[r].end());
+    const int first_page = first_visible(static_cast<int>(r)) / config_.page_size;
+    for (int i = 0; i < first_page; ++i) entries[i] = kPoison;
+    int32_t levels = 0;
+    while (levels == 0 || entries.size() > 1) {
+      std::vector<int32_t> parents;
+      for (size_t i = 0; i < entries.size(); i += kFanout) {
+        const int32_t id = static_cast<int32_t>(nodes_.size() / kFanout);
+        bool needed = false;
+        for (size_t j = 0; j < kFanout; ++j) {
+          nodes_.push_back(i + j < entries.size() ? entries[i + j] : kPoison);
+          needed = needed || nodes_.back() != kPoison;
+        }
+        parents.push_back(needed ? id : kPoison);
+      }
+      entries = parents;
+      ++levels;
+    }
+    roots_.push_back(entries[0]);
+    levels_.push_back(levels);
+  }
+}
+
+void Scene::build_items() {
+  int64_t offset = 0;
+  for (size_t r = 0; r < config_.rows.size(); ++r) {
+    const SceneRow& row = config_.rows[r];
+    const int tile = config_.query_tile > 0 ? config_.query_tile : row.queries;
+    const int heads = config_.heads_per_item > 0 ? config_.heads_per_item : config_.kv_heads;
+    for (int q = 0; q < row.queries; q += tile) {
+      for (int h = 0; h < config_.kv_heads; h += heads) {
+        kvc_backend_item item = {};
+        item.row = static_cast<int32_t>(r);
+        item.q_begin = q;
+        item.q_end = std::min(q + tile, row.queries);
+        item.head_begin = h;
+        item.head_end = std::min(h + heads, config_.kv_heads);
+        item.tile = -1;
+        item.partial_offset = -1;
+        item.key_end = row.kv_length + 1000;  // generous
+        if (config_.splits <= 1) {
+          items_.push_back(item);
+          continue;
+        }
+        kvc_backend_tile split = {static_cast<int32_t>(items_.size()), 0};
+        item.tile = static_cast<int32_t>(tiles_.size());
+        for (int s = 0; s < config_.splits; ++s) {
+          item.key_begin = static_cast<int32_t>(int64_t{row.kv_length} * s / config_.splits);
+          item.key_end = static_cast<int32_t>(int64_t{row.kv_length} * (s + 1) / config_.splits);
+          item.partial_offset = offset;
+          const int64_t states = int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) *
+                                 (config_.q_heads / config_.kv_heads);
+          offset += states * (config_.v_head_dim + 2);
+          items_.push_back(item);
+        }
+        split.item_end = static_cast<int32_t>(items_.size());
+        tiles_.push_back(split);
+      }
+    }
+  }
+  partials_.assign(static_cast<size_t>(offset), NAN);
+  counters_.assign(tiles_.size(), 0);
+}
+
+void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
+  std::fill(out_data_.begin(), out_data_.end(), kOutFill);
+  std::fill(counters_.begin(), counters_.end(), 0);
+  std::fill(partials_.begin(), partials_.end(), NAN);
+  const kvc_backend_rows rows = {static_cast<int32_t>(config_.rows.size()), num_tokens_, token_begin_.data(),
+                                 kv_lengths_.data(), positions_.data()};
+  const kvc_backend_tables tables = {nodes_.data(), roots_.data(), levels_.data()};
+  kvc_backend_attend args = {};
+  args.layer = &layer_;
+  args.rows = &rows;
+  args.tables = &tables;
+  args.items = items_.data();
+  args.num_items = static_cast<int64_t>(items_.size());
+  args.tiles = tiles_.data();
+  args.num_tiles = static_cast<int64_t>(tiles_.size());
+  args.tile_counters = counters_.data();
+  args.partials = partials_.data();
+  args.q = q_tensor_;
+  args.out = out_tensor_;
+  args.lse = lse_.data();
+  args.lse_token_stride = config_.q_heads;
+  args.lse_head_stride = 1;
+  args.cos_sin = config_.rotate ? cos_sin_.data() : nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  ASSERT_EQ(backend->attend(device, &args, nullptr, &error), KVC_OK) << error.message;
+  const int bytes = bytes_of(config_.out);
+  for (int t = 0; t < num_tokens_; ++t) {
+    for (int64_t e = 0; e < out_tensor_.token_stride; ++e) {
+      const bool gap = e % out_tensor_.head_stride >= config_.v_head_dim || e / out_tensor_.head_stride >= config_.q_heads;
+      if (!gap) continue;
+      for (int b = 0; b < bytes; ++b) {
+        ASSERT_EQ(out_data_[2 + (t * out_tensor_.token_stride + e) * bytes + b], kOutFill) << "gap of out was written";
+      }
+    }
+  }
+}
+
+float Scene::out(int token, int head, int dim) const {
+  const int64_t element = token * out_tensor_.token_stride + head * out_tensor_.head_stride + dim;
+  return read_number(config_.out, out_data_.data() + 2 + element * bytes_of(config_.out));
+}
+
+float Scene::rotated_q(int token, int head, int dim) const {
+  const float* x = &q_values_[(static_cast<size_t>(token) * config_.q_heads + head) * config_.head_dim];
+  const int rope_dim = layer_.rope_dim, half = rope_dim / 2;
+  if (!config_.rotate || dim >= rope_dim) return x[dim];
+  const float* cos = &cos_sin_[static_cast<size_t>(token) * rope_dim];
+  const float* sin = cos + half;
+  const int i = dim % half;
+  const volatile float a = x[i] * cos[i], b = x[half + i] * sin[i], c = x[half + i] * cos[i], d = x[i] * sin[i];
+  return rounded(config_.q, dim < half ? a - b : c + d);
+}
+
+Expected Scene::expect(int token, int head) const {
+  const int row = row_of_[token], kv_head = head / (config_.q_heads / config_.kv_heads), p = positions_[token];
+  const int first = config_.window > 0 ? std::max(0, p - config_.window + 1) : 0, n = p + 1 - first;
+  const bool round_p = config_.q == Kind::kBf16 && config_.kv == Kind::kBf16;
+  std::vector<double> exact_s(n);
+  std::vector<float> naive_s(n), q(config_.head_dim);
+  for (int d = 0; d < config_.head_dim; ++d) q[d] = rotated_q(token, head, d);
+  for (int i = 0; i < n; ++i) {
+    const float* k = &k_values_[row][(static_cast<size_t>(first + i) * config_.kv_heads + kv_head) * config_.head_dim];
+    double exact = 0.0;
+    float naive = 0.0f;
+    for (int d = 0; d < config_.head_dim; ++d) {
+      exact += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+      naive += q[d] * k[d];
+    }
+    exact_s[i] = exact * static_cast<double>(layer_.softmax_scale);
+    naive_s[i] = naive * layer_.softmax_scale;
+  }
+  Expected e;
+  e.exact.assign(config_.v_head_dim, 0.0);
+  e.naive.assign(config_.v_head_dim, 0.0);
+  const double exact_m = *std::max_element(exact_s.begin(), exact_s.end());
+  const float naive_m = *std::max_element(naive_s.begin(), naive_s.end());
+  double exact_l = 0.0;
+  float naive_l = 0.0f;
+  std::vector<float> naive_o(config_.v_head_dim, 0.0f);
+  for (int i = 0; i < n; ++i) {
+    const double exact_p = std::exp(exact_s[i] - exact_m);
+    const float naive_p = std::exp(naive_s[i] - naive_m);
+    exact_l += exact_p;
+    naive_l += naive_p;
+    const float weight = round_p ? rounded(Kind::kBf16, naive_p) : naive_p;
+    const float* v = &v_values_[row][(static_cast<size_t>(first + i) * config_.kv_heads + kv_head) * config_.v_head_dim];
+    for (int d = 0; d < config_.v_head_dim; ++d) {
+      e.exact[d] += exact_p * static_cast<double>(v[d]);
+      naive_o[d] += weight * v[d];
+    }
+  }
+  for (int d = 0; d < config_.v_head_dim; ++d) {
+    e.exact[d] /= exact_l;
+    e.naive[d] = rounded(config_.out, naive_o[d] / naive_l);
+  }
+  e.exact_lse = exact_m + std::log(exact_l);
+  e.naive_lse = naive_m + std::log(naive_l);
+  return e;
+}
+
+void Scene::check(const std::string& name) {
+  for (int t = 0; t < num_tokens_; ++t) {
+    for (int h = 0; h < config_.q_heads; ++h) {
+      const Expected e = expect(t, h);
+      double error = 0.0, naive = 0.0;
+      for (int d = 0; d < config_.v_head_dim; ++d) {
+        const double difference = std::fabs(static_cast<double>(out(t, h, d)) - e.exact[d]);
+        error = std::isnan(difference) ? INFINITY : std::max(error, difference);
+        naive = std::max(naive, std::fabs(e.naive[d] - e.exact[d]));
+      }
+      ASSERT_LE(error, 2.0 * naive + 1e-5) << name << " " << config_.describe() << ": token " << t << " head " << h;
+      const double lse_error = std::fabs(static_cast<double>(lse(t, h)) - e.exact_lse);
+      ASSERT_LE(lse_error, 2.0 * std::fabs(e.naive_lse - e.exact_lse) + 1e-5)
+          << name << " " << config_.describe() << ": LSE of token " << t << " head " << h << " is " << lse(t, h)
+          << ", not " << e.exact_lse;
+    }
+  }
+}
+
+}  // namespace kvc::kernels::test

@@ -1,0 +1,101 @@
+// A scene: rows of a batch over a paged pool, built so that whatever must not be read is poison.
+//
+//   - every slot that no query sees holds NaN, in pages of the scene and in pages of nobody;
+//   - page ids are shuffled, table entries that no query needs are 0x7fffffff;
+//   - pools, q and out are 2 bytes off any alignment and have gaps between rows; gaps of out must survive.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kvcache_backend.h"
+#include "number.h"
+
+namespace kvc::kernels::test {
+
+struct SceneRow {
+  int queries;    // the last ones of kv_length
+  int kv_length;
+};
+
+struct SceneConfig {
+  int q_heads = 4, kv_heads = 2, head_dim = 64, v_head_dim = 64, page_size = 16;
+  int window = 0;
+  Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
+  std::vector<SceneRow> rows = {{1, 100}};
+  bool nhd = false;
+  bool rotate = false;      // pass cos_sin to attend
+  double scale = 0.0;       // 0 = head_dim^-0.5
+  int splits = 1;           // items over the keys of each tile; 1 = items that write out themselves
+  int query_tile = 0;       // queries of an item; 0 = all of the row
+  int heads_per_item = 0;   // 0 = all
+  unsigned seed = 1;
+
+  std::string describe() const;
+};
+
+// One row of outputs to expect, in float64, and as plain float32 code would compute them.
+struct Expected {
+  std::vector<double> exact, naive;
+  double exact_lse, naive_lse;
+};
+
+class Scene {
+ public:
+  explicit Scene(const SceneConfig& config);
+
+  // Values of a row's keys, as stored. head: kv head.
+  float& k(int row, int position, int head, int dim);
+  float& v(int row, int position, int head, int dim);
+  // q as given, before rotation.
+  float& q(int token, int head, int dim);
+  // Writes the values above, rounded, to pools and tensors. Call after changing them.
+  void store();
+  // Makes K and V of one stored key NaN, until store().
+  void poison_key(int row, int position);
+  // Makes every sequence empty for the mask: no query sees a key.
+  void forget_keys();
+
+  kvc_backend_layer layer() const { return layer_; }
+  int num_tokens() const { return num_tokens_; }
+  int position(int token) const { return positions_[token]; }
+  int row_of(int token) const { return row_of_[token]; }
+
+  // Runs the backend's attend. Fails the test on an error status or a written gap.
+  void attend(const kvc_backend* backend, kvc_backend_device* device);
+  float out(int token, int head, int dim) const;
+  float lse(int token, int head) const { return lse_[token * config_.q_heads + head]; }
+  Expected expect(int token, int head) const;
+  // |out - exact| <= 2 |naive - exact| + 1e-5 for every row and head, and the same for the LSE.
+  void check(const std::string& name);
+
+ private:
+  void build_pages();
+  void build_tables();
+  void build_items();
+  int first_visible(int row) const;
+  void store_key(int row, int position);
+  float rotated_q(int token, int head, int dim) const;
+
+  SceneConfig config_;
+  kvc_backend_layer layer_ = {};
+  int num_tokens_ = 0;
+  std::vector<int> token_begin_, kv_lengths_, positions_, row_of_;
+  std::vector<std::vector<int>> pages_;                    // [row][page index]
+  std::vector<std::vector<float>> k_values_, v_values_;    // [row]: [kv_length][heads][dims]
+  std::vector<float> q_values_, cos_sin_, lse_, partials_;
+  std::vector<unsigned char> k_pool_, v_pool_, q_data_, out_data_;
+  kvc_backend_tensor q_tensor_ = {}, out_tensor_ = {};
+  std::vector<int32_t> nodes_, roots_, levels_, counters_;
+  std::vector<kvc_backend_item> items_;
+  std::vector<kvc_backend_tile> tiles_;
+};
+
+// Runs `body(device)` for each implementation of this machine but those that `skip` names, on `threads` threads.
+void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
+                             bool with_reference = false);
+const kvc_backend* cpu_backend();
+
+}  // namespace kvc::kernels::test

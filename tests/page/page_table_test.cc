@@ -1,0 +1,173 @@
+// Page lists against plain vectors of page ids: every list holds what its vector says, and every page and node is
+// referenced exactly as often as the lists say.
+#include "page/page_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace kvc {
+namespace {
+
+using Model = std::vector<int32_t>;  // page ids, -1 = dropped
+
+Model contents(const PageTable& table, const PageList& list) {
+  Model out(static_cast<size_t>(list.size), -1);
+  table.for_each(list, 0, list.size, [&](int64_t i, int32_t page) { out[static_cast<size_t>(i)] = page; });
+  return out;
+}
+
+void expect_equal(const PageTable& table, const std::vector<PageList>& lists, const std::vector<Model>& models) {
+  std::set<int32_t> alive;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    ASSERT_EQ(contents(table, lists[i]), models[i]) << "list " << i;
+    for (size_t p = 0; p < models[i].size(); ++p) ASSERT_EQ(table.at(lists[i], static_cast<int64_t>(p)), models[i][p]);
+    for (const int32_t page : models[i]) {
+      if (page >= 0) alive.insert(page);
+    }
+  }
+  ASSERT_EQ(table.pages().used(), static_cast<int64_t>(alive.size()));
+  for (const int32_t page : alive) ASSERT_GT(table.pages().refs(page), 0u);
+}
+
+TEST(PageTable, AppendsAcrossLevels) {
+  PageTable table(40000, PageTable::nodes_needed(40000, 1, 40000, false));
+  PageList list;
+  for (int32_t i = 0; i < 40000; ++i) ASSERT_EQ(table.append(list), i);
+  EXPECT_EQ(list.levels, 4);
+  for (const int32_t i : {0, 31, 32, 1023, 1024, 32767, 32768, 39999}) EXPECT_EQ(table.at(list, i), i);
+  table.release(list);
+  EXPECT_EQ(table.pages().used(), 0);
+  EXPECT_EQ(table.nodes().used(), 0);
+}
+
+TEST(PageTable, SharingCostsThePathNotTheList) {
+  PageTable table(200000, PageTable::nodes_needed(200000, 300, 200000, false));
+  PageList parent;
+  for (int i = 0; i < 131072; ++i) table.append(parent);
+  const int64_t nodes = table.nodes().used();
+  std::vector<PageList> children;
+  for (int i = 0; i < 256; ++i) children.push_back(table.share(parent, 131072 - 17 * i));
+  EXPECT_LE(table.nodes().used() - nodes, 256 * 4);
+  EXPECT_EQ(table.pages().used(), 131072);
+  for (int i = 0; i < 256; ++i) {
+    EXPECT_EQ(table.at(children[static_cast<size_t>(i)], 131072 - 17 * i - 1), 131072 - 17 * i - 1);
+  }
+  table.release(parent);
+  EXPECT_EQ(table.pages().used(), 131072);  // the first child still has all of it
+  for (PageList& child : children) table.release(child);
+  EXPECT_EQ(table.pages().used(), 0);
+  EXPECT_EQ(table.nodes().used(), 0);
+}
+
+TEST(PageTable, RollingBackAnAppendRestoresTheOrderOfFreePages) {
+  PageTable table(100, PageTable::nodes_needed(100, 2, 100, false));
+  PageList list;
+  PageList other;
+  for (int i = 0; i < 40; ++i) table.append(list);
+  for (int i = 0; i < 5; ++i) table.append(other);
+  table.truncate(list, 30);
+  const auto order = [&] {
+    std::vector<int32_t> ids;
+    table.pages().for_each_free([&](int32_t id) { ids.push_back(id); });
+    return ids;
+  };
+  const std::vector<int32_t> before = order();
+  for (int i = 0; i < 20; ++i) table.append(list);
+  table.truncate(list, 30);
+  EXPECT_EQ(order(), before);
+}
+
+TEST(PageTable, ReplacingAndRestoringTheTail) {
+  PageTable table(8, PageTable::nodes_needed(8, 2, 8, false));
+  PageList parent;
+  table.append(parent);
+  table.append(parent);
+  PageList child = table.share(parent, 2);
+  EXPECT_TRUE(child.tail_shared);
+  EXPECT_FALSE(table.exclusive(child, 1));
+  table.hold_page(child.tail_page);
+  EXPECT_EQ(table.replace_tail(child), 2);
+  EXPECT_TRUE(table.exclusive(child, 1));
+  table.restore_tail(child, 1, true);
+  EXPECT_EQ(contents(table, child), (Model{0, 1}));
+  EXPECT_EQ(table.pages().used(), 2);
+  EXPECT_EQ(table.pages().refs(1), 2u);
+}
+
+// Random operations on up to `kLists` lists. Node use is checked against its bound all the way.
+void play(uint32_t seed, int operations, bool windows) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed << " windows " << windows);
+  constexpr int64_t kPages = 600;
+  constexpr size_t kLists = 12;
+  std::mt19937 random(seed);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(n, 1))); };
+  const int64_t bound = PageTable::nodes_needed(kPages, kLists, windows ? int64_t{1} << 30 : kPages, windows);
+  PageTable table(kPages, bound);
+  std::vector<PageList> lists(kLists);
+  std::vector<Model> models(kLists);
+  for (int step = 0; step < operations; ++step) {
+    const auto i = static_cast<size_t>(below(kLists));
+    const auto j = static_cast<size_t>(below(kLists));
+    switch (below(windows ? 6 : 5)) {
+      case 0:
+      case 1:
+        for (int64_t n = below(50); n > 0 && table.free_pages() > 0; --n) {
+          if (!windows && lists[i].size >= kPages) break;
+          models[i].push_back(table.append(lists[i]));
+        }
+        break;
+      case 2: {
+        const auto count = static_cast<size_t>(below(static_cast<int64_t>(models[i].size()) + 1));
+        table.truncate(lists[i], static_cast<int64_t>(count));
+        models[i].resize(count);
+        break;
+      }
+      case 3: {
+        if (i == j) break;
+        const auto count = static_cast<size_t>(below(static_cast<int64_t>(models[j].size()) + 1));
+        table.release(lists[i]);
+        lists[i] = table.share(lists[j], static_cast<int64_t>(count));
+        models[i].assign(models[j].begin(), models[j].begin() + static_cast<int64_t>(count));
+        break;
+      }
+      case 4:
+        if (models[i].empty() || models[i].back() < 0 || table.free_pages() == 0) break;
+        models[i].back() = table.replace_tail(lists[i]);
+        break;
+      default: {
+        const auto count = static_cast<size_t>(below(static_cast<int64_t>(models[i].size()) + 1));
+        table.drop_front(lists[i], static_cast<int64_t>(count));
+        std::fill_n(models[i].begin(), count, -1);
+        break;
+      }
+    }
+    ASSERT_LE(table.nodes().used(), bound);
+    if (step % 16 == 0) expect_equal(table, lists, models);
+    if (testing::Test::HasFatalFailure()) return;
+    for (size_t l = 0; l < kLists; ++l) {
+      if (models[l].empty() || models[l].back() < 0) continue;
+      int owners = 0;
+      for (const Model& m : models) owners += std::count(m.begin(), m.end(), models[l].back()) > 0;
+      ASSERT_EQ(table.exclusive(lists[l], lists[l].size - 1), owners == 1);
+    }
+  }
+  expect_equal(table, lists, models);
+  for (PageList& list : lists) table.release(list);
+  ASSERT_EQ(table.pages().used(), 0);
+  ASSERT_EQ(table.nodes().used(), 0);
+}
+
+TEST(PageTable, EqualsPlainVectors) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) play(seed, 2000, false);
+}
+
+TEST(PageTable, EqualsPlainVectorsWithWindows) {
+  for (uint32_t seed = 101; seed <= 120; ++seed) play(seed, 2000, true);
+}
+
+}  // namespace
+}  // namespace kvc

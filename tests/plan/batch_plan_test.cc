@@ -1,0 +1,55 @@
+#include "plan/batch_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace kvc {
+namespace {
+
+TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
+  SequenceStoreConfig config;
+  config.groups.push_back({{0, 0, 4}, 32});
+  config.groups.push_back({{6, 0, 4}, 32});
+  config.max_sequences = 4;
+  config.max_length = 1 << 20;
+  SequenceStore store(config);
+  std::vector<uint64_t> ids(2);
+  ASSERT_TRUE(store.add(ids).ok());
+  BatchPlan plan({8, 64}, 2);
+  std::vector<Reservation> reservations(8);
+  std::vector<PageCopy> copies;
+  std::vector<int32_t> slots(4);
+  const auto step = [&](const std::vector<uint64_t>& batch, const std::vector<int32_t>& lengths) {
+    const std::span<int32_t> used(slots.data(), batch.size());
+    ASSERT_TRUE(store.check_step(batch, lengths, used).ok());
+    store.reserve(used, lengths, reservations, &copies);
+    plan.build(store, used, lengths);
+  };
+  const auto commit = [&](const std::vector<int32_t>& lengths) {
+    store.commit({slots.data(), lengths.size()}, lengths, reservations);
+  };
+  step({ids[0]}, {6});
+  commit({6});
+  step({ids[1], 0, ids[0], 0}, {5, 2, 3, 0});
+
+  const kvc_backend_rows& rows = plan.rows();
+  EXPECT_EQ(rows.num_rows, 4);
+  EXPECT_EQ(rows.num_tokens, 10);
+  EXPECT_EQ(std::vector<int32_t>(rows.token_begin, rows.token_begin + 5), (std::vector<int32_t>{0, 5, 7, 10, 10}));
+  EXPECT_EQ(std::vector<int32_t>(rows.kv_lengths, rows.kv_lengths + 4), (std::vector<int32_t>{5, 0, 9, 0}));
+  EXPECT_EQ(std::vector<int32_t>(rows.positions, rows.positions + 10),
+            (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 0, 6, 7, 8}));
+  EXPECT_EQ(std::vector<int32_t>(plan.last_rows(), plan.last_rows() + 4), (std::vector<int32_t>{4, 6, 9, -1}));
+  // Sequence 0 has pages 0, 1 and then 4; sequence 1 took 2, 3.
+  const std::vector<int64_t> mapping = {8, 9, 10, 11, 12, -1, -1, 6, 7, 16};
+  for (int32_t g = 0; g < 2; ++g) {
+    EXPECT_EQ(std::vector<int64_t>(plan.slot_mapping(g), plan.slot_mapping(g) + 10), mapping) << g;
+    EXPECT_EQ(plan.tables(g).roots[1], -1);
+    EXPECT_EQ(plan.tables(g).levels[2], 1);
+  }
+  commit({5, 2, 3, 0});
+  step({ids[0]}, {1});  // a decode step inside page 4
+  EXPECT_EQ(plan.slot_mapping(0)[0], 4 * 4 + 1);
+}
+
+}  // namespace
+}  // namespace kvc

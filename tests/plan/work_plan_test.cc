@@ -1,0 +1,136 @@
+// Every query of every row and head sees each of its keys through exactly one item, for random batches and tilings.
+#include "plan/work_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace kvc {
+namespace {
+
+struct Batch {
+  std::vector<int32_t> token_begin = {0};
+  std::vector<int32_t> kv_lengths;
+
+  void add(int32_t queries, int32_t past) {
+    token_begin.push_back(token_begin.back() + queries);
+    kv_lengths.push_back(queries == 0 ? 0 : past + queries);
+  }
+  kvc_backend_rows rows() const {
+    return {static_cast<int32_t>(kv_lengths.size()), token_begin.back(), token_begin.data(), kv_lengths.data(), nullptr};
+  }
+};
+
+WorkShape shape_of(int32_t workers, int64_t window = 0) {
+  WorkShape shape;
+  shape.num_q_heads = 12;
+  shape.num_kv_heads = 3;
+  shape.v_head_dim = 10;
+  shape.window_tokens = window;
+  shape.tiling = {4, 8, 2, 16, 32, workers};
+  return shape;
+}
+
+void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& limits) {
+  const WorkShape& shape = plan.shape();
+  ASSERT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
+  ASSERT_LE(static_cast<int64_t>(plan.tiles().size()), WorkPlan::max_tiles(shape));
+  ASSERT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
+  // (row, query, kv head) -> sorted key ranges
+  std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<std::pair<int32_t, int32_t>>> seen;
+  int64_t next_partial = 0;
+  for (size_t i = 0; i < plan.items().size(); ++i) {
+    const kvc_backend_item& item = plan.items()[i];
+    ASSERT_LT(item.key_begin, item.key_end);
+    for (int32_t q = item.q_begin; q < item.q_end; ++q) {
+      for (int32_t h = item.head_begin; h < item.head_end; ++h) {
+        seen[{item.row, q, h}].push_back({item.key_begin, item.key_end});
+      }
+    }
+    if (item.tile < 0) {
+      ASSERT_LT(item.partial_offset, 0);
+      continue;
+    }
+    const kvc_backend_tile& tile = plan.tiles()[static_cast<size_t>(item.tile)];
+    ASSERT_GE(static_cast<int32_t>(i), tile.item_begin);
+    ASSERT_LT(static_cast<int32_t>(i), tile.item_end);
+    ASSERT_EQ(item.partial_offset, next_partial);
+    next_partial += int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) *
+                    (shape.num_q_heads / shape.num_kv_heads) * (shape.v_head_dim + 2);
+    if (static_cast<int32_t>(i) > tile.item_begin) {
+      ASSERT_EQ(item.key_begin, plan.items()[i - 1].key_end);
+      ASSERT_EQ(item.key_begin % shape.tiling.split_align, 0);
+    }
+  }
+  ASSERT_EQ(next_partial, plan.partial_floats());
+  for (size_t row = 0; row < batch.kv_lengths.size(); ++row) {
+    const int32_t queries = batch.token_begin[row + 1] - batch.token_begin[row];
+    for (int32_t q = 0; q < queries; ++q) {
+      const int32_t position = batch.kv_lengths[row] - queries + q;
+      const int64_t first = shape.window_tokens > 0 ? std::max<int64_t>(0, position - shape.window_tokens + 1) : 0;
+      for (int32_t h = 0; h < shape.num_kv_heads; ++h) {
+        const auto& ranges = seen[{static_cast<int32_t>(row), q, h}];
+        ASSERT_FALSE(ranges.empty());
+        ASSERT_LE(ranges.front().first, first);
+        ASSERT_GT(ranges.back().second, position);
+        for (size_t i = 1; i < ranges.size(); ++i) ASSERT_EQ(ranges[i].first, ranges[i - 1].second);
+      }
+    }
+  }
+}
+
+TEST(WorkPlan, CoversEveryKeyOnce) {
+  std::mt19937 random(7);
+  const BatchLimits limits = {20, 200};
+  for (int round = 0; round < 400; ++round) {
+    const int32_t workers = 1 + static_cast<int32_t>(random() % 9);
+    WorkPlan plan(shape_of(workers, round % 3 == 0 ? 1 + random() % 100 : 0), limits);
+    Batch batch;
+    const int rows = static_cast<int>(random() % 20);
+    for (int r = 0; r < rows; ++r) {
+      const int32_t left = 200 - batch.token_begin.back();
+      const int32_t queries = std::min<int32_t>(left, random() % 4 == 0 ? random() % 60 : random() % 3);
+      batch.add(queries, static_cast<int32_t>(random() % (random() % 5 == 0 ? 20000 : 300)));
+    }
+    plan.build(batch.rows());
+    expect_covers(plan, batch, limits);
+    if (HasFatalFailure()) FAIL() << "round " << round;
+  }
+}
+
+TEST(WorkPlan, OneWorkerNeverSplits) {
+  WorkPlan plan(shape_of(1), {4, 16});
+  Batch batch;
+  batch.add(1, 100000);
+  plan.build(batch.rows());
+  EXPECT_EQ(plan.items().size(), 1u);
+  EXPECT_TRUE(plan.tiles().empty());
+}
+
+TEST(WorkPlan, ALongDecodeRowIsSharedAmongWorkers) {
+  WorkPlan plan(shape_of(8), {4, 16});
+  Batch batch;
+  batch.add(1, 100000);
+  plan.build(batch.rows());
+  EXPECT_GE(plan.items().size(), 8u);
+  EXPECT_EQ(plan.tiles().size(), 1u);
+}
+
+TEST(WorkPlan, AShortRowIsNotWorthASplit) {
+  WorkPlan plan(shape_of(8), {4, 16});
+  Batch batch;
+  batch.add(1, 40);
+  plan.build(batch.rows());
+  EXPECT_EQ(plan.items().size(), 1u);
+}
+
+TEST(WorkPlan, NothingForNoRows) {
+  WorkPlan plan(shape_of(4), {4, 16});
+  plan.build(Batch().rows());
+  EXPECT_TRUE(plan.items().empty());
+}
+
+}  // namespace
+}  // namespace kvc

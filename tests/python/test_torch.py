@@ -1,0 +1,76 @@
+"""PyTorch tensors as they are. Run only where torch is installed: scripts name this file."""
+
+import numpy as np
+import pytest
+import torch
+
+import kvcache
+from reference import DenseLayer
+
+
+@pytest.fixture
+def step():
+    with kvcache.Cache([kvcache.Layer(q_heads=2, kv_heads=1, head_dim=16)] * 8, capacity_tokens=64) as cache:
+        with cache.forward([cache.add()], [3]) as step:
+            yield step
+            step.abort()
+
+
+def tensors(qkv, dtype=torch.float32):
+    return tuple(torch.from_numpy(x).to(dtype) for x in qkv(3, 2, 1, 16))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_in_and_out(step, qkv, dtype):
+    q, k, v = tensors(qkv, dtype)
+    expected, expected_lse = DenseLayer().step([0], [3], *(x.float().numpy() for x in (q, k, v)))
+    out, lse = step.attend(0, q, k, v, lse=True)
+    assert type(out) is torch.Tensor and out.dtype == dtype and lse.dtype == torch.float32
+    tolerance = 2e-5 if dtype == torch.float32 else 3e-2
+    np.testing.assert_allclose(out.float().numpy(), expected, atol=tolerance)
+    np.testing.assert_allclose(lse.numpy(), expected_lse, atol=tolerance)
+    given = torch.zeros_like(out)
+    assert step.attend(1, q, k, v, out=given) is given
+    assert torch.equal(given, out)
+    with torch.inference_mode():
+        assert torch.equal(step.attend(2, *(x.clone() for x in (q, k, v))), out)
+
+
+def test_views_and_parameters(step, qkv):
+    q, k, v = tensors(qkv)
+    expected = step.attend(0, q, k, v)
+    packed = torch.cat([q, k, v], dim=1)
+    assert torch.equal(step.attend(1, packed[:, :2], packed[:, 2:3], packed[:, 3:]), expected)
+    assert torch.equal(step.attend(2, torch.nn.Parameter(q, requires_grad=False), k, v), expected)
+    with pytest.raises(kvcache.Stride):
+        step.attend(3, q.repeat(1, 1, 2)[..., ::2], k, v)
+    with pytest.raises(kvcache.Rank):
+        step.attend(3, q[0], k, v)
+    with pytest.raises(kvcache.DType):
+        step.attend(3, q.double(), k, v)
+
+
+def test_a_tensor_that_needs_a_gradient_is_not_changed_silently(step, qkv):
+    q, k, v = tensors(qkv)
+    out = torch.zeros_like(q, requires_grad=True)
+    with pytest.raises((BufferError, RuntimeError, kvcache.Error)):
+        step.attend(0, q, k, v, out=out)
+
+
+def test_pools_exports_and_storage(qkv):
+    q, k, v = tensors(qkv, torch.bfloat16)
+    memory = torch.zeros(4, 2, 1, 16, 16, dtype=torch.bfloat16)
+    layer = kvcache.Layer(q_heads=2, head_dim=16, dtype=torch.bfloat16, kv_storage=memory)
+    with kvcache.Cache([layer], [kvcache.Full(pages=4)]) as cache:
+        a = cache.add()
+        with cache.forward([a], [3]) as step:
+            step.attend(0, q, k, v)
+        pool = torch.from_dlpack(cache.layer_pool(0, writable=True))
+        assert pool.data_ptr() == memory.data_ptr() and pool.dtype == torch.bfloat16
+        page = int(cache.pages(a)[0])
+        assert torch.equal(memory[page, 0, :, :3], k.transpose(0, 1))
+        exported_k, exported_v = (torch.from_dlpack(x) for x in cache.export(a, 0))
+        assert torch.equal(exported_k, k) and torch.equal(exported_v, v)
+        b = cache.add()
+        cache.import_(b, [exported_k], [exported_v])
+        assert cache.length(b) == 3
