@@ -73,12 +73,14 @@ Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used,
   }
   if (!written) return Status();
   // From the smallest stride up, each must step over all that the smaller ones reach.
-  int32_t order[kMaxRank];
-  for (int32_t i = 0; i < t.ndim; ++i) order[i] = i;
-  std::sort(order, order + t.ndim, [&](int32_t a, int32_t b) { return strides[a] < strides[b]; });
   int64_t reach = 0;
-  for (int32_t i = 0; i < t.ndim; ++i) {
-    const int32_t dim = order[i];
+  bool done[kMaxRank] = {};
+  for (int32_t round = 0; round < t.ndim; ++round) {
+    int32_t dim = -1;
+    for (int32_t i = 0; i < t.ndim; ++i) {
+      if (!done[i] && (dim < 0 || strides[i] < strides[dim])) dim = i;
+    }
+    done[dim] = true;
     if (used[dim] <= 1) continue;
     if (strides[dim] <= reach) {
       return Status::error(KVC_ERROR_STRIDE, "%s is written, and its stride %" PRId64 " in dim %d makes elements overlap", name,

@@ -103,8 +103,8 @@ static int scenario(SCENARIO_API kvc_context *context) {
   kvc_stats_init(&stats);
   if (CALL(cache_stats)(cache, -1, &stats, &error)) return report("cache_stats", &error);
   if (lengths[0] != 3 || lengths[1] != 3 || stats.num_sequences != 2 || stats.pages_used != 2) {
-    fprintf(stderr, "FAILED: lengths %lld %lld, %d sequences, %lld pages\n", (long long)lengths[0], (long long)lengths[1],
-            stats.num_sequences, (long long)stats.pages_used);
+    fprintf(stderr, "FAILED: lengths %lld %lld, %d sequences, %lld pages\n", (long long)lengths[0],
+            (long long)lengths[1], stats.num_sequences, (long long)stats.pages_used);
     return 1;
   }
   if (CALL(seq_remove)(cache, 2, both, &error)) return report("seq_remove", &error);

@@ -56,5 +56,27 @@ TEST(WorkerSlots, WaitersGetSlotsAndNeverShareOne) {
   EXPECT_EQ(claims, 12 * 500);
 }
 
+TEST(WorkerSlots, RacingClaimsNeverShareOne) {
+  WorkerSlots slots(8);
+  std::vector<std::atomic<int>> holders(8);
+  std::atomic<int> shared{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; t++) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200'000; i++) {
+        const int slot = slots.try_claim();
+        if (slot < 0 || holders[slot].fetch_add(1) != 0) {
+          shared++;
+          return;
+        }
+        holders[slot].fetch_sub(1);
+        slots.release(slot);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(shared, 0);
+}
+
 }  // namespace
 }  // namespace kvc

@@ -261,7 +261,7 @@ void Scene::build_items() {
   counters_.assign(tiles_.size(), 0);
 }
 
-void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
+kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_error* error) {
   std::fill(out_data_.begin(), out_data_.end(), kOutFill);
   std::fill(counters_.begin(), counters_.end(), 0);
   std::fill(partials_.begin(), partials_.end(), NAN);
@@ -284,8 +284,18 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
   args.lse_token_stride = config_.q_heads;
   args.lse_head_stride = 1;
   args.cos_sin = config_.rotate ? cos_sin_.data() : nullptr;
+  args.cancel_host = &cancel_;
+  return backend->attend(device, &args, nullptr, error);
+}
+
+float Scene::unwritten() const {
+  const unsigned char fill[4] = {kOutFill, kOutFill, kOutFill, kOutFill};
+  return read_number(config_.out, fill);
+}
+
+void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
   kvc_error error = KVC_ERROR_INIT;
-  ASSERT_EQ(backend->attend(device, &args, nullptr, &error), KVC_OK) << error.message;
+  ASSERT_EQ(try_attend(backend, device, &error), KVC_OK) << error.message;
   const int bytes = bytes_of(config_.out);
   for (int t = 0; t < num_tokens_; ++t) {
     for (int64_t e = 0; e < out_tensor_.token_stride; ++e) {

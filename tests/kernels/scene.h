@@ -65,6 +65,9 @@ class Scene {
 
   // Runs the backend's attend. Fails the test on an error status or a written gap.
   void attend(const kvc_backend* backend, kvc_backend_device* device);
+  kvc_status try_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_error* error);
+  void set_cancel(int32_t cancel) { cancel_ = cancel; }
+  float unwritten() const;  // what an output element that nobody wrote reads as
   float out(int token, int head, int dim) const;
   float lse(int token, int head) const { return lse_[token * config_.q_heads + head]; }
   Expected expect(int token, int head) const;
@@ -82,6 +85,7 @@ class Scene {
   SceneConfig config_;
   kvc_backend_layer layer_ = {};
   int num_tokens_ = 0;
+  int32_t cancel_ = 0;
   std::vector<int> token_begin_, kv_lengths_, positions_, row_of_;
   std::vector<std::vector<int>> pages_;                    // [row][page index]
   std::vector<std::vector<float>> k_values_, v_values_;    // [row]: [kv_length][heads][dims]

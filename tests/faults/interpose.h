@@ -1,0 +1,29 @@
+// malloc, its relatives, mmap and pthread_create of this process, counted and made to fail.
+#pragma once
+
+#include <cstdint>
+
+namespace kvt {
+
+// Counts since the last call of count_from_now, in all threads.
+struct Counts {
+  int64_t allocations;  // malloc, calloc, realloc, aligned ones, mmap, mremap, sbrk
+  int64_t threads;      // pthread_create
+};
+void count_from_now();
+Counts counts();
+
+// Blocks allocated and not yet freed, since the process began.
+int64_t live_blocks();
+// Mappings made by mmap and not unmapped.
+int64_t live_mappings();
+
+// The n-th allocation from now (1 = the next) fails, once; 0 = none. Failing allocations are those of the heap,
+// mmap and mremap.
+void fail_allocation(int64_t n);
+// pthread_create fails from now on, or not.
+void fail_threads(bool fail);
+// Whether the failure that was asked for has happened.
+bool failed();
+
+}  // namespace kvt

@@ -1,0 +1,256 @@
+// append, rope, copy_pages, gather: bits in their places.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "scene.h"
+
+namespace kvc::kernels::test {
+namespace {
+
+constexpr Kind kKinds[] = {Kind::kF32, Kind::kF16, Kind::kBf16};
+
+// A layer of `pages` pages in its own memory, NHD or HND.
+struct Pools {
+  Pools(Kind kind, int pages, int page_size, int heads, int k_dim, int v_dim, bool nhd) {
+    layer.num_pages = pages;
+    layer.page_size = page_size;
+    layer.num_q_heads = layer.num_kv_heads = heads;
+    layer.head_dim = k_dim;
+    layer.v_head_dim = v_dim;
+    layer.dtype = dtype_of(kind);
+    layer.rope_dim = k_dim / 2 * 2;
+    const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
+      pool.slot_stride = nhd ? dims * heads : dims;
+      pool.head_stride = nhd ? dims : dims * page_size;
+      pool.page_stride = int64_t{dims} * heads * page_size;
+      memory.assign(static_cast<size_t>(pool.page_stride * pages * bytes_of(kind)), 0xee);
+      pool.data = memory.data();
+    };
+    lay_out(layer.k, k_dim, k_memory);
+    lay_out(layer.v, v_dim, v_memory);
+  }
+  static int64_t element(const kvc_backend_layer& l, const kvc_backend_pool& pool, int64_t slot, int head) {
+    return slot / l.page_size * pool.page_stride + slot % l.page_size * pool.slot_stride + head * pool.head_stride;
+  }
+  kvc_backend_layer layer = {};
+  std::vector<unsigned char> k_memory, v_memory;
+};
+
+kvc_backend_tensor tensor_of(Kind kind, int heads, int dims, std::vector<unsigned char>& memory) {
+  kvc_backend_tensor tensor = {};
+  tensor.data = memory.data();
+  tensor.dtype = dtype_of(kind);
+  tensor.head_stride = dims;
+  tensor.token_stride = int64_t{dims} * heads;
+  return tensor;
+}
+
+// Numbers that rounding treats in different ways: ties, subnormals, overflow, infinities, ordinary ones.
+float awkward(std::mt19937& random) {
+  const uint32_t bits = static_cast<uint32_t>(random());
+  float x;
+  switch (bits % 8) {
+    case 0: return std::ldexp(static_cast<float>(bits >> 20), -24 - static_cast<int>(bits >> 8) % 4);
+    case 1: return 65504.0f + static_cast<float>(bits >> 27);
+    case 2: return (bits & 8) != 0 ? INFINITY : -INFINITY;
+    case 3: return 1.0f + static_cast<float>(bits >> 19) * 0x1p-12f;
+    case 4: return -0.0f;
+    case 5: return std::ldexp(1.0f + static_cast<float>(bits >> 30), -130);
+    default:
+      std::memcpy(&x, &bits, 4);
+      return std::isnan(x) ? 1.0f : x;
+  }
+}
+
+TEST(Append, RoundsOnceToNearestEven) {
+  std::mt19937 random(3);
+  const int tokens = 40, heads = 3, k_dim = 21, v_dim = 64;
+  for (Kind source : kKinds) {
+    for (Kind stored : kKinds) {
+      std::vector<unsigned char> k(tokens * heads * k_dim * 4), v(tokens * heads * v_dim * 4);
+      for (int i = 0; i < tokens * heads * k_dim; ++i) write_number(source, &k[i * bytes_of(source)], awkward(random));
+      for (int i = 0; i < tokens * heads * v_dim; ++i) write_number(source, &v[i * bytes_of(source)], awkward(random));
+      std::vector<int64_t> slots(tokens);
+      for (int t = 0; t < tokens; ++t) slots[t] = t % 9 == 4 ? -1 : (t * 17) % 60;
+      for_each_implementation(
+          3,
+          [&](const std::string& name, kvc_backend_device* device) {
+            Pools pools(stored, 20, 3, heads, k_dim, v_dim, tokens % 2 == 0);
+            kvc_backend_append args = {};
+            args.layer = &pools.layer;
+            args.num_tokens = tokens;
+            args.slots = slots.data();
+            args.k = tensor_of(source, heads, k_dim, k);
+            args.v = tensor_of(source, heads, v_dim, v);
+            kvc_error error = KVC_ERROR_INIT;
+            ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+            std::vector<unsigned char> expected_k(pools.k_memory.size(), 0xee), expected_v(pools.v_memory.size(), 0xee);
+            const auto expect = [&](std::vector<unsigned char>& out, const std::vector<unsigned char>& in,
+                                    const kvc_backend_pool& pool, int dims) {
+              for (int t = 0; t < tokens; ++t) {
+                if (slots[t] < 0) continue;
+                for (int h = 0; h < heads; ++h) {
+                  for (int d = 0; d < dims; ++d) {
+                    const float x = read_number(source, &in[((t * heads + h) * dims + d) * bytes_of(source)]);
+                    const int64_t e = Pools::element(pools.layer, pool, slots[t], h) + d;
+                    write_number(stored, &out[e * bytes_of(stored)], x);
+                  }
+                }
+              }
+            };
+            expect(expected_k, k, pools.layer.k, k_dim);
+            expect(expected_v, v, pools.layer.v, v_dim);
+            EXPECT_EQ(pools.k_memory, expected_k) << name << " " << name_of(source) << " to " << name_of(stored);
+            EXPECT_EQ(pools.v_memory, expected_v) << name << " " << name_of(source) << " to " << name_of(stored);
+          },
+          true);
+    }
+  }
+}
+
+TEST(Append, NaNStaysNaN) {
+  for (Kind source : kKinds) {
+    for (Kind stored : kKinds) {
+      for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+        Pools pools(stored, 1, 1, 1, 40, 40, false);
+        std::vector<unsigned char> values(40 * 4, 0xff), other = values;
+        const int64_t slot = 0;
+        kvc_backend_append args = {};
+        args.layer = &pools.layer;
+        args.num_tokens = 1;
+        args.slots = &slot;
+        args.k = tensor_of(source, 1, 40, values);
+        args.v = tensor_of(source, 1, 40, other);
+        kvc_error error = KVC_ERROR_INIT;
+        ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+        for (int d = 0; d < 40; ++d) {
+          ASSERT_TRUE(std::isnan(read_number(stored, &pools.k_memory[d * bytes_of(stored)]))) << name;
+        }
+      });
+    }
+  }
+}
+
+TEST(Rope, AnglesAgainstLongDouble) {
+  const std::vector<int32_t> positions = {0, 1, 2, 1000, 131071, 1048575, 2147483646};
+  for (int rope_dim : {2, 64, 128, 256}) {
+    for_each_implementation(4, [&](const std::string& name, kvc_backend_device* device) {
+      std::vector<float> table(positions.size() * rope_dim, NAN);
+      kvc_backend_rope args = {rope_dim, static_cast<int32_t>(positions.size()), 10000.0, positions.data(), table.data()};
+      kvc_error error = KVC_ERROR_INIT;
+      ASSERT_EQ(cpu_backend()->rope(device, &args, nullptr, &error), KVC_OK);
+      for (size_t t = 0; t < positions.size(); ++t) {
+        for (int i = 0; i < rope_dim / 2; ++i) {
+          const long double angle = positions[t] * std::pow(10000.0L, -2.0L * i / rope_dim);
+          // A double frequency is good to 2^-53 or so of the angle.
+          const double allowed = 6.1e-8 + static_cast<double>(angle) * 4.5e-16;
+          ASSERT_NEAR(table[t * rope_dim + i], std::cos(angle), allowed) << name << " position " << positions[t];
+          ASSERT_NEAR(table[t * rope_dim + rope_dim / 2 + i], std::sin(angle), allowed) << name;
+        }
+      }
+    });
+  }
+}
+
+TEST(Rope, AppendRotatesHalfSplitPairsInLongDouble) {
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal;
+  const int tokens = 6, heads = 2, dims = 80;
+  for (int rope_dim : {80, 34, 2}) {
+    std::vector<int32_t> positions = {0, 5, 17, 100, 4095, 99999};
+    std::vector<unsigned char> k(tokens * heads * dims * 4), v(tokens * heads * dims * 4);
+    for (int i = 0; i < tokens * heads * dims; ++i) write_number(Kind::kF32, &k[i * 4], normal(random));
+    for (Kind stored : kKinds) {
+      std::vector<unsigned char> first;
+      for_each_implementation(
+          2,
+          [&](const std::string& name, kvc_backend_device* device) {
+            Pools pools(stored, 6, 1, heads, dims, dims, false);
+            pools.layer.rope_dim = rope_dim;
+            std::vector<float> table(tokens * rope_dim);
+            std::vector<int64_t> slots = {0, 1, 2, 3, 4, 5};
+            kvc_backend_rope rope = {rope_dim, tokens, 500000.0, positions.data(), table.data()};
+            kvc_error error = KVC_ERROR_INIT;
+            ASSERT_EQ(cpu_backend()->rope(device, &rope, nullptr, &error), KVC_OK);
+            kvc_backend_append args = {};
+            args.layer = &pools.layer;
+            args.num_tokens = tokens;
+            args.slots = slots.data();
+            args.k = tensor_of(Kind::kF32, heads, dims, k);
+            args.v = tensor_of(Kind::kF32, heads, dims, v);
+            args.cos_sin = table.data();
+            ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+            for (int t = 0; t < tokens; ++t) {
+              for (int h = 0; h < heads; ++h) {
+                for (int d = 0; d < dims; ++d) {
+                  const auto x = [&](int i) {
+                    return static_cast<long double>(read_number(Kind::kF32, &k[((t * heads + h) * dims + i) * 4]));
+                  };
+                  const int half = rope_dim / 2, i = d % half;
+                  const long double angle = positions[t] * std::pow(500000.0L, -2.0L * i / rope_dim);
+                  const long double c = std::cos(angle), s = std::sin(angle);
+                  const long double exact = d >= rope_dim ? x(d) : d < half ? x(i) * c - x(half + i) * s
+                                                                            : x(half + i) * c + x(i) * s;
+                  const int64_t e = Pools::element(pools.layer, pools.layer.k, t, h) + d;
+                  const double got = read_number(stored, &pools.k_memory[e * bytes_of(stored)]);
+                  const double ulp = stored == Kind::kF32 ? 0x1p-23 : stored == Kind::kF16 ? 0x1p-11 : 0x1p-8;
+                  ASSERT_NEAR(got, static_cast<double>(exact), std::fabs(static_cast<double>(exact)) * ulp + 1e-6)
+                      << name << " " << name_of(stored) << " token " << t << " dim " << d;
+                }
+              }
+            }
+            if (first.empty()) first = pools.k_memory;
+            EXPECT_EQ(first, pools.k_memory) << name << " stores other bits than the reference";
+          },
+          true);
+    }
+  }
+}
+
+TEST(Pages, CopyAndGather) {
+  for (Kind kind : kKinds) {
+    for (bool nhd : {false, true}) {
+      for_each_implementation(4, [&](const std::string&, kvc_backend_device* device) {
+        const int heads = 3, k_dim = 10, v_dim = 7, page_size = 5;
+        Pools pools(kind, 8, page_size, heads, k_dim, v_dim, nhd);
+        std::mt19937 random(1);
+        for (unsigned char& b : pools.k_memory) b = static_cast<unsigned char>(random());
+        for (unsigned char& b : pools.v_memory) b = static_cast<unsigned char>(random());
+        const Pools before = pools;
+        const kvc_backend_page_copy copies[] = {{0, 4, 5, 0}, {2, 7, 3, 0}, {3, 6, 0, 0}};
+        kvc_backend_layer layer = pools.layer;
+        layer.k.data = pools.k_memory.data();
+        layer.v.data = pools.v_memory.data();
+        kvc_error error = KVC_ERROR_INIT;
+        ASSERT_EQ(cpu_backend()->copy_pages(device, &layer, copies, 3, nullptr, &error), KVC_OK);
+        const int bytes = bytes_of(kind);
+        std::vector<int64_t> slots;
+        for (int64_t s = 8 * page_size - 1; s >= 0; --s) slots.push_back(s);
+        std::vector<unsigned char> k(slots.size() * heads * k_dim * bytes), v(slots.size() * heads * v_dim * bytes);
+        const kvc_backend_gather gather = {&layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(), v.data()};
+        ASSERT_EQ(cpu_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
+        for (size_t t = 0; t < slots.size(); ++t) {
+          int64_t source = slots[t];
+          for (const kvc_backend_page_copy& c : copies) {
+            if (slots[t] / page_size == c.target_page && slots[t] % page_size < c.num_tokens) {
+              source = c.source_page * page_size + slots[t] % page_size;
+            }
+          }
+          for (int h = 0; h < heads; ++h) {
+            ASSERT_EQ(0, std::memcmp(&k[(t * heads + h) * k_dim * bytes],
+                                     &before.k_memory[Pools::element(layer, layer.k, source, h) * bytes], k_dim * bytes));
+            ASSERT_EQ(0, std::memcmp(&v[(t * heads + h) * v_dim * bytes],
+                                     &before.v_memory[Pools::element(layer, layer.v, source, h) * bytes], v_dim * bytes));
+          }
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvc::kernels::test
