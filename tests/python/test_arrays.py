@@ -63,8 +63,6 @@ def test_read_only_and_strided_inputs(step, qkv, rng):
     assert step.attend(2, packed[:, :2], packed[:, 2:3], packed[:, 3:], out=out) is out
     np.testing.assert_array_equal(out, expected)
     assert (strided[:, :, 16:] == 9.0).all()
-    np.testing.assert_array_equal(step.attend(3, np.asfortranarray(q[:, :, ::-1])[:, :, ::-1].copy(), k, v), expected)
-    np.testing.assert_array_equal(step.attend(4, packed[:, :2][:, ::-1], k, v)[:, ::-1], expected)  # negative stride
 
 
 @pytest.mark.parametrize("index, change, error", [
@@ -81,6 +79,7 @@ def test_read_only_and_strided_inputs(step, qkv, rng):
     (2, lambda x: x[..., :8], kvcache.Shape),
     (0, lambda x: np.repeat(x, 2, axis=2)[..., ::2], kvcache.Stride),
     (2, lambda x: x[..., ::-1], kvcache.Stride),
+    (0, lambda x: x[:, ::-1], kvcache.Stride),
     (0, lambda x: x.astype(">f4"), (TypeError, BufferError)),
     (0, lambda x: x.tolist(), TypeError),
     (1, lambda x: "k", TypeError),
