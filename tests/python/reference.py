@@ -26,7 +26,7 @@ def rope(x, positions, theta=10000.0, rope_dim=0):
 
 
 def attention(q, k, v, q_positions, window=None, scale=None):
-    """q [T, Hq, D] at `q_positions` over all keys 0..S-1, k [S, Hkv, D], v [S, Hkv, Dv]: (out [T, Hq, Dv], lse [T, Hq])."""
+    """q [T, Hq, D] at `q_positions` over keys 0..S-1, k [S, Hkv, D] and v [S, Hkv, Dv]: (out, lse)."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)

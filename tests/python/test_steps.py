@@ -159,8 +159,9 @@ def test_closed_cache():
     cache.close()
     cache.close()
     assert cache.closed and "closed" in repr(cache)
-    for call in (cache.add, cache.stats, cache.digest, lambda: cache.length(a), lambda: cache.forward([a], [1]), step.end,
-                 step.abort, step.cancel, lambda: step.positions, lambda: step.attend(0, KV, KV, KV)):  # fmt: skip
+    for call in (cache.add, cache.stats, cache.digest, lambda: cache.length(a), lambda: cache.forward([a], [1]),
+                 step.end, step.abort, step.cancel, lambda: step.positions,
+                 lambda: step.attend(0, KV, KV, KV)):  # fmt: skip
         with pytest.raises(kvcache.Closed) as caught:
             call()
         assert isinstance(caught.value, kvcache.Error)

@@ -66,7 +66,8 @@ def test_dlpack_protocol():
         for arguments in ({}, {"copy": True}, {"max_version": (1, 0), "dl_device": (2, 0)}):
             with pytest.raises(BufferError):
                 frozen.__dlpack__(**arguments)
-        assert not np.from_dlpack(frozen).flags.writeable
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # knows DLPack 1.0, so read-only
+            assert not np.from_dlpack(frozen).flags.writeable
         with pytest.raises(kvcache.InvalidArgument, match="read-only"):  # a frozen pool is no output
             with cache.forward([0], [1]) as step:
                 one = np.zeros((1, 1, 16), np.float32)
@@ -130,7 +131,7 @@ def test_adopted_storage_token_major_and_apart(rng):
     (np.zeros((6, 2, 1, 4), np.float32), kvcache.Rank),
     (np.zeros((6, 2, 1, 5, 16), np.float32), kvcache.Shape),
     (np.zeros((6, 2, 1, 4, 32), np.float32)[..., ::2], kvcache.Stride),
-    (np.broadcast_to(np.float32(0), (6, 2, 1, 4, 16)), kvcache.InvalidArgument),  # read-only
+    (np.broadcast_to(np.float32(0), (6, 2, 1, 4, 16)), (kvcache.InvalidArgument, BufferError)),  # read-only
     ([1, 2], TypeError),
 ])  # fmt: skip
 def test_refused_storage_stays_the_callers(memory, error):

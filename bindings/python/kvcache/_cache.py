@@ -111,8 +111,8 @@ class Cache(_kvcache.Cache):
         layers: one Layer for each layer of the model.
         groups: layer groups, Full() and Sliding(window); None = one full group.
         page_size: tokens a page.
-        capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group holds,
-            or bytes of all pools together. None of them only if every group has its own `pages`.
+        capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group
+            holds, or bytes of all pools together. None of them only if every group has its own `pages`.
         max_sequences: most sequences at once.
         max_batch_tokens: most tokens of one step.
         max_open_forwards: most steps open at once.

@@ -45,7 +45,8 @@ class Context(_kvcache.Context):
     def __init__(self, device: str | tuple[int, int] = "cpu", threads: int = 0, simd: str | None = None,
                  log: logging.Logger | Callable[[int, str], object] | None = None) -> None:
         device_type, device_id = _parse_device(device)
-        super().__init__(device_type, device_id, threads, simd, _log_to(log) if isinstance(log, logging.Logger) else log)
+        log_function = _log_to(log) if isinstance(log, logging.Logger) else log
+        super().__init__(device_type, device_id, threads, simd, log_function)
 
 
 @dataclass(frozen=True, eq=False)

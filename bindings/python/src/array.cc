@@ -184,9 +184,8 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
     PyErr_Clear();
   }
   if (!import(view, writable)) {
-    const DLDataType extension = info.kind == ArrayKind::kNumpy && view.is(array)
-                                     ? extension_dtype(array, true)
-                                     : kNoDtype;
+    const DLDataType extension =
+        info.kind == ArrayKind::kNumpy && view.is(array) ? extension_dtype(array, true) : kNoDtype;
     if (extension.bits != 0) {
       integers_as = extension;
       view = integer_view(array, extension);

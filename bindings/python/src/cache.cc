@@ -30,7 +30,8 @@ void Cache::close() {
 }
 
 int64_t Cache::v_head_dim(int64_t layer) const {
-  return layer >= 0 && layer < static_cast<int64_t>(v_head_dims_.size()) ? v_head_dims_[static_cast<size_t>(layer)] : -1;
+  return layer >= 0 && layer < static_cast<int64_t>(v_head_dims_.size()) ? v_head_dims_[static_cast<size_t>(layer)]
+                                                                         : -1;
 }
 
 int Cache::traverse(PyObject* self, visitproc visit, void* arg) {
@@ -156,7 +157,8 @@ False for want of room (pages, batch size, open forwards) and for a busy sequenc
             call_without_gil([&](kvc_error* error) { return kvc_cache_digest(handle->cache, &digest, error); });
             return digest;
           },
-          "A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal configs.")
+          "A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal "
+          "configs.")
       .def(
           "check_invariants",
           [](const Cache& self) {

@@ -133,7 +133,8 @@ Args:
 Returns:
     The child's id for one id, else a list of ids.
 
-Raises: OutOfPages, TooManySequences, StaleId, Busy, OutOfRange, Evicted (see nearest_position). Nothing changed then.)")
+Raises: OutOfPages, TooManySequences, StaleId, Busy, OutOfRange, Evicted (see nearest_position); nothing
+changed then.)")
       .def("truncate", &truncate, nb::arg("sequences"), nb::arg("lengths"),
            R"(Drops the tokens from the new lengths on, across shared pages too. Needs no page.
 

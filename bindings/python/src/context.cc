@@ -73,19 +73,22 @@ const PyType_Slot Context::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(
 
 void Context::bind(nb::module_& module) {
   nb::class_<Context>(module, "Context", nb::type_slots(kSlots), nb::is_weak_referenceable())
-      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object>(), nb::arg("device_type"),
-           nb::arg("device_id"), nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none())
-      .def("describe", [](const Context& self) {
-        kvc_context* context = self.handle()->context;
-        std::string text;
-        int64_t length = 0;
-        call_quick([&](kvc_error* error) { return kvc_context_describe(context, nullptr, 0, &length, error); });
-        text.resize(static_cast<size_t>(length) + 1);
-        call_quick([&](kvc_error* error) {
-          return kvc_context_describe(context, text.data(), length + 1, &length, error);
-        });
-        return parse_json(text.c_str());
-      }, R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)");
+      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object>(), nb::arg("device_type"), nb::arg("device_id"),
+           nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none())
+      .def(
+          "describe",
+          [](const Context& self) {
+            kvc_context* context = self.handle()->context;
+            std::string text;
+            int64_t length = 0;
+            call_quick([&](kvc_error* error) { return kvc_context_describe(context, nullptr, 0, &length, error); });
+            text.resize(static_cast<size_t>(length) + 1);
+            call_quick([&](kvc_error* error) {
+              return kvc_context_describe(context, text.data(), length + 1, &length, error);
+            });
+            return parse_json(text.c_str());
+          },
+          R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)");
 }
 
 }  // namespace kvcpy

@@ -10,7 +10,9 @@ namespace nb = nanobind;
 
 inline constexpr DLDataType kNoDtype = {0, 0, 0};
 
-inline bool operator==(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+inline bool operator==(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
 
 // The type that a Python object names: None (kNoDtype), "f32" or "float32", numpy and ml_dtypes dtypes or scalar types,
 // torch and jax dtypes. Raises kvcache.DType for anything else.

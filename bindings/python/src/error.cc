@@ -28,8 +28,8 @@ void raise(kvc_status status, const kvc_error& error) {
   nb::object message = nb::steal(PyUnicode_DecodeUTF8(
       error.message, static_cast<Py_ssize_t>(strnlen(error.message, sizeof(error.message))), "replace"));
   if (!message.is_valid()) throw nb::python_error();
-  raise_object(nb::handle(make_error_factory)(status, error.index, error.required, error.available, error.group,
-                                              message));
+  raise_object(
+      nb::handle(make_error_factory)(status, error.index, error.required, error.available, error.group, message));
 }
 
 void raise(kvc_status status, int64_t index, const char* format, ...) {

@@ -23,7 +23,8 @@ int64_t integer_from_python(nb::handle object) {
 Integers integers_from_python(nb::handle object) {
   Integers result;
   PyObject* o = object.ptr();
-  if (PyLong_Check(o) || (!PyList_Check(o) && !PyTuple_Check(o) && PyIndex_Check(o) && !nb::hasattr(object, "__len__"))) {
+  if (PyLong_Check(o) ||
+      (!PyList_Check(o) && !PyTuple_Check(o) && PyIndex_Check(o) && !nb::hasattr(object, "__len__"))) {
     result.is_scalar = true;
     result.values.push_back(integer_from_python(o));
     return result;

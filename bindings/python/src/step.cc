@@ -12,9 +12,8 @@ Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle len
   auto handle = nb::inst_ptr<Cache>(cache)->open();
   const Batch batch("forward", sequences, lengths, layers);
   kvc_forward forward = 0;
-  call_without_gil([&](kvc_error* error) {
-    return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error);
-  });
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error); });
   return Step(nb::borrow(cache), forward);
 }
 
@@ -49,9 +48,8 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.v = v_array.tensor();
   args.out = out_array.tensor() ? out_array.tensor() : &q_tensor;
   args.lse = lse_array.tensor();
-  call_without_gil([&](kvc_error* error) {
-    return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error);
-  });
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
   if (out.is_none()) out_object = finish_output(q, std::move(out_object));
   if (!want_lse) return out_object;
   if (new_lse) lse_object = finish_output(q, std::move(lse_object));
@@ -69,9 +67,8 @@ void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb:
   args.flags = as_stored ? KVC_APPEND_AS_STORED : 0;
   args.k = k_array.tensor();
   args.v = v_array.tensor();
-  call_without_gil([&](kvc_error* error) {
-    return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error);
-  });
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error); });
 }
 
 void Step::end() {
@@ -129,9 +126,8 @@ nb::object Step::describe() const {
   auto handle = open();
   std::string text;
   int64_t length = 0;
-  call_quick([&](kvc_error* error) {
-    return kvc_forward_describe(handle->cache, forward_, nullptr, 0, &length, error);
-  });
+  call_quick(
+      [&](kvc_error* error) { return kvc_forward_describe(handle->cache, forward_, nullptr, 0, &length, error); });
   text.resize(static_cast<size_t>(length) + 1);
   call_quick([&](kvc_error* error) {
     return kvc_forward_describe(handle->cache, forward_, text.data(), length + 1, &length, error);
@@ -165,8 +161,8 @@ void Step::bind(nb::module_& module) {
   nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(),
                    R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
 
-Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once. The
-T rows of q, k and v are the rows of the batch one after another.
+Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once.
+The T rows of q, k and v are the rows of the batch one after another.
 
 `with cache.forward(...) as step:` ends the step, and aborts it if an exception leaves the block or if it cannot end. A
 Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)")
@@ -181,8 +177,8 @@ Args:
         array of ml_dtypes.bfloat16. Not copied; may be read-only.
     k: [>= T, kv_heads, head_dim]; None, with v, if the layer was appended already.
     v: [>= T, kv_heads, v_head_dim].
-    out: [>= T, q_heads, v_head_dim], written; None for a new array of q's kind and type. Rows of inert rows and from T on
-        are left alone (0 in a new array).
+    out: [>= T, q_heads, v_head_dim], written; None for a new array of q's kind and type. Rows of inert rows and from T
+        on are left alone (0 in a new array).
     lse: False or None: not wanted. True: also return it, new. An array [>= T, q_heads] float32: written.
     dtype: the element type that unsigned-integer arrays of its width stand for, "bf16" for numpy.uint16.
 
@@ -190,8 +186,8 @@ Returns:
     out, or (out, lse).
 
 Raises:
-    Order, Cancelled, Busy, StaleId, OutOfRange, DType, Device, Rank, Shape, Stride; InvalidArgument for an output that is
-    read-only or of JAX; TypeError for what is no array.)")
+    Order, Cancelled, Busy, StaleId, OutOfRange, DType, Device, Rank, Shape, Stride; InvalidArgument for an output that
+    is read-only or of JAX; TypeError for what is no array.)")
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
            nb::arg("dtype") = nb::none(),
            R"(Stores a layer's new K and V, rounded to the layer's dtype and rotated if the layer says so.
@@ -210,16 +206,17 @@ Raises: Busy (another thread computes in it: cancel first), StaleId.)")
       .def("cancel", &Step::cancel, R"(Stops a step that computes in another thread: its attend raises Cancelled.
 
 After that only abort() is accepted. Does not wait. Raises StaleId.)")
-      .def("describe", &Step::describe, "What was planned, a dict: rows, tokens, and per group kernels, splits and bytes.")
+      .def("describe", &Step::describe,
+           "What was planned, a dict: rows, tokens, and per group kernels, splits and bytes.")
       .def_prop_ro("positions", &Step::positions,
                    "Position of each of the T tokens in its sequence, int32 numpy array; 0 in inert rows.")
       .def_prop_ro("last_rows", &Step::last_rows,
                    "Index in [0, T) of each row's last token, int32 numpy array; -1 if it has none.")
-      .def_prop_ro("closed", [](const Step& self) { return self.closed_; }, "True after end() or abort() of this object.")
+      .def_prop_ro(
+          "closed", [](const Step& self) { return self.closed_; }, "True after end() or abort() of this object.")
       .def("__enter__", [](nb::handle_t<Step> self) { return nb::borrow(self); })
       .def(
-          "__exit__",
-          [](Step& self, nb::handle type, nb::handle, nb::handle) { self.leave(!type.is_none()); },
+          "__exit__", [](Step& self, nb::handle type, nb::handle, nb::handle) { self.leave(!type.is_none()); },
           nb::arg("type") = nb::none(), nb::arg("value") = nb::none(), nb::arg("traceback") = nb::none());
 }
 

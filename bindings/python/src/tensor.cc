@@ -110,8 +110,7 @@ nb::object Tensor::make_capsule() const {
     shared->managed.version = managed_->version;
     shared->managed.flags = managed_->flags & DLPACK_FLAG_BITMASK_READ_ONLY;
   }
-  nb::object capsule =
-      nb::steal(PyCapsule_New(&shared->managed, kCapsuleName<Managed>, delete_capsule<Managed>));
+  nb::object capsule = nb::steal(PyCapsule_New(&shared->managed, kCapsuleName<Managed>, delete_capsule<Managed>));
   if (!capsule.is_valid()) throw nb::python_error();
   shared.release();
   return capsule;
@@ -136,7 +135,10 @@ nb::object Tensor::numpy(nb::handle self) {
   const char* name = dtype_numpy_name(view.dtype);
   const bool is_ieee = view.dtype.code == kDLFloat || view.dtype.code == kDLInt || view.dtype.code == kDLUInt;
   const int64_t itemsize = element_bytes(view);
-  const std::string type = std::string("<") + (view.dtype.code == kDLFloat ? "f" : view.dtype.code == kDLInt ? "i" : "u") +
+  const std::string type = std::string("<") +
+                           (view.dtype.code == kDLFloat ? "f"
+                            : view.dtype.code == kDLInt ? "i"
+                                                        : "u") +
                            std::to_string(itemsize);
 
   nb::dict interface;
@@ -169,10 +171,12 @@ copy is made. It keeps the memory alive (also after Cache.close()), and a pool's
            R"(Exports a DLPack capsule; no copy.
 
 Raises BufferError for copy=True, for another device, and for a read-only tensor if `max_version` is below (1, 0).)")
-      .def("__dlpack_device__", [](const Tensor& self) { return device_tuple(self.view()); },
-           "The DLPack device: (device_type, device_id).")
-      .def("numpy", [](nb::handle_t<Tensor> self) { return numpy(self); },
-           R"(A numpy array over the same memory, no copy.
+      .def(
+          "__dlpack_device__", [](const Tensor& self) { return device_tuple(self.view()); },
+          "The DLPack device: (device_type, device_id).")
+      .def(
+          "numpy", [](nb::handle_t<Tensor> self) { return numpy(self); },
+          R"(A numpy array over the same memory, no copy.
 
 bfloat16 and float8 come as ml_dtypes' types if that package is installed, else as the unsigned integers of their bits.
 Raises BufferError if the memory is not on the CPU.)")
@@ -184,22 +188,25 @@ Raises BufferError if the memory is not on the CPU.)")
             return copy.ptr() == Py_True ? nb::object(array.attr("copy")()) : array;
           },
           nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(), "numpy.asarray(tensor): see numpy().")
-      .def_prop_ro("shape", [](const Tensor& self) { return tuple_of(self.view().shape, self.view().ndim); },
-                   "Extents of the dimensions.")
+      .def_prop_ro(
+          "shape", [](const Tensor& self) { return tuple_of(self.view().shape, self.view().ndim); },
+          "Extents of the dimensions.")
       .def_prop_ro(
           "strides", [](const Tensor& self) { return tuple_of(strides_of(self.view()).data(), self.view().ndim); },
           "Strides in elements.")
-      .def_prop_ro("dtype", [](const Tensor& self) { return dtype_name(self.view().dtype); },
-                   "Short name of the element type: \"f32\", \"f16\", \"bf16\", ...")
-      .def_prop_ro("device", [](const Tensor& self) { return device_tuple(self.view()); },
-                   "The DLPack device: (device_type, device_id).")
+      .def_prop_ro(
+          "dtype", [](const Tensor& self) { return dtype_name(self.view().dtype); },
+          "Short name of the element type: \"f32\", \"f16\", \"bf16\", ...")
+      .def_prop_ro(
+          "device", [](const Tensor& self) { return device_tuple(self.view()); },
+          "The DLPack device: (device_type, device_id).")
       .def_prop_ro("readonly", &Tensor::readonly, "True if the memory must not be written through this tensor.")
-      .def_prop_ro("data_ptr",
-                   [](const Tensor& self) { return reinterpret_cast<uintptr_t>(data_of(self.view())); },
-                   "Address of the first element.")
-      .def_prop_ro("nbytes",
-                   [](const Tensor& self) { return count_elements(self.view()) * element_bytes(self.view()); },
-                   "Bytes of all elements.")
+      .def_prop_ro(
+          "data_ptr", [](const Tensor& self) { return reinterpret_cast<uintptr_t>(data_of(self.view())); },
+          "Address of the first element.")
+      .def_prop_ro(
+          "nbytes", [](const Tensor& self) { return count_elements(self.view()) * element_bytes(self.view()); },
+          "Bytes of all elements.")
       .def("__len__",
            [](const Tensor& self) -> size_t {
              if (self.view().ndim == 0) throw nb::type_error("len() of a tensor without dimensions");
