@@ -8,7 +8,6 @@
 #include <climits>
 #include <cstdio>
 
-#include "context/fp_environment.h"
 #include "context/futex.h"
 
 namespace kvc {
@@ -43,7 +42,6 @@ struct ThreadPool::HostJob {
   std::atomic<int64_t> next{0};
 
   void claim_items(int32_t worker) noexcept {
-    FpEnvironment environment;
     int64_t i;
     while ((i = next.fetch_add(1, std::memory_order_relaxed)) < num_items) item(arg, i, worker);
   }
@@ -82,18 +80,15 @@ void ThreadPool::run(int64_t n, bool inline_ok, Item item, void* arg) noexcept {
 
   const int slot = slots_.claim();
   const int32_t worker = parallel_for_ ? slot : caller_worker(slot);
-  {
-    FpEnvironment environment;
-    int64_t i = 0;
-    while (i < n) {
-      if (parallel && n - i > 1 && try_take()) {
-        const Job job{item, arg, i, static_cast<int32_t>(std::min(n - i, kMaxJobItems))};
-        run_parallel(job, worker);
-        taken_.store(false, std::memory_order_release);
-        i += job.num_items;
-      } else {
-        item(arg, i++, worker);
-      }
+  int64_t i = 0;
+  while (i < n) {
+    if (parallel && n - i > 1 && try_take()) {
+      const Job job{item, arg, i, static_cast<int32_t>(std::min(n - i, kMaxJobItems))};
+      run_parallel(job, worker);
+      taken_.store(false, std::memory_order_release);
+      i += job.num_items;
+    } else {
+      item(arg, i++, worker);
     }
   }
   slots_.release(slot);
@@ -186,7 +181,6 @@ void* ThreadPool::worker_main(void* argument) {
   char name[16];
   std::snprintf(name, sizeof name, "kvc-%d", start.worker);
   pthread_setname_np(pthread_self(), name);
-  FpEnvironment environment;
   while (pool.wait_for_job()) {
     const uint32_t finished = pool.work(start.worker);
     if (finished == 0) continue;

@@ -57,8 +57,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs item(arg, i, worker) once for each i in [0, n), under default floating-point control; returns when all are
-  // done. inline_ok: the job is too small to share, run it on the caller. Allocates nothing but on the first job.
+  // Runs item(arg, i, worker) once for each i in [0, n); returns when all are done. inline_ok: the job is too small to
+  // share, run it on the caller. Allocates nothing but on the first job.
   void run(int64_t n, bool inline_ok, Item item, void* arg) noexcept;
 
   // A hint: while the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they

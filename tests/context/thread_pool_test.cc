@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cfloat>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -267,34 +266,6 @@ TEST(ThreadPool, SleepsAlsoWhenKeptAwake) {
   EXPECT_EQ(count, 100);
   pool.keep_awake(-1);
 }
-
-#if defined(__x86_64__)
-TEST(ThreadPool, ItemsRunUnderDefaultFloatingPointControl) {
-  constexpr unsigned kFlushToZero = 0x8040, kFlags = 0x3f;  // FTZ and DAZ; sticky exception flags
-  const unsigned before = _mm_getcsr();
-  const kvc_parallel_for_fn serial = [](void*, int64_t n, void (*item)(void*, int64_t), void* arg) {
-    for (int64_t i = 0; i < n; i++) item(arg, i);
-  };
-  ThreadPool own(3), host(3, serial);
-  for (ThreadPool* pool : {&own, &host}) {
-    for (bool inline_ok : {false, true}) {
-      _mm_setcsr(before | kFlushToZero);  // threads that are started here inherit it
-      std::atomic<int> flushed{0};
-      run(
-          *pool, 100,
-          [&](int64_t, int32_t) {
-            volatile float tiny = FLT_MIN;
-            volatile float half = tiny * 0.5f;
-            if (half == 0) flushed++;
-          },
-          inline_ok);
-      EXPECT_EQ(flushed, 0);
-      EXPECT_EQ(_mm_getcsr() & ~kFlags, (before | kFlushToZero) & ~kFlags);
-      _mm_setcsr(before);
-    }
-  }
-}
-#endif
 
 // ---- The host's pool ------------------------------------------------------------------------
 

@@ -22,30 +22,6 @@ CacheSpec small_spec() {
   return spec;
 }
 
-// Calls until it succeeds with the N-th allocation failing; `check` runs after each refusal. Returns how many failed.
-int64_t until_success(const char *what, const std::function<kvc_status(kvc_error *)> &call,
-                      const std::function<void()> &check) {
-  for (int64_t n = 1; n < 2000; n++) {
-    kvc_error error = KVC_ERROR_INIT;
-    fail_allocation(n);
-    const kvc_status status = call(&error);
-    const bool happened = failed();
-    fail_allocation(0);
-    if (status == KVC_OK) {
-      // It may succeed although an allocation failed (a smaller buffer, fewer threads): the result decides.
-      if (happened) continue;
-      return n - 1;
-    }
-    EXPECT_EQ(status, KVC_ERROR_OUT_OF_MEMORY) << what << " at allocation " << n << ": " << error.message;
-    EXPECT_TRUE(happened) << what << ": " << error.message;
-    EXPECT_EQ(error.code, status);
-    check();
-    if (testing::Test::HasFailure()) return -1;
-  }
-  ADD_FAILURE() << what << " never succeeded";
-  return -1;
-}
-
 TEST(Faults, ContextCreate) {
   for (int warm = 0; warm < 2; warm++) kvc_context_destroy(make_context(3).release());
   const int64_t blocks = live_blocks(), mappings = live_mappings();

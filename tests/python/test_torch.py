@@ -50,11 +50,15 @@ def test_views_and_parameters(step, qkv):
         step.attend(3, q.double(), k, v)
 
 
-def test_a_tensor_that_needs_a_gradient_is_not_changed_silently(step, qkv):
+def test_gradients_are_not_lost_silently(step, qkv):
     q, k, v = tensors(qkv)
-    out = torch.zeros_like(q, requires_grad=True)
-    with pytest.raises((BufferError, RuntimeError, kvcache.Error)):
-        step.attend(0, q, k, v, out=out)
+    with pytest.raises(kvcache.InvalidArgument, match="out.*gradient"):
+        step.attend(0, q, k, v, out=torch.zeros_like(q, requires_grad=True))
+    q.requires_grad = True
+    with pytest.raises(kvcache.InvalidArgument, match="q.*gradient"):
+        step.attend(0, q, k, v)
+    with torch.no_grad():
+        step.attend(0, q * 2, k, v)
 
 
 def test_pools_exports_and_storage(qkv):

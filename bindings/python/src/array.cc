@@ -158,7 +158,16 @@ bool ArrayArgument::import(nb::handle array, bool writable) {
 
 void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable) {
   const TypeInfo& info = array_type(array);
-  if (info.exchange && !writable) {  // says nothing about read-only memory, so not for outputs
+  if (info.kind == ArrayKind::kTorch) {
+    static PyObject* const requires_grad = interned("requires_grad");
+    nb::object flag = nb::steal(PyObject_GetAttr(array.ptr(), requires_grad));
+    if (!flag.is_valid()) throw nb::python_error();
+    if (flag.ptr() == Py_True)
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1,
+            "%s: the tensor requires a gradient, and none is computed here: use torch.no_grad() or detach()", name);
+  }
+  // The exchange table says nothing about read-only memory; PyTorch has none.
+  if (info.exchange && (!writable || info.kind == ArrayKind::kTorch)) {
     DLTensor tensor;
     if (info.exchange->dltensor_from_py_object_no_sync(array.ptr(), &tensor) != 0) throw nb::python_error();
     return adopt(tensor, integers_as);

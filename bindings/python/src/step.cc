@@ -187,7 +187,7 @@ Returns:
 
 Raises:
     Order, Cancelled, Busy, StaleId, OutOfRange, DType, Device, Rank, Shape, Stride; InvalidArgument for an output that
-    is read-only or of JAX; TypeError for what is no array.)")
+    is read-only or of JAX, and for a tensor that requires a gradient; TypeError for what is no array.)")
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
            nb::arg("dtype") = nb::none(),
            R"(Stores a layer's new K and V, rounded to the layer's dtype and rotated if the layer says so.
