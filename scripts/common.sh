@@ -6,6 +6,7 @@ venv=$root/.venv
 python=$venv/bin/python
 jobs=$(nproc)
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
+export CC=${CC:-gcc} CXX=${CXX:-g++} # one name everywhere: ccache tells c++ and g++ apart
 if command -v ccache > /dev/null; then # the same objects are compiled for the library, the wheel and a subproject
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi

@@ -177,6 +177,16 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
   std::fill_n(out.begin(), *count, -1);
   store_.table(group).for_each(store_.list(slot, group), 0, *count,
                                [&](int64_t index, int32_t page) { out[static_cast<size_t>(index)] = page; });
+  if (!store_.busy(slot)) return Status();
+  // An open step may have put a copy in place of a shared last page; until it ends the original is the sequence's.
+  for (const auto& forward : forwards_) {
+    const auto rows = forward->row_slots();
+    const auto row = std::find(rows.begin(), rows.end(), slot);
+    if (!forward->open || row == rows.end()) continue;
+    const auto index = static_cast<size_t>((row - rows.begin()) * num_groups() + group);
+    const Reservation& reservation = forward->reservations[index];
+    if (reservation.copied_from >= 0) out[static_cast<size_t>(*count - 1)] = reservation.copied_from;
+  }
   return Status();
 }
 

@@ -138,11 +138,17 @@ PageList PageTable::share(const PageList& list, int64_t count) noexcept {
 }
 
 void PageTable::truncate(PageList& list, int64_t count) noexcept {
-  if (count >= list.size) return;
   if (count == 0) {
     release(list);
     return;
   }
+  if (count < list.size) cut(list, count);
+  // Also without a cut: the caller may have dropped tokens within the last page, which was full and shared until now.
+  list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
+  list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
+}
+
+void PageTable::cut(PageList& list, int64_t count) noexcept {
   list.size = static_cast<int32_t>(count);
   list.first = std::min(list.first, list.size);
   while (list.levels > 1 && count <= child_span(list.levels) && list.root >= 0) {
@@ -160,8 +166,6 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
     if (count % child_span(level) == 0) break;
     link = &children(*link)[last];
   }
-  list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
-  list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
 }
 
 void PageTable::drop_front(PageList& list, int64_t count) noexcept {

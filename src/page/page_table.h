@@ -29,7 +29,7 @@ struct PageList {
   int32_t size = 0;       // entries, freed ones in front included
   int32_t first = 0;      // entries before this one were freed behind a window
   int32_t tail_page = -1; // page at size - 1, or -1
-  bool tail_shared = false; // the tail page may have another reference; if false it has none
+  bool tail_shared = false; // whether the tail page, if it is not full, may have another reference; false: it has none
 };
 
 class PageTable {
@@ -79,7 +79,8 @@ class PageTable {
   // Adds a fresh page at the end and returns it. One page.
   int32_t append(PageList& list) noexcept;
 
-  // Drops the entries from `count` on, last first.
+  // Drops the entries from `count` on, last first; count <= size. Also to be called when tokens are dropped within the
+  // last page: then count == size.
   void truncate(PageList& list, int64_t count) noexcept;
 
   // Frees this list's references to the entries before `count` (kept as -1).
@@ -109,6 +110,7 @@ class PageTable {
   void unref_node(int32_t node, int32_t level) noexcept;
   int32_t own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept;
   int32_t* own_path_to(PageList& list, int64_t index) noexcept;
+  void cut(PageList& list, int64_t count) noexcept;
   void grow_to(PageList& list, int64_t index) noexcept;
 
   RefPool pages_;

@@ -76,11 +76,15 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
                             std::span<Reservation> reservations, std::vector<PageCopy>* copies) noexcept {
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t slot = slots[i];
-    if (slot < 0) continue;
+    const std::span<Reservation> row = reservations.subspan(i * static_cast<size_t>(num_groups()));
+    if (slot < 0) {
+      std::fill_n(row.begin(), num_groups(), Reservation{});
+      continue;
+    }
     Record& record = records_[slot];
     for (int32_t g = 0; g < num_groups(); ++g) {
       PageList& tail = edit_list(slot, g);
-      Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
+      Reservation& reservation = row[static_cast<size_t>(g)];
       reservation = {tail.size, -1};
       if (tail_needs_copy(slot, g)) {
         reservation.copied_from = tail.tail_page;

@@ -93,7 +93,7 @@ TEST(Capacity, OutOfPagesSaysWhichRowAndHowMany) {
   const kvc_forward open = w.begin({w.seq}, {12});
   w.attend_all(open, 12);
   ASSERT_EQ(kvc_forward_end(w.cache, open, nullptr), KVC_OK);
-  const int64_t position = 30;
+  const int64_t position = 31;
   kvc_seq child = 0;
   const kvc_error fork_error = refused(w.cache, {KVC_ERROR_OUT_OF_PAGES}, "kvc_seq_fork", [&](kvc_error *x) {
     return kvc_seq_fork(w.cache, 1, &w.seq, &position, &child, nullptr, x);

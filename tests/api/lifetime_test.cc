@@ -36,7 +36,7 @@ TEST(Lifetime, ExportsOutliveCacheAndContext) {
   EXPECT_TRUE(pool->flags & DLPACK_FLAG_BITMASK_READ_ONLY);
   EXPECT_FALSE(writable->flags & DLPACK_FLAG_BITMASK_READ_ONLY);
   float sum = 0;
-  for (int64_t p = 0; p < pool->dl_tensor.shape[0]; p++) sum += at(pool->dl_tensor, {p, 0, 0, 0});
+  for (int64_t p = 0; p < pool->dl_tensor.shape[0]; p++) sum += std::fabs(at(pool->dl_tensor, {p, 0, 0, 0}));
   EXPECT_NE(sum, 0.0f);
   set(writable->dl_tensor, {0, 0, 0, 0}, 2.0f);
   EXPECT_EQ(at(writable->dl_tensor, {0, 0, 0, 0}), 2.0f);
@@ -163,7 +163,7 @@ TEST(Lifetime, AdoptedStorage) {
     EXPECT_EQ(together, layout < 2 ? KVC_OK : KVC_ERROR_UNSUPPORTED);
     if (together == KVC_OK) Managed(t).reset();
     owner.reset();
-    EXPECT_EQ(kv.deleted + k.deleted + v.deleted, layout < 2 ? 0 : 1) << "the view keeps the memory";
+    EXPECT_EQ(kv.deleted + k.deleted, 0) << "the view keeps the memory";
     view.reset();
     if (layout < 2) {
       EXPECT_EQ(kv.deleted, 1);

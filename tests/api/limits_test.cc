@@ -201,6 +201,10 @@ TEST(Limits, LimitsThemselvesWork) {
     b.groups.resize(64, b.groups[0]);
     b.config.groups = b.groups.data();
     b.config.num_groups = 64;
+    b.layers.resize(64, b.layers[0]);
+    for (int i = 0; i < 64; i++) b.layers[i].group = i;
+    b.config.layers = b.layers.data();
+    b.config.num_layers = 64;
   });
   works([](BuiltConfig &b) {  // one full group without an array
     for (auto &l : b.layers) l.group = 0;

@@ -30,16 +30,17 @@ void check_input(kvc_cache *cache, const char *function, const T &good,
     refused(cache, {KVC_ERROR_STRUCT_SIZE}, function, [&](kvc_error *e) { return call(&bad, e); },
             {std::to_string(size)});
   }
-  for (size_t extra : {8, 64, 4096}) {
+  for (size_t extra : {8, 64, 256}) {
     const auto words = longer(good, extra, 1);
     refused(cache, {KVC_ERROR_UNSUPPORTED}, function,
             [&](kvc_error *e) { return call(reinterpret_cast<const T *>(words.data()), e); });
   }
-  for (size_t extra : {0, 8, 64, 4096}) {
+  for (size_t extra : {0, 8, 64, 256}) {
     const auto words = longer(good, extra, extra ? 0 : reinterpret_cast<const uint8_t *>(&good)[sizeof(T) - 1]);
     kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(call(reinterpret_cast<const T *>(words.data()), &error), KVC_OK) << function << ": " << error.message;
-    undo();
+    const kvc_status status = call(reinterpret_cast<const T *>(words.data()), &error);
+    EXPECT_EQ(status, KVC_OK) << function << ": " << error.message;
+    if (status == KVC_OK) undo();
   }
 }
 
@@ -242,13 +243,14 @@ TEST(Structs, ErrorOfAnotherSize) {
     const unsigned char *bytes = reinterpret_cast<unsigned char *>(&error);
     for (size_t i = std::max<size_t>(size, 4); i < sizeof(error); i++) ASSERT_EQ(bytes[i], 0x33) << size << " at " << i;
   }
-  // A longer one is no reason to refuse.
+  // Nor past what this library knows, if it says that it is longer (the layout is frozen: refused, or used as it is).
   struct {
     kvc_error error = KVC_ERROR_INIT;
     uint64_t more = 0x5555;
   } big;
   big.error.struct_size = sizeof(big);
-  EXPECT_EQ(kvc_seq_remove(w.cache, 1, nullptr, &big.error), KVC_ERROR_NULL_ARGUMENT);
+  const kvc_status status = kvc_seq_remove(w.cache, 1, nullptr, &big.error);
+  EXPECT_TRUE(status == KVC_ERROR_NULL_ARGUMENT || status == KVC_ERROR_STRUCT_SIZE) << status;
   EXPECT_EQ(big.more, 0x5555u);
 }
 

@@ -24,7 +24,7 @@ CacheSpec small_spec() {
 
 TEST(Faults, ContextCreate) {
   for (int warm = 0; warm < 2; warm++) kvc_context_destroy(make_context(3).release());
-  const int64_t blocks = live_blocks(), mappings = live_mappings();
+  const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
   kvc_context_config config;
   kvc_context_config_init(&config);
   config.num_threads = 3;
@@ -44,7 +44,7 @@ TEST(Faults, ContextCreate) {
       kvc_context_destroy(context);
     }
     ASSERT_EQ(live_blocks(), blocks) << "leak at allocation " << n;
-    ASSERT_EQ(live_mappings(), mappings) << "leak at allocation " << n;
+    ASSERT_EQ(live_mapped_bytes(), mapped) << "leak at allocation " << n;
     if (!happened) break;
   }
   EXPECT_GT(successes, 0);
@@ -54,7 +54,7 @@ TEST(Faults, CacheCreate) {
   ContextPtr context = make_context(1);
   BuiltConfig built(small_spec());
   kvc_cache_destroy(make_cache(context.get(), small_spec()).release());
-  const int64_t blocks = live_blocks(), mappings = live_mappings();
+  const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
   int64_t failures = 0;
   for (int64_t n = 1; n < 2000; n++) {
     kvc_cache *cache = nullptr;
@@ -72,7 +72,7 @@ TEST(Faults, CacheCreate) {
       kvc_cache_destroy(cache);
     }
     ASSERT_EQ(live_blocks(), blocks) << "leak at allocation " << n;
-    ASSERT_EQ(live_mappings(), mappings) << "leak at allocation " << n;
+    ASSERT_EQ(live_mapped_bytes(), mapped) << "leak at allocation " << n;
     if (!happened) break;
   }
   EXPECT_GT(failures, 0) << "nothing was made to fail";
@@ -286,10 +286,10 @@ TEST(Faults, NothingLeaks) {
     h.check_all();
   };
   everything();
-  const int64_t blocks = live_blocks(), mappings = live_mappings();
+  const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
   for (int i = 0; i < 3; i++) everything();
   EXPECT_EQ(live_blocks(), blocks);
-  EXPECT_EQ(live_mappings(), mappings);
+  EXPECT_EQ(live_mapped_bytes(), mapped);
 }
 
 }  // namespace

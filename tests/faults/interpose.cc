@@ -21,7 +21,7 @@ void __libc_free(void *block);
 
 namespace {
 
-std::atomic<int64_t> allocations{0}, threads{0}, blocks{0}, mappings{0}, countdown{0};
+std::atomic<int64_t> allocations{0}, threads{0}, blocks{0}, mapped{0}, countdown{0};
 std::atomic<bool> has_failed{false}, threads_fail{false};
 
 // True if this allocation is the one to fail.
@@ -33,6 +33,7 @@ bool fails() {
   errno = ENOMEM;
   return true;
 }
+int64_t whole_pages(size_t bytes) { return static_cast<int64_t>((bytes + 4095) / 4096 * 4096); }
 void *counted(void *block) {
   if (block) blocks.fetch_add(1, std::memory_order_relaxed);
   return block;
@@ -48,7 +49,7 @@ void count_from_now() {
 }
 Counts counts() { return {allocations.load(), threads.load()}; }
 int64_t live_blocks() { return blocks.load(); }
-int64_t live_mappings() { return mappings.load(); }
+int64_t live_mapped_bytes() { return mapped.load(); }
 void fail_allocation(int64_t n) {
   has_failed = false;
   countdown = n;
@@ -87,14 +88,14 @@ void *mmap(void *address, size_t length, int protection, int flags, int file, of
   if (fails()) return MAP_FAILED;
   const long result = syscall(SYS_mmap, address, length, protection, flags, file, offset);
   void *mapping = reinterpret_cast<void *>(result);
-  if (mapping != MAP_FAILED) mappings++;
+  if (mapping != MAP_FAILED) mapped += whole_pages(length);
   return mapping;
 }
 void *mmap64(void *address, size_t length, int protection, int flags, int file, off_t offset) noexcept {
   return mmap(address, length, protection, flags, file, offset);
 }
 int munmap(void *address, size_t length) noexcept {
-  mappings--;
+  mapped -= whole_pages(length);
   return static_cast<int>(syscall(SYS_munmap, address, length));
 }
 

@@ -15,8 +15,8 @@ Counts counts();
 
 // Blocks allocated and not yet freed, since the process began.
 int64_t live_blocks();
-// Mappings made by mmap and not unmapped.
-int64_t live_mappings();
+// Bytes mapped by mmap and not unmapped (a mapping may be trimmed by several munmaps).
+int64_t live_mapped_bytes();
 
 // The n-th allocation from now (1 = the next) fails, once; 0 = none. Failing allocations are those of the heap,
 // mmap and mremap.

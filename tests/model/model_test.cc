@@ -1,8 +1,9 @@
 // Random operations against the naive model of tests/support/harness.h.
 //
-//   KVC_MODEL_OPERATIONS  operations of the whole run (default 240000), spread over the configurations
+//   KVC_MODEL_OPERATIONS  operations of the whole run (default 1000000), spread over the configurations
 //   KVC_MODEL_ROUNDS      caches tried in each of the 20 configurations (default 6)
 //   KVC_MODEL_SEED        first seed (default: fixed); each configuration prints the seed it runs with
+//   KVC_MODEL_TRACE       1: print every operation
 // A failure prints the environment that repeats it.
 #include <gtest/gtest.h>
 
@@ -361,7 +362,7 @@ constexpr int64_t kCases = 20;
 class Model : public testing::TestWithParam<Case> {};
 
 TEST_P(Model, RandomOperations) {
-  const int64_t operations = from_environment("KVC_MODEL_OPERATIONS", 240000) / kCases;
+  const int64_t operations = from_environment("KVC_MODEL_OPERATIONS", 1000000) / kCases;
   const uint64_t first_seed = static_cast<uint64_t>(from_environment("KVC_MODEL_SEED", 20261121));
   const int64_t rounds = from_environment("KVC_MODEL_ROUNDS", 6);
   uint64_t attends = 0;
@@ -370,6 +371,7 @@ TEST_P(Model, RandomOperations) {
     options.seed = first_seed + static_cast<uint64_t>(round) * 1000 + static_cast<uint64_t>(GetParam().page_size) * 10 +
                    static_cast<uint64_t>(GetParam().kind);
     options.attend_checks = 0.25;
+    options.trace = from_environment("KVC_MODEL_TRACE", 0) != 0;
     std::mt19937_64 random(options.seed);
     const CacheSpec spec = make_spec(GetParam(), random);
     std::printf("seed %llu, %lld operations\n", static_cast<unsigned long long>(options.seed),
@@ -398,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(All, Model, testing::ValuesIn(all_cases()),
 
 // The same calls give the same bookkeeping: digests, page ids and statuses, on another cache, with other threads.
 TEST(ModelDeterminism, SameOperationsSameDigestsAndPages) {
-  const int64_t operations = std::min<int64_t>(2000, from_environment("KVC_MODEL_OPERATIONS", 240000) / 20);
+  const int64_t operations = std::min<int64_t>(2000, from_environment("KVC_MODEL_OPERATIONS", 1000000) / 20);
   for (const Case &c : {Case{1, Kind::kBoth}, Case{3, Kind::kThree}, Case{16, Kind::kBoth}, Case{64, Kind::kFull}}) {
     uint64_t trails[3];
     for (int i = 0; i < 3; i++) {

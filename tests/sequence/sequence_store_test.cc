@@ -142,6 +142,34 @@ TEST(SequenceStore, TruncateIntoASharedPageDelaysTheCopy) {
   EXPECT_TRUE(alone.copies.empty());  // nobody shares the page any more
 }
 
+// A regression: the page list kept all its pages, and did not notice that its last page was shared and no longer full.
+TEST(SequenceStore, TruncateWithinTheLastSharedPageNeedsACopyToo) {
+  Fixture f(config_of(4, 8));
+  const Ids parent = f.add(1);
+  f.append(parent, {8});
+  f.fork(parent[0], 8);
+  ASSERT_TRUE(f.store.truncate(parent, std::vector<int64_t>{6}).ok());
+  Fixture::Step step;
+  ASSERT_TRUE(f.begin(parent, {1}, &step).ok());
+  ASSERT_EQ(step.copies.size(), 1u);
+  EXPECT_EQ(step.copies[0].tokens, 2);
+}
+
+// A regression: an inert row kept the reservation of an earlier step's row, and the audit counted its page.
+TEST(SequenceStore, AnInertRowReservesNothing) {
+  Fixture f(config_of(4, 8));
+  const Ids parent = f.add(1);
+  f.append(parent, {8});
+  const uint64_t child = f.fork(parent[0], 8);
+  ASSERT_TRUE(f.store.truncate(Ids{child}, std::vector<int64_t>{6}).ok());
+  Fixture::Step step;
+  ASSERT_TRUE(f.begin({child}, {1}, &step).ok());
+  ASSERT_GE(step.reservations[0].copied_from, 0);
+  ASSERT_TRUE(f.commit(step).ok());
+  EXPECT_TRUE(f.begin({0}, {3}, &step).ok());
+  EXPECT_EQ(step.reservations[0].copied_from, -1);
+}
+
 TEST(SequenceStore, AStepThatDoesNotFitChangesNothing) {
   Fixture f(config_of(4, 4));
   const Ids ids = f.add(3);

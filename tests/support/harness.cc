@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <sstream>
@@ -79,6 +81,16 @@ Harness::~Harness() = default;
 void Harness::fail(const std::string &what) const {
   throw Mismatch(what + "  [seed " + std::to_string(options_.seed) + ", call " + std::to_string(calls_) + " " +
                  last_call_ + ", page size " + std::to_string(spec_.page_size) + "]");
+}
+
+void Harness::note(const char *format, ...) const {
+  if (!options_.trace) return;
+  std::printf("%llu ", static_cast<unsigned long long>(calls_));
+  va_list values;
+  va_start(values, format);
+  std::vprintf(format, values);
+  va_end(values);
+  std::printf("\n");
 }
 
 uint64_t Harness::digest() {
@@ -291,6 +303,7 @@ kvc_status Harness::add(int n, std::vector<int> *handles) {
     Sequence s;
     s.id = ids[i];
     s.pages.resize(pools_.size());
+    note("add -> %d", next_handle_);
     sequences_[next_handle_] = s;
     handles->push_back(next_handle_++);
   }
@@ -337,6 +350,7 @@ kvc_status Harness::remove(const std::vector<int> &handles) {
   });
   if (status) return status;
   for (int handle : handles) {
+    note("remove %d", handle);
     Sequence &s = sequence(handle);
     stale_.push_back(s.id);
     if (s.forward >= 0) {
@@ -396,6 +410,7 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
   if (status) return status;
   for (size_t i = 0; i < parents.size(); i++) {
     if (result[i] == 0 || result[i] >> 63) fail("sequence id out of range");
+    note("fork %d at %lld -> %d", parents[i], static_cast<long long>(at[i]), next_handle_);
     Sequence child;
     const Sequence &parent = sequence(parents[i]);
     child.id = result[i];
@@ -453,6 +468,7 @@ kvc_status Harness::truncate(const std::vector<int> &handles, const std::vector<
   if (status) return status;
   for (size_t i = 0; i < handles.size(); i++) {
     Sequence &s = sequence(handles[i]);
+    note("truncate %d from %zu to %lld", handles[i], s.tokens.size(), static_cast<long long>(lengths[i]));
     s.tokens.resize(lengths[i]);
     for (size_t g = 0; g < pools_.size(); g++) {
       while (static_cast<int64_t>(s.pages[g].size()) > ceil_div(lengths[i], spec_.page_size)) {
@@ -711,6 +727,7 @@ kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_
   for (const Row &row : rows) {
     if (row.sequence >= 0) sequence(row.sequence).forward = next_forward_;
   }
+  for (const Row &row : rows) note("begin forward %d: sequence %d +%d", next_forward_, row.sequence, row.length);
   *forward = next_forward_;
   forwards_[next_forward_++] = std::move(open);
   check_info(forwards_[*forward]);
@@ -1007,6 +1024,7 @@ kvc_status Harness::end(int forward) {
   const kvc_status status =
       call("kvc_forward_end", faults, [&](kvc_error *e) { return kvc_forward_end(cache_.get(), open.id, e); });
   if (status) return status;
+  note("end forward %d", forward);
   apply_end(&open);
   close(forward);
   return status;
@@ -1016,6 +1034,7 @@ kvc_status Harness::abort(int forward) {
   Open &open = forwards_.at(forward);
   const kvc_status status =
       call("kvc_forward_abort", {}, [&](kvc_error *e) { return kvc_forward_abort(cache_.get(), open.id, e); });
+  note("abort forward %d", forward);
   apply_abort(&open);
   close(forward);
   return status;
@@ -1183,6 +1202,7 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
     return kvc_seq_import(cache_.get(), s.id, &args, nullptr, e);
   });
   if (status) return status;
+  note("import %d +%d", handle, tokens);
   const bool plain = options_.plain_inputs;
   options_.plain_inputs = true;
   apply_begin(rows, &open);

@@ -55,6 +55,7 @@ struct Options {
   double attend_checks = 1.0;  // part of the forwards whose attention is compared
   int heads_checked = 1 << 20; // q heads sampled per row and layer
   int rows_checked = 1 << 20;  // query rows sampled per batch row, first and last always
+  bool trace = false;          // print every operation, for a reproduction
   bool plain_inputs = false;   // f32 inputs, contiguous, fused attend (for speed)
 };
 
@@ -170,6 +171,7 @@ class Harness {
   const Sequence &sequence(int handle) const { return sequences_.at(handle); }
   Sequence &sequence(int handle) { return sequences_.at(handle); }
   [[noreturn]] void fail(const std::string &what) const;
+  void note(const char *format, ...) const __attribute__((format(printf, 2, 3)));
   template <class Call>
   kvc_status call(const char *function, const Faults &faults, Call &&function_call);
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
