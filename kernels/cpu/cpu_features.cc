@@ -20,7 +20,7 @@ uint64_t read_xcr0() {
 // AMD (Zen 4 on) issues two vdpbf16ps a cycle. Intel issues one every other cycle (measured on Sapphire Rapids: a quarter
 // of the rate of vfmadd, so half the multiply-adds), and means AMX to be used instead.
 bool is_amd() {
-  uint32_t a, b, c, d;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == signature_AMD_ebx && c == signature_AMD_ecx &&
          d == signature_AMD_edx;
 }
@@ -30,7 +30,7 @@ bool is_amd() {
 CpuFeatures detect_cpu_features() {
   constexpr uint64_t kYmmState = 0x6, kZmmState = 0xe6;
   CpuFeatures features = {};
-  uint32_t a, b, c, d;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !has(c, 27)) return features;  // OSXSAVE
   const bool fma = has(c, 12), avx = has(c, 28), f16c = has(c, 29);
   const uint64_t saved = read_xcr0();

@@ -96,6 +96,10 @@ class Cache {
   Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
   Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, kvc_backend_tensor* k_out,
                   kvc_backend_tensor* v_out) const;
+  Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
+      KVC_REQUIRES(mutex_);
+  Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, bool wanted[2], void* stream,
+                std::shared_ptr<DeviceMemory> memory[2]) const;
   Status check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k, std::vector<kvc_backend_tensor>* v,
                       int64_t* tokens) const;
 

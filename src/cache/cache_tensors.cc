@@ -1,4 +1,5 @@
 // Tensors that leave and enter a cache: pool views, exports and imports of a sequence.
+#include <algorithm>
 #include <cinttypes>
 
 #include "cache/cache.h"
@@ -16,82 +17,86 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
 
+// Slots of positions [begin, end) of a sequence in the group of a layer; end 0 = its length.
+Status Cache::find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
+  if (end == 0) end = store_.length(slot);
+  if (begin < 0 || end < begin || end > store_.length(slot)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64,
+                         begin, end, store_.length(slot));
+  }
+  const PageList& list = store_.list(slot, group);
+  const int64_t page_size = geometry_.page_size;
+  if (end > begin && begin < list.first * page_size) {
+    return Status::error(KVC_ERROR_EVICTED, "keys before position %" PRId64 " of group %d are freed, and the range starts at %" PRId64,
+                         list.first * page_size, group, begin)
+        .in_group(group);
+  }
+  slots->reserve(static_cast<size_t>(end - begin));
+  store_.table(group).for_each(list, begin / page_size, ceil_div(end, page_size), [&](int64_t index, int32_t page) {
+    const int64_t stop = std::min(end, (index + 1) * page_size);
+    for (int64_t p = std::max(begin, index * page_size); p < stop; ++p) slots->push_back(page * page_size + p % page_size);
+  });
+  return Status();
+}
+
+// Copies rows by slot into memory of their own: [tokens, Hkv, D] for k and [tokens, Hkv, Dv] for v, as far as wanted.
+Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, bool wanted[2], void* stream,
+                     std::shared_ptr<DeviceMemory> memory[2]) const {
+  kvc_backend_gather args = {&layer, static_cast<int64_t>(slots.size()), slots.data(), nullptr, nullptr};
+  const int32_t dims[2] = {layer.head_dim, layer.v_head_dim};
+  for (int part = 0; part < 2; ++part) {
+    if (!wanted[part]) continue;
+    const int64_t bytes = args.num_tokens * layer.num_kv_heads * dims[part] * (layer.dtype.bits / 8);
+    KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(bytes, 1), 4096, false, &memory[part]));
+    (part == 0 ? args.k : args.v) = memory[part]->data();
+  }
+  kvc_error error = KVC_ERROR_INIT;
+  if (args.num_tokens > 0 && context_->backend().gather(context_->device(), &args, stream, &error) != KVC_OK) {
+    return Status::from(error);
+  }
+  return Status();
+}
+
 Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManagedTensorVersioned** k,
                               DLManagedTensorVersioned** v, void* stream) {
   KVC_TRY(check_stream(stream));
   KVC_TRY(check_layer(args.layer));
   const Layer& source = layers_[static_cast<size_t>(args.layer)];
   const kvc_backend_layer& layer = source.backend();
-
   std::vector<int64_t> slots;
-  int32_t snapshot = -1;
   std::shared_ptr<DeviceMemory> memory[2];
-  kvc_backend_gather gather = {};
-  const auto compute = [&]() -> Status {
-    kvc_error error = KVC_ERROR_INIT;
-    if (gather.num_tokens == 0) return Status();
-    if (context_->backend().gather(context_->device(), &gather, stream, &error) != KVC_OK) return Status::from(error);
-    return Status();
-  };
+  bool wanted[2] = {k != nullptr, v != nullptr};
+  int32_t snapshot = -1;
   {
     MutexLock lock(mutex_);
     int32_t slot = -1;
     KVC_TRY(store_.resolve(id, 0, &slot));
     if (store_.busy(slot)) return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", id);
-    const int64_t end = args.position_end == 0 ? store_.length(slot) : args.position_end;
-    if (args.position_begin < 0 || end < args.position_begin || end > store_.length(slot)) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64,
-                           args.position_begin, end, store_.length(slot));
-    }
-    const PageList& list = store_.list(slot, source.group);
-    const int64_t page_size = geometry_.page_size;
-    if (end > args.position_begin && args.position_begin < list.first * page_size) {
-      return Status::error(KVC_ERROR_EVICTED, "keys before position %" PRId64 " of group %d are freed, and the range starts at %" PRId64,
-                           list.first * page_size, source.group, args.position_begin)
-          .in_group(source.group);
-    }
-    slots.resize(static_cast<size_t>(end - args.position_begin));
-    store_.table(source.group).for_each(
-        list, args.position_begin / page_size, ceil_div(end, page_size), [&](int64_t index, int32_t page) {
-          const int64_t stop = std::min(end, (index + 1) * page_size);
-          for (int64_t p = std::max(args.position_begin, index * page_size); p < stop; ++p) {
-            slots[static_cast<size_t>(p - args.position_begin)] = page * page_size + p % page_size;
-          }
-        });
-    gather.layer = &layer;
-    gather.num_tokens = static_cast<int64_t>(slots.size());
-    gather.slots = slots.data();
-    const int32_t dims[2] = {layer.head_dim, layer.v_head_dim};
-    for (int part = 0; part < 2; ++part) {
-      if ((part == 0 ? k : v) == nullptr) continue;
-      const int64_t bytes = gather.num_tokens * layer.num_kv_heads * dims[part] * (layer.dtype.bits / 8);
-      KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(bytes, 1), 4096, false, &memory[part]));
-      (part == 0 ? gather.k : gather.v) = memory[part]->data();
-    }
+    KVC_TRY(find_slots(slot, source.group, args.position_begin, args.position_end, &slots));
     // Copied outside the lock, from a snapshot that keeps the pages; if all snapshots are taken, under it.
     snapshot = store_.take_snapshot(slot, source.group);
-    if (snapshot < 0) KVC_TRY(compute());
+    if (snapshot < 0) KVC_TRY(gather(layer, slots, wanted, stream, memory));
   }
   if (snapshot >= 0) {
-    Status copied = compute();
+    Status copied = gather(layer, slots, wanted, stream, memory);
     MutexLock lock(mutex_);
     store_.drop_snapshot(snapshot);
     if (!copied.ok()) return copied;
   }
   const auto make = [&](std::shared_ptr<DeviceMemory> owner, int64_t dims) {
-    const int64_t shape[3] = {gather.num_tokens, layer.num_kv_heads, dims};
+    const int64_t shape[3] = {static_cast<int64_t>(slots.size()), layer.num_kv_heads, dims};
     const int64_t strides[3] = {shape[1] * dims, dims, 1};
     void* data = owner->data();
     return make_tensor(std::move(owner), data, context_->dl_device(), layer.dtype, 3, shape, strides, true);
   };
-  DLManagedTensorVersioned* k_tensor = k != nullptr ? make(std::move(memory[0]), layer.head_dim) : nullptr;
+  DLManagedTensorVersioned* k_tensor = wanted[0] ? make(std::move(memory[0]), layer.head_dim) : nullptr;
   try {
-    if (v != nullptr) *v = make(std::move(memory[1]), layer.v_head_dim);
+    if (wanted[1]) *v = make(std::move(memory[1]), layer.v_head_dim);
   } catch (...) {
     if (k_tensor != nullptr) k_tensor->deleter(k_tensor);
     throw;
   }
-  if (k != nullptr) *k = k_tensor;
+  if (wanted[0]) *k = k_tensor;
   return Status();
 }
 

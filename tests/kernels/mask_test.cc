@@ -49,6 +49,7 @@ TEST(Mask, Spikes) {
         config.q = config.kv = kind;
         config.window = window;
         config.rows = {{queries, 101}};
+        if (static_cast<unsigned>(window + queries) % kSampling > 1) continue;
         const int first = 101 - queries;
         std::vector<int> spikes;
         for (int p : {first, first + queries / 2, 100}) {

@@ -45,7 +45,7 @@ std::string SceneConfig::describe() const {
                      std::to_string(window) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " rows";
-  for (const SceneRow& row : rows) text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length);
+  for (const SceneRow& row : rows) text.append(" ").append(std::to_string(row.queries)).append("@").append(std::to_string(row.kv_length));
   return text + " seed " + std::to_string(seed);
 }
 
@@ -177,6 +177,7 @@ void Scene::poison_key(int row, int position) {
 void Scene::forget_keys() { std::fill(kv_lengths_.begin(), kv_lengths_.end(), 0); }
 
 void Scene::store() {
+  expected_.clear();
   for (size_t r = 0; r < config_.rows.size(); ++r) {
     for (int p = first_visible(static_cast<int>(r)); p < kv_lengths_[r]; ++p) store_key(static_cast<int>(r), p);
   }
@@ -372,9 +373,12 @@ Expected Scene::expect(int token, int head) const {
 }
 
 void Scene::check(const std::string& name) {
+  for (int t = 0; t < num_tokens_ && expected_.size() < static_cast<size_t>(num_tokens_) * config_.q_heads; ++t) {
+    for (int h = 0; h < config_.q_heads; ++h) expected_.push_back(expect(t, h));
+  }
   for (int t = 0; t < num_tokens_; ++t) {
     for (int h = 0; h < config_.q_heads; ++h) {
-      const Expected e = expect(t, h);
+      const Expected& e = expected_[static_cast<size_t>(t) * config_.q_heads + h];
       double error = 0.0, naive = 0.0;
       for (int d = 0; d < config_.v_head_dim; ++d) {
         const double difference = std::fabs(static_cast<double>(out(t, h, d)) - e.exact[d]);

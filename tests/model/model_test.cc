@@ -1,7 +1,7 @@
 // Random operations against the naive model of tests/support/harness.h.
 //
-//   KVC_MODEL_OPERATIONS  operations of the whole run (default 1000000), spread over the configurations
-//   KVC_MODEL_ROUNDS      caches tried in each of the 20 configurations (default 6)
+//   KVC_MODEL_OPERATIONS  operations of the whole run (default 500000), spread over the configurations
+//   KVC_MODEL_ROUNDS      caches tried in each of the 20 configurations (default 12)
 //   KVC_MODEL_SEED        first seed (default: fixed); each configuration prints the seed it runs with
 //   KVC_MODEL_TRACE       1: print every operation
 // A failure prints the environment that repeats it.
@@ -43,7 +43,13 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
   spec.max_batch_tokens = static_cast<int>(pick({7, 24, 40 + c.page_size}));
   spec.max_open_forwards = static_cast<int>(pick({1, 2, 3}));
   spec.rollback = pick({0, 1, 5, c.page_size, 20});
-  const int64_t pages = pick({6, 11, 24}) + (c.page_size < 16 ? 60 / c.page_size : 0);
+  int64_t pages = pick({6, 11, 24}) + (c.page_size < 16 ? 60 / c.page_size : 0);
+  // Page lists that are trees of two and three levels (more than 32 and 1,024 pages).
+  const bool deep = c.page_size < 16 && random() % 4 == 0;
+  if (deep) {
+    pages = 2600;
+    spec.max_batch_tokens = 900;
+  }
   const int64_t window = pick({2, 3, c.page_size, c.page_size + 1, 2 * c.page_size, 17});
   switch (c.kind) {
     case Kind::kFull:
@@ -70,7 +76,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     l.group = i % static_cast<int>(spec.groups.size());
     l.hkv = static_cast<int>(pick({1, 1, 2}));
     l.hq = l.hkv * static_cast<int>(pick({1, 2, 3}));
-    l.d = static_cast<int>(pick({1, 2, 4, 6}));
+    l.d = deep ? 2 : static_cast<int>(pick({1, 2, 4, 6}));
     l.dv = static_cast<int>(pick({0, 0, 3}));
     l.dtype = types[random() % 3];
     if (l.d % 2 == 0 && random() % 3 == 0) {
@@ -362,9 +368,9 @@ constexpr int64_t kCases = 20;
 class Model : public testing::TestWithParam<Case> {};
 
 TEST_P(Model, RandomOperations) {
-  const int64_t operations = from_environment("KVC_MODEL_OPERATIONS", 1000000) / kCases;
+  const int64_t operations = from_environment("KVC_MODEL_OPERATIONS", 500000) / kCases;
   const uint64_t first_seed = static_cast<uint64_t>(from_environment("KVC_MODEL_SEED", 20261121));
-  const int64_t rounds = from_environment("KVC_MODEL_ROUNDS", 6);
+  const int64_t rounds = from_environment("KVC_MODEL_ROUNDS", 12);
   uint64_t attends = 0;
   for (int64_t round = 0; round < rounds; round++) {
     Options options;
@@ -400,7 +406,7 @@ INSTANTIATE_TEST_SUITE_P(All, Model, testing::ValuesIn(all_cases()),
 
 // The same calls give the same bookkeeping: digests, page ids and statuses, on another cache, with other threads.
 TEST(ModelDeterminism, SameOperationsSameDigestsAndPages) {
-  const int64_t operations = std::min<int64_t>(2000, from_environment("KVC_MODEL_OPERATIONS", 1000000) / 20);
+  const int64_t operations = std::min<int64_t>(2000, from_environment("KVC_MODEL_OPERATIONS", 500000) / 20);
   for (const Case &c : {Case{1, Kind::kBoth}, Case{3, Kind::kThree}, Case{16, Kind::kBoth}, Case{64, Kind::kFull}}) {
     uint64_t trails[3];
     for (int i = 0; i < 3; i++) {
