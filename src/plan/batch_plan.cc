@@ -52,7 +52,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
       const int64_t begin = store.length(slots[row]);
       const int64_t end = begin + lengths[row];
       if (lengths[row] == 1) {  // decode: the new token is in the last page
-        mapping[0] = list.tail_page * page_size + begin % page_size;
+        mapping[0] = list.tail_page * page_size + (begin - (list.size - 1) * page_size);
         continue;
       }
       store.table(g).for_each(list, begin / page_size, list.size, [&](int64_t index, int32_t page) {

@@ -191,7 +191,7 @@ uint64_t SequenceStore::digest() const {
     if (!record.used) continue;
     digest.add(static_cast<uint64_t>(slot));
     digest.add(static_cast<uint64_t>(record.length));
-    digest.add(static_cast<uint64_t>(record.busy) << 1 | static_cast<uint64_t>(record.removed));
+    digest.add(static_cast<uint64_t>(record.busy) << 1 | static_cast<uint64_t>(record.removed()));
     for (int32_t g = 0; g < num_groups(); ++g) {
       const PageList& pages = list(slot, g);
       digest.add(static_cast<uint64_t>(pages.size) << 32 | static_cast<uint64_t>(pages.first));

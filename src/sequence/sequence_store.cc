@@ -43,15 +43,7 @@ int64_t SequenceStore::bytes() const noexcept {
   return bytes;
 }
 
-Status SequenceStore::resolve(uint64_t id, int64_t index, int32_t* slot) const {
-  const int32_t candidate = slot_of(id);
-  if (candidate >= 0 && candidate < records_.size()) {
-    const Record& record = records_[candidate];
-    if (record.used && !record.removed && id_of(candidate) == id) {
-      *slot = candidate;
-      return Status();
-    }
-  }
+Status SequenceStore::stale(uint64_t id, int64_t index) const {
   const char* reason = "no longer exists";
   if (id == 0) {
     reason = "is no sequence (0)";
@@ -72,18 +64,13 @@ void SequenceStore::start_marking() noexcept {
   mark_ = 1;
 }
 
-Status SequenceStore::resolve_first(uint64_t id, int64_t index, int32_t* slot) {
-  KVC_TRY(resolve(id, index, slot));
-  if (records_[*slot].mark == mark_) {
-    return Status::error(KVC_ERROR_DUPLICATE, "sequence %" PRIu64 " occurs again at index %" PRId64, id, index).at(index);
-  }
-  records_[*slot].mark = mark_;
-  return Status();
+Status SequenceStore::duplicate(uint64_t id, int64_t index) const {
+  return Status::error(KVC_ERROR_DUPLICATE, "sequence %" PRIu64 " occurs again at index %" PRId64, id, index).at(index);
 }
 
-Status SequenceStore::check_idle(int32_t slot, int64_t index) const {
-  if (!records_[slot].busy) return Status();
-  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward", id_of(slot), index)
+Status SequenceStore::in_step(int32_t slot, int64_t index) const {
+  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward", records_[slot].id,
+                       index)
       .at(index);
 }
 
@@ -92,9 +79,10 @@ int32_t SequenceStore::take_slot() noexcept {
   Record& record = records_[slot];
   record.length = 0;
   record.generation = (record.generation + 1) & kGenerationMask;
+  record.id = make_id(IdKind::kSequence, config_.cache_tag, record.generation, slot);
   record.mark = 0;
   record.used = true;
-  record.busy = record.removed = false;
+  record.busy = false;
   for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
   ++num_sequences_;
   return slot;
@@ -103,6 +91,7 @@ int32_t SequenceStore::take_slot() noexcept {
 void SequenceStore::free_slot(int32_t slot) noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).release(edit_list(slot, g));
   records_[slot].used = false;
+  records_[slot].id = 0;
   free_slots_[free_slots_size_++] = slot;
   --num_sequences_;
 }
@@ -116,7 +105,7 @@ Status SequenceStore::add(std::span<uint64_t> out) {
                          config_.max_sequences)
         .missing(n, available);
   }
-  for (uint64_t& id : out) id = id_of(take_slot());
+  for (uint64_t& id : out) id = records_[take_slot()].id;
   return Status();
 }
 
@@ -129,7 +118,7 @@ Status SequenceStore::remove(std::span<const uint64_t> ids) {
   for (const uint64_t id : ids) {
     const int32_t slot = slot_of(id);
     if (records_[slot].busy) {
-      records_[slot].removed = true;
+      records_[slot].id = 0;
     } else {
       free_slot(slot);
     }
@@ -216,7 +205,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
       const int32_t page = edit_table(g).replace_tail(target);
       copies->push_back({g, source, page, static_cast<int32_t>(position % page_size)});
     }
-    children[static_cast<size_t>(i)] = id_of(child);
+    children[static_cast<size_t>(i)] = records_[child].id;
   }
   return Status();
 }

@@ -60,7 +60,12 @@ class SequenceStore {
   int64_t num_sequences() const noexcept { return num_sequences_; }
 
   // Slot of a live sequence, or STALE_ID naming the array element.
-  Status resolve(uint64_t id, int64_t index, int32_t* slot) const;
+  Status resolve(uint64_t id, int64_t index, int32_t* slot) const {
+    const int32_t candidate = slot_of(id);
+    if (candidate < 0 || candidate >= records_.size() || records_[candidate].id != id) return stale(id, index);
+    *slot = candidate;
+    return Status();
+  }
   int64_t length(int32_t slot) const noexcept { return records_[slot].length; }
   bool busy(int32_t slot) const noexcept { return records_[slot].busy; }
   const PageList& list(int32_t slot, int32_t group) const noexcept {
@@ -111,11 +116,12 @@ class SequenceStore {
  private:
   struct Record {
     int64_t length;
+    uint64_t id;          // 0 if the slot is free, or if the sequence was removed while busy
     uint32_t generation;
-    uint32_t mark;   // equals mark_ while the sequence was seen in the current call
+    uint32_t mark;        // equals mark_ while the sequence was seen in the current call
     bool used;
     bool busy;
-    bool removed;    // removed while busy: its id is stale already
+    bool removed() const noexcept { return id == 0; }
   };
   struct Snapshot {
     PageList list;
@@ -125,17 +131,24 @@ class SequenceStore {
 
   PageTable& edit_table(int32_t group) noexcept { return tables_[static_cast<size_t>(group)]; }
   PageList& edit_list(int32_t slot, int32_t group) noexcept { return lists_[int64_t{slot} * num_groups() + group]; }
-  uint64_t id_of(int32_t slot) const noexcept {
-    return make_id(IdKind::kSequence, config_.cache_tag, records_[slot].generation, slot);
-  }
   int32_t take_slot() noexcept;
   void free_slot(int32_t slot) noexcept;
+  Status stale(uint64_t id, int64_t index) const;
   void start_marking() noexcept;
-  Status resolve_first(uint64_t id, int64_t index, int32_t* slot);
-  Status check_idle(int32_t slot, int64_t index) const;
+  // resolve, but DUPLICATE for a sequence that was seen since start_marking.
+  Status resolve_first(uint64_t id, int64_t index, int32_t* slot) {
+    KVC_TRY(resolve(id, index, slot));
+    if (records_[*slot].mark == mark_) return duplicate(id, index);
+    records_[*slot].mark = mark_;
+    return Status();
+  }
+  Status duplicate(uint64_t id, int64_t index) const;
+  Status check_idle(int32_t slot, int64_t index) const { return records_[slot].busy ? in_step(slot, index) : Status(); }
+  Status in_step(int32_t slot, int64_t index) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
+  int64_t tail_room(int32_t slot, int32_t group) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
 
   SequenceStoreConfig config_;

@@ -6,17 +6,20 @@
 
 namespace kvc {
 
+// Free slots in the last page of a list outside of a step. (No division: these run for every row of every step.)
+int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
+  return list(slot, group).size * rules(group).page_size - records_[slot].length;
+}
+
 bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
   const PageList& tail = list(slot, group);
   // tail_shared may be outdated (the other owner is gone), so it only says when to look.
-  return records_[slot].length % rules(group).page_size != 0 && tail.tail_shared &&
-         !table(group).exclusive(tail, tail.size - 1);
+  return tail.tail_shared && tail_room(slot, group) > 0 && !table(group).exclusive(tail, tail.size - 1);
 }
 
 int64_t SequenceStore::pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept {
-  const int64_t page_size = rules(group).page_size;
-  const int64_t length = records_[slot].length;
-  return ceil_div(length + tokens, page_size) - ceil_div(length, page_size) + (tail_needs_copy(slot, group) ? 1 : 0);
+  const int64_t beyond = tokens - tail_room(slot, group);
+  return (beyond > 0 ? ceil_div(beyond, rules(group).page_size) : 0) + (tail_needs_copy(slot, group) ? 1 : 0);
 }
 
 int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
@@ -25,7 +28,7 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t page_size = rules(g).page_size;
     int64_t pages = table(g).free_pages();
-    int64_t room = ceil_div(records_[slot].length, page_size) * page_size - records_[slot].length;
+    int64_t room = tail_room(slot, g);
     if (tail_needs_copy(slot, g) && --pages < 0) {
       room = 0;
       pages = 0;
@@ -86,15 +89,15 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       PageList& tail = edit_list(slot, g);
       Reservation& reservation = row[static_cast<size_t>(g)];
       reservation = {tail.size, -1};
+      const int64_t page_size = rules(g).page_size;
+      int64_t room = tail_room(slot, g);
       if (tail_needs_copy(slot, g)) {
         reservation.copied_from = tail.tail_page;
         edit_table(g).hold_page(tail.tail_page);
         const int32_t target = edit_table(g).replace_tail(tail);
-        copies->push_back({g, reservation.copied_from, target,
-                           static_cast<int32_t>(record.length % rules(g).page_size)});
+        copies->push_back({g, reservation.copied_from, target, static_cast<int32_t>(page_size - room)});
       }
-      const int64_t size = ceil_div(record.length + lengths[i], rules(g).page_size);
-      while (tail.size < size) edit_table(g).append(tail);
+      for (; room < lengths[i]; room += page_size) edit_table(g).append(tail);
     }
     record.busy = true;
   }
@@ -115,7 +118,7 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
       const int64_t dropped = rules(g).droppable_pages(record.length);
       if (dropped > edit_list(slot, g).first) edit_table(g).drop_front(edit_list(slot, g), dropped);
     }
-    if (record.removed) free_slot(slot);
+    if (record.removed()) free_slot(slot);
   }
 }
 
@@ -131,7 +134,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
       edit_table(g).truncate(edit_list(slot, g), reservation.old_size);
       if (reservation.copied_from >= 0) edit_table(g).restore_tail(edit_list(slot, g), reservation.copied_from, true);
     }
-    if (record.removed) free_slot(slot);
+    if (record.removed()) free_slot(slot);
   }
 }
 
