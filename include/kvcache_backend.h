@@ -25,7 +25,7 @@ extern "C" {
 /* What a backend may use of the context that opened it. */
 typedef struct kvc_backend_host {
   void *self;
-  int32_t num_workers; /* workers that `run` uses at most */
+  int32_t num_workers; /* worker indices, each with a scratch of its own; more than the threads that run at once */
   int32_t reserved;
   /* Runs item(arg, i, worker) once for each i in [0, n): items are claimed from a shared counter, so the caller can
    * finish alone. worker in [0, num_workers) names a scratch of its own: no two items run on one worker at once.
@@ -120,7 +120,6 @@ typedef struct kvc_backend_tiling {
   int32_t heads_per_item;     /* else: kv heads an item covers */
   int32_t split_align;        /* splits start at multiples of so many keys */
   int32_t min_split_keys;     /* a split is never shorter, so that its merge pays */
-  int32_t num_workers;
 } kvc_backend_tiling;
 
 /* cos and sin of one RoPE class for the tokens of a step. */

@@ -42,7 +42,6 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;
   out->min_split_keys = split_keys > kSplitAlign ? static_cast<int32_t>(split_keys) : kSplitAlign;
-  out->num_workers = device->host->num_workers;
 }
 
 }  // namespace kvc::kernels

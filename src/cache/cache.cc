@@ -21,7 +21,7 @@ void Cache::plan_classes(const Context& context, const Geometry& geometry, std::
     shape.v_head_dim = layer.layer.v_head_dim;
     shape.window_tokens = layer.layer.window_tokens;
     context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
-    shape.tiling.num_workers = context.num_threads();  // what runs at once, not how many scratches there are
+    shape.num_threads = context.num_threads();
     const auto known = std::find_if(classes->begin(), classes->end(), [&](const WorkClass& c) {
       return c.group == layer.group && c.shape == shape;
     });

@@ -8,13 +8,13 @@
 namespace kvc {
 namespace {
 
-// Items that each worker should find, so that uneven ones and late workers even out.
-constexpr int64_t kItemsPerWorker = 4;
+// Items that each thread should find, so that uneven ones and late threads even out.
+constexpr int64_t kItemsPerThread = 4;
 // Below so many queries a head group, reading K and V costs more than computing with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
 int64_t splits(const WorkShape& shape) noexcept {
-  return shape.tiling.num_workers > 1 ? kItemsPerWorker * shape.tiling.num_workers : 0;
+  return shape.num_threads > 1 ? kItemsPerThread * shape.num_threads : 0;
 }
 
 int64_t group_size(const WorkShape& shape) noexcept { return shape.num_q_heads / shape.num_kv_heads; }
@@ -29,7 +29,7 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
   const auto key = [](const WorkShape& s) {
     return std::tie(s.num_q_heads, s.num_kv_heads, s.v_head_dim, s.window_tokens, s.tiling.decode_max_queries,
                     s.tiling.query_tile, s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys,
-                    s.tiling.num_workers);
+                    s.num_threads);
   };
   return key(a) == key(b);
 }

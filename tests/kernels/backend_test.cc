@@ -66,7 +66,6 @@ TEST(Backend, ChecksLayers) {
     EXPECT_GE(tiling.decode_max_queries, 1);
     EXPECT_GE(tiling.heads_per_item, 1);
     EXPECT_EQ(tiling.min_split_keys % tiling.split_align, 0);
-    EXPECT_EQ(tiling.num_workers, 1);
   });
 }
 

@@ -23,13 +23,14 @@ struct Batch {
   }
 };
 
-WorkShape shape_of(int32_t workers, int64_t window = 0) {
+WorkShape shape_of(int32_t threads, int64_t window = 0) {
   WorkShape shape;
   shape.num_q_heads = 12;
   shape.num_kv_heads = 3;
   shape.v_head_dim = 10;
   shape.window_tokens = window;
-  shape.tiling = {4, 8, 2, 16, 32, workers};
+  shape.tiling = {4, 8, 2, 16, 32};
+  shape.num_threads = threads;
   return shape;
 }
 
@@ -85,8 +86,8 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   std::mt19937 random(7);
   const BatchLimits limits = {20, 200};
   for (int round = 0; round < 400; ++round) {
-    const int32_t workers = 1 + static_cast<int32_t>(random() % 9);
-    WorkPlan plan(shape_of(workers, round % 3 == 0 ? 1 + random() % 100 : 0), limits);
+    const int32_t threads = 1 + static_cast<int32_t>(random() % 9);
+    WorkPlan plan(shape_of(threads, round % 3 == 0 ? 1 + random() % 100 : 0), limits);
     Batch batch;
     const int rows = static_cast<int>(random() % 20);
     for (int r = 0; r < rows; ++r) {
@@ -100,7 +101,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   }
 }
 
-TEST(WorkPlan, OneWorkerNeverSplits) {
+TEST(WorkPlan, OneThreadNeverSplits) {
   WorkPlan plan(shape_of(1), {4, 16});
   Batch batch;
   batch.add(1, 100000);
@@ -109,7 +110,7 @@ TEST(WorkPlan, OneWorkerNeverSplits) {
   EXPECT_TRUE(plan.tiles().empty());
 }
 
-TEST(WorkPlan, ALongDecodeRowIsSharedAmongWorkers) {
+TEST(WorkPlan, ALongDecodeRowIsSharedAmongThreads) {
   WorkPlan plan(shape_of(8), {4, 16});
   Batch batch;
   batch.add(1, 100000);
