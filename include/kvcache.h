@@ -33,7 +33,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after sections 2 to 8; sections 9 to 11 are for the rest.
+ * A newcomer can stop after section 7; sections 8 to 11 are for the rest.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -53,17 +53,22 @@
  *
  * Calls
  *   Errors     A fallible function returns a kvc_status and takes a nullable kvc_error last. On any
- *              failure it changes nothing, unless its documentation says otherwise.
+ *              failure it changes nothing, unless its documentation says otherwise. Any call can also
+ *              return NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity),
+ *              UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream),
+ *              OUT_OF_MEMORY and INTERNAL; they are not repeated below. n = 0 does nothing.
  *   Threads    "any": may be called from any thread; calls that change one cache are serialised
  *              inside. A call that races kvc_cache_destroy or kvc_context_destroy is undefined.
- *   Blocking   Nothing here waits for I/O or for another step; compute calls on the CPU return when
- *              the result is written.
+ *   Blocking   No call waits for I/O. Calls on one cache wait for shorter ones (copies of partial
+ *              pages, audits), never for compute. Compute calls on the CPU return when the result is
+ *              written; of those, eight at once run in one context, a ninth waits for one of them.
  *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
  *   NULL       A pointer argument must not be NULL unless it is marked "nullable".
  *   Every pointer is to host memory unless it is a tensor's data.
  *
  * Structs: every extensible struct starts with `struct_size`; call its kvc_*_init first, then set
- * fields. Zero always means the default. See docs/abi.md.
+ * fields. (Without a C compiler: zero it and store its size in struct_size.) Zero always means the
+ * default. See docs/abi.md.
  */
 #ifndef KVCACHE_H_
 #define KVCACHE_H_
@@ -73,11 +78,13 @@
 
 #include <dlpack/dlpack.h>
 
+#if !defined(SWIG) /* SWIG does not expand includes */
 #if !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION != 1 || !defined(DLPACK_FLAG_BITMASK_READ_ONLY)
 #error "kvcache.h needs DLPack >= 1.1 (DLManagedTensorVersioned); another dlpack.h was included first"
 #endif
 #if !defined(__LP64__)
 #error "kvcache.h supports LP64 platforms only"
+#endif
 #endif
 
 #if defined(__GNUC__)
@@ -127,7 +134,7 @@ KVC_API const char *kvc_build_info(void);
  * 400..499 data and I/O, 900..999 internal. */
 typedef int32_t kvc_status;
 
-enum {
+enum kvc_status_code {
   KVC_OK = 0,
   /* Misuse. */
   KVC_ERROR_INVALID_ARGUMENT = 1,  /* a value out of its range, or values that contradict each other */
@@ -175,6 +182,13 @@ typedef struct kvc_error {
 #define KVC_ERROR_INIT \
   { (uint32_t)sizeof(kvc_error), 0, -1, 0, 0, -1, "" }
 
+/* The same for an error that exists already. A kvc_error whose struct_size is not sizeof(kvc_error) cannot be written:
+ * the call returns KVC_ERROR_STRUCT_SIZE and does nothing. */
+static inline void kvc_error_init(kvc_error *error) {
+  kvc_error initial = KVC_ERROR_INIT;
+  *error = initial;
+}
+
 /* Name of a status, "KVC_ERROR_OUT_OF_PAGES"; for an unknown code the name of its band.
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_status_name(kvc_status status);
@@ -185,13 +199,18 @@ KVC_API const char *kvc_status_name(kvc_status status);
 
 typedef struct kvc_context kvc_context;
 
+/* The host's callbacks may be called by several threads at once, never with a lock of the library held. They must not
+ * unwind, and not destroy the context or a cache. After kvc_context_destroy and kvc_cache_destroy of every cache in it
+ * they are not called again; exported tensors never call them. */
+typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
+
 /* Runs item(arg, i) once for each i in [0, n), in any order, on any threads, even on one; returns
  * when all are done. Items never wait for each other. */
-typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, void (*item)(void *arg, int64_t index), void *arg);
+typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
-enum { KVC_LOG_WARNING = 1, KVC_LOG_INFO = 2, KVC_LOG_DEBUG = 3 };
+enum kvc_log_level { KVC_LOG_WARNING = 1, KVC_LOG_INFO = 2, KVC_LOG_DEBUG = 3 };
 
-/* Called on the thread that called the library, with no lock held; `message` is borrowed. */
+/* Called on the thread that called the library; `message` is borrowed. */
 typedef void (*kvc_log_fn)(void *user, int32_t level, const char *message);
 
 typedef struct kvc_context_config {
@@ -222,12 +241,13 @@ static inline void kvc_context_config_init(kvc_context_config *config) {
 KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
 
 /* Gives up the caller's reference; caches keep their context alive. NULL does nothing.
- * Threads: any, once. May join idle worker threads. Since 0.1. */
+ * Threads: any, once. Whoever gives up the last reference, by this, kvc_cache_destroy or a tensor's deleter, joins the
+ * context's idle worker threads. Since 0.1. */
 KVC_API void kvc_context_destroy(kvc_context *context);
 
 /* Describes the context as one JSON object: device, threads, simd (in use), simd_available.
  *   buffer    nullable if capacity is 0; [capacity] bytes, NUL-terminated on success
- *   length    nullable: bytes that the text needs without its NUL, also on BUFFER_TOO_SMALL
+ *   length    nullable: bytes of the text without its NUL, also on BUFFER_TOO_SMALL (error->required counts the NUL)
  * Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int64_t capacity, int64_t *length,
                                         kvc_error *error);
@@ -238,13 +258,13 @@ KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int6
 
 typedef struct kvc_cache kvc_cache;
 
-enum { KVC_ROPE_NONE = 0, KVC_ROPE_ON_APPEND = 1 };
+enum kvc_rope_mode { KVC_ROPE_NONE = 0, KVC_ROPE_ON_APPEND = 1 };
 
 typedef struct kvc_layer_config {
   uint32_t struct_size;
   int32_t group;         /* index into groups[] */
-  int32_t num_q_heads;   /* Hq, a multiple of num_kv_heads */
-  int32_t num_kv_heads;  /* Hkv; q head h reads kv head h / (Hq / Hkv) */
+  int32_t num_q_heads;   /* Hq, a multiple of num_kv_heads, at most 65536 */
+  int32_t num_kv_heads;  /* Hkv, 1..4096; q head h reads kv head h / (Hq / Hkv) */
   int32_t head_dim;      /* D, 1..512; multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32 */
@@ -256,10 +276,11 @@ typedef struct kvc_layer_config {
   double rope_theta;     /* base of the angles position * theta^(-2i/rope_dim); 0 = 10000 */
   double softmax_scale;  /* 0 = head_dim^-0.5 */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
-                            memory, [pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and NHD);
-                            index 0 of dim 1 is K, 1 is V. Needs D == Dv */
-  DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [pages, Hkv, page_size, D] */
-  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [pages, Hkv, page_size, Dv]; with k_storage */
+                            memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and
+                            NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its
+                            deleter runs once, when the cache and all exported views of it are gone */
+  DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
+  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -268,7 +289,7 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-enum {
+enum kvc_group_kind {
   KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p; memory grows with the sequence */
   KVC_GROUP_SLIDING = 1  /* it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind
                             the window and the rollback margin are freed when a forward ends */
@@ -277,8 +298,8 @@ enum {
 typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t kind;           /* KVC_GROUP_* */
-  int64_t window_tokens;  /* sliding: w >= 1; else 0 */
-  int64_t num_pages;      /* pages of this group's pool; 0 = from the cache's capacity */
+  int64_t window_tokens;  /* sliding: w, 1..2^30; else 0 */
+  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -287,7 +308,9 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-enum { KVC_CACHE_NO_ROLLBACK = 1 /* keep nothing behind windows: rollback_tokens is 0, not its default */ };
+enum kvc_cache_flags {
+  KVC_CACHE_NO_ROLLBACK = 1 /* keep nothing behind windows: rollback_tokens is 0, not its default */
+};
 
 typedef struct kvc_cache_config {
   uint32_t struct_size;
@@ -301,7 +324,7 @@ typedef struct kvc_cache_config {
   int32_t max_batch_tokens;       /* tokens of one forward, 1..1048576; 0 = 2048 */
   int32_t max_open_forwards;      /* 1..64; 0 = 2 */
   int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
-                                     (rejected drafts) by truncate or fork; 0 = 64 */
+                                     (rejected drafts) by truncate or fork, at most 2^30; 0 = 64 */
   /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full groups;
    * a sliding group gets max_sequences times the peak of one sequence (window + rollback + max_batch_tokens
    * + 1 page), but never more than the capacity. */
@@ -334,7 +357,7 @@ static inline void kvc_estimate_init(kvc_estimate *estimate) {
   estimate->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Says what kvc_cache_create would allocate, or why it would refuse; allocates no pool.
+/* Says what kvc_cache_create would allocate, or why it would refuse; allocates no pool and adopts nothing.
  *   group     group index, or -1 for the whole cache
  *   estimate  filled
  * Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1. */
@@ -344,8 +367,8 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
 /* Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
- * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE (with the layer in
- * error->index), STRUCT_SIZE (with the element), OUT_OF_MEMORY.
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given
+ * twice), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.
  * Threads: any. Pools are zeroed on first touch. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
@@ -366,9 +389,8 @@ KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 typedef uint64_t kvc_seq;
 
 /* Adds n empty sequences; takes no page.
- *   n          1..max_sequences
  *   sequences  [n], filled
- * Errors: TOO_MANY_SEQUENCES, INVALID_ARGUMENT. Threads: any. Since 0.1. */
+ * Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, kvc_error *error);
 
 /* Removes n sequences and frees every page that no other sequence shares. A sequence in an open forward is
@@ -460,12 +482,12 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
  * Errors: STALE_ID, DUPLICATE, BUSY, INVALID_ARGUMENT (each with the row in error->index), BATCH_TOO_LARGE,
  * TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
- * available in pages over the whole batch), OUT_OF_RANGE (layers).
+ * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);
 
-enum {
+enum kvc_append_flags {
   KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it: do not rotate it */
 };
 
@@ -484,7 +506,8 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
 
 /* Stores a layer's new K and V, rounded to the layer's dtype (and rotated, if the layer says so).
  *   layer  a layer of the forward; each once, in any order
- * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE.
+ * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE. An
+ * error of the device itself closes the forward as kvc_forward_abort does.
  * Threads: one at a time for one forward, any between forwards. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
@@ -494,11 +517,11 @@ typedef struct kvc_attend_args {
   uint32_t flags;       /* 0 */
   const DLTensor *q;    /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 */
   const DLTensor *k;    /* nullable, with v: the layer was appended already. Borrowed; as kvc_append_args */
-  const DLTensor *v;
-  const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Rows of inert rows
-                           and rows from T on are left alone */
+  const DLTensor *v;    /* nullable, with k; as kvc_append_args.v */
+  const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k
+                           or v. Rows of inert rows and rows from T on are left alone */
   const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the
-                           scaled scores */
+                           scaled scores; rows as in out */
 } kvc_attend_args;
 
 static inline void kvc_attend_args_init(kvc_attend_args *args) {
@@ -511,7 +534,7 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * tokens included. Scores, sums and partial outputs are float32; K and V are always read as rounded for storage.
  *   layer  a layer of the forward; each once, in any order
  * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append, and for a second attend.
- * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, and only abort is left.
+ * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, k and v may have been stored.
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: online softmax as in FlashAttention-2; split-KV and merge by LSE as in Flash-Decoding. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
@@ -526,12 +549,14 @@ KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_er
  * Errors: BUSY (a call is computing: cancel first), STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Stops a step that computes on another thread: its attend returns CANCELLED within one work item, and after that
- * only kvc_forward_abort is accepted. Does not wait.
+/* Stops a step, also while it computes on another thread: an attend in progress stops after the work items that run now
+ * and returns CANCELLED (or OK, if none was left), and from then on append, attend and end return CANCELLED: only
+ * kvc_forward_abort closes the forward. Does not wait.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Where the rows of an open forward are. Pointers are borrowed from the library until the forward closes. */
+/* Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library
+ * until the forward closes. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
@@ -564,12 +589,14 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  * 8  Tensors: views, exports, imports
  * ============================================================================================ */
 
-enum {
+enum kvc_pool {
   KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
   KVC_POOL_V = 2   /* [pages, Hkv, page_size, Dv] */
 };
-enum { KVC_POOL_WRITABLE = 1 /* without it the view carries DLPack's READ_ONLY flag */ };
+enum kvc_pool_flags {
+  KVC_POOL_WRITABLE = 1 /* without it the view carries DLPack's READ_ONLY flag */
+};
 
 /* A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.
  *   pool    KVC_POOL_*
@@ -584,7 +611,7 @@ typedef struct kvc_export_args {
   uint32_t struct_size;
   int32_t layer;
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
-  int64_t position_end;   /* 0 = the sequence's length */
+  int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be asked for) */
 } kvc_export_args;
 
 static inline void kvc_export_args_init(kvc_export_args *args) {
@@ -597,12 +624,16 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
  *   k, v    nullable each; returned: [tokens, Hkv, D] and [tokens, Hkv, Dv] of the layer's dtype, 256-byte aligned;
  *           released by their deleters
  *   stream  as kvc_seq_fork
- * Errors: STALE_ID, BUSY, OUT_OF_RANGE, EVICTED (keys of the range are gone), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE, EVICTED (keys of
+ * the range are gone). Threads: any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for
+ * page ids that are equal on all ranks, change the cache only when it has returned. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   DLManagedTensorVersioned **k, DLManagedTensorVersioned **v, void *stream,
                                   kvc_error *error);
 
-enum { KVC_IMPORT_ROTATE = 1 /* k is raw: rotate it as an append would. Without: k is as exported */ };
+enum kvc_import_flags {
+  KVC_IMPORT_ROTATE = 1 /* k is raw: rotate it as an append would. Without: k is as exported */
+};
 
 typedef struct kvc_import_args {
   uint32_t struct_size;
@@ -619,10 +650,12 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends T tokens of dense K and V to a sequence in every layer: the inverse of kvc_seq_export.
+/* Appends T tokens of dense K and V to a sequence in every layer: the inverse of kvc_seq_export for a sequence of which
+ * nothing was freed behind a window yet. A forward of its own: one must be free (max_open_forwards).
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
- * Errors: those of kvc_forward_begin and kvc_forward_append (error->index = the layer). Threads: any. Since 0.1. */
+ * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer. Threads: any.
+ * Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);
 
@@ -654,7 +687,8 @@ static inline void kvc_stats_init(kvc_stats *stats) {
 /* Counts of one group or of the whole cache. Open forwards' pages count as used, their tokens not as held.
  *   group  group index, or -1 for the whole cache
  *   stats  filled
- * Errors: OUT_OF_RANGE. Threads: any. Walks the page tables in use: microseconds a thousand pages. Since 0.1. */
+ * Errors: OUT_OF_RANGE. Threads: any. Walks the page tables in use under the cache's lock, microseconds a thousand pages:
+ * for dashboards, not for every step (there: kvc_cache_can_fit, kvc_seq_max_append). Since 0.1. */
 KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
 
 /* ============================================================================================
@@ -733,7 +767,8 @@ typedef struct kvc_api {
 /* The library's functions as a table, for hosts that load it by dlopen and want one symbol. Members are only ever
  * appended: check struct_size (or offsetof) before using a newer one.
  *   abi_version  KVC_ABI_VERSION of the caller's header
- * Returns: a static table, or NULL if the library cannot serve that version. Threads: any. Since 0.1. */
+ * Returns: a static table; NULL unless the major versions are equal, and while major is 0 the minors too, from 1.0 on
+ * unless the caller's minor is not above the library's. Threads: any. Since 0.1. */
 KVC_API const struct kvc_api *kvc_get_api(uint32_t abi_version);
 
 #undef KVC_ZERO_STRUCT

@@ -6,8 +6,7 @@
  * a backend sees is plain data: it never calls back into the cache. Core and backend must agree on
  * KVC_BACKEND_VERSION exactly, until a second, independent implementation exists.
  *
- * Pointers named *_host are host memory. All other data pointers are memory of the backend's device. Every array has
- * its shape beside it. Shape letters are those of kvcache.h.
+ * Pools, tensors, partials and cos/sin are memory of the backend's device. Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -19,6 +18,10 @@ extern "C" {
 #endif
 
 #define KVC_BACKEND_VERSION 1
+
+/* Index arrays (items, tiles, page tables, rows, slots) are host memory in this version: it serves backends whose device
+ * memory is host memory. A device of its own needs an upload of them, to be added with the first such backend.
+ */
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -157,10 +160,12 @@ typedef struct kvc_backend_attend {
   float *lse;                    /* nullable; [T, Hq] by the strides below */
   int64_t lse_token_stride, lse_head_stride;
   const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
-  const int32_t *cancel_host;    /* read with relaxed atomic loads between items; not 0 = stop: the rest is skipped */
+  const int32_t *cancel_host;    /* read with relaxed atomic loads between items; not 0 = stop: the rest is skipped, and
+                                    attend returns KVC_ERROR_CANCELLED */
 } kvc_backend_attend;
 
-/* Copies the first num_tokens slots of page source to page target, all heads, K and V. */
+/* Copies the first num_tokens slots of page source to page target, all heads, K and V. Runs under the cache's lock: on the
+ * calling thread, never through kvc_backend_host.run, which may run code of the host. */
 typedef struct kvc_backend_page_copy {
   int32_t source_page, target_page;
   int32_t num_tokens;

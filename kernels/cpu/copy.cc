@@ -43,14 +43,13 @@ int64_t token_bytes(const kvc_backend_layer& layer) {
 
 }  // namespace
 
-kvc_status copy_pages(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_page_copy* copies,
+// On the calling thread: it holds the cache's lock.
+kvc_status copy_pages(kvc_backend_device*, const kvc_backend_layer* layer, const kvc_backend_page_copy* copies,
                       int64_t num_copies, void*, kvc_error*) {
-  parallel_chunks(device, num_copies, token_bytes(*layer) * layer->page_size, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      copy_page(*layer, layer->k, layer->head_dim, copies[i]);
-      copy_page(*layer, layer->v, layer->v_head_dim, copies[i]);
-    }
-  });
+  for (int64_t i = 0; i < num_copies; ++i) {
+    copy_page(*layer, layer->k, layer->head_dim, copies[i]);
+    copy_page(*layer, layer->v, layer->v_head_dim, copies[i]);
+  }
   return KVC_OK;
 }
 

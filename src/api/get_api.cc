@@ -14,5 +14,7 @@ constexpr kvc_api kTable = {
 extern "C" const kvc_api *kvc_get_api(uint32_t abi_version) {
   const uint32_t major = abi_version >> 16;
   const uint32_t minor = abi_version & 0xffffu;
-  return major == KVC_VERSION_MAJOR && minor <= KVC_VERSION_MINOR ? &kTable : nullptr;
+  // While the major version is 0 every minor may change the ABI.
+  const bool serves = major == 0 ? minor == KVC_VERSION_MINOR : minor <= KVC_VERSION_MINOR;
+  return major == KVC_VERSION_MAJOR && serves ? &kTable : nullptr;
 }

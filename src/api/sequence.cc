@@ -6,8 +6,7 @@ using namespace kvc::api;
 
 kvc_status kvc_seq_add(kvc_cache* cache, int64_t n, kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_add", cache, error, [&](Cache& c) -> Status {
-    if (n < 1) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "n %" PRId64 " is below 1", n);
-    KVC_TRY(check_not_null(sequences, "sequences"));
+    KVC_TRY(check_array(n, sequences, "sequences"));
     return c.add(span_of(sequences, n));
   });
 }

@@ -19,8 +19,9 @@ Status Status::error(kvc_status code, const char* format, ...) noexcept {
   return status;
 }
 
-Status Status::from(const kvc_error& error) noexcept {
-  return Status::error(error.code, "%s", error.message)
+Status Status::from(kvc_status status, const kvc_error& error) noexcept {
+  if (status == KVC_OK) return Status();
+  return Status::error(status, "%s", error.message)
       .at(error.index)
       .missing(error.required, error.available)
       .in_group(error.group);

@@ -18,8 +18,8 @@ class [[nodiscard]] Status {
 
   // A failure with a printf-style message.
   [[gnu::format(printf, 2, 3)]] static Status error(kvc_status code, const char* format, ...) noexcept;
-  // A failure reported by a backend.
-  static Status from(const kvc_error& error) noexcept;
+  // What a backend returned: success, or `error` with that status.
+  static Status from(kvc_status status, const kvc_error& error) noexcept;
 
   bool ok() const noexcept { return code_ == KVC_OK; }
   kvc_status code() const noexcept { return code_; }

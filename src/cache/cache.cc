@@ -258,10 +258,10 @@ Status Cache::copy_pages(std::span<const PageCopy> copies, void* stream) {
     }
     if (layer_copies_.empty()) continue;
     kvc_error error = KVC_ERROR_INIT;
-    if (context_->backend().copy_pages(context_->device(), &layer.backend(), layer_copies_.data(),
-                                       static_cast<int64_t>(layer_copies_.size()), stream, &error) != KVC_OK) {
-      return Status::from(error);
-    }
+    const kvc_status copied =
+        context_->backend().copy_pages(context_->device(), &layer.backend(), layer_copies_.data(),
+                                       static_cast<int64_t>(layer_copies_.size()), stream, &error);
+    KVC_TRY(Status::from(copied, error));
   }
   return Status();
 }

@@ -133,6 +133,8 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
     return copied;
   }
   forward.batch->build(store_, forward.row_slots(), forward.row_lengths());
+  forward.info_shapes[0] = forward.batch->rows().num_tokens;
+  forward.info_shapes[1] = forward.num_rows;
   forward.open = true;
   context_->pool().keep_awake(1);
   *out = forward_id(index);
@@ -192,8 +194,6 @@ Status Cache::info(kvc_forward id, kvc_forward_info* out) {
   Forward& forward = *forwards_[static_cast<size_t>(slot)];
   const kvc_backend_rows& rows = forward.batch->rows();
   static constexpr int64_t kStride = 1;
-  forward.info_shapes[0] = rows.num_tokens;
-  forward.info_shapes[1] = rows.num_rows;
   out->num_sequences = rows.num_rows;
   out->num_tokens = rows.num_tokens;
   out->positions_host = rows.positions;
@@ -245,7 +245,7 @@ Status Cache::run_append(Forward& forward, int32_t layer, const kvc_backend_tens
   }
   if (args.num_tokens > 0) {
     kvc_error error = KVC_ERROR_INIT;
-    if (context_->backend().append(context_->device(), &args, forward.stream, &error) != KVC_OK) return Status::from(error);
+    KVC_TRY(Status::from(context_->backend().append(context_->device(), &args, forward.stream, &error), error));
   }
   forward.layer_state[static_cast<size_t>(layer)] |= Forward::kAppended;
   return Status();
@@ -284,7 +284,7 @@ Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* ar
   std::fill_n(args->tile_counters, args->num_tiles, 0);
   if (args->num_items > 0) {
     kvc_error error = KVC_ERROR_INIT;
-    if (context_->backend().attend(context_->device(), args, forward.stream, &error) != KVC_OK) return Status::from(error);
+    KVC_TRY(Status::from(context_->backend().attend(context_->device(), args, forward.stream, &error), error));
   }
   forward.layer_state[static_cast<size_t>(layer)] |= Forward::kAttended;
   return Status();

@@ -50,11 +50,9 @@ Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>&
     KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(bytes, 1), 4096, false, &memory[part]));
     (part == 0 ? args.k : args.v) = memory[part]->data();
   }
+  if (args.num_tokens == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
-  if (args.num_tokens > 0 && context_->backend().gather(context_->device(), &args, stream, &error) != KVC_OK) {
-    return Status::from(error);
-  }
-  return Status();
+  return Status::from(context_->backend().gather(context_->device(), &args, stream, &error), error);
 }
 
 Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManagedTensorVersioned** k,
@@ -73,16 +71,16 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManaged
     KVC_TRY(store_.resolve(id, 0, &slot));
     if (store_.busy(slot)) return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", id);
     KVC_TRY(find_slots(slot, source.group, args.position_begin, args.position_end, &slots));
-    // Copied outside the lock, from a snapshot that keeps the pages; if all snapshots are taken, under it.
     snapshot = store_.take_snapshot(slot, source.group);
-    if (snapshot < 0) KVC_TRY(gather(layer, slots, wanted, stream, memory));
+    if (snapshot < 0) return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
   }
-  if (snapshot >= 0) {
-    Status copied = gather(layer, slots, wanted, stream, memory);
+  // Outside the lock: the snapshot keeps the pages.
+  Status copied = gather(layer, slots, wanted, stream, memory);
+  {
     MutexLock lock(mutex_);
     store_.drop_snapshot(snapshot);
-    if (!copied.ok()) return copied;
   }
+  if (!copied.ok()) return copied;
   const auto make = [&](std::shared_ptr<DeviceMemory> owner, int64_t dims) {
     const int64_t shape[3] = {static_cast<int64_t>(slots.size()), layer.num_kv_heads, dims};
     const int64_t strides[3] = {shape[1] * dims, dims, 1};
@@ -145,6 +143,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* str
                          geometry_.limits.tokens)
         .missing(tokens, geometry_.limits.tokens);
   }
+  if (id == 0) return Status::error(KVC_ERROR_STALE_ID, "sequence 0 is no sequence").at(0);  // in a batch: an inert row
   const auto length = static_cast<int32_t>(tokens);
   kvc_batch batch;
   kvc_batch_init(&batch);

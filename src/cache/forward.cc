@@ -73,7 +73,7 @@ Status Forward::cos_sin(const Context& context, const RopeClass& rope, size_t ro
   if (!rotation.made && batch->rows().num_tokens > 0) {
     const kvc_backend_rope args = {rope.rope_dim, batch->rows().num_tokens, rope.theta, batch->rows().positions, values};
     kvc_error error = KVC_ERROR_INIT;
-    if (context.backend().rope(context.device(), &args, stream, &error) != KVC_OK) return Status::from(error);
+    KVC_TRY(Status::from(context.backend().rope(context.device(), &args, stream, &error), error));
     rotation.made = true;
   }
   *out = values;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
 constexpr int64_t kMaxPages = INT32_MAX;
 constexpr int64_t kDefaultRollback = 64;
-constexpr int64_t kMaxSnapshots = 8;
+constexpr int64_t kMaxSnapshots = 32;  // exports at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high, int64_t index = -1) {
   if (value >= low && value <= high) return Status();
@@ -129,13 +129,33 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   geo.k_storage = config.k_storage;
   geo.v_storage = config.v_storage;
   kvc_error error = KVC_ERROR_INIT;
-  if (context.backend().check_layer(context.device(), &layer, &error) != KVC_OK) return Status::from(error).at(index);
+  const kvc_status checked = context.backend().check_layer(context.device(), &layer, &error);
+  if (checked != KVC_OK) return Status::from(checked, error).at(index);
   geometry->layers.push_back(geo);
+  return Status();
+}
+
+// No tensor may be adopted twice: its deleter runs once.
+Status check_storages_differ(const std::vector<LayerGeometry>& layers) {
+  std::vector<const DLManagedTensorVersioned*> seen;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto* storage : {layers[i].kv_storage, layers[i].k_storage, layers[i].v_storage}) {
+      if (storage == nullptr) continue;
+      if (std::find(seen.begin(), seen.end(), storage) != seen.end()) {
+        return Status::error(KVC_ERROR_DUPLICATE, "layer %zu: its storage is given twice", i).at(static_cast<int64_t>(i));
+      }
+      seen.push_back(storage);
+    }
+  }
   return Status();
 }
 
 Status make_groups(const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
+  if ((config.flags & KVC_CACHE_NO_ROLLBACK) != 0 && config.rollback_tokens != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rollback_tokens %" PRId64 " contradicts KVC_CACHE_NO_ROLLBACK",
+                         config.rollback_tokens);
+  }
   const int64_t rollback = (config.flags & KVC_CACHE_NO_ROLLBACK) != 0 ? 0
                            : config.rollback_tokens == 0               ? kDefaultRollback
                                                                        : config.rollback_tokens;
@@ -263,6 +283,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   for (size_t i = 0; i < in.layers.size(); ++i) {
     KVC_TRY(make_layer(context, in.layers[i], static_cast<int64_t>(i), geometry));
   }
+  KVC_TRY(check_storages_differ(geometry->layers));
   for (size_t g = 0; g < in.groups.size(); ++g) {
     if (geometry->group_page_bytes(static_cast<int32_t>(g)) == 0) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %zu has no layer", g).in_group(static_cast<int64_t>(g));

@@ -66,9 +66,6 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
     adopted_[0] = geometry.kv_storage;
     return Status();
   }
-  if (geometry.k_storage == geometry.v_storage) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": k_storage and v_storage are the same tensor", index).at(index);
-  }
   int64_t shape[4] = {layer_.num_pages, layer_.num_kv_heads, layer_.page_size, layer_.head_dim};
   KVC_TRY(check_pool(*geometry.k_storage, "k_storage", index, device, layer_.dtype, 4, shape, strides));
   layer_.k = {data(geometry.k_storage->dl_tensor), strides[0], strides[1], strides[2]};

@@ -65,15 +65,14 @@ Status Context::open(const char* simd) {
   const kvc_status status = backend_->open(&args, &device_, &error);
   if (status == KVC_OK) return Status();
   device_ = nullptr;
-  error.code = status;
-  if (status != KVC_ERROR_UNSUPPORTED || !simd) return Status::from(error);
+  if (status != KVC_ERROR_UNSUPPORTED || !simd) return Status::from(status, error);
 
   // Whoever asks for a name by hand wants to see the names.
   args.simd = nullptr;
   kvc_error second_error = KVC_ERROR_INIT;
   if (backend_->open(&args, &device_, &second_error) != KVC_OK) {
     device_ = nullptr;
-    return Status::from(error);
+    return Status::from(status, error);
   }
   std::string names;
   for (const char* name : implementations()) names.append(names.empty() ? "" : ", ").append(name);
@@ -124,8 +123,7 @@ Status DeviceMemory::allocate(std::shared_ptr<Context> context, int64_t bytes, i
   const kvc_status status = owner.backend().allocate(owner.device(), bytes, alignment, huge, &memory->data_, &error);
   if (status != KVC_OK) {
     memory->data_ = nullptr;
-    error.code = status;
-    return Status::from(error);
+    return Status::from(status, error);
   }
   *out = memory;
   return Status();

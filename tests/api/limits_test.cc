@@ -22,6 +22,7 @@ kvc_error create_refused(kvc_context *context, const kvc_cache_config &config, c
     return kvc_cache_create(context, &config, &cache, e);
   });
   EXPECT_EQ(cache, nullptr) << c.what;
+  kvc_cache_destroy(cache);
   if (c.layer != -2) {
     EXPECT_EQ(error.index, c.layer) << c.what << ": " << error.message;
   }

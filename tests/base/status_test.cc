@@ -49,10 +49,10 @@ TEST(Status, LongMessagesAreCutAndTerminated) {
 
 TEST(Status, TakesABackendsError) {
   kvc_error from = KVC_ERROR_INIT;
-  from.code = KVC_ERROR_UNSUPPORTED;
   from.index = 5;
   std::strcpy(from.message, "head_dim 513");
-  const Status status = Status::from(from);
+  const Status status = Status::from(KVC_ERROR_UNSUPPORTED, from);
+  EXPECT_TRUE(Status::from(KVC_OK, from).ok());
   EXPECT_EQ(status.code(), KVC_ERROR_UNSUPPORTED);
   EXPECT_STREQ(status.message(), "head_dim 513");
 }

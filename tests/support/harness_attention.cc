@@ -1,0 +1,187 @@
+// Attention of one layer, compared with the float64 reference.
+#include "harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "harness_call.h"
+#include "reference.h"
+
+namespace kvt {
+
+void Harness::attend_layer(int forward, int layer) {
+  Open &open = forwards_.at(forward);
+  const LayerSpec &l = spec_.layers[layer];
+  if (open.as_stored && !open.appended.count(layer)) append_layer(forward, layer);
+  const bool plain = options_.plain_inputs, fused = !open.appended.count(layer);
+  const int64_t rows = open.tokens + (plain ? 0 : uniform(0, 2)), padding = plain ? 0 : uniform(0, 3),
+                offset = plain ? 0 : uniform(0, 5);
+  const DType q_type = plain ? DType::kF32 : static_cast<DType>(uniform(0, 2));
+  const DType out_type = plain ? DType::kF32 : static_cast<DType>(uniform(0, 2));
+  const bool with_lse = plain || chance(0.7);
+  Tensor k, v, q(q_type, {rows, l.hq, l.d}, padding, offset), out(out_type, {rows, l.hq, l.v_dim()}, padding, offset);
+  Tensor lse(DType::kF32, {rows, l.hq}, padding, offset);
+  const float amplitude = 1.0f + 3.0f * static_cast<float>(uniform(0, 3));
+  int64_t t = 0;
+  for (const OpenRow &row : open.rows) {
+    for (int32_t j = 0; j < row.length; j++, t++) {
+      const uint64_t base = random_();
+      for (int h = 0; h < l.hq; h++) {
+        for (int i = 0; i < l.d; i++) {
+          const float x = static_cast<float>(static_cast<int32_t>(hash(base + h * 1024 + i)) >> 8) / 8388608.0f;
+          q.set(t, h, i, row.sequence < 0 ? NAN : x * amplitude);
+        }
+      }
+    }
+  }
+  for (; t < rows; t++) {
+    for (int h = 0; h < l.hq; h++) {
+      for (int i = 0; i < l.d; i++) q.set(t, h, i, NAN);
+    }
+  }
+  kvc_attend_args args;
+  kvc_attend_args_init(&args);
+  args.q = q.dl(true);
+  args.out = out.dl(true);
+  if (with_lse) args.lse = lse.dl(true);
+  if (fused) {
+    k = Tensor(open.input, {rows, l.hkv, l.d}, padding, offset);
+    v = Tensor(open.input, {rows, l.hkv, l.v_dim()}, padding, offset);
+    fill_kv(open, layer, &k, &v);
+    args.k = k.dl(true);
+    args.v = v.dl(true);
+  }
+  call("kvc_forward_attend", {}, [&](kvc_error *e) {
+    return kvc_forward_attend(cache_.get(), open.id, layer, &args, e);
+  });
+  open.appended.insert(layer);
+  open.attended.insert(layer);
+
+  // Everything but the rows of sequences is left alone: padding, inert rows, rows from T on.
+  const Tensor fresh_out(out_type, {rows, l.hq, l.v_dim()}, padding, offset);
+  Tensor seen = fresh_out, seen_lse(DType::kF32, {rows, l.hq}, padding, offset);
+  t = 0;
+  for (const OpenRow &row : open.rows) {
+    for (int32_t j = 0; j < row.length; j++, t++) {
+      for (int h = 0; h < l.hq; h++) {
+        const bool inert = row.sequence < 0;
+        if (!inert) {
+          std::memcpy(seen.bytes().data() + (offset + seen.index(t, h, 0)) * size_of(out_type),
+                      out.bytes().data() + (offset + out.index(t, h, 0)) * size_of(out_type),
+                      l.v_dim() * size_of(out_type));
+        }
+        // The LSE of a row that sees nothing: left alone, or -infinity.
+        const float x = lse.at(t, h);
+        if (!inert || x == -INFINITY) seen_lse.set(t, h, x);
+      }
+    }
+  }
+  if (seen.bytes() != out.bytes()) fail("attend wrote outside the rows of its sequences");
+  if (with_lse && seen_lse.bytes() != lse.bytes()) fail("attend wrote lse outside the rows of its sequences");
+  if (open.checked) check_attention(open, layer, q, out, with_lse ? &lse : nullptr);
+}
+
+void Harness::check_attention(const Open &open, int layer, const Tensor &q, const Tensor &out, const Tensor *lse) {
+  const LayerSpec &l = spec_.layers[layer];
+  const int64_t window = spec_.groups[l.group].window;
+  const int ratio = l.hq / l.hkv;
+  attends_checked_++;
+  int64_t t0 = 0;
+  for (const OpenRow &row : open.rows) {
+    const int64_t first_t = t0;
+    t0 += row.length;
+    if (row.sequence < 0) continue;
+    const Sequence &s = sequence(row.sequence);
+    std::set<int> heads;
+    if (l.hq <= options_.heads_checked) {
+      for (int h = 0; h < l.hq; h++) heads.insert(h);
+    } else {
+      while (static_cast<int>(heads.size()) < options_.heads_checked) heads.insert(static_cast<int>(uniform(0, l.hq - 1)));
+    }
+    std::set<int32_t> queries{0, row.length - 1};
+    if (row.length <= options_.rows_checked) {
+      for (int32_t j = 0; j < row.length; j++) queries.insert(j);
+    } else {
+      for (int i = 0; i < options_.rows_checked; i++) queries.insert(static_cast<int32_t>(uniform(0, row.length - 1)));
+    }
+    const int64_t low = window ? std::max<int64_t>(0, row.start - window + 1) : 0, high = row.start + row.length;
+    int loaded = -1;
+    std::vector<float> keys((high - low) * l.d), values((high - low) * l.v_dim()), flips(l.d), unused(l.v_dim());
+    std::vector<std::vector<float>> key_flips;
+    std::vector<int64_t> flipped;
+    for (int h : heads) {
+      if (h / ratio != loaded) {
+        loaded = h / ratio;
+        key_flips.clear();
+        flipped.clear();
+        for (int64_t p = low; p < high; p++) {
+          const Token &token = p < row.start ? s.tokens[p] : row.tokens[p - row.start];
+          if (!(token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
+          expected(token, p, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
+          expected(token, p, layer, loaded, 1, &values[(p - low) * l.v_dim()], unused.data());
+          if (std::any_of(flips.begin(), flips.end(), [](float x) { return x != 0; })) {
+            flipped.push_back(p);
+            key_flips.push_back(flips);
+          }
+        }
+      }
+      for (int32_t j : queries) {
+        const int64_t position = row.start + j;
+        std::vector<float> query(l.d), query_flips(l.d, 0.0f);
+        for (int i = 0; i < l.d; i++) query[i] = q.at(first_t + j, h, i);
+        if (l.rope == KVC_ROPE_ON_APPEND) {
+          const std::vector<float> raw = query;
+          rotate_rounded(q.type(), raw.data(), l.d, l.rotated(), l.base(), position, query.data(), query_flips.data());
+        }
+        const int64_t first = window ? std::max<int64_t>(0, position - window + 1) : 0;
+        double slack = 0, query_slack = 0;
+        for (size_t f = 0; f < flipped.size(); f++) {
+          double sum = 0;
+          for (int i = 0; i < l.d; i++) sum += std::fabs(query[i]) * key_flips[f][i];
+          slack = std::max(slack, sum);
+        }
+        // |k| is about 1: a rotated query that rounds either way moves a score by so much.
+        for (int i = 0; i < l.d; i++) query_slack += 1.5 * query_flips[i];
+        AttentionInput in;
+        in.q = query.data();
+        in.d = l.d;
+        in.dv = l.v_dim();
+        in.n = position + 1 - first;
+        in.keys = &keys[(first - low) * l.d];
+        in.values = &values[(first - low) * l.v_dim()];
+        in.key_stride = l.d;
+        in.value_stride = l.v_dim();
+        in.scale = l.softmax_scale();
+        in.p_may_round = q.type() != DType::kF32 && l.dtype != DType::kF32;
+        in.v_type = l.dtype;
+        in.score_slack = (slack + query_slack) * in.scale;
+        const AttentionOutput ref = attend_reference(in);
+        for (int i = 0; i < l.v_dim(); i++) {
+          const double got = out.at(first_t + j, h, i);
+          const double allowed = ref.tolerance + half_ulp(out.type(), std::fabs(ref.out[i]) + ref.tolerance);
+          if (std::fabs(got - ref.out[i]) <= allowed) continue;
+          std::ostringstream text;
+          text << "attention of sequence " << row.sequence << " layer " << layer << " position " << position << " q head "
+               << h << " dim " << i << ": " << got << ", expected " << ref.out[i] << " +- " << allowed << " (keys "
+               << first << ".." << position << ", q " << name_of(q.type()) << ", kv " << name_of(l.dtype) << ", out "
+               << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq << "/" << l.hkv << ", threads "
+               << options_.threads << ", simd " << (options_.simd ? options_.simd : "default") << ")";
+          fail(text.str());
+        }
+        if (!lse) continue;
+        const double got = lse->at(first_t + j, h);
+        if (!(std::fabs(got - ref.lse) <= ref.lse_tolerance)) {
+          std::ostringstream text;
+          text << "lse of sequence " << row.sequence << " layer " << layer << " position " << position << " q head " << h
+               << ": " << got << ", expected " << ref.lse << " +- " << ref.lse_tolerance;
+          fail(text.str());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kvt

@@ -1,0 +1,120 @@
+// Contents: what is stored is what was handed in, rotated and rounded.
+#include "harness.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "harness_call.h"
+#include "reference.h"
+
+namespace kvt {
+
+// ---- Contents ----------------------------------------------------------------------------------
+
+float Harness::value(const Token &token, int64_t position, int layer, int head, int dim, int which) {
+  uint64_t h = hash((static_cast<uint64_t>(token.tag) << 32) ^ static_cast<uint64_t>(position));
+  h = hash(h ^ (static_cast<uint64_t>(layer) << 40) ^ (static_cast<uint64_t>(head) << 24) ^
+           (static_cast<uint64_t>(dim) << 4) ^ static_cast<uint64_t>(which));
+  // 8 significant bits are exact in every dtype; otherwise 24 bits that have to be rounded.
+  if (!token.rough) return static_cast<float>(static_cast<int8_t>(h)) / 128.0f;
+  return round_to(token.input, static_cast<float>(static_cast<int32_t>(h) >> 8) / 8388608.0f);
+}
+
+Token Harness::new_token() {
+  Token token;
+  token.tag = next_tag_++;
+  return token;
+}
+
+void Harness::expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
+                       float *flips) const {
+  const LayerSpec &l = spec_.layers[layer];
+  const int dim = which ? l.v_dim() : l.d;
+  for (int i = 0; i < dim; i++) values[i] = value(token, position, layer, head, i, which);
+  if (which == 0 && l.rope == KVC_ROPE_ON_APPEND && !token.as_stored) {
+    std::vector<float> raw(values, values + dim);
+    rotate_rounded(l.dtype, raw.data(), dim, l.rotated(), l.base(), position, values, flips);
+    return;
+  }
+  for (int i = 0; i < dim; i++) {
+    values[i] = round_to(l.dtype, values[i]);
+    flips[i] = 0;
+  }
+}
+
+void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) {
+  const Sequence &s = sequence(handle);
+  const LayerSpec &l = spec_.layers[layer];
+  DLManagedTensorVersioned *k = nullptr, *v = nullptr;
+  kvc_export_args args;
+  kvc_export_args_init(&args);
+  args.layer = layer;
+  args.position_begin = begin;
+  args.position_end = end;
+  call("kvc_seq_export", {}, [&](kvc_error *e) {
+    return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e);
+  });
+  Managed k_owner(k), v_owner(v);
+  if (end == 0) end = static_cast<int64_t>(s.tokens.size());
+  for (int which = 0; which < 2; which++) {
+    const DLTensor &t = (which ? v : k)->dl_tensor;
+    const int dim = which ? l.v_dim() : l.d;
+    if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv || t.shape[2] != dim) fail("export shape");
+    if (!t.strides || t.byte_offset != 0 || (end > begin && reinterpret_cast<uintptr_t>(t.data) % 256 != 0)) {
+      fail("export: strides NULL, byte_offset not 0, or data not 256-byte aligned");
+    }
+    if (dtype_of(t.dtype) != l.dtype || t.device.device_type != kDLCPU) fail("export dtype or device");
+    std::vector<float> values(dim), flips(dim);
+    for (int64_t p = begin; p < end; p++) {
+      if (!(s.tokens[p].layers >> layer & 1)) continue;
+      for (int h = 0; h < l.hkv; h++) {
+        expected(s.tokens[p], p, layer, h, which, values.data(), flips.data());
+        for (int i = 0; i < dim; i++) {
+          const float got = at(t, {p - begin, h, i});
+          if (got == values[i] || std::fabs(static_cast<double>(got) - values[i]) <= flips[i]) continue;
+          std::ostringstream out;
+          out << (which ? "V" : "K") << " of sequence " << handle << " layer " << layer << " position " << p << " head "
+              << h << " dim " << i << ": stored " << got << ", expected " << values[i] << " (slack " << flips[i] << ")";
+          fail(out.str());
+        }
+      }
+    }
+  }
+}
+
+void Harness::check_contents(int handle) {
+  if (length(handle) == 0) return;
+  for (size_t layer = 0; layer < spec_.layers.size(); layer++) {
+    const int64_t begin = first_held(handle, spec_.layers[layer].group);
+    if (begin < length(handle)) check_contents(handle, static_cast<int>(layer), begin, length(handle));
+  }
+}
+
+void Harness::check_export_refused(int handle, int layer, int64_t begin, int64_t end) {
+  Faults faults;
+  const Sequence &s = sequence(handle);
+  const int64_t length = static_cast<int64_t>(s.tokens.size());
+  if (s.forward >= 0) faults.push_back({KVC_ERROR_BUSY});
+  const bool layer_exists = layer >= 0 && layer < static_cast<int>(spec_.layers.size());
+  if (!layer_exists) faults.push_back({KVC_ERROR_OUT_OF_RANGE});
+  const int64_t last = end == 0 ? length : end;
+  if (begin < 0 || last > length || begin > last) {
+    faults.push_back({KVC_ERROR_OUT_OF_RANGE});
+  }
+  if (layer_exists && begin < first_held(handle, spec_.layers[layer].group)) {
+    faults.push_back({KVC_ERROR_EVICTED});
+  }
+  if (faults.empty()) return;
+  DLManagedTensorVersioned *k = nullptr, *v = nullptr;
+  kvc_export_args args;
+  kvc_export_args_init(&args);
+  args.layer = layer;
+  args.position_begin = begin;
+  args.position_end = end;
+  call("kvc_seq_export", faults, [&](kvc_error *e) {
+    return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e);
+  });
+  if (k || v) fail("a refused export set its outputs");
+}
+
+}  // namespace kvt
