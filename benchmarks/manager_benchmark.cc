@@ -1,8 +1,8 @@
-// The cache manager: steps of 256 decoding sequences, pages, forks. The floor of each is 0 bytes of K/V moved: it is the
-// time to touch the bookkeeping of what changed, so it must not grow with the context.
+// The cache manager: steps of 256 decoding sequences, pages, forks. The floor of each is 0 bytes of K/V moved: it is
+// the time to touch the bookkeeping of what changed, so it must not grow with the context.
 //
-// Targets (docs/testing.md says how they are read): begin + end <= 10 us and flat from 1k to 128k tokens of context, with
-// forks as well; a page allocated, shared and freed < 100 ns; a fork of 100k tokens <= 5 us at page size 16 and 1.
+// Targets (docs/testing.md says how they are read): begin + end <= 10 us and flat from 1k to 128k tokens of context,
+// with forks as well; a page allocated, shared and freed < 100 ns; a fork of 100k tokens <= 5 us at page size 16 and 1.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -72,7 +72,8 @@ class Cache {
   std::vector<kvc_seq> fork(kvc_seq parent, size_t n) {
     const std::vector<kvc_seq> parents(n, parent);
     std::vector<kvc_seq> children(n);
-    check(kvc_seq_fork(cache_, static_cast<int64_t>(n), parents.data(), nullptr, children.data(), nullptr, &error_), error_);
+    check(kvc_seq_fork(cache_, static_cast<int64_t>(n), parents.data(), nullptr, children.data(), nullptr, &error_),
+          error_);
     return children;
   }
   void fill(kvc_seq seq, int64_t tokens) {

@@ -64,6 +64,7 @@
  *              written; of those, eight at once run in one context, a ninth waits for one of them.
  *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
  *   NULL       A pointer argument must not be NULL unless it is marked "nullable".
+ *   Arrays     What a call fills must not overlap what it reads.
  *   Every pointer is to host memory unless it is a tensor's data.
  *
  * Structs: every extensible struct starts with `struct_size`; call its kvc_*_init first, then set
@@ -176,7 +177,7 @@ typedef struct kvc_error {
   int64_t required;     /* capacity errors: what the call needs, else 0 */
   int64_t available;    /* capacity errors: what there is, else 0 */
   int64_t group;        /* layer group at fault; -1 = none */
-  char message[472];    /* "function: what, with the values"; NUL-terminated UTF-8 */
+  char message[472];    /* "function: what, with the values"; NUL-terminated ASCII */
 } kvc_error;
 
 #define KVC_ERROR_INIT \
@@ -273,8 +274,8 @@ typedef struct kvc_layer_config {
                             rotated q is rounded to q's dtype, as if the caller had rotated it */
   int32_t rope_dim;      /* rotated leading dims, even, <= head_dim; 0 = head_dim */
   uint32_t reserved;     /* 0 */
-  double rope_theta;     /* base of the angles position * theta^(-2i/rope_dim); 0 = 10000 */
-  double softmax_scale;  /* 0 = head_dim^-0.5 */
+  double rope_theta;     /* base of the angles position * theta^(-2i/rope_dim), 1e-30..1e30; 0 = 10000 */
+  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5 */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
                             memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and
                             NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its
@@ -348,7 +349,7 @@ typedef struct kvc_estimate {
   int64_t token_bytes;       /* bytes one token takes in all layers (of the group) while it is stored */
   int64_t storage_bytes;     /* pools */
   int64_t bookkeeping_bytes; /* host memory for page tables and sequences */
-  int64_t scratch_bytes;     /* host or device memory for the largest batch (all groups only) */
+  int64_t scratch_bytes;     /* host and device memory for the largest batches (all groups only) */
 } kvc_estimate;
 
 static inline void kvc_estimate_init(kvc_estimate *estimate) {

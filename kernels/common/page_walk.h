@@ -13,8 +13,8 @@ struct PageCursor {
   const int32_t* nodes;  // [num_nodes, FANOUT]
   int32_t root;
   int32_t levels;
-  int64_t leaf_index;    // which leaf `leaf` is, -1 = none yet
-  const int32_t* leaf;   // [FANOUT] page ids
+  int64_t leaf_index;   // which leaf `leaf` is, -1 = none yet
+  const int32_t* leaf;  // [FANOUT] page ids
 };
 
 KVC_HOST_DEVICE PageCursor page_cursor(const kvc_backend_tables* tables, int32_t row) {
@@ -31,8 +31,8 @@ KVC_HOST_DEVICE PageCursor page_cursor(const kvc_backend_tables* tables, int32_t
 KVC_HOST_DEVICE const int32_t* page_leaf(const PageCursor* cursor, int64_t leaf_index) {
   int32_t node = cursor->root;
   for (int32_t level = cursor->levels - 2; level >= 0; --level) {
-    const int32_t digit = static_cast<int32_t>(leaf_index >> (level * KVC_BACKEND_NODE_FANOUT_LOG2)) &
-                          (KVC_BACKEND_NODE_FANOUT - 1);
+    const int32_t digit =
+        static_cast<int32_t>(leaf_index >> (level * KVC_BACKEND_NODE_FANOUT_LOG2)) & (KVC_BACKEND_NODE_FANOUT - 1);
     node = cursor->nodes[static_cast<int64_t>(node) * KVC_BACKEND_NODE_FANOUT + digit];
   }
   return cursor->nodes + static_cast<int64_t>(node) * KVC_BACKEND_NODE_FANOUT;

@@ -29,16 +29,20 @@ struct Target {
 Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool) {
   const Type type = type_of(layer.dtype);
   const int64_t bytes = type_bytes(type);
-  return {static_cast<unsigned char*>(pool.data), type, layer.page_size, pool.page_stride * bytes,
-          pool.head_stride * bytes, pool.slot_stride * bytes};
+  return {static_cast<unsigned char*>(pool.data),
+          type,
+          layer.page_size,
+          pool.page_stride * bytes,
+          pool.head_stride * bytes,
+          pool.slot_stride * bytes};
 }
 
 // Stores one token's heads. cos_sin: null, or the token's.
 void append_token(const Implementation& implementation, const Source& source, const Target& target, int64_t token,
                   int64_t slot, int32_t num_heads, int32_t dims, const float* cos_sin, int32_t rope_dim) {
   const unsigned char* from = source.data + token * source.token_bytes;
-  unsigned char* to = target.data + slot / target.page_size * target.page_bytes +
-                      slot % target.page_size * target.slot_bytes;
+  unsigned char* to =
+      target.data + slot / target.page_size * target.page_bytes + slot % target.page_size * target.slot_bytes;
   for (int32_t h = 0; h < num_heads; ++h, from += source.head_bytes, to += target.head_bytes) {
     if (cos_sin == nullptr) {
       implementation.convert_row(target.type, to, source.type, from, dims);

@@ -14,8 +14,8 @@ constexpr int64_t kInlineOperations = 32 * 1024;
 struct Job {
   const kvc_backend_attend* args;
   const Implementation* implementation;
-  Scratch* scratch;   // [workers]
-  int32_t skipped;    // atomic: an item was left out
+  Scratch* scratch;  // [workers]
+  int32_t skipped;   // atomic: an item was left out
 };
 
 void run_item(void* arg, int64_t index, int32_t worker) {

@@ -66,7 +66,8 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** d
 
 void close_device(kvc_backend_device* device) {
   if (device == nullptr) return;
-  release(nullptr, device->scratch, static_cast<int64_t>(device->host->num_workers) * static_cast<int64_t>(sizeof(Scratch)));
+  release(nullptr, device->scratch,
+          static_cast<int64_t>(device->host->num_workers) * static_cast<int64_t>(sizeof(Scratch)));
   free(device);
 }
 
@@ -80,9 +81,24 @@ int32_t implementations(kvc_backend_device*, const char** names, int32_t capacit
 const char* implementation(kvc_backend_device* device) { return device->implementation->name; }
 
 constexpr kvc_backend kBackend = {
-    sizeof(kvc_backend), KVC_BACKEND_VERSION, kDLCPU,          0,           "cpu",  open_device, close_device,
-    implementations,     implementation,      check_layer,     tiling,      allocate, release,   rope,
-    append,              attend,              copy_pages,      gather,
+    sizeof(kvc_backend),
+    KVC_BACKEND_VERSION,
+    kDLCPU,
+    0,
+    "cpu",
+    open_device,
+    close_device,
+    implementations,
+    implementation,
+    check_layer,
+    tiling,
+    allocate,
+    release,
+    rope,
+    append,
+    attend,
+    copy_pages,
+    gather,
 };
 
 }  // namespace

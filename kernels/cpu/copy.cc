@@ -28,9 +28,9 @@ void copy_page(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int
 void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims, int64_t slot,
                  unsigned char* target) {
   const int64_t bytes = type_bytes(type_of(layer.dtype));
-  const unsigned char* source = static_cast<const unsigned char*>(pool.data) +
-                                (slot / layer.page_size * pool.page_stride + slot % layer.page_size * pool.slot_stride) *
-                                    bytes;
+  const unsigned char* source =
+      static_cast<const unsigned char*>(pool.data) +
+      (slot / layer.page_size * pool.page_stride + slot % layer.page_size * pool.slot_stride) * bytes;
   for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
     memcpy(target + h * dims * bytes, source + h * pool.head_stride * bytes, static_cast<size_t>(dims * bytes));
   }

@@ -17,8 +17,8 @@ uint64_t read_xcr0() {
   return (static_cast<uint64_t>(high) << 32) | low;
 }
 
-// AMD (Zen 4 on) issues two vdpbf16ps a cycle. Intel issues one every other cycle (measured on Sapphire Rapids: a quarter
-// of the rate of vfmadd, so half the multiply-adds), and means AMX to be used instead.
+// AMD (Zen 4 on) issues two vdpbf16ps a cycle. Intel issues one every other cycle (measured on Sapphire Rapids: a
+// quarter of the rate of vfmadd, so half the multiply-adds), and means AMX to be used instead.
 bool is_amd() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == signature_AMD_ebx && c == signature_AMD_ecx &&

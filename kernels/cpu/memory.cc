@@ -20,16 +20,16 @@ kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32
   if (huge != 0 && alignment < kHugePageBytes) alignment = kHugePageBytes;
   if (alignment < page_bytes) alignment = page_bytes;
   const auto refuse = [&] {
-    const kvc_status status = fail(error, KVC_ERROR_OUT_OF_MEMORY, "the system refused %lld bytes of memory",
-                                   static_cast<long long>(bytes));
+    const kvc_status status =
+        fail(error, KVC_ERROR_OUT_OF_MEMORY, "the system refused %lld bytes of memory", static_cast<long long>(bytes));
     error->required = bytes;
     return status;
   };
   if (bytes < 0 || bytes > INT64_MAX - alignment - 2 * page_bytes) return refuse();
   const int64_t size = round_up(bytes > 0 ? bytes : 1, page_bytes);
   const int64_t mapped = size + alignment - page_bytes;
-  void* const map = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const map =
+      mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return refuse();
   // Gives back what alignment cut off: what stays is exactly [start, start + size).
   const int64_t begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(map)), start = round_up(begin, alignment);

@@ -1,6 +1,5 @@
-// rope: cos and sin of a step's positions. Angles are double (a float angle of position 100,000 is off by 0.004 rad), the
-// results are rounded once.
-// SPDX-License-Identifier: Apache-2.0
+// rope: cos and sin of a step's positions. Angles are double (a float angle of position 100,000 is off by 0.004 rad),
+// the results are rounded once. SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
 #include "kernels/cpu/device.h"
@@ -9,6 +8,7 @@
 namespace kvc::kernels {
 
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void*, kvc_error*) {
+  const DefaultFloatEnvironment environment;
   const int32_t half = args->rope_dim / 2;
   double frequencies[kMaxHeadDim / 2];
   for (int32_t i = 0; i < half; ++i) frequencies[i] = pow(args->theta, -2.0 * i / args->rope_dim);

@@ -24,10 +24,10 @@ struct alignas(64) Scratch {
   float k_panel[kPanelFloats];
   float v_panel[kPanelFloats];
   float scores[kMaxRowGroup * kMaxPanelKeys];
-  float row[kMaxHeadDim];             // one row in natural order: a query before packing, an output before it is stored
-  float maxima[kMaxRows * kMaxLanes]; // running maximum a row; decode: a lane per (row of the tile, key), as in sums
+  float row[kMaxHeadDim];  // one row in natural order: a query before packing, an output before it is stored
+  float maxima[kMaxRows * kMaxLanes];  // running maximum a row; decode: a lane per (row of the tile, key), as in sums
   float sums[kMaxRows * kMaxLanes];
-  int32_t key_begin[kMaxRows];        // keys that a row sees
+  int32_t key_begin[kMaxRows];  // keys that a row sees
   int32_t key_end[kMaxRows];
 };
 

@@ -66,6 +66,16 @@ inline Status check_array(int64_t n, const void* array, const char* name) {
   return n == 0 ? Status() : check_not_null(array, name);
 }
 
+// What a call fills must not overlap what it reads: n elements each.
+template <class In, class Out>
+Status check_disjoint(int64_t n, const In* in, const char* in_name, const Out* out, const char* out_name) {
+  const auto i = reinterpret_cast<uintptr_t>(in);
+  const auto o = reinterpret_cast<uintptr_t>(out);
+  const auto count = static_cast<uintptr_t>(n);
+  if (n == 0 || in == nullptr || i + count * sizeof(In) <= o || o + count * sizeof(Out) <= i) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s[%" PRId64 "] overlaps %s[%" PRId64 "]", out_name, n, in_name, n);
+}
+
 template <class T>
 std::span<T> span_of(T* data, int64_t n) {
   return {data, static_cast<size_t>(n)};
@@ -74,8 +84,8 @@ std::span<T> span_of(T* data, int64_t n) {
 // Larger than any version of a struct will be: a bigger struct_size is a struct that was never initialised.
 inline constexpr uint32_t kMaxStructSize = 4096;
 
-// struct_size of `in`, which is of the same type as this library's T in some version. kFirst is sizeof(T) in the release
-// that introduced it.
+// struct_size of `in`, which is of the same type as this library's T in some version. kFirst is sizeof(T) in the
+// release that introduced it.
 template <class T, uint32_t kFirst = sizeof(T)>
 Status check_struct_size(const T* in, const char* name) {
   KVC_TRY(check_not_null(in, name));
@@ -91,8 +101,8 @@ Status read_struct(const T* in, const char* name, T* out) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (uint32_t i = sizeof(T); i < in->struct_size; ++i) {
     if (bytes[i] != 0) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not know", name, i,
-                           kvc_version());
+      return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not know",
+                           name, i, kvc_version());
     }
   }
   std::memset(static_cast<void*>(out), 0, sizeof(T));
@@ -109,11 +119,12 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
   for (int64_t i = 0; i < n; ++i) {
     const auto* item = reinterpret_cast<const T*>(bytes + i * items->struct_size);
     if (item->struct_size != items->struct_size) {
-      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i, item->struct_size,
-                           name, items->struct_size)
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i,
+                           item->struct_size, name, items->struct_size)
           .at(i);
     }
-    if (Status status = read_struct(item, name, &(*out)[static_cast<size_t>(i)]); !status.ok()) return std::move(status).at(i);
+    if (Status status = read_struct(item, name, &(*out)[static_cast<size_t>(i)]); !status.ok())
+      return std::move(status).at(i);
   }
   return Status();
 }
@@ -132,7 +143,8 @@ inline Status write_text(const std::string& text, char* buffer, int64_t capacity
   if (length != nullptr) *length = size;
   if (capacity == 0) return Status();
   if (capacity <= size) {
-    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " bytes do not fit in a capacity of %" PRId64, size + 1, capacity)
+    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " bytes do not fit in a capacity of %" PRId64, size + 1,
+                         capacity)
         .missing(size + 1, capacity);
   }
   std::memcpy(buffer, text.c_str(), text.size() + 1);

@@ -19,7 +19,8 @@ kvc_status kvc_context_create(const kvc_context_config* config, kvc_context** co
 
 void kvc_context_destroy(kvc_context* context) { delete context; }
 
-kvc_status kvc_context_describe(kvc_context* context, char* buffer, int64_t capacity, int64_t* length, kvc_error* error) {
+kvc_status kvc_context_describe(kvc_context* context, char* buffer, int64_t capacity, int64_t* length,
+                                kvc_error* error) {
   return call("kvc_context_describe", error, [&]() -> Status {
     KVC_TRY(check_not_null(context, "context"));
     KVC_TRY(check_buffer(buffer, capacity, "buffer"));

@@ -18,11 +18,13 @@ kvc_status kvc_seq_remove(kvc_cache* cache, int64_t n, const kvc_seq* sequences,
   });
 }
 
-kvc_status kvc_seq_fork(kvc_cache* cache, int64_t n, const kvc_seq* parents, const int64_t* positions, kvc_seq* children,
-                        void* stream, kvc_error* error) {
+kvc_status kvc_seq_fork(kvc_cache* cache, int64_t n, const kvc_seq* parents, const int64_t* positions,
+                        kvc_seq* children, void* stream, kvc_error* error) {
   return cache_call("kvc_seq_fork", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, parents, "parents"));
     KVC_TRY(check_array(n, children, "children"));
+    KVC_TRY(check_disjoint(n, parents, "parents", children, "children"));
+    KVC_TRY(check_disjoint(n, positions, "positions", children, "children"));
     return c.fork(span_of(parents, n), span_of(positions, positions == nullptr ? 0 : n), span_of(children, n), stream);
   });
 }
@@ -40,6 +42,7 @@ kvc_status kvc_seq_lengths(kvc_cache* cache, int64_t n, const kvc_seq* sequences
   return cache_call("kvc_seq_lengths", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", lengths, "lengths"));
     return c.lengths(span_of(sequences, n), span_of(lengths, n));
   });
 }
@@ -67,10 +70,12 @@ kvc_status kvc_seq_nearest_position(kvc_cache* cache, kvc_seq sequence, int64_t 
   });
 }
 
-kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* tokens, kvc_error* error) {
+kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* tokens,
+                              kvc_error* error) {
   return cache_call("kvc_seq_max_append", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, tokens, "tokens"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", tokens, "tokens"));
     return c.max_append(span_of(sequences, n), span_of(tokens, n));
   });
 }

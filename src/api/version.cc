@@ -11,6 +11,8 @@ uint32_t kvc_abi_version(void) { return KVC_ABI_VERSION; }
 
 const char* kvc_build_info(void) {
   return "{\"version\": \"" KVC_VERSION_TEXT "\", \"abi\": \"" KVC_TEXT(KVC_VERSION_MAJOR) "." KVC_TEXT(
-      KVC_VERSION_MINOR) "\", \"compiler\": \"" __VERSION__ "\", \"dlpack\": \"" KVC_TEXT(DLPACK_MAJOR_VERSION) "." KVC_TEXT(DLPACK_MINOR_VERSION) "\", \"backends\": [\"cpu\"], \"simd\": [" KVCACHE_SIMD_TARGETS
-         "], \"features\": []}";
+      KVC_VERSION_MINOR) "\", \"compiler\": \"" __VERSION__
+                         "\", \"dlpack\": \"" KVC_TEXT(DLPACK_MAJOR_VERSION) "." KVC_TEXT(
+                             DLPACK_MINOR_VERSION) "\", \"backends\": [\"cpu\"], \"simd\": [" KVCACHE_SIMD_TARGETS
+                                                   "], \"features\": []}";
 }

@@ -1,6 +1,7 @@
 // 64-bit ids of sequences and forwards: never 0, below 2^63, and stale after their slot is reused.
-//   bits 0..19 slot + 1, 20..44 generation, 45..61 cache tag, 62 kind
-// A generation wraps after 2^25 reuses of one slot; a tag after 2^17 caches of one process.
+//   bits 0..44 slot + 1 and, above it, the generation; 45..61 cache tag; 62 kind
+// A slot takes as many bits as its owner has slots, so that generations last: with 64 slots one wraps after 2^38 reuses
+// of its slot, with a million after 2^25. A tag wraps after 2^17 caches of one process.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,33 @@ namespace kvc {
 enum class IdKind : uint64_t { kSequence = 0, kForward = 1 };
 
 inline constexpr int64_t kMaxSlots = (int64_t{1} << 20) - 1;
-inline constexpr uint32_t kGenerationMask = (1u << 25) - 1;
 inline constexpr uint32_t kTagMask = (1u << 17) - 1;
 
-constexpr uint64_t make_id(IdKind kind, uint32_t tag, uint32_t generation, int32_t slot) noexcept {
-  return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(tag & kTagMask) << 45 |
-         static_cast<uint64_t>(generation & kGenerationMask) << 20 | static_cast<uint64_t>(slot + 1);
-}
+class IdLayout {
+ public:
+  // num_slots in 1..kMaxSlots.
+  constexpr IdLayout(IdKind kind, uint32_t tag, int64_t num_slots) noexcept
+      : high_(static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(tag & kTagMask) << kLowBits) {
+    while ((int64_t{1} << slot_bits_) <= num_slots) ++slot_bits_;
+  }
 
-// Slot of an id: -1 for id 0. Whether the id is alive is for the owner of the slot to say, by comparing whole ids.
-constexpr int32_t slot_of(uint64_t id) noexcept { return static_cast<int32_t>(id & ((1u << 20) - 1)) - 1; }
+  constexpr uint64_t make(uint64_t generation, int32_t slot) const noexcept {
+    const uint64_t low = generation << slot_bits_ | static_cast<uint64_t>(slot + 1);
+    return high_ | (low & ((uint64_t{1} << kLowBits) - 1));
+  }
+
+  // Slot of an id: -1 for id 0. Whether the id is alive is for the owner of the slot to say, by comparing whole ids.
+  constexpr int32_t slot_of(uint64_t id) const noexcept {
+    return static_cast<int32_t>(id & ((uint64_t{1} << slot_bits_) - 1)) - 1;
+  }
+
+ private:
+  static constexpr int kLowBits = 45;
+  uint64_t high_;
+  int slot_bits_ = 1;
+};
+
+constexpr IdKind kind_of(uint64_t id) noexcept { return static_cast<IdKind>(id >> 62); }
+constexpr uint32_t tag_of(uint64_t id) noexcept { return static_cast<uint32_t>(id >> 45) & kTagMask; }
 
 }  // namespace kvc

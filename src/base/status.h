@@ -43,8 +43,8 @@ class [[nodiscard]] Status {
 };
 
 // Returns from the enclosing function when `expression` is a failure.
-#define KVC_TRY(expression)                                         \
-  do {                                                              \
+#define KVC_TRY(expression)                                                  \
+  do {                                                                       \
     if (::kvc::Status status_ = (expression); !status_.ok()) return status_; \
   } while (0)
 

@@ -22,16 +22,18 @@ void Cache::plan_classes(const Context& context, const Geometry& geometry, std::
     shape.window_tokens = layer.layer.window_tokens;
     context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
     shape.num_threads = context.num_threads();
-    const auto known = std::find_if(classes->begin(), classes->end(), [&](const WorkClass& c) {
-      return c.group == layer.group && c.shape == shape;
-    });
+    const auto known = std::find_if(classes->begin(), classes->end(),
+                                    [&](const WorkClass& c) { return c.group == layer.group && c.shape == shape; });
     class_of_layer->push_back(static_cast<size_t>(known - classes->begin()));
     if (known == classes->end()) classes->push_back({layer.group, shape});
   }
 }
 
 Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
-    : context_(std::move(context)), geometry_(std::move(geometry)), tag_(tag), store_([&] {
+    : context_(std::move(context)),
+      geometry_(std::move(geometry)),
+      forward_ids_(IdKind::kForward, tag, geometry_.max_open_forwards),
+      store_([&] {
         SequenceStoreConfig config = geometry_.store;
         config.cache_tag = tag;
         return config;
@@ -106,7 +108,8 @@ Cache::~Cache() {
 
 Status Cache::check_group(int32_t group, bool all_allowed) const {
   if (group >= (all_allowed ? -1 : 0) && group < num_groups()) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside %d..%d", group, all_allowed ? -1 : 0, num_groups() - 1);
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside %d..%d", group, all_allowed ? -1 : 0,
+                       num_groups() - 1);
 }
 
 Status Cache::check_layer(int32_t layer) const {
@@ -159,7 +162,7 @@ Status Cache::lengths(std::span<const kvc_seq> ids, std::span<int64_t> out) {
   MutexLock lock(mutex_);
   int32_t slot = -1;
   for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
-  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.length(slot_of(ids[i]));
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.length(store_.slot_of(ids[i]));
   return Status();
 }
 
@@ -171,7 +174,8 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
   *count = ceil_div(store_.length(slot), geometry_.page_size);
   if (out.empty()) return Status();
   if (*count > static_cast<int64_t>(out.size())) {
-    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " entries do not fit in a capacity of %zu", *count, out.size())
+    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " entries do not fit in a capacity of %zu", *count,
+                         out.size())
         .missing(*count, static_cast<int64_t>(out.size()));
   }
   std::fill_n(out.begin(), *count, -1);
@@ -183,8 +187,7 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
     const auto rows = forward->row_slots();
     const auto row = std::find(rows.begin(), rows.end(), slot);
     if (!forward->open || row == rows.end()) continue;
-    const auto index = static_cast<size_t>((row - rows.begin()) * num_groups() + group);
-    const Reservation& reservation = forward->reservations[index];
+    const Reservation& reservation = forward->reservations[(row - rows.begin()) * num_groups() + group];
     if (reservation.copied_from >= 0) out[static_cast<size_t>(*count - 1)] = reservation.copied_from;
   }
   return Status();
@@ -195,8 +198,8 @@ Status Cache::nearest_position(kvc_seq id, int64_t position, int64_t* before, in
   int32_t slot = -1;
   KVC_TRY(store_.resolve(id, 0, &slot));
   if (position < 0 || position > store_.length(slot)) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "position %" PRId64 " is outside the sequence's length %" PRId64, position,
-                         store_.length(slot));
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "position %" PRId64 " is outside the sequence's length %" PRId64,
+                         position, store_.length(slot));
   }
   store_.nearest_position(slot, position, before, after);
   return Status();
@@ -206,14 +209,14 @@ Status Cache::max_append(std::span<const kvc_seq> ids, std::span<int64_t> out) {
   MutexLock lock(mutex_);
   int32_t slot = -1;
   for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
-  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.max_append(slot_of(ids[i]), geometry_.limits.tokens);
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.max_append(store_.slot_of(ids[i]), geometry_.limits.tokens);
   return Status();
 }
 
 Status Cache::stats(int32_t group, kvc_stats* out) {
   KVC_TRY(check_group(group, true));
   MutexLock lock(mutex_);
-  out->num_sequences = static_cast<int32_t>(store_.num_sequences());
+  out->num_sequences = static_cast<int32_t>(store_.num_sequences() - store_.num_removed());
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (group >= 0 && g != group) continue;
     const SequenceStore::Counts counts = store_.count(g);

@@ -1,9 +1,8 @@
 // Cache: the one class that knows all parts. It owns the lock, the sequences, the pools and the open steps, and answers
 // each public call: control plane under the lock, compute outside it.
 //
-// Thread safety: any method from any thread; the destructor alone. Ownership: keeps its context alive; shares pools with
-// exported views.
-// Invariants
+// Thread safety: any method from any thread; the destructor alone. Ownership: keeps its context alive; shares pools
+// with exported views. Invariants
 //   1. A step's sequences are busy from begin to end or abort, so the page lists that its compute reads do not change.
 //   2. A method that fails has changed nothing (a device error in append or attend closes the step as abort).
 //   3. Forward::in_use is set for exactly the calls that are inside that step.
@@ -94,18 +93,18 @@ class Cache {
   Status run_append(Forward& forward, int32_t layer, const kvc_backend_tensor& k, const kvc_backend_tensor& v,
                     bool as_stored);
   Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
-  Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, kvc_backend_tensor* k_out,
-                  kvc_backend_tensor* v_out) const;
+  Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v,
+                  kvc_backend_tensor* k_out, kvc_backend_tensor* v_out) const;
   Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
   Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, bool wanted[2], void* stream,
                 std::shared_ptr<DeviceMemory> memory[2]) const;
-  Status check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k, std::vector<kvc_backend_tensor>* v,
-                      int64_t* tokens) const;
+  Status check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k,
+                      std::vector<kvc_backend_tensor>* v, int64_t* tokens) const;
 
   const std::shared_ptr<Context> context_;
   const Geometry geometry_;
-  const uint32_t tag_;
+  const IdLayout forward_ids_;
   std::vector<Layer> layers_;
   std::vector<WorkClass> work_classes_;
 

@@ -53,11 +53,11 @@ class Cache::ForwardUse {
 };
 
 uint64_t Cache::forward_id(int32_t slot) const {
-  return make_id(IdKind::kForward, tag_, forwards_[static_cast<size_t>(slot)]->generation, slot);
+  return forward_ids_.make(forwards_[static_cast<size_t>(slot)]->generation, slot);
 }
 
 Status Cache::resolve_forward(kvc_forward id, int32_t* slot) const {
-  const int32_t candidate = slot_of(id);
+  const int32_t candidate = forward_ids_.slot_of(id);
   if (candidate >= 0 && candidate < static_cast<int32_t>(forwards_.size()) &&
       forwards_[static_cast<size_t>(candidate)]->open && forward_id(candidate) == id) {
     *slot = candidate;
@@ -71,8 +71,8 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, int3
   const auto num_layers = static_cast<int32_t>(layers_.size());
   const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
   if (!all && (batch.layer_begin < 0 || batch.layer_end > num_layers || batch.layer_begin >= batch.layer_end)) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin, batch.layer_end,
-                         num_layers);
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin,
+                         batch.layer_end, num_layers);
   }
   const int32_t rows = batch.num_sequences;
   if (rows < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_sequences %d is negative", rows);
@@ -81,7 +81,8 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, int3
                          batch.sequences == nullptr ? "sequences" : "append_lengths", rows);
   }
   if (rows > geometry_.limits.rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed max_sequences %" PRId64, rows, geometry_.limits.rows)
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed max_sequences %" PRId64, rows,
+                         geometry_.limits.rows)
         .missing(rows, geometry_.limits.rows);
   }
   int64_t tokens = 0;
@@ -99,7 +100,8 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, int3
   const auto free = std::find_if(forwards_.begin(), forwards_.end(), [](const auto& f) { return !f->open; });
   if (free == forwards_.end()) {
     const auto most = static_cast<int64_t>(forwards_.size());
-    return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most).missing(most + 1, most);
+    return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
+        .missing(most + 1, most);
   }
   *forward = static_cast<int32_t>(free - forwards_.begin());
   const auto n = static_cast<size_t>(rows);
@@ -119,15 +121,15 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   KVC_TRY(check_batch(batch, checked_slots_, &index));
   Forward& forward = *forwards_[static_cast<size_t>(index)];
   forward.start();
-  forward.generation = (forward.generation + 1) & kGenerationMask;
+  ++forward.generation;
   forward.num_rows = batch.num_sequences;
   forward.layer_begin = batch.layer_begin;
   forward.layer_end = batch.layer_end == 0 ? static_cast<int32_t>(layers_.size()) : batch.layer_end;
   forward.stream = stream;
-  std::copy_n(checked_slots_.begin(), forward.num_rows, forward.slots.begin());
-  std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.begin());
+  std::copy_n(checked_slots_.begin(), forward.num_rows, forward.slots.data());
+  std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.data());
   copies_.clear();
-  store_.reserve(forward.row_slots(), forward.row_lengths(), forward.reservations, &copies_);
+  store_.reserve(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), &copies_);
   if (Status copied = copy_pages(copies_, stream); !copied.ok()) {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
     return copied;
@@ -174,7 +176,8 @@ Status Cache::abort(kvc_forward id) {
   int32_t slot = -1;
   KVC_TRY(resolve_forward(id, &slot));
   Forward& forward = *forwards_[static_cast<size_t>(slot)];
-  if (forward.in_use) return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " computes on another thread: cancel it first", id);
+  if (forward.in_use)
+    return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " computes on another thread: cancel it first", id);
   close(forward, false);
   return Status();
 }
@@ -199,8 +202,13 @@ Status Cache::info(kvc_forward id, kvc_forward_info* out) {
   out->positions_host = rows.positions;
   out->last_rows_host = forward.batch->last_rows();
   const auto tensor = [&](const int32_t* data, int64_t* shape) {
-    return DLTensor{const_cast<int32_t*>(data), context_->dl_device(), 1, {kDLInt, 32, 1}, shape,
-                    const_cast<int64_t*>(&kStride), 0};
+    return DLTensor{const_cast<int32_t*>(data),
+                    context_->dl_device(),
+                    1,
+                    {kDLInt, 32, 1},
+                    shape,
+                    const_cast<int64_t*>(&kStride),
+                    0};
   };
   out->positions = tensor(rows.positions, &forward.info_shapes[0]);
   out->last_rows = tensor(forward.batch->last_rows(), &forward.info_shapes[1]);
@@ -210,8 +218,8 @@ Status Cache::info(kvc_forward id, kvc_forward_info* out) {
 Status Cache::check_forward_layer(const Forward& forward, int32_t layer) const {
   KVC_TRY(check_layer(layer));
   if (layer >= forward.layer_begin && layer < forward.layer_end) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside the forward's layers [%d, %d)", layer, forward.layer_begin,
-                       forward.layer_end)
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside the forward's layers [%d, %d)", layer,
+                       forward.layer_begin, forward.layer_end)
       .at(layer);
 }
 
@@ -315,8 +323,8 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
   if (args.k != nullptr) KVC_TRY(check_kv(*forward, layer, args.k, args.v, &k, &v));
   KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, shape.v_head_dim, true), &attend.out));
   if (args.lse != nullptr) {
-    KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse, &attend.lse_token_stride,
-                      &attend.lse_head_stride));
+    KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
+                      &attend.lse_token_stride, &attend.lse_head_stride));
   }
   if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, k, v, false)));
   return forward.done(run_attend(*forward, layer, &attend));

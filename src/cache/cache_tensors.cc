@@ -14,27 +14,31 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   if ((flags & ~uint32_t{KVC_POOL_WRITABLE}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
-  return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
+  return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0,
+                                   out);
 }
 
 // Slots of positions [begin, end) of a sequence in the group of a layer; end 0 = its length.
 Status Cache::find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
   if (end == 0) end = store_.length(slot);
   if (begin < 0 || end < begin || end > store_.length(slot)) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64,
-                         begin, end, store_.length(slot));
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64, begin,
+                         end, store_.length(slot));
   }
   const PageList& list = store_.list(slot, group);
   const int64_t page_size = geometry_.page_size;
   if (end > begin && begin < list.first * page_size) {
-    return Status::error(KVC_ERROR_EVICTED, "keys before position %" PRId64 " of group %d are freed, and the range starts at %" PRId64,
+    return Status::error(KVC_ERROR_EVICTED,
+                         "keys before position %" PRId64 " of group %d are freed, and the range starts at %" PRId64,
                          list.first * page_size, group, begin)
         .in_group(group);
   }
   slots->reserve(static_cast<size_t>(end - begin));
   store_.table(group).for_each(list, begin / page_size, ceil_div(end, page_size), [&](int64_t index, int32_t page) {
     const int64_t stop = std::min(end, (index + 1) * page_size);
-    for (int64_t p = std::max(begin, index * page_size); p < stop; ++p) slots->push_back(page * page_size + p % page_size);
+    for (int64_t p = std::max(begin, index * page_size); p < stop; ++p)
+      slots->push_back(page * page_size + p % page_size);
   });
   return Status();
 }
@@ -72,7 +76,8 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManaged
     if (store_.busy(slot)) return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", id);
     KVC_TRY(find_slots(slot, source.group, args.position_begin, args.position_end, &slots));
     snapshot = store_.take_snapshot(slot, source.group);
-    if (snapshot < 0) return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
+    if (snapshot < 0)
+      return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
   }
   // Outside the lock: the snapshot keeps the pages.
   Status copied = gather(layer, slots, wanted, stream, memory);
@@ -103,17 +108,21 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<kvc_backend_
                            std::vector<kvc_backend_tensor>* v, int64_t* tokens) const {
   const auto num_layers = static_cast<int32_t>(layers_.size());
   if ((args.flags & ~uint32_t{KVC_IMPORT_ROTATE}) != 0 || args.reserved != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", args.flags, args.reserved);
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", args.flags,
+                         args.reserved);
   }
   if (args.num_layers != num_layers) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers, num_layers);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers,
+                         num_layers);
   }
   if (args.k == nullptr || args.v == nullptr) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", args.k == nullptr ? "k" : "v");
   }
   const DLTensor* first = args.k[0];
   if (first == nullptr || first->ndim != 3 || first->shape == nullptr) {
-    return Status::error(first == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_RANK, "k of layer 0 is no tensor of 3 dims").at(0);
+    return Status::error(first == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_RANK,
+                         "k of layer 0 is no tensor of 3 dims")
+        .at(0);
   }
   *tokens = first->shape[0];
   k->resize(layers_.size());
@@ -125,7 +134,8 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<kvc_backend_
       KVC_TRY(check_rows(args.v[i], rows_spec("v", *tokens, layer.num_kv_heads, layer.v_head_dim, false), &(*v)[i]));
       const bool equal = args.k[i]->shape[0] == *tokens && args.v[i]->shape[0] == *tokens;
       return equal ? Status()
-                   : Status::error(KVC_ERROR_SHAPE, "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer 0 has %" PRId64,
+                   : Status::error(KVC_ERROR_SHAPE,
+                                   "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer 0 has %" PRId64,
                                    args.k[i]->shape[0], args.v[i]->shape[0], i, *tokens);
     };
     if (Status status = check(); !status.ok()) return std::move(status).at(static_cast<int64_t>(i));

@@ -22,17 +22,23 @@ int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
 int64_t Forward::scratch_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
   int64_t bytes = partial_bytes(geometry, classes);
   for (const RopeClass& rope : geometry.rope_classes) bytes += rotation_bytes(geometry, rope);
+  for (const WorkClass& c : classes) {
+    bytes += WorkPlan::max_items(c.shape, geometry.limits) * static_cast<int64_t>(sizeof(kvc_backend_item));
+  }
+  const auto groups = static_cast<int32_t>(geometry.store.groups.size());
+  bytes += BatchPlan::bytes_needed(geometry.limits, groups);
+  bytes += geometry.limits.rows * (8 + groups * static_cast<int64_t>(sizeof(Reservation)));
   return bytes * geometry.max_open_forwards;
 }
 
 Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& geometry,
                        const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out) {
   auto forward = std::make_unique<Forward>();
-  const auto rows = static_cast<size_t>(geometry.limits.rows);
-  const size_t groups = geometry.store.groups.size();
-  forward->slots.resize(rows);
-  forward->append_lengths.resize(rows);
-  forward->reservations.resize(rows * groups);
+  const int64_t rows = geometry.limits.rows;
+  const auto groups = static_cast<int64_t>(geometry.store.groups.size());
+  forward->slots = LazyArray<int32_t>(rows);
+  forward->append_lengths = LazyArray<int32_t>(rows);
+  forward->reservations = LazyArray<Reservation>(rows * groups);
   forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
   forward->layer_state.resize(geometry.layers.size());
   int64_t tiles = 0;
@@ -71,7 +77,8 @@ Status Forward::cos_sin(const Context& context, const RopeClass& rope, size_t ro
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
   if (!rotation.made && batch->rows().num_tokens > 0) {
-    const kvc_backend_rope args = {rope.rope_dim, batch->rows().num_tokens, rope.theta, batch->rows().positions, values};
+    const kvc_backend_rope args = {rope.rope_dim, batch->rows().num_tokens, rope.theta, batch->rows().positions,
+                                   values};
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context.backend().rope(context.device(), &args, stream, &error), error));
     rotation.made = true;

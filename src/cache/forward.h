@@ -1,7 +1,7 @@
 // Forward: the state of one open step. Its buffers are made when the cache is created and used again by every step.
 //
-// Thread safety: `generation`, `open` and `in_use` are guarded by the cache's lock. Everything else belongs to the thread
-// that set in_use (one at a time), but for `cancelled`, which any thread may set.
+// Thread safety: `generation`, `open` and `in_use` are guarded by the cache's lock. Everything else belongs to the
+// thread that set in_use (one at a time), but for `cancelled`, which any thread may set.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ class Forward {
   static Status create(const std::shared_ptr<Context>& context, const Geometry& geometry,
                        const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out);
 
-  // Device memory that create takes.
+  // Host and device memory that create takes.
   static int64_t scratch_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes);
 
-  uint32_t generation = 0;
+  uint64_t generation = 0;
   bool open = false;
   bool in_use = false;
   int32_t cancelled = 0;  // read and written by __atomic builtins: a backend polls it
@@ -42,19 +42,24 @@ class Forward {
   int32_t layer_begin = 0;
   int32_t layer_end = 0;
   void* stream = nullptr;
-  std::vector<int32_t> slots;               // [rows]
-  std::vector<int32_t> append_lengths;      // [rows]
-  std::vector<Reservation> reservations;    // [rows, groups]
+  LazyArray<int32_t> slots;             // [rows]
+  LazyArray<int32_t> append_lengths;    // [rows]
+  LazyArray<Reservation> reservations;  // [rows, groups]
   std::unique_ptr<BatchPlan> batch;
-  std::vector<uint8_t> layer_state;         // [layers]: kAppended | kAttended
-  int64_t info_shapes[2] = {0, 0};          // tokens, rows: what kvc_forward_info's tensors point to
+  std::vector<uint8_t> layer_state;  // [layers]: kAppended | kAttended
+  int64_t info_shapes[2] = {0, 0};   // tokens, rows: what kvc_forward_info's tensors point to
 
   static constexpr uint8_t kAppended = 1;
   static constexpr uint8_t kAttended = 2;
 
   std::span<const int32_t> row_slots() const noexcept { return {slots.data(), static_cast<size_t>(num_rows)}; }
-  std::span<const int32_t> row_lengths() const noexcept { return {append_lengths.data(), static_cast<size_t>(num_rows)}; }
+  std::span<const int32_t> row_lengths() const noexcept {
+    return {append_lengths.data(), static_cast<size_t>(num_rows)};
+  }
   std::span<const Reservation> row_reservations(int32_t groups) const noexcept {
+    return {reservations.data(), static_cast<size_t>(num_rows) * static_cast<size_t>(groups)};
+  }
+  std::span<Reservation> row_reservations(int32_t groups) noexcept {
     return {reservations.data(), static_cast<size_t>(num_rows) * static_cast<size_t>(groups)};
   }
 
@@ -76,8 +81,8 @@ class Forward {
     std::shared_ptr<DeviceMemory> cos_sin;  // [max tokens, 2, rope_dim / 2]
     bool made = false;
   };
-  std::vector<Planned> plans_;      // [work classes]
-  std::vector<Rotation> rotations_; // [rope classes]
+  std::vector<Planned> plans_;       // [work classes]
+  std::vector<Rotation> rotations_;  // [rope classes]
   std::vector<int32_t> tile_counters_;
   std::shared_ptr<DeviceMemory> partials_;
 };

@@ -13,11 +13,14 @@ namespace {
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
 constexpr int64_t kMaxPages = INT32_MAX;
 constexpr int64_t kDefaultRollback = 64;
+constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base: all that follows stays finite
+constexpr double kLargestNumber = 1e30;
 constexpr int64_t kMaxSnapshots = 32;  // exports at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high, int64_t index = -1) {
   if (value >= low && value <= high) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low, high)
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low,
+                       high)
       .at(index);
 }
 
@@ -28,7 +31,8 @@ Status check_dtype(DLDataType* dtype, int64_t index) {
   for (const DLDataType known : {DLDataType{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}}) {
     if (same(*dtype, known)) return Status();
   }
-  return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": dtype {code %d, bits %d, lanes %d} is not float32, float16 or bfloat16",
+  return Status::error(KVC_ERROR_DTYPE,
+                       "layer %" PRId64 ": dtype {code %d, bits %d, lanes %d} is not float32, float16 or bfloat16",
                        index, dtype->code, dtype->bits, dtype->lanes)
       .at(index);
 }
@@ -36,8 +40,8 @@ Status check_dtype(DLDataType* dtype, int64_t index) {
 // One config number with its name, for messages like "layer 3: head_dim 0 is outside 1..512".
 Status check_layer_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": %s %" PRId64 " is outside %" PRId64 "..%" PRId64, index,
-                       name, value, low, high)
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": %s %" PRId64 " is outside %" PRId64 "..%" PRId64,
+                       index, name, value, low, high)
       .at(index);
 }
 
@@ -50,8 +54,9 @@ Status check_layer_heads(const kvc_layer_config& c, int64_t index, int64_t num_g
   KVC_TRY(check_layer_field(index, "num_kv_heads", c.num_kv_heads, 1, 4096));
   KVC_TRY(check_layer_field(index, "num_q_heads", c.num_q_heads, 1, 65536));
   if (c.num_q_heads % c.num_kv_heads != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": num_q_heads %d is no multiple of num_kv_heads %d",
-                         index, c.num_q_heads, c.num_kv_heads)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": num_q_heads %d is no multiple of num_kv_heads %d", index, c.num_q_heads,
+                         c.num_kv_heads)
         .at(index);
   }
   KVC_TRY(check_layer_field(index, "head_dim", c.head_dim, 1, 512));
@@ -59,23 +64,24 @@ Status check_layer_heads(const kvc_layer_config& c, int64_t index, int64_t num_g
 }
 
 Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
-  if (!std::isfinite(c.softmax_scale) || c.softmax_scale < 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": softmax_scale %g is not a positive number", index,
-                         c.softmax_scale)
+  if (c.softmax_scale != 0 && !(c.softmax_scale >= kSmallestNumber && c.softmax_scale <= kLargestNumber)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": softmax_scale %g is outside %g..%g", index,
+                         c.softmax_scale, kSmallestNumber, kLargestNumber)
         .at(index);
   }
   KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
   KVC_TRY(check_layer_field(index, "rope_mode", c.rope_mode, KVC_ROPE_NONE, KVC_ROPE_ON_APPEND));
   if (c.rope_mode == KVC_ROPE_NONE) return Status();
-  if (!std::isfinite(c.rope_theta) || c.rope_theta < 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_theta %g is not a positive number", index,
-                         c.rope_theta)
+  if (c.rope_theta != 0 && !(c.rope_theta >= kSmallestNumber && c.rope_theta <= kLargestNumber)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_theta %g is outside %g..%g", index,
+                         c.rope_theta, kSmallestNumber, kLargestNumber)
         .at(index);
   }
   const int32_t rope_dim = c.rope_dim == 0 ? c.head_dim : c.rope_dim;
   if (rope_dim < 2 || rope_dim > c.head_dim || rope_dim % 2 != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_dim %d is not even and within head_dim %d", index,
-                         rope_dim, c.head_dim)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": rope_dim %d is not even and within head_dim %d", index, rope_dim,
+                         c.head_dim)
         .at(index);
   }
   return Status();
@@ -86,7 +92,8 @@ int32_t rope_class(const kvc_layer_config& config, std::vector<RopeClass>* class
   const RopeClass wanted = {config.rope_dim == 0 ? config.head_dim : config.rope_dim,
                             config.rope_theta == 0 ? 10000.0 : config.rope_theta};
   for (size_t i = 0; i < classes->size(); ++i) {
-    if ((*classes)[i].rope_dim == wanted.rope_dim && (*classes)[i].theta == wanted.theta) return static_cast<int32_t>(i);
+    if ((*classes)[i].rope_dim == wanted.rope_dim && (*classes)[i].theta == wanted.theta)
+      return static_cast<int32_t>(i);
   }
   classes->push_back(wanted);
   return static_cast<int32_t>(classes->size() - 1);
@@ -99,8 +106,8 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   KVC_TRY(check_dtype(&dtype, index));
   const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
   if (apart && (config.kv_storage != nullptr || config.k_storage == nullptr || config.v_storage == nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage",
-                         index)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
         .at(index);
   }
   LayerGeometry geo;
@@ -112,8 +119,9 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   layer.head_dim = config.head_dim;
   layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
   if (config.kv_storage != nullptr && layer.v_head_dim != layer.head_dim) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index,
-                         layer.v_head_dim, layer.head_dim)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index, layer.v_head_dim,
+                         layer.head_dim)
         .at(index);
   }
   const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
@@ -124,7 +132,8 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   layer.rope_class = rope_class(config, &geometry->rope_classes);
   layer.rope_dim = layer.rope_class < 0 ? 0 : geometry->rope_classes[static_cast<size_t>(layer.rope_class)].rope_dim;
   geo.element_bytes = dtype.bits / 8;
-  geo.page_bytes = int64_t{layer.page_size} * layer.num_kv_heads * (layer.head_dim + layer.v_head_dim) * geo.element_bytes;
+  geo.page_bytes =
+      int64_t{layer.page_size} * layer.num_kv_heads * (layer.head_dim + layer.v_head_dim) * geo.element_bytes;
   geo.kv_storage = config.kv_storage;
   geo.k_storage = config.k_storage;
   geo.v_storage = config.v_storage;
@@ -142,7 +151,8 @@ Status check_storages_differ(const std::vector<LayerGeometry>& layers) {
     for (const auto* storage : {layers[i].kv_storage, layers[i].k_storage, layers[i].v_storage}) {
       if (storage == nullptr) continue;
       if (std::find(seen.begin(), seen.end(), storage) != seen.end()) {
-        return Status::error(KVC_ERROR_DUPLICATE, "layer %zu: its storage is given twice", i).at(static_cast<int64_t>(i));
+        return Status::error(KVC_ERROR_DUPLICATE, "layer %zu: its storage is given twice", i)
+            .at(static_cast<int64_t>(i));
       }
       seen.push_back(storage);
     }
@@ -165,8 +175,9 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
     KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_SLIDING, index));
     const bool sliding = group.kind == KVC_GROUP_SLIDING;
     if (sliding ? group.window_tokens < 1 || group.window_tokens > kMaxLength : group.window_tokens != 0) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": window_tokens %" PRId64 " of a %s group is outside %s",
-                           index, group.window_tokens, sliding ? "sliding" : "full", sliding ? "1..2^30" : "0..0")
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "group %" PRId64 ": window_tokens %" PRId64 " of a %s group is outside %s", index,
+                           group.window_tokens, sliding ? "sliding" : "full", sliding ? "1..2^30" : "0..0")
           .at(index);
     }
     KVC_TRY(check_range("num_pages of a group", group.num_pages, 0, kMaxPages, index));
@@ -192,9 +203,8 @@ int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry&
 int64_t bytes_at(const Geometry& geometry, const std::vector<kvc_group_config>& groups, int64_t capacity) {
   int64_t total = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
-    const int64_t pages = groups[g].num_pages > 0
-                              ? groups[g].num_pages
-                              : default_pages(geometry.store.groups[g].rules, capacity, geometry);
+    const int64_t pages = groups[g].num_pages > 0 ? groups[g].num_pages
+                                                  : default_pages(geometry.store.groups[g].rules, capacity, geometry);
     int64_t bytes = 0;
     if (!checked_mul(pages, geometry.group_page_bytes(static_cast<int32_t>(g)), &bytes) ||
         !checked_add(total, bytes, &total)) {
@@ -222,14 +232,16 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
     int64_t high = kMaxPages;
     while (low < high) {
       const int64_t middle = low + (high - low + 1) / 2;
-      if (bytes_at(*geometry, in.groups, middle) <= config.capacity_bytes) {
+      const int64_t bytes = bytes_at(*geometry, in.groups, middle);
+      if (bytes != INT64_MAX && bytes <= config.capacity_bytes) {
         low = middle;
       } else {
         high = middle - 1;
       }
     }
     if (low == 0) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " is less than one page in every group takes, %" PRId64,
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "capacity_bytes %" PRId64 " is less than one page in every group takes, %" PRId64,
                            config.capacity_bytes, bytes_at(*geometry, in.groups, 1));
     }
     capacity = low;
@@ -240,7 +252,8 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
     KVC_TRY(check_range("pages of a group", pages, 1, kMaxPages, static_cast<int64_t>(g)));
   }
   if (bytes_at(*geometry, in.groups, capacity) == INT64_MAX) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the pools of %" PRId64 " pages take more than 2^63 bytes", capacity);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the pools of %" PRId64 " pages take more than 2^63 bytes",
+                         capacity);
   }
   return Status();
 }

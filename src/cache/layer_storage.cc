@@ -83,7 +83,8 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
   const int64_t dims = pool == KVC_POOL_V ? layer.v_head_dim : layer.head_dim;
   if (pool == KVC_POOL_KV && !self->together_) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "K and V of this layer are in pools of their own: export KVC_POOL_K and KVC_POOL_V");
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "K and V of this layer are in pools of their own: export KVC_POOL_K and KVC_POOL_V");
   }
   const DLDevice device = self->context_->dl_device();
   if (pool == KVC_POOL_KV) {

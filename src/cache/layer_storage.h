@@ -41,8 +41,8 @@ class LayerStorage {
   std::shared_ptr<DeviceMemory> memory_;  // null if adopted
   DLManagedTensorVersioned* adopted_[2] = {nullptr, nullptr};
   bool owned_ = false;
-  bool together_ = false;    // K and V in one tensor [pages, 2, ...]
-  int64_t k_to_v_ = 0;       // elements from K to V, if together
+  bool together_ = false;  // K and V in one tensor [pages, 2, ...]
+  int64_t k_to_v_ = 0;     // elements from K to V, if together
 };
 
 // A tensor that owns `owner` and releases it in its deleter. strides in elements. Throws std::bad_alloc.

@@ -12,7 +12,8 @@ namespace {
 constexpr int32_t kMaxRank = 5;
 
 bool is_float(DLDataType t) {
-  return t.lanes == 1 && ((t.code == kDLFloat && (t.bits == 32 || t.bits == 16)) || (t.code == kDLBfloat && t.bits == 16));
+  return t.lanes == 1 &&
+         ((t.code == kDLFloat && (t.bits == 32 || t.bits == 16)) || (t.code == kDLBfloat && t.bits == 16));
 }
 
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
@@ -28,7 +29,8 @@ struct ShapeText {
   ShapeText(const int64_t* shape, int32_t rank) {
     int used = std::snprintf(text, sizeof text, "[");
     for (int32_t i = 0; i < rank && used < 100; ++i) {
-      used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), i == 0 ? "%" PRId64 : ", %" PRId64, shape[i]);
+      used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), i == 0 ? "%" PRId64 : ", %" PRId64,
+                            shape[i]);
     }
     std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "]");
   }
@@ -55,21 +57,33 @@ Status check_shape(const DLTensor& t, const char* name, const int64_t* wanted, c
                        ShapeText(wanted, t.ndim).text);
 }
 
-// Strides in elements for a tensor of `used` elements a dim: the tensor's own, or compact ones. A dim of one element has
-// no stride that matters; it gets a compact one.
-Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used, bool written, int64_t* strides) {
+// Strides in elements for a tensor of `used` elements a dim: the tensor's own, or compact ones. A dim of one element
+// has no stride that matters; it gets a compact one. The whole tensor, from its data and byte_offset on, must lie
+// within the address space.
+Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used, bool dense_rows, bool written,
+                       int64_t* strides) {
   int64_t compact = 1;
-  int64_t extent = 0;  // last element's offset
+  int64_t extent = 1;  // elements from the first to behind the last
   for (int32_t i = t.ndim; i-- > 0;) {
     strides[i] = t.strides == nullptr || used[i] <= 1 ? compact : t.strides[i];
-    if (i == t.ndim - 1 && strides[i] != 1) {
+    if (dense_rows && i == t.ndim - 1 && strides[i] != 1) {
       return Status::error(KVC_ERROR_STRIDE, "%s has innermost stride %" PRId64 ", not 1", name, strides[i]);
     }
     int64_t span = 0;
     if (strides[i] < 0 || !checked_mul(strides[i], std::max<int64_t>(used[i] - 1, 0), &span) ||
-        !checked_add(extent, span, &extent) || !checked_mul(compact, std::max<int64_t>(t.shape[i], 1), &compact)) {
-      return Status::error(KVC_ERROR_STRIDE, "%s has stride %" PRId64 " in dim %d", name, strides[i], i);
+        !checked_add(extent, span, &extent) ||
+        (i > 0 && !checked_mul(compact, std::max<int64_t>(t.shape[i], 1), &compact))) {
+      return Status::error(KVC_ERROR_STRIDE, "%s has stride %" PRId64 " in dim %d of size %" PRId64, name, strides[i],
+                           i, t.shape[i]);
     }
+  }
+  int64_t bytes = 0;
+  uintptr_t end = reinterpret_cast<uintptr_t>(t.data);
+  if (!checked_mul(extent, t.dtype.bits / 8, &bytes) || __builtin_add_overflow(end, t.byte_offset, &end) ||
+      __builtin_add_overflow(end, static_cast<uintptr_t>(bytes), &end)) {
+    return Status::error(KVC_ERROR_STRIDE,
+                         "%s reaches %" PRId64 " elements beyond byte offset %" PRIu64 ", outside the address space",
+                         name, extent, t.byte_offset);
   }
   if (!written) return Status();
   // From the smallest stride up, each must step over all that the smaller ones reach.
@@ -83,7 +97,8 @@ Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used,
     done[dim] = true;
     if (used[dim] <= 1) continue;
     if (strides[dim] <= reach) {
-      return Status::error(KVC_ERROR_STRIDE, "%s is written, and its stride %" PRId64 " in dim %d makes elements overlap", name,
+      return Status::error(KVC_ERROR_STRIDE,
+                           "%s is written, and its stride %" PRId64 " in dim %d makes elements overlap", name,
                            strides[dim], dim);
     }
     reach += strides[dim] * (used[dim] - 1);
@@ -119,33 +134,24 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
   const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
   int64_t strides[3];
-  KVC_TRY(resolve_strides(t, spec.name, wanted, spec.written, strides));
+  KVC_TRY(resolve_strides(t, spec.name, wanted, true, spec.written, strides));
   *out = {nullptr, strides[0], strides[1], t.dtype, 0};
   return data_of(t, spec.name, spec.tokens == 0, &out->data);
 }
 
-Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride, int64_t* head_stride) {
+Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
+                 int64_t* head_stride) {
   const DLTensor& t = *tensor;
   KVC_TRY(check_device(t, spec.name, spec.device));
   if (!same(t.dtype, {kDLFloat, 32, 1})) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", spec.name, t.dtype.code,
-                         t.dtype.bits, t.dtype.lanes);
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", spec.name,
+                         t.dtype.code, t.dtype.bits, t.dtype.lanes);
   }
   KVC_TRY(check_rank(t, spec.name, 2));
   const int64_t wanted[2] = {spec.tokens, spec.heads};
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads]"));
-  int64_t strides[2] = {spec.heads, 1};
-  if (t.strides != nullptr) {
-    strides[0] = spec.tokens > 1 ? t.strides[0] : spec.heads;
-    strides[1] = spec.heads > 1 ? t.strides[1] : 1;
-  }
-  const int64_t low = std::min(strides[0], strides[1]);
-  const bool heads_inner = strides[1] <= strides[0];
-  const int64_t inner = heads_inner ? spec.heads : spec.tokens;
-  if (low < 1 || (spec.tokens > 1 && spec.heads > 1 && std::max(strides[0], strides[1]) <= low * (inner - 1))) {
-    return Status::error(KVC_ERROR_STRIDE, "%s is written, and its strides %" PRId64 ", %" PRId64 " make elements overlap",
-                         spec.name, strides[0], strides[1]);
-  }
+  int64_t strides[2];
+  KVC_TRY(resolve_strides(t, spec.name, wanted, false, spec.written, strides));
   *token_stride = strides[0];
   *head_stride = strides[1];
   void* bytes = nullptr;
@@ -170,8 +176,9 @@ Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int6
                            t.dtype.code, t.dtype.bits, t.dtype.lanes, dtype.code, dtype.bits, dtype.lanes);
     }
     KVC_TRY(check_rank(t, name, rank));
-    KVC_TRY(check_shape(t, name, shape_wanted, rank == 5 ? "[pages, 2, heads, page_size, dims]" : "[pages, heads, page_size, dims]"));
-    KVC_TRY(resolve_strides(t, name, t.shape, true, strides));
+    KVC_TRY(check_shape(t, name, shape_wanted,
+                        rank == 5 ? "[pages, 2, heads, page_size, dims]" : "[pages, heads, page_size, dims]"));
+    KVC_TRY(resolve_strides(t, name, t.shape, true, true, strides));
     void* data = nullptr;
     return data_of(t, name, false, &data);
   };

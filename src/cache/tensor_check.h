@@ -21,7 +21,8 @@ struct RowsSpec {
 Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out);
 
 // [>= tokens, heads] float32, written.
-Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride, int64_t* head_stride);
+Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
+                 int64_t* head_stride);
 
 // An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
 // elements that do not overlap. Fills strides (in elements, compact if the tensor has none).

@@ -11,8 +11,8 @@
 //   refs(node) = parents that hold it + lists whose root it is
 //   a node with more than one reference, or under one, is never written
 //   entries of a list outside [first, size) are -1
-// Methods that need pages say how many; the caller checks free_pages() first, so that a change is never half done. Nodes
-// are never short: the constructor's caller sizes them by nodes_needed for all lists that can exist.
+// Methods that need pages say how many; the caller checks free_pages() first, so that a change is never half done.
+// Nodes are never short: the constructor's caller sizes them by nodes_needed for all lists that can exist.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@
 namespace kvc {
 
 struct PageList {
-  int32_t root = -1;      // node id, -1 = no node
-  int32_t levels = 0;     // height of the tree: it holds 32^levels entries
-  int32_t size = 0;       // entries, freed ones in front included
-  int32_t first = 0;      // entries before this one were freed behind a window
-  int32_t tail_page = -1; // page at size - 1, or -1
-  bool tail_shared = false; // whether the tail page, if it is not full, may have another reference; false: it has none
+  int32_t root = -1;         // node id, -1 = no node
+  int32_t levels = 0;        // height of the tree: it holds 32^levels entries
+  int32_t size = 0;          // entries, freed ones in front included
+  int32_t first = 0;         // entries before this one were freed behind a window
+  int32_t tail_page = -1;    // page at size - 1, or -1
+  bool tail_shared = false;  // whether the tail page, if it is not full, may have another reference; false: it has none
 };
 
 class PageTable {

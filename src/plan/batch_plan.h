@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/lazy_array.h"
 #include "kvcache_backend.h"
 #include "plan/work_plan.h"
 #include "sequence/sequence_store.h"
@@ -17,6 +18,11 @@ namespace kvc {
 
 class BatchPlan {
  public:
+  // Host memory of a plan: reserved at once, touched as far as batches go.
+  static int64_t bytes_needed(const BatchLimits& limits, int32_t num_groups) noexcept {
+    return (3 * limits.rows + 1 + limits.tokens) * 4 + num_groups * (2 * limits.rows * 4 + limits.tokens * 8);
+  }
+
   // Throws std::bad_alloc.
   BatchPlan(const BatchLimits& limits, int32_t num_groups);
 
@@ -33,15 +39,15 @@ class BatchPlan {
 
  private:
   struct Group {
-    std::vector<int32_t> roots, levels;  // [rows]
-    std::vector<int64_t> slot_mapping;   // [tokens]
+    LazyArray<int32_t> roots, levels;  // [rows]
+    LazyArray<int64_t> slot_mapping;   // [tokens]
     kvc_backend_tables tables = {};
   };
 
-  std::vector<int32_t> token_begin_;  // [rows + 1]
-  std::vector<int32_t> kv_lengths_;   // [rows]
-  std::vector<int32_t> last_rows_;    // [rows]
-  std::vector<int32_t> positions_;    // [tokens]
+  LazyArray<int32_t> token_begin_;  // [rows + 1]
+  LazyArray<int32_t> kv_lengths_;   // [rows]
+  LazyArray<int32_t> last_rows_;    // [rows]
+  LazyArray<int32_t> positions_;    // [tokens]
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
 };

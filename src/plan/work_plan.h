@@ -24,7 +24,7 @@ struct WorkShape {
   int32_t v_head_dim = 1;
   int64_t window_tokens = 0;  // 0 = full
   kvc_backend_tiling tiling = {};
-  int32_t num_threads = 1;    // items that run at once
+  int32_t num_threads = 1;  // items that run at once
 
   friend bool operator==(const WorkShape& a, const WorkShape& b) noexcept;
 };

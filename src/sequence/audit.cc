@@ -137,8 +137,8 @@ class ReferenceCount {
     });
     if (bad >= 0) return broken(what, bad, "is free and has references");
     if (used != pool.used() || free != pool.free() || used + free != pool.size()) {
-      return Status::error(KVC_ERROR_INTERNAL, "group %d: %lld used and %lld free of %lld %ss, counted %lld and %lld", group_,
-                           static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
+      return Status::error(KVC_ERROR_INTERNAL, "group %d: %lld used and %lld free of %lld %ss, counted %lld and %lld",
+                           group_, static_cast<long long>(pool.used()), static_cast<long long>(pool.free()),
                            static_cast<long long>(pool.size()), what, static_cast<long long>(used),
                            static_cast<long long>(free))
           .in_group(group_);
@@ -176,7 +176,7 @@ SequenceStore::Counts SequenceStore::count(int32_t group) const {
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
     if (!records_[slot].used) continue;
     owners.add(list(slot, group), records_[slot].length);
-    counts.tokens_logical += records_[slot].length;
+    if (!records_[slot].removed()) counts.tokens_logical += records_[slot].length;
   }
   counts.pages_used = table(group).pages().used();
   owners.sum(&counts);
@@ -216,8 +216,8 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const bool fits = record.busy ? pages.size >= size : pages.size == size;
       const bool tail = pages.size == pages.first || table(g).at(pages, pages.size - 1) == pages.tail_page;
       if (!fits || !tail || pages.first > pages.size) {
-        return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has length %lld and %d entries from %d on, tail %d", g,
-                             slot, static_cast<long long>(record.length), pages.size, pages.first, pages.tail_page)
+        return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has length %lld and %d entries from %d on, tail %d",
+                             g, slot, static_cast<long long>(record.length), pages.size, pages.first, pages.tail_page)
             .in_group(g);
       }
       KVC_TRY(references.add(pages));

@@ -18,6 +18,7 @@ int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::G
 
 SequenceStore::SequenceStore(SequenceStoreConfig config)
     : config_(std::move(config)),
+      ids_(IdKind::kSequence, config_.cache_tag, config_.max_sequences),
       records_(config_.max_sequences),
       lists_(config_.max_sequences * static_cast<int64_t>(config_.groups.size())),
       free_slots_(config_.max_sequences),
@@ -47,11 +48,11 @@ Status SequenceStore::stale(uint64_t id, int64_t index) const {
   const char* reason = "no longer exists";
   if (id == 0) {
     reason = "is no sequence (0)";
-  } else if ((id >> 62) == static_cast<uint64_t>(IdKind::kForward)) {
+  } else if (kind_of(id) == IdKind::kForward) {
     reason = "is a forward's id";
-  } else if ((id >> 62) != 0) {
+  } else if (kind_of(id) != IdKind::kSequence) {
     reason = "is no id of this library";
-  } else if (((id >> 45) & kTagMask) != (config_.cache_tag & kTagMask)) {
+  } else if (tag_of(id) != (config_.cache_tag & kTagMask)) {
     reason = "belongs to another cache";
   }
   return Status::error(KVC_ERROR_STALE_ID, "sequence %" PRIu64 " at index %" PRId64 " %s", id, index, reason).at(index);
@@ -69,8 +70,8 @@ Status SequenceStore::duplicate(uint64_t id, int64_t index) const {
 }
 
 Status SequenceStore::in_step(int32_t slot, int64_t index) const {
-  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward", records_[slot].id,
-                       index)
+  return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " at index %" PRId64 " is in an open forward",
+                       records_[slot].id, index)
       .at(index);
 }
 
@@ -78,8 +79,7 @@ int32_t SequenceStore::take_slot() noexcept {
   const int32_t slot = free_slots_size_ > 0 ? free_slots_[--free_slots_size_] : fresh_slot_++;
   Record& record = records_[slot];
   record.length = 0;
-  record.generation = (record.generation + 1) & kGenerationMask;
-  record.id = make_id(IdKind::kSequence, config_.cache_tag, record.generation, slot);
+  record.id = ids_.make(++record.generation, slot);
   record.mark = 0;
   record.used = true;
   record.busy = false;
@@ -90,6 +90,7 @@ int32_t SequenceStore::take_slot() noexcept {
 
 void SequenceStore::free_slot(int32_t slot) noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).release(edit_list(slot, g));
+  if (records_[slot].removed()) --num_removed_;
   records_[slot].used = false;
   records_[slot].id = 0;
   free_slots_[free_slots_size_++] = slot;
@@ -119,6 +120,7 @@ Status SequenceStore::remove(std::span<const uint64_t> ids) {
     const int32_t slot = slot_of(id);
     if (records_[slot].busy) {
       records_[slot].id = 0;
+      ++num_removed_;
     } else {
       free_slot(slot);
     }
@@ -130,8 +132,8 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (rules(g).works_at(position, list(slot, g).first)) continue;
     return Status::error(KVC_ERROR_EVICTED,
-                         "position %" PRId64 " needs keys from %" PRId64 " on, but group %d has freed those before %" PRId64
-                         " (nearest positions: 0 and %" PRId64 ")",
+                         "position %" PRId64 " needs keys from %" PRId64
+                         " on, but group %d has freed those before %" PRId64 " (nearest positions: 0 and %" PRId64 ")",
                          position, rules(g).first_visible(position), g, list(slot, g).first * rules(g).page_size,
                          rules(g).first_working(list(slot, g).first))
         .at(index)
@@ -143,8 +145,9 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
 Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t index) const {
   const PageTable& table = this->table(group);
   if (required > table.free_pages()) {
-    return Status::error(KVC_ERROR_OUT_OF_PAGES, "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free",
-                         required, group, table.free_pages(), table.num_pages())
+    return Status::error(KVC_ERROR_OUT_OF_PAGES,
+                         "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free", required, group,
+                         table.free_pages(), table.num_pages())
         .at(index)
         .missing(required, table.free_pages())
         .in_group(group);
@@ -174,8 +177,8 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   const int64_t available = config_.max_sequences - num_sequences_;
   if (n > available) {
     return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
-                         "%" PRId64 " children do not fit: %" PRId64 " of %" PRId64 " sequences exist", n, num_sequences_,
-                         config_.max_sequences)
+                         "%" PRId64 " children do not fit: %" PRId64 " of %" PRId64 " sequences exist", n,
+                         num_sequences_, config_.max_sequences)
         .missing(n, available);
   }
   int64_t num_copies = 0;
@@ -227,7 +230,8 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
     records_[slot].length = lengths[i];
-    for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).truncate(edit_list(slot, g), ceil_div(lengths[i], rules(g).page_size));
+    for (int32_t g = 0; g < num_groups(); ++g)
+      edit_table(g).truncate(edit_list(slot, g), ceil_div(lengths[i], rules(g).page_size));
   }
   return Status();
 }

@@ -42,8 +42,8 @@ struct SequenceStoreConfig {
 
 // What a step took for one row in one group, so that it can be given back.
 struct Reservation {
-  int32_t old_size = 0;         // entries of the list before the step
-  int32_t copied_from = -1;     // the shared tail page that was replaced (and is held), or -1
+  int32_t old_size = 0;      // entries of the list before the step
+  int32_t copied_from = -1;  // the shared tail page that was replaced (and is held), or -1
 };
 
 class SequenceStore {
@@ -57,15 +57,19 @@ class SequenceStore {
   int32_t num_groups() const noexcept { return static_cast<int32_t>(tables_.size()); }
   const PageTable& table(int32_t group) const noexcept { return tables_[static_cast<size_t>(group)]; }
   const GroupRules& rules(int32_t group) const noexcept { return config_.groups[static_cast<size_t>(group)].rules; }
+  // Slots in use, and those of them that were removed within a step that is still open.
   int64_t num_sequences() const noexcept { return num_sequences_; }
+  int64_t num_removed() const noexcept { return num_removed_; }
 
   // Slot of a live sequence, or STALE_ID naming the array element.
   Status resolve(uint64_t id, int64_t index, int32_t* slot) const {
-    const int32_t candidate = slot_of(id);
+    const int32_t candidate = ids_.slot_of(id);
     if (candidate < 0 || candidate >= records_.size() || records_[candidate].id != id) return stale(id, index);
     *slot = candidate;
     return Status();
   }
+  // Slot of an id that was resolved before.
+  int32_t slot_of(uint64_t id) const noexcept { return ids_.slot_of(id); }
   int64_t length(int32_t slot) const noexcept { return records_[slot].length; }
   bool busy(int32_t slot) const noexcept { return records_[slot].busy; }
   const PageList& list(int32_t slot, int32_t group) const noexcept {
@@ -116,9 +120,9 @@ class SequenceStore {
  private:
   struct Record {
     int64_t length;
-    uint64_t id;          // 0 if the slot is free, or if the sequence was removed while busy
-    uint32_t generation;
-    uint32_t mark;        // equals mark_ while the sequence was seen in the current call
+    uint64_t id;  // 0 if the slot is free, or if the sequence was removed while busy
+    uint64_t generation;
+    uint32_t mark;  // equals mark_ while the sequence was seen in the current call
     bool used;
     bool busy;
     bool removed() const noexcept { return id == 0; }
@@ -152,6 +156,7 @@ class SequenceStore {
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
 
   SequenceStoreConfig config_;
+  IdLayout ids_;
   std::vector<PageTable> tables_;
   LazyArray<Record> records_;      // [max_sequences]
   LazyArray<PageList> lists_;      // [max_sequences, groups]
@@ -160,6 +165,7 @@ class SequenceStore {
   int64_t free_slots_size_ = 0;
   int32_t fresh_slot_ = 0;
   int64_t num_sequences_ = 0;
+  int64_t num_removed_ = 0;
   uint32_t mark_ = 0;
 };
 

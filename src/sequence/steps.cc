@@ -45,8 +45,8 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     const auto row = static_cast<int64_t>(i);
     slots[i] = -1;
     if (lengths[i] < (ids[i] == 0 ? 0 : 1)) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", lengths[i], row,
-                           ids[i] == 0 ? 0 : 1)
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", lengths[i],
+                           row, ids[i] == 0 ? 0 : 1)
           .at(row);
     }
     if (ids[i] == 0) continue;

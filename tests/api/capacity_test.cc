@@ -133,11 +133,13 @@ TEST(Capacity, DefaultSizes) {
   EXPECT_LE(sliding, 3 * 12);
   EXPECT_EQ(pages(spec, 1, tokens(64)).num_pages, 4) << "never more than the capacity";
   // The default margin is 64.
-  const int64_t with_margin = pages(spec, 1, [](kvc_cache_config &c) { c.capacity_tokens = 16000, c.rollback_tokens = 0; }).num_pages;
+  const int64_t with_margin =
+      pages(spec, 1, [](kvc_cache_config &c) { c.capacity_tokens = 16000, c.rollback_tokens = 0; }).num_pages;
   EXPECT_GE(with_margin, 3 * ((50 + 64 + 100) / 16 + 1));
   EXPECT_LE(with_margin, 3 * ((50 + 64 + 100) / 16 + 3));
   // Bytes.
-  const kvc_estimate full = pages(spec, 0, tokens(1600)), window = pages(spec, 1, tokens(1600)), all = pages(spec, -1, tokens(1600));
+  const kvc_estimate full = pages(spec, 0, tokens(1600)), window = pages(spec, 1, tokens(1600)),
+                     all = pages(spec, -1, tokens(1600));
   EXPECT_EQ(full.token_bytes, 2 * (8 + 8) * 4);
   EXPECT_EQ(window.token_bytes, 1 * (8 + 6) * 2 + 2 * (4 + 4) * 4);
   EXPECT_EQ(full.page_bytes, full.token_bytes * 16);

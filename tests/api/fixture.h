@@ -18,8 +18,11 @@ using Statuses = std::vector<kvc_status>;
 struct LayerTensors {
   Tensor q, k, v, out, lse;
   LayerTensors(const LayerSpec &l, int64_t tokens, DType type = DType::kF32)
-      : q(type, {tokens, l.hq, l.d}), k(type, {tokens, l.hkv, l.d}), v(type, {tokens, l.hkv, l.v_dim()}),
-        out(type, {tokens, l.hq, l.v_dim()}), lse(DType::kF32, {tokens, l.hq}) {
+      : q(type, {tokens, l.hq, l.d}),
+        k(type, {tokens, l.hkv, l.d}),
+        v(type, {tokens, l.hkv, l.v_dim()}),
+        out(type, {tokens, l.hq, l.v_dim()}),
+        lse(DType::kF32, {tokens, l.hq}) {
     for (int64_t t = 0; t < tokens; t++) {
       for (int h = 0; h < l.hq; h++) {
         for (int i = 0; i < l.d; i++) q.set(t, h, i, static_cast<float>((t + h * 3 + i) % 7) / 8);
@@ -65,7 +68,8 @@ struct World {
     spec.max_sequences = 6;
     spec.max_batch_tokens = 32;
     spec.groups = {{0, 40}, {8, 40}};
-    spec.layers = {LayerSpec{0, 4, 2, 8}, LayerSpec{1, 2, 1, 8, 6}, LayerSpec{1, 2, 2, 4, 0, DType::kBF16, KVC_ROPE_ON_APPEND}};
+    spec.layers = {LayerSpec{0, 4, 2, 8}, LayerSpec{1, 2, 1, 8, 6},
+                   LayerSpec{1, 2, 2, 4, 0, DType::kBF16, KVC_ROPE_ON_APPEND}};
     return spec;
   }
 

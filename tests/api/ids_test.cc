@@ -14,9 +14,8 @@ void every_sequence_call(World &w, kvc_seq bad, bool zero) {
   const int32_t ones[2] = {1, 1};
   auto at_one = [](const kvc_error &e) { EXPECT_EQ(e.index, 1) << e.message; };
   at_one(refused(w.cache, kStale, "kvc_seq_remove", [&](kvc_error *e) { return kvc_seq_remove(w.cache, 2, pair, e); }));
-  at_one(refused(w.cache, kStale, "kvc_seq_fork", [&](kvc_error *e) {
-    return kvc_seq_fork(w.cache, 2, pair, nullptr, children, nullptr, e);
-  }));
+  at_one(refused(w.cache, kStale, "kvc_seq_fork",
+                 [&](kvc_error *e) { return kvc_seq_fork(w.cache, 2, pair, nullptr, children, nullptr, e); }));
   at_one(refused(w.cache, kStale, "kvc_seq_truncate",
                  [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 2, pair, lengths, e); }));
   at_one(refused(w.cache, kStale, "kvc_seq_lengths",
@@ -54,7 +53,8 @@ void every_sequence_call(World &w, kvc_seq bad, bool zero) {
   batch.append_lengths = ones;
   batch.num_sequences = 2;
   kvc_forward f = 0;
-  at_one(refused(w.cache, kStale, "kvc_cache_can_fit", [&](kvc_error *e) { return kvc_cache_can_fit(w.cache, &batch, e); }));
+  at_one(refused(w.cache, kStale, "kvc_cache_can_fit",
+                 [&](kvc_error *e) { return kvc_cache_can_fit(w.cache, &batch, e); }));
   at_one(refused(w.cache, kStale, "kvc_forward_begin",
                  [&](kvc_error *e) { return kvc_forward_begin(w.cache, &batch, nullptr, &f, e); }));
   EXPECT_EQ(f, 0u);

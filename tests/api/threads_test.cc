@@ -224,7 +224,8 @@ TEST(Threads, ManyThreadsOnOneCache) {
         const kvc_seq pick = mine[random() % mine.size()];
         w.step(pick, 1 + static_cast<int32_t>(random() % 5));
         const int64_t n = w.length(pick), cut = n - 1;
-        if (mine.size() < 6 && kvc_seq_fork(w.cache, 1, &pick, nullptr, &s, nullptr, &error) == KVC_OK) mine.push_back(s);
+        if (mine.size() < 6 && kvc_seq_fork(w.cache, 1, &pick, nullptr, &s, nullptr, &error) == KVC_OK)
+          mine.push_back(s);
         if (random() % 3 == 0) {
           const kvc_status status = kvc_seq_truncate(w.cache, 1, &pick, &cut, &error);
           EXPECT_TRUE(status == KVC_OK || status == KVC_ERROR_EVICTED) << error.message;

@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 class CpuCount : public ::testing::Test {
  protected:
   CpuCount() {
-    char name[] = "/tmp/kvc_cgroup_XXXXXX";
-    root_ = mkdtemp(name);
+    std::string name = (fs::temp_directory_path() / "kvc_cgroup_XXXXXX").string();
+    root_ = mkdtemp(name.data());
     files_ = {(root_ / "membership").string(), (root_ / "mount").string()};
   }
   ~CpuCount() override { fs::remove_all(root_); }

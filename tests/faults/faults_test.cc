@@ -142,8 +142,9 @@ TEST(Faults, EveryCallOfAScript) {
         }
         FAIL() << what;
       };
-      stays("add", [&](kvc_error *e) { return kvc_seq_add(p.cache, 3, p.seqs, e); },
-            [&] { kvc_seq_remove(p.cache, 3, p.seqs, nullptr); });
+      stays(
+          "add", [&](kvc_error *e) { return kvc_seq_add(p.cache, 3, p.seqs, e); },
+          [&] { kvc_seq_remove(p.cache, 3, p.seqs, nullptr); });
       kvc_forward f = 0;
       const int32_t lengths[3] = {70, 5, 1};
       kvc_batch batch;
@@ -151,8 +152,9 @@ TEST(Faults, EveryCallOfAScript) {
       batch.sequences = p.seqs;
       batch.append_lengths = lengths;
       batch.num_sequences = 3;
-      stays("begin", [&](kvc_error *e) { return kvc_forward_begin(p.cache, &batch, nullptr, &f, e); },
-            [&] { kvc_forward_abort(p.cache, f, nullptr); });
+      stays(
+          "begin", [&](kvc_error *e) { return kvc_forward_begin(p.cache, &batch, nullptr, &f, e); },
+          [&] { kvc_forward_abort(p.cache, f, nullptr); });
       auto restart = [&] {
         kvc_forward_abort(p.cache, f, nullptr);
         ASSERT_EQ(kvc_forward_begin(p.cache, &batch, nullptr, &f, nullptr), KVC_OK);
@@ -169,45 +171,59 @@ TEST(Faults, EveryCallOfAScript) {
       attend.k = layer1[0].dl();
       attend.v = layer1[1].dl();
       attend.out = layer1[3].dl();
-      stays("attend", [&](kvc_error *e) { return kvc_forward_attend(p.cache, f, 1, &attend, e); }, [&] {
-        restart();
-        ASSERT_EQ(kvc_forward_append(p.cache, f, 0, &append, nullptr), KVC_OK);
-      });
-      stays("info", [&](kvc_error *e) {
-        kvc_forward_info info;
-        kvc_forward_info_init(&info);
-        return kvc_forward_get_info(p.cache, f, &info, e);
-      }, [] {});
-      stays("describe", [&](kvc_error *e) {
-        char text[4096];
-        return kvc_forward_describe(p.cache, f, text, 4096, nullptr, e);
-      }, [] {});
+      stays(
+          "attend", [&](kvc_error *e) { return kvc_forward_attend(p.cache, f, 1, &attend, e); },
+          [&] {
+            restart();
+            ASSERT_EQ(kvc_forward_append(p.cache, f, 0, &append, nullptr), KVC_OK);
+          });
+      stays(
+          "info",
+          [&](kvc_error *e) {
+            kvc_forward_info info;
+            kvc_forward_info_init(&info);
+            return kvc_forward_get_info(p.cache, f, &info, e);
+          },
+          [] {});
+      stays(
+          "describe",
+          [&](kvc_error *e) {
+            char text[4096];
+            return kvc_forward_describe(p.cache, f, text, 4096, nullptr, e);
+          },
+          [] {});
       stays("end", [&](kvc_error *e) { return kvc_forward_end(p.cache, f, e); }, [] {});
       kvc_seq children[2] = {};
       const kvc_seq parents[2] = {p.seqs[0], p.seqs[0]};
       const int64_t positions[2] = {68, -1};
-      stays("fork", [&](kvc_error *e) {
-        return kvc_seq_fork(p.cache, 2, parents, positions, children, nullptr, e);
-      }, [&] { kvc_seq_remove(p.cache, 2, children, nullptr); });
+      stays(
+          "fork", [&](kvc_error *e) { return kvc_seq_fork(p.cache, 2, parents, positions, children, nullptr, e); },
+          [&] { kvc_seq_remove(p.cache, 2, children, nullptr); });
       const int64_t cut[1] = {66};
       stays("truncate", [&](kvc_error *e) { return kvc_seq_truncate(p.cache, 1, p.seqs, cut, e); }, [] {});
       kvc_export_args exports;
       kvc_export_args_init(&exports);
       Managed k, v;
-      stays("export", [&](kvc_error *e) {
-        DLManagedTensorVersioned *kt = nullptr, *vt = nullptr;
-        const kvc_status status = kvc_seq_export(p.cache, p.seqs[0], &exports, &kt, &vt, nullptr, e);
-        if (status && (kt || vt)) ADD_FAILURE() << "outputs of a refused export";
-        k.reset(kt);
-        v.reset(vt);
-        return status;
-      }, [] {});
-      stays("export pool", [&](kvc_error *e) {
-        DLManagedTensorVersioned *t = nullptr;
-        const kvc_status status = kvc_cache_export_pool(p.cache, 0, KVC_POOL_K, 0, &t, e);
-        k.reset(t);
-        return status;
-      }, [] {});
+      stays(
+          "export",
+          [&](kvc_error *e) {
+            DLManagedTensorVersioned *kt = nullptr, *vt = nullptr;
+            const kvc_status status = kvc_seq_export(p.cache, p.seqs[0], &exports, &kt, &vt, nullptr, e);
+            if (status && (kt || vt)) ADD_FAILURE() << "outputs of a refused export";
+            k.reset(kt);
+            v.reset(vt);
+            return status;
+          },
+          [] {});
+      stays(
+          "export pool",
+          [&](kvc_error *e) {
+            DLManagedTensorVersioned *t = nullptr;
+            const kvc_status status = kvc_cache_export_pool(p.cache, 0, KVC_POOL_K, 0, &t, e);
+            k.reset(t);
+            return status;
+          },
+          [] {});
       auto import0 = p.kv(0, 9), import1 = p.kv(1, 9);
       const DLTensor *ks[2] = {import0[0].dl(), import1[0].dl()}, *vs[2] = {import0[1].dl(), import1[1].dl()};
       kvc_import_args imports;
@@ -216,8 +232,9 @@ TEST(Faults, EveryCallOfAScript) {
       imports.k = ks;
       imports.v = vs;
       const int64_t five = 5;
-      stays("import", [&](kvc_error *e) { return kvc_seq_import(p.cache, p.seqs[1], &imports, nullptr, e); },
-            [&] { kvc_seq_truncate(p.cache, 1, &p.seqs[1], &five, nullptr); });
+      stays(
+          "import", [&](kvc_error *e) { return kvc_seq_import(p.cache, p.seqs[1], &imports, nullptr, e); },
+          [&] { kvc_seq_truncate(p.cache, 1, &p.seqs[1], &five, nullptr); });
       kvc_stats stats;
       kvc_stats_init(&stats);
       stays("stats", [&](kvc_error *e) { return kvc_cache_stats(p.cache, -1, &stats, e); }, [] {});

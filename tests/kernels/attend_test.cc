@@ -60,8 +60,8 @@ TEST(Attend, EveryTypeTriple) {
 // Every head count and head dim, decode and prefill, with the types that select each kernel.
 TEST(Attend, HeadsAndDims) {
   const int heads[][2] = {{32, 4}, {8, 8}, {6, 1}, {20, 4}, {64, 4}, {7, 1}, {5, 1}};
-  const int dims[][2] = {{64, 64}, {80, 80}, {96, 96}, {100, 100}, {128, 128}, {256, 256},
-                         {512, 512}, {17, 17}, {1, 1}, {128, 64}, {33, 65}, {64, 192}};
+  const int dims[][2] = {{64, 64},   {80, 80}, {96, 96}, {100, 100}, {128, 128}, {256, 256},
+                         {512, 512}, {17, 17}, {1, 1},   {128, 64},  {33, 65},   {64, 192}};
   const int page_sizes[] = {1, 3, 8, 16, 64, 256};
   std::mt19937 random(5);
   unsigned seed = 1000;

@@ -146,8 +146,8 @@ class Guarded {
  public:
   explicit Guarded(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
     mapped_ = (bytes + page_ - 1) / page_ * page_ + page_;
-    base_ = static_cast<unsigned char*>(
-        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ =
+        static_cast<unsigned char*>(mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(base_ + mapped_ - page_, page_, PROT_NONE);
     data_ = base_ + mapped_ - page_ - bytes;
   }

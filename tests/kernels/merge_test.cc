@@ -1,11 +1,11 @@
 // The merge of partial softmax states, as a property: associative, commutative, empties neutral, against float64.
+#include "kernels/common/merge.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 #include <vector>
-
-#include "kernels/common/merge.h"
 
 namespace kvc::kernels::test {
 namespace {

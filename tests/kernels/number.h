@@ -1,12 +1,13 @@
-// Element conversions of the tests, written apart from kernels/common/convert.h: by candidates and distances, not by bits.
+// Element conversions of the tests, written apart from kernels/common/convert.h: by candidates and distances, not by
+// bits.
 #pragma once
+
+#include <dlpack/dlpack.h>
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
-
-#include <dlpack/dlpack.h>
 
 namespace kvc::kernels::test {
 

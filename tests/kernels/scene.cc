@@ -45,7 +45,8 @@ std::string SceneConfig::describe() const {
                      std::to_string(window) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " rows";
-  for (const SceneRow& row : rows) text.append(" ").append(std::to_string(row.queries)).append("@").append(std::to_string(row.kv_length));
+  for (const SceneRow& row : rows)
+    text.append(" ").append(std::to_string(row.queries)).append("@").append(std::to_string(row.kv_length));
   return text + " seed " + std::to_string(seed);
 }
 
@@ -300,7 +301,8 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
   const int bytes = bytes_of(config_.out);
   for (int t = 0; t < num_tokens_; ++t) {
     for (int64_t e = 0; e < out_tensor_.token_stride; ++e) {
-      const bool gap = e % out_tensor_.head_stride >= config_.v_head_dim || e / out_tensor_.head_stride >= config_.q_heads;
+      const bool gap =
+          e % out_tensor_.head_stride >= config_.v_head_dim || e / out_tensor_.head_stride >= config_.q_heads;
       if (!gap) continue;
       for (int b = 0; b < bytes; ++b) {
         ASSERT_EQ(out_data_[2 + (t * out_tensor_.token_stride + e) * bytes + b], kOutFill) << "gap of out was written";
@@ -357,7 +359,8 @@ Expected Scene::expect(int token, int head) const {
     exact_l += exact_p;
     naive_l += naive_p;
     const float weight = round_p ? rounded(Kind::kBf16, naive_p) : naive_p;
-    const float* v = &v_values_[row][(static_cast<size_t>(first + i) * config_.kv_heads + kv_head) * config_.v_head_dim];
+    const float* v =
+        &v_values_[row][(static_cast<size_t>(first + i) * config_.kv_heads + kv_head) * config_.v_head_dim];
     for (int d = 0; d < config_.v_head_dim; ++d) {
       e.exact[d] += exact_p * static_cast<double>(v[d]);
       naive_o[d] += weight * v[d];

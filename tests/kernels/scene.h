@@ -16,7 +16,7 @@
 namespace kvc::kernels::test {
 
 struct SceneRow {
-  int queries;    // the last ones of kv_length
+  int queries;  // the last ones of kv_length
   int kv_length;
 };
 
@@ -26,11 +26,11 @@ struct SceneConfig {
   Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
   std::vector<SceneRow> rows = {{1, 100}};
   bool nhd = false;
-  bool rotate = false;      // pass cos_sin to attend
-  double scale = 0.0;       // 0 = head_dim^-0.5
-  int splits = 1;           // items over the keys of each tile; 1 = items that write out themselves
-  int query_tile = 0;       // queries of an item; 0 = all of the row
-  int heads_per_item = 0;   // 0 = all
+  bool rotate = false;     // pass cos_sin to attend
+  double scale = 0.0;      // 0 = head_dim^-0.5
+  int splits = 1;          // items over the keys of each tile; 1 = items that write out themselves
+  int query_tile = 0;      // queries of an item; 0 = all of the row
+  int heads_per_item = 0;  // 0 = all
   unsigned seed = 1;
 
   std::string describe() const;
@@ -100,9 +100,9 @@ class Scene {
   int num_tokens_ = 0;
   int32_t cancel_ = 0;
   std::vector<int> token_begin_, kv_lengths_, positions_, row_of_;
-  std::vector<std::vector<int>> pages_;                    // [row][page index]
-  std::vector<std::vector<float>> k_values_, v_values_;    // [row]: [kv_length][heads][dims]
-  std::vector<Expected> expected_;                         // [token * q_heads + head], filled by check, dropped by store
+  std::vector<std::vector<int>> pages_;                  // [row][page index]
+  std::vector<std::vector<float>> k_values_, v_values_;  // [row]: [kv_length][heads][dims]
+  std::vector<Expected> expected_;                       // [token * q_heads + head], filled by check, dropped by store
   std::vector<float> q_values_, cos_sin_, lse_, partials_;
   std::vector<unsigned char> k_pool_, v_pool_, q_data_, out_data_;
   kvc_backend_tensor q_tensor_ = {}, out_tensor_ = {};

@@ -54,12 +54,18 @@ float awkward(std::mt19937& random) {
   const uint32_t bits = static_cast<uint32_t>(random());
   float x;
   switch (bits % 8) {
-    case 0: return std::ldexp(static_cast<float>(bits >> 20), -24 - static_cast<int>(bits >> 8) % 4);
-    case 1: return 65504.0f + static_cast<float>(bits >> 27);
-    case 2: return (bits & 8) != 0 ? INFINITY : -INFINITY;
-    case 3: return 1.0f + static_cast<float>(bits >> 19) * 0x1p-12f;
-    case 4: return -0.0f;
-    case 5: return std::ldexp(1.0f + static_cast<float>(bits >> 30), -130);
+    case 0:
+      return std::ldexp(static_cast<float>(bits >> 20), -24 - static_cast<int>(bits >> 8) % 4);
+    case 1:
+      return 65504.0f + static_cast<float>(bits >> 27);
+    case 2:
+      return (bits & 8) != 0 ? INFINITY : -INFINITY;
+    case 3:
+      return 1.0f + static_cast<float>(bits >> 19) * 0x1p-12f;
+    case 4:
+      return -0.0f;
+    case 5:
+      return std::ldexp(1.0f + static_cast<float>(bits >> 30), -130);
     default:
       std::memcpy(&x, &bits, 4);
       return std::isnan(x) ? 1.0f : x;
@@ -140,7 +146,8 @@ TEST(Rope, AnglesAgainstLongDouble) {
   for (int rope_dim : {2, 64, 128, 256}) {
     for_each_implementation(4, [&](const std::string& name, kvc_backend_device* device) {
       std::vector<float> table(positions.size() * rope_dim, NAN);
-      kvc_backend_rope args = {rope_dim, static_cast<int32_t>(positions.size()), 10000.0, positions.data(), table.data()};
+      kvc_backend_rope args = {rope_dim, static_cast<int32_t>(positions.size()), 10000.0, positions.data(),
+                               table.data()};
       kvc_error error = KVC_ERROR_INIT;
       ASSERT_EQ(cpu_backend()->rope(device, &args, nullptr, &error), KVC_OK);
       for (size_t t = 0; t < positions.size(); ++t) {
@@ -193,8 +200,9 @@ TEST(Rope, AppendRotatesHalfSplitPairsInLongDouble) {
                   const int half = rope_dim / 2, i = d % half;
                   const long double angle = positions[t] * std::pow(500000.0L, -2.0L * i / rope_dim);
                   const long double c = std::cos(angle), s = std::sin(angle);
-                  const long double exact = d >= rope_dim ? x(d) : d < half ? x(i) * c - x(half + i) * s
-                                                                            : x(half + i) * c + x(i) * s;
+                  const long double exact = d >= rope_dim ? x(d)
+                                            : d < half    ? x(i) * c - x(half + i) * s
+                                                          : x(half + i) * c + x(i) * s;
                   const int64_t e = Pools::element(pools.layer, pools.layer.k, t, h) + d;
                   const double got = read_number(stored, &pools.k_memory[e * bytes_of(stored)]);
                   const double ulp = stored == Kind::kF32 ? 0x1p-23 : stored == Kind::kF16 ? 0x1p-11 : 0x1p-8;
@@ -231,7 +239,8 @@ TEST(Pages, CopyAndGather) {
         std::vector<int64_t> slots;
         for (int64_t s = 8 * page_size - 1; s >= 0; --s) slots.push_back(s);
         std::vector<unsigned char> k(slots.size() * heads * k_dim * bytes), v(slots.size() * heads * v_dim * bytes);
-        const kvc_backend_gather gather = {&layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(), v.data()};
+        const kvc_backend_gather gather = {&layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(),
+                                           v.data()};
         ASSERT_EQ(cpu_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
         for (size_t t = 0; t < slots.size(); ++t) {
           int64_t source = slots[t];
@@ -241,10 +250,12 @@ TEST(Pages, CopyAndGather) {
             }
           }
           for (int h = 0; h < heads; ++h) {
-            ASSERT_EQ(0, std::memcmp(&k[(t * heads + h) * k_dim * bytes],
-                                     &before.k_memory[Pools::element(layer, layer.k, source, h) * bytes], k_dim * bytes));
-            ASSERT_EQ(0, std::memcmp(&v[(t * heads + h) * v_dim * bytes],
-                                     &before.v_memory[Pools::element(layer, layer.v, source, h) * bytes], v_dim * bytes));
+            ASSERT_EQ(0,
+                      std::memcmp(&k[(t * heads + h) * k_dim * bytes],
+                                  &before.k_memory[Pools::element(layer, layer.k, source, h) * bytes], k_dim * bytes));
+            ASSERT_EQ(0,
+                      std::memcmp(&v[(t * heads + h) * v_dim * bytes],
+                                  &before.v_memory[Pools::element(layer, layer.v, source, h) * bytes], v_dim * bytes));
           }
         }
       });

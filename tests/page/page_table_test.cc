@@ -104,7 +104,9 @@ void play(uint32_t seed, int operations, bool windows) {
   constexpr int64_t kPages = 600;
   constexpr size_t kLists = 12;
   std::mt19937 random(seed);
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(n, 1))); };
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(n, 1)));
+  };
   const int64_t bound = PageTable::nodes_needed(kPages, kLists, windows ? int64_t{1} << 30 : kPages, windows);
   PageTable table(kPages, bound);
   std::vector<PageList> lists(kLists);

@@ -19,7 +19,8 @@ struct Batch {
     kv_lengths.push_back(queries == 0 ? 0 : past + queries);
   }
   kvc_backend_rows rows() const {
-    return {static_cast<int32_t>(kv_lengths.size()), token_begin.back(), token_begin.data(), kv_lengths.data(), nullptr};
+    return {static_cast<int32_t>(kv_lengths.size()), token_begin.back(), token_begin.data(), kv_lengths.data(),
+            nullptr};
   }
 };
 

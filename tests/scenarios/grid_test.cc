@@ -29,7 +29,11 @@ std::vector<Geometry> geometries() {
     change(g);
     all.push_back(g);
   };
-  for (int page : {1, 3, 8, 64, 256}) add([&](Geometry &g) { g.page_size = page; g.d = 64; });
+  for (int page : {1, 3, 8, 64, 256})
+    add([&](Geometry &g) {
+      g.page_size = page;
+      g.d = 64;
+    });
   for (auto [hq, hkv] : {std::pair{8, 8}, {6, 1}, {20, 4}, {64, 4}}) {
     add([&, hq = hq, hkv = hkv](Geometry &g) { g.hq = hq, g.hkv = hkv, g.d = 64; });
   }
@@ -225,7 +229,8 @@ TEST_P(Windows, I_WindowSmallerThanEqualToAndLargerThanTheChunk) {
       Options options;
       options.seed = static_cast<uint64_t>(window);
       EXPECT_EQ(mismatch_of([&] {
-                  Play p(windows_spec(GetParam(), window, rope ? 0 : 8, rope ? DType::kBF16 : DType::kF32, rope), options);
+                  Play p(windows_spec(GetParam(), window, rope ? 0 : 8, rope ? DType::kBF16 : DType::kF32, rope),
+                         options);
                   for (int i = 0; i < 4; i++) p.step({{0, 24}, {1, 24}, {2, 1 + i}});
                   p.step({{0, 100}, {3, 130}});
                   for (int i = 0; i < 12; i++) p.decode({3, 0, 2, 1});

@@ -68,7 +68,8 @@ TEST_P(Forks, A128kSequenceForked256TimesCostsKibibytes) {
   const int64_t before = resident_bytes();
   std::vector<kvc_seq> parents(256, parent), children(256);
   for (int i = 0; i < 255; i++) {
-    ASSERT_EQ(kvc_seq_fork(cache.get(), 1, &parents[i], nullptr, &children[i], nullptr, &error), KVC_OK) << error.message;
+    ASSERT_EQ(kvc_seq_fork(cache.get(), 1, &parents[i], nullptr, &children[i], nullptr, &error), KVC_OK)
+        << error.message;
   }
   const int64_t grown = resident_bytes() - before;
   EXPECT_LT(grown, 512 * 1024) << "bytes for 255 forks";

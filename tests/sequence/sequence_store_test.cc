@@ -71,9 +71,10 @@ struct Fixture {
     return child[0];
   }
   std::vector<int32_t> pages(uint64_t id, int32_t group = 0) {
-    const int32_t slot = slot_of(id);
+    const int32_t slot = store.slot_of(id);
     std::vector<int32_t> out;
-    for (int32_t i = 0; i < store.list(slot, group).size; ++i) out.push_back(store.table(group).at(store.list(slot, group), i));
+    for (int32_t i = 0; i < store.list(slot, group).size; ++i)
+      out.push_back(store.table(group).at(store.list(slot, group), i));
     return out;
   }
 
@@ -96,9 +97,9 @@ TEST(SequenceStore, SaysWhyAnIdIsStale) {
   int32_t slot = -1;
   const auto message = [&](uint64_t id) { return std::string(f.store.resolve(id, 0, &slot).message()); };
   EXPECT_NE(message(0).find("no sequence (0)"), std::string::npos);
-  EXPECT_NE(message(make_id(IdKind::kForward, 7, 1, 0)).find("forward's id"), std::string::npos);
-  EXPECT_NE(message(make_id(IdKind::kSequence, 8, 1, 0)).find("another cache"), std::string::npos);
-  EXPECT_NE(message(make_id(IdKind::kSequence, 7, 1, 0)).find("no longer exists"), std::string::npos);
+  EXPECT_NE(message(IdLayout(IdKind::kForward, 7, 16).make(1, 0)).find("forward's id"), std::string::npos);
+  EXPECT_NE(message(IdLayout(IdKind::kSequence, 8, 16).make(1, 0)).find("another cache"), std::string::npos);
+  EXPECT_NE(message(IdLayout(IdKind::kSequence, 7, 16).make(1, 0)).find("no longer exists"), std::string::npos);
   EXPECT_NE(message(UINT64_MAX).find("no id of this library"), std::string::npos);
 }
 
@@ -126,7 +127,7 @@ TEST(SequenceStore, TruncateIntoASharedPageDelaysTheCopy) {
   const uint64_t child = f.fork(parent[0], 8);
   ASSERT_TRUE(f.store.truncate(Ids{child}, std::vector<int64_t>{6}).ok());
   EXPECT_EQ(f.store.table(0).pages().used(), 2);
-  EXPECT_EQ(f.store.max_append(slot_of(child), 100), 2 + 4);  // a page for the copy, then one more
+  EXPECT_EQ(f.store.max_append(f.store.slot_of(child), 100), 2 + 4);  // a page for the copy, then one more
   Fixture::Step step;
   ASSERT_TRUE(f.begin({child}, {1}, &step).ok());
   ASSERT_EQ(step.copies.size(), 1u);
@@ -213,7 +214,7 @@ TEST(SequenceStore, AWindowGivesPagesBackAndKeepsTheMargin) {
   EXPECT_EQ(evicted.code(), KVC_ERROR_EVICTED);
   int64_t before = -1;
   int64_t after = -1;
-  f.store.nearest_position(slot_of(ids[0]), 35, &before, &after);
+  f.store.nearest_position(f.store.slot_of(ids[0]), 35, &before, &after);
   EXPECT_EQ(before, 0);
   EXPECT_EQ(after, 36);
   EXPECT_TRUE(f.store.truncate(ids, std::vector<int64_t>{36}).ok());
@@ -241,7 +242,7 @@ TEST(SequenceStore, ASnapshotKeepsPagesThatTheirSequenceLost) {
   Fixture f(config_of(4, 8));
   const Ids ids = f.add(1);
   f.append(ids, {8});
-  const int32_t snapshot = f.store.take_snapshot(slot_of(ids[0]), 0);
+  const int32_t snapshot = f.store.take_snapshot(f.store.slot_of(ids[0]), 0);
   ASSERT_GE(snapshot, 0);
   ASSERT_TRUE(f.store.remove(ids).ok());
   EXPECT_EQ(f.store.table(0).pages().used(), 2);
@@ -255,8 +256,8 @@ TEST(SequenceStore, CountsSharedTokensOnce) {
   Fixture f(config_of(4, 64));
   const Ids ids = f.add(1);
   f.append(ids, {40});
-  const uint64_t child = f.fork(ids[0], 22);  // shares 5 pages, copies 2 tokens
-  const uint64_t twin = f.fork(ids[0], 40);   // shares everything
+  const uint64_t child = f.fork(ids[0], 22);                                // shares 5 pages, copies 2 tokens
+  const uint64_t twin = f.fork(ids[0], 40);                                 // shares everything
   ASSERT_TRUE(f.store.truncate(Ids{twin}, std::vector<int64_t>{27}).ok());  // its last page is shared in 3 tokens
   const SequenceStore::Counts counts = f.store.count(0);
   EXPECT_EQ(counts.pages_used, 11);
@@ -276,7 +277,8 @@ TEST(SequenceStore, BookkeepingStaysWithinItsBudget) {
       SequenceStoreConfig config = config_of(16, pages);
       config.max_sequences = sequences;
       config.max_snapshots = 8;
-      EXPECT_LE(SequenceStore::bytes_needed(config), 16 * pages + 1024 * sequences + 16384) << pages << " " << sequences;
+      EXPECT_LE(SequenceStore::bytes_needed(config), 16 * pages + 1024 * sequences + 16384)
+          << pages << " " << sequences;
       EXPECT_EQ(SequenceStore(config).bytes(), SequenceStore::bytes_needed(config));
     }
   }

@@ -83,7 +83,6 @@ uint64_t Harness::digest() {
   return digest;
 }
 
-
 // ---- A host's pool -----------------------------------------------------------------------------
 
 void RandomPool::run(void *self, int64_t n, void (*item)(void *, int64_t), void *arg) {

@@ -36,10 +36,10 @@ using Faults = std::vector<Fault>;
 // What was stored for one token: which append it was, how it came in.
 struct Token {
   uint32_t tag = 0;
-  DType input = DType::kF32; // dtype of the k and v that were handed in
-  bool rough = false;        // values that need rounding, instead of ones exact in every dtype
-  bool as_stored = false;    // not rotated on the way in
-  uint64_t layers = ~0ull;   // bit per layer that stored it
+  DType input = DType::kF32;  // dtype of the k and v that were handed in
+  bool rough = false;         // values that need rounding, instead of ones exact in every dtype
+  bool as_stored = false;     // not rotated on the way in
+  uint64_t layers = ~0ull;    // bit per layer that stored it
 };
 
 struct Options {
@@ -52,20 +52,20 @@ struct Options {
   bool check_contents = true;  // export what each step touched
   bool check_digest = true;    // digest before and after refused calls
   bool check_invariants = true;
-  double attend_checks = 1.0;  // part of the forwards whose attention is compared
-  int heads_checked = 1 << 20; // q heads sampled per row and layer
-  int rows_checked = 1 << 20;  // query rows sampled per batch row, first and last always
-  bool trace = false;          // print every operation, for a reproduction
-  bool plain_inputs = false;   // f32 inputs, contiguous, fused attend (for speed)
+  double attend_checks = 1.0;   // part of the forwards whose attention is compared
+  int heads_checked = 1 << 20;  // q heads sampled per row and layer
+  int rows_checked = 1 << 20;   // query rows sampled per batch row, first and last always
+  bool trace = false;           // print every operation, for a reproduction
+  bool plain_inputs = false;    // f32 inputs, contiguous, fused attend (for speed)
 };
 
 class Harness {
  public:
   static constexpr int kInert = -1, kRaw = -2;
   struct Row {
-    int sequence;        // handle, kInert or kRaw
+    int sequence;  // handle, kInert or kRaw
     int32_t length;
-    kvc_seq raw = 0;     // kRaw: this id as it is
+    kvc_seq raw = 0;  // kRaw: this id as it is
   };
 
   Harness(const CacheSpec &spec, const Options &options);
@@ -80,10 +80,10 @@ class Harness {
   kvc_status truncate(const std::vector<int> &handles, const std::vector<int64_t> &lengths);
   kvc_status clear();
   kvc_status begin(const std::vector<Row> &rows, int *forward, int layer_begin = 0, int layer_end = 0);
-  void run_layer(int forward, int layer);                 // whatever is left of it: append and attend
+  void run_layer(int forward, int layer);  // whatever is left of it: append and attend
   void append_layer(int forward, int layer);
   void attend_layer(int forward, int layer);
-  void run_layers(int forward);                           // all that is left, in a random order
+  void run_layers(int forward);  // all that is left, in a random order
   kvc_status end(int forward);
   kvc_status abort(int forward);
   kvc_status cancel(int forward);
@@ -100,18 +100,18 @@ class Harness {
   void check_export_refused(int handle, int layer, int64_t begin, int64_t end);
   void check_stats();
   void check_invariants();
-  void check_all();  // every live sequence, statistics, invariants
+  void check_all();                // every live sequence, statistics, invariants
   void check_misuse(int forward);  // calls out of order on an open forward: refused, nothing changed
   void check_stale(kvc_seq id);
   uint64_t digest();
 
   // ---- What the model knows. ----
-  std::vector<int> live() const;                      // handles, oldest first
-  std::vector<int> idle() const;                      // of those, in no open forward
+  std::vector<int> live() const;  // handles, oldest first
+  std::vector<int> idle() const;  // of those, in no open forward
   std::vector<int> open() const;
   bool is_busy(int handle) const { return sequence(handle).forward >= 0; }
   int64_t length(int handle) const { return static_cast<int64_t>(sequence(handle).tokens.size()); }
-  int64_t first_held(int handle, int group) const;    // position of the first token not freed
+  int64_t first_held(int handle, int group) const;  // position of the first token not freed
   bool position_works(int handle, int64_t position) const;
   bool layers_left(int forward) const;
   kvc_seq id(int handle) const { return sequence(handle).id; }
@@ -164,8 +164,8 @@ class Harness {
     bool as_stored = false;
   };
   struct Need {
-    std::vector<int64_t> total;       // per group
-    std::vector<int> first_over;      // per group: first row that does not fit, -1
+    std::vector<int64_t> total;   // per group
+    std::vector<int> first_over;  // per group: first row that does not fit, -1
   };
 
   const Sequence &sequence(int handle) const { return sequences_.at(handle); }
@@ -192,11 +192,15 @@ class Harness {
   void make_batch(const std::vector<Row> &rows, int layer_begin, int layer_end, std::vector<kvc_seq> *ids,
                   std::vector<int32_t> *lengths, kvc_batch *batch) const;
   Token new_token();
-  void expected(const Token &token, int64_t position, int layer, int head, int which, float *values, float *flips) const;
+  void expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
+                float *flips) const;
   void check_attention(const Open &open, int layer, const Tensor &q, const Tensor &out, const Tensor *lse);
   void fill_kv(const Open &open, int layer, Tensor *k, Tensor *v);
   void check_info(const Open &open);
-  void mix(uint64_t x) { trail_ = (trail_ ^ x) * 0x9E3779B97F4A7C15ull; trail_ ^= trail_ >> 29; }
+  void mix(uint64_t x) {
+    trail_ = (trail_ ^ x) * 0x9E3779B97F4A7C15ull;
+    trail_ ^= trail_ >> 29;
+  }
 
   CacheSpec spec_;
   Options options_;

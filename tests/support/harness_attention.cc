@@ -1,12 +1,11 @@
 // Attention of one layer, compared with the float64 reference.
-#include "harness.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <set>
 #include <sstream>
 
+#include "harness.h"
 #include "harness_call.h"
 #include "reference.h"
 
@@ -54,9 +53,8 @@ void Harness::attend_layer(int forward, int layer) {
     args.k = k.dl(true);
     args.v = v.dl(true);
   }
-  call("kvc_forward_attend", {}, [&](kvc_error *e) {
-    return kvc_forward_attend(cache_.get(), open.id, layer, &args, e);
-  });
+  call("kvc_forward_attend", {},
+       [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &args, e); });
   open.appended.insert(layer);
   open.attended.insert(layer);
 
@@ -99,7 +97,8 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
     if (l.hq <= options_.heads_checked) {
       for (int h = 0; h < l.hq; h++) heads.insert(h);
     } else {
-      while (static_cast<int>(heads.size()) < options_.heads_checked) heads.insert(static_cast<int>(uniform(0, l.hq - 1)));
+      while (static_cast<int>(heads.size()) < options_.heads_checked)
+        heads.insert(static_cast<int>(uniform(0, l.hq - 1)));
     }
     std::set<int32_t> queries{0, row.length - 1};
     if (row.length <= options_.rows_checked) {
@@ -164,19 +163,19 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
           const double allowed = ref.tolerance + half_ulp(out.type(), std::fabs(ref.out[i]) + ref.tolerance);
           if (std::fabs(got - ref.out[i]) <= allowed) continue;
           std::ostringstream text;
-          text << "attention of sequence " << row.sequence << " layer " << layer << " position " << position << " q head "
-               << h << " dim " << i << ": " << got << ", expected " << ref.out[i] << " +- " << allowed << " (keys "
-               << first << ".." << position << ", q " << name_of(q.type()) << ", kv " << name_of(l.dtype) << ", out "
-               << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq << "/" << l.hkv << ", threads "
-               << options_.threads << ", simd " << (options_.simd ? options_.simd : "default") << ")";
+          text << "attention of sequence " << row.sequence << " layer " << layer << " position " << position
+               << " q head " << h << " dim " << i << ": " << got << ", expected " << ref.out[i] << " +- " << allowed
+               << " (keys " << first << ".." << position << ", q " << name_of(q.type()) << ", kv " << name_of(l.dtype)
+               << ", out " << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq << "/" << l.hkv
+               << ", threads " << options_.threads << ", simd " << (options_.simd ? options_.simd : "default") << ")";
           fail(text.str());
         }
         if (!lse) continue;
         const double got = lse->at(first_t + j, h);
         if (!(std::fabs(got - ref.lse) <= ref.lse_tolerance)) {
           std::ostringstream text;
-          text << "lse of sequence " << row.sequence << " layer " << layer << " position " << position << " q head " << h
-               << ": " << got << ", expected " << ref.lse << " +- " << ref.lse_tolerance;
+          text << "lse of sequence " << row.sequence << " layer " << layer << " position " << position << " q head "
+               << h << ": " << got << ", expected " << ref.lse << " +- " << ref.lse_tolerance;
           fail(text.str());
         }
       }

@@ -1,9 +1,8 @@
 // Contents: what is stored is what was handed in, rotated and rounded.
-#include "harness.h"
-
 #include <cmath>
 #include <sstream>
 
+#include "harness.h"
 #include "harness_call.h"
 #include "reference.h"
 
@@ -51,9 +50,8 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
   args.layer = layer;
   args.position_begin = begin;
   args.position_end = end;
-  call("kvc_seq_export", {}, [&](kvc_error *e) {
-    return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e);
-  });
+  call("kvc_seq_export", {},
+       [&](kvc_error *e) { return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e); });
   Managed k_owner(k), v_owner(v);
   if (end == 0) end = static_cast<int64_t>(s.tokens.size());
   for (int which = 0; which < 2; which++) {
@@ -111,9 +109,8 @@ void Harness::check_export_refused(int handle, int layer, int64_t begin, int64_t
   args.layer = layer;
   args.position_begin = begin;
   args.position_end = end;
-  call("kvc_seq_export", faults, [&](kvc_error *e) {
-    return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e);
-  });
+  call("kvc_seq_export", faults,
+       [&](kvc_error *e) { return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e); });
   if (k || v) fail("a refused export set its outputs");
 }
 

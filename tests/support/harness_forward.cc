@@ -1,10 +1,9 @@
 // Forwards: begin, append, end, abort, cancel.
-#include "harness.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "harness.h"
 #include "harness_call.h"
 
 namespace kvt {
@@ -71,8 +70,7 @@ void Harness::apply_end(Open *open) {
       }
       for (; i < row.fresh[g].size(); i++) pages.push_back(row.fresh[g][i]);
       if (!spec_.groups[g].window) continue;
-      const int64_t boundary =
-          static_cast<int64_t>(s.tokens.size()) - spec_.rollback - spec_.groups[g].window + 1;
+      const int64_t boundary = static_cast<int64_t>(s.tokens.size()) - spec_.rollback - spec_.groups[g].window + 1;
       for (size_t p = 0; p < pages.size() && static_cast<int64_t>(p + 1) * spec_.page_size <= boundary; p++) {
         if (pages[p] >= 0) drop_page(static_cast<int>(g), pages[p]);
         pages[p] = -1;
@@ -145,9 +143,7 @@ kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_
 void Harness::check_info(const Open &open) {
   kvc_forward_info info;
   kvc_forward_info_init(&info);
-  call("kvc_forward_get_info", {}, [&](kvc_error *e) {
-    return kvc_forward_get_info(cache_.get(), open.id, &info, e);
-  });
+  call("kvc_forward_get_info", {}, [&](kvc_error *e) { return kvc_forward_get_info(cache_.get(), open.id, &info, e); });
   if (info.num_sequences != static_cast<int32_t>(open.rows.size()) || info.num_tokens != open.tokens) {
     fail("kvc_forward_info counts");
   }
@@ -212,9 +208,8 @@ void Harness::append_layer(int forward, int layer) {
   args.k = k.dl(true);
   args.v = v.dl(true);
   if (open.as_stored) args.flags = KVC_APPEND_AS_STORED;
-  call("kvc_forward_append", {}, [&](kvc_error *e) {
-    return kvc_forward_append(cache_.get(), open.id, layer, &args, e);
-  });
+  call("kvc_forward_append", {},
+       [&](kvc_error *e) { return kvc_forward_append(cache_.get(), open.id, layer, &args, e); });
   open.appended.insert(layer);
 }
 

@@ -1,9 +1,8 @@
 // Pages of the model, and what a batch needs of them.
-#include "harness.h"
-
 #include <algorithm>
 #include <map>
 
+#include "harness.h"
 #include "harness_call.h"
 
 namespace kvt {

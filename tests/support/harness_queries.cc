@@ -1,10 +1,9 @@
 // Queries, compared with the model.
-#include "harness.h"
-
 #include <algorithm>
 #include <string>
 #include <unordered_map>
 
+#include "harness.h"
 #include "harness_call.h"
 
 namespace kvt {
@@ -16,17 +15,14 @@ kvc_status Harness::can_fit(const std::vector<Row> &rows, int layer_begin, int l
   std::vector<int32_t> lengths;
   kvc_batch batch;
   make_batch(rows, layer_begin, layer_end, &ids, &lengths, &batch);
-  return call("kvc_cache_can_fit", batch_faults(rows, layer_begin, layer_end), [&](kvc_error *e) {
-    return kvc_cache_can_fit(cache_.get(), &batch, e);
-  });
+  return call("kvc_cache_can_fit", batch_faults(rows, layer_begin, layer_end),
+              [&](kvc_error *e) { return kvc_cache_can_fit(cache_.get(), &batch, e); });
 }
 
 int64_t Harness::check_max_append(int handle) {
   const Sequence &s = sequence(handle);
   int64_t got = -1;
-  call("kvc_seq_max_append", {}, [&](kvc_error *e) {
-    return kvc_seq_max_append(cache_.get(), 1, &s.id, &got, e);
-  });
+  call("kvc_seq_max_append", {}, [&](kvc_error *e) { return kvc_seq_max_append(cache_.get(), 1, &s.id, &got, e); });
   int64_t expected_tokens = 0;
   if (s.forward < 0) {
     auto fits = [&](int64_t n) {
@@ -64,14 +60,12 @@ void Harness::check_nearest(int handle, int64_t position) {
   const Sequence &s = sequence(handle);
   int64_t before = -7, after = -7;
   if (position < 0 || position > length(handle)) {
-    call("kvc_seq_nearest_position", {{KVC_ERROR_OUT_OF_RANGE}}, [&](kvc_error *e) {
-      return kvc_seq_nearest_position(cache_.get(), s.id, position, &before, &after, e);
-    });
+    call("kvc_seq_nearest_position", {{KVC_ERROR_OUT_OF_RANGE}},
+         [&](kvc_error *e) { return kvc_seq_nearest_position(cache_.get(), s.id, position, &before, &after, e); });
     return;
   }
-  call("kvc_seq_nearest_position", {}, [&](kvc_error *e) {
-    return kvc_seq_nearest_position(cache_.get(), s.id, position, &before, &after, e);
-  });
+  call("kvc_seq_nearest_position", {},
+       [&](kvc_error *e) { return kvc_seq_nearest_position(cache_.get(), s.id, position, &before, &after, e); });
   int64_t low = position, high = position;
   while (!position_works(handle, low)) low--;
   while (high <= length(handle) && !position_works(handle, high)) high++;
@@ -132,9 +126,8 @@ void Harness::check_stats() {
   for (size_t g = 0; g < pools_.size(); g++) {
     kvc_stats stats;
     kvc_stats_init(&stats);
-    call("kvc_cache_stats", {}, [&](kvc_error *e) {
-      return kvc_cache_stats(cache_.get(), static_cast<int32_t>(g), &stats, e);
-    });
+    call("kvc_cache_stats", {},
+         [&](kvc_error *e) { return kvc_cache_stats(cache_.get(), static_cast<int32_t>(g), &stats, e); });
     const Pool &pool = pools_[g];
     auto expect = [&](const char *name, int64_t got, int64_t wanted) {
       if (got != wanted) {
@@ -162,8 +155,8 @@ void Harness::check_stats() {
     for (const auto &[handle, s] : sequences_) {
       for (size_t i = 0; i < s.pages[g].size(); i++) {
         if (s.pages[g][i] < 0) continue;
-        const int64_t tokens = std::min<int64_t>(spec_.page_size, static_cast<int64_t>(s.tokens.size()) -
-                                                                      static_cast<int64_t>(i) * spec_.page_size);
+        const int64_t tokens = std::min<int64_t>(
+            spec_.page_size, static_cast<int64_t>(s.tokens.size()) - static_cast<int64_t>(i) * spec_.page_size);
         auto &[most, second] = coverage[s.pages[g][i]];
         if (tokens > most) {
           second = most;

@@ -1,9 +1,8 @@
 // Sequences: add, remove, fork, truncate, clear, and the import of tokens.
-#include "harness.h"
-
 #include <algorithm>
 #include <map>
 
+#include "harness.h"
 #include "harness_call.h"
 
 namespace kvt {
@@ -19,11 +18,10 @@ kvc_status Harness::add(int n, std::vector<int> *handles) {
     // A removed sequence that an open forward still uses may or may not take a place.
     if (n <= spec_.max_sequences - live_count) faults.push_back({KVC_OK});
   }
-  if (n < 1) faults.push_back({KVC_ERROR_INVALID_ARGUMENT});
+  if (n < 0) faults.push_back({KVC_ERROR_INVALID_ARGUMENT});
   std::vector<kvc_seq> ids(static_cast<size_t>(std::max(n, 1)), 0);
-  const kvc_status status = call("kvc_seq_add", faults, [&](kvc_error *e) {
-    return kvc_seq_add(cache_.get(), n, ids.data(), e);
-  });
+  const kvc_status status =
+      call("kvc_seq_add", faults, [&](kvc_error *e) { return kvc_seq_add(cache_.get(), n, ids.data(), e); });
   if (status) return status;
   for (int i = 0; i < n; i++) {
     if (ids[i] == 0 || ids[i] >> 63) fail("sequence id out of range");
@@ -135,7 +133,8 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
   }
   std::vector<kvc_seq> result(parents.size() + 1, 0);
   const kvc_status status = call("kvc_seq_fork", faults, [&](kvc_error *e) {
-    return kvc_seq_fork(cache_.get(), n, ids.data(), positions ? positions->data() : nullptr, result.data(), nullptr, e);
+    return kvc_seq_fork(cache_.get(), n, ids.data(), positions ? positions->data() : nullptr, result.data(), nullptr,
+                        e);
   });
   if (status) return status;
   for (size_t i = 0; i < parents.size(); i++) {
@@ -285,9 +284,8 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
   args.num_layers = layers;
   args.k = k_pointers.data();
   args.v = v_pointers.data();
-  const kvc_status status = call("kvc_seq_import", faults, [&](kvc_error *e) {
-    return kvc_seq_import(cache_.get(), s.id, &args, nullptr, e);
-  });
+  const kvc_status status = call("kvc_seq_import", faults,
+                                 [&](kvc_error *e) { return kvc_seq_import(cache_.get(), s.id, &args, nullptr, e); });
   if (status) return status;
   note("import %d +%d", handle, tokens);
   const bool plain = options_.plain_inputs;

@@ -24,9 +24,9 @@ struct AttentionInput {
   const float *keys, *values;
   int64_t key_stride, value_stride;
   double scale;
-  bool p_may_round;      // q and V are 16-bit: P may be rounded to V's type
+  bool p_may_round;  // q and V are 16-bit: P may be rounded to V's type
   DType v_type;
-  double score_slack;    // scores may be off by so much (rotated values that round either way)
+  double score_slack;  // scores may be off by so much (rotated values that round either way)
 };
 
 // Expected output, and how far the result may be off: |out - ref| <= tolerance for each of the Dv elements

@@ -116,10 +116,14 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
   for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
     const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
     const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
-    const DecodeTile tile = {scratch.q + row_index * pass.q_width, scratch.o + row_index * pass.o_width,
-                             scratch.maxima + state,               scratch.sums + state,
-                             pass.o_width,                         min_of(rows, num_rows - first),
-                             scratch.key_begin + first,            scratch.key_end + first};
+    const DecodeTile tile = {scratch.q + row_index * pass.q_width,
+                             scratch.o + row_index * pass.o_width,
+                             scratch.maxima + state,
+                             scratch.sums + state,
+                             pass.o_width,
+                             min_of(rows, num_rows - first),
+                             scratch.key_begin + first,
+                             scratch.key_end + first};
     const DecodeKeys& tile_keys = index == 0 ? keys : later;
     if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole);
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole);
@@ -154,8 +158,11 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {
       const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;
-      const DecodeKeys decode_keys = {block, head * view.k_head_bytes, head * view.v_head_bytes,
-                                      h + 1 < num_heads ? block : next, next_head * view.k_head_bytes,
+      const DecodeKeys decode_keys = {block,
+                                      head * view.k_head_bytes,
+                                      head * view.v_head_bytes,
+                                      h + 1 < num_heads ? block : next,
+                                      next_head * view.k_head_bytes,
                                       next_head * view.v_head_bytes};
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole);
     }

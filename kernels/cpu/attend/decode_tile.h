@@ -2,9 +2,9 @@
 //
 // Roofline: each stored byte is used by few rows, so the floor is reading K and V once; the arithmetic only has to stay
 // out of the way of the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head dim and
-// are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and sum of all
-// rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass. Every line of the next
-// block is prefetched where its twin of this block is loaded: one at a time, because the CPU drops bursts.
+// are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and sum of
+// all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass. Every line of the
+// next block is prefetched where its twin of this block is loaded: one at a time, because the CPU drops bursts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +20,8 @@ struct DecodeTile {
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
   int32_t o_stride;
-  int32_t num_rows;              // rows that exist; kRows - num_rows are padding
-  const int32_t* key_begin;      // [num_rows], positions
+  int32_t num_rows;          // rows that exist; kRows - num_rows are padding
+  const int32_t* key_begin;  // [num_rows], positions
   const int32_t* key_end;
 };
 

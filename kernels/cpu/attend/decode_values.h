@@ -63,8 +63,8 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int beg
   if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
 }
 
-// Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row does
-// not see never reaches its sum (0 * NaN).
+// Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row
+// does not see never reaches its sum (0 * NaN).
 template <class Format, int kRows>
 static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile, const float* p) {
   KeyRange common = {0, keys.block->count};
@@ -79,7 +79,8 @@ static void add_masked_value_rows(const View& view, const DecodeKeys& keys, cons
   for (int g = 0; g < tile.num_rows; ++g) {
     const KeyRange seen = keys_in_block(tile, *keys.block, g);
     const bool split = common.begin < common.end;
-    const KeyRange edges[2] = {{seen.begin, split ? common.begin : seen.end}, {split ? common.end : seen.end, seen.end}};
+    const KeyRange edges[2] = {{seen.begin, split ? common.begin : seen.end},
+                               {split ? common.end : seen.end, seen.end}};
     for (const KeyRange& edge : edges) {
       if (edge.begin >= edge.end) continue;
       add_value_rows<Format, 1>(view, keys, edge.begin, edge.end, {p + g, kRows}, tile.o + g * tile.o_stride,

@@ -31,8 +31,12 @@ static void attend_rows(const View& view) {
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
   const View view = make_view(args, item, scratch);
   switch (type_of(args->layer->dtype)) {
-    case Type::kF32: attend_rows<Widened<float>>(view); break;
-    case Type::kF16: attend_rows<Widened<F16>>(view); break;
+    case Type::kF32:
+      attend_rows<Widened<float>>(view);
+      break;
+    case Type::kF16:
+      attend_rows<Widened<F16>>(view);
+      break;
     default:
 #if defined(KVC_TARGET_BF16_DOTS)
       if (type_of(args->q.dtype) == Type::kBf16) {

@@ -1,5 +1,5 @@
-// Panel kernel (prefill): many rows a kv head. Blocks of keys are packed once per pass of up to kRowFloats elements of q,
-// then groups of 24 rows go through scores, softmax and P*V, so that a panel is read from L2 once per 24 rows.
+// Panel kernel (prefill): many rows a kv head. Blocks of keys are packed once per pass of up to kRowFloats elements of
+// q, then groups of 24 rows go through scores, softmax and P*V, so that a panel is read from L2 once per 24 rows.
 // Panels outside a tile's mask are skipped; where the rows of a tile disagree, keys are added row by row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -101,14 +101,13 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
     for (int r = first; r < end; r += kTileRows) {
       const KeyRange all = ranges[(r - first) / kTileRows].all;
       if (all.begin >= all.end) continue;
-      const TileArgs args = {
-          scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys + all.begin / kKeys,
-          pass.panel_keys,
-          value_strip(view, pass, strip) + static_cast<int64_t>(all.begin / kKeys) * columns,
-          columns,
-          (all.end - all.begin) / kKeys,
-          scratch.o + static_cast<int64_t>(r) * pass.o_width + strip * kStrip,
-          pass.o_width};
+      const TileArgs args = {scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys + all.begin / kKeys,
+                             pass.panel_keys,
+                             value_strip(view, pass, strip) + static_cast<int64_t>(all.begin / kKeys) * columns,
+                             columns,
+                             (all.end - all.begin) / kKeys,
+                             scratch.o + static_cast<int64_t>(r) * pass.o_width + strip * kStrip,
+                             pass.o_width};
       multiply_columns<Format, true>(columns / kLanes, args);
     }
   }
@@ -146,8 +145,8 @@ static void begin_panel_pass(const View& view, const PanelPass& pass, int padded
     float* q = scratch.q + static_cast<int64_t>(i) * pass.q_width;
     const int r = pass.row_begin + i;
     if (r < pass.row_end) {
-      load_query(view, r / view.group, pass.head * view.group + r % view.group,
-                 round_up(view.head_dim, Format::kStep), scratch.row);
+      load_query(view, r / view.group, pass.head * view.group + r % view.group, round_up(view.head_dim, Format::kStep),
+                 scratch.row);
       convert_row(Format::kPairs ? Type::kBf16 : Type::kF32, q, Type::kF32, scratch.row,
                   round_up(view.head_dim, Format::kStep));
     } else {

@@ -15,7 +15,7 @@ struct TileArgs {
   const float* b;  // [n][b_stride] dwords
   int64_t b_stride;
   int32_t n;
-  float* c;        // [kTileRows][...], row stride c_stride
+  float* c;  // [kTileRows][...], row stride c_stride
   int64_t c_stride;
 };
 
@@ -39,9 +39,7 @@ static void multiply_tile(const TileArgs& args) {
     }
   }
   KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
-    KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
-      store(args.c + r * args.c_stride + v * kLanes, sums[r][v]);
-    }
+    KVC_UNROLL for (int v = 0; v < kVectors; ++v) { store(args.c + r * args.c_stride + v * kLanes, sums[r][v]); }
   }
 }
 

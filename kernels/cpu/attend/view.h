@@ -16,7 +16,7 @@ struct View {
   const kvc_backend_layer* layer;
   const kvc_backend_item* item;
   Scratch* scratch;
-  int32_t group;        // q heads a kv head
+  int32_t group;  // q heads a kv head
   int32_t head_dim;
   int32_t v_head_dim;
   int32_t num_rows;     // queries of the item x group
@@ -24,10 +24,10 @@ struct View {
   int32_t kv_bytes;     // bytes of a stored element
   // Scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what the dot product
   // lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
-  float exp2_scale;     // |softmax scale| x log2(e)
-  double natural_scale; // |softmax scale|
+  float exp2_scale;      // |softmax scale| x log2(e)
+  double natural_scale;  // |softmax scale|
   float q_sign;
-  int64_t k_head_bytes; // from one kv head to the next
+  int64_t k_head_bytes;  // from one kv head to the next
   int64_t v_head_bytes;
 };
 
