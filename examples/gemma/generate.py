@@ -73,6 +73,10 @@ def main(argv=None) -> int:
         return fail(str(error))
     except ImportError as error:
         return fail(f"{error} (bash scripts/demo.sh sets everything up)")
+    except Exception as error:
+        if isinstance(error, getattr(sys.modules.get("kvcache"), "Error", ())):  # out of pages, out of memory, ...
+            return fail(str(error))
+        raise
     except KeyboardInterrupt:
         fail("interrupted")
         return 130

@@ -93,6 +93,18 @@ def pkg_config(build: Path, prefix: Path, work: Path) -> None:
     print(run(work / "consumer", env={**os.environ, "LD_LIBRARY_PATH": str(path.parent)}), end="")
 
 
+def readme(build: Path, prefix: Path, work: Path) -> None:
+    """The first C program of the README, as it stands there."""
+    text = (Path(cached(build, "CMAKE_HOME_DIRECTORY")) / "README.md").read_text()
+    (work / "first.c").write_text(text.split("```c\n")[1].split("```")[0])
+    path = next(prefix.rglob("kvcache.pc")).parent
+    flags = run("pkg-config", "--cflags", "--libs", "kvcache", env={**os.environ, "PKG_CONFIG_PATH": str(path)}).split()
+    run(cached(build, "CMAKE_C_COMPILER"), "-std=c11", "-Wall", "-Werror", work / "first.c", *flags, "-o", work / "first")
+    printed = run(work / "first", env={**os.environ, "LD_LIBRARY_PATH": str(path.parent)})
+    if printed != "out[0] = 1\n":
+        raise SystemExit(f"FAILED: printed {printed!r}")
+
+
 def dlopen(build: Path, prefix: Path, work: Path) -> None:
     run(cached(build, "CMAKE_C_COMPILER"), "-std=c11", "-Wall", "-Wextra", "-Werror", HERE / "dlopen/loaded.c",
         f"-I{prefix / 'include'}", "-lm", "-ldl", "-o", work / "loaded")
@@ -114,12 +126,12 @@ def subdirectory(build: Path, prefix: Path, work: Path) -> None:
 
 
 def main() -> int:
-    ways = {way.__name__: way for way in (install, find_package, pkg_config, dlopen, subdirectory)}
+    ways = {way.__name__: way for way in (install, find_package, pkg_config, readme, dlopen, subdirectory)}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=ways)
     parser.add_argument("--build", type=Path, required=True)
     arguments = parser.parse_args()
-    if arguments.way == "pkg_config" and not shutil.which("pkg-config"):
+    if arguments.way in ("pkg_config", "readme") and not shutil.which("pkg-config"):
         print("skipped: no pkg-config")
         return 77
     with tempfile.TemporaryDirectory() as directory:
