@@ -6,7 +6,9 @@
  * a backend sees is plain data: it never calls back into the cache. Core and backend must agree on
  * KVC_BACKEND_VERSION exactly, until a second, independent implementation exists.
  *
- * Pools, tensors, partials and cos/sin are memory of the backend's device. Every array has its shape beside it. Shape letters are those of kvcache.h.
+ * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (items, tiles, page tables, rows,
+ * slots) are host memory in this version: it serves backends whose device memory is host memory; an upload of them comes
+ * with the first other one. Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -18,10 +20,6 @@ extern "C" {
 #endif
 
 #define KVC_BACKEND_VERSION 1
-
-/* Index arrays (items, tiles, page tables, rows, slots) are host memory in this version: it serves backends whose device
- * memory is host memory. A device of its own needs an upload of them, to be added with the first such backend.
- */
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -41,7 +39,7 @@ typedef struct kvc_backend_host {
 
 /* One of a layer's two pools. Strides are in elements; the innermost (dim) stride is 1. */
 typedef struct kvc_backend_pool {
-  void *data;           /* element (page, head, slot, dim) is at page*page_stride + head*head_stride + slot*slot_stride + dim */
+  void *data; /* element (page, head, slot, dim): at page*page_stride + head*head_stride + slot*slot_stride + dim */
   int64_t page_stride;
   int64_t head_stride;
   int64_t slot_stride;
@@ -164,8 +162,8 @@ typedef struct kvc_backend_attend {
                                     attend returns KVC_ERROR_CANCELLED */
 } kvc_backend_attend;
 
-/* Copies the first num_tokens slots of page source to page target, all heads, K and V. Runs under the cache's lock: on the
- * calling thread, never through kvc_backend_host.run, which may run code of the host. */
+/* Copies the first num_tokens slots of page source to page target, all heads, K and V. Runs under the cache's lock: on
+ * the calling thread, never through kvc_backend_host.run, which may run code of the host. */
 typedef struct kvc_backend_page_copy {
   int32_t source_page, target_page;
   int32_t num_tokens;
