@@ -72,7 +72,10 @@ TEST_P(Forks, A128kSequenceForked256TimesCostsKibibytes) {
         << error.message;
   }
   const int64_t grown = resident_bytes() - before;
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // Debug builds audit after every call, and sanitizers keep freed memory: neither says anything about forks.
   EXPECT_LT(grown, 512 * 1024) << "bytes for 255 forks";
+#endif
   RecordProperty("bytes_for_255_forks", std::to_string(grown));
 
   kvc_stats stats;
