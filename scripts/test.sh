@@ -100,7 +100,8 @@ if [ $level = full ]; then
   part build-tsan configure_and_build tsan
   part tsan run_ctest tsan
   part build-coverage configure_and_build coverage
-  part coverage run_ctest coverage
+  # A debug build audits after every call, and an audit allocates: nothing for the tests that count or fail allocations.
+  part coverage run_ctest coverage --label-exclude '^faults$'
   part coverage-report coverage_report
   part build-aarch64 configure_and_build aarch64
   # Emulation runs about 0.1 G multiply-adds a second: the numeric grids take hours there. Kernels are a sample.
