@@ -49,7 +49,6 @@ class PageTable {
 
   int64_t num_pages() const noexcept { return pages_.size(); }
   int64_t free_pages() const noexcept { return pages_.free(); }
-  int64_t free_nodes() const noexcept { return nodes_.free(); }
   const RefPool& pages() const noexcept { return pages_; }
   const RefPool& nodes() const noexcept { return nodes_; }
   const int32_t* node_data() const noexcept { return children_.data(); }
@@ -97,9 +96,6 @@ class PageTable {
   // An extra reference to a page or to a whole list (a snapshot), given up by the matching call.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }
-
-  // Allocation alone, for tests and benchmarks of the pool.
-  RefPool& page_pool() noexcept { return pages_; }
 
  private:
   int32_t* children(int32_t node) noexcept { return children_.data() + int64_t{node} * kFanout; }
