@@ -43,7 +43,7 @@ void meet(void* arg, int64_t, int32_t) {
 struct Row {
   const char* name;
   double pause_us;  // between two jobs, the caller busy
-  bool inline_ok;   // the caller alone
+  int32_t effort;   // a kvc_backend_effort; tiny: the caller alone
   bool meeting;
   bool keep_awake;
   bool foreign;  // a busy thread on the other core
@@ -74,7 +74,7 @@ void measure(const Row& row, int rounds) {
     spin_for_us(row.pause_us);
     std::atomic<int> arrived{0};
     const auto begin = Clock::now();
-    pool.run(2, row.inline_ok, row.meeting ? meet : empty_item, &arrived);
+    pool.run(2, row.effort, row.meeting ? meet : empty_item, &arrived);
     if (i >= 0) times.push_back(us_since(begin));
   }
   stop = true;
@@ -89,17 +89,19 @@ void measure(const Row& row, int rounds) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 2000;
   constexpr Row kRows[] = {
-      {"caller alone (inline)", 5, true, false, false, false},
-      {"worker spinning", 5, false, false, false, false},
-      {"worker spinning", 5, false, true, false, false},
-      {"worker asleep, caller away for 500 us", 500, false, false, false, false},
-      {"worker asleep, caller away for 500 us", 500, false, true, false, false},
-      {"kept awake, caller away for 500 us", 500, false, false, true, false},
-      {"kept awake, caller away for 500 us", 500, false, true, true, false},
-      {"foreign thread busy, alone, 500 us", 500, true, false, false, true},
-      {"foreign thread busy, caller away for 5 us", 5, false, false, false, true},
-      {"foreign thread busy, caller away for 500 us", 500, false, false, false, true},
-      {"foreign thread busy, kept awake, 500 us", 500, false, false, true, true},
+      {"caller alone (tiny)", 5, KVC_EFFORT_TINY, false, false, false},
+      {"worker spinning", 5, KVC_EFFORT_SMALL, false, false, false},
+      {"worker spinning", 5, KVC_EFFORT_LARGE, true, false, false},
+      {"worker asleep, caller away for 500 us", 500, KVC_EFFORT_SMALL, false, false, false},
+      {"the same, a job worth waking for", 500, KVC_EFFORT_LARGE, false, false, false},
+      {"the same, a job worth waking for", 500, KVC_EFFORT_LARGE, true, false, false},
+      {"kept awake, caller away for 500 us", 500, KVC_EFFORT_SMALL, false, true, false},
+      {"kept awake, caller away for 500 us", 500, KVC_EFFORT_LARGE, true, true, false},
+      {"foreign thread busy, alone, 500 us", 500, KVC_EFFORT_TINY, false, false, true},
+      {"foreign thread busy, caller away for 5 us", 5, KVC_EFFORT_SMALL, false, false, true},
+      {"foreign thread busy, caller away for 500 us", 500, KVC_EFFORT_SMALL, false, false, true},
+      {"the same, a job worth waking for", 500, KVC_EFFORT_LARGE, false, false, true},
+      {"foreign thread busy, kept awake, 500 us", 500, KVC_EFFORT_SMALL, false, true, true},
   };
   std::printf("%-44s %-8s %9s %9s %9s\n", "us", "", "median", "99 %", "max");
   for (const Row& row : kRows) measure(row, rounds);

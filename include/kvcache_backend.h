@@ -23,6 +23,13 @@ extern "C" {
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
+/* How much work a run is, all items together: whether other threads are worth their price. */
+enum kvc_backend_effort {
+  KVC_EFFORT_TINY = 0,  /* about a microsecond: the caller runs the items itself */
+  KVC_EFFORT_SMALL = 1, /* done before a sleeping thread has come (tens of microseconds): shared with those awake */
+  KVC_EFFORT_LARGE = 2  /* worth waking threads for */
+};
+
 /* What a backend may use of the context that opened it. */
 typedef struct kvc_backend_host {
   void *self;
@@ -30,8 +37,8 @@ typedef struct kvc_backend_host {
   int32_t reserved;
   /* Runs item(arg, i, worker) once for each i in [0, n): items are claimed from a shared counter, so the caller can
    * finish alone. worker in [0, num_workers) names a scratch of its own: no two items run on one worker at once.
-   * Returns when every item is done. n small and cheap: give inline_ok = 1 and the caller runs them itself. */
-  void (*run)(void *self, int64_t n, int32_t inline_ok, void (*item)(void *arg, int64_t index, int32_t worker),
+   * Returns when every item is done. effort: a kvc_backend_effort. */
+  void (*run)(void *self, int64_t n, int32_t effort, void (*item)(void *arg, int64_t index, int32_t worker),
               void *arg);
 } kvc_backend_host;
 

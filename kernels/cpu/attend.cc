@@ -8,8 +8,9 @@
 namespace kvc::kernels {
 namespace {
 
-// Multiply-adds below which waking a worker costs more than it saves.
-constexpr int64_t kInlineOperations = 32 * 1024;
+// Multiply-adds of a call that one thread does within about a microsecond, and before a sleeping one would have come.
+constexpr int64_t kTinyOperations = 32 * 1024;
+constexpr int64_t kSmallOperations = 512 * 1024;
 
 struct Job {
   const kvc_backend_attend* args;
@@ -36,9 +37,9 @@ void run_item(void* arg, int64_t index, int32_t worker) {
   if (finished == tile.item_end - tile.item_begin) merge_tile(args, tile, *job.implementation, scratch->row);
 }
 
-// Whether all items together are tiny. Looks at a bounded number of them.
-bool is_tiny(const kvc_backend_attend& args) {
-  if (args.num_items > 32) return false;
+// Looks at a bounded number of items.
+int32_t effort_of(const kvc_backend_attend& args) {
+  if (args.num_items > 32) return KVC_EFFORT_LARGE;
   const int64_t dims = args.layer->head_dim + args.layer->v_head_dim;
   const int64_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
   int64_t operations = 0;
@@ -48,7 +49,8 @@ bool is_tiny(const kvc_backend_attend& args) {
     operations += (item.q_end - item.q_begin) * group * (item.head_end - item.head_begin) * dims *
                   static_cast<int64_t>(keys.end - keys.begin);
   }
-  return operations <= kInlineOperations;
+  if (operations <= kTinyOperations) return KVC_EFFORT_TINY;
+  return operations <= kSmallOperations ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE;
 }
 
 }  // namespace
@@ -56,7 +58,7 @@ bool is_tiny(const kvc_backend_attend& args) {
 kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void*, kvc_error* error) {
   Job job = {args, device->implementation, device->scratch, 0};
   if (args->num_items > 0) {
-    device->host->run(device->host->self, args->num_items, is_tiny(*args) ? 1 : 0, run_item, &job);
+    device->host->run(device->host->self, args->num_items, effort_of(*args), run_item, &job);
   }
   if (__atomic_load_n(&job.skipped, __ATOMIC_RELAXED) != 0) {
     return fail(error, KVC_ERROR_CANCELLED, "attend was cancelled");

@@ -9,6 +9,7 @@ namespace kvc::kernels {
 
 // Less than this moved by a call is not worth waking a worker for.
 constexpr int64_t kInlineBytes = 64 * 1024;
+constexpr int64_t kSmallChunks = 4;  // done before a sleeping worker would have come
 
 // Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each. Op: a callable, borrowed for the call.
 template <class Op>
@@ -32,7 +33,8 @@ void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_
     item(&job, 0, 0);
     return;
   }
-  device->host->run(device->host->self, chunks, 0, item, &job);
+  device->host->run(device->host->self, chunks, chunks <= kSmallChunks ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE, item,
+                    &job);
 }
 
 }  // namespace kvc::kernels

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-void run_on_pool(void* self, int64_t n, int32_t inline_ok, void (*item)(void* arg, int64_t index, int32_t worker),
+void run_on_pool(void* self, int64_t n, int32_t effort, void (*item)(void* arg, int64_t index, int32_t worker),
                  void* arg) {
-  static_cast<ThreadPool*>(self)->run(n, inline_ok != 0, item, arg);
+  static_cast<ThreadPool*>(self)->run(n, effort, item, arg);
 }
 
 Status out_of_memory() { return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for the context"); }

@@ -73,9 +73,9 @@ ThreadPool::~ThreadPool() {
   for (int i = 0; i < num_started_; i++) pthread_join(threads_[i], nullptr);
 }
 
-void ThreadPool::run(int64_t n, bool inline_ok, Item item, void* arg) noexcept {
+void ThreadPool::run(int64_t n, int32_t effort, Item item, void* arg) noexcept {
   if (n <= 0) return;
-  const bool parallel = n > 1 && num_threads_ > 1 && !inline_ok;
+  const bool parallel = n > 1 && num_threads_ > 1 && effort != KVC_EFFORT_TINY;
   if (parallel_for_ && parallel) return run_on_host(n, item, arg);
 
   const int slot = slots_.claim();
@@ -84,7 +84,7 @@ void ThreadPool::run(int64_t n, bool inline_ok, Item item, void* arg) noexcept {
   while (i < n) {
     if (parallel && n - i > 1 && try_take()) {
       const Job job{item, arg, i, static_cast<int32_t>(std::min(n - i, kMaxJobItems))};
-      run_parallel(job, worker);
+      run_parallel(job, effort, worker);
       taken_.store(false, std::memory_order_release);
       i += job.num_items;
     } else {
@@ -108,14 +108,26 @@ bool ThreadPool::try_take() noexcept {
   return !taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire);
 }
 
-void ThreadPool::run_parallel(const Job& job, int32_t worker) noexcept {
+// Waking costs the caller microseconds, and the woken thread comes tens of microseconds later: too late for a small
+// job. But where small jobs follow one another so closely that an idle worker would not have gone to sleep between
+// them, the next ones gain.
+bool ThreadPool::worth_waking(int32_t effort) noexcept {
+  if (effort == KVC_EFFORT_LARGE) return true;
+  const int64_t before_ns = last_small_ns_;
+  last_small_ns_ = now_ns();
+  return last_small_ns_ - before_ns < kSpinNs;
+}
+
+void ThreadPool::run_parallel(const Job& job, int32_t effort, int32_t worker) noexcept {
   if (!start_tried_) start_workers();
   job_ = job;
   done_.store(0, std::memory_order_relaxed);
   remaining_.store(job.num_items, std::memory_order_seq_cst);
   // Workers that are awake come by themselves.
   const int sleeping = sleepers_.load(std::memory_order_seq_cst);
-  if (sleeping > 0) wake_sleepers(std::min(job.num_items - 1, num_started_) - (num_started_ - sleeping));
+  if (sleeping > 0 && worth_waking(effort)) {
+    wake_sleepers(std::min(job.num_items - 1, num_started_) - (num_started_ - sleeping));
+  }
   const uint32_t own = work(worker);
   wait_done(static_cast<uint32_t>(job.num_items) - own);
 }

@@ -39,7 +39,7 @@
 
 #include "context/fork_watch.h"
 #include "context/worker_slots.h"
-#include "kvcache.h"
+#include "kvcache_backend.h"
 
 namespace kvc {
 
@@ -57,9 +57,9 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs item(arg, i, worker) once for each i in [0, n); returns when all are done. inline_ok: the job is too small to
-  // share, run it on the caller. Allocates nothing but on the first job.
-  void run(int64_t n, bool inline_ok, Item item, void* arg) noexcept;
+  // Runs item(arg, i, worker) once for each i in [0, n); returns when all are done. effort: a kvc_backend_effort.
+  // Allocates nothing but on the first job.
+  void run(int64_t n, int32_t effort, Item item, void* arg) noexcept;
 
   // A hint: while the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they
   // sleep, giving way to any other thread that wants their core. Wakes nobody.
@@ -89,7 +89,8 @@ class ThreadPool {
   struct HostJob;  // a job on the host's pool
 
   void run_on_host(int64_t n, Item item, void* arg) noexcept;
-  void run_parallel(const Job& job, int32_t worker) noexcept;
+  void run_parallel(const Job& job, int32_t effort, int32_t worker) noexcept;
+  bool worth_waking(int32_t effort) noexcept;
   uint32_t work(int32_t worker) noexcept;
   void wait_done(uint32_t target) noexcept;
   void wake_sleepers(int wanted) noexcept;
@@ -111,6 +112,7 @@ class ThreadPool {
   std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
   int num_started_ = 0;                    // by the holder of taken_
   bool start_tried_ = false;               // likewise: a refusal is not asked for again
+  int64_t last_small_ns_ = 0;              // likewise: when the workers were last let sleep through a small job
 
   // Together, so that a claim brings the job along.
   alignas(kLine) std::atomic<int32_t> remaining_{0};

@@ -152,7 +152,9 @@ class SequenceStore {
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
+  Status check_row(uint64_t id, int32_t length, int64_t row, int32_t* slot);
   int64_t tail_room(int32_t slot, int32_t group) const noexcept;
+  bool fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
 
   SequenceStoreConfig config_;

@@ -11,6 +11,11 @@ int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - records_[slot].length;
 }
 
+// Whether so many tokens need no page: they fit in a last page that is the list's own.
+bool SequenceStore::fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept {
+  return tokens <= tail_room(slot, group) && !list(slot, group).tail_shared;
+}
+
 bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
   const PageList& tail = list(slot, group);
   // tail_shared may be outdated (the other owner is gone), so it only says when to look.
@@ -38,39 +43,53 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
   return tokens;
 }
 
+// What check_step refuses of one row, or its slot (-1: an inert row).
+Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, int32_t* slot) {
+  *slot = -1;
+  if (length < (id == 0 ? 0 : 1)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", length, row,
+                         id == 0 ? 0 : 1)
+        .at(row);
+  }
+  if (id == 0) return Status();
+  KVC_TRY(resolve_first(id, row, slot));
+  KVC_TRY(check_idle(*slot, row));
+  const Record& record = records_[*slot];
+  if (length <= config_.max_length - record.length) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                       "row %" PRId64 ": length %" PRId64 " + %d exceeds the limit of %" PRId64 " tokens", row,
+                       record.length, length, config_.max_length)
+      .at(row);
+}
+
 Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
                                  std::span<int32_t> slots) {
   start_marking();
   for (size_t i = 0; i < ids.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
-    slots[i] = -1;
-    if (lengths[i] < (ids[i] == 0 ? 0 : 1)) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", lengths[i],
-                           row, ids[i] == 0 ? 0 : 1)
-          .at(row);
+    // The common row, without a Status: a live, idle sequence seen for the first time, with room. The rest is for
+    // check_row to judge.
+    const int32_t slot = ids_.slot_of(ids[i]);
+    if (slot >= 0 && slot < records_.size()) {
+      Record& record = records_[slot];
+      if (record.id == ids[i] && record.mark != mark_ && !record.busy && lengths[i] > 0 &&
+          lengths[i] <= config_.max_length - record.length) {
+        record.mark = mark_;
+        slots[i] = slot;
+        continue;
+      }
     }
-    if (ids[i] == 0) continue;
-    int32_t slot = -1;
-    KVC_TRY(resolve_first(ids[i], row, &slot));
-    KVC_TRY(check_idle(slot, row));
-    const Record& record = records_[slot];
-    if (lengths[i] > config_.max_length - record.length) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "row %" PRId64 ": length %" PRId64 " + %d exceeds the limit of %" PRId64 " tokens", row,
-                           record.length, lengths[i], config_.max_length)
-          .at(row);
-    }
-    slots[i] = slot;
+    KVC_TRY(check_row(ids[i], lengths[i], static_cast<int64_t>(i), &slots[i]));
   }
   for (int32_t g = 0; g < num_groups(); ++g) {
+    const int64_t free = table(g).free_pages();
     int64_t required = 0;
     int64_t first_missing = -1;
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (slots[i] < 0) continue;
+      if (slots[i] < 0 || fits_tail(slots[i], g, lengths[i])) continue;
       required += pages_for_append(slots[i], g, lengths[i]);
-      if (required > table(g).free_pages() && first_missing < 0) first_missing = static_cast<int64_t>(i);
+      if (required > free && first_missing < 0) first_missing = static_cast<int64_t>(i);
     }
-    KVC_TRY(check_pages(g, required, first_missing));
+    if (required > free) return check_pages(g, required, first_missing);
   }
   return Status();
 }
@@ -89,6 +108,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       PageList& tail = edit_list(slot, g);
       Reservation& reservation = row[static_cast<size_t>(g)];
       reservation = {tail.size, -1};
+      if (fits_tail(slot, g, lengths[i])) continue;
       const int64_t page_size = rules(g).page_size;
       int64_t room = tail_room(slot, g);
       if (tail_needs_copy(slot, g)) {
@@ -115,8 +135,9 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
       if (reservation.copied_from >= 0) edit_table(g).unhold_page(reservation.copied_from);
       if (!rules(g).windowed()) continue;
-      const int64_t dropped = rules(g).droppable_pages(record.length);
-      if (dropped > edit_list(slot, g).first) edit_table(g).drop_front(edit_list(slot, g), dropped);
+      PageList& pages = edit_list(slot, g);
+      if (rules(g).droppable_tokens(record.length) < (pages.first + 1) * rules(g).page_size) continue;
+      edit_table(g).drop_front(pages, rules(g).droppable_pages(record.length));
     }
     if (record.removed()) free_slot(slot);
   }

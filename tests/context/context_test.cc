@@ -116,7 +116,7 @@ TEST_F(ContextTest, BackendRunsItemsThroughTheHostTable) {
   const kvc_backend_host& host = FakeBackend::get().host;
   std::atomic<int64_t> sum{0};
   const auto add = [](void* arg, int64_t i, int32_t) { *static_cast<std::atomic<int64_t>*>(arg) += i; };
-  host.run(host.self, 100, 0, add, &sum);
+  host.run(host.self, 100, KVC_EFFORT_LARGE, add, &sum);
   EXPECT_EQ(sum, 4950);
   EXPECT_TRUE(testing::pool_threads_become(3));
 }
@@ -131,7 +131,7 @@ TEST_F(ContextTest, HostPoolStartsNoThread) {
   config_.parallel_for_user = &calls;
   std::shared_ptr<Context> context;
   ASSERT_TRUE(Context::create(config_, &context).ok());
-  context->pool().run(10, false, [](void*, int64_t, int32_t) {}, nullptr);
+  context->pool().run(10, KVC_EFFORT_LARGE, [](void*, int64_t, int32_t) {}, nullptr);
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(testing::count_pool_threads(), 0);
   EXPECT_TRUE(contains(context->describe(), "\"host_parallel_for\": true"));
@@ -168,7 +168,7 @@ TEST_F(ContextTest, AThousandContextsLeaveNoThread) {
     std::shared_ptr<Context> context;
     ASSERT_TRUE(Context::create(config_, &context).ok());
     std::atomic<int> count{0};
-    context->pool().run(3, false, [](void* arg, int64_t, int32_t) { ++*static_cast<std::atomic<int>*>(arg); }, &count);
+    context->pool().run(3, KVC_EFFORT_LARGE, [](void* arg, int64_t, int32_t) { ++*static_cast<std::atomic<int>*>(arg); }, &count);
     ASSERT_EQ(count, 3);
   }
   EXPECT_TRUE(testing::pool_threads_become(0));

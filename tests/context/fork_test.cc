@@ -46,7 +46,7 @@ void meet(void* arg, int64_t, int32_t) {
 
 int items_of_a_job(ThreadPool& pool) {
   std::atomic<int> count{0};
-  pool.run(100, false, count_item, &count);
+  pool.run(100, KVC_EFFORT_LARGE, count_item, &count);
   return count;
 }
 
@@ -57,7 +57,7 @@ TEST(Fork, TheChildStartsWorkersOfItsOwn) {
   EXPECT_EQ(in_child([&] {
               if (testing::count_pool_threads() != 0) return 1;
               std::atomic<int> arrived{0};
-              pool.run(2, false, meet, &arrived);
+              pool.run(2, KVC_EFFORT_LARGE, meet, &arrived);
               if (items_of_a_job(pool) != 100) return 2;
               return testing::pool_threads_become(2) ? 0 : 3;
             }),
@@ -102,16 +102,16 @@ TEST(Fork, OtherThreadsInsidePoolsDoNotHangTheChild) {
   // Every caller's index of `busy` is taken, and its workers too.
   std::vector<std::thread> callers;
   for (int i = 0; i < ThreadPool::kCallerSlots; i++) {
-    callers.emplace_back([&] { busy.run(2, false, block, &state); });
+    callers.emplace_back([&] { busy.run(2, KVC_EFFORT_LARGE, block, &state); });
   }
-  callers.emplace_back([&] { host.run(2, false, block, &state); });
+  callers.emplace_back([&] { host.run(2, KVC_EFFORT_LARGE, block, &state); });
   while (state.inside < ThreadPool::kCallerSlots + 2) std::this_thread::yield();
   EXPECT_EQ(in_child([&] {
               if (items_of_a_job(idle) != 100) return 1;
               if (items_of_a_job(busy) != 100) return 2;
               if (items_of_a_job(host) != 100) return 3;
               std::atomic<int> arrived{0};
-              busy.run(2, false, meet, &arrived);
+              busy.run(2, KVC_EFFORT_LARGE, meet, &arrived);
               return 0;
             }),
             0);

@@ -29,11 +29,11 @@ using testing::pool_threads_fall_asleep;
 
 using Function = std::function<void(int64_t index, int32_t worker)>;
 
-void run(ThreadPool& pool, int64_t n, const Function& function, bool inline_ok = false) {
+void run(ThreadPool& pool, int64_t n, const Function& function, int32_t effort = KVC_EFFORT_LARGE) {
   const auto call = [](void* arg, int64_t index, int32_t worker) {
     (*static_cast<const Function*>(arg))(index, worker);
   };
-  pool.run(n, inline_ok, call, const_cast<Function*>(&function));
+  pool.run(n, effort, call, const_cast<Function*>(&function));
 }
 
 // Notes two items on one worker index at a time, and indices out of range.
@@ -211,7 +211,7 @@ TEST(ThreadPool, StartsThreadsWithTheFirstJobThatIsWorthThem) {
   ThreadPool pool(3);
   EXPECT_EQ(count_pool_threads(), 0);
   run(pool, 1, [](int64_t, int32_t) {});
-  run(pool, 100, [](int64_t, int32_t) {}, true);
+  run(pool, 100, [](int64_t, int32_t) {}, KVC_EFFORT_TINY);
   EXPECT_EQ(count_pool_threads(), 0);
   run(pool, 2, [](int64_t, int32_t) {});
   EXPECT_TRUE(pool_threads_become(2));
@@ -265,6 +265,35 @@ TEST(ThreadPool, SleepsAlsoWhenKeptAwake) {
   run(pool, 100, [&](int64_t, int32_t) { count++; });
   EXPECT_EQ(count, 100);
   pool.keep_awake(-1);
+}
+
+TEST(ThreadPool, ASmallJobWakesNobody) {
+  ThreadPool pool(2);
+  run(pool, 2, [](int64_t, int32_t) {});
+  std::atomic<int> on_worker{0};
+  for (int round = 0; round < 20; round++) {
+    ASSERT_TRUE(pool_threads_fall_asleep(1));
+    std::this_thread::sleep_for(2ms);
+    const auto item = [&](int64_t, int32_t worker) {
+      const auto until = std::chrono::steady_clock::now() + 50us;
+      while (std::chrono::steady_clock::now() < until) {
+      }
+      on_worker += worker != 0;
+    };
+    run(pool, 8, item, KVC_EFFORT_SMALL);
+  }
+  EXPECT_EQ(on_worker, 0);
+}
+
+TEST(ThreadPool, AStreamOfSmallJobsDoes) {
+  ThreadPool pool(2);
+  run(pool, 2, [](int64_t, int32_t) {});
+  ASSERT_TRUE(pool_threads_fall_asleep(1));
+  std::atomic<bool> helped{false};
+  EXPECT_TRUE(eventually([&] {
+    run(pool, 64, [&](int64_t, int32_t worker) { helped = helped || worker != 0; }, KVC_EFFORT_SMALL);
+    return helped.load();
+  }));
 }
 
 // ---- The host's pool ------------------------------------------------------------------------
@@ -343,7 +372,7 @@ TEST(HostPool, IsAskedForAtMostNumThreadsLoops) {
   };
   ThreadPool pool(4, note, &asked);
   for (int64_t n : {1, 2, 4, 5, 1000}) run(pool, n, [](int64_t, int32_t) {});
-  run(pool, 1000, [](int64_t, int32_t) {}, true);
+  run(pool, 1000, [](int64_t, int32_t) {}, KVC_EFFORT_TINY);
   EXPECT_EQ(asked, (std::vector<int64_t>{2, 4, 4, 4}));
 }
 

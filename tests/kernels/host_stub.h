@@ -19,8 +19,8 @@ class HostStub {
   const kvc_backend_host* host() const { return &host_; }
 
  private:
-  static void run(void* self, int64_t n, int32_t inline_ok, void (*item)(void*, int64_t, int32_t), void* arg) {
-    const int threads = inline_ok != 0 ? 1 : static_cast<HostStub*>(self)->threads_;
+  static void run(void* self, int64_t n, int32_t effort, void (*item)(void*, int64_t, int32_t), void* arg) {
+    const int threads = effort == KVC_EFFORT_TINY ? 1 : static_cast<HostStub*>(self)->threads_;
     std::atomic<int64_t> next{0};
     const auto work = [&](int worker) {
       for (int64_t i; (i = next.fetch_add(1)) < n;) item(arg, i, worker);
