@@ -513,6 +513,14 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
 
+enum kvc_attend_flags {
+  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, the tokens after it too; windows still begin, and
+                                chunks begin and end, where they do. Nodes of a tree see their ancestors only */
+  KVC_ATTEND_PAST = 2,       /* only keys of earlier steps */
+  KVC_ATTEND_SELF = 4        /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
+                                layer, and merge by LSE (kvc_merge_states) */
+};
+
 typedef struct kvc_attend_args {
   uint32_t struct_size;
   uint32_t flags;       /* 0 */

@@ -59,10 +59,12 @@ typedef struct kvc_backend_layer {
   int32_t page_size;
   int32_t num_q_heads, num_kv_heads, head_dim, v_head_dim;
   int32_t window_tokens;   /* a query at p sees keys max(0, p-w+1)..p; 0 = all of 0..p */
+  int32_t chunk_tokens;    /* c > 0: of those, keys j with j/c == p/c */
   DLDataType dtype;        /* of both pools */
   float softmax_scale;
   int32_t rope_class;      /* index of the forward's cos/sin table for this layer, or -1: no rotation */
   int32_t rope_dim;        /* rotated leading dims, half-split pairs (i, i + rope_dim/2) */
+  uint32_t reserved;
 } kvc_backend_layer;
 
 /* ---- Page tables ---------------------------------------------------------------------------- */
@@ -81,13 +83,32 @@ typedef struct kvc_backend_tables {
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
-/* The rows of one forward. Inert rows have kv_lengths 0 and no work item. */
+/* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an ancestor,
+ * or itself) iff enter(k) <= enter(q) < exit(k). Its key comes after its parent's. */
+typedef struct kvc_backend_tree_node {
+  int32_t enter, exit;
+  int32_t position; /* committed length + depth: windows, chunks and biases go by it */
+  int32_t reserved;
+} kvc_backend_tree_node;
+
+/* The rows of one forward. Inert rows have kv_lengths 0 and no work item. A key's index is its place in the sequence; its
+ * position is the same, but for the nodes of a tree. kernels/common/mask.h says who sees what. */
 typedef struct kvc_backend_rows {
   int32_t num_rows;
   int32_t num_tokens;           /* T */
   const int32_t *token_begin;   /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
   const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included */
   const int32_t *positions;     /* [num_tokens] */
+  const int32_t *key_ends;      /* nullable; [num_tokens]: a query sees keys below its key_ends, not only up to itself */
+  /* Streaming rows: with a window w > 0 and s sinks, s < w, a query at p sees keys j < s and max(s, p-(w-s)+1) <= j <= p.
+   * Both nullable, together. */
+  const int32_t *stream_sinks;   /* [num_rows] */
+  const int32_t *stream_windows; /* [num_rows]; 0 = the row does not stream */
+  /* Rows whose last keys are nodes of a tree: the key at index tree_begin[r] + i is tree_nodes[tree_offset[r] + i], and
+   * every new token of such a row is a node. All nullable, together. */
+  const int32_t *tree_begin;     /* [num_rows]; kv_lengths[r] = no tree */
+  const int32_t *tree_offset;    /* [num_rows] */
+  const kvc_backend_tree_node *tree_nodes;
 } kvc_backend_rows;
 
 /* A borrowed tensor of rows [T, heads, dims]; strides in elements, innermost 1. */
@@ -99,8 +120,13 @@ typedef struct kvc_backend_tensor {
   uint32_t reserved;
 } kvc_backend_tensor;
 
+enum kvc_backend_part {
+  KVC_BACKEND_PART_ALL = 0,  /* all keys of a row; of a streaming row those of its window */
+  KVC_BACKEND_PART_SINKS = 1 /* the sinks of a streaming row; q is rotated by cos_sin_sinks */
+};
+
 /* One unit of attention work, run by one thread (or thread block): the queries [q_begin, q_end) of row `row` (counted
- * within the row), the q heads of kv heads [head_begin, head_end), over keys at positions [key_begin, key_end). Masks
+ * within the row), the q heads of kv heads [head_begin, head_end), over keys with indexes [key_begin, key_end). Masks
  * apply on top, so key ranges may be generous. partial_offset < 0: the item covers all keys and writes out itself.
  * Otherwise it writes its unnormalised state to partials + partial_offset (floats), laid out
  *   o[q_count][Hq_of_item][Dv], then m[q_count][Hq_of_item], then l[q_count][Hq_of_item]
@@ -113,6 +139,8 @@ typedef struct kvc_backend_item {
   int32_t key_begin, key_end;
   int32_t tile; /* index into tiles; -1 = not split */
   int64_t partial_offset;
+  int32_t part; /* KVC_BACKEND_PART_*; the items of a streaming row's tile are its sinks and its window */
+  int32_t reserved;
 } kvc_backend_item;
 
 /* A set of items that split the keys of the same queries and heads: items [item_begin, item_end) in key order. They are
@@ -165,6 +193,14 @@ typedef struct kvc_backend_attend {
   float *lse;                    /* nullable; [T, Hq] by the strides below */
   int64_t lse_token_stride, lse_head_stride;
   const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
+  const float *cos_sin_sinks;    /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
+  uint32_t flags;                /* KVC_ATTEND_* */
+  uint32_t reserved;
+  /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|. */
+  double softmax_scale;          /* 0 = the layer's */
+  double softcap;                /* 0 = none */
+  const float *alibi_slopes;     /* nullable; [Hq] */
+  const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
   const int32_t *cancel_host;    /* read with relaxed atomic loads between items; not 0 = stop: the rest is skipped, and
                                     attend returns KVC_ERROR_CANCELLED */
 } kvc_backend_attend;

@@ -1,5 +1,8 @@
-// Which keys a query sees, in absolute positions: the only place where masks are decided.
-// SPDX-License-Identifier: Apache-2.0
+// Which keys a query sees: the only place where masks are decided.
+//
+// Windows, chunks, streaming windows and spans are ranges of positions, and so are past and self of indexes: what a
+// query sees is one range of key indexes. Only nodes of a token tree, the last keys of their row, are picked one by
+// one. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/annotate.h"
@@ -7,7 +10,7 @@
 
 namespace kvc::kernels {
 
-// Keys at positions [begin, end); empty when begin >= end.
+// [begin, end); empty when begin >= end.
 struct KeyRange {
   int32_t begin;
   int32_t end;
@@ -21,21 +24,108 @@ KVC_HOST_DEVICE KeyRange intersect(KeyRange a, KeyRange b) {
   return range;
 }
 
-// Keys that a query at `position` sees: 0..position, or the last `window_tokens` of them (itself included).
-KVC_HOST_DEVICE KeyRange visible_keys(int32_t position, int32_t window_tokens) {
-  KeyRange range;
-  range.begin = window_tokens > 0 && position >= window_tokens ? position - window_tokens + 1 : 0;
-  range.end = position + 1;
+// The tree of a row: keys from index `begin` on are nodes[index - begin].
+struct KeyTree {
+  int32_t begin;  // INT32_MAX = no tree
+  const kvc_backend_tree_node* nodes;
+};
+
+KVC_HOST_DEVICE KeyTree tree_of_row(const kvc_backend_rows* rows, int32_t row) {
+  KeyTree tree = {INT32_MAX, nullptr};
+  if (rows->tree_begin == nullptr || rows->tree_begin[row] >= rows->kv_lengths[row]) return tree;
+  tree.begin = rows->tree_begin[row];
+  tree.nodes = rows->tree_nodes + rows->tree_offset[row];
+  return tree;
+}
+
+KVC_HOST_DEVICE int32_t key_position(const KeyTree* tree, int32_t key) {
+  return key < tree->begin ? key : tree->nodes[key - tree->begin].position;
+}
+
+// What one query of an item sees: the keys of `keys` that are no nodes, and of the nodes there those that sees_node.
+struct QueryMask {
+  KeyRange keys;       // indexes, within the row
+  KeyRange positions;  // of the nodes that it may see
+  int32_t enter;       // of the query's own node
+  int32_t position;    // of the query, for biases
+};
+
+// Positions that the rules of layer, row and call let a query see, whatever the item covers.
+KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item,
+                                           int32_t token) {
+  const kvc_backend_rows* rows = args->rows;
+  const int32_t p = rows->positions[token];
+  const int32_t window = args->layer->window_tokens, chunk = args->layer->chunk_tokens;
+  KeyRange range = {window > 0 && p >= window ? p - window + 1 : 0, p + 1};
+  if (rows->key_ends != nullptr) range.end = rows->key_ends[token];
+  if ((args->flags & KVC_ATTEND_NON_CAUSAL) != 0) range.end = INT32_MAX;
+  if (chunk > 0) {
+    const KeyRange of_chunk = {p - p % chunk, p - p % chunk + chunk};
+    range = intersect(range, of_chunk);
+  }
+  const int32_t stream_window = rows->stream_windows == nullptr ? 0 : rows->stream_windows[item->row];
+  if (stream_window > 0) {
+    const int32_t sinks = rows->stream_sinks[item->row], first = p - (stream_window - sinks) + 1;
+    const KeyRange part =
+        item->part == KVC_BACKEND_PART_SINKS ? KeyRange{0, sinks} : KeyRange{first > sinks ? first : sinks, INT32_MAX};
+    range = intersect(range, part);
+  }
   return range;
 }
 
-// The same, of the keys that a work item covers and the sequence holds.
-KVC_HOST_DEVICE KeyRange visible_keys_of_item(const kvc_backend_layer* layer, const kvc_backend_rows* rows,
-                                              const kvc_backend_item* item, int32_t query) {
-  const int32_t position = rows->positions[rows->token_begin[item->row] + query];
-  const int32_t length = rows->kv_lengths[item->row];
-  const KeyRange covered = {item->key_begin, item->key_end < length ? item->key_end : length};
-  return intersect(visible_keys(position, layer->window_tokens), covered);
+// Where a query stands for biases: the kept tokens of a streaming row count as contiguous.
+KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t token) {
+  const int32_t p = args->rows->positions[token];
+  if (item->part != KVC_BACKEND_PART_SINKS) return p;
+  const int32_t last = args->rows->stream_windows[item->row] - 1;
+  return p < last ? p : last;
+}
+
+// Mask of query `query` of the item's row.
+KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t query) {
+  const kvc_backend_rows* rows = args->rows;
+  const int32_t token = rows->token_begin[item->row] + query, length = rows->kv_lengths[item->row];
+  const int32_t first_new = length - (rows->token_begin[item->row + 1] - rows->token_begin[item->row]);
+  const KeyTree tree = tree_of_row(rows, item->row);
+  QueryMask mask;
+  mask.position = bias_position(args, item, token);
+  mask.positions = visible_positions(args, item, token);
+  mask.enter = 0;
+  KeyRange covered = {item->key_begin, item->key_end < length ? item->key_end : length};
+  if ((args->flags & KVC_ATTEND_PAST) != 0 && first_new < covered.end) covered.end = first_new;
+  if ((args->flags & KVC_ATTEND_SELF) != 0 && first_new > covered.begin) covered.begin = first_new;
+  mask.keys = mask.positions;
+  if (mask.positions.end > tree.begin) {
+    // Ancestors come before their descendants, and no node's position is above its index.
+    mask.enter = tree.nodes[first_new + query - tree.begin].enter;
+    mask.keys.end = first_new + query + 1;
+  }
+  mask.keys = intersect(mask.keys, covered);
+  return mask;
+}
+
+// Whether the query sees the node at index `key`, which is in mask->keys and not below tree->begin.
+KVC_HOST_DEVICE bool sees_node(const KeyTree* tree, const QueryMask* mask, int32_t key) {
+  const kvc_backend_tree_node* node = tree->nodes + (key - tree->begin);
+  return node->enter <= mask->enter && mask->enter < node->exit && node->position >= mask->positions.begin &&
+         node->position < mask->positions.end;
+}
+
+// Whether the query sees the key at index `key`.
+KVC_HOST_DEVICE bool sees_key(const KeyTree* tree, const QueryMask* mask, int32_t key) {
+  if (key < mask->keys.begin || key >= mask->keys.end) return false;
+  return key < tree->begin || sees_node(tree, mask, key);
+}
+
+// The same for the keys [begin, begin + count), count <= 16: bit i is key begin + i.
+KVC_HOST_DEVICE uint32_t seen_bits(const KeyTree* tree, const QueryMask* mask, int32_t begin, int32_t count) {
+  const KeyRange block = {begin, begin + count}, keys = intersect(mask->keys, block);
+  if (keys.begin >= keys.end) return 0;
+  uint32_t bits = (1u << (keys.end - begin)) - (1u << (keys.begin - begin));
+  for (int32_t key = keys.begin > tree->begin ? keys.begin : tree->begin; key < keys.end; ++key) {
+    if (!sees_node(tree, mask, key)) bits &= ~(1u << (key - begin));
+  }
+  return bits;
 }
 
 }  // namespace kvc::kernels

@@ -36,13 +36,26 @@ KVC_HOST_DEVICE void merge_state(float* o_a, float* m_a, float* l_a, const float
   for (int32_t d = 0; d < dims; ++d) o_a[d] = o_a[d] * weights.a + o_b[d] * weights.b;
 }
 
-// What o of a finished state is multiplied by: 0 for a row that saw nothing.
-KVC_HOST_DEVICE float state_output_scale(float l) { return l == 0.0f ? 0.0f : 1.0f / l; }
+// What a finished state becomes.
+struct FinalState {
+  double scale;  // what o is multiplied by: 0 for a row that saw nothing
+  float lse;     // natural log of the denominator; -inf for a row that saw nothing
+};
 
-// Natural log of the sum of exponentials of a finished state; -inf for a row that saw nothing.
-KVC_HOST_DEVICE float state_lse(float m, float l) {
-  if (l == 0.0f) return -INFINITY;
-  return static_cast<float>(static_cast<double>(m) + log(static_cast<double>(l)));
+// sink: a logit that joins the denominator and has no value, like the state (m = sink, l = 1, o = 0); nullable.
+KVC_HOST_DEVICE FinalState final_state(double m, double l, const float* sink) {
+  double weight = 1.0;
+  if (sink != nullptr) {
+    const double logit = static_cast<double>(*sink), largest = m > logit ? m : logit;
+    weight = m == largest ? 1.0 : exp(m - largest);
+    l = l * weight + (logit == largest ? 1.0 : exp(logit - largest));
+    if (m == logit && m == -INFINITY) l = 0.0;  // a sink of -inf is none
+    m = largest;
+  }
+  FinalState state;
+  state.scale = l == 0.0 ? 0.0 : weight / l;
+  state.lse = l == 0.0 ? -INFINITY : static_cast<float>(m + log(l));
+  return state;
 }
 
 }  // namespace kvc::kernels

@@ -36,15 +36,16 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
       const Partials next = partials_of(args, args.items[i], states, dims);
       merge_state(row, &m, &l, next.o + state * dims, next.m[state], next.l[state], static_cast<int32_t>(dims));
     }
-    const float scale = state_output_scale(l);
-    for (int64_t d = 0; d < dims; ++d) row[d] *= scale;
     const int64_t token = token_begin + state / heads, head = first.head_begin * group + state % heads;
+    const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
+    const float scale = static_cast<float>(final.scale);
+    for (int64_t d = 0; d < dims; ++d) row[d] *= scale;
     unsigned char* out = static_cast<unsigned char*>(args.out.data) +
                          (token * args.out.token_stride + head * args.out.head_stride) * type_bytes(type);
     implementation.convert_row(type, out, Type::kF32, row, static_cast<int32_t>(dims));
     if (args.lse != nullptr) {
-      const float lse = state_lse(m, l);
-      memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &lse, sizeof lse);
+      memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &final.lse, sizeof final.lse);
     }
   }
 }

@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <stdint.h>
+#include "kernels/common/mask.h"
 
 namespace kvc::kernels {
 
@@ -27,8 +27,9 @@ struct alignas(64) Scratch {
   float row[kMaxHeadDim];  // one row in natural order: a query before packing, an output before it is stored
   float maxima[kMaxRows * kMaxLanes];  // running maximum a row; decode: a lane per (row of the tile, key), as in sums
   float sums[kMaxRows * kMaxLanes];
-  int32_t key_begin[kMaxRows];  // keys that a row sees
-  int32_t key_end[kMaxRows];
+  QueryMask masks[kMaxRows];         // what a row sees
+  float key_offsets[kMaxPanelKeys];  // ALiBi: positions of a block's keys, from the block's first index on
+  float nodes_seen[kMaxPanelKeys];   // trees: 1 where a query sees a key of the panel
 };
 
 }  // namespace kvc::kernels

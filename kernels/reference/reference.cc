@@ -37,13 +37,14 @@ struct Query {
   float q[kMaxHeadDim];
 };
 
-void load_query(const kvc_backend_attend& args, Query* query) {
+void load_query(const kvc_backend_attend& args, const kvc_backend_item& item, Query* query) {
   const Type type = type_of(args.q.dtype);
   const kvc_backend_layer& layer = *args.layer;
   const int64_t base = query->token * args.q.token_stride + query->head * args.q.head_stride;
   for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = load_element(type, args.q.data, base + d);
-  if (args.cos_sin == nullptr) return;
-  rotate_row(query->q, args.cos_sin + query->token * layer.rope_dim, layer.rope_dim);
+  const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin == nullptr) return;
+  rotate_row(query->q, cos_sin + query->token * layer.rope_dim, layer.rope_dim);
   for (int32_t d = 0; d < layer.rope_dim; ++d) query->q[d] = round_to(type, query->q[d]);
 }
 
@@ -59,20 +60,31 @@ int64_t element_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool,
   return page * pool.page_stride + kv_head * pool.head_stride + position % layer.page_size * pool.slot_stride;
 }
 
+// Score of a dot product of q and k, `distance` positions apart.
+double score_of(const kvc_backend_attend& args, double dot, int32_t head, double distance) {
+  double score =
+      dot * (args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(args.layer->softmax_scale));
+  if (args.softcap != 0.0) score = args.softcap * tanh(score / args.softcap);
+  if (args.alibi_slopes != nullptr) score -= static_cast<double>(args.alibi_slopes[head]) * fabs(distance);
+  return score;
+}
+
 void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, State* state) {
   const kvc_backend_layer& layer = *args.layer;
   const Type type = type_of(layer.dtype);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
-  const KeyRange seen = visible_keys_of_item(&layer, args.rows, &item, query.query);
+  const QueryMask mask = query_mask(&args, &item, query.query);
+  const KeyTree tree = tree_of_row(args.rows, item.row);
   PageCursor cursor = page_cursor(args.tables, item.row);
   *state = {-INFINITY, 0.0, {}};
-  for (int32_t key = seen.begin; key < seen.end; ++key) {
+  for (int32_t key = mask.keys.begin; key < mask.keys.end; ++key) {
+    if (!sees_key(&tree, &mask, key)) continue;
     const int64_t k = element_of(layer, layer.k, &cursor, key, kv_head);
-    double score = 0.0;
+    double dot = 0.0;
     for (int32_t d = 0; d < layer.head_dim; ++d) {
-      score += static_cast<double>(query.q[d]) * static_cast<double>(load_element(type, layer.k.data, k + d));
+      dot += static_cast<double>(query.q[d]) * static_cast<double>(load_element(type, layer.k.data, k + d));
     }
-    score *= static_cast<double>(layer.softmax_scale);
+    const double score = score_of(args, dot, query.head, static_cast<double>(mask.position) - key_position(&tree, key));
     if (score > state->m) {
       const double factor = exp(state->m - score);
       state->m = score;
@@ -103,15 +115,16 @@ void write_partial(const kvc_backend_attend& args, const kvc_backend_item& item,
 }
 
 void write_output(const kvc_backend_attend& args, const Query& query, const State& state) {
-  const bool empty = state.l == 0.0;
+  const float* sink = args.sinks == nullptr ? nullptr : args.sinks + query.head;
+  const FinalState final = final_state(state.m, state.l, sink);
   const Type type = type_of(args.out.dtype);
   const int64_t base = query.token * args.out.token_stride + query.head * args.out.head_stride;
   for (int32_t d = 0; d < args.layer->v_head_dim; ++d) {
-    store_element(type, args.out.data, base + d, empty ? 0.0f : static_cast<float>(state.o[d] / state.l));
+    store_element(type, args.out.data, base + d, static_cast<float>(state.o[d] * final.scale));
   }
   if (args.lse == nullptr) return;
-  const float lse = empty ? -INFINITY : static_cast<float>(state.m + log(state.l));
-  memcpy(args.lse + query.token * args.lse_token_stride + query.head * args.lse_head_stride, &lse, sizeof lse);
+  memcpy(args.lse + query.token * args.lse_token_stride + query.head * args.lse_head_stride, &final.lse,
+         sizeof final.lse);
 }
 
 void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch*) {
@@ -122,7 +135,7 @@ void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, S
       q.token = args->rows->token_begin[item->row] + query;
       q.query = query;
       q.head = head;
-      load_query(*args, &q);
+      load_query(*args, *item, &q);
       State state;
       attend_query(*args, *item, q, &state);
       if (item->partial_offset >= 0) {

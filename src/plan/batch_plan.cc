@@ -34,7 +34,12 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
     last_rows_[row] = length > 0 ? tokens - 1 : -1;
   }
   token_begin_[num_rows] = tokens;
-  rows_ = {num_rows, tokens, token_begin_.data(), kv_lengths_.data(), positions_.data()};
+  rows_ = {};
+  rows_.num_rows = num_rows;
+  rows_.num_tokens = tokens;
+  rows_.token_begin = token_begin_.data();
+  rows_.kv_lengths = kv_lengths_.data();
+  rows_.positions = positions_.data();
 
   for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
     Group& group = groups_[static_cast<size_t>(g)];

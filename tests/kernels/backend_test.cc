@@ -185,9 +185,9 @@ TEST(Backend, BuffersAtGuardPages) {
         std::vector<int32_t> positions(queries);
         for (int i = 0; i < queries; ++i) positions[i] = kv_length - queries + i;
         const int32_t token_begin[] = {0, queries}, length = kv_length;
-        const kvc_backend_rows rows = {1, queries, token_begin, &length, positions.data()};
+        const kvc_backend_rows rows = plain_rows(1, queries, token_begin, &length, positions.data());
         const kvc_backend_tables tables = {nodes, &root, &levels};
-        const kvc_backend_item item = {0, 0, queries, 0, 1, 0, kv_length, -1, -1};
+        const kvc_backend_item item = {0, 0, queries, 0, 1, 0, kv_length, -1, -1, KVC_BACKEND_PART_ALL, 0};
         const kvc_backend_tensor q_tensor = {q.data(), int64_t{heads} * dim, dim, dtype_of(kind), 0};
         const kvc_backend_tensor out_tensor = {out.data(), int64_t{heads} * dim, dim, dtype_of(kind), 0};
         for_each_implementation(1, [&](const std::string&, kvc_backend_device* device) {
@@ -236,9 +236,9 @@ TEST(Backend, FarPages) {
     const kvc_backend_append append = {&layer, 1, &slot, k_tensor, v_tensor, nullptr};
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(cpu_backend()->append(device, &append, nullptr, &error), KVC_OK);
-    const kvc_backend_rows rows = {1, 1, token_begin, &length, &position};
+    const kvc_backend_rows rows = plain_rows(1, 1, token_begin, &length, &position);
     const kvc_backend_tables tables = {nodes, &root, &levels};
-    const kvc_backend_item item = {0, 0, 1, 0, 1, 0, 1, -1, -1};
+    const kvc_backend_item item = {0, 0, 1, 0, 1, 0, 1, -1, -1, KVC_BACKEND_PART_ALL, 0};
     kvc_backend_attend args = {};
     args.layer = &layer;
     args.rows = &rows;

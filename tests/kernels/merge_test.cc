@@ -52,8 +52,15 @@ TEST(Merge, Properties) {
       o += x.o[0] * std::exp(x.m - m);
     }
     const State all = merged(merged(s[0], s[1]), s[2]);
-    EXPECT_NEAR(all.o[0] * state_output_scale(all.l), o / l, 2e-6);
-    EXPECT_NEAR(state_lse(all.m, all.l), m + std::log(l), 1e-6 * (1.0 + std::fabs(m)));
+    const FinalState final = final_state(all.m, all.l, nullptr);
+    EXPECT_NEAR(all.o[0] * final.scale, o / l, 2e-6);
+    EXPECT_NEAR(final.lse, m + std::log(l), 1e-6 * (1.0 + std::fabs(m)));
+    // A sink is a state without a value.
+    const float sink = spread * uniform(random);
+    const double with_sink = std::max<double>(m, sink), sum = l * std::exp(m - with_sink) + std::exp(sink - with_sink);
+    const FinalState sunk = final_state(all.m, all.l, &sink);
+    EXPECT_NEAR(all.o[0] * sunk.scale, o * std::exp(m - with_sink) / sum, 2e-6);
+    EXPECT_NEAR(sunk.lse, with_sink + std::log(sum), 1e-6 * (1.0 + std::fabs(with_sink)));
   }
 }
 
@@ -62,8 +69,13 @@ TEST(Merge, EmptiesStayEmpty) {
   EXPECT_EQ(empty.m, -INFINITY);
   EXPECT_EQ(empty.l, 0.0f);
   EXPECT_EQ(empty.o[0], 0.0f);
-  EXPECT_EQ(state_lse(empty.m, empty.l), -INFINITY);
-  EXPECT_EQ(state_output_scale(empty.l), 0.0f);
+  const float none = -INFINITY, sink = -2.5f;
+  for (const float* logit : {static_cast<const float*>(nullptr), &none}) {
+    EXPECT_EQ(final_state(empty.m, empty.l, logit).lse, -INFINITY);
+    EXPECT_EQ(final_state(empty.m, empty.l, logit).scale, 0.0);
+  }
+  EXPECT_EQ(final_state(empty.m, empty.l, &sink).lse, sink);
+  EXPECT_EQ(final_state(empty.m, empty.l, &sink).scale, 0.0);
 }
 
 }  // namespace

@@ -39,6 +39,17 @@ void for_each_implementation(int threads, const std::function<void(const std::st
   }
 }
 
+kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
+                            const int32_t* positions) {
+  kvc_backend_rows rows = {};
+  rows.num_rows = num_rows;
+  rows.num_tokens = num_tokens;
+  rows.token_begin = token_begin;
+  rows.kv_lengths = kv_lengths;
+  rows.positions = positions;
+  return rows;
+}
+
 std::string SceneConfig::describe() const {
   std::string text = std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " D" + std::to_string(head_dim) + "/" +
                      std::to_string(v_head_dim) + " page " + std::to_string(page_size) + " window " +
@@ -267,8 +278,8 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   std::fill(out_data_.begin(), out_data_.end(), kOutFill);
   std::fill(counters_.begin(), counters_.end(), 0);
   std::fill(partials_.begin(), partials_.end(), NAN);
-  const kvc_backend_rows rows = {static_cast<int32_t>(config_.rows.size()), num_tokens_, token_begin_.data(),
-                                 kv_lengths_.data(), positions_.data()};
+  const kvc_backend_rows rows = plain_rows(static_cast<int32_t>(config_.rows.size()), num_tokens_, token_begin_.data(),
+                                           kv_lengths_.data(), positions_.data());
   const kvc_backend_tables tables = {nodes_.data(), roots_.data(), levels_.data()};
   kvc_backend_attend args = {};
   args.layer = &layer_;

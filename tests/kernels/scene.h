@@ -111,6 +111,10 @@ class Scene {
   std::vector<kvc_backend_tile> tiles_;
 };
 
+// Rows without spans, streams and trees.
+kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
+                            const int32_t* positions);
+
 // Runs body(name, device) for each implementation that this machine can run (the reference only if asked for), with a
 // host of `threads` threads.
 void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,

@@ -19,8 +19,12 @@ struct Batch {
     kv_lengths.push_back(queries == 0 ? 0 : past + queries);
   }
   kvc_backend_rows rows() const {
-    return {static_cast<int32_t>(kv_lengths.size()), token_begin.back(), token_begin.data(), kv_lengths.data(),
-            nullptr};
+    kvc_backend_rows rows = {};
+    rows.num_rows = static_cast<int32_t>(kv_lengths.size());
+    rows.num_tokens = token_begin.back();
+    rows.token_begin = token_begin.data();
+    rows.kv_lengths = kv_lengths.data();
+    return rows;
   }
 };
 

@@ -122,8 +122,9 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              scratch.sums + state,
                              pass.o_width,
                              min_of(rows, num_rows - first),
-                             scratch.key_begin + first,
-                             scratch.key_end + first};
+                             pass.row_begin + first,
+                             (pass.head_begin + h) * view.group,
+                             scratch.masks + first};
     const DecodeKeys& tile_keys = index == 0 ? keys : later;
     if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole);
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole);
@@ -136,12 +137,10 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
 
 template <class Format, int kHeadDim>
 static void decode_pass(const View& view, const DecodePass& pass) {
-  const KeyRange keys = fill_row_ranges(view, pass.row_begin, pass.row_end);
+  const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   begin_decode<Format>(view, pass);
-  KeyRange common = keys;  // what every row sees
-  for (int r = 0; r < pass.row_end - pass.row_begin; ++r) {
-    common = intersect(common, {view.scratch->key_begin[r], view.scratch->key_end[r]});
-  }
+  KeyRange common = {keys.begin, min_of(keys.end, view.tree.begin)};  // what every row sees
+  for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
   KeyBlock blocks[2];
@@ -155,6 +154,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
       next = &blocks[current ^ 1];
       load_key_block(view, &cursor, end, block_end(end), next);
     }
+    if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {
       const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;

@@ -20,9 +20,10 @@ struct DecodeTile {
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
   int32_t o_stride;
-  int32_t num_rows;          // rows that exist; kRows - num_rows are padding
-  const int32_t* key_begin;  // [num_rows], positions
-  const int32_t* key_end;
+  int32_t num_rows;        // rows that exist; kRows - num_rows are padding
+  int32_t row;             // the first one, within the item
+  int32_t q_head;          // first q head of the kv head
+  const QueryMask* masks;  // [num_rows]
 };
 
 // A block's rows of one kv head, and those to prefetch meanwhile.
@@ -74,27 +75,57 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
   }
 }
 
-// Keys that row g of the tile sees, as indexes into the block.
-KVC_INLINE KeyRange keys_in_block(const DecodeTile& tile, const KeyBlock& block, int g) {
-  if (g >= tile.num_rows) return {0, 0};
-  const KeyRange in_block = {0, block.count};
-  return intersect({tile.key_begin[g] - block.begin, tile.key_end[g] - block.begin}, in_block);
+// Applies the score options. Not inlined: a decode step without options should not carry it along.
+template <int kRows>
+[[gnu::noinline]] static void score_tile(const View& view, const DecodeTile& tile, int32_t block_begin, int vectors,
+                                         float* scores) {
+  const bool alibi = view.options.alibi_slopes != nullptr;
+  float slopes[kLanes] = {}, positions[kLanes] = {}, distances[kLanes] = {};
+  for (int i = 0; alibi && i < kLanes; ++i) {
+    const int g = i % kRows;
+    if (g >= tile.num_rows) continue;
+    slopes[i] = view.options.alibi_slopes[tile.q_head + (tile.row + g) % view.group];
+    positions[i] = static_cast<float>(tile.masks[g].position - block_begin);
+  }
+  for (int z = 0; z < vectors; ++z) {
+    const float* offsets = view.scratch->key_offsets + z * (kLanes / kRows);
+    for (int i = 0; alibi && i < kLanes; ++i) distances[i] = positions[i] - offsets[i / kRows];
+    store(scores + z * kLanes, score_of(view.options, load(scores + z * kLanes), load(slopes), load(distances)));
+  }
+}
+
+// What the rows of a tile see of a block of keys, a bit a key; padding rows see nothing.
+template <int kRows>
+struct TileMask {
+  uint32_t rows[kRows];
+  uint32_t common;  // what all rows that exist see
+};
+
+template <int kRows>
+KVC_INLINE TileMask<kRows> tile_mask(const View& view, const DecodeTile& tile, const KeyBlock& block) {
+  TileMask<kRows> mask;
+  mask.common = ~0u;
+  for (int g = 0; g < kRows; ++g) {
+    mask.rows[g] = g < tile.num_rows ? seen_bits(&view.tree, tile.masks + g, block.begin, block.count) : 0;
+    if (g < tile.num_rows) mask.common &= mask.rows[g];
+  }
+  return mask;
 }
 
 // -inf where a row does not see a key.
 template <int kRows>
-KVC_INLINE void mask_scores(const DecodeTile& tile, const KeyBlock& block, int vectors, float* scores) {
-  float begin[kLanes], end[kLanes], key[kLanes];
+KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* scores) {
+  uint32_t rows[kLanes], bit[kLanes];
   for (int i = 0; i < kLanes; ++i) {
-    const KeyRange seen = keys_in_block(tile, block, i % kRows);
-    begin[i] = static_cast<float>(seen.begin);
-    end[i] = static_cast<float>(seen.end);
-    key[i] = static_cast<float>(i / kRows);
+    rows[i] = mask.rows[i % kRows];
+    bit[i] = 1u << (i / kRows);
   }
-  F32 index = load(key);
   for (int z = 0; z < vectors; ++z) {
-    store(scores + z * kLanes, keep_range(load(scores + z * kLanes), index, load(begin), load(end)));
-    index = add(index, set1(static_cast<float>(kLanes / kRows)));
+    for (int i = 0; i < kLanes; ++i) {
+      float& score = scores[z * kLanes + i];
+      score = (rows[i] & bit[i]) != 0 ? score : KVC_NEG_INF;
+      bit[i] <<= kLanes / kRows;
+    }
   }
 }
 

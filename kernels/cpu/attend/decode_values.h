@@ -63,29 +63,28 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int beg
   if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
 }
 
+// Calls visit(begin, end) for each run of set bits.
+template <class Visit>
+KVC_INLINE void for_each_run(uint32_t bits, Visit visit) {
+  while (bits != 0) {
+    const int begin = __builtin_ctz(bits), end = begin + __builtin_ctz(~(bits >> begin));
+    visit(begin, end);
+    bits &= ~0u << end;
+  }
+}
+
 // Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row
 // does not see never reaches its sum (0 * NaN).
 template <class Format, int kRows>
-static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile, const float* p) {
-  KeyRange common = {0, keys.block->count};
+static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile,
+                                  const TileMask<kRows>& mask, const float* p) {
+  for_each_run(mask.common, [&](int begin, int end) {
+    add_value_rows<Format, kRows>(view, keys, begin, end, {p, kRows}, tile.o, tile.o_stride);
+  });
   for (int g = 0; g < tile.num_rows; ++g) {
-    const KeyRange seen = keys_in_block(tile, *keys.block, g);
-    common.begin = max_of(common.begin, seen.begin);
-    common.end = min_of(common.end, seen.end);
-  }
-  if (common.begin < common.end) {
-    add_value_rows<Format, kRows>(view, keys, common.begin, common.end, {p, kRows}, tile.o, tile.o_stride);
-  }
-  for (int g = 0; g < tile.num_rows; ++g) {
-    const KeyRange seen = keys_in_block(tile, *keys.block, g);
-    const bool split = common.begin < common.end;
-    const KeyRange edges[2] = {{seen.begin, split ? common.begin : seen.end},
-                               {split ? common.end : seen.end, seen.end}};
-    for (const KeyRange& edge : edges) {
-      if (edge.begin >= edge.end) continue;
-      add_value_rows<Format, 1>(view, keys, edge.begin, edge.end, {p + g, kRows}, tile.o + g * tile.o_stride,
-                                tile.o_stride);
-    }
+    for_each_run(mask.rows[g] & ~mask.common, [&](int begin, int end) {
+      add_value_rows<Format, 1>(view, keys, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
+    });
   }
 }
 
@@ -95,14 +94,16 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
   alignas(64) float scores[kKeyBlock * kRows + kLanes];
   constexpr int kKeys = kLanes / kRows;
   tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
+  const int vectors = whole ? kKeyBlock / kKeys : (keys.block->count + kKeys - 1) / kKeys;
+  if (view.options.any) score_tile<kRows>(view, tile, keys.block->begin, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, kKeyBlock / kKeys, scores);
     add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
   } else {
-    const int vectors = (keys.block->count + kKeys - 1) / kKeys;
-    mask_scores<kRows>(tile, *keys.block, vectors, scores);
+    const TileMask<kRows> mask = tile_mask<kRows>(view, tile, *keys.block);
+    mask_scores<kRows>(mask, vectors, scores);
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_masked_value_rows<Format, kRows>(view, keys, tile, scores);
+    add_masked_value_rows<Format, kRows>(view, keys, tile, mask, scores);
   }
 }
 

@@ -15,10 +15,11 @@ struct Panel {
   int32_t count;
 };
 
-// Keys of the panel that row r sees, as indexes into the panel.
+// Keys of the panel that row r sees, as indexes into the panel; nodes of a tree are picked among them (hide_nodes).
 KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
+  const KeyRange keys = view.scratch->masks[r].keys;
   const KeyRange in_panel = {0, panel.count};
-  return intersect({view.scratch->key_begin[r] - panel.begin, view.scratch->key_end[r] - panel.begin}, in_panel);
+  return intersect({keys.begin - panel.begin, keys.end - panel.begin}, in_panel);
 }
 
 // Of the rows [begin, end): keys that some row sees, and keys that all see.
@@ -127,12 +128,20 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
   }
   if (!any) return;
   group_scores<Format>(view, pass, ranges, first, end);
+  int nodes_of = -1;  // the query that nodes_seen belongs to
   for (int r = first; r < real_end; ++r) {
     const KeyRange seen = keys_in_panel(view, panel, r);
     if (seen.begin >= seen.end) continue;
-    softmax_row<Format>(view, scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys, seen,
-                        scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width, scratch.maxima + r,
-                        scratch.sums + r);
+    float* scores = scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys;
+    if (view.options.any) score_row(view, pass, panel.begin, r, seen, scores);
+    if (view.tree.begin < panel.begin + seen.end) {
+      const int query = (pass.row_begin + r) / view.group;
+      if (query != nodes_of) find_nodes(view, panel.begin, scratch.masks[r], seen);
+      nodes_of = query;
+      hide_nodes(view, seen, scores);
+    }
+    softmax_row<Format>(view, scores, seen, scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width,
+                        scratch.maxima + r, scratch.sums + r);
   }
   group_values<Format>(view, pass, panel, ranges, first, end, real_end);
 }
@@ -161,11 +170,12 @@ static void begin_panel_pass(const View& view, const PanelPass& pass, int padded
 template <class Format>
 static void panel_pass(const View& view, const PanelPass& pass) {
   const int num_rows = pass.row_end - pass.row_begin, padded_rows = round_up(num_rows, kTileRows);
-  const KeyRange keys = fill_row_ranges(view, pass.row_begin, pass.row_end);
+  const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   begin_panel_pass<Format>(view, pass, padded_rows);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
   for (int32_t begin = keys.begin; begin < keys.end; begin += pass.panel_keys) {
     const Panel panel = {begin, min_of(pass.panel_keys, keys.end - begin)};
+    if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, panel.count);
     pack_panel<Format>(view, pass, &cursor, begin, begin + panel.count, keys.end);
     for (int first = 0; first < padded_rows; first += kMaxRowGroup) {
       panel_group<Format>(view, pass, panel, first, min_of(padded_rows, first + kMaxRowGroup));

@@ -61,8 +61,9 @@ static void load_query(const View& view, int32_t query, int32_t head, int32_t pa
   const unsigned char* source = static_cast<const unsigned char*>(args.q.data) +
                                 (token * args.q.token_stride + head * args.q.head_stride) * type_bytes(type);
   convert_row(Type::kF32, out, type, source, view.head_dim);
-  if (args.cos_sin != nullptr) {
-    rotate_row(out, args.cos_sin + token * view.layer->rope_dim, view.layer->rope_dim);
+  const float* cos_sin = view.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin != nullptr) {
+    rotate_row(out, cos_sin + token * view.layer->rope_dim, view.layer->rope_dim);
     if (type != Type::kF32) {
       unsigned char rounded[kMaxHeadDim * 2];
       convert_row(type, rounded, Type::kF32, out, view.head_dim);
@@ -76,7 +77,7 @@ static void load_query(const View& view, int32_t query, int32_t head, int32_t pa
 }
 
 // Writes the state of one row: to the item's partials, or normalised to the output. o: [Dv] in natural order, scratch
-// that may be changed; largest: the largest unscaled score.
+// that may be changed; largest: the largest score, in the kernels' units.
 static void finish_row(const View& view, int32_t query, int32_t head, float* o, float largest, float l) {
   const kvc_backend_attend& args = *view.args;
   const kvc_backend_item& item = *view.item;
@@ -100,16 +101,16 @@ static void finish_row(const View& view, int32_t query, int32_t head, float* o, 
     return;
   }
   const int64_t token = view.token_begin + query;
-  const float inverse = state_output_scale(l);
-  for (int32_t d = 0; d < dims; ++d) o[d] = l != 0.0f ? o[d] * inverse : 0.0f;
+  const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+  const FinalState final = final_state(exact_m, static_cast<double>(l), sink);
+  const float scale = static_cast<float>(final.scale);
+  for (int32_t d = 0; d < dims; ++d) o[d] = l != 0.0f ? o[d] * scale : 0.0f;
   const Type type = type_of(args.out.dtype);
   unsigned char* target = static_cast<unsigned char*>(args.out.data) +
                           (token * args.out.token_stride + head * args.out.head_stride) * type_bytes(type);
   convert_row(type, target, Type::kF32, o, dims);
   if (args.lse != nullptr) {
-    const double lse = l == 0.0f ? -__builtin_inf() : exact_m + __builtin_log(static_cast<double>(l));
-    const float rounded = static_cast<float>(lse);
-    memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &rounded, sizeof rounded);
+    memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &final.lse, sizeof final.lse);
   }
 }
 

@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/mask.h"
 #include "kernels/common/page_walk.h"
+#include "kernels/cpu/attend/score.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd/target.h"
 
@@ -22,10 +22,12 @@ struct View {
   int32_t num_rows;     // queries of the item x group
   int32_t token_begin;  // token of the item's query 0
   int32_t kv_bytes;     // bytes of a stored element
-  // Scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what the dot product
-  // lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
-  float exp2_scale;      // |softmax scale| x log2(e)
-  double natural_scale;  // |softmax scale|
+  KeyTree tree;         // of the item's row
+  ScoreOptions options;
+  // Without options, scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what
+  // the dot product lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
+  float exp2_scale;      // |softmax scale| x log2(e); with options log2(e)
+  double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
   int64_t k_head_bytes;  // from one kv head to the next
   int64_t v_head_bytes;
@@ -48,32 +50,41 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.num_rows = (item->q_end - item->q_begin) * view.group;
   view.token_begin = args->rows->token_begin[item->row] + item->q_begin;
   view.kv_bytes = type_bytes(type_of(layer->dtype));
-  const double scale = static_cast<double>(layer->softmax_scale);
+  view.tree = tree_of_row(args->rows, item->row);
+  const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
   view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   view.natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;
+  view.options = score_options(args, view.natural_scale);
+  if (view.options.any) view.natural_scale = 1.0;
   view.exp2_scale = static_cast<float>(view.natural_scale * 1.44269504088896340736);
   view.k_head_bytes = layer->k.head_stride * view.kv_bytes;
   view.v_head_bytes = layer->v.head_stride * view.kv_bytes;
   return view;
 }
 
-// Fills key_begin and key_end of rows [row_begin, row_end) (indexed from 0) and returns the range that covers them all.
-static KeyRange fill_row_ranges(const View& view, int32_t row_begin, int32_t row_end) {
+// Fills the masks of rows [row_begin, row_end) (indexed from 0) and returns the range that covers them all.
+static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_end) {
   KeyRange all = {INT32_MAX, 0};
-  KeyRange range = {0, 0};
+  QueryMask mask = {};
   for (int32_t r = row_begin; r < row_end; ++r) {
     if (r == row_begin || r % view.group == 0) {
-      range = visible_keys_of_item(view.layer, view.args->rows, view.item, view.item->q_begin + r / view.group);
-      if (range.begin < range.end) {
-        all.begin = min_of(all.begin, range.begin);
-        all.end = max_of(all.end, range.end);
+      mask = query_mask(view.args, view.item, view.item->q_begin + r / view.group);
+      if (mask.keys.begin < mask.keys.end) {
+        all.begin = min_of(all.begin, mask.keys.begin);
+        all.end = max_of(all.end, mask.keys.end);
       }
     }
-    view.scratch->key_begin[r - row_begin] = range.begin;
-    view.scratch->key_end[r - row_begin] = range.end;
+    view.scratch->masks[r - row_begin] = mask;
   }
   if (all.begin > all.end) all = {0, 0};
   return all;
+}
+
+// Fills key_offsets for the keys [begin, begin + count).
+static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
+  for (int32_t i = 0; i < count; ++i) {
+    view.scratch->key_offsets[i] = static_cast<float>(key_position(&view.tree, begin + i) - begin);
+  }
 }
 
 // Addresses of up to kKeyBlock neighbouring keys, for kv head 0.

@@ -18,9 +18,13 @@ KVC_INLINE F32 lane_index() { return _mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7); }
 KVC_INLINE F32 add(F32 a, F32 b) { return _mm256_add_ps(a, b); }
 KVC_INLINE F32 sub(F32 a, F32 b) { return _mm256_sub_ps(a, b); }
 KVC_INLINE F32 mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
+KVC_INLINE F32 div(F32 a, F32 b) { return _mm256_div_ps(a, b); }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 KVC_INLINE F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
 KVC_INLINE bool any_greater(F32 a, F32 b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0; }
+KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
+  return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
 KVC_INLINE F32 keep_range(F32 v, F32 index, F32 begin, F32 end) {
   const F32 seen = _mm256_and_ps(_mm256_cmp_ps(index, begin, _CMP_GE_OQ), _mm256_cmp_ps(index, end, _CMP_LT_OQ));
   return _mm256_blendv_ps(_mm256_set1_ps(KVC_NEG_INF), v, seen);

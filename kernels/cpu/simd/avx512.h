@@ -18,9 +18,13 @@ KVC_INLINE F32 lane_index() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 KVC_INLINE F32 add(F32 a, F32 b) { return _mm512_add_ps(a, b); }
 KVC_INLINE F32 sub(F32 a, F32 b) { return _mm512_sub_ps(a, b); }
 KVC_INLINE F32 mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
+KVC_INLINE F32 div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 KVC_INLINE F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
 KVC_INLINE bool any_greater(F32 a, F32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
+KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
 KVC_INLINE F32 keep_range(F32 v, F32 index, F32 begin, F32 end) {
   const __mmask16 seen = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(index, begin, _CMP_GE_OQ), index, end, _CMP_LT_OQ);
   return _mm512_mask_blend_ps(seen, _mm512_set1_ps(KVC_NEG_INF), v);

@@ -21,6 +21,7 @@ KVC_INLINE F32 lane_index() { return F32{0, 1, 2, 3}; }
 KVC_INLINE F32 add(F32 a, F32 b) { return a + b; }
 KVC_INLINE F32 sub(F32 a, F32 b) { return a - b; }
 KVC_INLINE F32 mul(F32 a, F32 b) { return a * b; }
+KVC_INLINE F32 div(F32 a, F32 b) { return a / b; }
 // a * b + c, fused where the target has it.
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 // The larger; b if either is NaN.
@@ -28,6 +29,11 @@ KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
 KVC_INLINE bool any_greater(F32 a, F32 b) {
   const I32 greater = a > b;
   return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
+}
+// x where a < b, else (NaN too) y.
+KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
+  const I32 less = a < b;
+  return less ? x : y;
 }
 // Lanes with index in [begin, end) keep v, the others become -inf (whatever v is there).
 KVC_INLINE F32 keep_range(F32 v, F32 index, F32 begin, F32 end) {

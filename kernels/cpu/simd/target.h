@@ -24,3 +24,10 @@
 #define KVC_EXP2_C2 0x1.c6b752p-5f
 #define KVC_EXP2_C3 0x1.3cea88p-7f
 #define KVC_EXP2_C4 0x1.5bba14p-10f
+
+// tanh(x) for |x| < 0.625: x + x^3 * (c0 + x^2 * (c1 + ...)), largest relative error 4e-8 before rounding.
+#define KVC_TANH_C0 -0x1.555532p-2f
+#define KVC_TANH_C1 0x1.1106d6p-3f
+#define KVC_TANH_C2 -0x1.b83322p-5f
+#define KVC_TANH_C3 0x1.51f0f0p-6f
+#define KVC_TANH_C4 -0x1.7507acp-8f

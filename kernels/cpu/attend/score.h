@@ -1,0 +1,48 @@
+// Score options: softcap and ALiBi. Without one, scores stay plain dot products (view.h) and nothing here runs; with
+// one, the scores of a block are turned into natural-log units in one pass over them, before the mask.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/cpu/simd/target.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+struct ScoreOptions {
+  bool any;
+  float scale;                // of dot products; with a softcap, softmax scale / softcap
+  float softcap;              // 0 = none
+  const float* alibi_slopes;  // [Hq], nullable
+};
+
+static ScoreOptions score_options(const kvc_backend_attend* args, double softmax_scale) {
+  ScoreOptions options;
+  options.any = args->softcap != 0.0 || args->alibi_slopes != nullptr;
+  options.scale = static_cast<float>(args->softcap != 0.0 ? softmax_scale / args->softcap : softmax_scale);
+  options.softcap = static_cast<float>(args->softcap);
+  options.alibi_slopes = args->alibi_slopes;
+  return options;
+}
+
+// Within 3 ulp; +-1 far out, NaN for NaN.
+KVC_INLINE F32 tanh(F32 x) {
+  const F32 magnitude = max(x, sub(zero(), x)), one = set1(1.0f), square = mul(x, x);
+  F32 p = fma(set1(KVC_TANH_C4), square, set1(KVC_TANH_C3));  // x + x^3 * p, where 1 - e^(-2x) would lose digits
+  p = fma(p, square, set1(KVC_TANH_C2));
+  p = fma(p, square, set1(KVC_TANH_C1));
+  p = fma(p, square, set1(KVC_TANH_C0));
+  const F32 near = fma(mul(x, square), p, x);
+  const F32 e = exp2(mul(magnitude, set1(-2.88539008f)));  // e^(-2|x|)
+  const F32 far = div(sub(one, e), add(one, e));
+  return select_less(magnitude, set1(0.625f), near, select_less(x, zero(), sub(zero(), far), far));
+}
+
+// Scores of dot products. slopes and distances (of positions, any sign) are read only if there is ALiBi.
+KVC_INLINE F32 score_of(const ScoreOptions& options, F32 dots, F32 slopes, F32 distances) {
+  F32 scores = mul(dots, set1(options.scale));
+  if (options.softcap != 0.0f) scores = mul(tanh(scores), set1(options.softcap));
+  if (options.alibi_slopes == nullptr) return scores;
+  return sub(scores, mul(slopes, max(distances, sub(zero(), distances))));
+}
+
+}  // namespace kvc::kernels::KVC_TARGET
