@@ -41,7 +41,7 @@
  *   sequence  an ordered list of pages per group, and a length in tokens.
  *   fork      a new sequence that shares a prefix with its parent, page by page.
  *   forward   one step of the model over a batch: begin, per-layer calls, end or abort.
- *   group     layers that share page tables (full attention, sliding window).
+ *   group     layers that share page tables (full attention, sliding window, chunks).
  * Letters in shapes: T tokens (rows) of a batch, Hq query heads, Hkv key/value heads, D head dim of
  * q and k, Dv head dim of v. Ranges are half-open, positions and lengths count tokens from 0.
  *
@@ -292,14 +292,17 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
 
 enum kvc_group_kind {
   KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p; memory grows with the sequence */
-  KVC_GROUP_SLIDING = 1  /* it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind
+  KVC_GROUP_SLIDING = 1, /* it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind
                             the window and the rollback margin are freed when a forward ends */
+  KVC_GROUP_CHUNKED = 2  /* it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division);
+                            pages of earlier chunks are freed likewise */
 };
 
 typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t kind;           /* KVC_GROUP_* */
   int64_t window_tokens;  /* sliding: w, 1..2^30; else 0 */
+  int64_t chunk_tokens;   /* chunked: c, 1..2^30, no multiple of the page size needed; else 0 */
   int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity */
 } kvc_group_config;
 
@@ -327,8 +330,8 @@ typedef struct kvc_cache_config {
   int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
                                      (rejected drafts) by truncate or fork, at most 2^30; 0 = 64 */
   /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full groups;
-   * a sliding group gets max_sequences times the peak of one sequence (window + rollback + max_batch_tokens
-   * + 1 page), but never more than the capacity. */
+   * a sliding or chunked group gets max_sequences times the peak of one sequence (window or chunk + rollback +
+   * max_batch_tokens + 1 page), but never more than the capacity. */
   int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
   int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */

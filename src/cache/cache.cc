@@ -20,6 +20,7 @@ void Cache::plan_classes(const Context& context, const Geometry& geometry, std::
     shape.num_kv_heads = layer.layer.num_kv_heads;
     shape.v_head_dim = layer.layer.v_head_dim;
     shape.window_tokens = layer.layer.window_tokens;
+    shape.chunk_tokens = layer.layer.chunk_tokens;
     context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
     shape.num_threads = context.num_threads();
     const auto known = std::find_if(classes->begin(), classes->end(),

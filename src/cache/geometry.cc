@@ -126,6 +126,7 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   }
   const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
   layer.window_tokens = static_cast<int32_t>(rules.window_tokens);
+  layer.chunk_tokens = static_cast<int32_t>(rules.chunk_tokens);
   layer.dtype = dtype;
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
@@ -160,6 +161,16 @@ Status check_storages_differ(const std::vector<LayerGeometry>& layers) {
   return Status();
 }
 
+// A field that one kind of group needs, and that is 0 in the others.
+Status check_reach(const char* field, int64_t tokens, int32_t kind, int32_t needed_by, int64_t index) {
+  static constexpr const char* kNames[] = {"full", "sliding", "chunked"};
+  const bool needed = kind == needed_by;
+  if (needed ? tokens >= 1 && tokens <= kMaxLength : tokens == 0) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " of a %s group is outside %s",
+                       index, field, tokens, kNames[kind], needed ? "1..2^30" : "0..0")
+      .at(index);
+}
+
 Status make_groups(const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
   if ((config.flags & KVC_CACHE_NO_ROLLBACK) != 0 && config.rollback_tokens != 0) {
@@ -172,18 +183,14 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
   for (size_t g = 0; g < in.groups.size(); ++g) {
     const kvc_group_config& group = in.groups[g];
     const auto index = static_cast<int64_t>(g);
-    KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_SLIDING, index));
-    const bool sliding = group.kind == KVC_GROUP_SLIDING;
-    if (sliding ? group.window_tokens < 1 || group.window_tokens > kMaxLength : group.window_tokens != 0) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                           "group %" PRId64 ": window_tokens %" PRId64 " of a %s group is outside %s", index,
-                           group.window_tokens, sliding ? "sliding" : "full", sliding ? "1..2^30" : "0..0")
-          .at(index);
-    }
+    KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_CHUNKED, index));
+    KVC_TRY(check_reach("window_tokens", group.window_tokens, group.kind, KVC_GROUP_SLIDING, index));
+    KVC_TRY(check_reach("chunk_tokens", group.chunk_tokens, group.kind, KVC_GROUP_CHUNKED, index));
     KVC_TRY(check_range("num_pages of a group", group.num_pages, 0, kMaxPages, index));
     SequenceStoreConfig::Group out;
     out.rules.window_tokens = group.window_tokens;
-    out.rules.rollback_tokens = sliding ? rollback : 0;
+    out.rules.chunk_tokens = group.chunk_tokens;
+    out.rules.rollback_tokens = out.rules.windowed() ? rollback : 0;
     out.rules.page_size = geometry->page_size;
     out.num_pages = group.num_pages;
     geometry->store.groups.push_back(out);

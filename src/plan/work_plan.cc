@@ -27,9 +27,9 @@ int64_t head_parts(const WorkShape& shape) noexcept {
 
 bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
   const auto key = [](const WorkShape& s) {
-    return std::tie(s.num_q_heads, s.num_kv_heads, s.v_head_dim, s.window_tokens, s.tiling.decode_max_queries,
-                    s.tiling.query_tile, s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys,
-                    s.num_threads);
+    return std::tie(s.num_q_heads, s.num_kv_heads, s.v_head_dim, s.window_tokens, s.chunk_tokens,
+                    s.tiling.decode_max_queries, s.tiling.query_tile, s.tiling.heads_per_item, s.tiling.split_align,
+                    s.tiling.min_split_keys, s.num_threads);
   };
   return key(a) == key(b);
 }
@@ -55,6 +55,12 @@ WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits) : shape_(s
   tiles_.reserve(static_cast<size_t>(max_tiles(shape)));
 }
 
+// First key that a query at `position` sees, and with it every later one of its tile.
+int32_t WorkPlan::first_key(int32_t position) const noexcept {
+  if (shape_.chunk_tokens > 0) return position - position % shape_.chunk_tokens;
+  return shape_.window_tokens > 0 ? std::max(0, position - shape_.window_tokens + 1) : 0;
+}
+
 template <class Visit>
 void WorkPlan::for_each_base_item(const kvc_backend_rows& rows, Visit visit) const noexcept {
   const kvc_backend_tiling& tiling = shape_.tiling;
@@ -71,10 +77,7 @@ void WorkPlan::for_each_base_item(const kvc_backend_rows& rows, Visit visit) con
       item.q_begin = t * tile;
       item.q_end = std::min(queries, item.q_begin + tile);
       item.key_end = first_position + item.q_end;
-      if (shape_.window_tokens > 0) {
-        const int64_t first = int64_t{first_position} + item.q_begin - shape_.window_tokens + 1;
-        item.key_begin = static_cast<int32_t>(std::max<int64_t>(0, first));
-      }
+      item.key_begin = first_key(first_position + item.q_begin);
       item.tile = -1;
       item.partial_offset = -1;
       for (int32_t h = 0; h < shape_.num_kv_heads; h += heads) {

@@ -22,7 +22,8 @@ struct WorkShape {
   int32_t num_q_heads = 1;
   int32_t num_kv_heads = 1;
   int32_t v_head_dim = 1;
-  int64_t window_tokens = 0;  // 0 = full
+  int32_t window_tokens = 0;  // at most one of the two: which keys a query sees, as in kvc_backend_layer
+  int32_t chunk_tokens = 0;
   kvc_backend_tiling tiling = {};
   int32_t num_threads = 1;  // items that run at once
 
@@ -53,6 +54,7 @@ class WorkPlan {
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
 
  private:
+  int32_t first_key(int32_t position) const noexcept;
   template <class Visit>
   void for_each_base_item(const kvc_backend_rows& rows, Visit visit) const noexcept;
   int64_t cost(const kvc_backend_item& item) const noexcept;

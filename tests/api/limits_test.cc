@@ -86,6 +86,13 @@ TEST(Limits, CacheConfigs) {
       {"negative kind", kBad, -2, [](BuiltConfig &b) { b.groups[0].kind = -1; }},
       {"full with a window", kBad, -2, [](BuiltConfig &b) { b.groups[0].window_tokens = 5; }},
       {"sliding without a window", kBad, -2, [](BuiltConfig &b) { b.groups[1].window_tokens = 0; }},
+      {"sliding with a chunk", kBad, -2, [](BuiltConfig &b) { b.groups[1].chunk_tokens = 8; }},
+      {"chunked with a window", kBad, -2, [](BuiltConfig &b) { b.groups[1].kind = KVC_GROUP_CHUNKED; }},
+      {"a chunk of 0", kBad, -2,
+       [](BuiltConfig &b) {
+         b.groups[1].kind = KVC_GROUP_CHUNKED;
+         b.groups[1].window_tokens = 0;
+       }},
       {"negative window", kBad, -2, [](BuiltConfig &b) { b.groups[1].window_tokens = -3; }},
       {"negative group pages", kBad, -2, [](BuiltConfig &b) { b.groups[1].num_pages = -3; }},
       // Overflows.

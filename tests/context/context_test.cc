@@ -168,7 +168,8 @@ TEST_F(ContextTest, AThousandContextsLeaveNoThread) {
     std::shared_ptr<Context> context;
     ASSERT_TRUE(Context::create(config_, &context).ok());
     std::atomic<int> count{0};
-    context->pool().run(3, KVC_EFFORT_LARGE, [](void* arg, int64_t, int32_t) { ++*static_cast<std::atomic<int>*>(arg); }, &count);
+    context->pool().run(
+        3, KVC_EFFORT_LARGE, [](void* arg, int64_t, int32_t) { ++*static_cast<std::atomic<int>*>(arg); }, &count);
     ASSERT_EQ(count, 3);
   }
   EXPECT_TRUE(testing::pool_threads_become(0));

@@ -1,7 +1,7 @@
 // Random operations against the naive model of tests/support/harness.h.
 //
 //   KVC_MODEL_OPERATIONS  operations of the whole run (default 500000), spread over the configurations
-//   KVC_MODEL_ROUNDS      caches tried in each of the 20 configurations (default 12)
+//   KVC_MODEL_ROUNDS      caches tried in each of the 28 configurations (default 12)
 //   KVC_MODEL_SEED        first seed (default: fixed); each configuration prints the seed it runs with
 //   KVC_MODEL_TRACE       1: print every operation
 // A failure prints the environment that repeats it.
@@ -20,7 +20,7 @@ int64_t from_environment(const char *name, int64_t otherwise) {
   return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
 }
 
-enum class Kind { kFull, kSliding, kTiny, kBoth, kThree };
+enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed };
 
 struct Case {
   int page_size;
@@ -28,7 +28,7 @@ struct Case {
 };
 
 std::string name_of(const Case &c) {
-  const char *kinds[] = {"full", "sliding", "window1", "both", "three"};
+  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed"};
   return std::string("page") + std::to_string(c.page_size) + "_" + kinds[static_cast<int>(c.kind)];
 }
 
@@ -66,6 +66,12 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     case Kind::kThree:
       spec.groups = {{0, pages + 1}, {window, pages}, {3 * window, pages + 2}};
       break;
+    case Kind::kChunked:
+      spec.groups = {{0, pages, window}};
+      break;
+    case Kind::kMixed:
+      spec.groups = {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
+      break;
   }
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
   spec.layers.clear();
@@ -90,8 +96,9 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
 }
 
 const int kPageSizes[] = {1, 3, 16, 64};
-const Kind kKinds[] = {Kind::kFull, Kind::kSliding, Kind::kTiny, Kind::kBoth, Kind::kThree};
-constexpr int64_t kCases = 20;
+const Kind kKinds[] = {Kind::kFull,  Kind::kSliding, Kind::kTiny, Kind::kBoth,
+                       Kind::kThree, Kind::kChunked, Kind::kMixed};
+constexpr int64_t kCases = 28;
 
 class Model : public testing::TestWithParam<Case> {};
 

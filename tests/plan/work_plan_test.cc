@@ -28,7 +28,7 @@ struct Batch {
   }
 };
 
-WorkShape shape_of(int32_t threads, int64_t window = 0) {
+WorkShape shape_of(int32_t threads, int32_t window = 0) {
   WorkShape shape;
   shape.num_q_heads = 12;
   shape.num_kv_heads = 3;
@@ -75,7 +75,9 @@ void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& 
     const int32_t queries = batch.token_begin[row + 1] - batch.token_begin[row];
     for (int32_t q = 0; q < queries; ++q) {
       const int32_t position = batch.kv_lengths[row] - queries + q;
-      const int64_t first = shape.window_tokens > 0 ? std::max<int64_t>(0, position - shape.window_tokens + 1) : 0;
+      const int64_t first = shape.chunk_tokens > 0    ? position / shape.chunk_tokens * shape.chunk_tokens
+                            : shape.window_tokens > 0 ? std::max<int64_t>(0, position - shape.window_tokens + 1)
+                                                      : 0;
       for (int32_t h = 0; h < shape.num_kv_heads; ++h) {
         const auto& ranges = seen[{static_cast<int32_t>(row), q, h}];
         ASSERT_FALSE(ranges.empty());
@@ -92,7 +94,9 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   const BatchLimits limits = {20, 200};
   for (int round = 0; round < 400; ++round) {
     const int32_t threads = 1 + static_cast<int32_t>(random() % 9);
-    WorkPlan plan(shape_of(threads, round % 3 == 0 ? 1 + random() % 100 : 0), limits);
+    WorkShape shape = shape_of(threads, round % 3 == 0 ? 1 + static_cast<int32_t>(random() % 100) : 0);
+    if (round % 3 == 1) shape.chunk_tokens = 1 + static_cast<int32_t>(random() % 100);
+    WorkPlan plan(shape, limits);
     Batch batch;
     const int rows = static_cast<int>(random() % 20);
     for (int r = 0; r < rows; ++r) {

@@ -25,7 +25,7 @@ def rope(x, positions, theta=10000.0, rope_dim=0):
     return x
 
 
-def attention(q, k, v, q_positions, window=None, scale=None):
+def attention(q, k, v, q_positions, window=None, scale=None, chunk=None):
     """q [T, Hq, D] at `q_positions` over keys 0..S-1, k [S, Hkv, D] and v [S, Hkv, Dv]: (out, lse)."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
@@ -35,6 +35,8 @@ def attention(q, k, v, q_positions, window=None, scale=None):
     seen = key <= query
     if window is not None:
         seen &= key > query - window
+    if chunk is not None:
+        seen &= key // chunk == query // chunk
     scores = np.where(seen[:, None, :], scores, -np.inf)
     peak = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - peak)
@@ -45,8 +47,9 @@ def attention(q, k, v, q_positions, window=None, scale=None):
 class DenseLayer:
     """What one layer should hold of each sequence, and what attention over it should give."""
 
-    def __init__(self, dtype="f32", window=None, scale=None, theta=None, rope_dim=0):
+    def __init__(self, dtype="f32", window=None, scale=None, theta=None, rope_dim=0, chunk=None):
         self.dtype, self.window, self.scale, self.theta, self.rope_dim = dtype, window, scale, theta, rope_dim
+        self.chunk = chunk
         self.keys, self.values = {}, {}  # sequence -> [S, Hkv, D], as stored
 
     def round(self, x, dtype=None):
@@ -68,7 +71,8 @@ class DenseLayer:
                 new_k = rope(new_k, positions, self.theta, self.rope_dim)
             self._extend(self.keys, sequence, self.round(new_k))
             self._extend(self.values, sequence, self.round(np.asarray(v)[rows]))
-            out, lse = attention(new_q, self.keys[sequence], self.values[sequence], positions, self.window, self.scale)
+            out, lse = attention(new_q, self.keys[sequence], self.values[sequence], positions, self.window, self.scale,
+                                 self.chunk)
             outs.append(out), lses.append(lse)
         return np.concatenate(outs), np.concatenate(lses)
 

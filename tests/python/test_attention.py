@@ -49,6 +49,19 @@ def test_sliding_and_full_layers(window, qkv):
         cache.check_invariants()
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 16, 100])
+def test_chunked_and_full_layers(chunk, qkv):
+    layers = [kvcache.Layer(group=int(i == 3), q_heads=4, kv_heads=2, head_dim=16) for i in range(4)]
+    dense = [DenseLayer(chunk=chunk if i < 3 else None) for i in range(4)]
+    groups = [kvcache.Chunked(chunk), kvcache.Full()]
+    with kvcache.Cache(layers, groups, page_size=4, capacity_tokens=256, max_sequences=2, rollback_tokens=0) as cache:
+        a, b = cache.add(2)
+        batches = [[(a, 3), (b, 20)], [(a, 30)], [(b, 7), (a, 1)]] + [[(a, 1), (b, 1)]] * 3
+        run(cache, 4, dense, batches, qkv, (4, 2, 16, None))
+        assert cache.pages(a, 0)[: 36 // chunk * chunk // 4] == [-1] * (36 // chunk * chunk // 4)
+        cache.check_invariants()
+
+
 @pytest.mark.parametrize("rope_dim, theta", [(0, 10000.0), (8, 1e6)])
 def test_rope_on_append(rope_dim, theta, qkv):
     layer = kvcache.Layer(q_heads=4, kv_heads=1, head_dim=32, rope="on_append", rope_dim=rope_dim, rope_theta=theta)

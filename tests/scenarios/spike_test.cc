@@ -11,7 +11,7 @@ namespace {
 
 struct Probe {
   int page_size;
-  int64_t window;  // 0 = full
+  GroupSpec group;
   int length;
   int chunk;
   DType dtype;
@@ -26,7 +26,8 @@ void run(const Probe &probe) {
   spec.max_sequences = n;
   spec.max_batch_tokens = n * probe.chunk;
   const int64_t pages = n * (probe.length / probe.page_size + 2);
-  spec.groups = {{probe.window, pages}};
+  spec.groups = {probe.group};
+  spec.groups[0].pages = pages;
   spec.layers = {LayerSpec{0, 2, 1, d, dv, probe.dtype}};
   ContextPtr context = make_context(2, probe.simd);
   CachePtr cache = make_cache(context.get(), spec);
@@ -65,14 +66,14 @@ void run(const Probe &probe) {
     ASSERT_EQ(kvc_forward_attend(cache.get(), f, 0, &args, &error), KVC_OK) << error.message;
     for (int64_t t = 0; t < total; t++) {
       const int spike = probe.spikes[t / tokens], position = start + static_cast<int>(t % tokens);
-      const bool seen = spike <= position && (probe.window == 0 || spike > position - probe.window);
+      const bool seen = spike <= position && spike >= probe.group.first_seen(position);
       for (int h = 0; h < 2; h++) {
         for (int i = 0; i < dv; i++) {
           const float expected = seen && i == spike % dv ? 1.0f : 0.0f;
           ASSERT_NEAR(out.at(t, h, i), expected, seen ? 1e-5 : 0.0)
-              << "query " << position << ", spike at " << spike << ", window " << probe.window << ", page "
-              << probe.page_size << ", chunk " << probe.chunk << ", head " << h << ", dim " << i << ", "
-              << name_of(probe.dtype);
+              << "query " << position << ", spike at " << spike << ", window " << probe.group.window << ", chunk "
+              << probe.group.chunk << ", page " << probe.page_size << ", tokens a step " << probe.chunk << ", head "
+              << h << ", dim " << i << ", " << name_of(probe.dtype);
         }
       }
     }
@@ -91,7 +92,8 @@ TEST(Spike, EveryQueryAndEveryKey) {
     for (int64_t window : {0, 1, 2, 15, 16, 17, 33}) {
       for (int chunk : {70, 7}) {
         const DType dtype = chunk == 7 ? DType::kBF16 : DType::kF32;
-        run({page, window, 70, chunk, dtype, nullptr, every(70)});
+        run({page, {window}, 70, chunk, dtype, nullptr, every(70)});
+        if (window > 0) run({page, {0, 0, window}, 70, chunk, dtype, nullptr, every(70)});
         if (HasFatalFailure()) return;
       }
     }
@@ -102,7 +104,8 @@ TEST(Spike, Decode) {
   for (int page : {3, 16}) {
     for (int64_t window : {0, 3, 16, 17}) {
       for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-        run({page, window, 50, 1, dtype, nullptr, every(50)});
+        run({page, {window}, 50, 1, dtype, nullptr, every(50)});
+        if (window > 0) run({page, {0, 0, window}, 50, 1, dtype, nullptr, every(50)});
         if (HasFatalFailure()) return;
       }
     }
@@ -114,10 +117,11 @@ TEST(Spike, FullyMaskedFirstTilesAndTileEdges) {
   const std::vector<int> spikes{0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 699};
   for (int64_t window : {0, 1, 17, 64, 128, 129, 300}) {
     for (int chunk : {700, 129}) {
-      run({16, window, 700, chunk, DType::kF32, nullptr, spikes});
+      run({16, {window}, 700, chunk, DType::kF32, nullptr, spikes});
+      if (window > 0) run({16, {0, 0, window}, 700, chunk, DType::kF32, nullptr, spikes});
       if (HasFatalFailure()) return;
     }
-    run({5, window, 700, 350, DType::kBF16, nullptr, spikes});
+    run({5, {window}, 700, 350, DType::kBF16, nullptr, spikes});
     if (HasFatalFailure()) return;
   }
 }
@@ -128,8 +132,9 @@ TEST(Spike, EveryTarget) {
   targets.push_back("reference");
   for (const std::string &target : targets) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-      run({16, 17, 90, 90, dtype, target.c_str(), every(90)});
-      run({16, 0, 90, 1, dtype, target.c_str(), {0, 15, 16, 17, 31, 32, 63, 64, 88, 89}});
+      run({16, {17}, 90, 90, dtype, target.c_str(), every(90)});
+      run({16, {0, 0, 17}, 90, 90, dtype, target.c_str(), every(90)});
+      run({16, {}, 90, 1, dtype, target.c_str(), {0, 15, 16, 17, 31, 32, 63, 64, 88, 89}});
       if (HasFatalFailure()) return;
     }
   }

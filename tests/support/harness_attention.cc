@@ -84,7 +84,7 @@ void Harness::attend_layer(int forward, int layer) {
 
 void Harness::check_attention(const Open &open, int layer, const Tensor &q, const Tensor &out, const Tensor *lse) {
   const LayerSpec &l = spec_.layers[layer];
-  const int64_t window = spec_.groups[l.group].window;
+  const GroupSpec &group = spec_.groups[l.group];
   const int ratio = l.hq / l.hkv;
   attends_checked_++;
   int64_t t0 = 0;
@@ -106,7 +106,7 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
     } else {
       for (int i = 0; i < options_.rows_checked; i++) queries.insert(static_cast<int32_t>(uniform(0, row.length - 1)));
     }
-    const int64_t low = window ? std::max<int64_t>(0, row.start - window + 1) : 0, high = row.start + row.length;
+    const int64_t low = group.first_seen(row.start), high = row.start + row.length;
     int loaded = -1;
     std::vector<float> keys((high - low) * l.d), values((high - low) * l.v_dim()), flips(l.d), unused(l.v_dim());
     std::vector<std::vector<float>> key_flips;
@@ -135,7 +135,7 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
           const std::vector<float> raw = query;
           rotate_rounded(q.type(), raw.data(), l.d, l.rotated(), l.base(), position, query.data(), query_flips.data());
         }
-        const int64_t first = window ? std::max<int64_t>(0, position - window + 1) : 0;
+        const int64_t first = group.first_seen(position);
         double slack = 0, query_slack = 0;
         for (size_t f = 0; f < flipped.size(); f++) {
           double sum = 0;

@@ -69,8 +69,8 @@ void Harness::apply_end(Open *open) {
         pages.back() = row.fresh[g][i++];
       }
       for (; i < row.fresh[g].size(); i++) pages.push_back(row.fresh[g][i]);
-      if (!spec_.groups[g].window) continue;
-      const int64_t boundary = static_cast<int64_t>(s.tokens.size()) - spec_.rollback - spec_.groups[g].window + 1;
+      const int64_t earliest = std::max<int64_t>(0, static_cast<int64_t>(s.tokens.size()) - spec_.rollback);
+      const int64_t boundary = spec_.groups[g].first_seen(earliest);
       for (size_t p = 0; p < pages.size() && static_cast<int64_t>(p + 1) * spec_.page_size <= boundary; p++) {
         if (pages[p] >= 0) drop_page(static_cast<int>(g), pages[p]);
         pages[p] = -1;

@@ -115,9 +115,7 @@ int64_t Harness::first_held(int handle, int group) const {
 bool Harness::position_works(int handle, int64_t position) const {
   if (position == 0) return true;
   for (size_t g = 0; g < pools_.size(); g++) {
-    const int64_t window = spec_.groups[g].window;
-    if (!window) continue;
-    if (std::max<int64_t>(0, position - window + 1) < first_held(handle, static_cast<int>(g))) return false;
+    if (spec_.groups[g].first_seen(position) < first_held(handle, static_cast<int>(g))) return false;
   }
   return true;
 }

@@ -28,6 +28,13 @@ struct LayerSpec {
 struct GroupSpec {
   int64_t window = 0;  // 0 = full
   int64_t pages = 0;   // 0 = from the capacity
+  int64_t chunk = 0;   // instead of a window
+
+  // First position that a query at `position` sees.
+  int64_t first_seen(int64_t position) const {
+    if (chunk > 0) return position / chunk * chunk;
+    return window > 0 ? std::max<int64_t>(0, position - window + 1) : 0;
+  }
 };
 
 struct CacheSpec {
@@ -63,8 +70,9 @@ struct BuiltConfig {
     for (const GroupSpec &g : spec.groups) {
       kvc_group_config group;
       kvc_group_config_init(&group);
-      group.kind = g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
+      group.kind = g.chunk ? KVC_GROUP_CHUNKED : g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
       group.window_tokens = g.window;
+      group.chunk_tokens = g.chunk;
       group.num_pages = g.pages;
       groups.push_back(group);
     }

@@ -19,7 +19,7 @@ Thread safety: any call from any thread; one step is used by one thread at a tim
 import os as _os
 
 from ._cache import Cache, Estimate, GroupEstimate, Stats, estimate
-from ._config import Context, Full, Layer, Sliding
+from ._config import Chunked, Context, Full, Layer, Sliding
 from ._errors import (
     BatchTooLarge,
     BufferTooSmall,
@@ -75,6 +75,7 @@ __all__ = [
     "Cache",
     "Cancelled",
     "Capacity",
+    "Chunked",
     "Closed",
     "Context",
     "DType",

@@ -109,7 +109,7 @@ class Cache(_kvcache.Cache):
 
     Args:
         layers: one Layer for each layer of the model.
-        groups: layer groups, Full() and Sliding(window); None = one full group.
+        groups: layer groups, Full(), Sliding(window) and Chunked(chunk); None = one full group.
         page_size: tokens a page.
         capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group
             holds, or bytes of all pools together. None of them only if every group has its own `pages`.

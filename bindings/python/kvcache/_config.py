@@ -102,8 +102,8 @@ class Full:
 
     pages: int = 0
 
-    def _fields(self) -> tuple[int, int, int]:
-        return 0, 0, self.pages
+    def _fields(self) -> tuple[int, int, int, int]:
+        return 0, 0, 0, self.pages
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,28 @@ class Sliding:
     window: int
     pages: int = 0
 
-    def _fields(self) -> tuple[int, int, int]:
-        return 1, self.window, self.pages
+    def _fields(self) -> tuple[int, int, int, int]:
+        return 1, self.window, 0, self.pages
 
 
-Group = Full | Sliding
+@dataclass(frozen=True)
+class Chunked:
+    """Layers where a query sees the keys of its own chunk up to itself; pages of earlier chunks are freed.
+
+    Args:
+        chunk: tokens of a chunk, >= 1; no multiple of the page size needed.
+        pages: pages of the group's pool; 0 = max_sequences times the peak of one sequence, at most the capacity.
+    """
+
+    chunk: int
+    pages: int = 0
+
+    def _fields(self) -> tuple[int, int, int, int]:
+        return 2, 0, self.chunk, self.pages
 
 
-def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int]]:
+Group = Full | Sliding | Chunked
+
+
+def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int, int]]:
     return [group._fields() for group in groups or ()]
