@@ -1,0 +1,69 @@
+// What is measured: one line of the table in case.cc a case. Everything else follows from these fields.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvc::benchmark {
+
+enum class Work {
+  kDecode,        // one new token a sequence; timed: attend with the new k and v
+  kSharedPrefix,  // the same, all sequences of the batch being forks of one prefix of `shared` tokens
+  kPrefill,       // `new_tokens` over context - new_tokens old ones; timed: attend with the new k and v
+  kAppend,        // `new_tokens` stored; timed: append
+  kPageCopy,      // `batch` forks inside a page; timed: fork
+  kMlaDecode,     // absorbed decode over latent rows
+  kCompaction,    // commit of token trees
+};
+
+enum class Type { kF32, kF16, kBf16, kFp8, kInt8 };
+
+// What the time is held against. The floor of a case is the largest of pages and ops.
+enum class Limit {
+  kStream,        // a plain read of as many bytes
+  kPages,         // a plain read of the same pages in the same order
+  kOps,           // the operations at the peak of the best instruction
+  kFloor,         // the larger of kPages and kOps
+  kCopy,          // memcpy of the same bytes
+  kMicroseconds,  // `one` is an absolute time
+};
+
+struct Target {
+  Limit limit;
+  double one;   // with one thread: limit's time / our time (kMicroseconds: the most that it may take)
+  double many;  // with more
+};
+
+struct Shape {
+  int32_t q_heads, kv_heads, head_dim;
+};
+
+struct Case {
+  Work work;
+  Type type;  // stored K and V
+  Shape shape;
+  int32_t batch;
+  int32_t context;     // tokens a sequence, the new ones included
+  int32_t new_tokens;  // of each sequence
+  int32_t page_size;
+  int32_t shared;  // leading tokens that the batch shares
+  bool cold;       // copies of the sequences until 256 MiB are exceeded; else the same data again and again
+  bool quick;      // part of --quick
+  Target target;
+
+  std::string name() const;
+  int64_t token_bytes() const;  // K and V of one token
+  int64_t kv_bytes() const;     // K and V that the work has to read (append, copies: to write), each byte once
+  double operations() const;    // two a multiply-add; 0 for what only moves bytes
+};
+
+const std::vector<Case>& cases();
+
+const char* type_name(Type type);
+int64_t type_bytes(Type type);
+const char* limit_name(Limit limit);
+const char* work_name(Work work);
+
+}  // namespace kvc::benchmark

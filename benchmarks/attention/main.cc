@@ -1,0 +1,144 @@
+// Attention through the C API against this machine's limits, each sample beside a probe of them.
+//   attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [FILTER]...
+//   attention --list                 the cases as JSON
+//   attention --serve NAME [...]     sets one case up; then answers each line of stdin with one sample
+// Without --threads: one thread, then all cores. FILTER: part of a case's name; several: any of them.
+// Times are CPU time of the process with one thread and wall time with more; ratios are those of medians, with the
+// quartiles of the paired samples. A case that the library refuses says so, and counts as nothing.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "attention/report.h"
+
+namespace {
+
+using namespace kvc::benchmark;
+
+struct Arguments {
+  std::vector<int> threads;
+  bool quick = false, list = false;
+  double seconds = 1.5;
+  std::string simd, json, serve;
+  std::vector<std::string> filters;
+};
+
+bool parse(int argc, char** argv, Arguments* arguments) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (name == "--quick") {
+      arguments->quick = true;
+      arguments->seconds = 0.4;
+    } else if (name == "--list") {
+      arguments->list = true;
+    } else if (name == "--threads" && has_value) {
+      arguments->threads = {std::max(1, std::atoi(argv[++i]))};
+    } else if (name == "--seconds" && has_value) {
+      arguments->seconds = std::atof(argv[++i]);
+    } else if (name == "--simd" && has_value) {
+      arguments->simd = argv[++i];
+    } else if (name == "--json" && has_value) {
+      arguments->json = argv[++i];
+    } else if (name == "--serve" && has_value) {
+      arguments->serve = argv[++i];
+    } else if (name.rfind("--", 0) == 0) {
+      return false;
+    } else {
+      arguments->filters.push_back(name);
+    }
+  }
+  if (arguments->threads.empty()) {
+    arguments->threads = {1};
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    if (cores > 1) arguments->threads.push_back(cores);
+  }
+  return true;
+}
+
+bool wanted(const Case& work, const Arguments& arguments) {
+  if (arguments.quick && !work.quick) return false;
+  for (const std::string& filter : arguments.filters) {
+    if (work.name().find(filter) != std::string::npos) return true;
+  }
+  return arguments.filters.empty();
+}
+
+// One case for another program that measures the same work in turn: a line of seconds for each line read.
+int serve(const Arguments& arguments) {
+  for (const Case& work : cases()) {
+    if (work.name() != arguments.serve) continue;
+    const Options options = {arguments.threads[0], arguments.simd};
+    Team team(options.threads);
+    try {
+      const std::unique_ptr<Subject> subject = make_subject(work, options, &team);
+      std::printf("ready\n");
+      std::fflush(stdout);
+      for (char line[64]; std::fgets(line, sizeof line, stdin) != nullptr;) {
+        const Sample sample = subject->sample();
+        std::printf("{\"ours\": %.9g, \"stream\": %.9g, \"pages\": %.9g, \"ops\": %.9g}\n", sample.ours, sample.stream,
+                    sample.pages, sample.ops);
+        std::fflush(stdout);
+      }
+    } catch (const std::exception& error) {
+      std::printf("refused: %s\n", error.what());
+    }
+    return 0;
+  }
+  std::fprintf(stderr, "no case is called %s\n", arguments.serve.c_str());
+  return 2;
+}
+
+int run(const Arguments& arguments) {
+  std::vector<Machine> machines;
+  std::vector<Result> results;
+  for (const int threads : arguments.threads) {
+    Team team(threads);
+    machines.push_back(measure_machine(&team));
+    print_machine(machines.back());
+  }
+  print_header();
+  for (const Case& work : cases()) {
+    if (!wanted(work, arguments)) continue;
+    for (const int threads : arguments.threads) {
+      Team team(threads);
+      results.push_back(measure(work, {threads, arguments.simd}, &team, arguments.seconds));
+      print_result(results.back());
+      std::fflush(stdout);
+      if (results.back().verdict == Verdict::kNotSupported) break;
+    }
+  }
+  print_scaling(results);
+  if (!arguments.json.empty()) {
+    FILE* file = std::fopen(arguments.json.c_str(), "w");
+    if (file == nullptr) {
+      std::perror(arguments.json.c_str());
+      return 1;
+    }
+    write_json(file, machines, results);
+    std::fclose(file);
+  }
+  for (const Result& result : results) {
+    if (result.verdict == Verdict::kFailed) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  if (!parse(argc, argv, &arguments)) {
+    std::fprintf(stderr,
+                 "usage: attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [FILTER]...\n"
+                 "       attention --list\n"
+                 "       attention --serve NAME [--threads N] [--simd NAME]\n");
+    return 2;
+  }
+  if (arguments.list) {
+    write_cases(stdout);
+    return 0;
+  }
+  return arguments.serve.empty() ? run(arguments) : serve(arguments);
+}

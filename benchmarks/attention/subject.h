@@ -1,0 +1,52 @@
+// A case that is set up: one sample of our work, and of the limits that it is held against, on the same data.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attention/fixture.h"
+#include "attention/probes.h"
+
+namespace kvc::benchmark {
+
+// Seconds each; 0 = does not apply.
+struct Sample {
+  double ours = 0, stream = 0, pages = 0, ops = 0, copy = 0;
+};
+
+class Subject {
+ public:
+  Subject(const Case& work, const Options& options, Team* team);
+  virtual ~Subject() = default;
+
+  double ours();    // one sample of our work alone
+  Sample sample();  // and of each limit, in an order that changes from call to call
+  const Instruction* instruction() const { return instruction_; }
+
+ protected:
+  // Seconds of the work over copy `turn` modulo its copies.
+  virtual double run(int turn) = 0;
+  // The pages that run(turn) reads, in its order; empty: none, or not known.
+  virtual const char* pool() const { return nullptr; }
+  virtual std::vector<int32_t> pages(int) const { return {}; }
+  virtual size_t page_bytes() const { return 0; }
+  virtual int copies() const = 0;
+
+  double now() const { return now_seconds(team_->threads()); }
+  const Case work_;
+  Arena arena_;
+  Team* const team_;
+
+ private:
+  double stream();
+  double read_pages_of(int turn);
+
+  const Instruction* instruction_ = nullptr;  // the best for the case, if it has operations
+  int turn_ = 0;
+};
+
+// Throws NotSupported if the library cannot do the case.
+std::unique_ptr<Subject> make_subject(const Case& work, const Options& options, Team* team);
+
+}  // namespace kvc::benchmark

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "attention/team.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+namespace kvc::benchmark {
+
+double now_seconds(int threads) {
+  timespec time = {};
+  clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+Team::Team(int threads) : threads_(threads), begin_(static_cast<size_t>(threads)), end_(static_cast<size_t>(threads)) {
+  for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
+}
+
+Team::~Team() {
+  stop_ = true;
+  round_.fetch_add(1);
+  round_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void Team::work(int thread) {
+  for (int seen = 0;;) {
+    round_.wait(seen);
+    seen = round_.load();
+    if (stop_) return;
+    meet_and_run(thread);
+    done_.fetch_add(1);
+  }
+}
+
+void Team::meet_and_run(int thread) {
+  arrived_.fetch_add(1);
+  while (arrived_.load() < threads_) std::this_thread::yield();
+  const auto index = static_cast<size_t>(thread);
+  begin_[index] = now_seconds(threads_);
+  (*part_)(thread);
+  end_[index] = now_seconds(threads_);
+}
+
+double Team::run(const std::function<void(int)>& part) {
+  part_ = &part;
+  arrived_ = 0;
+  done_ = 0;
+  round_.fetch_add(1);
+  round_.notify_all();
+  meet_and_run(0);
+  while (done_.load() < threads_ - 1) std::this_thread::yield();
+  return *std::max_element(end_.begin(), end_.end()) - *std::min_element(begin_.begin(), begin_.end());
+}
+
+}  // namespace kvc::benchmark
