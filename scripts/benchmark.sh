@@ -1,15 +1,49 @@
 #!/usr/bin/env bash
-# Builds the release preset and runs every benchmark; prints each figure beside its target. A quiet machine is needed.
+# Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
+#   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
+#   benchmark.sh attention [ARGS]     attention beside this machine's limits; draws docs/attention-roofline.svg
+#   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
+# ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 bash scripts/setup.sh test
 build=$root/build/release
-PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" > /dev/null
-cmake --build --preset release --parallel "$jobs" --target kvcache manager_benchmark handoff cold_start > /dev/null
-library=$build/src/libkvcache.so.0
-stripped=$(mktemp)
-trap 'rm -f "$stripped"' EXIT
-strip -o "$stripped" "$library"
-echo "stripped library: $(stat -c %s "$stripped") bytes (target below 3145728)"
-"$build/benchmarks/cold_start" "$library"
-"$build/benchmarks/handoff"
-"$build/benchmarks/manager_benchmark" "$@"
+
+build() {
+  PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" > /dev/null
+  cmake --build --preset release --parallel "$jobs" --target "$@" > /dev/null
+}
+
+attention() {
+  local results=$build/attention.json
+  "$build/benchmarks/attention" --json "$results" "$@"
+  if [ $# = 0 ]; then # a part of the cases is no picture of them
+    "$python" benchmarks/roofline.py "$results" docs/attention-roofline.svg
+  fi
+}
+
+manager() {
+  local library=$build/src/libkvcache.so.0
+  stripped=$(mktemp)
+  trap 'rm -f "$stripped"' EXIT
+  strip -o "$stripped" "$library"
+  echo "stripped library: $(stat -c %s "$stripped") bytes (target below 3145728)"
+  "$build/benchmarks/cold_start" "$library"
+  "$build/benchmarks/handoff"
+  "$build/benchmarks/manager_benchmark" "$@"
+}
+
+case ${1:-} in
+  attention)
+    build kvcache attention handoff
+    "$build/benchmarks/handoff"
+    attention "${@:2}"
+    ;;
+  peers)
+    build kvcache attention
+    "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --json "$build/peers.json" "${@:2}"
+    ;;
+  *)
+    build kvcache manager_benchmark handoff cold_start
+    manager "$@"
+    ;;
+esac

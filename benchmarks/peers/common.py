@@ -1,0 +1,38 @@
+"""What every peer needs: random numbers, memory on 2 MiB pages, how many copies make K and V cold."""
+import mmap
+
+import numpy as np
+
+COLD_BYTES = 256 << 20
+HUGE = 2 << 20
+
+
+class NotSupported(Exception):
+    """The peer cannot do the case."""
+
+
+def copies(case: dict, bytes_now: int = 0) -> int:
+    return COLD_BYTES // (bytes_now or case["bytes"]) + 2 if case["cold"] else 1
+
+
+def huge(shape: tuple, dtype) -> np.ndarray:
+    """An array aligned to 2 MiB, on huge pages where the system allows."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = mmap.mmap(-1, size + HUGE)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, dtype=np.uint8)
+    skip = -whole.ctypes.data % HUGE
+    return whole[skip:skip + size].view(dtype).reshape(shape)
+
+
+def numbers(shape: tuple, seed: int) -> np.ndarray:
+    """Normal numbers, repeated with a prime period."""
+    block = np.random.default_rng(seed).standard_normal(1048573, dtype=np.float32)
+    return np.resize(block, int(np.prod(shape))).reshape(shape)
+
+
+def only(case: dict, works: tuple, dtypes: tuple) -> None:
+    if case["work"] not in works:
+        raise NotSupported(f"no {case['work']} here")
+    if case["dtype"] not in dtypes:
+        raise NotSupported(f"no {case['dtype']} here")

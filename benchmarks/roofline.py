@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Draws the roofline of a run of the attention benchmark as an SVG picture.
+
+    roofline.py RESULTS.json PICTURE.svg [--threads N]
+
+Over the operations that a stored byte takes part in (log): what the machine allows (the read rate as a slope, each
+instruction's peak as a level) and what each case reached. Cases are numbered; the list beside the plot names them.
+"""
+import argparse
+import html
+import json
+import math
+
+WIDTH, HEIGHT = 1180, 660
+LEFT, RIGHT, TOP, BOTTOM = 70, 600, 60, 590
+X_RANGE, Y_RANGE = (0.25, 16384), (1, 8192)
+COLOURS = {"f32": "#1f5fa8", "f16": "#2f8f4e", "bf16": "#c2410c", "fp8": "#7c3aed", "int8": "#a8326e"}
+WORKS = ("decode", "shared-prefix", "prefill", "mla")
+
+
+def place(x: float, y: float) -> tuple:
+    def part(value, limits):
+        return (math.log(value) - math.log(limits[0])) / (math.log(limits[1]) - math.log(limits[0]))
+    return (LEFT + part(x, X_RANGE) * (RIGHT - LEFT), BOTTOM - part(y, Y_RANGE) * (BOTTOM - TOP))
+
+
+def text(x: float, y: float, words: str, size: int = 13, colour: str = "#222", extra: str = "") -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="{colour}" {extra}>{html.escape(words)}</text>'
+
+
+def line(a: tuple, b: tuple, colour: str, width: float = 1, extra: str = "") -> str:
+    return (f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="{colour}" '
+            f'stroke-width="{width}" {extra}/>')
+
+
+def grid() -> list:
+    parts = []
+    x = X_RANGE[0]
+    while x <= X_RANGE[1]:
+        parts.append(line(place(x, Y_RANGE[0]), place(x, Y_RANGE[1]), "#e5e5e5"))
+        parts.append(text(place(x, 1)[0], BOTTOM + 18, f"{x:g}", 12, "#555", 'text-anchor="middle"'))
+        x *= 4
+    y = Y_RANGE[0]
+    while y <= Y_RANGE[1]:
+        parts.append(line(place(X_RANGE[0], y), place(X_RANGE[1], y), "#e5e5e5"))
+        parts.append(text(LEFT - 8, place(1, y)[1] + 4, f"{y:g}", 12, "#555", 'text-anchor="end"'))
+        y *= 2
+    parts.append(text((LEFT + RIGHT) / 2, BOTTOM + 42, "operations a byte of K and V", 13, "#222",
+                      'text-anchor="middle"'))
+    parts.append(text(LEFT - 46, (TOP + BOTTOM) / 2, "GFLOP/s", 13, "#222",
+                      f'text-anchor="middle" transform="rotate(-90 {LEFT - 46} {(TOP + BOTTOM) / 2:.0f})"'))
+    return parts
+
+
+def roofs(machine: dict) -> list:
+    parts, read = [], machine["stream"] / 1e9
+    highest = max(machine["rates"].values()) / 1e9
+    above = 0.0
+    for name, rate in sorted(machine["rates"].items(), key=lambda item: -item[1]):
+        level = rate / 1e9
+        parts.append(line(place(level / read, level), place(X_RANGE[1], level), "#444", 1.6))
+        y = place(1, level)[1]
+        parts.append(text(RIGHT - 6, y + (15 if y - above < 22 else -6), f"{name}: {level:.0f}", 12, "#444",
+                          'text-anchor="end"'))
+        above = y
+    top = min(highest / read, X_RANGE[1])
+    low = max(X_RANGE[0], Y_RANGE[0] / read)
+    parts.append(line(place(low, low * read), place(top, top * read), "#444", 1.6))
+    at = place(low * 1.5, low * 1.5 * read)
+    parts.append(text(at[0] + 14, at[1] + 20, f"read: {read:.1f} GB/s", 12, "#444"))
+    return parts
+
+
+def points(results: list) -> list:
+    parts, row, groups = [], TOP + 6, []
+    for number, result in enumerate(results, 1):
+        rate = result["operations"] / result["seconds"]["ours"] / 1e9
+        colour = COLOURS[result["dtype"]]
+        x, y = place(result["operations"] / result["bytes"], rate)
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
+        near = next((group for group in groups if abs(group[0] - x) < 14 and abs(group[1] - y) < 10), None)
+        if near:
+            near[2].append(number)
+        else:
+            groups.append((x, y, [number]))
+        floor = max(result["seconds"]["pages"] or result["seconds"]["stream"], result["seconds"]["ops"])
+        parts.append(text(RIGHT + 24, row, f"{number}", 12, colour))
+        parts.append(text(RIGHT + 50, row, result["name"], 12))
+        parts.append(text(RIGHT + 430, row, f"{rate:.0f} GFLOP/s", 12, "#222", 'text-anchor="end"'))
+        parts.append(text(WIDTH - 30, row, f"{100 * floor / result['seconds']['ours']:.0f} % of the floor", 12, "#222",
+                          'text-anchor="end"'))
+        row += 17
+    # Points on one spot share a label: below and to the right, where no roof is.
+    for x, y, numbers in groups:
+        for start in range(0, len(numbers), 6):
+            parts.append(text(x + 8, y + 13 + 2.2 * start, " ".join(map(str, numbers[start:start + 6])), 11))
+    return parts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results")
+    parser.add_argument("picture")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    with open(arguments.results) as file:
+        run = json.load(file)
+    machine = next(m for m in run["machine"] if m["threads"] == arguments.threads)
+    results = [r for r in run["results"] if r["threads"] == arguments.threads and r["samples"] > 0
+               and r["work"] in WORKS and (r["cold"] or r["work"] == "prefill")]
+    height = max(HEIGHT, TOP + 17 * len(results) + 30)
+    title = f"Attention on {run['cpu']}, {arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
+    note = f"{run['date'][:10]}; load {run['load'].split()[0]}; K and V from memory; floor: the larger of read and peak"
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+             f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+             text(LEFT, 26, title, 17), text(LEFT, 45, note, 12, "#555"),
+             *grid(), *roofs(machine), *points(results), "</svg>"]
+    with open(arguments.picture, "w") as file:
+        file.write("\n".join(parts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
