@@ -259,7 +259,56 @@ KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int6
 
 typedef struct kvc_cache kvc_cache;
 
-enum kvc_rope_mode { KVC_ROPE_NONE = 0, KVC_ROPE_ON_APPEND = 1 };
+/* Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle
+ * position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/rope.md has every formula. */
+enum kvc_rope_mode {
+  KVC_ROPE_NONE = 0,     /* q and k are taken as they are; the other rope_* fields are ignored */
+  KVC_ROPE_ON_APPEND = 1 /* the library rotates q and k at their positions and stores rotated k; rotated q is rounded
+                            to q's dtype, as if the caller had rotated it */
+};
+
+enum kvc_rope_scaling_kind {
+  KVC_ROPE_SCALING_NONE = 0,
+  KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
+  KVC_ROPE_SCALING_LLAMA3 = 2,  /* long waves / factor, short ones unchanged, blended between low_ and high_freq_factor */
+  KVC_ROPE_SCALING_YARN = 3,    /* blended by pair between beta_fast and beta_slow turns; scales cos and sin */
+  KVC_ROPE_SCALING_LONGROPE = 4 /* f(i) / short_factors[i] or / long_factors[i]; scales cos and sin */
+};
+enum kvc_rope_scaling_flags {
+  KVC_ROPE_SCALING_NO_TRUNCATE = 1 /* yarn: the bounds of the blend are not rounded to whole pairs ("truncate": false) */
+};
+
+/* How a model was stretched beyond the length it was trained for: the fields of "rope_scaling" in its config.json.
+ * Fields of other kinds must be 0. */
+typedef struct kvc_rope_scaling {
+  uint32_t struct_size;
+  int32_t kind;                  /* KVC_ROPE_SCALING_* */
+  uint32_t flags;                /* KVC_ROPE_SCALING_NO_TRUNCATE */
+  int32_t num_short_factors;     /* longrope: rope_dim / 2 */
+  int32_t num_long_factors;      /* longrope: rope_dim / 2 */
+  uint32_t reserved;             /* 0 */
+  int64_t original_max_position; /* llama3, yarn, longrope: tokens the model was trained for before, 2..2^30 */
+  double factor;                 /* 1..1e6. longrope: only for the default of attention_factor; 0 = 1 */
+  double low_freq_factor;        /* llama3: > 0 */
+  double high_freq_factor;       /* llama3: > low_freq_factor */
+  double beta_fast;              /* yarn: > beta_slow; 0 = 32 */
+  double beta_slow;              /* yarn: > 0; 0 = 1 */
+  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = from factor */
+  double mscale;                 /* yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it */
+  double mscale_all_dim;         /* yarn: with mscale. softmax_scale stays the caller's: docs/rope.md */
+  const double *short_factors;   /* longrope: borrowed; [num_short_factors], each > 0 */
+  const double *long_factors;    /* longrope: borrowed; [num_long_factors], each > 0 */
+} kvc_rope_scaling;
+
+static inline void kvc_rope_scaling_init(kvc_rope_scaling *scaling) {
+  kvc_rope_scaling zero = KVC_ZERO_STRUCT;
+  *scaling = zero;
+  scaling->struct_size = (uint32_t)sizeof(zero);
+}
+
+enum kvc_layer_flags {
+  KVC_LAYER_ROPE_INTERLEAVED = 1 /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
+};
 
 typedef struct kvc_layer_config {
   uint32_t struct_size;
@@ -269,12 +318,13 @@ typedef struct kvc_layer_config {
   int32_t head_dim;      /* D, 1..512; multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32 */
-  int32_t rope_mode;     /* KVC_ROPE_NONE: q and k are taken as they are. KVC_ROPE_ON_APPEND: the library rotates
-                            q and k at their positions (half-split pairs i, i + rope_dim/2) and stores rotated k;
-                            rotated q is rounded to q's dtype, as if the caller had rotated it */
-  int32_t rope_dim;      /* rotated leading dims, even, <= head_dim; 0 = head_dim */
+  int32_t rope_mode;     /* KVC_ROPE_* */
+  int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
+  int32_t rope_offset;   /* first rotated dim (a latent row of 512 + 64: 512) */
+  uint32_t flags;        /* KVC_LAYER_* */
   uint32_t reserved;     /* 0 */
-  double rope_theta;     /* base of the angles position * theta^(-2i/rope_dim), 1e-30..1e30; 0 = 10000 */
+  double rope_theta;     /* base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000 */
+  const kvc_rope_scaling *rope_scaling; /* borrowed; nullable: none */
   double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5 */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
                             memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and

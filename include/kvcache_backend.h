@@ -63,7 +63,9 @@ typedef struct kvc_backend_layer {
   DLDataType dtype;        /* of both pools */
   float softmax_scale;
   int32_t rope_class;      /* index of the forward's cos/sin table for this layer, or -1: no rotation */
-  int32_t rope_dim;        /* rotated leading dims, half-split pairs (i, i + rope_dim/2) */
+  int32_t rope_dim;        /* rotated dims: [rope_offset, rope_offset + rope_dim) */
+  int32_t rope_offset;
+  int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
   uint32_t reserved;
 } kvc_backend_layer;
 
@@ -158,12 +160,26 @@ typedef struct kvc_backend_tiling {
   int32_t min_split_keys;     /* a split is never shorter, so that its merge pays */
 } kvc_backend_tiling;
 
+/* The table of one RoPE class, from which cos and sin of any position below RADIX^LEVELS follow by complex products:
+ * entry (level, digit) holds, for each pair i, cos and sin of digit * RADIX^level * f(i), in level 0 times the attention
+ * factor. Sum and product in float64, in the order of kernels/common/rope_table.h, rounded to float32 at the end. */
+enum { KVC_BACKEND_ROPE_RADIX_LOG2 = 6, KVC_BACKEND_ROPE_RADIX = 64, KVC_BACKEND_ROPE_LEVELS = 5 };
+
+typedef struct kvc_backend_rope_table {
+  int32_t rope_dim;                  /* even */
+  uint32_t reserved;
+  const double *inverse_frequencies; /* host, [rope_dim/2]: f(i), radians a position */
+  double attention_factor;
+  double *table;                     /* out: [LEVELS, RADIX, 2, rope_dim/2], cos then sin */
+} kvc_backend_rope_table;
+
 /* cos and sin of one RoPE class for the tokens of a step. */
 typedef struct kvc_backend_rope {
   int32_t rope_dim;          /* even */
   int32_t num_tokens;
-  double theta;              /* angle of pair i at position p: p * theta^(-2i/rope_dim) */
+  const double *tables;      /* [num_sets]: of each factor set a kvc_backend_rope_table.table, one after another */
   const int32_t *positions;  /* [num_tokens] */
+  const int32_t *sets;       /* nullable: all 0. [num_tokens]: which table */
   float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
 } kvc_backend_rope;
 
@@ -258,6 +274,8 @@ typedef struct kvc_backend {
                          kvc_error *error);
   void (*release)(kvc_backend_device *device, void *memory, int64_t bytes);
 
+  /* Once a cache and RoPE class, not on the hot path. */
+  kvc_status (*rope_table)(kvc_backend_device *device, const kvc_backend_rope_table *args, kvc_error *error);
   kvc_status (*rope)(kvc_backend_device *device, const kvc_backend_rope *args, void *stream, kvc_error *error);
   kvc_status (*append)(kvc_backend_device *device, const kvc_backend_append *args, void *stream, kvc_error *error);
   kvc_status (*attend)(kvc_backend_device *device, const kvc_backend_attend *args, void *stream, kvc_error *error);

@@ -39,17 +39,17 @@ Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool) {
 
 // Stores one token's heads. cos_sin: null, or the token's.
 void append_token(const Implementation& implementation, const Source& source, const Target& target, int64_t token,
-                  int64_t slot, int32_t num_heads, int32_t dims, const float* cos_sin, int32_t rope_dim) {
+                  int64_t slot, const kvc_backend_layer& layer, int32_t dims, const float* cos_sin) {
   const unsigned char* from = source.data + token * source.token_bytes;
   unsigned char* to =
       target.data + slot / target.page_size * target.page_bytes + slot % target.page_size * target.slot_bytes;
-  for (int32_t h = 0; h < num_heads; ++h, from += source.head_bytes, to += target.head_bytes) {
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h, from += source.head_bytes, to += target.head_bytes) {
     if (cos_sin == nullptr) {
       implementation.convert_row(target.type, to, source.type, from, dims);
     } else {
       float row[kMaxHeadDim];
       implementation.convert_row(Type::kF32, row, source.type, from, dims);
-      implementation.rotate_row(row, cos_sin, rope_dim);
+      implementation.rotate_row(&layer, cos_sin, row);
       implementation.convert_row(target.type, to, Type::kF32, row, dims);
     }
   }
@@ -67,10 +67,8 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
       const int64_t slot = args->slots[t];
       if (slot < 0) continue;
       const float* cos_sin = args->cos_sin == nullptr ? nullptr : args->cos_sin + t * layer.rope_dim;
-      append_token(*device->implementation, k_source, k_target, t, slot, layer.num_kv_heads, layer.head_dim, cos_sin,
-                   layer.rope_dim);
-      append_token(*device->implementation, v_source, v_target, t, slot, layer.num_kv_heads, layer.v_head_dim, nullptr,
-                   0);
+      append_token(*device->implementation, k_source, k_target, t, slot, layer, layer.head_dim, cos_sin);
+      append_token(*device->implementation, v_source, v_target, t, slot, layer, layer.v_head_dim, nullptr);
     }
   });
   return KVC_OK;

@@ -94,6 +94,7 @@ constexpr kvc_backend kBackend = {
     tiling,
     allocate,
     release,
+    rope_table,
     rope,
     append,
     attend,

@@ -23,6 +23,7 @@ kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment
                     kvc_error* error);
 void release(kvc_backend_device* device, void* memory, int64_t bytes);
 // rope.cc, append.cc, attend.cc, copy.cc
+kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error);
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);
 kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void* stream, kvc_error* error);
 kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void* stream, kvc_error* error);

@@ -18,9 +18,9 @@ struct Implementation {
   // target[0, n) = source[0, n) rounded to the target's type; the same type copies bits. Any alignment, no overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
 
-  // Rotates pairs (i, i + rope_dim/2) of row[0, rope_dim) by cos_sin [2, rope_dim/2], in float32 without fused
-  // operations, so that every implementation stores the same bits.
-  void (*rotate_row)(float* row, const float* cos_sin, int32_t rope_dim);
+  // Rotates the layer's pairs of row [head_dim] by cos_sin [2, rope_dim/2], in float32 without fused operations, so
+  // that every implementation stores the same bits.
+  void (*rotate_row)(const kvc_backend_layer* layer, const float* cos_sin, float* row);
 
   // New rows of a tile of queries that the implementation likes for a layer, counted in query x group.
   int32_t (*preferred_rows)(const kvc_backend_layer* layer);

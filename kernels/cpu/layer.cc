@@ -20,10 +20,10 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
                 layer->num_kv_heads);
   }
   if (layer->page_size < 1) return fail(error, KVC_ERROR_UNSUPPORTED, "page size %d", layer->page_size);
-  if (layer->rope_class >= 0 &&
-      (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_dim > layer->head_dim)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims of a head dim of %d; even, 2..head dim", layer->rope_dim,
-                layer->head_dim);
+  if (layer->rope_class >= 0 && (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_offset < 0 ||
+                                 layer->rope_dim > layer->head_dim - layer->rope_offset)) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims from %d on of a head dim of %d; even, within the head",
+                layer->rope_dim, layer->rope_offset, layer->head_dim);
   }
   return KVC_OK;
 }

@@ -20,12 +20,14 @@ void convert_row(Type target_type, void* target, Type source_type, const void* s
   for (int32_t i = 0; i < n; ++i) store_element(target_type, target, i, load_element(source_type, source, i));
 }
 
-void rotate_row(float* row, const float* cos_sin, int32_t rope_dim) {
-  const int32_t half = rope_dim / 2;
+void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row) {
+  const int32_t half = layer->rope_dim / 2;
   for (int32_t i = 0; i < half; ++i) {
-    const float x = row[i], y = row[half + i], c = cos_sin[i], s = cos_sin[half + i];
-    row[i] = x * c - y * s;
-    row[half + i] = y * c + x * s;
+    float* a = row + layer->rope_offset + (layer->rope_interleaved != 0 ? 2 * i : i);
+    float* b = a + (layer->rope_interleaved != 0 ? 1 : half);
+    const float x = *a, y = *b, c = cos_sin[i], s = cos_sin[half + i];
+    *a = x * c - y * s;
+    *b = y * c + x * s;
   }
 }
 
@@ -44,8 +46,8 @@ void load_query(const kvc_backend_attend& args, const kvc_backend_item& item, Qu
   for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = load_element(type, args.q.data, base + d);
   const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
   if (cos_sin == nullptr) return;
-  rotate_row(query->q, cos_sin + query->token * layer.rope_dim, layer.rope_dim);
-  for (int32_t d = 0; d < layer.rope_dim; ++d) query->q[d] = round_to(type, query->q[d]);
+  rotate_row(&layer, cos_sin + query->token * layer.rope_dim, query->q);
+  for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = round_to(type, query->q[d]);
 }
 
 // Softmax state over the keys that the query sees.

@@ -17,6 +17,14 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_groups %d is outside 1..64", known.num_groups);
   }
   KVC_TRY(read_array(known.layers, known.num_layers, "layers", &out->layers));
+  out->scalings.resize(out->layers.size());
+  for (size_t i = 0; i < out->layers.size(); ++i) {
+    const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
+    if (scaling == nullptr) continue;
+    Status status = read_struct(scaling, "rope_scaling", &out->scalings[i]);
+    if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
+    scaling = &out->scalings[i];
+  }
   if (!default_group) return read_array(known.groups, known.num_groups, "groups", &out->groups);
   kvc_group_config full;
   kvc_group_config_init(&full);

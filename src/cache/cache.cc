@@ -60,6 +60,7 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
     layer.work_class = class_of_layer[i];
     cache->layers_.push_back(std::move(layer));
   }
+  KVC_TRY(RopeTables::create(cache->context_, cache->geometry_.rope_classes, &cache->rope_tables_));
   for (int32_t i = 0; i < cache->geometry_.max_open_forwards; ++i) {
     std::unique_ptr<Forward> forward;
     KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, &forward));
@@ -97,7 +98,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   }
   out->storage_bytes = geometry.storage_bytes();
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
-  out->scratch_bytes = Forward::scratch_bytes(geometry, classes);
+  out->scratch_bytes = Forward::scratch_bytes(geometry, classes) + RopeTables::bytes_needed(geometry.rope_classes);
   return Status();
 }
 

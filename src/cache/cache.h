@@ -17,6 +17,7 @@
 #include "cache/forward.h"
 #include "cache/geometry.h"
 #include "cache/layer_storage.h"
+#include "cache/rope_tables.h"
 #include "cache/tensor_check.h"
 
 namespace kvc {
@@ -107,6 +108,7 @@ class Cache {
   const IdLayout forward_ids_;
   std::vector<Layer> layers_;
   std::vector<WorkClass> work_classes_;
+  RopeTables rope_tables_;
 
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);

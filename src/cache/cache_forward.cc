@@ -248,8 +248,7 @@ Status Cache::run_append(Forward& forward, int32_t layer, const kvc_backend_tens
   args.k = k;
   args.v = v;
   if (const int32_t rope = args.layer->rope_class; rope >= 0 && !as_stored) {
-    const auto index = static_cast<size_t>(rope);
-    KVC_TRY(forward.cos_sin(*context_, geometry_.rope_classes[index], index, &args.cos_sin));
+    KVC_TRY(forward.cos_sin(*context_, rope_tables_, static_cast<size_t>(rope), &args.cos_sin));
   }
   if (args.num_tokens > 0) {
     kvc_error error = KVC_ERROR_INIT;
@@ -286,8 +285,7 @@ Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* ar
   args->partials = forward.partials();
   args->cancel_host = &forward.cancelled;
   if (const int32_t rope = args->layer->rope_class; rope >= 0) {
-    const auto index = static_cast<size_t>(rope);
-    KVC_TRY(forward.cos_sin(*context_, geometry_.rope_classes[index], index, &args->cos_sin));
+    KVC_TRY(forward.cos_sin(*context_, rope_tables_, static_cast<size_t>(rope), &args->cos_sin));
   }
   std::fill_n(args->tile_counters, args->num_tiles, 0);
   if (args->num_items > 0) {

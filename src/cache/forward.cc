@@ -73,11 +73,15 @@ const WorkPlan& Forward::work_plan(size_t work_class) noexcept {
   return planned.plan;
 }
 
-Status Forward::cos_sin(const Context& context, const RopeClass& rope, size_t rope_class, const float** out) {
+Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
   if (!rotation.made && batch->rows().num_tokens > 0) {
-    const kvc_backend_rope args = {rope.rope_dim, batch->rows().num_tokens, rope.theta, batch->rows().positions,
+    const kvc_backend_rope args = {tables.rope_dim(rope_class),
+                                   batch->rows().num_tokens,
+                                   tables.data(rope_class),
+                                   batch->rows().positions,
+                                   nullptr,
                                    values};
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context.backend().rope(context.device(), &args, stream, &error), error));

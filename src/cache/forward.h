@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/geometry.h"
+#include "cache/rope_tables.h"
 #include "context/context.h"
 #include "plan/batch_plan.h"
 #include "plan/work_plan.h"
@@ -67,7 +68,7 @@ class Forward {
   void start() noexcept;
   // The plan of a work class, and the cos and sin of a rope class: made by the first layer that needs them.
   const WorkPlan& work_plan(size_t work_class) noexcept;
-  Status cos_sin(const Context& context, const RopeClass& rope, size_t rope_class, const float** out);
+  Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
 
   int32_t* tile_counters() noexcept { return tile_counters_.data(); }
   float* partials() noexcept { return partials_ ? static_cast<float*>(partials_->data()) : nullptr; }

@@ -70,6 +70,15 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
         .at(index);
   }
   KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
+  if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED}) == 0) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x has unknown bits", index, c.flags)
+      .at(index);
+}
+
+double theta_of(const kvc_layer_config& c) { return c.rope_theta == 0 ? 10000.0 : c.rope_theta; }
+int32_t rope_dim_of(const kvc_layer_config& c) { return c.rope_dim == 0 ? c.head_dim - c.rope_offset : c.rope_dim; }
+
+Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
   KVC_TRY(check_layer_field(index, "rope_mode", c.rope_mode, KVC_ROPE_NONE, KVC_ROPE_ON_APPEND));
   if (c.rope_mode == KVC_ROPE_NONE) return Status();
   if (c.rope_theta != 0 && !(c.rope_theta >= kSmallestNumber && c.rope_theta <= kLargestNumber)) {
@@ -77,31 +86,44 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          c.rope_theta, kSmallestNumber, kLargestNumber)
         .at(index);
   }
-  const int32_t rope_dim = c.rope_dim == 0 ? c.head_dim : c.rope_dim;
-  if (rope_dim < 2 || rope_dim > c.head_dim || rope_dim % 2 != 0) {
+  KVC_TRY(check_layer_field(index, "rope_offset", c.rope_offset, 0, c.head_dim - 1));
+  const int32_t rope_dim = rope_dim_of(c);
+  if (rope_dim < 2 || rope_dim > c.head_dim - c.rope_offset || rope_dim % 2 != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": rope_dim %d is not even and within head_dim %d", index, rope_dim,
-                         c.head_dim)
+                         "layer %" PRId64 ": rope_dim %d at rope_offset %d is not even and within head_dim %d", index,
+                         rope_dim, c.rope_offset, c.head_dim)
         .at(index);
   }
-  return Status();
+  if (c.rope_scaling == nullptr) return Status();
+  Status scaling = check_rope_scaling(*c.rope_scaling, rope_dim, theta_of(c), index);
+  return scaling.ok() ? Status() : std::move(scaling).at(index);
 }
 
+// Index of the layer's class, a new one if there is none like it.
 int32_t rope_class(const kvc_layer_config& config, std::vector<RopeClass>* classes) {
   if (config.rope_mode == KVC_ROPE_NONE) return -1;
-  const RopeClass wanted = {config.rope_dim == 0 ? config.head_dim : config.rope_dim,
-                            config.rope_theta == 0 ? 10000.0 : config.rope_theta};
-  for (size_t i = 0; i < classes->size(); ++i) {
-    if ((*classes)[i].rope_dim == wanted.rope_dim && (*classes)[i].theta == wanted.theta)
-      return static_cast<int32_t>(i);
-  }
-  classes->push_back(wanted);
-  return static_cast<int32_t>(classes->size() - 1);
+  RopeClass wanted;
+  wanted.rope_dim = rope_dim_of(config);
+  wanted.sets = make_rope_frequencies(config.rope_scaling == nullptr ? kvc_rope_scaling{} : *config.rope_scaling,
+                                      wanted.rope_dim, theta_of(config));
+  const auto known = std::find(classes->begin(), classes->end(), wanted);
+  const auto index = static_cast<int32_t>(known - classes->begin());
+  if (known == classes->end()) classes->push_back(std::move(wanted));
+  return index;
+}
+
+void set_rope(const kvc_layer_config& config, Geometry* geometry, kvc_backend_layer* layer) {
+  layer->rope_class = rope_class(config, &geometry->rope_classes);
+  if (layer->rope_class < 0) return;
+  layer->rope_dim = rope_dim_of(config);
+  layer->rope_offset = config.rope_offset;
+  layer->rope_interleaved = (config.flags & KVC_LAYER_ROPE_INTERLEAVED) != 0 ? 1 : 0;
 }
 
 Status make_layer(const Context& context, const kvc_layer_config& config, int64_t index, Geometry* geometry) {
   KVC_TRY(check_layer_heads(config, index, static_cast<int64_t>(geometry->store.groups.size())));
   KVC_TRY(check_layer_numbers(config, index));
+  KVC_TRY(check_layer_rope(config, index));
   DLDataType dtype = config.dtype;
   KVC_TRY(check_dtype(&dtype, index));
   const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
@@ -130,8 +152,7 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   layer.dtype = dtype;
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
-  layer.rope_class = rope_class(config, &geometry->rope_classes);
-  layer.rope_dim = layer.rope_class < 0 ? 0 : geometry->rope_classes[static_cast<size_t>(layer.rope_class)].rope_dim;
+  set_rope(config, geometry, &layer);
   geo.element_bytes = dtype.bits / 8;
   geo.page_bytes =
       int64_t{layer.page_size} * layer.num_kv_heads * (layer.head_dim + layer.v_head_dim) * geo.element_bytes;

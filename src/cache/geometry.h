@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "plan/work_plan.h"
+#include "rope/frequencies.h"
 #include "sequence/sequence_store.h"
 
 namespace kvc {
@@ -18,16 +19,16 @@ struct LayerGeometry {
   kvc_backend_layer layer = {};  // data pointers unset
   int64_t page_bytes = 0;        // K and V of one page
   int64_t element_bytes = 0;
-  double rope_theta = 0;
   DLManagedTensorVersioned* kv_storage = nullptr;  // the caller's, until adopted
   DLManagedTensorVersioned* k_storage = nullptr;
   DLManagedTensorVersioned* v_storage = nullptr;
 };
 
-// cos and sin tables are computed once a step for each distinct pair.
+// Layers that turn by the same angles: their cos and sin are computed once a step.
 struct RopeClass {
-  int32_t rope_dim;
-  double theta;
+  int32_t rope_dim = 0;
+  std::vector<RopeFrequencies> sets;  // one, or longrope's short and long
+  bool operator==(const RopeClass&) const = default;
 };
 
 struct Geometry {
@@ -46,6 +47,7 @@ struct Geometry {
 struct CacheConfig {
   kvc_cache_config config = {};
   std::vector<kvc_layer_config> layers;
+  std::vector<kvc_rope_scaling> scalings;  // [num_layers]: what layers[i].rope_scaling points to, unless that is NULL
   std::vector<kvc_group_config> groups;
 };
 

@@ -1,4 +1,4 @@
-// append, rope, copy_pages, gather: bits in their places.
+// append, copy_pages, gather: bits in their places.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -137,84 +137,6 @@ TEST(Append, NaNStaysNaN) {
           ASSERT_TRUE(std::isnan(read_number(stored, &pools.k_memory[d * bytes_of(stored)]))) << name;
         }
       });
-    }
-  }
-}
-
-TEST(Rope, AnglesAgainstLongDouble) {
-  const std::vector<int32_t> positions = {0, 1, 2, 1000, 131071, 1048575, 2147483646};
-  for (int rope_dim : {2, 64, 128, 256}) {
-    for_each_implementation(4, [&](const std::string& name, kvc_backend_device* device) {
-      std::vector<float> table(positions.size() * rope_dim, NAN);
-      kvc_backend_rope args = {rope_dim, static_cast<int32_t>(positions.size()), 10000.0, positions.data(),
-                               table.data()};
-      kvc_error error = KVC_ERROR_INIT;
-      ASSERT_EQ(cpu_backend()->rope(device, &args, nullptr, &error), KVC_OK);
-      for (size_t t = 0; t < positions.size(); ++t) {
-        for (int i = 0; i < rope_dim / 2; ++i) {
-          const long double angle = positions[t] * std::pow(10000.0L, -2.0L * i / rope_dim);
-          // A double frequency is good to 2^-53 or so of the angle.
-          const double allowed = 6.1e-8 + static_cast<double>(angle) * 4.5e-16;
-          ASSERT_NEAR(table[t * rope_dim + i], std::cos(angle), allowed) << name << " position " << positions[t];
-          ASSERT_NEAR(table[t * rope_dim + rope_dim / 2 + i], std::sin(angle), allowed) << name;
-        }
-      }
-    });
-  }
-}
-
-TEST(Rope, AppendRotatesHalfSplitPairsInLongDouble) {
-  std::mt19937 random(9);
-  std::normal_distribution<float> normal;
-  const int tokens = 6, heads = 2, dims = 80;
-  for (int rope_dim : {80, 34, 2}) {
-    std::vector<int32_t> positions = {0, 5, 17, 100, 4095, 99999};
-    std::vector<unsigned char> k(tokens * heads * dims * 4), v(tokens * heads * dims * 4);
-    for (int i = 0; i < tokens * heads * dims; ++i) write_number(Kind::kF32, &k[i * 4], normal(random));
-    for (Kind stored : kKinds) {
-      std::vector<unsigned char> first;
-      for_each_implementation(
-          2,
-          [&](const std::string& name, kvc_backend_device* device) {
-            Pools pools(stored, 6, 1, heads, dims, dims, false);
-            pools.layer.rope_dim = rope_dim;
-            std::vector<float> table(tokens * rope_dim);
-            std::vector<int64_t> slots = {0, 1, 2, 3, 4, 5};
-            kvc_backend_rope rope = {rope_dim, tokens, 500000.0, positions.data(), table.data()};
-            kvc_error error = KVC_ERROR_INIT;
-            ASSERT_EQ(cpu_backend()->rope(device, &rope, nullptr, &error), KVC_OK);
-            kvc_backend_append args = {};
-            args.layer = &pools.layer;
-            args.num_tokens = tokens;
-            args.slots = slots.data();
-            args.k = tensor_of(Kind::kF32, heads, dims, k);
-            args.v = tensor_of(Kind::kF32, heads, dims, v);
-            args.cos_sin = table.data();
-            ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
-            for (int t = 0; t < tokens; ++t) {
-              for (int h = 0; h < heads; ++h) {
-                for (int d = 0; d < dims; ++d) {
-                  const auto x = [&](int i) {
-                    return static_cast<long double>(read_number(Kind::kF32, &k[((t * heads + h) * dims + i) * 4]));
-                  };
-                  const int half = rope_dim / 2, i = d % half;
-                  const long double angle = positions[t] * std::pow(500000.0L, -2.0L * i / rope_dim);
-                  const long double c = std::cos(angle), s = std::sin(angle);
-                  const long double exact = d >= rope_dim ? x(d)
-                                            : d < half    ? x(i) * c - x(half + i) * s
-                                                          : x(half + i) * c + x(i) * s;
-                  const int64_t e = Pools::element(pools.layer, pools.layer.k, t, h) + d;
-                  const double got = read_number(stored, &pools.k_memory[e * bytes_of(stored)]);
-                  const double ulp = stored == Kind::kF32 ? 0x1p-23 : stored == Kind::kF16 ? 0x1p-11 : 0x1p-8;
-                  ASSERT_NEAR(got, static_cast<double>(exact), std::fabs(static_cast<double>(exact)) * ulp + 1e-6)
-                      << name << " " << name_of(stored) << " token " << t << " dim " << d;
-                }
-              }
-            }
-            if (first.empty()) first = pools.k_memory;
-            EXPECT_EQ(first, pools.k_memory) << name << " stores other bits than the reference";
-          },
-          true);
     }
   }
 }

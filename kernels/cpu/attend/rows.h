@@ -35,9 +35,22 @@ static void convert_row(Type target_type, void* target, Type source_type, const 
                                                                       static_cast<const unsigned char*>(source), n);
 }
 
-static void rotate_row(float* row, const float* cos_sin, int32_t rope_dim) {
-  const int32_t half = rope_dim / 2;
-  float *a = row, *b = row + half;
+// Pairs (2i, 2i+1) of [rotated, rotated + 2 * half).
+static void rotate_neighbours(float* __restrict rotated, const float* __restrict cos_sin, int32_t half) {
+  for (int32_t i = 0; i < half; ++i) {
+    const float x = rotated[2 * i], y = rotated[2 * i + 1], c = cos_sin[i], s = cos_sin[half + i];
+    rotated[2 * i] = x * c - y * s;
+    rotated[2 * i + 1] = y * c + x * s;
+  }
+}
+
+static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row) {
+  const int32_t half = layer->rope_dim / 2;
+  float *a = row + layer->rope_offset, *b = a + half;
+  if (layer->rope_interleaved != 0) {
+    rotate_neighbours(a, cos_sin, half);
+    return;
+  }
   const float *c = cos_sin, *s = cos_sin + half;
   int32_t i = 0;
   for (; i + kLanes <= half; i += kLanes) {
@@ -63,7 +76,7 @@ static void load_query(const View& view, int32_t query, int32_t head, int32_t pa
   convert_row(Type::kF32, out, type, source, view.head_dim);
   const float* cos_sin = view.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
   if (cos_sin != nullptr) {
-    rotate_row(out, cos_sin + token * view.layer->rope_dim, view.layer->rope_dim);
+    rotate_row(view.layer, cos_sin + token * view.layer->rope_dim, out);
     if (type != Type::kF32) {
       unsigned char rounded[kMaxHeadDim * 2];
       convert_row(type, rounded, Type::kF32, out, view.head_dim);

@@ -1,0 +1,51 @@
+// cos and sin of a position from the table of its RoPE class (kvc_backend_rope_table): one complex product a digit of
+// the position, in float64, rounded to float32 at the end. Plain products and sums in one order, so every target has
+// the same bits, whether keys are rotated when they are stored or when they are read. SPDX-License-Identifier:
+// Apache-2.0
+#pragma once
+
+#include "kernels/common/annotate.h"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels {
+
+// Entry (level, digit) of a table: cos and sin [2, half].
+KVC_HOST_DEVICE const double* rope_entry(const double* table, int32_t half, int32_t level, int32_t digit) {
+  return table + (static_cast<int64_t>(level) * KVC_BACKEND_ROPE_RADIX + digit) * 2 * half;
+}
+
+// Table number `set` of a class that has several.
+KVC_HOST_DEVICE const double* rope_table_of_set(const double* tables, int32_t half, int32_t set) {
+  return rope_entry(tables, half, set * KVC_BACKEND_ROPE_LEVELS, 0);
+}
+
+// The part of a rotation that all positions of one position / RADIX share: coarse [2, half].
+KVC_HOST_DEVICE void rope_coarse(const double* table, int32_t half, int32_t position, double* coarse) {
+  uint32_t rest = static_cast<uint32_t>(position) >> KVC_BACKEND_ROPE_RADIX_LOG2;
+  constexpr uint32_t kDigit = KVC_BACKEND_ROPE_RADIX - 1;
+  memcpy(coarse, rope_entry(table, half, 1, static_cast<int32_t>(rest & kDigit)),
+         2 * static_cast<size_t>(half) * sizeof(double));
+  rest >>= KVC_BACKEND_ROPE_RADIX_LOG2;
+  for (int32_t level = 2; rest != 0; ++level, rest >>= KVC_BACKEND_ROPE_RADIX_LOG2) {
+    const double* entry = rope_entry(table, half, level, static_cast<int32_t>(rest & kDigit));
+    double* __restrict cos = coarse;
+    double* __restrict sin = coarse + half;
+    for (int32_t i = 0; i < half; ++i) {
+      const double c = cos[i], s = sin[i];
+      cos[i] = c * entry[i] - s * entry[half + i];
+      sin[i] = s * entry[i] + c * entry[half + i];
+    }
+  }
+}
+
+// cos_sin [2, half] of a position, whose coarse part is `coarse`.
+KVC_HOST_DEVICE void rope_fine(const double* table, int32_t half, int32_t position, const double* coarse,
+                               float* __restrict cos_sin) {
+  const double* entry = rope_entry(table, half, 0, position & (KVC_BACKEND_ROPE_RADIX - 1));
+  for (int32_t i = 0; i < half; ++i) {
+    cos_sin[i] = static_cast<float>(coarse[i] * entry[i] - coarse[half + i] * entry[half + i]);
+    cos_sin[half + i] = static_cast<float>(coarse[half + i] * entry[i] + coarse[i] * entry[half + i]);
+  }
+}
+
+}  // namespace kvc::kernels

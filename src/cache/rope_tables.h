@@ -1,0 +1,35 @@
+// RopeTables: the tables of a cache's RoPE classes in device memory, from which a backend makes cos and sin of any
+// position (kvc_backend_rope_table). Made with the cache, constant afterwards.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/geometry.h"
+#include "context/context.h"
+
+namespace kvc {
+
+class RopeTables {
+ public:
+  static Status create(const std::shared_ptr<Context>& context, const std::vector<RopeClass>& classes, RopeTables* out);
+
+  // Device memory that create takes.
+  static int64_t bytes_needed(const std::vector<RopeClass>& classes) noexcept;
+
+  int32_t rope_dim(size_t rope_class) const noexcept { return tables_[rope_class].rope_dim; }
+  // [sets of the class, KVC_BACKEND_ROPE_LEVELS, KVC_BACKEND_ROPE_RADIX, 2, rope_dim / 2]
+  const double* data(size_t rope_class) const noexcept {
+    return static_cast<const double*>(tables_[rope_class].memory->data());
+  }
+
+ private:
+  struct Table {
+    int32_t rope_dim;
+    std::shared_ptr<DeviceMemory> memory;
+  };
+  std::vector<Table> tables_;  // [classes]
+};
+
+}  // namespace kvc

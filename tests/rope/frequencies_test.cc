@@ -1,0 +1,227 @@
+// Frequencies of published models against numbers computed in decimal (goldens.py), and what is refused.
+#include "rope/frequencies.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+
+namespace kvc {
+namespace {
+
+struct Turn {
+  int32_t position, pair;
+  double cosine, sine;
+};
+struct Golden {
+  const char* name;
+  double attention_factor;
+  std::vector<double> frequencies;
+  std::vector<double> factors;  // longrope
+  std::vector<Turn> turns;
+};
+
+const std::vector<Golden>& goldens() {
+  static const std::vector<Golden> all = {
+#include "goldens.inc"
+  };
+  return all;
+}
+
+const Golden& golden(const std::string& name) {
+  for (const Golden& g : goldens()) {
+    if (g.name == name) return g;
+  }
+  throw std::runtime_error("no golden " + name);
+}
+
+kvc_rope_scaling scaling_of(int32_t kind, double factor = 0.0, int64_t original = 0) {
+  kvc_rope_scaling scaling;
+  kvc_rope_scaling_init(&scaling);
+  scaling.kind = kind;
+  scaling.factor = factor;
+  scaling.original_max_position = original;
+  return scaling;
+}
+
+kvc_rope_scaling llama31() {
+  kvc_rope_scaling scaling = scaling_of(KVC_ROPE_SCALING_LLAMA3, 8.0, 8192);
+  scaling.low_freq_factor = 1.0;
+  scaling.high_freq_factor = 4.0;
+  return scaling;
+}
+
+kvc_rope_scaling deepseek_v3() {
+  kvc_rope_scaling scaling = scaling_of(KVC_ROPE_SCALING_YARN, 40.0, 4096);
+  scaling.beta_fast = 32.0;
+  scaling.beta_slow = 1.0;
+  scaling.mscale = 1.0;
+  scaling.mscale_all_dim = 1.0;
+  return scaling;
+}
+
+kvc_rope_scaling gpt_oss() {
+  kvc_rope_scaling scaling = scaling_of(KVC_ROPE_SCALING_YARN, 32.0, 4096);
+  scaling.flags = KVC_ROPE_SCALING_NO_TRUNCATE;
+  return scaling;
+}
+
+kvc_rope_scaling phi35(const std::vector<double>& shorts, const std::vector<double>& longs) {
+  kvc_rope_scaling scaling = scaling_of(KVC_ROPE_SCALING_LONGROPE, 32.0, 4096);  // 131072 / 4096
+  scaling.short_factors = shorts.data();
+  scaling.num_short_factors = static_cast<int32_t>(shorts.size());
+  scaling.long_factors = longs.data();
+  scaling.num_long_factors = static_cast<int32_t>(longs.size());
+  return scaling;
+}
+
+// Frequencies within a few units of float64's last place; cos and sin as the CPU backend makes them within a unit of
+// float32's.
+void expect_golden(const std::string& name, const RopeFrequencies& got) {
+  const Golden& wanted = golden(name);
+  EXPECT_NEAR(got.attention_factor, wanted.attention_factor, 1e-15) << name;
+  ASSERT_EQ(got.inverse.size(), wanted.frequencies.size()) << name;
+  for (size_t i = 0; i < got.inverse.size(); ++i) {
+    EXPECT_NEAR(got.inverse[i], wanted.frequencies[i], wanted.frequencies[i] * 5e-15) << name << " pair " << i;
+  }
+  const auto half = static_cast<int32_t>(got.inverse.size());
+  std::vector<double> table(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * 2 * half));
+  const kvc_backend* backend = kvc_cpu_backend_get(KVC_BACKEND_VERSION);
+  const kvc_backend_rope_table table_args = {2 * half, 0, got.inverse.data(), got.attention_factor, table.data()};
+  kvc_error error = KVC_ERROR_INIT;
+  ASSERT_EQ(backend->rope_table(nullptr, &table_args, &error), KVC_OK);
+  for (const Turn& turn : wanted.turns) {
+    std::vector<float> cos_sin(static_cast<size_t>(2 * half));
+    const kvc_backend_rope args = {2 * half, 1, table.data(), &turn.position, nullptr, cos_sin.data()};
+    ASSERT_EQ(backend->rope(nullptr, &args, nullptr, &error), KVC_OK);
+    const auto pair = static_cast<size_t>(turn.pair);
+    EXPECT_NEAR(cos_sin[pair], turn.cosine, 6.1e-8 * wanted.attention_factor) << name << " at " << turn.position;
+    EXPECT_NEAR(cos_sin[pair + static_cast<size_t>(half)], turn.sine, 6.1e-8 * wanted.attention_factor) << name;
+  }
+}
+
+RopeFrequencies only(const std::vector<RopeFrequencies>& sets) {
+  EXPECT_EQ(sets.size(), 1u);
+  return sets[0];
+}
+
+TEST(RopeFrequencies, PublishedModels) {
+  const kvc_rope_scaling none = scaling_of(KVC_ROPE_SCALING_NONE);
+  expect_golden("gptj_6b", only(make_rope_frequencies(none, 64, 10000.0)));
+  expect_golden("phi_2", only(make_rope_frequencies(none, 32, 10000.0)));
+  expect_golden("llama31_8b", only(make_rope_frequencies(llama31(), 128, 500000.0)));
+  expect_golden("deepseek_v3", only(make_rope_frequencies(deepseek_v3(), 64, 10000.0)));
+  expect_golden("gemma3_full", only(make_rope_frequencies(scaling_of(KVC_ROPE_SCALING_LINEAR, 8.0), 256, 1e6)));
+  expect_golden("qwen25_yarn", only(make_rope_frequencies(scaling_of(KVC_ROPE_SCALING_YARN, 4.0, 32768), 128, 1e6)));
+  expect_golden("gpt_oss_20b", only(make_rope_frequencies(gpt_oss(), 64, 150000.0)));
+  const std::vector<double>&shorts = golden("phi35_mini_short").factors, &longs = golden("phi35_mini_long").factors;
+  const auto sets = make_rope_frequencies(phi35(shorts, longs), 96, 10000.0);
+  ASSERT_EQ(sets.size(), 2u);
+  expect_golden("phi35_mini_short", sets[0]);
+  expect_golden("phi35_mini_long", sets[1]);
+}
+
+// Numbers that the models' own code and cards print.
+TEST(RopeFrequencies, PublishedAttentionFactors) {
+  const auto factor = [](const kvc_rope_scaling& s, int32_t dim, double theta) {
+    return make_rope_frequencies(s, dim, theta)[0].attention_factor;
+  };
+  EXPECT_NEAR(factor(gpt_oss(), 64, 150000.0), 1.3465735902799727, 1e-15);
+  EXPECT_NEAR(factor(scaling_of(KVC_ROPE_SCALING_YARN, 4.0, 32768), 128, 1e6), 1.138629436111989, 1e-15);
+  const std::vector<double> ones(48, 1.0);
+  EXPECT_NEAR(factor(phi35(ones, ones), 96, 10000.0), 1.1902380714238083, 1e-15);
+  kvc_rope_scaling moe = phi35(ones, ones);  // Phi-3.5-MoE gives its own
+  moe.attention_factor = 1.243163121016122;
+  EXPECT_EQ(factor(moe, 96, 10000.0), 1.243163121016122);
+  // DeepSeek-V3: cos and sin are not scaled, the softmax scale is. As docs/rope.md says: mscale^2 / sqrt(192).
+  EXPECT_EQ(factor(deepseek_v3(), 64, 10000.0), 1.0);
+  const double mscale = factor(scaling_of(KVC_ROPE_SCALING_YARN, 40.0, 4096), 64, 10000.0);
+  EXPECT_NEAR(mscale * mscale / std::sqrt(192.0), 0.13523, 5e-6);
+  kvc_rope_scaling lite = deepseek_v3();  // unlike mscales: their ratio
+  lite.mscale = 0.707;
+  EXPECT_NEAR(factor(lite, 64, 10000.0), (0.0707 * std::log(40.0) + 1.0) / (0.1 * std::log(40.0) + 1.0), 1e-15);
+}
+
+TEST(RopeFrequencies, DegenerateBlends) {
+  // All pairs turn more than beta_fast times: none is interpolated.
+  const auto fast = make_rope_frequencies(scaling_of(KVC_ROPE_SCALING_YARN, 4.0, 1 << 30), 8, 10.0);
+  EXPECT_EQ(fast[0].inverse, make_rope_frequencies(scaling_of(KVC_ROPE_SCALING_NONE), 8, 10.0)[0].inverse);
+  kvc_rope_scaling one = scaling_of(KVC_ROPE_SCALING_YARN, 1.0, 4096);
+  EXPECT_EQ(make_rope_frequencies(one, 64, 1e4)[0].attention_factor, 1.0);
+  const auto odd = make_rope_frequencies(scaling_of(KVC_ROPE_SCALING_YARN, 1e6, 2), 512, 1.0001);
+  for (double f : odd[0].inverse) EXPECT_TRUE(std::isfinite(f));
+}
+
+struct Refusal {
+  const char* what;
+  kvc_status status;
+  std::string mentions;
+  void (*change)(kvc_rope_scaling*);
+  kvc_rope_scaling (*base)();
+};
+
+TEST(RopeFrequencies, Refusals) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+  using S = kvc_rope_scaling;
+  const auto linear = [] { return scaling_of(KVC_ROPE_SCALING_LINEAR, 8.0); };
+  const auto long_rope = [] {
+    static const std::vector<double> ones(32, 1.0);
+    return phi35(ones, ones);
+  };
+  static const std::vector<double> bad(32, -1.0);
+  constexpr kvc_status kBad = KVC_ERROR_INVALID_ARGUMENT;
+  const Refusal refusals[] = {
+      {"kind", kBad, "kind 5", [](S* s) { s->kind = 5; }, linear},
+      {"negative kind", kBad, "kind -1", [](S* s) { s->kind = -1; }, linear},
+      {"unknown flag", KVC_ERROR_UNSUPPORTED, "flags 0x2", [](S* s) { s->flags = 2; }, linear},
+      {"reserved", KVC_ERROR_UNSUPPORTED, "reserved 0x7", [](S* s) { s->reserved = 7; }, linear},
+      {"yarn's flag", kBad, "flags 1 does not belong to linear", [](S* s) { s->flags = 1; }, linear},
+      {"no factor", kBad, "factor 0 of linear", [](S* s) { s->factor = 0.0; }, linear},
+      {"factor below 1", kBad, "factor 0.5 of linear", [](S* s) { s->factor = 0.5; }, linear},
+      {"factor NaN", kBad, "factor", [](S* s) { s->factor = kNan; }, linear},
+      {"factor infinite", kBad, "factor inf", [](S* s) { s->factor = kInfinity; }, linear},
+      {"foreign field", kBad, "beta_fast 32 does not belong to linear", [](S* s) { s->beta_fast = 32.0; }, linear},
+      {"foreign NaN", kBad, "does not belong", [](S* s) { s->mscale = kNan; }, linear},
+      {"no original length", kBad, "original_max_position 0 of llama3", [](S* s) { s->original_max_position = 0; },
+       llama31},
+      {"original length", kBad, "original_max_position", [](S* s) { s->original_max_position = INT64_MAX; }, llama31},
+      {"no low factor", kBad, "low_freq_factor 0", [](S* s) { s->low_freq_factor = 0.0; }, llama31},
+      {"high not above low", kBad, "high_freq_factor 1 of llama3 is not above low_freq_factor 1",
+       [](S* s) { s->high_freq_factor = 1.0; }, llama31},
+      {"no yarn length", kBad, "original_max_position 0 of yarn", [](S* s) { s->original_max_position = 0; }, gpt_oss},
+      {"betas", kBad, "beta_fast 32 of yarn is not above beta_slow 64", [](S* s) { s->beta_slow = 64.0; }, gpt_oss},
+      {"one mscale", kBad, "mscale_all_dim 0", [](S* s) { s->mscale = 1.0; }, gpt_oss},
+      {"two factors", kBad, "attention_factor 2 of yarn contradicts", [](S* s) { s->attention_factor = 2.0; },
+       deepseek_v3},
+      {"attention factor", kBad, "attention_factor -1", [](S* s) { s->attention_factor = -1.0; }, gpt_oss},
+      {"too few factors", kBad, "num_short_factors 31 of longrope is not 32", [](S* s) { s->num_short_factors = 31; },
+       long_rope},
+      {"too many factors", kBad, "num_long_factors 33", [](S* s) { s->num_long_factors = 33; }, long_rope},
+      {"NULL factors", KVC_ERROR_NULL_ARGUMENT, "long_factors is NULL", [](S* s) { s->long_factors = nullptr; },
+       long_rope},
+      {"bad factors", kBad, "short_factors[0] -1", [](S* s) { s->short_factors = bad.data(); }, long_rope},
+      {"factors of linear", kBad, "num_long_factors 2 of linear is not 0", [](S* s) { s->num_long_factors = 2; },
+       linear},
+      {"field of none", kBad, "factor 8 does not belong to no scaling", [](S* s) { s->kind = 0; }, linear},
+  };
+  for (const Refusal& refusal : refusals) {
+    kvc_rope_scaling scaling = refusal.base();
+    EXPECT_TRUE(check_rope_scaling(scaling, 64, 10000.0, 3).ok()) << refusal.what;
+    refusal.change(&scaling);
+    const Status status = check_rope_scaling(scaling, 64, 10000.0, 3);
+    EXPECT_EQ(status.code(), refusal.status) << refusal.what;
+    if (status.ok()) continue;
+    const std::string message = status.message();
+    EXPECT_NE(message.find(refusal.mentions), std::string::npos) << refusal.what << ": " << message;
+    EXPECT_EQ(message.rfind("layer 3: rope_scaling: ", 0), 0u) << message;
+  }
+  EXPECT_FALSE(check_rope_scaling(gpt_oss(), 64, 1.0, 0).ok()) << "yarn's blend needs a base above 1";
+}
+
+}  // namespace
+}  // namespace kvc
