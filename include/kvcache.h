@@ -576,14 +576,19 @@ enum kvc_attend_flags {
 
 typedef struct kvc_attend_args {
   uint32_t struct_size;
-  uint32_t flags;       /* 0 */
+  uint32_t flags;       /* KVC_ATTEND_*; PAST and SELF exclude each other */
   const DLTensor *q;    /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 */
   const DLTensor *k;    /* nullable, with v: the layer was appended already. Borrowed; as kvc_append_args */
   const DLTensor *v;    /* nullable, with k; as kvc_append_args.v */
   const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k
                            or v. Rows of inert rows and rows from T on are left alone */
   const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the
-                           scaled scores; rows as in out */
+                           scores, the sink's included; rows as in out */
+  double softmax_scale; /* 1e-30..1e30; 0 = the layer's */
+  double softcap;       /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
+  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| */
+  const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without
+                            a value, neither scaled nor capped. Of two parts, give it to one */
 } kvc_attend_args;
 
 static inline void kvc_attend_args_init(kvc_attend_args *args) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "scene.h"
 
@@ -27,7 +28,7 @@ void check_spike(const SceneConfig& config, int spike) {
     scene.attend(cpu_backend(), device);
     for (int t = 0; t < scene.num_tokens(); ++t) {
       const int p = scene.position(t);
-      const bool seen = spike <= p && (config.window == 0 || spike > p - config.window);
+      const bool seen = scene.sees(t, spike);
       for (int h = 0; h < config.q_heads; ++h) {
         ASSERT_NEAR(scene.out(t, h, 1), seen ? 1.0 : 0.0, seen ? 1e-2 : 0.0)
             << name << " " << config.describe() << ": query at " << p << " head " << h << ", spike at " << spike;
@@ -65,6 +66,43 @@ TEST(Mask, Spikes) {
   }
 }
 
+// Every key of a row as a spike: chunk edges, span edges, sinks and windows, relations in a tree.
+TEST(Mask, SpikesOfEveryMask) {
+  const std::vector<int> tree = {-1, 0, 0, 1, 1, 2, -1, 6, 6, 3, 9, 2, 5, 12};
+  const auto run = [&](const std::function<void(SceneConfig*)>& change) {
+    for (int queries : {2, 14}) {
+      for (Kind kind : {Kind::kF32, Kind::kBf16}) {
+        SceneConfig config;
+        config.scale = 1.0;
+        config.head_dim = config.v_head_dim = 16;
+        config.kv_heads = 1;
+        config.q_heads = 2;
+        config.page_size = 8;
+        config.q = config.kv = kind;
+        config.rows = {{queries, 53}};
+        change(&config);
+        for (int spike = 0; spike < 53; ++spike) {
+          if (static_cast<unsigned>(spike) % kSampling == 0) check_spike(config, spike);
+        }
+      }
+    }
+  };
+  for (int chunk : {1, 4, 13, 52, 53}) run([&](SceneConfig* c) { c->chunk = chunk; });
+  run([](SceneConfig* c) { c->spans = true; });
+  run([](SceneConfig* c) { c->spans = true, c->window = 9; });
+  run([](SceneConfig* c) { c->flags = KVC_ATTEND_NON_CAUSAL; });
+  run([](SceneConfig* c) { c->flags = KVC_ATTEND_PAST; });
+  run([](SceneConfig* c) { c->flags = KVC_ATTEND_SELF; });
+  for (int sinks : {0, 4, 17}) {
+    run([&](SceneConfig* c) { c->rows[0].stream_window = 18, c->rows[0].stream_sinks = sinks; });
+    run([&](SceneConfig* c) { c->rows[0].stream_window = 60, c->rows[0].stream_sinks = sinks; });
+  }
+  run([&](SceneConfig* c) { c->rows[0].parents = tree; });
+  run([&](SceneConfig* c) { c->rows[0].parents = tree, c->window = 3; });
+  run([&](SceneConfig* c) { c->rows[0].parents = tree, c->chunk = 41; });
+  run([&](SceneConfig* c) { c->rows[0].parents = tree, c->flags = KVC_ATTEND_SELF; });
+}
+
 // Spikes at item edges: each key belongs to exactly one split.
 TEST(Mask, SpikesAtSplits) {
   for (int splits : {2, 3, 7}) {
@@ -90,6 +128,8 @@ TEST(Mask, LaterTokensMayBeNaN) {
         config.kv_heads = 1;
         config.q = config.kv = kind;
         config.window = window;
+        config.softcap = window > 0 ? 4.0 : 0.0;
+        config.alibi = queries % 2 == 0;
         config.rows = {{queries, 60}};
         const int poisoned = 60 - queries / 2;
         Scene clean(config), scene(config);

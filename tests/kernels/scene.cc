@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "host_stub.h"
@@ -53,11 +54,15 @@ kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t*
 std::string SceneConfig::describe() const {
   std::string text = std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " D" + std::to_string(head_dim) + "/" +
                      std::to_string(v_head_dim) + " page " + std::to_string(page_size) + " window " +
-                     std::to_string(window) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
+                     std::to_string(window) + " chunk " + std::to_string(chunk) + " flags " + std::to_string(flags) +
+                     (spans ? " spans" : "") + (alibi ? " alibi" : "") + (sinks ? " sinks" : "") + " cap " +
+                     std::to_string(softcap) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " rows";
   for (const SceneRow& row : rows)
-    text.append(" ").append(std::to_string(row.queries)).append("@").append(std::to_string(row.kv_length));
+    text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length) + "/" +
+            std::to_string(row.stream_window) + "/" + std::to_string(row.stream_sinks) + "/" +
+            std::to_string(row.parents.size());
   return text + " seed " + std::to_string(seed);
 }
 
@@ -65,12 +70,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   std::mt19937 random(config.seed);
   std::normal_distribution<float> normal(0.0f, 1.0f);
   token_begin_.push_back(0);
-  for (size_t r = 0; r < config_.rows.size(); ++r) {
-    const SceneRow& row = config_.rows[r];
-    for (int i = 0; i < row.queries; ++i) {
-      positions_.push_back(row.kv_length - row.queries + i);
-      row_of_.push_back(static_cast<int>(r));
-    }
+  for (const SceneRow& row : config_.rows) {
     num_tokens_ += row.queries;
     token_begin_.push_back(num_tokens_);
     kv_lengths_.push_back(row.kv_length);
@@ -82,8 +82,10 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   q_values_.resize(static_cast<size_t>(num_tokens_) * config_.q_heads * config_.head_dim);
   for (float& x : q_values_) x = normal(random);
   const int rope_dim = config_.head_dim / 2 * 2;
-  cos_sin_.resize(static_cast<size_t>(num_tokens_) * rope_dim);
-  for (float& x : cos_sin_) x = std::cos(normal(random));
+  for (std::vector<float>* table : {&cos_sin_, &cos_sin_sinks_}) {
+    table->resize(static_cast<size_t>(num_tokens_) * rope_dim);
+    for (float& x : *table) x = std::cos(normal(random));
+  }
 
   layer_.page_size = config_.page_size;
   layer_.num_q_heads = config_.q_heads;
@@ -91,10 +93,12 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.head_dim = config_.head_dim;
   layer_.v_head_dim = config_.v_head_dim;
   layer_.window_tokens = config_.window;
+  layer_.chunk_tokens = config_.chunk;
   layer_.dtype = dtype_of(config_.kv);
   layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
+  build_masks();
   build_pages();
   build_tables();
   build_items();
@@ -111,10 +115,51 @@ float& Scene::q(int token, int head, int dim) {
   return q_values_[(static_cast<size_t>(token) * config_.q_heads + head) * config_.head_dim + dim];
 }
 
-// First key that any query of the row sees.
-int Scene::first_visible(int row) const {
-  if (config_.window == 0) return 0;
-  return std::max(0, config_.rows[row].kv_length - config_.rows[row].queries - config_.window + 1);
+void Scene::build_tree(const SceneRow& row) {
+  const int count = static_cast<int>(row.parents.size()), committed = row.kv_length - count;
+  tree_begin_.push_back(committed);
+  tree_offset_.push_back(static_cast<int32_t>(tree_nodes_.size()));
+  std::vector<std::vector<int>> children(count + 1);
+  for (int i = 0; i < count; ++i) children[row.parents[i] + 1].push_back(i);
+  std::vector<kvc_backend_tree_node> nodes(count);
+  int32_t clock = 0;
+  const std::function<void(int, int)> visit = [&](int node, int depth) {
+    nodes[node].enter = clock++;
+    nodes[node].position = committed + depth;
+    nodes[node].reserved = 0;
+    for (int child : children[node + 1]) visit(child, depth + 1);
+    nodes[node].exit = clock;
+  };
+  for (int root : children[0]) visit(root, 0);
+  tree_nodes_.insert(tree_nodes_.end(), nodes.begin(), nodes.end());
+}
+
+void Scene::build_masks() {
+  for (size_t r = 0; r < config_.rows.size(); ++r) {
+    const SceneRow& row = config_.rows[r];
+    stream_windows_.push_back(row.stream_window);
+    stream_sinks_.push_back(row.stream_sinks);
+    build_tree(row);
+    for (int i = 0; i < row.queries; ++i) {
+      const int key = row.kv_length - row.queries + i;
+      const int end = i / 5 % 2 == 0 ? key + 1 : std::min(row.kv_length, key - i % 5 + 5);
+      key_ends_.push_back(config_.spans ? end : key + 1);
+      positions_.push_back(key_position(static_cast<int>(r), key));
+      row_of_.push_back(static_cast<int>(r));
+    }
+  }
+  for (int h = 0; h < config_.q_heads; ++h) {
+    slopes_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(config_.q_heads)));
+    sinks_.push_back(h % 5 == 4 ? -INFINITY : static_cast<float>(h % 3) - 1.0f);
+  }
+}
+
+bool Scene::needed(int row, int key) const {
+  if (key >= tree_begin_[row]) return true;
+  for (int t = token_begin_[row]; t < token_begin_[row + 1]; ++t) {
+    if (sees(t, key)) return true;
+  }
+  return false;
 }
 
 void Scene::build_pages() {
@@ -191,7 +236,10 @@ void Scene::forget_keys() { std::fill(kv_lengths_.begin(), kv_lengths_.end(), 0)
 void Scene::store() {
   expected_.clear();
   for (size_t r = 0; r < config_.rows.size(); ++r) {
-    for (int p = first_visible(static_cast<int>(r)); p < kv_lengths_[r]; ++p) store_key(static_cast<int>(r), p);
+    const int row = static_cast<int>(r);
+    for (int key = 0; key < kv_lengths_[r]; ++key) {
+      if (needed(row, key)) store_key(row, key);
+    }
   }
   const int bytes = bytes_of(config_.q);
   for (int t = 0; t < num_tokens_; ++t) {
@@ -210,9 +258,11 @@ void Scene::build_tables() {
   constexpr int kFanout = KVC_BACKEND_NODE_FANOUT;
   nodes_.assign(2 * kFanout, kPoison);  // two nodes of nobody
   for (size_t r = 0; r < pages_.size(); ++r) {
-    std::vector<int32_t> entries(pages_[r].begin(), pages_[r].end());
-    const int first_page = first_visible(static_cast<int>(r)) / config_.page_size;
-    for (int i = 0; i < first_page; ++i) entries[i] = kPoison;
+    std::vector<int32_t> entries(pages_[r].size(), kPoison);
+    for (int key = 0; key < kv_lengths_[r]; ++key) {
+      const int page = key / config_.page_size;
+      if (entries[page] == kPoison && needed(static_cast<int>(r), key)) entries[page] = pages_[r][page];
+    }
     int32_t levels = 0;
     while (levels == 0 || entries.size() > 1) {
       std::vector<int32_t> parents;
@@ -233,6 +283,20 @@ void Scene::build_tables() {
   }
 }
 
+// Splits of one tile over the row's keys.
+void Scene::add_items(const kvc_backend_item& whole, const SceneRow& row, int splits, int64_t* offset) {
+  for (int s = 0; s < splits; ++s) {
+    kvc_backend_item item = whole;
+    item.key_begin = static_cast<int32_t>(int64_t{row.kv_length} * s / splits);
+    item.key_end = static_cast<int32_t>(int64_t{row.kv_length} * (s + 1) / splits);
+    item.partial_offset = *offset;
+    const int64_t states =
+        int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * (config_.q_heads / config_.kv_heads);
+    *offset += states * (config_.v_head_dim + 2);
+    items_.push_back(item);
+  }
+}
+
 void Scene::build_items() {
   int64_t offset = 0;
   for (size_t r = 0; r < config_.rows.size(); ++r) {
@@ -250,23 +314,19 @@ void Scene::build_items() {
         item.tile = -1;
         item.partial_offset = -1;
         item.key_end = row.kv_length + 1000;  // generous
-        if (config_.splits <= 1) {
+        if (config_.splits <= 1 && row.stream_window == 0) {
           items_.push_back(item);
           continue;
         }
-        kvc_backend_tile split = {static_cast<int32_t>(items_.size()), 0};
         item.tile = static_cast<int32_t>(tiles_.size());
-        for (int s = 0; s < config_.splits; ++s) {
-          item.key_begin = static_cast<int32_t>(int64_t{row.kv_length} * s / config_.splits);
-          item.key_end = static_cast<int32_t>(int64_t{row.kv_length} * (s + 1) / config_.splits);
-          item.partial_offset = offset;
-          const int64_t states = int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) *
-                                 (config_.q_heads / config_.kv_heads);
-          offset += states * (config_.v_head_dim + 2);
-          items_.push_back(item);
+        tiles_.push_back({static_cast<int32_t>(items_.size()), 0});
+        if (row.stream_window > 0) {
+          item.part = KVC_BACKEND_PART_SINKS;
+          add_items(item, row, 1, &offset);
+          item.part = KVC_BACKEND_PART_ALL;
         }
-        split.item_end = static_cast<int32_t>(items_.size());
-        tiles_.push_back(split);
+        add_items(item, row, config_.splits, &offset);
+        tiles_.back().item_end = static_cast<int32_t>(items_.size());
       }
     }
   }
@@ -278,8 +338,18 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   std::fill(out_data_.begin(), out_data_.end(), kOutFill);
   std::fill(counters_.begin(), counters_.end(), 0);
   std::fill(partials_.begin(), partials_.end(), NAN);
-  const kvc_backend_rows rows = plain_rows(static_cast<int32_t>(config_.rows.size()), num_tokens_, token_begin_.data(),
-                                           kv_lengths_.data(), positions_.data());
+  kvc_backend_rows rows = plain_rows(static_cast<int32_t>(config_.rows.size()), num_tokens_, token_begin_.data(),
+                                     kv_lengths_.data(), positions_.data());
+  if (config_.spans) rows.key_ends = key_ends_.data();
+  if (std::any_of(stream_windows_.begin(), stream_windows_.end(), [](int w) { return w > 0; })) {
+    rows.stream_windows = stream_windows_.data();
+    rows.stream_sinks = stream_sinks_.data();
+  }
+  if (!tree_nodes_.empty()) {
+    rows.tree_begin = tree_begin_.data();
+    rows.tree_offset = tree_offset_.data();
+    rows.tree_nodes = tree_nodes_.data();
+  }
   const kvc_backend_tables tables = {nodes_.data(), roots_.data(), levels_.data()};
   kvc_backend_attend args = {};
   args.layer = &layer_;
@@ -297,6 +367,12 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   args.lse_token_stride = config_.q_heads;
   args.lse_head_stride = 1;
   args.cos_sin = config_.rotate ? cos_sin_.data() : nullptr;
+  args.cos_sin_sinks = config_.rotate ? cos_sin_sinks_.data() : nullptr;
+  args.flags = config_.flags;
+  args.softmax_scale = config_.call_scale;
+  args.softcap = config_.softcap;
+  args.alibi_slopes = config_.alibi ? slopes_.data() : nullptr;
+  args.sinks = config_.sinks ? sinks_.data() : nullptr;
   args.cancel_host = &cancel_;
   return backend->attend(device, &args, nullptr, error);
 }
@@ -325,87 +401,6 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
 float Scene::out(int token, int head, int dim) const {
   const int64_t element = token * out_tensor_.token_stride + head * out_tensor_.head_stride + dim;
   return read_number(config_.out, out_data_.data() + 2 + element * bytes_of(config_.out));
-}
-
-float Scene::rotated_q(int token, int head, int dim) const {
-  const float* x = &q_values_[(static_cast<size_t>(token) * config_.q_heads + head) * config_.head_dim];
-  const int rope_dim = layer_.rope_dim, half = rope_dim / 2;
-  if (!config_.rotate || dim >= rope_dim) return x[dim];
-  const float* cos = &cos_sin_[static_cast<size_t>(token) * rope_dim];
-  const float* sin = cos + half;
-  const int i = dim % half;
-  const volatile float a = x[i] * cos[i], b = x[half + i] * sin[i], c = x[half + i] * cos[i], d = x[i] * sin[i];
-  return rounded(config_.q, dim < half ? a - b : c + d);
-}
-
-Expected Scene::expect(int token, int head) const {
-  const int row = row_of_[token], kv_head = head / (config_.q_heads / config_.kv_heads), p = positions_[token];
-  const int first = config_.window > 0 ? std::max(0, p - config_.window + 1) : 0, n = p + 1 - first;
-  const bool round_p = config_.q == Kind::kBf16 && config_.kv == Kind::kBf16;
-  std::vector<double> exact_s(n);
-  std::vector<float> naive_s(n), q(config_.head_dim);
-  for (int d = 0; d < config_.head_dim; ++d) q[d] = rotated_q(token, head, d);
-  for (int i = 0; i < n; ++i) {
-    const float* k = &k_values_[row][(static_cast<size_t>(first + i) * config_.kv_heads + kv_head) * config_.head_dim];
-    double exact = 0.0;
-    float naive = 0.0f;
-    for (int d = 0; d < config_.head_dim; ++d) {
-      exact += static_cast<double>(q[d]) * static_cast<double>(k[d]);
-      naive += q[d] * k[d];
-    }
-    exact_s[i] = exact * static_cast<double>(layer_.softmax_scale);
-    naive_s[i] = naive * layer_.softmax_scale;
-  }
-  Expected e;
-  e.exact.assign(config_.v_head_dim, 0.0);
-  e.naive.assign(config_.v_head_dim, 0.0);
-  const double exact_m = *std::max_element(exact_s.begin(), exact_s.end());
-  const float naive_m = *std::max_element(naive_s.begin(), naive_s.end());
-  double exact_l = 0.0;
-  float naive_l = 0.0f;
-  std::vector<float> naive_o(config_.v_head_dim, 0.0f);
-  for (int i = 0; i < n; ++i) {
-    const double exact_p = std::exp(exact_s[i] - exact_m);
-    const float naive_p = std::exp(naive_s[i] - naive_m);
-    exact_l += exact_p;
-    naive_l += naive_p;
-    const float weight = round_p ? rounded(Kind::kBf16, naive_p) : naive_p;
-    const float* v =
-        &v_values_[row][(static_cast<size_t>(first + i) * config_.kv_heads + kv_head) * config_.v_head_dim];
-    for (int d = 0; d < config_.v_head_dim; ++d) {
-      e.exact[d] += exact_p * static_cast<double>(v[d]);
-      naive_o[d] += weight * v[d];
-    }
-  }
-  for (int d = 0; d < config_.v_head_dim; ++d) {
-    e.exact[d] /= exact_l;
-    e.naive[d] = rounded(config_.out, naive_o[d] / naive_l);
-  }
-  e.exact_lse = exact_m + std::log(exact_l);
-  e.naive_lse = naive_m + std::log(naive_l);
-  return e;
-}
-
-void Scene::check(const std::string& name) {
-  for (int t = 0; t < num_tokens_ && expected_.size() < static_cast<size_t>(num_tokens_) * config_.q_heads; ++t) {
-    for (int h = 0; h < config_.q_heads; ++h) expected_.push_back(expect(t, h));
-  }
-  for (int t = 0; t < num_tokens_; ++t) {
-    for (int h = 0; h < config_.q_heads; ++h) {
-      const Expected& e = expected_[static_cast<size_t>(t) * config_.q_heads + h];
-      double error = 0.0, naive = 0.0;
-      for (int d = 0; d < config_.v_head_dim; ++d) {
-        const double difference = std::fabs(static_cast<double>(out(t, h, d)) - e.exact[d]);
-        error = std::isnan(difference) ? INFINITY : std::max(error, difference);
-        naive = std::max(naive, std::fabs(e.naive[d] - e.exact[d]));
-      }
-      ASSERT_LE(error, 2.0 * naive + 1e-5) << name << " " << config_.describe() << ": token " << t << " head " << h;
-      const double lse_error = std::fabs(static_cast<double>(lse(t, h)) - e.exact_lse);
-      ASSERT_LE(lse_error, 2.0 * std::fabs(e.naive_lse - e.exact_lse) + 1e-5)
-          << name << " " << config_.describe() << ": LSE of token " << t << " head " << h << " is " << lse(t, h)
-          << ", not " << e.exact_lse;
-    }
-  }
 }
 
 }  // namespace kvc::kernels::test

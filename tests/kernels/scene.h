@@ -18,16 +18,23 @@ namespace kvc::kernels::test {
 struct SceneRow {
   int queries;  // the last ones of kv_length
   int kv_length;
+  int stream_window = 0, stream_sinks = 0;
+  std::vector<int> parents = {};  // a tree: of the last keys, the index of each one's parent among them, -1 = root
 };
 
 struct SceneConfig {
   int q_heads = 4, kv_heads = 2, head_dim = 64, v_head_dim = 64, page_size = 16;
-  int window = 0;
+  int window = 0, chunk = 0;
+  uint32_t flags = 0;  // KVC_ATTEND_*
+  bool spans = false;  // new tokens see each other within spans of 5, of which every other one is a span
+  double softcap = 0.0;
+  bool alibi = false, sinks = false;
   Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
   std::vector<SceneRow> rows = {{1, 100}};
   bool nhd = false;
-  bool rotate = false;     // pass cos_sin to attend
-  double scale = 0.0;      // 0 = head_dim^-0.5
+  bool rotate = false;  // pass cos_sin to attend
+  double scale = 0.0;   // of the layer; 0 = head_dim^-0.5
+  double call_scale = 0.0;
   int splits = 1;          // items over the keys of each tile; 1 = items that write out themselves
   int query_tile = 0;      // queries of an item; 0 = all of the row
   int heads_per_item = 0;  // 0 = all
@@ -39,6 +46,8 @@ struct SceneConfig {
 // One row of outputs to expect, in float64, and as plain float32 code would compute them.
 struct Expected {
   std::vector<double> exact, naive;
+  double rounding =
+      0.0;  // where P is rounded to bf16: what independent roundings add up to, for naive code by luck less
   double exact_lse, naive_lse;
 };
 
@@ -68,6 +77,8 @@ class Scene {
   void store();
   // Makes K and V of one stored key NaN, until store().
   void poison_key(int row, int position);
+  // Whether a query sees the key at an index of its row, from the definitions alone.
+  bool sees(int token, int key) const;
   // Makes every sequence empty for the mask: no query sees a key.
   void forget_keys();
 
@@ -84,16 +95,24 @@ class Scene {
   float out(int token, int head, int dim) const;
   float lse(int token, int head) const { return lse_[token * config_.q_heads + head]; }
   Expected expect(int token, int head) const;
-  // |out - exact| <= 2 |naive - exact| + 1e-5 for every row and head, and the same for the LSE.
+  // |out - exact| <= 2 max(|naive - exact|, rounding) + 1e-5 for every row and head, and the same for the LSE.
   void check(const std::string& name);
 
  private:
   void build_pages();
   void build_tables();
   void build_items();
-  int first_visible(int row) const;
+  void build_masks();
+  void build_tree(const SceneRow& row);
+  void add_items(const kvc_backend_item& item, const SceneRow& row, int splits, int64_t* offset);
+  // Whether a key must hold numbers: a query sees it, or it is a node of a tree.
+  bool needed(int row, int key) const;
+  int key_position(int row, int key) const;
+  double distance(int token, int key) const;
   void store_key(int row, int position);
-  float rotated_q(int token, int head, int dim) const;
+  float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
+  // Scores of the keys that a query sees, in float64 and as plain float32 code would compute them.
+  void score(int token, int head, std::vector<int>* keys, std::vector<double>* exact, std::vector<float>* naive) const;
 
   SceneConfig config_;
   kvc_backend_layer layer_ = {};
@@ -103,7 +122,9 @@ class Scene {
   std::vector<std::vector<int>> pages_;                  // [row][page index]
   std::vector<std::vector<float>> k_values_, v_values_;  // [row]: [kv_length][heads][dims]
   std::vector<Expected> expected_;                       // [token * q_heads + head], filled by check, dropped by store
-  std::vector<float> q_values_, cos_sin_, lse_, partials_;
+  std::vector<float> q_values_, cos_sin_, cos_sin_sinks_, lse_, partials_, slopes_, sinks_;
+  std::vector<int32_t> key_ends_, stream_windows_, stream_sinks_, tree_begin_, tree_offset_;
+  std::vector<kvc_backend_tree_node> tree_nodes_;
   std::vector<unsigned char> k_pool_, v_pool_, q_data_, out_data_;
   kvc_backend_tensor q_tensor_ = {}, out_tensor_ = {};
   std::vector<int32_t> nodes_, roots_, levels_, counters_;
