@@ -75,10 +75,9 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
   }
 }
 
-// Applies the score options. Not inlined: a decode step without options should not carry it along.
+// Applies the score options.
 template <int kRows>
-[[gnu::noinline]] static void score_tile(const View& view, const DecodeTile& tile, int32_t block_begin, int vectors,
-                                         float* scores) {
+static void score_tile(const View& view, const DecodeTile& tile, int32_t block_begin, int vectors, float* scores) {
   const bool alibi = view.options.alibi_slopes != nullptr;
   float slopes[kLanes] = {}, positions[kLanes] = {}, distances[kLanes] = {};
   for (int i = 0; alibi && i < kLanes; ++i) {

@@ -88,23 +88,36 @@ static void add_masked_value_rows(const View& view, const DecodeKeys& keys, cons
   }
 }
 
+// What follows the scores of a block where options or masks come in. Not inlined: the common path keeps its registers.
+template <class Format, int kRows>
+[[gnu::noinline]] static void finish_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
+                                          float* scores) {
+  constexpr int kKeys = kLanes / kRows;
+  const KeyBlock& block = *keys.block;
+  const int vectors = (block.count + kKeys - 1) / kKeys;
+  if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
+  if (whole) {
+    tile_softmax<Format, kRows>(view, tile, vectors, scores);
+    add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+    return;
+  }
+  const TileMask<kRows> mask = tile_mask<kRows>(view, tile, block);
+  mask_scores<kRows>(mask, vectors, scores);
+  tile_softmax<Format, kRows>(view, tile, vectors, scores);
+  add_masked_value_rows<Format, kRows>(view, keys, tile, mask, scores);
+}
+
 // One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
 template <class Format, int kRows, int kHeadDim>
 static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole) {
   alignas(64) float scores[kKeyBlock * kRows + kLanes];
-  constexpr int kKeys = kLanes / kRows;
   tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
-  const int vectors = whole ? kKeyBlock / kKeys : (keys.block->count + kKeys - 1) / kKeys;
-  if (view.options.any) score_tile<kRows>(view, tile, keys.block->begin, vectors, scores);
-  if (whole) {
-    tile_softmax<Format, kRows>(view, tile, kKeyBlock / kKeys, scores);
-    add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
-  } else {
-    const TileMask<kRows> mask = tile_mask<kRows>(view, tile, *keys.block);
-    mask_scores<kRows>(mask, vectors, scores);
-    tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_masked_value_rows<Format, kRows>(view, keys, tile, mask, scores);
+  if (!whole || view.options.any) {
+    finish_tile<Format, kRows>(view, keys, tile, whole, scores);
+    return;
   }
+  tile_softmax<Format, kRows>(view, tile, kKeyBlock * kRows / kLanes, scores);
+  add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
 }
 
 }  // namespace kvc::kernels::KVC_TARGET
