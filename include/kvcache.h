@@ -60,7 +60,7 @@
  *   Threads    "any": may be called from any thread; calls that change one cache are serialised
  *              inside. A call that races kvc_cache_destroy or kvc_context_destroy is undefined.
  *   Blocking   No call waits for I/O. Calls on one cache wait for shorter ones (copies of partial
- *              pages, audits), never for compute. Compute calls on the CPU return when the result is
+ *              pages and of tree nodes, audits), never for compute. Compute calls on the CPU return when the result is
  *              written; of those, eight at once run in one context, a ninth waits for one of them.
  *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
  *   NULL       A pointer argument must not be NULL unless it is marked "nullable".
@@ -157,11 +157,13 @@ enum kvc_status_code {
   KVC_ERROR_TOO_MANY_FORWARDS = 103,     /* required, available: open forwards */
   KVC_ERROR_BATCH_TOO_LARGE = 104,       /* required, available: tokens or rows of a batch */
   KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* required, available: elements of an output array */
+  KVC_ERROR_TREE_TOO_LARGE = 106,        /* required, available: uncommitted tree nodes of a sequence */
   /* State. */
   KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward, or the forward is in use by another thread */
   KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
   KVC_ERROR_EVICTED = 203,    /* the keys that this needs were freed behind a window */
+  KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
   /* Internal. */
@@ -378,13 +380,15 @@ typedef struct kvc_cache_config {
   int32_t max_batch_tokens;       /* tokens of one forward, 1..1048576; 0 = 2048 */
   int32_t max_open_forwards;      /* 1..64; 0 = 2 */
   int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
-                                     (rejected drafts) by truncate or fork, at most 2^30; 0 = 64 */
+                                     (rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes */
   /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full groups;
-   * a sliding or chunked group gets max_sequences times the peak of one sequence (window or chunk + rollback +
-   * max_batch_tokens + 1 page), but never more than the capacity. */
+   * a sliding or chunked group gets max_sequences times the peak of one sequence (window or chunk + rollback + the
+   * larger of max_batch_tokens and max_tree_nodes + 1 page), but never more than the capacity. */
   int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
   int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
+  int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
+  uint32_t reserved;              /* 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -454,33 +458,34 @@ KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, 
 KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
 /* Forks n children: child i holds the first positions[i] tokens of parents[i], sharing every whole page and
- * copying a partial last one. Atomic over the arrays. Costs the logarithm of the length, not the length.
+ * copying a partial last one. A parent with an uncommitted tree is refused. Atomic over the arrays. Costs the logarithm of the length, not the length.
  *   parents    [n]; one parent may occur often
  *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
- * Errors: STALE_ID, BUSY, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
  * OUT_OF_PAGES (required and available over all children; error->group).
  * Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention. */
 KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
                                 kvc_seq *children, void *stream, kvc_error *error);
 
-/* Drops the tokens from lengths[i] on, across shared pages too. Needs no page: if the new end lies inside a
- * shared page, the next forward that appends copies the kept part of it (and can_fit counts that page).
+/* Drops the tokens from lengths[i] on, across shared pages too, and every uncommitted tree node. Needs no page: if
+ * the new end lies inside a shared page, the next forward that appends copies the kept part of it (and can_fit counts
+ * that page).
  *   sequences  [n], distinct
  *   lengths    [n], 0..the sequence's length
  * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *lengths,
                                     kvc_error *error);
 
-/* Lengths in tokens, without the tokens of open forwards. O(1) a sequence.
+/* Lengths in tokens, without the tokens of open forwards and uncommitted tree nodes. O(1) a sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
                                    kvc_error *error);
 
 /* Page ids of one sequence in one group, in order: entry i holds positions [i * page_size, (i+1) * page_size);
- * -1 where the page was freed behind a window. Pages of an open forward are not included.
+ * -1 where the page was freed behind a window. Pages of an open forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
@@ -495,8 +500,9 @@ KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t gro
 KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, int64_t position, int64_t *before,
                                             int64_t *after, kvc_error *error);
 
-/* Tokens that each sequence, alone, could append in one forward now: 0..max_batch_tokens. Counts the room in a
- * partial last page, shared pages that must be copied, windows, and pages free in every group.
+/* Tokens that each sequence, alone, could append in one forward now: 0..max_batch_tokens; if it has an uncommitted tree,
+ * tree nodes. Counts the room in a partial last page, shared pages that must be copied, windows, and pages free in every
+ * group.
  *   tokens  [n], filled; 0 for a sequence in an open forward
  * Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1. */
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
@@ -509,6 +515,11 @@ KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq
 /* Id of an open forward: opaque, never 0, below 2^63. */
 typedef uint64_t kvc_forward;
 
+enum kvc_tree_parent {
+  KVC_TREE_ROOT = -1, /* the node follows the sequence's last committed token */
+  KVC_TREE_NONE = -2  /* no node: its row appends plain tokens */
+};
+
 typedef struct kvc_batch {
   uint32_t struct_size;
   int32_t num_sequences;          /* rows of the batch, 0..max_sequences */
@@ -516,6 +527,8 @@ typedef struct kvc_batch {
   const int32_t *append_lengths;  /* [num_sequences], new tokens of each row, >= 1; an inert row may have 0 */
   int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all */
   int32_t layer_end;
+  const int32_t *tree_parents;    /* nullable: no trees. [T]: of each new token its parent node or KVC_TREE_ROOT, or in
+                                     all tokens of a plain row KVC_TREE_NONE (see kvc_seq_commit); ignored in inert rows */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -534,8 +547,8 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * Errors: STALE_ID, DUPLICATE, BUSY, INVALID_ARGUMENT (each with the row in error->index), BATCH_TOO_LARGE,
- * TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
+ * Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,
+ * INVALID_ARGUMENT (each with the row in error->index), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
  * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
@@ -607,7 +620,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
                                       kvc_error *error);
 
-/* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go.
+/* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees
+ * are kept uncommitted, until kvc_seq_commit.
  * Errors: ORDER (error->index = the first layer in range without its append), CANCELLED, BUSY, STALE_ID; the forward
  * stays open.  Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
@@ -628,7 +642,8 @@ typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
   int64_t num_tokens;                 /* T */
-  const int32_t *positions_host;      /* [T]: position of each token in its sequence; 0 in inert rows */
+  const int32_t *positions_host;      /* [T]: position of each token in its sequence (tree nodes: length + depth); 0 in
+                                         inert rows */
   const int32_t *last_rows_host;      /* [num_sequences]: index in [0, T) of each row's last token; -1 if it has none */
   DLTensor positions;                 /* the same arrays on the context's device, int32 [T] */
   DLTensor last_rows;                 /* int32 [num_sequences] */
@@ -651,6 +666,44 @@ KVC_API kvc_status kvc_forward_get_info(kvc_cache *cache, kvc_forward forward, k
  * Errors: STALE_ID, BUSY, BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, char *buffer, int64_t capacity,
                                         int64_t *length, kvc_error *error);
+
+/* Token trees, for speculative decoding: one step computes many possible continuations, and the accepted path is kept.
+ *
+ *   //   0        drafted after the sequence's last token, most likely first
+ *   //  1 2
+ *   // 3 4 5
+ *   int32_t num_nodes = 6, parents[6] = {KVC_TREE_ROOT, 0, 0, 1, 1, 2};
+ *   batch.sequences = &seq;  batch.num_sequences = 1;
+ *   batch.append_lengths = &num_nodes;  batch.tree_parents = parents;
+ *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
+ *   ...                                        // attend in every layer: 6 rows, each sees the sequence and its ancestors
+ *   kvc_forward_end(cache, step, &error);
+ *   int32_t leaf = deepest_accepted(logits);   // say 4: its path 0, 1, 4 is kept, and the length grows by 3
+ *   kvc_seq_commit(cache, 1, &seq, &leaf, NULL, &error);
+ *
+ * Nodes of a sequence are counted from 0 in the order in which they came, through all steps since its last commit: a later
+ * step may go on with them (its first node is kvc_seq_tree_nodes). A parent comes before its children; several roots are
+ * allowed, and any node may be committed. A node's position is the sequence's length + its depth (0 for a root), and RoPE,
+ * windows and biases go by it. A sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED), and frees
+ * nothing behind windows until it is committed: a rejected tree costs no recompute. Aborting a step drops its nodes alone. */
+
+/* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any
+ * sequences with uncommitted nodes, in any order, each with a leaf of its own; atomic over the arrays. Moves K and V of kept
+ * nodes that do not lie in order yet; needs no page. An error of the device itself leaves the nodes' K and V undefined:
+ * what remains is to drop them (-1).
+ *   sequences  [n], distinct
+ *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
+ *   stream     as kvc_seq_fork
+ * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes), OUT_OF_RANGE, each with the index.
+ * Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa. */
+KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
+                                  void *stream, kvc_error *error);
+
+/* Numbers of uncommitted tree nodes, without those of open forwards. O(1) a sequence.
+ *   nodes  [n], filled
+ * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
+KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes,
+                                      kvc_error *error);
 
 /* ============================================================================================
  * 8  Tensors: views, exports, imports
@@ -691,8 +744,8 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
  *   k, v    nullable each; returned: [tokens, Hkv, D] and [tokens, Hkv, Dv] of the layer's dtype, 256-byte aligned;
  *           released by their deleters
  *   stream  as kvc_seq_fork
- * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE, EVICTED (keys of
- * the range are gone). Threads: any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for
+ * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree
+ * nodes cannot be exported), EVICTED (keys of the range are gone). Threads: any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for
  * page ids that are equal on all ranks, change the cache only when it has returned. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   DLManagedTensorVersioned **k, DLManagedTensorVersioned **v, void *stream,
@@ -751,7 +804,8 @@ static inline void kvc_stats_init(kvc_stats *stats) {
   stats->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Counts of one group or of the whole cache. Open forwards' pages count as used, their tokens not as held.
+/* Counts of one group or of the whole cache. Pages of open forwards and uncommitted trees count as used, their tokens
+ * not as held.
  *   group  group index, or -1 for the whole cache
  *   stats  filled
  * Errors: OUT_OF_RANGE. Threads: any. Walks the page tables in use under the cache's lock, microseconds a thousand pages:
@@ -828,6 +882,9 @@ typedef struct kvc_api {
   kvc_status (*cache_stats)(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
   kvc_status (*cache_digest)(kvc_cache *cache, uint64_t *digest, kvc_error *error);
   kvc_status (*cache_check_invariants)(kvc_cache *cache, kvc_error *error);
+  kvc_status (*seq_commit)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves, void *stream,
+                           kvc_error *error);
+  kvc_status (*seq_tree_nodes)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -221,13 +221,14 @@ typedef struct kvc_backend_attend {
                                     attend returns KVC_ERROR_CANCELLED */
 } kvc_backend_attend;
 
-/* Copies the first num_tokens slots of page source to page target, all heads, K and V. Runs under the cache's lock: on
- * the calling thread, never through kvc_backend_host.run, which may run code of the host. */
-typedef struct kvc_backend_page_copy {
-  int32_t source_page, target_page;
-  int32_t num_tokens;
+/* Copies num_slots slots of one page to as many of one page, all heads, K and V: a part of a page to a copy of that page,
+ * or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
+ * under the cache's lock: on the calling thread, never through kvc_backend_host.run, which may run code of the host. */
+typedef struct kvc_backend_slot_copy {
+  int64_t source_slot, target_slot; /* page * page_size + offset */
+  int32_t num_slots;
   int32_t reserved;
-} kvc_backend_page_copy;
+} kvc_backend_slot_copy;
 
 /* Copies stored rows to dense arrays of the layer's dtype: k [num_tokens, Hkv, D], v [num_tokens, Hkv, Dv], compact. */
 typedef struct kvc_backend_gather {
@@ -279,8 +280,8 @@ typedef struct kvc_backend {
   kvc_status (*rope)(kvc_backend_device *device, const kvc_backend_rope *args, void *stream, kvc_error *error);
   kvc_status (*append)(kvc_backend_device *device, const kvc_backend_append *args, void *stream, kvc_error *error);
   kvc_status (*attend)(kvc_backend_device *device, const kvc_backend_attend *args, void *stream, kvc_error *error);
-  kvc_status (*copy_pages)(kvc_backend_device *device, const kvc_backend_layer *layer,
-                           const kvc_backend_page_copy *copies, int64_t num_copies, void *stream, kvc_error *error);
+  kvc_status (*copy_slots)(kvc_backend_device *device, const kvc_backend_layer *layer,
+                           const kvc_backend_slot_copy *copies, int64_t num_copies, void *stream, kvc_error *error);
   kvc_status (*gather)(kvc_backend_device *device, const kvc_backend_gather *args, void *stream, kvc_error *error);
 } kvc_backend;
 

@@ -98,7 +98,7 @@ constexpr kvc_backend kBackend = {
     rope,
     append,
     attend,
-    copy_pages,
+    copy_slots,
     gather,
 };
 

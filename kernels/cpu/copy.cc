@@ -1,4 +1,4 @@
-// copy_pages and gather: stored bytes moved as they are.
+// copy_slots and gather: stored bytes moved as they are.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
@@ -6,20 +6,25 @@
 namespace kvc::kernels {
 namespace {
 
-// Copies the first `tokens` slots of a page, all heads.
-void copy_page(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
-               const kvc_backend_page_copy& copy) {
+unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t slot) {
+  return static_cast<unsigned char*>(pool.data) +
+         (slot / layer.page_size * pool.page_stride + slot % layer.page_size * pool.slot_stride) *
+             type_bytes(type_of(layer.dtype));
+}
+
+// Copies slots of one page to slots of one page, all heads. In the same page they may overlap, the target below.
+void copy_run(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
+              const kvc_backend_slot_copy& copy) {
   const int64_t bytes = type_bytes(type_of(layer.dtype));
-  unsigned char* data = static_cast<unsigned char*>(pool.data);
-  const unsigned char* source = data + copy.source_page * pool.page_stride * bytes;
-  unsigned char* target = data + copy.target_page * pool.page_stride * bytes;
+  const unsigned char* source = slot_of(layer, pool, copy.source_slot);
+  unsigned char* target = slot_of(layer, pool, copy.target_slot);
   const bool compact = pool.slot_stride == dims;
-  const int32_t runs = compact ? 1 : copy.num_tokens;
-  const size_t run_bytes = static_cast<size_t>((compact ? copy.num_tokens : 1) * dims * bytes);
+  const int32_t runs = compact ? 1 : copy.num_slots;
+  const size_t run_bytes = static_cast<size_t>((compact ? copy.num_slots : 1) * dims * bytes);
   for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
     for (int32_t run = 0; run < runs; ++run) {
       const int64_t offset = (h * pool.head_stride + run * pool.slot_stride) * bytes;
-      memcpy(target + offset, source + offset, run_bytes);
+      memmove(target + offset, source + offset, run_bytes);
     }
   }
 }
@@ -28,9 +33,7 @@ void copy_page(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int
 void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims, int64_t slot,
                  unsigned char* target) {
   const int64_t bytes = type_bytes(type_of(layer.dtype));
-  const unsigned char* source =
-      static_cast<const unsigned char*>(pool.data) +
-      (slot / layer.page_size * pool.page_stride + slot % layer.page_size * pool.slot_stride) * bytes;
+  const unsigned char* source = slot_of(layer, pool, slot);
   for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
     memcpy(target + h * dims * bytes, source + h * pool.head_stride * bytes, static_cast<size_t>(dims * bytes));
   }
@@ -44,11 +47,11 @@ int64_t token_bytes(const kvc_backend_layer& layer) {
 }  // namespace
 
 // On the calling thread: it holds the cache's lock.
-kvc_status copy_pages(kvc_backend_device*, const kvc_backend_layer* layer, const kvc_backend_page_copy* copies,
+kvc_status copy_slots(kvc_backend_device*, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
                       int64_t num_copies, void*, kvc_error*) {
   for (int64_t i = 0; i < num_copies; ++i) {
-    copy_page(*layer, layer->k, layer->head_dim, copies[i]);
-    copy_page(*layer, layer->v, layer->v_head_dim, copies[i]);
+    copy_run(*layer, layer->k, layer->head_dim, copies[i]);
+    copy_run(*layer, layer->v, layer->v_head_dim, copies[i]);
   }
   return KVC_OK;
 }

@@ -27,7 +27,7 @@ kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* 
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);
 kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void* stream, kvc_error* error);
 kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void* stream, kvc_error* error);
-kvc_status copy_pages(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_page_copy* copies,
+kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
                       int64_t num_copies, void* stream, kvc_error* error);
 kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, void* stream, kvc_error* error);
 

@@ -70,6 +70,24 @@ kvc_status kvc_seq_nearest_position(kvc_cache* cache, kvc_seq sequence, int64_t 
   });
 }
 
+kvc_status kvc_seq_commit(kvc_cache* cache, int64_t n, const kvc_seq* sequences, const int32_t* leaves, void* stream,
+                          kvc_error* error) {
+  return cache_call("kvc_seq_commit", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, leaves, "leaves"));
+    return c.commit(span_of(sequences, n), span_of(leaves, n), stream);
+  });
+}
+
+kvc_status kvc_seq_tree_nodes(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int32_t* nodes, kvc_error* error) {
+  return cache_call("kvc_seq_tree_nodes", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, nodes, "nodes"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", nodes, "nodes"));
+    return c.tree_nodes(span_of(sequences, n), span_of(nodes, n));
+  });
+}
+
 kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* tokens,
                               kvc_error* error) {
   return cache_call("kvc_seq_max_append", cache, error, [&](Cache& c) -> Status {

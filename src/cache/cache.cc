@@ -141,7 +141,7 @@ Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> po
   MutexLock lock(mutex_);
   copies_.clear();
   KVC_TRY(store_.fork(parents, positions, children, &copies_));
-  Status copied = copy_pages(copies_, stream);
+  Status copied = copy_slots(copies_, stream);
   if (copied.ok()) return Status();
   Status undone = store_.remove(children);
   return undone.ok() ? std::move(copied) : std::move(undone);
@@ -150,6 +150,16 @@ Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> po
 Status Cache::truncate(std::span<const kvc_seq> ids, std::span<const int64_t> lengths) {
   MutexLock lock(mutex_);
   return store_.truncate(ids, lengths);
+}
+
+Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream) {
+  KVC_TRY(check_stream(stream));
+  MutexLock lock(mutex_);
+  copies_.clear();
+  KVC_TRY(store_.plan_commit(ids, leaves, &copies_));
+  KVC_TRY(copy_slots(copies_, stream));
+  store_.finish_commit(ids, leaves);
+  return Status();
 }
 
 Status Cache::clear() {
@@ -165,6 +175,14 @@ Status Cache::lengths(std::span<const kvc_seq> ids, std::span<int64_t> out) {
   int32_t slot = -1;
   for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
   for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.length(store_.slot_of(ids[i]));
+  return Status();
+}
+
+Status Cache::tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out) {
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.nodes(store_.slot_of(ids[i]));
   return Status();
 }
 
@@ -190,7 +208,8 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
     const auto row = std::find(rows.begin(), rows.end(), slot);
     if (!forward->open || row == rows.end()) continue;
     const Reservation& reservation = forward->reservations[(row - rows.begin()) * num_groups() + group];
-    if (reservation.copied_from >= 0) out[static_cast<size_t>(*count - 1)] = reservation.copied_from;
+    if (reservation.copied_from < 0 || reservation.old_size > *count) continue;  // or of uncommitted nodes
+    out[static_cast<size_t>(reservation.old_size - 1)] = reservation.copied_from;
   }
   return Status();
 }
@@ -253,18 +272,19 @@ Status Cache::check_invariants() {
   return store_.check_invariants(open_steps);
 }
 
-// Copies the pages in every layer of their groups.
-Status Cache::copy_pages(std::span<const PageCopy> copies, void* stream) {
+// Makes the copies in every layer of their groups, one call a layer.
+Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream) {
   if (copies.empty()) return Status();
+  layer_copies_.reserve(copies.size());
   for (const Layer& layer : layers_) {
     layer_copies_.clear();
-    for (const PageCopy& copy : copies) {
+    for (const SlotCopy& copy : copies) {
       if (copy.group == layer.group) layer_copies_.push_back({copy.source, copy.target, copy.tokens, 0});
     }
     if (layer_copies_.empty()) continue;
     kvc_error error = KVC_ERROR_INIT;
     const kvc_status copied =
-        context_->backend().copy_pages(context_->device(), &layer.backend(), layer_copies_.data(),
+        context_->backend().copy_slots(context_->device(), &layer.backend(), layer_copies_.data(),
                                        static_cast<int64_t>(layer_copies_.size()), stream, &error);
     KVC_TRY(Status::from(copied, error));
   }

@@ -40,6 +40,8 @@ class Cache {
   Status pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count);
   Status nearest_position(kvc_seq id, int64_t position, int64_t* before, int64_t* after);
   Status max_append(std::span<const kvc_seq> ids, std::span<int64_t> out);
+  Status commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream);
+  Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
 
   // Steps (cache_forward.cc)
   Status can_fit(const kvc_batch& batch);
@@ -82,7 +84,7 @@ class Cache {
   int32_t num_groups() const noexcept { return static_cast<int32_t>(geometry_.store.groups.size()); }
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
-  Status copy_pages(std::span<const PageCopy> copies, void* stream) KVC_REQUIRES(mutex_);
+  Status copy_slots(std::span<const SlotCopy> copies, void* stream) KVC_REQUIRES(mutex_);
 
   uint64_t forward_id(int32_t slot) const KVC_REQUIRES(mutex_);
   Status resolve_forward(kvc_forward id, int32_t* slot) const KVC_REQUIRES(mutex_);
@@ -113,10 +115,11 @@ class Cache {
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Forward>> forwards_;  // [max_open_forwards]
-  // Scratch of the calls under the lock, made once: [max_sequences] and [max_sequences * groups].
+  // Scratch of the calls under the lock: [max_sequences] and [max_sequences * groups], made once; a commit that
+  // copies more makes the latter two larger before it changes anything.
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
-  std::vector<PageCopy> copies_ KVC_GUARDED_BY(mutex_);
-  std::vector<kvc_backend_page_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
+  std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
+  std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvc

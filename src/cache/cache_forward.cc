@@ -105,7 +105,12 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, int3
   }
   *forward = static_cast<int32_t>(free - forwards_.begin());
   const auto n = static_cast<size_t>(rows);
-  return store_.check_step({batch.sequences, n}, {batch.append_lengths, n}, slots.first(n));
+  const bool trees = batch.tree_parents != nullptr;
+  if (trees) {
+    const std::span<const int32_t> parents = {batch.tree_parents, static_cast<size_t>(tokens)};
+    KVC_TRY(store_.check_trees({batch.sequences, n}, {batch.append_lengths, n}, parents));
+  }
+  return store_.check_step({batch.sequences, n}, {batch.append_lengths, n}, slots.first(n), trees);
 }
 
 Status Cache::can_fit(const kvc_batch& batch) {
@@ -130,11 +135,17 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.data());
   copies_.clear();
   store_.reserve(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), &copies_);
-  if (Status copied = copy_pages(copies_, stream); !copied.ok()) {
+  if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
     return copied;
   }
   forward.batch->build(store_, forward.row_slots(), forward.row_lengths());
+  forward.trees = batch.tree_parents != nullptr;
+  if (forward.trees) {
+    const auto tokens = static_cast<size_t>(forward.batch->rows().num_tokens);
+    store_.add_nodes(forward.row_slots(), forward.row_lengths(), {batch.tree_parents, tokens});
+    forward.batch->add_trees(store_, forward.row_slots(), forward.row_lengths());
+  }
   forward.info_shapes[0] = forward.batch->rows().num_tokens;
   forward.info_shapes[1] = forward.num_rows;
   forward.open = true;
@@ -144,6 +155,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
 }
 
 void Cache::close(Forward& forward, bool keep) {
+  if (forward.trees) store_.close_nodes(forward.row_slots(), forward.row_lengths(), keep);
   if (keep) {
     store_.commit(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()));
   } else {

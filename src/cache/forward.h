@@ -42,6 +42,7 @@ class Forward {
   int32_t num_rows = 0;
   int32_t layer_begin = 0;
   int32_t layer_end = 0;
+  bool trees = false;  // the batch has tree parents
   void* stream = nullptr;
   LazyArray<int32_t> slots;             // [rows]
   LazyArray<int32_t> append_lengths;    // [rows]

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
 constexpr int64_t kMaxPages = INT32_MAX;
-constexpr int64_t kDefaultRollback = 64;
+constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base: all that follows stays finite
 constexpr double kLargestNumber = 1e30;
 constexpr int64_t kMaxSnapshots = 32;  // exports at once
@@ -199,7 +199,7 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
                          config.rollback_tokens);
   }
   const int64_t rollback = (config.flags & KVC_CACHE_NO_ROLLBACK) != 0 ? 0
-                           : config.rollback_tokens == 0               ? kDefaultRollback
+                           : config.rollback_tokens == 0               ? geometry->limits.tree_nodes
                                                                        : config.rollback_tokens;
   for (size_t g = 0; g < in.groups.size(); ++g) {
     const kvc_group_config& group = in.groups[g];
@@ -223,7 +223,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
   if (!rules.windowed()) return capacity;
   int64_t wanted = 0;
-  if (!checked_mul(rules.peak_pages(geometry.limits.tokens), geometry.store.max_sequences, &wanted)) return capacity;
+  const int64_t uncommitted = std::max(geometry.limits.tokens, geometry.limits.tree_nodes);
+  if (!checked_mul(rules.peak_pages(uncommitted), geometry.store.max_sequences, &wanted)) return capacity;
   return std::min(wanted, capacity);
 }
 
@@ -312,12 +313,16 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   geometry->store.max_sequences = or_default(config.max_sequences, 64);
   geometry->limits.rows = geometry->store.max_sequences;
   geometry->limits.tokens = or_default(config.max_batch_tokens, 2048);
+  geometry->limits.tree_nodes = or_default(config.max_tree_nodes, kDefaultTreeNodes);
   geometry->max_open_forwards = or_default(config.max_open_forwards, 2);
   KVC_TRY(check_range("page_size", geometry->page_size, 1, 65536));
   KVC_TRY(check_range("max_sequences", geometry->store.max_sequences, 1, kMaxSlots));
   KVC_TRY(check_range("max_batch_tokens", geometry->limits.tokens, 1, 1 << 20));
   KVC_TRY(check_range("max_open_forwards", geometry->max_open_forwards, 1, 64));
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
+  KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
+  KVC_TRY(check_range("reserved", config.reserved, 0, 0));
+  geometry->store.max_tree_nodes = geometry->limits.tree_nodes;
   geometry->store.max_length = kMaxLength;
   geometry->store.max_snapshots = kMaxSnapshots;
   KVC_TRY(make_groups(in, geometry));

@@ -9,6 +9,9 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
       kv_lengths_(limits.rows),
       last_rows_(limits.rows),
       positions_(limits.tokens),
+      tree_begin_(limits.rows),
+      tree_offset_(limits.rows),
+      tree_nodes_(most_nodes(limits)),
       groups_(static_cast<size_t>(num_groups)) {
   for (Group& group : groups_) {
     group.roots = LazyArray<int32_t>(limits.rows);
@@ -26,7 +29,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t slot = slots[static_cast<size_t>(row)];
     const int32_t length = lengths[static_cast<size_t>(row)];
-    const auto first = static_cast<int32_t>(slot < 0 ? 0 : store.length(slot));
+    const auto first = static_cast<int32_t>(slot < 0 ? 0 : store.stored(slot));
     token_begin_[row] = tokens;
     kv_lengths_[row] = slot < 0 ? 0 : first + length;
     for (int32_t i = 0; i < length; ++i) positions_[tokens + i] = slot < 0 ? 0 : first + i;
@@ -58,7 +61,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
       const PageList& list = store.list(slot, g);
       group.roots[row] = list.root;
       group.levels[row] = list.levels;
-      const int64_t begin = store.length(slot);
+      const int64_t begin = store.stored(slot);
       const int64_t end = begin + length;
       if (length == 1) {  // decode: the new token is in the last page
         mapping[0] = list.tail_page * page_size + (begin - (list.size - 1) * page_size);
@@ -72,6 +75,28 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
       });
     }
   }
+}
+
+void BatchPlan::add_trees(const SequenceStore& store, std::span<const int32_t> slots,
+                          std::span<const int32_t> lengths) noexcept {
+  int32_t offset = 0;
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    const int32_t slot = slots[static_cast<size_t>(row)];
+    tree_begin_[row] = kv_lengths_[row];
+    tree_offset_[row] = offset;
+    if (slot < 0 || !store.grows_tree(slot)) continue;
+    const int32_t fresh = lengths[static_cast<size_t>(row)];
+    const std::span<const int16_t> parents = store.tree(slot, fresh);
+    kvc_backend_tree_node* nodes = tree_nodes_.data() + offset;
+    tree_begin_[row] = static_cast<int32_t>(store.length(slot));
+    number_tree(parents, tree_begin_[row], nodes);
+    const auto count = static_cast<int32_t>(parents.size());
+    for (int32_t i = 0; i < fresh; ++i) positions_[token_begin_[row] + i] = nodes[count - fresh + i].position;
+    offset += count;
+  }
+  rows_.tree_begin = tree_begin_.data();
+  rows_.tree_offset = tree_offset_.data();
+  rows_.tree_nodes = tree_nodes_.data();
 }
 
 }  // namespace kvc

@@ -67,7 +67,9 @@ void WorkPlan::for_each_base_item(const kvc_backend_rows& rows, Visit visit) con
   for (int32_t row = 0; row < rows.num_rows; ++row) {
     const int32_t queries = rows.token_begin[row + 1] - rows.token_begin[row];
     if (queries == 0 || rows.kv_lengths[row] == 0) continue;
-    const int32_t first_position = rows.kv_lengths[row] - queries;
+    const int32_t first_index = rows.kv_lengths[row] - queries;
+    // Nodes of a tree are at positions from tree_begin on, and no key's position is above its index.
+    const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < rows.kv_lengths[row];
     const bool decode = queries <= tiling.decode_max_queries;
     const int32_t tile = decode ? queries : tiling.query_tile;
     const int32_t heads = decode ? shape_.num_kv_heads : tiling.heads_per_item;
@@ -76,8 +78,8 @@ void WorkPlan::for_each_base_item(const kvc_backend_rows& rows, Visit visit) con
       item.row = row;
       item.q_begin = t * tile;
       item.q_end = std::min(queries, item.q_begin + tile);
-      item.key_end = first_position + item.q_end;
-      item.key_begin = first_key(first_position + item.q_begin);
+      item.key_end = first_index + item.q_end;
+      item.key_begin = first_key(tree ? rows.tree_begin[row] : first_index + item.q_begin);
       item.tile = -1;
       item.partial_offset = -1;
       for (int32_t h = 0; h < shape_.num_kv_heads; h += heads) {

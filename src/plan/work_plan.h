@@ -34,6 +34,7 @@ struct WorkShape {
 struct BatchLimits {
   int64_t rows = 0;
   int64_t tokens = 0;
+  int64_t tree_nodes = 0;  // of a row, those of earlier steps included
 };
 
 class WorkPlan {

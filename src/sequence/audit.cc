@@ -175,8 +175,8 @@ SequenceStore::Counts SequenceStore::count(int32_t group) const {
   OwnerCount owners(table(group), static_cast<int32_t>(rules(group).page_size));
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
     if (!records_[slot].used) continue;
-    owners.add(list(slot, group), records_[slot].length);
-    if (!records_[slot].removed()) counts.tokens_logical += records_[slot].length;
+    owners.add(list(slot, group), length(slot));
+    if (!records_[slot].removed()) counts.tokens_logical += length(slot);
   }
   counts.pages_used = table(group).pages().used();
   owners.sum(&counts);
@@ -190,8 +190,9 @@ uint64_t SequenceStore::digest() const {
     const Record& record = records_[slot];
     if (!record.used) continue;
     digest.add(static_cast<uint64_t>(slot));
-    digest.add(static_cast<uint64_t>(record.length));
-    digest.add(static_cast<uint64_t>(record.busy) << 1 | static_cast<uint64_t>(record.removed()));
+    digest.add(static_cast<uint64_t>(record.stored));
+    digest.add(static_cast<uint64_t>(record.state) << 1 | static_cast<uint64_t>(record.removed()));
+    for (const int16_t parent : tree(slot, 0)) digest.add(static_cast<uint64_t>(parent));
     for (int32_t g = 0; g < num_groups(); ++g) {
       const PageList& pages = list(slot, g);
       digest.add(static_cast<uint64_t>(pages.size) << 32 | static_cast<uint64_t>(pages.first));
@@ -205,6 +206,25 @@ uint64_t SequenceStore::digest() const {
   return digest.value();
 }
 
+// Nodes have parents before them, and pages that nobody else may write or read.
+Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
+  const Record& record = records_[slot];
+  bool sound = record.nodes >= 0 && record.nodes <= config_.max_tree_nodes && record.nodes <= record.stored &&
+               ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
+  const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
+  for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
+  bool read = false;  // by an export: it reads no nodes, but holds their pages
+  for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
+  const PageList& pages = list(slot, group);
+  for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {
+    sound = table(group).exclusive(pages, i);
+  }
+  if (sound) return Status();
+  return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has a tree of %d nodes, state %d, that does not hold",
+                       group, slot, record.nodes, record.state)
+      .in_group(group);
+}
+
 Status SequenceStore::check_invariants(const std::vector<std::span<const Reservation>>& open_steps) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
     ReferenceCount references(table(g), g);
@@ -212,15 +232,16 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const Record& record = records_[slot];
       if (!record.used) continue;
       const PageList& pages = list(slot, g);
-      const int64_t size = ceil_div(record.length, rules(g).page_size);
-      const bool fits = record.busy ? pages.size >= size : pages.size == size;
+      const int64_t size = ceil_div(record.stored, rules(g).page_size);
+      const bool fits = busy(slot) ? pages.size >= size : pages.size == size;
       const bool tail = pages.size == pages.first || table(g).at(pages, pages.size - 1) == pages.tail_page;
       if (!fits || !tail || pages.first > pages.size) {
         return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has length %lld and %d entries from %d on, tail %d",
-                             g, slot, static_cast<long long>(record.length), pages.size, pages.first, pages.tail_page)
+                             g, slot, static_cast<long long>(record.stored), pages.size, pages.first, pages.tail_page)
             .in_group(g);
       }
       KVC_TRY(references.add(pages));
+      KVC_TRY(check_tree(slot, g));
     }
     for (int32_t i = 0; i < snapshots_.size(); ++i) {
       if (snapshots_[i].used && snapshots_[i].group == g) KVC_TRY(references.add(snapshots_[i].list));

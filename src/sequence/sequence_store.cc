@@ -22,7 +22,9 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
       records_(config_.max_sequences),
       lists_(config_.max_sequences * static_cast<int64_t>(config_.groups.size())),
       free_slots_(config_.max_sequences),
-      snapshots_(config_.max_snapshots) {
+      snapshots_(config_.max_snapshots),
+      tree_parents_(config_.max_sequences * config_.max_tree_nodes),
+      path_(static_cast<size_t>(config_.max_tree_nodes)) {
   tables_.reserve(config_.groups.size());
   for (const auto& group : config_.groups) tables_.emplace_back(group.num_pages, nodes_of(config_, group));
 }
@@ -31,7 +33,9 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
   const auto groups = static_cast<int64_t>(config.groups.size());
   int64_t bytes = config.max_sequences * static_cast<int64_t>(sizeof(Record) + sizeof(int32_t)) +
                   config.max_sequences * groups * static_cast<int64_t>(sizeof(PageList)) +
-                  config.max_snapshots * static_cast<int64_t>(sizeof(Snapshot));
+                  config.max_snapshots * static_cast<int64_t>(sizeof(Snapshot)) +
+                  config.max_sequences * config.max_tree_nodes * static_cast<int64_t>(sizeof(int16_t)) +
+                  config.max_tree_nodes * static_cast<int64_t>(sizeof(int32_t));
   for (const auto& group : config.groups) {
     bytes += group.num_pages * 8 + nodes_of(config, group) * (8 + PageTable::kFanout * 4);
   }
@@ -39,7 +43,8 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
 }
 
 int64_t SequenceStore::bytes() const noexcept {
-  int64_t bytes = records_.bytes() + lists_.bytes() + free_slots_.bytes() + snapshots_.bytes();
+  int64_t bytes = records_.bytes() + lists_.bytes() + free_slots_.bytes() + snapshots_.bytes() + tree_parents_.bytes() +
+                  static_cast<int64_t>(path_.size() * sizeof(int32_t));
   for (const PageTable& table : tables_) bytes += table.bytes();
   return bytes;
 }
@@ -78,11 +83,12 @@ Status SequenceStore::in_step(int32_t slot, int64_t index) const {
 int32_t SequenceStore::take_slot() noexcept {
   const int32_t slot = free_slots_size_ > 0 ? free_slots_[--free_slots_size_] : fresh_slot_++;
   Record& record = records_[slot];
-  record.length = 0;
+  record.stored = 0;
   record.id = ids_.make(++record.generation, slot);
   record.mark = 0;
+  record.nodes = 0;
+  record.state = 0;
   record.used = true;
-  record.busy = false;
   for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
   ++num_sequences_;
   return slot;
@@ -118,7 +124,7 @@ Status SequenceStore::remove(std::span<const uint64_t> ids) {
   }
   for (const uint64_t id : ids) {
     const int32_t slot = slot_of(id);
-    if (records_[slot].busy) {
+    if (busy(slot)) {
       records_[slot].id = 0;
       ++num_removed_;
     } else {
@@ -156,20 +162,20 @@ Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t index
 }
 
 Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const int64_t> positions,
-                           std::span<uint64_t> children, std::vector<PageCopy>* copies) {
+                           std::span<uint64_t> children, std::vector<SlotCopy>* copies) {
   const auto n = static_cast<int64_t>(parents.size());
   const auto position_of = [&](int64_t i, int32_t slot) {
     const int64_t position = positions.empty() ? -1 : positions[static_cast<size_t>(i)];
-    return position == -1 ? records_[slot].length : position;
+    return position == -1 ? length(slot) : position;
   };
   for (int64_t i = 0; i < n; ++i) {
     int32_t slot = -1;
     KVC_TRY(resolve(parents[static_cast<size_t>(i)], i, &slot));
     KVC_TRY(check_idle(slot, i));
     const int64_t position = position_of(i, slot);
-    if (position < 0 || position > records_[slot].length) {
+    if (position < 0 || position > length(slot)) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "position %" PRId64 " is outside the sequence's length %" PRId64,
-                           position, records_[slot].length)
+                           position, length(slot))
           .at(i);
     }
     KVC_TRY(check_works_at(slot, position, i));
@@ -198,7 +204,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     const int32_t parent = slot_of(parents[static_cast<size_t>(i)]);
     const int64_t position = position_of(i, parent);
     const int32_t child = take_slot();
-    records_[child].length = position;
+    records_[child].stored = position;
     for (int32_t g = 0; g < num_groups(); ++g) {
       const int64_t page_size = rules(g).page_size;
       PageList& target = edit_list(child, g);
@@ -206,7 +212,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
       if (position % page_size == 0) continue;
       const int32_t source = target.tail_page;
       const int32_t page = edit_table(g).replace_tail(target);
-      copies->push_back({g, source, page, static_cast<int32_t>(position % page_size)});
+      copies->push_back({g, static_cast<int32_t>(position % page_size), source * page_size, page * page_size});
     }
     children[static_cast<size_t>(i)] = records_[child].id;
   }
@@ -219,17 +225,18 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     const auto index = static_cast<int64_t>(i);
     int32_t slot = -1;
     KVC_TRY(resolve_first(ids[i], index, &slot));
-    KVC_TRY(check_idle(slot, index));
-    if (lengths[i] < 0 || lengths[i] > records_[slot].length) {
+    if (busy(slot)) return in_step(slot, index);
+    if (lengths[i] < 0 || lengths[i] > length(slot)) {
       return Status::error(KVC_ERROR_OUT_OF_RANGE, "length %" PRId64 " exceeds sequence length %" PRId64, lengths[i],
-                           records_[slot].length)
+                           length(slot))
           .at(index);
     }
-    if (lengths[i] < records_[slot].length) KVC_TRY(check_works_at(slot, lengths[i], index));
+    if (lengths[i] < length(slot)) KVC_TRY(check_works_at(slot, lengths[i], index));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
-    records_[slot].length = lengths[i];
+    records_[slot].stored = lengths[i];
+    drop_nodes(slot);
     for (int32_t g = 0; g < num_groups(); ++g)
       edit_table(g).truncate(edit_list(slot, g), ceil_div(lengths[i], rules(g).page_size));
   }
@@ -238,7 +245,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
 
 Status SequenceStore::clear() {
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
-    if (records_[slot].used && records_[slot].busy) {
+    if (records_[slot].used && busy(slot)) {
       return Status::error(KVC_ERROR_BUSY, "a forward is open");
     }
   }
@@ -253,7 +260,7 @@ void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* be
   for (int32_t g = 0; g < num_groups(); ++g) first = std::max(first, rules(g).first_working(list(slot, g).first));
   *before = position >= first ? position : 0;
   *after = position == 0 ? 0 : std::max(position, first);
-  if (*after > records_[slot].length) *after = -1;
+  if (*after > length(slot)) *after = -1;
 }
 
 int32_t SequenceStore::take_snapshot(int32_t slot, int32_t group) noexcept {

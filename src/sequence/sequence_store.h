@@ -4,9 +4,11 @@
 // Thread safety: none; the cache locks. Ownership: of all page tables.
 // Every method checks everything, in all groups, before it changes anything.
 // Invariants
-//   a sequence of length n holds ceil(n / page_size) entries in every list (more while it is in an open step)
-//   a page with more than one reference is never handed out for writing
-//   a busy sequence (in an open step) is changed by that step only; removed then, it is freed when the step closes
+//   a sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
+//   while it is in an open step); node i is at index n + i a page with more than one reference is never handed out for
+//   writing a busy sequence (in an open step) is changed by that step only; removed then, it is freed when the step
+//   closes a sequence with uncommitted nodes has its pages from index n / page_size on alone, but for snapshots, which
+//   do not read from index n on
 #pragma once
 
 #include <cstdint>
@@ -17,15 +19,17 @@
 #include "base/status.h"
 #include "page/page_table.h"
 #include "sequence/group_rules.h"
+#include "sequence/token_tree.h"
 
 namespace kvc {
 
-// The first `tokens` slots of page `source` are to be copied to page `target` of `group`, in every layer.
-struct PageCopy {
+// `tokens` slots from `source` on, in one page of `group`, are to be copied to those from `target` on, in one page too,
+// in every layer of the group.
+struct SlotCopy {
   int32_t group;
-  int32_t source;
-  int32_t target;
   int32_t tokens;
+  int64_t source;
+  int64_t target;
 };
 
 struct SequenceStoreConfig {
@@ -37,7 +41,8 @@ struct SequenceStoreConfig {
   int64_t max_sequences = 0;
   int64_t max_snapshots = 0;
   uint32_t cache_tag = 0;
-  int64_t max_length = 0;  // tokens a sequence may reach
+  int64_t max_length = 0;      // tokens a sequence may reach
+  int64_t max_tree_nodes = 0;  // uncommitted nodes of a sequence, at most kMaxTreeNodes
 };
 
 // What a step took for one row in one group, so that it can be given back.
@@ -70,8 +75,11 @@ class SequenceStore {
   }
   // Slot of an id that was resolved before.
   int32_t slot_of(uint64_t id) const noexcept { return ids_.slot_of(id); }
-  int64_t length(int32_t slot) const noexcept { return records_[slot].length; }
-  bool busy(int32_t slot) const noexcept { return records_[slot].busy; }
+  int64_t length(int32_t slot) const noexcept { return records_[slot].stored - records_[slot].nodes; }
+  // The same with its uncommitted nodes: where the next token or node goes.
+  int64_t stored(int32_t slot) const noexcept { return records_[slot].stored; }
+  int32_t nodes(int32_t slot) const noexcept { return records_[slot].nodes; }
+  bool busy(int32_t slot) const noexcept { return (records_[slot].state & kBusy) != 0; }
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
   }
@@ -80,7 +88,8 @@ class SequenceStore {
   Status remove(std::span<const uint64_t> ids);
   // positions empty: all at the end. Appends the copies to make to `copies` (at most one a child and group).
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
-              std::vector<PageCopy>* copies);
+              std::vector<SlotCopy>* copies);
+  // Drops uncommitted nodes too.
   Status truncate(std::span<const uint64_t> ids, std::span<const int64_t> lengths);
   Status clear();
   void nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
@@ -88,17 +97,42 @@ class SequenceStore {
 
   // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
 
-  // Whether a step that appends lengths[i] tokens to ids[i] fits. On success slots[i] is the slot, or -1.
-  Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots);
+  // Whether a step that appends lengths[i] tokens to ids[i] fits. On success slots[i] is the slot, or -1. with_trees:
+  // the step passed check_trees, so sequences with uncommitted nodes are welcome.
+  Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
+                    bool with_trees = false);
   // Reserves the pages of a checked step: reservations [rows, groups]; page copies to make are appended to `copies`
   // (at most one a row and group; the vector has the room).
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
-               std::vector<PageCopy>* copies) noexcept;
+               std::vector<SlotCopy>* copies) noexcept;
   // Keeps the step's tokens, frees what is behind windows, and frees sequences removed meanwhile.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations) noexcept;
   // Gives everything back that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
+
+  // ---- Token trees (trees.cc). Steps whose batch has tree parents ([tokens], as kvc_batch has them) call these too.
+  // -----
+
+  // Whether every row's parents fit the nodes that its sequence has.
+  Status check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
+                     std::span<const int32_t> parents) const;
+  // Remembers the nodes of a reserved step's tree rows.
+  void add_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths,
+                 std::span<const int32_t> parents) noexcept;
+  // Keeps them uncommitted, or forgets them: before commit or rollback of the step.
+  void close_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths, bool keep) noexcept;
+  // Whether an open step adds nodes to the sequence.
+  bool grows_tree(int32_t slot) const noexcept { return (records_[slot].state & kGrowsTree) != 0; }
+  // Parents of the uncommitted nodes, and of `fresh` ones of an open step.
+  std::span<const int16_t> tree(int32_t slot, int32_t fresh) const noexcept {
+    return {tree_parents_.data() + slot * config_.max_tree_nodes, static_cast<size_t>(records_[slot].nodes + fresh)};
+  }
+  // Checks a commit of the paths to `leaves` (-1: of nothing), and appends the copies that it needs, to be made in
+  // order. Changes nothing; throws std::bad_alloc.
+  Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
+  // The rest of it, when the copies are made: lengths grow, other nodes go, and what is behind windows.
+  void finish_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves) noexcept;
 
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
@@ -118,13 +152,18 @@ class SequenceStore {
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps) const;
 
  private:
+  // States of a record.
+  static constexpr uint8_t kBusy = 1;       // in an open step
+  static constexpr uint8_t kTree = 2;       // has uncommitted nodes
+  static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   struct Record {
-    int64_t length;
-    uint64_t id;  // 0 if the slot is free, or if the sequence was removed while busy
+    int64_t stored;  // tokens in its lists: its length, and its uncommitted nodes
+    uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
     uint64_t generation;
     uint32_t mark;  // equals mark_ while the sequence was seen in the current call
+    int16_t nodes;  // uncommitted
+    uint8_t state;
     bool used;
-    bool busy;
     bool removed() const noexcept { return id == 0; }
   };
   struct Snapshot {
@@ -147,15 +186,26 @@ class SequenceStore {
     return Status();
   }
   Status duplicate(uint64_t id, int64_t index) const;
-  Status check_idle(int32_t slot, int64_t index) const { return records_[slot].busy ? in_step(slot, index) : Status(); }
+  // Refuses a busy sequence, and one with uncommitted nodes.
+  Status check_idle(int32_t slot, int64_t index) const {
+    return (records_[slot].state & (kBusy | kTree)) == 0 ? Status() : not_idle(slot, index);
+  }
+  Status not_idle(int32_t slot, int64_t index) const {
+    return busy(slot) ? in_step(slot, index) : uncommitted(slot, index);
+  }
   Status in_step(int32_t slot, int64_t index) const;
+  Status uncommitted(int32_t slot, int64_t index) const;
+  Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;
+  void drop_nodes(int32_t slot) noexcept;
+  void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
-  Status check_row(uint64_t id, int32_t length, int64_t row, int32_t* slot);
+  Status check_row(uint64_t id, int32_t length, int64_t row, uint8_t refused, int32_t* slot);
   int64_t tail_room(int32_t slot, int32_t group) const noexcept;
   bool fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
+  Status check_tree(int32_t slot, int32_t group) const;
 
   SequenceStoreConfig config_;
   IdLayout ids_;
@@ -164,6 +214,8 @@ class SequenceStore {
   LazyArray<PageList> lists_;      // [max_sequences, groups]
   LazyArray<int32_t> free_slots_;  // stack
   LazyArray<Snapshot> snapshots_;
+  LazyArray<int16_t> tree_parents_;  // [max_sequences, max_tree_nodes]
+  std::vector<int32_t> path_;        // [max_tree_nodes]: scratch of a commit
   int64_t free_slots_size_ = 0;
   int32_t fresh_slot_ = 0;
   int64_t num_sequences_ = 0;

@@ -8,7 +8,7 @@ namespace kvc {
 
 // Free slots in the last page of a list outside of a step. (No division: these run for every row of every step.)
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
-  return list(slot, group).size * rules(group).page_size - records_[slot].length;
+  return list(slot, group).size * rules(group).page_size - records_[slot].stored;
 }
 
 // Whether so many tokens need no page: they fit in a last page that is the list's own.
@@ -28,8 +28,9 @@ int64_t SequenceStore::pages_for_append(int32_t slot, int32_t group, int64_t tok
 }
 
 int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
-  if (records_[slot].busy) return 0;
-  int64_t tokens = std::min(limit, config_.max_length - records_[slot].length);
+  if (busy(slot)) return 0;
+  int64_t tokens = std::min(limit, config_.max_length - records_[slot].stored);
+  if (nodes(slot) > 0) tokens = std::min(tokens, config_.max_tree_nodes - nodes(slot));
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t page_size = rules(g).page_size;
     int64_t pages = table(g).free_pages();
@@ -44,7 +45,7 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
 }
 
 // What check_step refuses of one row, or its slot (-1: an inert row).
-Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, int32_t* slot) {
+Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, uint8_t refused, int32_t* slot) {
   *slot = -1;
   if (length < (id == 0 ? 0 : 1)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", length, row,
@@ -53,17 +54,18 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, int32_
   }
   if (id == 0) return Status();
   KVC_TRY(resolve_first(id, row, slot));
-  KVC_TRY(check_idle(*slot, row));
   const Record& record = records_[*slot];
-  if (length <= config_.max_length - record.length) return Status();
+  if ((record.state & refused) != 0) return not_idle(*slot, row);
+  if (length <= config_.max_length - record.stored) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
                        "row %" PRId64 ": length %" PRId64 " + %d exceeds the limit of %" PRId64 " tokens", row,
-                       record.length, length, config_.max_length)
+                       record.stored, length, config_.max_length)
       .at(row);
 }
 
 Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
-                                 std::span<int32_t> slots) {
+                                 std::span<int32_t> slots, bool with_trees) {
+  const uint8_t refused = with_trees ? kBusy : kBusy | kTree;
   start_marking();
   for (size_t i = 0; i < ids.size(); ++i) {
     // The common row, without a Status: a live, idle sequence seen for the first time, with room. The rest is for
@@ -71,14 +73,14 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     const int32_t slot = ids_.slot_of(ids[i]);
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
-      if (record.id == ids[i] && record.mark != mark_ && !record.busy && lengths[i] > 0 &&
-          lengths[i] <= config_.max_length - record.length) {
+      if (record.id == ids[i] && record.mark != mark_ && (record.state & refused) == 0 && lengths[i] > 0 &&
+          lengths[i] <= config_.max_length - record.stored) {
         record.mark = mark_;
         slots[i] = slot;
         continue;
       }
     }
-    KVC_TRY(check_row(ids[i], lengths[i], static_cast<int64_t>(i), &slots[i]));
+    KVC_TRY(check_row(ids[i], lengths[i], static_cast<int64_t>(i), refused, &slots[i]));
   }
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t free = table(g).free_pages();
@@ -95,7 +97,7 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
 }
 
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                            std::span<Reservation> reservations, std::vector<PageCopy>* copies) noexcept {
+                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies) noexcept {
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t slot = slots[i];
     const std::span<Reservation> row = reservations.subspan(i * static_cast<size_t>(num_groups()));
@@ -115,11 +117,12 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
         reservation.copied_from = tail.tail_page;
         edit_table(g).hold_page(tail.tail_page);
         const int32_t target = edit_table(g).replace_tail(tail);
-        copies->push_back({g, reservation.copied_from, target, static_cast<int32_t>(page_size - room)});
+        copies->push_back(
+            {g, static_cast<int32_t>(page_size - room), reservation.copied_from * page_size, target * page_size});
       }
       for (; room < lengths[i]; room += page_size) edit_table(g).append(tail);
     }
-    record.busy = true;
+    record.state |= kBusy;
   }
 }
 
@@ -129,15 +132,15 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
     const int32_t slot = slots[i];
     if (slot < 0) continue;
     Record& record = records_[slot];
-    record.length += lengths[i];
-    record.busy = false;
+    record.stored += lengths[i];
+    record.state &= static_cast<uint8_t>(~kBusy);
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
       if (reservation.copied_from >= 0) edit_table(g).unhold_page(reservation.copied_from);
       if (!rules(g).windowed()) continue;
       PageList& pages = edit_list(slot, g);
-      if (rules(g).droppable_tokens(record.length) < (pages.first + 1) * rules(g).page_size) continue;
-      edit_table(g).drop_front(pages, rules(g).droppable_pages(record.length));
+      if (rules(g).droppable_tokens(length(slot)) < (pages.first + 1) * rules(g).page_size) continue;
+      edit_table(g).drop_front(pages, rules(g).droppable_pages(length(slot)));
     }
     if (record.removed()) free_slot(slot);
   }
@@ -149,7 +152,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
     const int32_t slot = slots[i];
     if (slot < 0) continue;
     Record& record = records_[slot];
-    record.busy = false;
+    record.state &= static_cast<uint8_t>(~kBusy);
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
       edit_table(g).truncate(edit_list(slot, g), reservation.old_size);

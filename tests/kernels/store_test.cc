@@ -1,4 +1,4 @@
-// append, copy_pages, gather: bits in their places.
+// append, copy_slots, gather: bits in their places.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -141,7 +141,7 @@ TEST(Append, NaNStaysNaN) {
   }
 }
 
-TEST(Pages, CopyAndGather) {
+TEST(Slots, CopyAndGather) {
   for (Kind kind : kKinds) {
     for (bool nhd : {false, true}) {
       for_each_implementation(4, [&](const std::string&, kvc_backend_device* device) {
@@ -151,12 +151,15 @@ TEST(Pages, CopyAndGather) {
         for (unsigned char& b : pools.k_memory) b = static_cast<unsigned char>(random());
         for (unsigned char& b : pools.v_memory) b = static_cast<unsigned char>(random());
         const Pools before = pools;
-        const kvc_backend_page_copy copies[] = {{0, 4, 5, 0}, {2, 7, 3, 0}, {3, 6, 0, 0}};
+        // A whole page, a part of one, nothing; then nodes of a tree to the front of their page and across pages, in
+        // order.
+        const kvc_backend_slot_copy copies[] = {{0, 20, 5, 0},  {10, 35, 3, 0}, {15, 30, 0, 0},
+                                                {12, 11, 3, 0}, {16, 14, 1, 0}, {18, 15, 2, 0}};
         kvc_backend_layer layer = pools.layer;
         layer.k.data = pools.k_memory.data();
         layer.v.data = pools.v_memory.data();
         kvc_error error = KVC_ERROR_INIT;
-        ASSERT_EQ(cpu_backend()->copy_pages(device, &layer, copies, 3, nullptr, &error), KVC_OK);
+        ASSERT_EQ(cpu_backend()->copy_slots(device, &layer, copies, 6, nullptr, &error), KVC_OK);
         const int bytes = bytes_of(kind);
         std::vector<int64_t> slots;
         for (int64_t s = 8 * page_size - 1; s >= 0; --s) slots.push_back(s);
@@ -164,13 +167,13 @@ TEST(Pages, CopyAndGather) {
         const kvc_backend_gather gather = {&layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(),
                                            v.data()};
         ASSERT_EQ(cpu_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
+        std::vector<int64_t> source_of(8 * page_size);
+        for (size_t s = 0; s < source_of.size(); ++s) source_of[s] = static_cast<int64_t>(s);
+        for (const kvc_backend_slot_copy& c : copies) {
+          for (int i = 0; i < c.num_slots; ++i) source_of[c.target_slot + i] = source_of[c.source_slot + i];
+        }
         for (size_t t = 0; t < slots.size(); ++t) {
-          int64_t source = slots[t];
-          for (const kvc_backend_page_copy& c : copies) {
-            if (slots[t] / page_size == c.target_page && slots[t] % page_size < c.num_tokens) {
-              source = c.source_page * page_size + slots[t] % page_size;
-            }
-          }
+          const int64_t source = source_of[slots[t]];
           for (int h = 0; h < heads; ++h) {
             ASSERT_EQ(0,
                       std::memcmp(&k[(t * heads + h) * k_dim * bytes],

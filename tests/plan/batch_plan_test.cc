@@ -16,7 +16,7 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
   ASSERT_TRUE(store.add(ids).ok());
   BatchPlan plan({8, 64}, 2);
   std::vector<Reservation> reservations(8);
-  std::vector<PageCopy> copies;
+  std::vector<SlotCopy> copies;
   std::vector<int32_t> slots(4);
   const auto step = [&](const std::vector<uint64_t>& batch, const std::vector<int32_t>& lengths) {
     const std::span<int32_t> used(slots.data(), batch.size());
@@ -49,6 +49,53 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
   commit({5, 2, 3, 0});
   step({ids[0]}, {1});  // a decode step inside page 4
   EXPECT_EQ(plan.slot_mapping(0)[0], 4 * 4 + 1);
+}
+
+TEST(BatchPlan, TreesStandBesidePlainRows) {
+  SequenceStoreConfig config;
+  config.groups.push_back({{0, 0, 4}, 32});
+  config.max_sequences = 4;
+  config.max_length = 1 << 20;
+  config.max_tree_nodes = 8;
+  SequenceStore store(config);
+  std::vector<uint64_t> ids(2);
+  ASSERT_TRUE(store.add(ids).ok());
+  BatchPlan plan({8, 64, 8}, 1);
+  std::vector<Reservation> reservations(8);
+  std::vector<SlotCopy> copies;
+  std::vector<int32_t> slots(4);
+  const auto step = [&](const std::vector<uint64_t>& batch, const std::vector<int32_t>& lengths,
+                        const std::vector<int32_t>& parents) {
+    const std::span<int32_t> used(slots.data(), batch.size());
+    ASSERT_TRUE(store.check_trees(batch, lengths, parents).ok());
+    ASSERT_TRUE(store.check_step(batch, lengths, used, true).ok());
+    store.reserve(used, lengths, reservations, &copies);
+    store.add_nodes(used, lengths, parents);
+    plan.build(store, used, lengths);
+    plan.add_trees(store, used, lengths);
+    store.close_nodes(used, lengths, true);
+    store.commit(used, lengths, reservations);
+  };
+  constexpr int32_t kNone = KVC_TREE_NONE;
+  step({ids[0]}, {5}, {kNone, kNone, kNone, kNone, kNone});
+  EXPECT_EQ(plan.rows().tree_begin[0], 5);
+  step({ids[0]}, {3}, {-1, 0, 0});
+  step({ids[1], 0, ids[0]}, {2, 1, 3}, {kNone, kNone, 99, 1, -1, 3});
+
+  const kvc_backend_rows& rows = plan.rows();
+  EXPECT_EQ(std::vector<int32_t>(rows.kv_lengths, rows.kv_lengths + 3), (std::vector<int32_t>{2, 0, 11}));
+  EXPECT_EQ(std::vector<int32_t>(rows.positions, rows.positions + 6), (std::vector<int32_t>{0, 1, 0, 7, 5, 8}));
+  EXPECT_EQ(std::vector<int32_t>(rows.tree_begin, rows.tree_begin + 3), (std::vector<int32_t>{2, 0, 5}));
+  const kvc_backend_tree_node* nodes = rows.tree_nodes + rows.tree_offset[2];
+  const int32_t expected[6][3] = {{0, 5, 5}, {1, 4, 6}, {4, 5, 6}, {2, 4, 7}, {5, 6, 5}, {3, 4, 8}};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(nodes[i].enter, expected[i][0]) << i;
+    EXPECT_EQ(nodes[i].exit, expected[i][1]) << i;
+    EXPECT_EQ(nodes[i].position, expected[i][2]) << i;
+  }
+  // Nodes are stored one after another, whatever their positions.
+  EXPECT_EQ(std::vector<int64_t>(plan.slot_mapping(0), plan.slot_mapping(0) + 6),
+            (std::vector<int64_t>{8, 9, -1, 12, 13, 14}));
 }
 
 }  // namespace

@@ -110,6 +110,22 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   }
 }
 
+// Nodes stand at positions below their indices: a window reaches further back than it would for plain tokens.
+TEST(WorkPlan, ATreesWindowGoesByPosition) {
+  WorkPlan plan(shape_of(1, 6), {4, 64});
+  Batch batch;
+  batch.add(20, 100);  // 20 new nodes behind 30 of earlier rounds behind 70 tokens
+  batch.add(20, 100);  // plain
+  kvc_backend_rows rows = batch.rows();
+  const int32_t begin[2] = {70, 120};
+  rows.tree_begin = begin;
+  plan.build(rows);
+  for (const kvc_backend_item& item : plan.items()) {
+    EXPECT_EQ(item.key_begin, item.row == 0 ? 70 - 5 : 100 + item.q_begin - 5);
+    EXPECT_EQ(item.key_end, 100 + item.q_end);
+  }
+}
+
 TEST(WorkPlan, OneThreadNeverSplits) {
   WorkPlan plan(shape_of(1), {4, 16});
   Batch batch;

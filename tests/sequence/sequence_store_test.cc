@@ -1,86 +1,11 @@
-#include "sequence/sequence_store.h"
-
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <vector>
+
+#include "store_fixture.h"
 
 namespace kvc {
 namespace {
-
-using Ids = std::vector<uint64_t>;
-
-SequenceStoreConfig config_of(int64_t page_size, int64_t pages, int64_t window = 0, int64_t window_pages = 0,
-                              int64_t rollback = 0) {
-  SequenceStoreConfig config;
-  config.groups.push_back({{0, 0, page_size}, pages});
-  if (window > 0) config.groups.push_back({{window, rollback, page_size}, window_pages});
-  config.max_sequences = 16;
-  config.max_snapshots = 2;
-  config.cache_tag = 7;
-  config.max_length = 1 << 30;
-  return config;
-}
-
-// A store with the steps that a cache runs on it.
-struct Fixture {
-  explicit Fixture(const SequenceStoreConfig& config) : store(config) {}
-
-  struct Step {
-    std::vector<int32_t> slots, lengths;
-    std::vector<Reservation> reservations;
-    std::vector<PageCopy> copies;
-  };
-
-  Status begin(const Ids& ids, const std::vector<int32_t>& lengths, Step* step) {
-    step->slots.resize(ids.size());
-    step->lengths = lengths;
-    step->reservations.resize(ids.size() * static_cast<size_t>(store.num_groups()));
-    step->copies.reserve(step->reservations.size());
-    KVC_TRY(store.check_step(ids, lengths, step->slots));
-    store.reserve(step->slots, step->lengths, step->reservations, &step->copies);
-    open = {step->reservations};
-    return store.check_invariants(open);
-  }
-  Status commit(const Step& step) {
-    store.commit(step.slots, step.lengths, step.reservations);
-    open.clear();
-    return store.check_invariants(open);
-  }
-  Status rollback(const Step& step) {
-    store.rollback(step.slots, step.reservations);
-    open.clear();
-    return store.check_invariants(open);
-  }
-  void append(const Ids& ids, const std::vector<int32_t>& lengths) {
-    Step step;
-    ASSERT_TRUE(begin(ids, lengths, &step).ok());
-    ASSERT_TRUE(commit(step).ok());
-  }
-  Ids add(size_t n) {
-    Ids ids(n);
-    EXPECT_TRUE(store.add(ids).ok());
-    return ids;
-  }
-  uint64_t fork(uint64_t parent, int64_t position, std::vector<PageCopy>* copies = nullptr) {
-    std::vector<PageCopy> ignored;
-    const Ids parents = {parent};
-    const std::vector<int64_t> positions = {position};
-    Ids child(1);
-    EXPECT_TRUE(store.fork(parents, positions, child, copies == nullptr ? &ignored : copies).ok());
-    return child[0];
-  }
-  std::vector<int32_t> pages(uint64_t id, int32_t group = 0) {
-    const int32_t slot = store.slot_of(id);
-    std::vector<int32_t> out;
-    for (int32_t i = 0; i < store.list(slot, group).size; ++i)
-      out.push_back(store.table(group).at(store.list(slot, group), i));
-    return out;
-  }
-
-  SequenceStore store;
-  std::vector<std::span<const Reservation>> open;
-};
 
 TEST(SequenceStore, IdsGoStaleAndAreNotReused) {
   Fixture f(config_of(4, 8));
@@ -107,13 +32,13 @@ TEST(SequenceStore, AForkSharesWholePagesAndCopiesAPartialOne) {
   Fixture f(config_of(4, 16));
   const Ids parent = f.add(1);
   f.append(parent, {10});
-  std::vector<PageCopy> copies;
+  std::vector<SlotCopy> copies;
   const uint64_t child = f.fork(parent[0], 7, &copies);
   EXPECT_EQ(f.pages(parent[0]), (std::vector<int32_t>{0, 1, 2}));
   EXPECT_EQ(f.pages(child), (std::vector<int32_t>{0, 3}));
   ASSERT_EQ(copies.size(), 1u);
-  EXPECT_EQ(copies[0].source, 1);
-  EXPECT_EQ(copies[0].target, 3);
+  EXPECT_EQ(copies[0].source, 1 * 4);
+  EXPECT_EQ(copies[0].target, 3 * 4);
   EXPECT_EQ(copies[0].tokens, 3);
   EXPECT_EQ(f.store.table(0).pages().used(), 4);
   f.append({parent[0], child}, {1, 1});  // neither needs a copy now
@@ -131,8 +56,8 @@ TEST(SequenceStore, TruncateIntoASharedPageDelaysTheCopy) {
   Fixture::Step step;
   ASSERT_TRUE(f.begin({child}, {1}, &step).ok());
   ASSERT_EQ(step.copies.size(), 1u);
-  EXPECT_EQ(step.copies[0].source, 1);
-  EXPECT_EQ(step.copies[0].target, 2);
+  EXPECT_EQ(step.copies[0].source, 1 * 4);
+  EXPECT_EQ(step.copies[0].target, 2 * 4);
   EXPECT_EQ(step.copies[0].tokens, 2);
   ASSERT_TRUE(f.rollback(step).ok());
   EXPECT_EQ(f.pages(child), (std::vector<int32_t>{0, 1}));
@@ -277,6 +202,7 @@ TEST(SequenceStore, BookkeepingStaysWithinItsBudget) {
       SequenceStoreConfig config = config_of(16, pages);
       config.max_sequences = sequences;
       config.max_snapshots = 8;
+      config.max_tree_nodes = 64;
       EXPECT_LE(SequenceStore::bytes_needed(config), 16 * pages + 1024 * sequences + 16384)
           << pages << " " << sequences;
       EXPECT_EQ(SequenceStore(config).bytes(), SequenceStore::bytes_needed(config));
