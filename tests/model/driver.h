@@ -67,7 +67,8 @@ class Driver {
       if (static_cast<int64_t>(rows.size()) >= count || room < 1) break;
       const int64_t n = decode && !chance(0.2) ? 1 : uniform(1, std::max<int64_t>(1, room / 2));
       rows.push_back({handle, static_cast<int32_t>(n)});
-      room -= n;
+      if (h_.nodes(handle) > 0 ? chance(0.9) : chance(0.25)) make_tree(&rows.back());
+      room -= rows.back().length;
     }
     while (chance(0.15)) {  // inert rows anywhere
       const int64_t n = std::min<int64_t>(room, uniform(0, 3));
@@ -81,6 +82,23 @@ class Driver {
     return rows;
   }
 
+  // Makes a row a tree row: chains, bushes, several roots, nodes of earlier rounds.
+  void make_tree(Harness::Row *row) {
+    const int32_t before = h_.nodes(row->sequence);
+    if (!chance(0.03)) row->length = std::min(row->length, std::max(1, h_.spec().tree_nodes() - before));
+    const int64_t style = uniform(0, 3);
+    for (int32_t i = before; i < before + row->length; i++) {
+      const int64_t parent = style == 0   ? i - 1
+                             : style == 1 ? (i - 1) / 2
+                             : style == 2 ? uniform(-1, i - 1)
+                                          : uniform(std::max(-1, i - 3), i - 1);
+      row->parents.push_back(i == 0 ? KVC_TREE_ROOT : static_cast<int32_t>(parent));
+    }
+    if (!chance(0.02)) return;
+    const int64_t bad = uniform(0, row->length - 1);
+    row->parents[bad] = static_cast<int32_t>(bad == 0 ? -3 : uniform(-3, before + row->length));
+  }
+
   // Something that begin has to refuse (mostly).
   void spoil(std::vector<Harness::Row> *rows) {
     switch (uniform(0, 6)) {
@@ -88,7 +106,10 @@ class Driver {
         if (!rows->empty()) rows->push_back((*rows)[0]);
         break;
       case 1:
-        if (!rows->empty()) (*rows)[uniform(0, static_cast<int64_t>(rows->size()) - 1)].length = 0;
+        if (!rows->empty()) {
+          Harness::Row &row = (*rows)[uniform(0, static_cast<int64_t>(rows->size()) - 1)];
+          row = {row.sequence, 0};
+        }
         break;
       case 2:
         rows->push_back({Harness::kInert, h_.spec().max_batch_tokens + 1});
@@ -104,7 +125,7 @@ class Driver {
         }
         break;
       case 5:
-        if (!rows->empty()) (*rows)[0].length = -3;
+        if (!rows->empty()) (*rows)[0] = {(*rows)[0].sequence, -3};
         break;
       default:
         while (static_cast<int>(rows->size()) <= h_.spec().max_sequences) rows->push_back({Harness::kInert, 0});
@@ -120,7 +141,7 @@ class Driver {
 
   void one() {
     const std::vector<int> live = h_.live(), idle = h_.idle(), open = h_.open();
-    const int64_t dice = uniform(0, 99);
+    const int64_t dice = uniform(0, 109);
     if (live.empty() || dice < 5) {
       std::vector<int> added;
       h_.add(static_cast<int>(chance(0.03) ? uniform(-1, 30) : uniform(1, 2)), &added);
@@ -159,8 +180,10 @@ class Driver {
       if (!open.empty()) h_.check_stale(h_.forward_id(open[0]));
     } else if (dice < 97) {
       if (chance(0.1)) h_.clear();
-    } else {
+    } else if (dice < 100) {
       touched(pick(live));
+    } else {
+      commit(live);
     }
     h_.check_invariants();
   }
@@ -192,6 +215,26 @@ class Driver {
       if (handle >= 0) touched(handle);
     }
     for (int handle : children) touched(handle);
+  }
+
+  // Any of the sequences with trees, in any order.
+  void commit(const std::vector<int> &live) {
+    std::vector<int> handles;
+    for (int handle : live) {
+      if ((h_.nodes(handle) > 0 && !h_.is_busy(handle)) ? chance(0.7) : chance(0.02)) handles.push_back(handle);
+    }
+    if (!handles.empty() && chance(0.02)) handles.push_back(handles[0]);
+    if (chance(0.02)) handles.push_back(-5);
+    std::shuffle(handles.begin(), handles.end(), random_);
+    std::vector<int32_t> leaves;
+    for (int handle : handles) {
+      const int32_t nodes = handle < 0 ? 1 : h_.nodes(handle);
+      leaves.push_back(chance(0.02) ? nodes : chance(0.02) ? -2 : static_cast<int32_t>(uniform(-1, nodes - 1)));
+    }
+    h_.commit(handles, leaves);
+    for (int handle : handles) {
+      if (handle >= 0) touched(handle);
+    }
   }
 
   void truncate(const std::vector<int> &live) {

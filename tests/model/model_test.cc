@@ -42,6 +42,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
   spec.max_batch_tokens = static_cast<int>(pick({7, 24, 40 + c.page_size}));
   spec.max_open_forwards = static_cast<int>(pick({1, 2, 3}));
   spec.rollback = pick({0, 1, 5, c.page_size, 20});
+  spec.max_tree_nodes = static_cast<int>(pick({0, 4, 13, 1024}));
   int64_t pages = pick({6, 11, 24}) + (c.page_size < 16 ? 60 / c.page_size : 0);
   // Page lists that are trees of two and three levels (more than 32 and 1,024 pages).
   const bool deep = c.page_size < 16 && random() % 4 == 0;

@@ -66,6 +66,7 @@ class Harness {
     int sequence;  // handle, kInert or kRaw
     int32_t length;
     kvc_seq raw = 0;  // kRaw: this id as it is
+    std::vector<int32_t> parents = {};  // of a tree row, [length]; empty = a plain row
   };
 
   Harness(const CacheSpec &spec, const Options &options);
@@ -88,6 +89,7 @@ class Harness {
   kvc_status abort(int forward);
   kvc_status cancel(int forward);
   kvc_status step(const std::vector<Row> &rows, int *forward = nullptr);  // begin, layers, end
+  kvc_status commit(const std::vector<int> &handles, const std::vector<int32_t> &leaves);
   kvc_status import(int handle, int tokens, bool rotate, bool bad_layer = false);
 
   // ---- Queries, compared with the model. ----
@@ -111,6 +113,7 @@ class Harness {
   std::vector<int> open() const;
   bool is_busy(int handle) const { return sequence(handle).forward >= 0; }
   int64_t length(int handle) const { return static_cast<int64_t>(sequence(handle).tokens.size()); }
+  int32_t nodes(int handle) const { return static_cast<int32_t>(sequence(handle).nodes.size()); }
   int64_t first_held(int handle, int group) const;  // position of the first token not freed
   bool position_works(int handle, int64_t position) const;
   bool layers_left(int forward) const;
@@ -138,18 +141,27 @@ class Harness {
     std::unordered_map<int, int32_t> to_library;
     std::unordered_map<int32_t, int> from_library;
   };
+  // A token of an uncommitted tree; its parent is a node of the sequence or -1.
+  struct Node {
+    Token token;
+    int32_t parent;
+    int64_t position;
+  };
   struct Sequence {
     kvc_seq id = 0;
     std::vector<Token> tokens;
+    std::vector<Node> nodes;
     std::vector<std::vector<int>> pages;  // per group, list of page numbers, -1 = freed
     int forward = -1;
     bool doomed = false;
+    int64_t stored() const { return static_cast<int64_t>(tokens.size() + nodes.size()); }
   };
   struct OpenRow {
     int sequence;  // or kInert
     int32_t length;
-    int64_t start;
-    std::vector<Token> tokens;
+    int64_t start;              // tokens and nodes stored before
+    std::vector<Node> entries;  // the new tokens; a plain one is its predecessor's child
+    bool tree;
     std::vector<std::vector<int>> fresh;  // per group: new pages, the copy of a shared one first
     std::vector<bool> copied;             // per group: fresh[0] replaces the last page
   };
@@ -189,8 +201,21 @@ class Harness {
   void apply_abort(Open *open);
   void release(int handle);
   void close(int forward);
-  void make_batch(const std::vector<Row> &rows, int layer_begin, int layer_end, std::vector<kvc_seq> *ids,
-                  std::vector<int32_t> *lengths, kvc_batch *batch) const;
+  // A kvc_batch and what it points to; not copyable.
+  struct Batch {
+    std::vector<kvc_seq> ids;
+    std::vector<int32_t> lengths, parents;
+    kvc_batch batch;
+    Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end);
+    Batch(const Batch &) = delete;
+    Batch &operator=(const Batch &) = delete;
+  };
+  static bool has_trees(const std::vector<Row> &rows);
+  void tree_faults(const std::vector<Row> &rows, Faults *faults) const;
+  void drop_nodes(Sequence *s, int64_t length);
+  void slide(Sequence *s);
+  Node stored_at(const OpenRow &row, int64_t index) const;
+  std::vector<int64_t> visible(const OpenRow &row, int32_t query, const GroupSpec &group) const;
   Token new_token();
   void expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
                 float *flips) const;

@@ -106,7 +106,8 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
     } else {
       for (int i = 0; i < options_.rows_checked; i++) queries.insert(static_cast<int32_t>(uniform(0, row.length - 1)));
     }
-    const int64_t low = group.first_seen(row.start), high = row.start + row.length;
+    const int64_t next = row.tree ? static_cast<int64_t>(s.tokens.size()) : row.start;  // lowest position of a query
+    const int64_t low = group.first_seen(next), high = row.start + row.length;
     int loaded = -1;
     std::vector<float> keys((high - low) * l.d), values((high - low) * l.v_dim()), flips(l.d), unused(l.v_dim());
     std::vector<std::vector<float>> key_flips;
@@ -117,10 +118,10 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
         key_flips.clear();
         flipped.clear();
         for (int64_t p = low; p < high; p++) {
-          const Token &token = p < row.start ? s.tokens[p] : row.tokens[p - row.start];
-          if (!(token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
-          expected(token, p, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
-          expected(token, p, layer, loaded, 1, &values[(p - low) * l.v_dim()], unused.data());
+          const Node entry = stored_at(row, p);
+          if (!(entry.token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
+          expected(entry.token, entry.position, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
+          expected(entry.token, entry.position, layer, loaded, 1, &values[(p - low) * l.v_dim()], unused.data());
           if (std::any_of(flips.begin(), flips.end(), [](float x) { return x != 0; })) {
             flipped.push_back(p);
             key_flips.push_back(flips);
@@ -128,14 +129,20 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
         }
       }
       for (int32_t j : queries) {
-        const int64_t position = row.start + j;
+        const int64_t position = row.entries[j].position;
         std::vector<float> query(l.d), query_flips(l.d, 0.0f);
         for (int i = 0; i < l.d; i++) query[i] = q.at(first_t + j, h, i);
         if (l.rope == KVC_ROPE_ON_APPEND) {
           const std::vector<float> raw = query;
           rotate_rounded(q.type(), raw.data(), l.d, l.rotated(), l.base(), position, query.data(), query_flips.data());
         }
-        const int64_t first = group.first_seen(position);
+        const std::vector<int64_t> seen = visible(row, j, group);
+        std::vector<float> seen_keys, seen_values;
+        for (const int64_t index : seen) {
+          const float *key = &keys[(index - low) * l.d], *value = &values[(index - low) * l.v_dim()];
+          seen_keys.insert(seen_keys.end(), key, key + l.d);
+          seen_values.insert(seen_values.end(), value, value + l.v_dim());
+        }
         double slack = 0, query_slack = 0;
         for (size_t f = 0; f < flipped.size(); f++) {
           double sum = 0;
@@ -148,9 +155,9 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
         in.q = query.data();
         in.d = l.d;
         in.dv = l.v_dim();
-        in.n = position + 1 - first;
-        in.keys = &keys[(first - low) * l.d];
-        in.values = &values[(first - low) * l.v_dim()];
+        in.n = static_cast<int64_t>(seen.size());
+        in.keys = seen_keys.data();
+        in.values = seen_values.data();
         in.key_stride = l.d;
         in.value_stride = l.v_dim();
         in.scale = l.softmax_scale();
@@ -165,9 +172,10 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
           std::ostringstream text;
           text << "attention of sequence " << row.sequence << " layer " << layer << " position " << position
                << " q head " << h << " dim " << i << ": " << got << ", expected " << ref.out[i] << " +- " << allowed
-               << " (keys " << first << ".." << position << ", q " << name_of(q.type()) << ", kv " << name_of(l.dtype)
-               << ", out " << name_of(out.type()) << ", D " << l.d << ", Hq/Hkv " << l.hq << "/" << l.hkv
-               << ", threads " << options_.threads << ", simd " << (options_.simd ? options_.simd : "default") << ")";
+               << " (" << seen.size() << " keys from " << seen[0] << " on" << (row.tree ? ", tree" : "") << ", q "
+               << name_of(q.type()) << ", kv " << name_of(l.dtype) << ", out " << name_of(out.type()) << ", D " << l.d
+               << ", Hq/Hkv " << l.hq << "/" << l.hkv << ", threads " << options_.threads << ", simd "
+               << (options_.simd ? options_.simd : "default") << ")";
           fail(text.str());
         }
         if (!lse) continue;

@@ -10,18 +10,28 @@ namespace kvt {
 
 // ---- Forwards ----------------------------------------------------------------------------------
 
-void Harness::make_batch(const std::vector<Row> &rows, int layer_begin, int layer_end, std::vector<kvc_seq> *ids,
-                         std::vector<int32_t> *lengths, kvc_batch *batch) const {
+bool Harness::has_trees(const std::vector<Row> &rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return !row.parents.empty(); });
+}
+
+Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end) {
+  const bool trees = has_trees(rows);
   for (const Row &row : rows) {
-    ids->push_back(row.sequence >= 0 ? sequence(row.sequence).id : row.sequence == kRaw ? row.raw : 0);
-    lengths->push_back(row.length);
+    const bool exists = row.sequence >= 0;
+    ids.push_back(exists ? harness.sequence(row.sequence).id : row.sequence == kRaw ? row.raw : 0);
+    lengths.push_back(row.length);
+    if (!trees || row.length <= 0) continue;
+    // What an inert row's tokens have for parents is ignored.
+    parents.insert(parents.end(), static_cast<size_t>(row.length), row.sequence == kInert ? 12345 : KVC_TREE_NONE);
+    std::copy(row.parents.begin(), row.parents.end(), parents.end() - row.length);
   }
-  kvc_batch_init(batch);
-  batch->num_sequences = static_cast<int32_t>(rows.size());
-  batch->sequences = ids->data();
-  batch->append_lengths = lengths->data();
-  batch->layer_begin = layer_begin;
-  batch->layer_end = layer_end;
+  kvc_batch_init(&batch);
+  batch.num_sequences = static_cast<int32_t>(rows.size());
+  batch.sequences = ids.data();
+  batch.append_lengths = lengths.data();
+  batch.layer_begin = layer_begin;
+  batch.layer_end = layer_end;
+  if (trees) batch.tree_parents = parents.data();
 }
 
 void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
@@ -31,17 +41,30 @@ void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
   uint64_t layers = 0;
   for (int l = open->layer_begin; l < open->layer_end; l++) layers |= 1ull << l;
   for (const Row &row : rows) {
-    OpenRow r{row.sequence, row.length, 0, {}, {}, {}};
+    OpenRow r{row.sequence, row.length, 0, {}, !row.parents.empty(), {}, {}};
     open->tokens += row.length;
     if (row.sequence >= 0) {
       Sequence &s = sequence(row.sequence);
-      r.start = static_cast<int64_t>(s.tokens.size());
+      r.start = s.stored();
       Token token = new_token();
       token.input = open->input;
       token.rough = rough;
       token.as_stored = open->as_stored;
       token.layers = layers;
-      r.tokens.assign(row.length, token);
+      const int64_t committed = static_cast<int64_t>(s.tokens.size());
+      for (int32_t i = 0; i < row.length; i++) {
+        Node node{token, -1, r.start + i};
+        if (r.tree) {
+          // Siblings are at one position: a tag each.
+          node.token.tag = next_tag_++;
+          node.parent = row.parents[i];
+          const int64_t above = node.parent - static_cast<int64_t>(s.nodes.size());
+          node.position = node.parent < 0 ? committed
+                          : above < 0     ? s.nodes[node.parent].position + 1
+                                          : r.entries[above].position + 1;
+        }
+        r.entries.push_back(node);
+      }
       r.fresh.resize(pools_.size());
       r.copied.assign(pools_.size(), false);
       for (size_t g = 0; g < pools_.size(); g++) {
@@ -60,7 +83,13 @@ void Harness::apply_end(Open *open) {
     if (row.sequence < 0) continue;
     Sequence &s = sequence(row.sequence);
     s.forward = -1;
-    s.tokens.insert(s.tokens.end(), row.tokens.begin(), row.tokens.end());
+    for (const Node &entry : row.entries) {
+      if (row.tree) {
+        s.nodes.push_back(entry);
+      } else {
+        s.tokens.push_back(entry.token);
+      }
+    }
     for (size_t g = 0; g < pools_.size(); g++) {
       std::vector<int> &pages = s.pages[g];
       size_t i = 0;
@@ -69,13 +98,8 @@ void Harness::apply_end(Open *open) {
         pages.back() = row.fresh[g][i++];
       }
       for (; i < row.fresh[g].size(); i++) pages.push_back(row.fresh[g][i]);
-      const int64_t earliest = std::max<int64_t>(0, static_cast<int64_t>(s.tokens.size()) - spec_.rollback);
-      const int64_t boundary = spec_.groups[g].first_seen(earliest);
-      for (size_t p = 0; p < pages.size() && static_cast<int64_t>(p + 1) * spec_.page_size <= boundary; p++) {
-        if (pages[p] >= 0) drop_page(static_cast<int>(g), pages[p]);
-        pages[p] = -1;
-      }
     }
+    slide(&s);
     if (s.doomed) {
       doomed_--;
       release(row.sequence);
@@ -99,10 +123,8 @@ void Harness::apply_abort(Open *open) {
 }
 
 kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_begin, int layer_end) {
-  std::vector<kvc_seq> ids;
-  std::vector<int32_t> lengths;
-  kvc_batch batch;
-  make_batch(rows, layer_begin, layer_end, &ids, &lengths, &batch);
+  const Batch built(*this, rows, layer_begin, layer_end);
+  const kvc_batch &batch = built.batch;
   const Faults faults = batch_faults(rows, layer_begin, layer_end);
   // can_fit says the same, with the same numbers.
   const bool ask = chance(0.5);
@@ -133,7 +155,10 @@ kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_
   for (const Row &row : rows) {
     if (row.sequence >= 0) sequence(row.sequence).forward = next_forward_;
   }
-  for (const Row &row : rows) note("begin forward %d: sequence %d +%d", next_forward_, row.sequence, row.length);
+  for (const Row &row : rows) {
+    note("begin forward %d: sequence %d +%d%s", next_forward_, row.sequence, row.length,
+         row.parents.empty() ? "" : " (tree)");
+  }
   *forward = next_forward_;
   forwards_[next_forward_++] = std::move(open);
   check_info(forwards_[*forward]);
@@ -153,7 +178,7 @@ void Harness::check_info(const Open &open) {
     const int32_t last = row.length ? static_cast<int32_t>(t + row.length - 1) : -1;
     if (info.last_rows_host[i] != last) fail("last_rows_host");
     for (int32_t j = 0; j < row.length; j++, t++) {
-      const int32_t position = row.sequence < 0 ? 0 : static_cast<int32_t>(row.start + j);
+      const int32_t position = row.sequence < 0 ? 0 : static_cast<int32_t>(row.entries[j].position);
       if (info.positions_host[t] != position) fail("positions_host");
     }
   }
@@ -179,10 +204,12 @@ void Harness::fill_kv(const Open &open, int layer, Tensor *k, Tensor *v) {
       for (int h = 0; h < l.hkv; h++) {
         // Inert rows carry NaN: nothing may read them.
         for (int i = 0; i < l.d; i++) {
-          k->set(t, h, i, row.sequence < 0 ? NAN : value(row.tokens[j], row.start + j, layer, h, i, 0));
+          k->set(t, h, i,
+                 row.sequence < 0 ? NAN : value(row.entries[j].token, row.entries[j].position, layer, h, i, 0));
         }
         for (int i = 0; i < l.v_dim(); i++) {
-          v->set(t, h, i, row.sequence < 0 ? NAN : value(row.tokens[j], row.start + j, layer, h, i, 1));
+          v->set(t, h, i,
+                 row.sequence < 0 ? NAN : value(row.entries[j].token, row.entries[j].position, layer, h, i, 1));
         }
       }
     }

@@ -31,7 +31,7 @@ void Harness::drop_page(int group, int page) {
 }
 
 int64_t Harness::pages_needed(const Sequence &s, int group, int64_t tokens) const {
-  const int64_t length = static_cast<int64_t>(s.tokens.size()), page = spec_.page_size;
+  const int64_t length = s.stored(), page = spec_.page_size;
   const std::vector<int> &pages = s.pages[group];
   int64_t needed = ceil_div(length + tokens, page) - static_cast<int64_t>(pages.size());
   if (tokens > 0 && length % page != 0 && pools_[group].refs.at(pages.back()) > 1) needed++;
@@ -81,6 +81,8 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
       faults.push_back({KVC_ERROR_STALE_ID, index});
     } else if (sequence(row.sequence).forward >= 0) {
       faults.push_back({KVC_ERROR_BUSY, index});
+    } else if (row.parents.empty() && row.length > 0 && nodes(row.sequence) > 0) {
+      faults.push_back({KVC_ERROR_UNCOMMITTED, index});
     }
     if (seen.count(id)) {
       faults.push_back({KVC_ERROR_DUPLICATE, index});
@@ -88,6 +90,7 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
     }
     seen.emplace(id, static_cast<int>(i));
   }
+  if (has_trees(rows)) tree_faults(rows, &faults);
   if (tokens > spec_.max_batch_tokens) {
     faults.push_back({KVC_ERROR_BATCH_TOO_LARGE, Fault::kAny, tokens, spec_.max_batch_tokens});
   }

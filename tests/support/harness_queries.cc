@@ -11,12 +11,9 @@ namespace kvt {
 // ---- Queries -----------------------------------------------------------------------------------
 
 kvc_status Harness::can_fit(const std::vector<Row> &rows, int layer_begin, int layer_end) {
-  std::vector<kvc_seq> ids;
-  std::vector<int32_t> lengths;
-  kvc_batch batch;
-  make_batch(rows, layer_begin, layer_end, &ids, &lengths, &batch);
+  const Batch built(*this, rows, layer_begin, layer_end);
   return call("kvc_cache_can_fit", batch_faults(rows, layer_begin, layer_end),
-              [&](kvc_error *e) { return kvc_cache_can_fit(cache_.get(), &batch, e); });
+              [&](kvc_error *e) { return kvc_cache_can_fit(cache_.get(), &built.batch, e); });
 }
 
 int64_t Harness::check_max_append(int handle) {
@@ -32,6 +29,7 @@ int64_t Harness::check_max_append(int handle) {
       return true;
     };
     int64_t low = 0, high = spec_.max_batch_tokens;  // needs are monotonic in n
+    if (!s.nodes.empty()) high = std::min<int64_t>(high, spec_.tree_nodes() - static_cast<int64_t>(s.nodes.size()));
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
       if (fits(middle)) {
@@ -51,8 +49,13 @@ int64_t Harness::check_max_append(int handle) {
          std::to_string(s.tokens.size()) + ")");
   }
   if (s.forward >= 0) return got;
-  if (got > 0) can_fit({{handle, static_cast<int32_t>(got)}});
-  if (can_fit({{handle, static_cast<int32_t>(got + 1)}}) == KVC_OK) fail("one more than max_append fits");
+  const auto row = [&](int64_t n) {
+    Row r{handle, static_cast<int32_t>(n)};
+    if (!s.nodes.empty()) r.parents.assign(static_cast<size_t>(n), KVC_TREE_ROOT);
+    return r;
+  };
+  if (got > 0) can_fit({row(got)});
+  if (can_fit({row(got + 1)}) == KVC_OK) fail("one more than max_append fits");
   return got;
 }
 
@@ -82,8 +85,13 @@ void Harness::check_tables(int handle) {
   call("kvc_seq_lengths", {}, [&](kvc_error *e) { return kvc_seq_lengths(cache_.get(), 1, &s.id, &got, e); });
   if (got != length(handle)) fail("length is " + std::to_string(got) + ", expected " + std::to_string(length(handle)));
   mix(static_cast<uint64_t>(got));
+  int32_t tree_nodes = -1;
+  call("kvc_seq_tree_nodes", {},
+       [&](kvc_error *e) { return kvc_seq_tree_nodes(cache_.get(), 1, &s.id, &tree_nodes, e); });
+  if (tree_nodes != nodes(handle)) fail("tree_nodes is not " + std::to_string(nodes(handle)));
   for (size_t g = 0; g < pools_.size(); g++) {
-    const std::vector<int> &pages = s.pages[g];
+    // Those of uncommitted nodes are not told.
+    const std::vector<int> pages(s.pages[g].begin(), s.pages[g].begin() + ceil_div(length(handle), spec_.page_size));
     std::vector<int32_t> ids(pages.size() + 1, -99);
     int64_t count = -1;
     call("kvc_seq_pages", {}, [&](kvc_error *e) {
@@ -157,6 +165,7 @@ void Harness::check_stats() {
         if (s.pages[g][i] < 0) continue;
         const int64_t tokens = std::min<int64_t>(
             spec_.page_size, static_cast<int64_t>(s.tokens.size()) - static_cast<int64_t>(i) * spec_.page_size);
+        if (tokens <= 0) continue;  // nodes only
         auto &[most, second] = coverage[s.pages[g][i]];
         if (tokens > most) {
           second = most;

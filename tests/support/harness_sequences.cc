@@ -108,6 +108,7 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
     const Sequence &s = it->second;
     ids.push_back(s.id);
     if (s.forward >= 0) faults.push_back({KVC_ERROR_BUSY, index});
+    if (!s.nodes.empty()) faults.push_back({KVC_ERROR_UNCOMMITTED, index});
     const int64_t length = static_cast<int64_t>(s.tokens.size());
     at[i] = positions && (*positions)[i] != -1 ? (*positions)[i] : length;
     if (at[i] < 0 || at[i] > length) {
@@ -199,12 +200,7 @@ kvc_status Harness::truncate(const std::vector<int> &handles, const std::vector<
     Sequence &s = sequence(handles[i]);
     note("truncate %d from %zu to %lld", handles[i], s.tokens.size(), static_cast<long long>(lengths[i]));
     s.tokens.resize(lengths[i]);
-    for (size_t g = 0; g < pools_.size(); g++) {
-      while (static_cast<int64_t>(s.pages[g].size()) > ceil_div(lengths[i], spec_.page_size)) {
-        if (s.pages[g].back() >= 0) drop_page(static_cast<int>(g), s.pages[g].back());
-        s.pages[g].pop_back();
-      }
-    }
+    drop_nodes(&s, lengths[i]);
   }
   return status;
 }
@@ -292,7 +288,7 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
   options_.plain_inputs = true;
   apply_begin(rows, &open);
   options_.plain_inputs = plain;
-  open.rows[0].tokens.assign(tokens, token);
+  for (Node &entry : open.rows[0].entries) entry.token = token;
   apply_end(&open);
   return status;
 }

@@ -43,6 +43,9 @@ struct CacheSpec {
   int page_size = 16, max_sequences = 16, max_batch_tokens = 64, max_open_forwards = 2;
   int64_t rollback = 0;  // tokens; 0 = KVC_CACHE_NO_ROLLBACK
   int64_t capacity_tokens = 0;
+  int max_tree_nodes = 0;  // 0 = the default, 64
+
+  int tree_nodes() const { return max_tree_nodes ? max_tree_nodes : 64; }
 };
 
 // The C structs of a CacheSpec; not copyable because they point into themselves.
@@ -88,6 +91,7 @@ struct BuiltConfig {
     config.rollback_tokens = spec.rollback;
     if (spec.rollback == 0) config.flags |= KVC_CACHE_NO_ROLLBACK;
     config.capacity_tokens = spec.capacity_tokens;
+    config.max_tree_nodes = spec.max_tree_nodes;
   }
   BuiltConfig(const BuiltConfig &) = delete;
   BuiltConfig &operator=(const BuiltConfig &) = delete;
