@@ -33,6 +33,38 @@ class Play {
     for (const Append &a : batch) verify(a.sequence);
     h_.check_invariants();
   }
+  // A tree of a sequence, or so many plain tokens.
+  struct Grow {
+    int sequence;
+    std::vector<int32_t> parents;
+    int32_t plain = 0;
+  };
+  // The same with trees; attention of every layer is compared.
+  void grow(const std::vector<Grow> &batch) {
+    std::vector<Harness::Row> rows;
+    for (const Grow &g : batch) {
+      if (!handles_.count(g.sequence)) handles_[g.sequence] = h_.add();
+      const int32_t tokens = g.parents.empty() ? g.plain : static_cast<int32_t>(g.parents.size());
+      rows.push_back({handles_[g.sequence], tokens, 0, g.parents});
+    }
+    int forward = -1;
+    if (h_.begin(rows, &forward)) throw Mismatch("scenario: a step with trees was refused");
+    for (size_t layer = 0; layer < h_.spec().layers.size(); layer++) h_.attend_layer(forward, static_cast<int>(layer));
+    if (h_.end(forward)) throw Mismatch("scenario: a step with trees did not end");
+    for (const Grow &g : batch) verify(g.sequence);
+    h_.check_invariants();
+  }
+  void commit(const std::vector<std::pair<int, int32_t>> &leaves) {
+    std::vector<int> handles;
+    std::vector<int32_t> nodes;
+    for (const auto &[sequence, leaf] : leaves) {
+      handles.push_back(handles_.at(sequence));
+      nodes.push_back(leaf);
+    }
+    if (h_.commit(handles, nodes)) throw Mismatch("scenario: a commit was refused");
+    for (const auto &[sequence, leaf] : leaves) verify(sequence);
+    h_.check_invariants();
+  }
   void decode(const std::vector<int> &sequences) {
     std::vector<Append> batch;
     for (int s : sequences) batch.push_back({s, 1});
