@@ -610,15 +610,43 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores a layer's new K and V and computes out = softmax(scale * q K^T, masked) V over all that is stored, the new
- * tokens included. Scores, sums and partial outputs are float32; K and V are always read as rounded for storage.
- *   layer  a layer of the forward; each once, in any order
- * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append, and for a second attend.
+/* Stores a layer's new K and V and computes out = softmax(scores, masked) V over all that is stored, the new tokens
+ * included. Scores are scale * q.k, then softcap, then ALiBi; positions are absolute, in partial calls too. Scores, sums
+ * and partial outputs are float32; K and V are always read as rounded for storage. A row that sees nothing has output 0
+ * and LSE -inf (with a sink: the sink's logit).
+ *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
+ * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), and for a
+ * second attend of the same part; OUT_OF_RANGE (softmax_scale, softcap), INVALID_ARGUMENT (PAST with SELF).
  * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, k and v may have been stored.
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
- * From: online softmax as in FlashAttention-2; split-KV and merge by LSE as in Flash-Decoding. */
+ * From: online softmax as in FlashAttention-2; split-KV and merge by LSE as in Flash-Decoding; softcap as in Gemma 2,
+ * slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
                                       kvc_error *error);
+
+typedef struct kvc_merge_args {
+  uint32_t struct_size;
+  int32_t num_parts;                /* 1 or more */
+  const DLTensor *const *outputs;   /* [num_parts], borrowed; each [T, H, Dv] float32, innermost stride 1 */
+  const DLTensor *const *lses;      /* [num_parts], borrowed; each [T, H] float32 */
+  const DLTensor *out;              /* borrowed, written; [T, H, Dv] float32: T, H and Dv are its shape. It may be
+                                       outputs[0] itself; must not overlap other parts */
+  const DLTensor *lse;              /* nullable; borrowed, written; [T, H] float32; it may be lses[0] itself */
+} kvc_merge_args;
+
+static inline void kvc_merge_args_init(kvc_merge_args *args) {
+  kvc_merge_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Merges results of attention over disjoint sets of keys, by their LSE, left to right: what attention over all the keys
+ * would have given. A part with LSE -inf saw nothing, and its output is not read; of nothing but such parts the result is
+ * 0 and -inf. Tensors are on the context's device; parts may have more than T rows.
+ *   stream  the device's stream; NULL on the CPU
+ * Errors: INVALID_ARGUMENT (num_parts), NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; error->index = the part.
+ * Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer. */
+KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *args, void *stream, kvc_error *error);
 
 /* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees
  * are kept uncommitted, until kvc_seq_commit.
@@ -885,6 +913,7 @@ typedef struct kvc_api {
   kvc_status (*seq_commit)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves, void *stream,
                            kvc_error *error);
   kvc_status (*seq_tree_nodes)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes, kvc_error *error);
+  kvc_status (*merge_states)(kvc_context *context, const kvc_merge_args *args, void *stream, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

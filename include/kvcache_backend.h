@@ -221,6 +221,24 @@ typedef struct kvc_backend_attend {
                                     attend returns KVC_ERROR_CANCELLED */
 } kvc_backend_attend;
 
+/* Results of attention over some keys: normalised outputs [T, H, Dv] float32, and LSEs [T, H]. */
+typedef struct kvc_backend_state {
+  kvc_backend_tensor out;
+  float *lse; /* of a result: nullable */
+  int64_t lse_token_stride, lse_head_stride;
+} kvc_backend_state;
+
+/* Merges states over disjoint keys, left to right; an LSE of -inf is an empty part, whose out is not read. The result may
+ * be parts[0] in place. */
+typedef struct kvc_backend_merge {
+  const kvc_backend_state *parts; /* [num_parts] */
+  int32_t num_parts;              /* 1 or more */
+  int32_t num_heads, dims;        /* H, Dv */
+  uint32_t reserved;
+  int64_t num_tokens;             /* T */
+  kvc_backend_state result;
+} kvc_backend_merge;
+
 /* Copies num_slots slots of one page to as many of one page, all heads, K and V: a part of a page to a copy of that page,
  * or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
  * under the cache's lock: on the calling thread, never through kvc_backend_host.run, which may run code of the host. */
@@ -283,6 +301,7 @@ typedef struct kvc_backend {
   kvc_status (*copy_slots)(kvc_backend_device *device, const kvc_backend_layer *layer,
                            const kvc_backend_slot_copy *copies, int64_t num_copies, void *stream, kvc_error *error);
   kvc_status (*gather)(kvc_backend_device *device, const kvc_backend_gather *args, void *stream, kvc_error *error);
+  kvc_status (*merge)(kvc_backend_device *device, const kvc_backend_merge *args, void *stream, kvc_error *error);
 } kvc_backend;
 
 /* The one symbol of a plug-in: "kvc_backend_get". NULL if it cannot serve that version. */

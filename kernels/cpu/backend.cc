@@ -100,6 +100,7 @@ constexpr kvc_backend kBackend = {
     attend,
     copy_slots,
     gather,
+    merge,
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Section 7 of the header: forward steps.
 #include "api/boundary.h"
+#include "cache/merge_states.h"
 
 using namespace kvc;
 using namespace kvc::api;
@@ -37,6 +38,15 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
     kvc_attend_args known;
     KVC_TRY(read_struct(args, "args", &known));
     return c.attend(forward, layer, known);
+  });
+}
+
+kvc_status kvc_merge_states(kvc_context* context, const kvc_merge_args* args, void* stream, kvc_error* error) {
+  return call("kvc_merge_states", error, [&]() -> Status {
+    KVC_TRY(check_not_null(context, "context"));
+    kvc_merge_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return merge_states(*context->context, known, stream);
   });
 }
 

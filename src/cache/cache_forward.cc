@@ -283,9 +283,47 @@ Status Cache::append(kvc_forward id, int32_t layer, const kvc_append_args& args)
   return forward.done(run_append(*forward, layer, k, v, (args.flags & KVC_APPEND_AS_STORED) != 0));
 }
 
+namespace {
+
+// Which parts of a layer's attention a call computes, as bits of Forward::layer_state.
+uint8_t parts_of(uint32_t flags) {
+  if ((flags & KVC_ATTEND_PAST) != 0) return Forward::kAttendedPast;
+  if ((flags & KVC_ATTEND_SELF) != 0) return Forward::kAttendedSelf;
+  return Forward::kAttendedPast | Forward::kAttendedSelf;
+}
+
+Status check_attend_flags(uint32_t flags) {
+  if ((flags & ~uint32_t{KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_PAST | KVC_ATTEND_SELF}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
+  }
+  if ((flags & KVC_ATTEND_PAST) == 0 || (flags & KVC_ATTEND_SELF) == 0) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: PAST and SELF are two calls", flags);
+}
+
+Status check_option(double value, double smallest, const char* name) {
+  if (value == 0.0 || (value >= smallest && value <= 1e30)) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %g is not 0 and not in %g..1e30", name, value, smallest);
+}
+
+Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLDevice device,
+                           kvc_backend_attend* attend) {
+  KVC_TRY(check_option(args.softmax_scale, 1e-30, "softmax_scale"));
+  KVC_TRY(check_option(args.softcap, 1e-6, "softcap"));
+  attend->flags = args.flags;
+  attend->softmax_scale = args.softmax_scale;
+  attend->softcap = args.softcap;
+  if (args.alibi_slopes != nullptr) {
+    KVC_TRY(check_heads(args.alibi_slopes, "alibi_slopes", num_q_heads, device, &attend->alibi_slopes));
+  }
+  if (args.sinks == nullptr) return Status();
+  return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
+}
+
+}  // namespace
+
 Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args) {
   const Layer& source = layers_[static_cast<size_t>(layer)];
-  const WorkPlan& plan = forward.work_plan(source.work_class);
+  const WorkPlan& plan = forward.work_plan(source.work_class, args->flags);
   args->layer = &source.backend();
   args->rows = &forward.batch->rows();
   args->tables = &forward.batch->tables(source.group);
@@ -304,7 +342,7 @@ Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* ar
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context_->backend().attend(context_->device(), args, forward.stream, &error), error));
   }
-  forward.layer_state[static_cast<size_t>(layer)] |= Forward::kAttended;
+  forward.layer_state[static_cast<size_t>(layer)] |= parts_of(args->flags);
   return Status();
 }
 
@@ -312,16 +350,16 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
   ForwardUse forward(*this);
   KVC_TRY(forward.enter_unless_cancelled(id));
   KVC_TRY(check_forward_layer(*forward, layer));
-  if (args.flags != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
+  KVC_TRY(check_attend_flags(args.flags));
   if ((args.k == nullptr) != (args.v == nullptr)) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither",
                          args.k == nullptr ? "k" : "v", args.k == nullptr ? "v" : "k");
   }
   const uint8_t state = forward->layer_state[static_cast<size_t>(layer)];
-  if ((state & Forward::kAttended) != 0) {
+  if ((state & parts_of(args.flags)) != 0) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was attended already in this forward", layer).at(layer);
   }
-  if (args.k == nullptr && (state & Forward::kAppended) == 0) {
+  if (args.k == nullptr && (state & Forward::kAppended) == 0 && (args.flags & KVC_ATTEND_PAST) == 0) {
     return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and was not appended before", layer).at(layer);
   }
   const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
@@ -336,6 +374,7 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
     KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
                       &attend.lse_token_stride, &attend.lse_head_stride));
   }
+  KVC_TRY(read_attend_options(args, shape.num_q_heads, context_->dl_device(), &attend));
   if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, k, v, false)));
   return forward.done(run_attend(*forward, layer, &attend));
 }

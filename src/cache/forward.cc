@@ -66,10 +66,11 @@ void Forward::start() noexcept {
   for (Rotation& rotation : rotations_) rotation.made = false;
 }
 
-const WorkPlan& Forward::work_plan(size_t work_class) noexcept {
+const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
   Planned& planned = plans_[work_class];
-  if (!planned.made) planned.plan.build(batch->rows());
+  if (!planned.made || planned.flags != flags) planned.plan.build(batch->rows(), flags);
   planned.made = true;
+  planned.flags = flags;
   return planned.plan;
 }
 

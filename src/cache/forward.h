@@ -48,11 +48,12 @@ class Forward {
   LazyArray<int32_t> append_lengths;    // [rows]
   LazyArray<Reservation> reservations;  // [rows, groups]
   std::unique_ptr<BatchPlan> batch;
-  std::vector<uint8_t> layer_state;  // [layers]: kAppended | kAttended
+  std::vector<uint8_t> layer_state;  // [layers]: kAppended | kAttended*
   int64_t info_shapes[2] = {0, 0};   // tokens, rows: what kvc_forward_info's tensors point to
 
   static constexpr uint8_t kAppended = 1;
-  static constexpr uint8_t kAttended = 2;
+  static constexpr uint8_t kAttendedPast = 2;
+  static constexpr uint8_t kAttendedSelf = 4;
 
   std::span<const int32_t> row_slots() const noexcept { return {slots.data(), static_cast<size_t>(num_rows)}; }
   std::span<const int32_t> row_lengths() const noexcept {
@@ -67,8 +68,9 @@ class Forward {
 
   // Forgets what the last step had planned.
   void start() noexcept;
-  // The plan of a work class, and the cos and sin of a rope class: made by the first layer that needs them.
-  const WorkPlan& work_plan(size_t work_class) noexcept;
+  // The plan of a work class, and the cos and sin of a rope class: made by the first layer that needs them. flags: the
+  // call's KVC_ATTEND_*; a class keeps the plan of its last ones.
+  const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
 
   int32_t* tile_counters() noexcept { return tile_counters_.data(); }
@@ -78,6 +80,7 @@ class Forward {
   struct Planned {
     WorkPlan plan;
     bool made = false;
+    uint32_t flags = 0;  // that it was made for
   };
   struct Rotation {
     std::shared_ptr<DeviceMemory> cos_sin;  // [max tokens, 2, rope_dim / 2]

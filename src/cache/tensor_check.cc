@@ -43,6 +43,12 @@ Status check_device(const DLTensor& t, const char* name, DLDevice device) {
                        device.device_id);
 }
 
+Status check_float32(const DLTensor& t, const char* name) {
+  if (same(t.dtype, {kDLFloat, 32, 1})) return Status();
+  return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", name, t.dtype.code,
+                       t.dtype.bits, t.dtype.lanes);
+}
+
 Status check_rank(const DLTensor& t, const char* name, int32_t rank) {
   if (t.ndim != rank) return Status::error(KVC_ERROR_RANK, "%s has %d dims, not %d", name, t.ndim, rank);
   if (t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
@@ -141,12 +147,10 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
 
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
                  int64_t* head_stride) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
   const DLTensor& t = *tensor;
   KVC_TRY(check_device(t, spec.name, spec.device));
-  if (!same(t.dtype, {kDLFloat, 32, 1})) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", spec.name,
-                         t.dtype.code, t.dtype.bits, t.dtype.lanes);
-  }
+  KVC_TRY(check_float32(t, spec.name));
   KVC_TRY(check_rank(t, spec.name, 2));
   const int64_t wanted[2] = {spec.tokens, spec.heads};
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads]"));
@@ -157,6 +161,23 @@ Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int
   void* bytes = nullptr;
   KVC_TRY(data_of(t, spec.name, spec.tokens == 0, &bytes));
   *data = static_cast<float*>(bytes);
+  return Status();
+}
+
+Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data) {
+  const DLTensor& t = *tensor;
+  KVC_TRY(check_device(t, name, device));
+  KVC_TRY(check_float32(t, name));
+  KVC_TRY(check_rank(t, name, 1));
+  if (t.shape[0] != heads) {
+    return Status::error(KVC_ERROR_SHAPE, "%s has shape [%" PRId64 "], not [heads] = [%" PRId64 "]", name, t.shape[0],
+                         heads);
+  }
+  int64_t stride = 0;
+  KVC_TRY(resolve_strides(t, name, t.shape, true, false, &stride));
+  void* bytes = nullptr;
+  KVC_TRY(data_of(t, name, false, &bytes));
+  *data = static_cast<const float*>(bytes);
   return Status();
 }
 

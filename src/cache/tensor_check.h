@@ -24,6 +24,9 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
                  int64_t* head_stride);
 
+// [heads] float32, stride 1.
+Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data);
+
 // An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
 // elements that do not overlap. Fills strides (in elements, compact if the tensor has none).
 Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,

@@ -80,6 +80,10 @@ void WorkPlan::for_each_base_item(const kvc_backend_rows& rows, Visit visit) con
       item.q_end = std::min(queries, item.q_begin + tile);
       item.key_end = first_index + item.q_end;
       item.key_begin = first_key(tree ? rows.tree_begin[row] : first_index + item.q_begin);
+      if ((flags_ & KVC_ATTEND_NON_CAUSAL) != 0) item.key_end = rows.kv_lengths[row];
+      if ((flags_ & KVC_ATTEND_PAST) != 0) item.key_end = std::min(item.key_end, first_index);
+      if ((flags_ & KVC_ATTEND_SELF) != 0) item.key_begin = std::max(item.key_begin, first_index);
+      item.key_begin = std::min(item.key_begin, item.key_end);  // sees nothing: writes that
       item.tile = -1;
       item.partial_offset = -1;
       for (int32_t h = 0; h < shape_.num_kv_heads; h += heads) {
@@ -97,7 +101,8 @@ int64_t WorkPlan::cost(const kvc_backend_item& item) const noexcept {
          std::max(queries, kMemoryBoundQueries);
 }
 
-void WorkPlan::build(const kvc_backend_rows& rows) noexcept {
+void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags) noexcept {
+  flags_ = flags;
   items_.clear();
   tiles_.clear();
   partial_floats_ = 0;

@@ -42,7 +42,8 @@ class WorkPlan {
   // Room for any batch within `limits`. Throws std::bad_alloc.
   WorkPlan(const WorkShape& shape, const BatchLimits& limits);
 
-  void build(const kvc_backend_rows& rows) noexcept;
+  // flags: the KVC_ATTEND_* of the call that the plan is for; they decide which keys items cover.
+  void build(const kvc_backend_rows& rows, uint32_t flags = 0) noexcept;
 
   const std::vector<kvc_backend_item>& items() const noexcept { return items_; }
   const std::vector<kvc_backend_tile>& tiles() const noexcept { return tiles_; }
@@ -65,6 +66,7 @@ class WorkPlan {
   std::vector<kvc_backend_item> items_;
   std::vector<kvc_backend_tile> tiles_;
   int64_t partial_floats_ = 0;
+  uint32_t flags_ = 0;
 };
 
 }  // namespace kvc

@@ -128,7 +128,7 @@ TEST(Tensors, AttendRefusesWrongOnes) {
       }
     }
     kvc_attend_args args = t.attend_args();
-    args.flags = 1;
+    args.flags = 0x80;
     refused(w.cache, {KVC_ERROR_UNSUPPORTED, KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_attend",
             [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, layer, &args, e); });
     EXPECT_EQ(t.out.bytes(), clean) << "a refused attend wrote";

@@ -152,6 +152,37 @@ TEST(WorkPlan, AShortRowIsNotWorthASplit) {
   EXPECT_EQ(plan.items().size(), 1u);
 }
 
+// Calls that see another part of the keys: every row still has its item, over no more than that part.
+TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
+  for (int32_t threads : {1, 8}) {
+    WorkPlan plan(shape_of(threads), {4, 64});
+    Batch batch;
+    batch.add(1, 5000);
+    batch.add(20, 300);
+    batch.add(7, 0);
+    for (uint32_t flags : {KVC_ATTEND_NON_CAUSAL, KVC_ATTEND_PAST, KVC_ATTEND_SELF}) {
+      plan.build(batch.rows(), flags);
+      std::vector<int64_t> covered(28, 0);  // keys of each query's items of the first kv head
+      for (const kvc_backend_item& item : plan.items()) {
+        EXPECT_LE(item.key_begin, item.key_end);
+        for (int32_t q = item.q_begin; q < item.q_end && item.head_begin == 0; ++q) {
+          covered[static_cast<size_t>(batch.token_begin[static_cast<size_t>(item.row)] + q)] +=
+              item.key_end - item.key_begin + 1000000 * (item.tile < 0);
+        }
+      }
+      for (size_t token = 0; token < covered.size(); ++token) {
+        const size_t row = token < 1 ? 0 : token < 21 ? 1 : 2;
+        const int64_t past[] = {5000, 300, 0}, fresh[] = {1, 20, 7};
+        const int64_t keys = covered[token] % 1000000;
+        if (flags == KVC_ATTEND_NON_CAUSAL) EXPECT_EQ(keys, past[row] + fresh[row]);
+        if (flags == KVC_ATTEND_PAST) EXPECT_EQ(keys, past[row]);
+        if (flags == KVC_ATTEND_SELF) EXPECT_LE(keys, fresh[row]);
+        if (keys == 0) EXPECT_EQ(covered[token], 1000000) << "an empty row is written once";
+      }
+    }
+  }
+}
+
 TEST(WorkPlan, NothingForNoRows) {
   WorkPlan plan(shape_of(4), {4, 16});
   plan.build(Batch().rows());

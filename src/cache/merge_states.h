@@ -1,0 +1,12 @@
+// kvc_merge_states: merges results of attention over disjoint keys. Any thread.
+#pragma once
+
+#include "base/status.h"
+#include "context/context.h"
+
+namespace kvc {
+
+// May throw std::bad_alloc, for more than a few parts.
+Status merge_states(Context& context, const kvc_merge_args& args, void* stream);
+
+}  // namespace kvc

@@ -1,0 +1,323 @@
+// The options of kvc_forward_attend and kvc_merge_states: against dense float64, part by part, and refused when wrong.
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "fixture.h"
+
+namespace kvt {
+namespace {
+
+constexpr int kHq = 6, kHkv = 2, kD = 16, kDv = 8, kPast = 21;
+
+CacheSpec one_layer(int64_t window = 0) {
+  CacheSpec spec;
+  spec.page_size = 4;
+  spec.max_sequences = 2;
+  spec.max_batch_tokens = 64;
+  spec.groups = {{window, 64}};
+  spec.layers = {LayerSpec{0, kHq, kHkv, kD, kDv}};
+  return spec;
+}
+
+// One layer, a sequence of kPast tokens, and a step of `tokens` more, with everything that is stored kept beside it.
+struct Play {
+  World world;
+  int64_t window;
+  int tokens;
+  std::mt19937 random{5};
+  std::vector<float> keys, values;  // [position][head][dim]
+  LayerTensors past, step;
+  Tensor slopes{DType::kF32, {kHq}}, sinks{DType::kF32, {kHq}};
+  kvc_forward forward = 0;
+
+  explicit Play(int n, int64_t w = 0, int threads = 1)
+      : world(one_layer(w), threads, 0),
+        window(w),
+        tokens(n),
+        past(world.spec.layers[0], kPast),
+        step(world.spec.layers[0], n) {
+    fill(&past, kPast);
+    fill(&step, n);
+    for (int h = 0; h < kHq; h++) {
+      store(DType::kF32, slopes.data(), h, 0.3f / static_cast<float>(h + 1));
+      store(DType::kF32, sinks.data(), h, static_cast<float>(h) * 0.5f - 1.0f);
+    }
+    const kvc_forward first = world.begin({world.seq}, {kPast});
+    const kvc_attend_args args = past.attend_args();
+    EXPECT_EQ(kvc_forward_attend(world.cache, first, 0, &args, nullptr), KVC_OK);
+    EXPECT_EQ(kvc_forward_end(world.cache, first, nullptr), KVC_OK);
+    forward = world.begin({world.seq}, {n});
+  }
+
+  void fill(LayerTensors *t, int64_t n) {
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < n; i++) {
+      for (int h = 0; h < kHq; h++) {
+        for (int d = 0; d < kD; d++) t->q.set(i, h, d, normal(random));
+      }
+      for (int h = 0; h < kHkv; h++) {
+        for (int d = 0; d < kD; d++) keys.push_back(normal(random)), t->k.set(i, h, d, keys.back());
+        for (int d = 0; d < kDv; d++) values.push_back(normal(random)), t->v.set(i, h, d, values.back());
+      }
+    }
+  }
+
+  kvc_status attend(const kvc_attend_args &args) {
+    kvc_error error = KVC_ERROR_INIT;
+    const kvc_status status = kvc_forward_attend(world.cache, forward, 0, &args, &error);
+    EXPECT_EQ(status, KVC_OK) << error.message;
+    return status;
+  }
+
+  // Compares step.out and step.lse with the definition.
+  void check(const kvc_attend_args &args) const {
+    for (int i = 0; i < tokens; i++) {
+      for (int h = 0; h < kHq; h++) check_row(args, i, h);
+    }
+  }
+
+  void check_row(const kvc_attend_args &args, int i, int h) const {
+    const int p = kPast + i, kv = h / (kHq / kHkv);
+    double sum = 0, out[kDv] = {};
+    if (args.sinks) sum += std::exp(static_cast<double>(load(DType::kF32, sinks.data(), h)));
+    for (int j = 0; j < kPast + tokens; j++) {
+      if (!(args.flags & KVC_ATTEND_NON_CAUSAL) && j > p) continue;
+      if ((args.flags & KVC_ATTEND_PAST) && j >= kPast) continue;
+      if ((args.flags & KVC_ATTEND_SELF) && j < kPast) continue;
+      if (window > 0 && j <= p - window) continue;
+      double s = 0;
+      for (int d = 0; d < kD; d++) s += double{step.q.at(i, h, d)} * double{keys[(j * kHkv + kv) * kD + d]};
+      s *= args.softmax_scale != 0 ? args.softmax_scale : 0.25;
+      if (args.softcap != 0) s = args.softcap * std::tanh(s / args.softcap);
+      if (args.alibi_slopes) s -= double{load(DType::kF32, slopes.data(), h)} * std::abs(p - j);
+      sum += std::exp(s);
+      for (int d = 0; d < kDv; d++) out[d] += std::exp(s) * double{values[(j * kHkv + kv) * kDv + d]};
+    }
+    for (int d = 0; d < kDv; d++) {
+      ASSERT_NEAR(step.out.at(i, h, d), sum > 0 ? out[d] / sum : 0.0, 2e-5) << "token " << i << " head " << h;
+    }
+    if (sum > 0) {
+      ASSERT_NEAR(step.lse.at(i, h), std::log(sum), 2e-5) << "token " << i << " head " << h;
+    } else {
+      ASSERT_EQ(step.lse.at(i, h), -INFINITY);
+    }
+  }
+};
+
+TEST(Options, AgreeWithDenseAttention) {
+  for (int tokens : {1, 3, 40}) {
+    for (int64_t window : {0, 10}) {
+      for (uint32_t flags : {0, 1, 2, 4, 3, 5}) {
+        for (int bits = 0; bits < 16; bits++) {
+          SCOPED_TRACE("tokens " + std::to_string(tokens) + " window " + std::to_string(window) + " flags " +
+                       std::to_string(flags) + " options " + std::to_string(bits));
+          Play play(tokens, window, 1 + bits % 3);
+          kvc_attend_args args = play.step.attend_args();
+          args.flags = flags;
+          if (bits & 1) args.softcap = 1.5;
+          if (bits & 2) args.softmax_scale = 0.7;
+          if (bits & 4) args.alibi_slopes = play.slopes.dl();
+          if (bits & 8) args.sinks = play.sinks.dl();
+          if (play.attend(args)) return;
+          play.check(args);
+        }
+      }
+    }
+  }
+}
+
+kvc_merge_args merge_args(const std::vector<const DLTensor *> &outputs, const std::vector<const DLTensor *> &lses,
+                          const DLTensor *out, const DLTensor *lse) {
+  kvc_merge_args args;
+  kvc_merge_args_init(&args);
+  args.num_parts = static_cast<int32_t>(outputs.size());
+  args.outputs = outputs.data();
+  args.lses = lses.data();
+  args.out = out;
+  args.lse = lse;
+  return args;
+}
+
+// Past before the new keys exist, then self, merged in place: as one attend. The sinks belong to one part.
+TEST(Options, PartsMergeToTheWhole) {
+  for (int tokens : {1, 40}) {
+    for (bool sinks_with_past : {false, true}) {
+      Play play(tokens);
+      LayerTensors self(play.world.spec.layers[0], tokens);
+      kvc_attend_args args = play.step.attend_args(false);
+      args.flags = KVC_ATTEND_PAST;
+      args.sinks = sinks_with_past ? play.sinks.dl() : nullptr;
+      if (play.attend(args)) return;
+      refused(play.world.cache, {KVC_ERROR_ORDER}, "kvc_forward_attend",
+              [&](kvc_error *e) { return kvc_forward_attend(play.world.cache, play.forward, 0, &args, e); },
+              {"layer 0 was attended already"});
+      args = play.step.attend_args();
+      refused(play.world.cache, {KVC_ERROR_ORDER}, "kvc_forward_attend",
+              [&](kvc_error *e) { return kvc_forward_attend(play.world.cache, play.forward, 0, &args, e); });
+      args.flags = KVC_ATTEND_SELF;
+      args.sinks = sinks_with_past ? nullptr : play.sinks.dl();
+      args.out = self.out.dl();
+      args.lse = self.lse.dl();
+      if (play.attend(args)) return;
+      const std::vector<const DLTensor *> outputs = {play.step.out.dl(), self.out.dl()};
+      const std::vector<const DLTensor *> lses = {play.step.lse.dl(), self.lse.dl()};
+      const kvc_merge_args merge = merge_args(outputs, lses, outputs[0], lses[0]);
+      kvc_error error = KVC_ERROR_INIT;
+      ASSERT_EQ(kvc_merge_states(play.world.context.get(), &merge, nullptr, &error), KVC_OK) << error.message;
+      args.flags = 0;
+      args.sinks = play.sinks.dl();
+      play.check(args);
+      EXPECT_EQ(kvc_forward_end(play.world.cache, play.forward, nullptr), KVC_OK);
+    }
+  }
+}
+
+TEST(Options, RefusesWhatMakesNoSense) {
+  Play play(3);
+  kvc_cache *cache = play.world.cache;
+  const auto refuse = [&](const Statuses &statuses, const std::vector<std::string> &words,
+                          const std::function<void(kvc_attend_args *)> &change) {
+    kvc_attend_args args = play.step.attend_args();
+    change(&args);
+    refused(
+        cache, statuses, "kvc_forward_attend",
+        [&](kvc_error *e) { return kvc_forward_attend(cache, play.forward, 0, &args, e); }, words);
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  for (double bad : {-1.0, -0.5, 1e31, infinity, -infinity, nan}) {
+    refuse({KVC_ERROR_OUT_OF_RANGE}, {"softcap", "1e-06..1e30"}, [&](kvc_attend_args *a) { a->softcap = bad; });
+    refuse({KVC_ERROR_OUT_OF_RANGE}, {"softmax_scale"}, [&](kvc_attend_args *a) { a->softmax_scale = bad; });
+  }
+  refuse({KVC_ERROR_OUT_OF_RANGE}, {"softcap 1e-07"}, [](kvc_attend_args *a) { a->softcap = 1e-7; });
+  refuse({KVC_ERROR_UNSUPPORTED}, {"0x8"}, [](kvc_attend_args *a) { a->flags = 8; });
+  refuse({KVC_ERROR_INVALID_ARGUMENT}, {"0x6", "PAST and SELF"},
+         [](kvc_attend_args *a) { a->flags = KVC_ATTEND_PAST | KVC_ATTEND_SELF; });
+  refuse({KVC_ERROR_ORDER}, {"was not appended"},
+         [](kvc_attend_args *a) { a->k = a->v = nullptr, a->flags = KVC_ATTEND_SELF; });
+
+  Tensor good(DType::kF32, {kHq}), half(DType::kF16, {kHq}), five(DType::kF32, {kHq - 1}), flat(DType::kF32, {1, kHq});
+  DLTensor strided = *good.dl(), elsewhere = *good.dl(), empty = *good.dl(), unaligned = *good.dl();
+  const int64_t two = 2;
+  strided.strides = const_cast<int64_t *>(&two);
+  elsewhere.device.device_type = kDLCUDA;
+  empty.data = nullptr;
+  unaligned.byte_offset = 2;
+  const std::pair<const DLTensor *, kvc_status> spoiled[] = {
+      {half.dl(), KVC_ERROR_DTYPE},  {five.dl(), KVC_ERROR_SHAPE},   {flat.dl(), KVC_ERROR_RANK},
+      {&strided, KVC_ERROR_STRIDE},  {&elsewhere, KVC_ERROR_DEVICE}, {&empty, KVC_ERROR_NULL_ARGUMENT},
+      {&unaligned, KVC_ERROR_STRIDE}};
+  for (const auto &[tensor, status] : spoiled) {
+    const DLTensor *bad = tensor;
+    refuse({status}, {"alibi_slopes"}, [&](kvc_attend_args *a) { a->alibi_slopes = bad; });
+    refuse({status}, {"sinks"}, [&](kvc_attend_args *a) { a->sinks = bad; });
+  }
+  const kvc_attend_args args = play.step.attend_args();
+  if (!play.attend(args)) play.check(args);
+}
+
+struct Part {
+  Tensor out, lse;
+};
+
+TEST(MergeStates, AnyNumberOfParts) {
+  const ContextPtr context = make_context(2);
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (int count : {1, 2, 8, 9, 30}) {
+    for (int64_t rows : {0, 1, 7, 500}) {
+      std::vector<Part> parts;
+      std::vector<const DLTensor *> outputs, lses;
+      for (int i = 0; i < count; i++) {
+        parts.push_back(
+            {Tensor(DType::kF32, {rows + i % 2, 3, 5}, i % 3), Tensor(DType::kF32, {rows + i % 2, 3}, i % 2)});
+      }
+      for (Part &part : parts) {
+        for (int64_t t = 0; t < rows; t++) {
+          for (int h = 0; h < 3; h++) {
+            const bool empty = random() % 4 == 0;
+            part.lse.set(t, h, empty ? -INFINITY : 30 * normal(random));
+            for (int d = 0; d < 5; d++) part.out.set(t, h, d, empty ? NAN : normal(random));
+          }
+        }
+        outputs.push_back(part.out.dl());
+        lses.push_back(part.lse.dl());
+      }
+      Tensor out(DType::kF32, {rows, 3, 5}, 2), lse(DType::kF32, {rows, 3});
+      for (bool with_lse : {true, false}) {
+        const kvc_merge_args args = merge_args(outputs, lses, out.dl(), with_lse ? lse.dl() : nullptr);
+        kvc_error error = KVC_ERROR_INIT;
+        ASSERT_EQ(kvc_merge_states(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
+        for (int64_t t = 0; t < rows; t++) {
+          for (int h = 0; h < 3; h++) {
+            double largest = -INFINITY, sum = 0, expected[5] = {};
+            for (const Part &part : parts) largest = std::max(largest, double{part.lse.at(t, h)});
+            for (const Part &part : parts) {
+              if (part.lse.at(t, h) == -INFINITY) continue;
+              const double weight = std::exp(double{part.lse.at(t, h)} - largest);
+              sum += weight;
+              for (int d = 0; d < 5; d++) expected[d] += weight * double{part.out.at(t, h, d)};
+            }
+            for (int d = 0; d < 5; d++) ASSERT_NEAR(out.at(t, h, d), sum > 0 ? expected[d] / sum : 0.0, 5e-6);
+            if (sum > 0) {
+              ASSERT_NEAR(lse.at(t, h), largest + std::log(sum), 2e-5);
+            } else {
+              ASSERT_EQ(lse.at(t, h), -INFINITY);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MergeStates, RefusesWrongTensors) {
+  const ContextPtr context = make_context(1);
+  Tensor out(DType::kF32, {4, 2, 3}), a(DType::kF32, {4, 2, 3}), b(DType::kF32, {4, 2, 3}), lse(DType::kF32, {4, 2});
+  Tensor half(DType::kF16, {4, 2, 3}), narrow(DType::kF32, {4, 2, 2}), few(DType::kF32, {3, 2, 3}),
+      lse_half(DType::kF16, {4, 2});
+  std::vector<const DLTensor *> outputs = {a.dl(), b.dl()}, lses = {lse.dl(), lse.dl()};
+  const auto refuse = [&](const Statuses &statuses, int64_t index,
+                          const std::function<void(kvc_merge_args *)> &change) {
+    kvc_merge_args args = merge_args(outputs, lses, out.dl(), nullptr);
+    change(&args);
+    const kvc_error error = refused(nullptr, statuses, "kvc_merge_states",
+                                    [&](kvc_error *e) { return kvc_merge_states(context.get(), &args, nullptr, e); });
+    EXPECT_EQ(error.index, index) << error.message;
+  };
+  const auto refuse_part = [&](kvc_status status, const DLTensor *output, const DLTensor *part_lse) {
+    outputs[1] = output;
+    lses[1] = part_lse;
+    refuse({status}, 1, [](kvc_merge_args *) {});
+    outputs[1] = b.dl();
+    lses[1] = lse.dl();
+  };
+  refuse({KVC_ERROR_INVALID_ARGUMENT}, -1, [](kvc_merge_args *m) { m->num_parts = 0; });
+  refuse({KVC_ERROR_INVALID_ARGUMENT}, -1, [](kvc_merge_args *m) { m->num_parts = -1; });
+  refuse({KVC_ERROR_NULL_ARGUMENT}, -1, [](kvc_merge_args *m) { m->outputs = nullptr; });
+  refuse({KVC_ERROR_NULL_ARGUMENT}, -1, [](kvc_merge_args *m) { m->lses = nullptr; });
+  refuse({KVC_ERROR_NULL_ARGUMENT}, -1, [](kvc_merge_args *m) { m->out = nullptr; });
+  refuse({KVC_ERROR_RANK}, -1, [&](kvc_merge_args *m) { m->out = lse.dl(); });
+  refuse({KVC_ERROR_DTYPE}, -1, [&](kvc_merge_args *m) { m->out = half.dl(); });
+  refuse({KVC_ERROR_DTYPE}, -1, [&](kvc_merge_args *m) { m->lse = lse_half.dl(); });
+  DLTensor overlapping = *out.dl();
+  int64_t strides[3] = {1, 3, 1};
+  overlapping.strides = strides;
+  refuse({KVC_ERROR_STRIDE}, -1, [&](kvc_merge_args *m) { m->out = &overlapping; });
+  refuse_part(KVC_ERROR_NULL_ARGUMENT, nullptr, lse.dl());
+  refuse_part(KVC_ERROR_NULL_ARGUMENT, b.dl(), nullptr);
+  refuse_part(KVC_ERROR_DTYPE, half.dl(), lse.dl());
+  refuse_part(KVC_ERROR_SHAPE, narrow.dl(), lse.dl());
+  refuse_part(KVC_ERROR_SHAPE, few.dl(), lse.dl());
+  refuse_part(KVC_ERROR_DTYPE, b.dl(), lse_half.dl());
+  refuse_part(KVC_ERROR_RANK, b.dl(), b.dl());
+  kvc_error error = KVC_ERROR_INIT;
+  kvc_merge_args args = merge_args(outputs, lses, out.dl(), nullptr);
+  EXPECT_EQ(kvc_merge_states(nullptr, &args, nullptr, &error), KVC_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(kvc_merge_states(context.get(), nullptr, nullptr, &error), KVC_ERROR_NULL_ARGUMENT);
+  EXPECT_EQ(kvc_merge_states(context.get(), &args, &args, &error), KVC_ERROR_DEVICE);
+  EXPECT_EQ(kvc_merge_states(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
+}
+
+}  // namespace
+}  // namespace kvt
