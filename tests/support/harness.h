@@ -65,7 +65,7 @@ class Harness {
   struct Row {
     int sequence;  // handle, kInert or kRaw
     int32_t length;
-    kvc_seq raw = 0;  // kRaw: this id as it is
+    kvc_seq raw = 0;                    // kRaw: this id as it is
     std::vector<int32_t> parents = {};  // of a tree row, [length]; empty = a plain row
   };
 
