@@ -508,6 +508,18 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
+enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
+
+/* Chooses which of longrope's factor sets turn the keys and queries of n sequences. A new sequence has the short set, a
+ * fork its parent's. Choose the long one when a sequence will pass original_max_position: rotated keys are stored, so the
+ * choice is fixed by the first of them, and sequences with unlike sets never share a page.
+ *   sequences  [n]
+ *   set        KVC_ROPE_SET_*
+ * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty), UNSUPPORTED (no
+ * layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3. */
+KVC_API kvc_status kvc_seq_set_rope(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t set,
+                                    kvc_error *error);
+
 /* ============================================================================================
  * 7  Forward: one step of the model over a batch
  * ============================================================================================ */
@@ -563,6 +575,10 @@ typedef struct kvc_append_args {
   uint32_t flags;     /* KVC_APPEND_* */
   const DLTensor *k;  /* borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1 */
   const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv] likewise */
+  const DLTensor *rope_cos_sin; /* nullable: what the layer's rope fields and the tokens' positions give. Borrowed;
+                         [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
+                         attention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/rope.md).
+                         Needs KVC_ROPE_ON_APPEND. The layer's attend takes the same table */
 } kvc_append_args;
 
 static inline void kvc_append_args_init(kvc_append_args *args) {
@@ -602,6 +618,7 @@ typedef struct kvc_attend_args {
   const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| */
   const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without
                             a value, neither scaled nor capped. Of two parts, give it to one */
+  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given */
 } kvc_attend_args;
 
 static inline void kvc_attend_args_init(kvc_attend_args *args) {
@@ -914,6 +931,7 @@ typedef struct kvc_api {
                            kvc_error *error);
   kvc_status (*seq_tree_nodes)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes, kvc_error *error);
   kvc_status (*merge_states)(kvc_context *context, const kvc_merge_args *args, void *stream, kvc_error *error);
+  kvc_status (*seq_set_rope)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t set, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

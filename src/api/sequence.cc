@@ -88,6 +88,13 @@ kvc_status kvc_seq_tree_nodes(kvc_cache* cache, int64_t n, const kvc_seq* sequen
   });
 }
 
+kvc_status kvc_seq_set_rope(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int32_t set, kvc_error* error) {
+  return cache_call("kvc_seq_set_rope", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    return c.set_rope(span_of(sequences, n), set);
+  });
+}
+
 kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* tokens,
                               kvc_error* error) {
   return cache_call("kvc_seq_max_append", cache, error, [&](Cache& c) -> Status {

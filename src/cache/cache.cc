@@ -38,7 +38,8 @@ Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
         SequenceStoreConfig config = geometry_.store;
         config.cache_tag = tag;
         return config;
-      }()) {
+      }()),
+      rope_sets_(geometry_.store.max_sequences) {
   const auto copies = static_cast<size_t>(geometry_.limits.rows) * geometry_.store.groups.size();
   checked_slots_.resize(static_cast<size_t>(geometry_.limits.rows));
   copies_.reserve(copies);
@@ -132,7 +133,9 @@ Status Cache::add(std::span<kvc_seq> out) {
 
 Status Cache::remove(std::span<const kvc_seq> ids) {
   MutexLock lock(mutex_);
-  return store_.remove(ids);
+  KVC_TRY(store_.remove(ids));
+  for (kvc_seq id : ids) rope_sets_.set(store_.slot_of(id), KVC_ROPE_SET_SHORT);
+  return Status();
 }
 
 Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> positions, std::span<kvc_seq> children,
@@ -142,7 +145,12 @@ Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> po
   copies_.clear();
   KVC_TRY(store_.fork(parents, positions, children, &copies_));
   Status copied = copy_slots(copies_, stream);
-  if (copied.ok()) return Status();
+  if (copied.ok()) {
+    for (size_t i = 0; i < children.size(); ++i) {
+      rope_sets_.set(store_.slot_of(children[i]), rope_sets_.of(store_.slot_of(parents[i])));
+    }
+    return Status();
+  }
   Status undone = store_.remove(children);
   return undone.ok() ? std::move(copied) : std::move(undone);
 }
@@ -167,6 +175,7 @@ Status Cache::clear() {
   for (const auto& forward : forwards_) {
     if (forward->open) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   }
+  rope_sets_.clear();
   return store_.clear();
 }
 
@@ -226,6 +235,31 @@ Status Cache::nearest_position(kvc_seq id, int64_t position, int64_t* before, in
   return Status();
 }
 
+Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
+  if (set != KVC_ROPE_SET_SHORT && set != KVC_ROPE_SET_LONG) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "set %d is neither KVC_ROPE_SET_SHORT nor KVC_ROPE_SET_LONG", set);
+  }
+  const auto& classes = geometry_.rope_classes;
+  if (std::none_of(classes.begin(), classes.end(), [](const RopeClass& rope) { return rope.sets.size() > 1; })) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "no layer has KVC_ROPE_SCALING_LONGROPE");
+  }
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    int32_t slot = -1;
+    KVC_TRY(store_.resolve(ids[i], index, &slot));
+    if (store_.busy(slot)) {
+      return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", ids[i]).at(index);
+    }
+    if (store_.length(slot) == 0) continue;
+    return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
+                         store_.length(slot))
+        .at(index);
+  }
+  for (kvc_seq id : ids) rope_sets_.set(store_.slot_of(id), set);
+  return Status();
+}
+
 Status Cache::max_append(std::span<const kvc_seq> ids, std::span<int64_t> out) {
   MutexLock lock(mutex_);
   int32_t slot = -1;
@@ -260,7 +294,7 @@ Status Cache::stats(int32_t group, kvc_stats* out) {
 
 uint64_t Cache::digest() {
   MutexLock lock(mutex_);
-  return store_.digest();
+  return rope_sets_.digest(store_.digest());
 }
 
 Status Cache::check_invariants() {

@@ -17,6 +17,7 @@
 #include "cache/forward.h"
 #include "cache/geometry.h"
 #include "cache/layer_storage.h"
+#include "cache/rope_sets.h"
 #include "cache/rope_tables.h"
 #include "cache/tensor_check.h"
 
@@ -39,6 +40,7 @@ class Cache {
   Status lengths(std::span<const kvc_seq> ids, std::span<int64_t> out);
   Status pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count);
   Status nearest_position(kvc_seq id, int64_t position, int64_t* before, int64_t* after);
+  Status set_rope(std::span<const kvc_seq> ids, int32_t set);
   Status max_append(std::span<const kvc_seq> ids, std::span<int64_t> out);
   Status commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream);
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
@@ -93,11 +95,18 @@ class Cache {
 
   Status check_forward_layer(const Forward& forward, int32_t layer) const;
   std::string describe_group(Forward& forward, int32_t group) const;
-  Status run_append(Forward& forward, int32_t layer, const kvc_backend_tensor& k, const kvc_backend_tensor& v,
-                    bool as_stored);
+  // A layer's new K and V, checked.
+  struct NewKv {
+    kvc_backend_tensor k = {};
+    kvc_backend_tensor v = {};
+    bool as_stored = false;
+    const float* cos_sin = nullptr;  // the caller's, or null: by position
+  };
+  Status run_append(Forward& forward, int32_t layer, const NewKv& kv);
   Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
-  Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v,
-                  kvc_backend_tensor* k_out, kvc_backend_tensor* v_out) const;
+  Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, NewKv* out) const;
+  Status check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const;
+  Status find_rotation(Forward& forward, const kvc_backend_layer& layer, const float* given, const float** out) const;
   Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
   Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, bool wanted[2], void* stream,
@@ -114,6 +123,7 @@ class Cache {
 
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
+  RopeSets rope_sets_ KVC_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Forward>> forwards_;  // [max_open_forwards]
   // Scratch of the calls under the lock: [max_sequences] and [max_sequences * groups], made once; a commit that
   // copies more makes the latter two larger before it changes anything.

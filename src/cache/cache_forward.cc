@@ -133,6 +133,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   forward.stream = stream;
   std::copy_n(checked_slots_.begin(), forward.num_rows, forward.slots.data());
   std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.data());
+  for (int32_t row = 0; row < forward.num_rows; ++row) forward.rope_sets[row] = rope_sets_.of(forward.slots[row]);
   copies_.clear();
   store_.reserve(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), &copies_);
   if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
@@ -239,29 +240,47 @@ RowsSpec Cache::rows_spec(const char* name, int64_t tokens, int64_t heads, int64
   return {name, tokens, heads, dims, context_->dl_device(), written};
 }
 
-Status Cache::check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v,
-                       kvc_backend_tensor* k_out, kvc_backend_tensor* v_out) const {
+Status Cache::check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, NewKv* out) const {
   if ((forward.layer_state[static_cast<size_t>(layer)] & Forward::kAppended) != 0) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was appended already in this forward", layer).at(layer);
   }
   const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
   const int64_t tokens = forward.batch->rows().num_tokens;
-  KVC_TRY(check_rows(k, rows_spec("k", tokens, shape.num_kv_heads, shape.head_dim, false), k_out));
-  return check_rows(v, rows_spec("v", tokens, shape.num_kv_heads, shape.v_head_dim, false), v_out);
+  KVC_TRY(check_rows(k, rows_spec("k", tokens, shape.num_kv_heads, shape.head_dim, false), &out->k));
+  return check_rows(v, rows_spec("v", tokens, shape.num_kv_heads, shape.v_head_dim, false), &out->v);
 }
 
-Status Cache::run_append(Forward& forward, int32_t layer, const kvc_backend_tensor& k, const kvc_backend_tensor& v,
-                         bool as_stored) {
+// A caller's cos and sin, or null.
+Status Cache::check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const {
+  *out = nullptr;
+  if (cos_sin == nullptr) return Status();
+  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
+  if (shape.rope_class < 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin is given, and layer %d does not rotate on append",
+                         layer)
+        .at(layer);
+  }
+  return check_cos_sin(*cos_sin, "rope_cos_sin", forward.batch->rows().num_tokens, shape.rope_dim / 2,
+                       context_->dl_device(), out);
+}
+
+// cos and sin for the tokens of a step: the caller's, those of the layer's RoPE class, or null where nothing turns.
+Status Cache::find_rotation(Forward& forward, const kvc_backend_layer& layer, const float* given,
+                            const float** out) const {
+  *out = given;
+  if (layer.rope_class < 0 || given != nullptr) return Status();
+  return forward.cos_sin(*context_, rope_tables_, static_cast<size_t>(layer.rope_class), out);
+}
+
+Status Cache::run_append(Forward& forward, int32_t layer, const NewKv& kv) {
   const Layer& target = layers_[static_cast<size_t>(layer)];
   kvc_backend_append args = {};
   args.layer = &target.backend();
   args.num_tokens = forward.batch->rows().num_tokens;
   args.slots = forward.batch->slot_mapping(target.group);
-  args.k = k;
-  args.v = v;
-  if (const int32_t rope = args.layer->rope_class; rope >= 0 && !as_stored) {
-    KVC_TRY(forward.cos_sin(*context_, rope_tables_, static_cast<size_t>(rope), &args.cos_sin));
-  }
+  args.k = kv.k;
+  args.v = kv.v;
+  if (!kv.as_stored) KVC_TRY(find_rotation(forward, *args.layer, kv.cos_sin, &args.cos_sin));
   if (args.num_tokens > 0) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context_->backend().append(context_->device(), &args, forward.stream, &error), error));
@@ -277,10 +296,14 @@ Status Cache::append(kvc_forward id, int32_t layer, const kvc_append_args& args)
   if ((args.flags & ~uint32_t{KVC_APPEND_AS_STORED}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
   }
-  kvc_backend_tensor k = {};
-  kvc_backend_tensor v = {};
-  KVC_TRY(check_kv(*forward, layer, args.k, args.v, &k, &v));
-  return forward.done(run_append(*forward, layer, k, v, (args.flags & KVC_APPEND_AS_STORED) != 0));
+  NewKv kv;
+  kv.as_stored = (args.flags & KVC_APPEND_AS_STORED) != 0;
+  KVC_TRY(check_kv(*forward, layer, args.k, args.v, &kv));
+  KVC_TRY(check_rotation(*forward, layer, args.rope_cos_sin, &kv.cos_sin));
+  if (kv.as_stored && args.rope_cos_sin != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin contradicts KVC_APPEND_AS_STORED").at(layer);
+  }
+  return forward.done(run_append(*forward, layer, kv));
 }
 
 namespace {
@@ -334,9 +357,7 @@ Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* ar
   args->tile_counters = forward.tile_counters();
   args->partials = forward.partials();
   args->cancel_host = &forward.cancelled;
-  if (const int32_t rope = args->layer->rope_class; rope >= 0) {
-    KVC_TRY(forward.cos_sin(*context_, rope_tables_, static_cast<size_t>(rope), &args->cos_sin));
-  }
+  KVC_TRY(find_rotation(forward, *args->layer, args->cos_sin, &args->cos_sin));
   std::fill_n(args->tile_counters, args->num_tiles, 0);
   if (args->num_items > 0) {
     kvc_error error = KVC_ERROR_INIT;
@@ -365,17 +386,18 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
   const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
   const int64_t tokens = forward->batch->rows().num_tokens;
   kvc_backend_attend attend = {};
-  kvc_backend_tensor k = {};
-  kvc_backend_tensor v = {};
+  NewKv kv;
   KVC_TRY(check_rows(args.q, rows_spec("q", tokens, shape.num_q_heads, shape.head_dim, false), &attend.q));
-  if (args.k != nullptr) KVC_TRY(check_kv(*forward, layer, args.k, args.v, &k, &v));
+  if (args.k != nullptr) KVC_TRY(check_kv(*forward, layer, args.k, args.v, &kv));
+  KVC_TRY(check_rotation(*forward, layer, args.rope_cos_sin, &kv.cos_sin));
+  attend.cos_sin = kv.cos_sin;
   KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, shape.v_head_dim, true), &attend.out));
   if (args.lse != nullptr) {
     KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
                       &attend.lse_token_stride, &attend.lse_head_stride));
   }
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context_->dl_device(), &attend));
-  if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, k, v, false)));
+  if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, kv)));
   return forward.done(run_attend(*forward, layer, &attend));
 }
 

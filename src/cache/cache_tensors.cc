@@ -170,7 +170,8 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* str
     forward = forwards_[static_cast<size_t>(slot)].get();
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    Status appended = run_append(*forward, static_cast<int32_t>(i), k[i], v[i], (args.flags & KVC_IMPORT_ROTATE) == 0);
+    const NewKv kv = {k[i], v[i], (args.flags & KVC_IMPORT_ROTATE) == 0, nullptr};
+    Status appended = run_append(*forward, static_cast<int32_t>(i), kv);
     if (appended.ok()) continue;
     MutexLock lock(mutex_);
     close(*forward, false);

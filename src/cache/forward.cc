@@ -14,7 +14,8 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
 }
 
 int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
-  return geometry.limits.tokens * rope.rope_dim * static_cast<int64_t>(sizeof(float));
+  const auto sets = static_cast<int64_t>(rope.sets.size() > 1 ? sizeof(int32_t) : 0);
+  return geometry.limits.tokens * (rope.rope_dim * static_cast<int64_t>(sizeof(float)) + sets);
 }
 
 }  // namespace
@@ -27,7 +28,7 @@ int64_t Forward::scratch_bytes(const Geometry& geometry, const std::vector<WorkC
   }
   const auto groups = static_cast<int32_t>(geometry.store.groups.size());
   bytes += BatchPlan::bytes_needed(geometry.limits, groups);
-  bytes += geometry.limits.rows * (8 + groups * static_cast<int64_t>(sizeof(Reservation)));
+  bytes += geometry.limits.rows * (12 + groups * static_cast<int64_t>(sizeof(Reservation)));
   return bytes * geometry.max_open_forwards;
 }
 
@@ -38,6 +39,7 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   const auto groups = static_cast<int64_t>(geometry.store.groups.size());
   forward->slots = LazyArray<int32_t>(rows);
   forward->append_lengths = LazyArray<int32_t>(rows);
+  forward->rope_sets = LazyArray<int32_t>(rows);
   forward->reservations = LazyArray<Reservation>(rows * groups);
   forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
   forward->layer_state.resize(geometry.layers.size());
@@ -52,8 +54,10 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   }
   forward->rotations_.resize(geometry.rope_classes.size());
   for (size_t i = 0; i < geometry.rope_classes.size(); ++i) {
-    const int64_t bytes = rotation_bytes(geometry, geometry.rope_classes[i]);
+    const RopeClass& rope = geometry.rope_classes[i];
+    const int64_t bytes = geometry.limits.tokens * rope.rope_dim * static_cast<int64_t>(sizeof(float));
     KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin));
+    if (rope.sets.size() > 1) forward->rotations_[i].sets = LazyArray<int32_t>(geometry.limits.tokens);
   }
   *out = std::move(forward);
   return Status();
@@ -74,16 +78,22 @@ const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
   return planned.plan;
 }
 
+const int32_t* Forward::token_sets(Rotation& rotation) noexcept {
+  if (rotation.sets.size() == 0) return nullptr;
+  const kvc_backend_rows& rows = batch->rows();
+  for (int32_t row = 0; row < num_rows; ++row) {
+    std::fill(rotation.sets.data() + rows.token_begin[row], rotation.sets.data() + rows.token_begin[row + 1],
+              rope_sets[row]);
+  }
+  return rotation.sets.data();
+}
+
 Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
   if (!rotation.made && batch->rows().num_tokens > 0) {
-    const kvc_backend_rope args = {tables.rope_dim(rope_class),
-                                   batch->rows().num_tokens,
-                                   tables.data(rope_class),
-                                   batch->rows().positions,
-                                   nullptr,
-                                   values};
+    const kvc_backend_rope args = {tables.rope_dim(rope_class), batch->rows().num_tokens, tables.data(rope_class),
+                                   batch->rows().positions,     token_sets(rotation),     values};
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context.backend().rope(context.device(), &args, stream, &error), error));
     rotation.made = true;

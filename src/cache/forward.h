@@ -46,6 +46,7 @@ class Forward {
   void* stream = nullptr;
   LazyArray<int32_t> slots;             // [rows]
   LazyArray<int32_t> append_lengths;    // [rows]
+  LazyArray<int32_t> rope_sets;         // [rows]: longrope's factor set of each row
   LazyArray<Reservation> reservations;  // [rows, groups]
   std::unique_ptr<BatchPlan> batch;
   std::vector<uint8_t> layer_state;  // [layers]: kAppended | kAttended*
@@ -84,8 +85,12 @@ class Forward {
   };
   struct Rotation {
     std::shared_ptr<DeviceMemory> cos_sin;  // [max tokens, 2, rope_dim / 2]
+    LazyArray<int32_t> sets;                // [max tokens] if the class has several
     bool made = false;
   };
+  // Which table each token turns by; null: all by the first.
+  const int32_t* token_sets(Rotation& rotation) noexcept;
+
   std::vector<Planned> plans_;       // [work classes]
   std::vector<Rotation> rotations_;  // [rope classes]
   std::vector<int32_t> tile_counters_;

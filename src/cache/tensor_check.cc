@@ -181,6 +181,25 @@ Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDe
   return Status();
 }
 
+Status check_cos_sin(const DLTensor& t, const char* name, int64_t tokens, int64_t half, DLDevice device,
+                     const float** data) {
+  KVC_TRY(check_device(t, name, device));
+  KVC_TRY(check_float32(t, name));
+  KVC_TRY(check_rank(t, name, 3));
+  const int64_t wanted[3] = {tokens, 2, half};
+  KVC_TRY(check_shape(t, name, wanted, "[tokens, 2, rope_dim / 2]"));
+  int64_t strides[3];
+  KVC_TRY(resolve_strides(t, name, wanted, true, false, strides));
+  if (strides[0] != 2 * half || strides[1] != half) {
+    return Status::error(KVC_ERROR_STRIDE, "%s has strides [%" PRId64 ", %" PRId64 ", 1]; it must be compact", name,
+                         strides[0], strides[1]);
+  }
+  void* bytes = nullptr;
+  KVC_TRY(data_of(t, name, tokens == 0, &bytes));
+  *data = static_cast<const float*>(bytes);
+  return Status();
+}
+
 Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,
                   DLDataType dtype, int32_t rank, const int64_t* shape_wanted, int64_t* strides) {
   const DLTensor& t = tensor.dl_tensor;

@@ -27,6 +27,10 @@ Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int
 // [heads] float32, stride 1.
 Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data);
 
+// cos and sin of tokens: [>= tokens, 2, half] float32, compact.
+Status check_cos_sin(const DLTensor& tensor, const char* name, int64_t tokens, int64_t half, DLDevice device,
+                     const float** data);
+
 // An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
 // elements that do not overlap. Fills strides (in elements, compact if the tensor has none).
 Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,

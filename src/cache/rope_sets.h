@@ -1,0 +1,31 @@
+// RopeSets: which of longrope's two factor sets each sequence turns by, by its slot in the store. Guarded by the
+// cache's lock. A slot without a sequence has the short set.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kvc {
+
+class RopeSets {
+ public:
+  explicit RopeSets(int32_t max_sequences) : sets_(static_cast<size_t>(max_sequences)) {}
+
+  // slot -1 is an inert row.
+  int32_t of(int32_t slot) const noexcept { return slot < 0 ? 0 : sets_[static_cast<size_t>(slot)]; }
+  void set(int32_t slot, int32_t set) noexcept { sets_[static_cast<size_t>(slot)] = static_cast<uint8_t>(set); }
+  void clear() noexcept { sets_.assign(sets_.size(), 0); }
+
+  // Folds the choices into a digest; short sets leave it as it is.
+  uint64_t digest(uint64_t digest) const noexcept {
+    for (size_t slot = 0; slot < sets_.size(); ++slot) {
+      if (sets_[slot] != 0) digest = (digest ^ (slot + 1)) * 0x100000001b3u;
+    }
+    return digest;
+  }
+
+ private:
+  std::vector<uint8_t> sets_;  // [max_sequences]
+};
+
+}  // namespace kvc
