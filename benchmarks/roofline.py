@@ -11,9 +11,9 @@ import html
 import json
 import math
 
-WIDTH, HEIGHT = 1180, 660
+WIDTH, HEIGHT = 1240, 660
 LEFT, RIGHT, TOP, BOTTOM = 70, 600, 60, 590
-X_RANGE, Y_RANGE = (0.25, 16384), (1, 8192)
+X_RANGE, Y_RANGE = (0.25, 65536), (1, 8192)
 COLOURS = {"f32": "#1f5fa8", "f16": "#2f8f4e", "bf16": "#c2410c", "fp8": "#7c3aed", "int8": "#a8326e"}
 WORKS = ("decode", "shared-prefix", "prefill", "mla")
 
@@ -59,9 +59,8 @@ def roofs(machine: dict) -> list:
     for name, rate in sorted(machine["rates"].items(), key=lambda item: -item[1]):
         level = rate / 1e9
         parts.append(line(place(level / read, level), place(X_RANGE[1], level), "#444", 1.6))
-        y = place(1, level)[1]
-        parts.append(text(RIGHT - 6, y + (15 if y - above < 22 else -6), f"{name}: {level:.0f}", 12, "#444",
-                          'text-anchor="end"'))
+        x, y = place(level / read, level)
+        parts.append(text(x + 10, y + (15 if y - above < 22 else -6), f"{name}: {level:.0f}", 12, "#444"))
         above = y
     top = min(highest / read, X_RANGE[1])
     low = max(X_RANGE[0], Y_RANGE[0] / read)
@@ -78,7 +77,7 @@ def points(results: list) -> list:
         colour = COLOURS[result["dtype"]]
         x, y = place(result["operations"] / result["bytes"], rate)
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
-        near = next((group for group in groups if abs(group[0] - x) < 14 and abs(group[1] - y) < 10), None)
+        near = next((group for group in groups if abs(group[0] - x) < 40 and abs(group[1] - y) < 10), None)
         if near:
             near[2].append(number)
         else:
@@ -86,14 +85,18 @@ def points(results: list) -> list:
         floor = max(result["seconds"]["pages"] or result["seconds"]["stream"], result["seconds"]["ops"])
         parts.append(text(RIGHT + 24, row, f"{number}", 12, colour))
         parts.append(text(RIGHT + 50, row, result["name"], 12))
-        parts.append(text(RIGHT + 430, row, f"{rate:.0f} GFLOP/s", 12, "#222", 'text-anchor="end"'))
+        parts.append(text(RIGHT + 470, row, f"{rate:.0f} GFLOP/s", 12, "#222", 'text-anchor="end"'))
         parts.append(text(WIDTH - 30, row, f"{100 * floor / result['seconds']['ours']:.0f} % of the floor", 12, "#222",
                           'text-anchor="end"'))
         row += 17
-    # Points on one spot share a label: below and to the right, where no roof is.
+    # Points on one spot share a label: below and to the right, where no roof is, or above if another label is there.
+    labels = []
     for x, y, numbers in groups:
+        below = not any(abs(x - other[0]) < 75 and abs(y - other[1]) < 14 for other in labels)
+        labels.append((x, y))
         for start in range(0, len(numbers), 6):
-            parts.append(text(x + 8, y + 13 + 2.2 * start, " ".join(map(str, numbers[start:start + 6])), 11))
+            parts.append(text(x + 8, y + 13 + 2.2 * start if below else y - 7 - 2.2 * start,
+                              " ".join(map(str, numbers[start:start + 6])), 11))
     return parts
 
 
