@@ -174,10 +174,18 @@ TEST(WorkPlan, FollowsTheFlagsOfTheCall) {
         const size_t row = token < 1 ? 0 : token < 21 ? 1 : 2;
         const int64_t past[] = {5000, 300, 0}, fresh[] = {1, 20, 7};
         const int64_t keys = covered[token] % 1000000;
-        if (flags == KVC_ATTEND_NON_CAUSAL) EXPECT_EQ(keys, past[row] + fresh[row]);
-        if (flags == KVC_ATTEND_PAST) EXPECT_EQ(keys, past[row]);
-        if (flags == KVC_ATTEND_SELF) EXPECT_LE(keys, fresh[row]);
-        if (keys == 0) EXPECT_EQ(covered[token], 1000000) << "an empty row is written once";
+        if (flags == KVC_ATTEND_NON_CAUSAL) {
+          EXPECT_EQ(keys, past[row] + fresh[row]);
+        }
+        if (flags == KVC_ATTEND_PAST) {
+          EXPECT_EQ(keys, past[row]);
+        }
+        if (flags == KVC_ATTEND_SELF) {
+          EXPECT_LE(keys, fresh[row]);
+        }
+        if (keys == 0) {
+          EXPECT_EQ(covered[token], 1000000) << "an empty row is written once";
+        }
       }
     }
   }

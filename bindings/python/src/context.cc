@@ -1,7 +1,10 @@
 #include "context.h"
 
 #include <string>
+#include <vector>
 
+#include "array.h"
+#include "dtype.h"
 #include "error.h"
 
 namespace kvcpy {
@@ -22,6 +25,38 @@ void log_message(void* user, int32_t level, const char* message) {
   } catch (nb::python_error& error) {
     error.discard_as_unraisable(keep);
   }
+}
+
+nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence lses) {
+  const size_t parts = nb::len(outputs);
+  if (parts == 0 || nb::len(lses) != parts)
+    throw nb::value_error("merge_states: as many lses as outputs, at least one");
+  std::vector<ArrayArgument> arrays(2 * parts);  // outputs, then lses
+  std::vector<const DLTensor*> tensors(2 * parts);
+  for (size_t i = 0; i < parts; i++) {
+    arrays[i].read(outputs[i], "outputs", kNoDtype);
+    arrays[parts + i].read(lses[i], "lses", kNoDtype);
+    tensors[i] = arrays[i].tensor();
+    tensors[parts + i] = arrays[parts + i].tensor();
+  }
+  const nb::object like = outputs[0];
+  const DLTensor& first = *tensors[0];
+  if (first.ndim != 3) throw nb::value_error("merge_states: outputs are [T, H, Dv]");
+  nb::object out = new_output(like, first, {first.shape[0], first.shape[1], first.shape[2]}, true);
+  nb::object lse = new_output(like, first, {first.shape[0], first.shape[1]}, true);
+  ArrayArgument out_array, lse_array;
+  out_array.write(out, "out", kNoDtype);
+  lse_array.write(lse, "lse", kNoDtype);
+  kvc_merge_args args;
+  kvc_merge_args_init(&args);
+  args.num_parts = saturate(static_cast<int64_t>(parts));
+  args.outputs = tensors.data();
+  args.lses = tensors.data() + parts;
+  args.out = out_array.tensor();
+  args.lse = lse_array.tensor();
+  kvc_context* context = self.handle()->context;
+  call_without_gil([&](kvc_error* error) { return kvc_merge_states(context, &args, nullptr, error); });
+  return nb::make_tuple(finish_output(like, std::move(out)), finish_output(like, std::move(lse)));
 }
 
 }  // namespace
@@ -88,7 +123,19 @@ void Context::bind(nb::module_& module) {
             });
             return parse_json(text.c_str());
           },
-          R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)");
+          R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)")
+      .def("merge_states", &merge_states, nb::arg("outputs"), nb::arg("lses"),
+           R"(Merges results of attention over disjoint sets of keys by their LSE: as one attention over all of them.
+
+Args:
+    outputs: a sequence of [T, H, Dv] float32.
+    lses: as many [T, H] float32; -inf marks a row that saw nothing, whose output is not read.
+
+Returns:
+    (out, lse), new arrays of the first output's kind.
+
+Raises:
+    DType, Device, Rank, Shape, Stride, with .index = the part; ValueError for unlike or empty sequences.)");
 }
 
 }  // namespace kvcpy

@@ -19,14 +19,27 @@ Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle len
 
 std::shared_ptr<CacheHandle> Step::open() const { return nb::inst_ptr<Cache>(cache_)->open(); }
 
+// KVC_ATTEND_* of `causal` and `part`.
+static uint32_t attend_flags(bool causal, nb::handle part) {
+  const uint32_t flags = causal ? 0 : KVC_ATTEND_NON_CAUSAL;
+  if (part.is_none()) return flags;
+  const std::string name = PyUnicode_Check(part.ptr()) ? nb::borrow<nb::str>(part).c_str() : "";
+  if (name == "past") return flags | KVC_ATTEND_PAST;
+  if (name == "self") return flags | KVC_ATTEND_SELF;
+  throw nb::value_error("attend: part must be None, \"past\" or \"self\"");
+}
+
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                        nb::handle dtype) const {
+                        nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes,
+                        nb::handle sinks, bool causal, nb::handle part) const {
   auto handle = open();
   const DLDataType integers_as = dtype_from_python(dtype);
-  ArrayArgument q_array, k_array, v_array, out_array, lse_array;
+  ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array;
   q_array.read(q, "q", integers_as);
   if (!k.is_none()) k_array.read(k, "k", integers_as);
   if (!v.is_none()) v_array.read(v, "v", integers_as);
+  if (!alibi_slopes.is_none()) slopes_array.read(alibi_slopes, "alibi_slopes", kNoDtype);
+  if (!sinks.is_none()) sinks_array.read(sinks, "sinks", kNoDtype);
 
   // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
   const int64_t v_head_dim = nb::inst_ptr<Cache>(cache_)->v_head_dim(layer);
@@ -48,6 +61,11 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.v = v_array.tensor();
   args.out = out_array.tensor() ? out_array.tensor() : &q_tensor;
   args.lse = lse_array.tensor();
+  args.flags = attend_flags(causal, part);
+  args.softcap = softcap;
+  args.softmax_scale = softmax_scale;
+  args.alibi_slopes = slopes_array.tensor();
+  args.sinks = sinks_array.tensor();
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
   if (out.is_none()) out_object = finish_output(q, std::move(out_object));
@@ -157,19 +175,10 @@ const PyType_Slot Step::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&St
                                     {Py_tp_clear, reinterpret_cast<void*>(&Step::clear_references)},
                                     {0, nullptr}};
 
-void Step::bind(nb::module_& module) {
-  nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(),
-                   R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
+static constexpr char kAttendDoc[] =
+    R"(Stores a layer's new K and V, and computes softmax(scores, masked) V over all that is stored.
 
-Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once.
-The T rows of q, k and v are the rows of the batch one after another.
-
-`with cache.forward(...) as step:` ends the step, and aborts it if an exception leaves the block or if it cannot end. A
-Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)")
-      .def("attend", &Step::attend, nb::arg("layer"), nb::arg("q"), nb::arg("k") = nb::none(),
-           nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
-           nb::arg("dtype") = nb::none(),
-           R"(Stores a layer's new K and V, and computes softmax(scale * q K^T, masked) V over all that is stored.
+Scores are scale * q.k, then softcap, then ALiBi.
 
 Args:
     layer: index of the layer.
@@ -181,13 +190,37 @@ Args:
         on are left alone (0 in a new array).
     lse: False or None: not wanted. True: also return it, new. An array [>= T, q_heads] float32: written.
     dtype: the element type that unsigned-integer arrays of its width stand for, "bf16" for numpy.uint16.
+    softcap: scores become softcap * tanh(score / softcap); 0 = none.
+    softmax_scale: 0 = the layer's.
+    alibi_slopes: [q_heads] float32: scores get - slope * |p_q - p_k|.
+    sinks: [q_heads] float32: a logit of each head that takes part in the softmax and has no value. Of two parts, give it
+        to one.
+    causal: False: a query also sees the tokens of its row that come after it.
+    part: "past": only the keys of earlier steps, before or after k and v are given; "self": only this step's. Each once,
+        instead of one attend; Context.merge_states makes the whole of them. None: all keys.
 
 Returns:
     out, or (out, lse).
 
 Raises:
     Order, Cancelled, Busy, StaleId, OutOfRange, DType, Device, Rank, Shape, Stride; InvalidArgument for an output that
-    is read-only or of JAX, and for a tensor that requires a gradient; TypeError for what is no array.)")
+    is read-only or of JAX, and for a tensor that requires a gradient; TypeError for what is no array; ValueError for
+    an unknown part.)";
+
+void Step::bind(nb::module_& module) {
+  nb::class_<Step>(module, "Step", nb::type_slots(kSlots), nb::is_weak_referenceable(),
+                   R"(One step of the model over a batch: made by Cache.forward(), used by one thread at a time.
+
+Per layer either attend(layer, q, k, v), or append(layer, k, v) and attend(layer, q); layers in any order, each once.
+The T rows of q, k and v are the rows of the batch one after another.
+
+`with cache.forward(...) as step:` ends the step, and aborts it if an exception leaves the block or if it cannot end. A
+Step that is only dropped, without end() or abort(), stays open: no finaliser closes it.)")
+      .def("attend", &Step::attend, nb::arg("layer"), nb::arg("q"), nb::arg("k") = nb::none(),
+           nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
+           nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("softcap") = 0.0, nb::arg("softmax_scale") = 0.0,
+           nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
+           nb::arg("part") = nb::none(), kAttendDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
            nb::arg("dtype") = nb::none(),
            R"(Stores a layer's new K and V, rounded to the layer's dtype and rotated if the layer says so.

@@ -18,7 +18,8 @@ class Step {
   static Step begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers);
 
   nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                    nb::handle dtype) const;
+                    nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,
+                    bool causal, nb::handle part) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype) const;
   void end();
   void abort();
