@@ -22,6 +22,12 @@ void every_sequence_call(World &w, kvc_seq bad, bool zero) {
                  [&](kvc_error *e) { return kvc_seq_lengths(w.cache, 2, pair, lengths, e); }));
   at_one(refused(w.cache, kStale, "kvc_seq_max_append",
                  [&](kvc_error *e) { return kvc_seq_max_append(w.cache, 2, pair, lengths, e); }));
+  int32_t nodes[2] = {0, 0};
+  at_one(refused(w.cache, kStale, "kvc_seq_tree_nodes",
+                 [&](kvc_error *e) { return kvc_seq_tree_nodes(w.cache, 2, pair, nodes, e); }));
+  kvc_seq first_bad[1] = {bad};  // w.seq has no tree
+  refused(w.cache, kStale, "kvc_seq_commit",
+          [&](kvc_error *e) { return kvc_seq_commit(w.cache, 1, first_bad, nodes, nullptr, e); });
   refused(w.cache, kStale, "kvc_seq_pages",
           [&](kvc_error *e) { return kvc_seq_pages(w.cache, bad, 0, nullptr, 0, &number, e); });
   refused(w.cache, kStale, "kvc_seq_nearest_position",

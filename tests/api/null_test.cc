@@ -82,6 +82,7 @@ TEST(Null, CacheHandleOfEveryFunction) {
   kvc_stats stats;
   kvc_stats_init(&stats);
   DLManagedTensorVersioned *tensor = nullptr;
+  int32_t node = 0;
   const std::vector<std::pair<const char *, std::function<kvc_status(kvc_error *)>>> calls{
       {"kvc_cache_clear", [&](kvc_error *e) { return kvc_cache_clear(nullptr, e); }},
       {"kvc_seq_add", [&](kvc_error *e) { return kvc_seq_add(nullptr, 1, &seq, e); }},
@@ -93,6 +94,8 @@ TEST(Null, CacheHandleOfEveryFunction) {
       {"kvc_seq_nearest_position",
        [&](kvc_error *e) { return kvc_seq_nearest_position(nullptr, seq, 0, &number, &number, e); }},
       {"kvc_seq_max_append", [&](kvc_error *e) { return kvc_seq_max_append(nullptr, 1, &seq, &number, e); }},
+      {"kvc_seq_commit", [&](kvc_error *e) { return kvc_seq_commit(nullptr, 1, &seq, &node, nullptr, e); }},
+      {"kvc_seq_tree_nodes", [&](kvc_error *e) { return kvc_seq_tree_nodes(nullptr, 1, &seq, &node, e); }},
       {"kvc_cache_can_fit", [&](kvc_error *e) { return kvc_cache_can_fit(nullptr, &batch, e); }},
       {"kvc_forward_begin", [&](kvc_error *e) { return kvc_forward_begin(nullptr, &batch, nullptr, &f, e); }},
       {"kvc_forward_append", [&](kvc_error *e) { return kvc_forward_append(nullptr, f, 0, &append, e); }},
@@ -142,6 +145,15 @@ TEST(Null, Sequences) {
           [&](kvc_error *e) { return kvc_seq_max_append(w.cache, 1, nullptr, &number, e); }, {"sequences"});
   refused(w.cache, kNull, "kvc_seq_max_append",
           [&](kvc_error *e) { return kvc_seq_max_append(w.cache, 1, &seq, nullptr, e); }, {"tokens"});
+  int32_t node = 0;
+  refused(w.cache, kNull, "kvc_seq_commit",
+          [&](kvc_error *e) { return kvc_seq_commit(w.cache, 1, nullptr, &node, nullptr, e); }, {"sequences"});
+  refused(w.cache, kNull, "kvc_seq_commit",
+          [&](kvc_error *e) { return kvc_seq_commit(w.cache, 1, &seq, nullptr, nullptr, e); }, {"leaves"});
+  refused(w.cache, kNull, "kvc_seq_tree_nodes",
+          [&](kvc_error *e) { return kvc_seq_tree_nodes(w.cache, 1, nullptr, &node, e); }, {"sequences"});
+  refused(w.cache, kNull, "kvc_seq_tree_nodes",
+          [&](kvc_error *e) { return kvc_seq_tree_nodes(w.cache, 1, &seq, nullptr, e); }, {"nodes"});
   // Nullable ones.
   EXPECT_EQ(kvc_seq_nearest_position(w.cache, seq, 3, nullptr, nullptr, nullptr), KVC_OK);
   EXPECT_EQ(kvc_seq_pages(w.cache, seq, 0, nullptr, 0, nullptr, nullptr), KVC_OK);

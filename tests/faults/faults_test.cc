@@ -247,6 +247,41 @@ TEST(Faults, EveryCallOfAScript) {
   }
 }
 
+// A commit: with its copies planned or not, K and V and lengths are as before or as after.
+TEST(Faults, CommitOfTrees) {
+  Options options;
+  options.seed = 17;
+  options.check_digest = false;
+  CacheSpec spec = small_spec();
+  spec.max_tree_nodes = 40;
+  EXPECT_EQ(mismatch_of([&] {
+              Harness h(spec, options);
+              std::vector<int> s;
+              h.add(3, &s);
+              h.step({{s[0], 21}, {s[1], 6}, {s[2], 1}});
+              std::vector<int32_t> odd{-1};  // a chain of every second node: nothing of its path lies in order
+              for (int32_t i = 1; i < 29; i++) odd.push_back(i % 2 ? i - 2 < 0 ? -1 : i - 2 : 0);
+              h.step({{s[0], 29, 0, odd}, {s[1], 29, 0, odd}, {s[2], 29, 0, odd}});
+              kvc_seq ids[3] = {h.id(s[0]), h.id(s[1]), h.id(s[2])};
+              const int32_t leaves[3] = {27, 14, -1};
+              for (int64_t n : {1, 2}) {  // the list of all copies grows, then that of a layer's
+                const uint64_t before = h.digest();
+                kvc_error error = KVC_ERROR_INIT;
+                fail_allocation(n);
+                const kvc_status status = kvc_seq_commit(h.cache(), 3, ids, leaves, nullptr, &error);
+                const bool happened = failed();
+                fail_allocation(0);
+                if (!happened) throw Mismatch("nothing was made to fail");
+                if (status != KVC_ERROR_OUT_OF_MEMORY || h.digest() != before) throw Mismatch(error.message);
+                h.check_all();
+              }
+              // The model commits what the library still has: nothing moved.
+              if (h.commit({s[0], s[1], s[2]}, {27, 14, -1})) throw Mismatch("the commit was refused");
+              h.check_all();
+            }),
+            "");
+}
+
 // No thread can be started: the caller computes alone, or gets a status; nothing else happens.
 TEST(Faults, NoThreads) {
   CacheSpec spec;
@@ -300,6 +335,8 @@ TEST(Faults, NothingLeaks) {
     h.abort(g);
     h.begin({{s[3], 20}}, &g);  // left open
     h.import(s[2], 7, true);
+    h.step({{s[0], 3, 0, {-1, -1, 0}}, {s[1], 2, 0, {-1, 0}}});
+    h.commit({s[0]}, {2});
     h.check_all();
   };
   everything();

@@ -41,12 +41,13 @@ struct Steady {
     }
   }
   // No allocation here either.
-  bool step(bool attend) {
+  bool step(bool attend, const int32_t *tree_parents = nullptr) {
     kvc_batch batch;
     kvc_batch_init(&batch);
     batch.sequences = seqs.data();
     batch.append_lengths = lengths.data();
     batch.num_sequences = static_cast<int32_t>(seqs.size());
+    batch.tree_parents = tree_parents;
     kvc_forward f = 0;
     if (kvc_forward_begin(cache, &batch, nullptr, &f, &error)) return false;
     for (int l = 0; l < 2; l++) {
@@ -143,6 +144,35 @@ TEST(Steady, NoAllocationInForksTruncatesAndQueries) {
   count_from_now();
   bool ok = true;
   for (int i = 0; i < 3000 && ok; i++) ok = round(i);
+  const Counts c = counts();
+  EXPECT_TRUE(ok) << s.error.message;
+  EXPECT_EQ(c.allocations, 0);
+  EXPECT_EQ(kvc_cache_check_invariants(s.cache, &s.error), KVC_OK) << s.error.message;
+}
+
+// Speculative decoding: a tree a sequence, a second round, a commit of paths of changing lengths.
+TEST(Steady, NoAllocationInTrees) {
+  Steady s(1, 4, 4000, 3);
+  std::vector<int32_t> first(21), second(21), leaves(3);
+  for (int i = 0; i < 21; i++) {
+    first[i] = i % 7 == 0 ? KVC_TREE_ROOT : (i % 7 - 1) / 2;
+    second[i] = 3 + i % 7;
+  }
+  auto round = [&](int i) {
+    s.lengths.assign(3, 7);
+    if (!s.step(i % 16 == 0, first.data()) || !s.step(false, second.data())) return false;
+    for (int j = 0; j < 3; j++) leaves[j] = (i + 5 * j) % 15 - 1;
+    if (kvc_seq_commit(s.cache, 3, s.seqs.data(), leaves.data(), nullptr, &s.error)) return false;
+    if (i % 100 == 99) {
+      const int64_t zeros[3] = {0, 0, 0};
+      if (kvc_seq_truncate(s.cache, 3, s.seqs.data(), zeros, &s.error)) return false;
+    }
+    return true;
+  };
+  for (int i = 0; i < 200; i++) ASSERT_TRUE(round(i)) << s.error.message;
+  count_from_now();
+  bool ok = true;
+  for (int i = 0; i < 1000 && ok; i++) ok = round(i);
   const Counts c = counts();
   EXPECT_TRUE(ok) << s.error.message;
   EXPECT_EQ(c.allocations, 0);
