@@ -51,6 +51,8 @@ from ._errors import (
     StructSize,
     TooManyForwards,
     TooManySequences,
+    TreeTooLarge,
+    Uncommitted,
     Unsupported,
 )
 from ._kvcache import Step, Tensor, build_info, version
@@ -110,6 +112,8 @@ __all__ = [
     "Tensor",
     "TooManyForwards",
     "TooManySequences",
+    "TreeTooLarge",
+    "Uncommitted",
     "Unsupported",
     "__version__",
     "build_info",

@@ -74,16 +74,17 @@ class Estimate:
 
 
 def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_bytes: int, max_sequences: int,
-           max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None) -> tuple[int, ...]:
+           max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None,
+           max_tree_nodes: int) -> tuple[int, ...]:
     flags = _NO_ROLLBACK if rollback_tokens == 0 else 0
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
-            capacity_tokens, capacity_pages, capacity_bytes)  # fmt: skip
+            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes)  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer], groups: Sequence[Group] | None = None, page_size: int = 16,
              capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
              max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
-             context: Context | None = None) -> Estimate:
+             max_tree_nodes: int = 64, context: Context | None = None) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -92,7 +93,7 @@ def estimate(layers: Sequence[Layer], groups: Sequence[Group] | None = None, pag
     context = Context() if context is None else context
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
-                   max_open_forwards, rollback_tokens)
+                   max_open_forwards, rollback_tokens, max_tree_nodes)
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -117,7 +118,8 @@ class Cache(_kvcache.Cache):
         max_batch_tokens: most tokens of one step.
         max_open_forwards: most steps open at once.
         rollback_tokens: tokens kept behind every sliding window, so that up to so many can be dropped again (rejected
-            drafts). None = the library's default, 64; 0 = none.
+            drafts). None = the library's default, max_tree_nodes; 0 = none.
+        max_tree_nodes: most uncommitted tree nodes of a sequence, at most 1024.
         context: where to compute; None = a new Context().
 
     Raises:
@@ -128,9 +130,9 @@ class Cache(_kvcache.Cache):
     def __init__(self, layers: Sequence[Layer], groups: Sequence[Group] | None = None, page_size: int = 16,
                  capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
                  max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
-                 context: Context | None = None) -> None:
+                 max_tree_nodes: int = 64, context: Context | None = None) -> None:
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
-                       max_open_forwards, rollback_tokens)
+                       max_open_forwards, rollback_tokens, max_tree_nodes)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
 

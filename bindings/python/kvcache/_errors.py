@@ -132,6 +132,10 @@ class BufferTooSmall(Capacity):
     """An output array is too small."""
 
 
+class TreeTooLarge(Capacity):
+    """More uncommitted tree nodes of a sequence than max_tree_nodes."""
+
+
 class State(Error):
     """Not now, or not in this order (status 200..299)."""
 
@@ -150,6 +154,10 @@ class Cancelled(State):
 
 class Evicted(State):
     """The keys that this needs were freed behind a window."""
+
+
+class Uncommitted(State):
+    """The sequence has an uncommitted tree: commit() it first."""
 
 
 class Closed(State):
@@ -176,8 +184,8 @@ _BY_STATUS: dict[int, type[Error]] = {
     1: InvalidArgument, 2: NullArgument, 3: StructSize, 4: Unsupported, 5: DType, 6: Device, 7: Rank, 8: Shape,
     9: Stride, 10: OutOfRange, 11: StaleId, 12: Duplicate,
     100: OutOfPages, 101: OutOfMemory, 102: TooManySequences, 103: TooManyForwards, 104: BatchTooLarge,
-    105: BufferTooSmall,
-    200: Busy, 201: Order, 202: Cancelled, 203: Evicted,
+    105: BufferTooSmall, 106: TreeTooLarge,
+    200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted,
     300: DeviceUnavailable,
     900: Internal,
 }  # fmt: skip

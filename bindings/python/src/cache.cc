@@ -1,5 +1,7 @@
 #include "cache.h"
 
+#include <cinttypes>
+
 #include "error.h"
 #include "step.h"
 
@@ -49,7 +51,8 @@ const PyType_Slot Cache::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&C
                                      {Py_tp_clear, reinterpret_cast<void*>(&Cache::clear_references)},
                                      {0, nullptr}};
 
-Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengths, nb::handle layers)
+Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengths, nb::handle layers,
+             nb::handle row_parents)
     : ids(integers_from_python(sequences)) {
   const Integers given = integers_from_python(append_lengths);
   check_same_size(function, ids, given, "lengths");
@@ -59,7 +62,11 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
   batch.num_sequences = saturate(ids.size());
   batch.sequences = ids.sequences();
   batch.append_lengths = lengths.data();
-  if (layers.is_none()) return;
+  if (!layers.is_none()) read_layers(function, layers);
+  if (!row_parents.is_none()) read_parents(function, row_parents);
+}
+
+void Batch::read_layers(const char* function, nb::handle layers) {
   nb::object begin, end;
   if (PyRange_Check(layers.ptr())) {
     begin = layers.attr("start"), end = layers.attr("stop");
@@ -70,6 +77,35 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
   batch.layer_end = saturate(integer_from_python(end));
   if (batch.layer_begin == 0 && batch.layer_end == 0)  // to the library: all of them
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "%s: layers [0, 0) is an empty range", function);
+}
+
+// A tree's parents, or None, for each row; for a single sequence its tree's.
+void Batch::read_parents(const char* function, nb::handle rows) {
+  if (ids.is_scalar) {
+    read_row_parents(function, 0, rows);
+  } else {
+    nb::object list = nb::steal(PySequence_Tuple(rows.ptr()));
+    if (!list.is_valid()) throw nb::python_error();
+    const size_t count = nb::len(list);
+    if (count != lengths.size())
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %zu sequences but parents of %zu rows", function, lengths.size(),
+            count);
+    for (size_t row = 0; row < count; ++row) read_row_parents(function, row, list[row]);
+  }
+  batch.tree_parents = parents.empty() ? nullptr : parents.data();
+}
+
+void Batch::read_row_parents(const char* function, size_t row, nb::handle row_parents) {
+  const int32_t length = lengths[row];
+  if (row_parents.is_none()) {  // a length beyond any limit is refused as it is, before its parents are looked at
+    if (length > 0 && length <= (1 << 20)) parents.insert(parents.end(), static_cast<size_t>(length), KVC_TREE_NONE);
+    return;
+  }
+  const Integers given = integers_from_python(row_parents);
+  if (given.is_scalar || given.size() != length)
+    raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(row), "%s: row %zu has length %d and %" PRId64 " parents",
+          function, row, length, given.size());
+  for (const int64_t parent : given.values) parents.push_back(saturate(parent));
 }
 
 namespace {
@@ -95,9 +131,9 @@ nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::lis
 }
 
 // Whether the batch fits: a capacity or state outcome is an answer, misuse is an exception.
-bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents) {
   auto handle = self.open();
-  const Batch batch("can_fit", sequences, lengths, layers);
+  const Batch batch("can_fit", sequences, lengths, layers, parents);
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status status = kvc_cache_can_fit(handle->cache, &batch.batch, &error);
   if (status >= 100 && status < 300) return false;
@@ -105,9 +141,9 @@ bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::ha
   return true;
 }
 
-void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents) {
   auto handle = self.open();
-  const Batch batch("check_fit", sequences, lengths, layers);
+  const Batch batch("check_fit", sequences, lengths, layers, parents);
   call_quick([&](kvc_error* error) { return kvc_cache_can_fit(handle->cache, &batch.batch, error); });
 }
 
@@ -125,28 +161,32 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
       .def_prop_ro("context", &Cache::context, "The kvcache.Context that the cache computes in.")
       .def(
           "forward",
-          [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers) {
-            return Step::begin(self, sequences, lengths, layers);
-          },
-          nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+          [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers,
+             nb::handle parents) { return Step::begin(self, sequences, lengths, layers, parents); },
+          nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(), nb::arg("parents") = nb::none(),
           R"(Begins a step of the model over a batch: reserves every page for its new tokens, or changes nothing.
 
 Args:
     sequences: ids, one a row of the batch, distinct; 0 marks an inert row (padding).
     lengths: new tokens of each row, >= 1 (an inert row may have 0). Their sum is T.
     layers: None for all, or (begin, end) or range(begin, end): the step covers only those layers.
+    parents: None, or for each row None (plain tokens) or the parents of its nodes: its tokens are then a token tree,
+        kept uncommitted until commit(). -1 = a root (several are allowed), else an earlier node of the sequence, counted
+        from 0 through all steps since its last commit. For a single sequence the parents alone.
 
 Returns:
     A Step, open already. `with` ends it, or aborts it if an exception leaves the block.
 
 Raises:
-    OutOfPages (with .row, .missing and .group), BatchTooLarge, TooManyForwards, Busy, StaleId, Duplicate,
-    InvalidArgument, OutOfRange. Nothing has changed then.)")
+    OutOfPages (with .row, .missing and .group), BatchTooLarge, TreeTooLarge, TooManyForwards, Busy, Uncommitted (a plain
+    row of a sequence with a tree), StaleId, Duplicate, InvalidArgument, OutOfRange. Nothing has changed then.)")
       .def("can_fit", &can_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+           nb::arg("parents") = nb::none(),
            R"(True if forward() with the same arguments would succeed now; no effect.
 
-False for want of room (pages, batch size, open forwards) and for a busy sequence; misuse raises as forward() does.)")
+False for want of room (pages, batch size, open forwards) and for a busy or uncommitted sequence; misuse raises as forward() does.)")
       .def("check_fit", &check_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+           nb::arg("parents") = nb::none(),
            "As can_fit, but raises what forward() would raise (OutOfPages with .row, .missing, ...).")
       .def("_stats", &stats_tuple, nb::arg("group"))
       .def(

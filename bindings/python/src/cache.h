@@ -55,12 +55,18 @@ class Cache {
 
 // The batch of forward and can_fit. Borrows nothing from Python; not movable.
 struct Batch {
-  Batch(const char* function, nb::handle sequences, nb::handle lengths, nb::handle layers);
+  Batch(const char* function, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents);
   Batch(const Batch&) = delete;
 
   Integers ids;
   std::vector<int32_t> lengths;
+  std::vector<int32_t> parents;  // [tokens], or empty
   kvc_batch batch;
+
+ private:
+  void read_layers(const char* function, nb::handle layers);
+  void read_parents(const char* function, nb::handle rows);
+  void read_row_parents(const char* function, size_t row, nb::handle row_parents);
 };
 
 }  // namespace kvcpy

@@ -48,6 +48,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
   config_.capacity_tokens = integer_from_python(sizes[6]);
   config_.capacity_pages = integer_from_python(sizes[7]);
   config_.capacity_bytes = integer_from_python(sizes[8]);
+  config_.max_tree_nodes = int32_field(sizes, 9);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }

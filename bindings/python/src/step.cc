@@ -8,9 +8,10 @@
 
 namespace kvcpy {
 
-Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers) {
+Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
+                 nb::handle parents) {
   auto handle = nb::inst_ptr<Cache>(cache)->open();
-  const Batch batch("forward", sequences, lengths, layers);
+  const Batch batch("forward", sequences, lengths, layers, parents);
   kvc_forward forward = 0;
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error); });
