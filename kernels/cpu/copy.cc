@@ -12,21 +12,28 @@ unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& p
              type_bytes(type_of(layer.dtype));
 }
 
-// Copies slots of one page to slots of one page, all heads. In the same page they may overlap, the target below.
+// Calls visit(offset, bytes) for each contiguous block of `num_slots` slots of one page, all heads; offsets are bytes
+// from the first slot's place.
+template <class Visit>
+void for_each_block(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims, int32_t num_slots,
+                    Visit visit) {
+  const int64_t bytes = type_bytes(type_of(layer.dtype));
+  const bool heads_adjoin = pool.head_stride == dims, slots_adjoin = pool.slot_stride == dims;
+  const int64_t heads = heads_adjoin ? 1 : layer.num_kv_heads, slots = slots_adjoin ? 1 : num_slots;
+  const int64_t block = (heads_adjoin ? layer.num_kv_heads : 1) * (slots_adjoin ? num_slots : 1) * dims * bytes;
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t s = 0; s < slots; ++s) visit((h * pool.head_stride + s * pool.slot_stride) * bytes, block);
+  }
+}
+
+// In one page source and target may overlap, the target below: blocks are in the order of their slots.
 void copy_run(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
               const kvc_backend_slot_copy& copy) {
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
   const unsigned char* source = slot_of(layer, pool, copy.source_slot);
   unsigned char* target = slot_of(layer, pool, copy.target_slot);
-  const bool compact = pool.slot_stride == dims;
-  const int32_t runs = compact ? 1 : copy.num_slots;
-  const size_t run_bytes = static_cast<size_t>((compact ? copy.num_slots : 1) * dims * bytes);
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
-    for (int32_t run = 0; run < runs; ++run) {
-      const int64_t offset = (h * pool.head_stride + run * pool.slot_stride) * bytes;
-      memmove(target + offset, source + offset, run_bytes);
-    }
-  }
+  for_each_block(layer, pool, dims, copy.num_slots, [&](int64_t offset, int64_t bytes) {
+    memmove(target + offset, source + offset, static_cast<size_t>(bytes));
+  });
 }
 
 // Copies the rows of one slot to compact [num_kv_heads, dims].
