@@ -214,6 +214,7 @@ False for want of room (pages, batch size, open forwards) and for a busy or unco
           },
           "Removes every sequence; their ids become stale. Raises Busy while a forward is open.");
   bind_sequences(cls);
+  bind_trees(cls);
   bind_tensors(cls);
   module.def("estimate", &estimate_tuple, nb::arg("context"), nb::arg("layers"), nb::arg("groups"), nb::arg("sizes"),
              nb::arg("group"));

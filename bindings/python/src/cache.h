@@ -43,6 +43,7 @@ class Cache {
 
  private:
   static void bind_sequences(nb::class_<Cache>& cls);
+  static void bind_trees(nb::class_<Cache>& cls);
   static void bind_tensors(nb::class_<Cache>& cls);
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear_references(PyObject* self);

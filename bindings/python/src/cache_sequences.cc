@@ -54,30 +54,6 @@ void truncate(const Cache& self, nb::handle sequences, nb::handle lengths) {
   });
 }
 
-void commit(const Cache& self, nb::handle sequences, nb::handle leaves) {
-  auto handle = self.open();
-  const Integers ids = integers_from_python(sequences);
-  const Integers given = integers_from_python(leaves);
-  check_same_size("commit", ids, given, "leaves");
-  if (ids.size() == 0) return;
-  std::vector<int32_t> nodes;
-  for (const int64_t leaf : given.values) nodes.push_back(saturate(leaf));
-  call_without_gil([&](kvc_error* error) {
-    return kvc_seq_commit(handle->cache, ids.size(), ids.sequences(), nodes.data(), nullptr, error);
-  });
-}
-
-nb::object tree_nodes(const Cache& self, nb::handle sequences) {
-  auto handle = self.open();
-  const Integers ids = integers_from_python(sequences);
-  std::vector<int32_t> nodes(ids.values.size());
-  if (nodes.empty()) return nb::list();
-  call_quick([&](kvc_error* error) {
-    return kvc_seq_tree_nodes(handle->cache, ids.size(), ids.sequences(), nodes.data(), error);
-  });
-  return integers_to_python({nodes.begin(), nodes.end()}, ids.is_scalar);
-}
-
 nb::object lengths(const Cache& self, nb::handle sequences) {
   auto handle = self.open();
   const Integers ids = integers_from_python(sequences);
@@ -168,27 +144,13 @@ Args:
 
 Raises: StaleId, Busy, Duplicate, OutOfRange, Evicted; nothing was truncated then.)")
       .def(
-          "commit", &commit, nb::arg("sequences"), nb::arg("leaves"),
-          R"(Keeps the path from a root to a node of each sequence's token tree as its tokens, and drops the other nodes.
-
-Args:
-    sequences: an id, or several of those with uncommitted nodes (distinct, any order).
-    leaves: the last node to keep, or one for each; -1 keeps none. Nodes are counted from 0 through all steps since the
-        last commit.
-
-Raises: StaleId, Busy, Duplicate, Order (no uncommitted nodes), OutOfRange; nothing was committed then.)")
-      .def("tree_nodes", &tree_nodes, nb::arg("sequences"),
-           "Numbers of uncommitted tree nodes, without those of open forwards: a list for several ids, an integer for "
-           "one.")
-      .def("lengths", &lengths, nb::arg("sequences"),
-           "Lengths in tokens, without those of open forwards and uncommitted nodes: a list for several ids, an "
-           "integer for "
-           "one.")
+          "lengths", &lengths, nb::arg("sequences"),
+          "Lengths in tokens, without open forwards and uncommitted nodes: a list for several ids, an integer for one.")
       .def("length", &lengths, nb::arg("sequence"), "Length of one sequence in tokens, without those of open forwards.")
       .def(
           "max_append", &max_append, nb::arg("sequences"),
-          R"(Tokens (tree nodes, if it has uncommitted ones) that each sequence, alone, could append in one forward now; 0
-if it is in an open forward.
+          R"(Tokens that each sequence, alone, could append in one forward now (0 if it is in an open forward); tree nodes,
+if it has uncommitted ones.
 
 A list for several ids, an integer for one. Raises StaleId.)")
       .def("pages", &pages, nb::arg("sequence"), nb::arg("group") = 0,
