@@ -319,7 +319,11 @@ typedef struct kvc_layer_config {
   int32_t num_kv_heads;  /* Hkv, 1..4096; q head h reads kv head h / (Hq / Hkv) */
   int32_t head_dim;      /* D, 1..512; multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim */
-  DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32 */
+  DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
+                            float8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even and
+                            saturated to the largest finite value (NaN stays NaN), and is read as stored * scale. int8: each
+                            token and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of
+                            zeros has scale 1, and one that holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
   int32_t rope_offset;   /* first rotated dim (a latent row of 512 + 64: 512) */
@@ -333,7 +337,13 @@ typedef struct kvc_layer_config {
                             NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its
                             deleter runs once, when the cache and all exported views of it are gone */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
-  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage */
+  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage.
+                            Storage is of the layer's dtype; that of float8 may be uint8. int8 has none: its pages hold
+                            their scales, and the library lays them out */
+  const float *k_scales; /* float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
+  const float *v_scales; /* the same for V */
+  int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
+  uint32_t reserved_scales; /* 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -567,7 +577,8 @@ KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, v
                                      kvc_error *error);
 
 enum kvc_append_flags {
-  KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it: do not rotate it */
+  KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be
+                              stored bytes then, both: of its dtype or uint8 */
 };
 
 typedef struct kvc_append_args {
@@ -579,6 +590,9 @@ typedef struct kvc_append_args {
                          [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
                          attention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/rope.md).
                          Needs KVC_ROPE_ON_APPEND. The layer's attend takes the same table */
+  const DLTensor *k_scale; /* borrowed; [>= T, Hkv] float32, with stored bytes of int8: their scales. Else NULL: stored
+                              bytes of float8 are taken to be by the layer's scales */
+  const DLTensor *v_scale; /* likewise */
 } kvc_append_args;
 
 static inline void kvc_append_args_init(kvc_append_args *args) {
@@ -587,7 +601,7 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores a layer's new K and V, rounded to the layer's dtype (and rotated, if the layer says so).
+/* Stores a layer's new K and V, rounded or quantised to the layer's dtype (and rotated, if the layer says so).
  *   layer  a layer of the forward; each once, in any order
  * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE. An
  * error of the device itself closes the forward as kvc_forward_abort does.
@@ -757,24 +771,37 @@ KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq
 enum kvc_pool {
   KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
-  KVC_POOL_V = 2   /* [pages, Hkv, page_size, Dv] */
+  KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv] */
+  KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, [Hkv] of float8 (ones if none were given) */
+  KVC_POOL_V_SCALE = 4
 };
 enum kvc_pool_flags {
   KVC_POOL_WRITABLE = 1 /* without it the view carries DLPack's READ_ONLY flag */
 };
 
 /* A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.
+ * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows.
  *   pool    KVC_POOL_*
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
- * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart), OUT_OF_MEMORY.
+ * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that
+ * is not quantised, writable scales of float8), OUT_OF_MEMORY.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
                                          DLManagedTensorVersioned **tensor, kvc_error *error);
 
+enum kvc_export_parts {
+  KVC_EXPORT_K = 1,
+  KVC_EXPORT_V = 2,
+  KVC_EXPORT_K_SCALE = 4, /* only of a quantised layer */
+  KVC_EXPORT_V_SCALE = 8
+};
+
 typedef struct kvc_export_args {
   uint32_t struct_size;
   int32_t layer;
+  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has */
+  uint32_t reserved;      /* 0 */
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
   int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be asked for) */
 } kvc_export_args;
@@ -785,19 +812,34 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded).
- *   k, v    nullable each; returned: [tokens, Hkv, D] and [tokens, Hkv, Dv] of the layer's dtype, 256-byte aligned;
- *           released by their deleters
- *   stream  as kvc_seq_fork
- * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree
- * nodes cannot be exported), EVICTED (keys of the range are gone). Threads: any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for
- * page ids that are equal on all ranks, change the cache only when it has returned. Since 0.1. */
+/* What an export returned: NULL where it was not wanted. Each is released by its deleter. */
+typedef struct kvc_exported {
+  uint32_t struct_size;
+  uint32_t reserved;
+  DLManagedTensorVersioned *k;       /* [tokens, Hkv, D] of the layer's dtype (float8: uint8) */
+  DLManagedTensorVersioned *v;       /* [tokens, Hkv, Dv] */
+  DLManagedTensorVersioned *k_scale; /* float32, what k is to be multiplied by: [tokens, Hkv] of int8, [Hkv] of float8 */
+  DLManagedTensorVersioned *v_scale;
+} kvc_exported;
+
+static inline void kvc_exported_init(kvc_exported *exported) {
+  kvc_exported zero = KVC_ZERO_STRUCT;
+  *exported = zero;
+  exported->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded or quantised).
+ *   exported  filled; its tensors are returned, 256-byte aligned
+ *   stream    as kvc_seq_fork
+ * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted
+ * tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without). Threads:
+ * any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for page ids that are equal on all
+ * ranks, change the cache only when it has returned. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
-                                  DLManagedTensorVersioned **k, DLManagedTensorVersioned **v, void *stream,
-                                  kvc_error *error);
+                                  kvc_exported *exported, void *stream, kvc_error *error);
 
 enum kvc_import_flags {
-  KVC_IMPORT_ROTATE = 1 /* k is raw: rotate it as an append would. Without: k is as exported */
+  KVC_IMPORT_AS_STORED = 1 /* k is as exported, and k and v may be stored bytes: as KVC_APPEND_AS_STORED */
 };
 
 typedef struct kvc_import_args {
@@ -807,6 +849,8 @@ typedef struct kvc_import_args {
   uint32_t reserved;        /* 0 */
   const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens */
   const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv] */
+  const DLTensor *const *k_scale; /* nullable: none. [num_layers], each as kvc_append_args.k_scale, NULL where none */
+  const DLTensor *const *v_scale; /* likewise */
 } kvc_import_args;
 
 static inline void kvc_import_args_init(kvc_import_args *args) {
@@ -815,8 +859,8 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends T tokens of dense K and V to a sequence in every layer: the inverse of kvc_seq_export for a sequence of which
- * nothing was freed behind a window yet. A forward of its own: one must be free (max_open_forwards).
+/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED
+ * the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet. A forward of its own: one must be free (max_open_forwards).
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer. Threads: any.
@@ -920,8 +964,8 @@ typedef struct kvc_api {
                                  kvc_error *error);
   kvc_status (*cache_export_pool)(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
                                   DLManagedTensorVersioned **tensor, kvc_error *error);
-  kvc_status (*seq_export)(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
-                           DLManagedTensorVersioned **k, DLManagedTensorVersioned **v, void *stream, kvc_error *error);
+  kvc_status (*seq_export)(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args, kvc_exported *exported,
+                           void *stream, kvc_error *error);
   kvc_status (*seq_import)(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                            kvc_error *error);
   kvc_status (*cache_stats)(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);

@@ -52,9 +52,19 @@ typedef struct kvc_backend_pool {
   int64_t slot_stride;
 } kvc_backend_pool;
 
+/* Scales of a quantised pool: an element is read as stored * scale. int8: a scale for each token and head, in the pages
+ * beside what they scale. fp8: a scale for each head, or one for all; page_stride and slot_stride are 0. */
+typedef struct kvc_backend_scales {
+  float *data; /* NULL: every scale is 1. Of (page, head, slot) at page*page_stride + head*head_stride + slot*slot_stride */
+  int64_t page_stride;
+  int64_t head_stride;
+  int64_t slot_stride;
+} kvc_backend_scales;
+
 /* Shape, storage and rules of one layer; constant for the life of a cache. */
 typedef struct kvc_backend_layer {
   kvc_backend_pool k, v;   /* [num_pages, num_kv_heads, page_size, head_dim | v_head_dim] */
+  kvc_backend_scales k_scales, v_scales;
   int64_t num_pages;
   int32_t page_size;
   int32_t num_q_heads, num_kv_heads, head_dim, v_head_dim;
@@ -183,13 +193,15 @@ typedef struct kvc_backend_rope {
   float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
 } kvc_backend_rope;
 
-/* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. */
+/* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. To a quantised layer: divided by the scale in
+ * float32, then rounded to nearest even and saturated; int8 rows get the scale amax / 127 of their own. */
 typedef struct kvc_backend_append {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
   const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
-  kvc_backend_tensor k;      /* [num_tokens, Hkv, D] */
-  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv] */
+  kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or of the layer's dtype as stored */
+  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is */
+  kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
 } kvc_backend_append;
 
@@ -239,8 +251,8 @@ typedef struct kvc_backend_merge {
   kvc_backend_state result;
 } kvc_backend_merge;
 
-/* Copies num_slots slots of one page to as many of one page, all heads, K and V: a part of a page to a copy of that page,
- * or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
+/* Copies num_slots slots of one page to as many of one page, all heads, K and V with their scales: a part of a page to a
+ * copy of that page, or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
  * under the cache's lock: on the calling thread, never through kvc_backend_host.run, which may run code of the host. */
 typedef struct kvc_backend_slot_copy {
   int64_t source_slot, target_slot; /* page * page_size + offset */
@@ -255,6 +267,8 @@ typedef struct kvc_backend_gather {
   const int64_t *slots; /* [num_tokens] */
   void *k;              /* nullable */
   void *v;              /* nullable */
+  float *k_scale;       /* nullable; [num_tokens, Hkv], compact: scales of int8 */
+  float *v_scale;       /* nullable */
 } kvc_backend_gather;
 
 /* ---- The table ------------------------------------------------------------------------------ */

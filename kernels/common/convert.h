@@ -1,6 +1,6 @@
-// One element between float32, float16 and bfloat16: round to nearest even, subnormals exact, NaN stays (quiet) NaN.
-// These are the definition; SIMD versions must agree bit for bit.
-// SPDX-License-Identifier: Apache-2.0
+// One element between float32 and the stored types: round to nearest even, subnormals exact, NaN stays (quiet) NaN;
+// what is too large becomes an infinity in 16 bits, and the largest finite value in 8 bits (infinities too). These are
+// the definition; SIMD versions must agree bit for bit. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -9,7 +9,7 @@
 
 namespace kvc::kernels {
 
-enum class Type : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kNone = 3 };
+enum class Type : int32_t { kF32 = 0, kF16 = 1, kBf16 = 2, kE4m3 = 3, kE5m2 = 4, kI8 = 5, kNone = 6 };
 
 struct F16 {
   uint16_t bits;
@@ -17,16 +17,34 @@ struct F16 {
 struct Bf16 {
   uint16_t bits;
 };
+// Sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinity, all ones is NaN ("e4m3fn"). Largest: 448.
+struct E4m3 {
+  uint8_t bits;
+};
+// The upper byte of a float16. Largest: 57344.
+struct E5m2 {
+  uint8_t bits;
+};
+// -127..127 (what append writes; -128 is read as it is).
+struct I8 {
+  int8_t value;
+};
 
 KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
   if (dtype.lanes != 1) return Type::kNone;
   if (dtype.code == kDLFloat && dtype.bits == 32) return Type::kF32;
   if (dtype.code == kDLFloat && dtype.bits == 16) return Type::kF16;
   if (dtype.code == kDLBfloat && dtype.bits == 16) return Type::kBf16;
+  if (dtype.code == kDLFloat8_e4m3fn && dtype.bits == 8) return Type::kE4m3;
+  if (dtype.code == kDLFloat8_e5m2 && dtype.bits == 8) return Type::kE5m2;
+  if (dtype.code == kDLInt && dtype.bits == 8) return Type::kI8;
   return Type::kNone;
 }
 
-KVC_HOST_DEVICE int32_t type_bytes(Type type) { return type == Type::kF32 ? 4 : 2; }
+// Stored with scales: an element is read as stored * scale.
+KVC_HOST_DEVICE bool is_quantised(Type type) { return type == Type::kE4m3 || type == Type::kE5m2 || type == Type::kI8; }
+
+KVC_HOST_DEVICE int32_t type_bytes(Type type) { return type == Type::kF32 ? 4 : is_quantised(type) ? 1 : 2; }
 
 KVC_HOST_DEVICE uint32_t float_bits(float x) {
   uint32_t bits;
@@ -54,6 +72,18 @@ KVC_HOST_DEVICE float widen(F16 x) {
   return float_from_bits(sign | float_bits(magnitude));
 }
 
+KVC_HOST_DEVICE float widen(E5m2 x) { return widen(F16{static_cast<uint16_t>(x.bits << 8)}); }
+
+KVC_HOST_DEVICE float widen(E4m3 x) {
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x80u) << 24;
+  const uint32_t magnitude = x.bits & 0x7fu;
+  if (magnitude == 0x7f) return float_from_bits(sign | 0x7fc00000u);
+  if (magnitude >= 8) return float_from_bits(sign | ((magnitude << 20) + (120u << 23)));
+  return float_from_bits(sign | float_bits(static_cast<float>(magnitude) * 0.001953125f));  // 2^-9
+}
+
+KVC_HOST_DEVICE float widen(I8 x) { return static_cast<float>(x.value); }
+
 KVC_HOST_DEVICE void narrow(float x, float* out) { *out = x; }
 
 KVC_HOST_DEVICE void narrow(float x, Bf16* out) {
@@ -79,6 +109,41 @@ KVC_HOST_DEVICE void narrow(float x, F16* out) {
   out->bits = static_cast<uint16_t>(sign | half);
 }
 
+// The bits of an 8-bit float without its sign. mantissa_bits, bias: of the format; largest: its largest finite value as
+// float32 bits; nan: what NaN becomes.
+KVC_HOST_DEVICE uint32_t narrow_magnitude(uint32_t magnitude, uint32_t mantissa_bits, uint32_t bias, uint32_t largest,
+                                          uint32_t nan) {
+  if (magnitude > 0x7f800000u) return nan;
+  if (magnitude > largest) magnitude = largest;
+  const uint32_t shift = 23 - mantissa_bits, smallest_normal = (128 - bias) << 23;
+  if (magnitude >= smallest_normal) {
+    const uint32_t rebased = magnitude - ((127 - bias) << 23);
+    return (rebased + (1u << (shift - 1)) - 1 + ((rebased >> shift) & 1u)) >> shift;
+  }
+  // Adding the power of two whose ulp is that of the format's subnormals rounds to one.
+  const uint32_t power = (128 - bias + shift) << 23;
+  return float_bits(float_from_bits(magnitude) + float_from_bits(power)) - power;
+}
+
+KVC_HOST_DEVICE void narrow(float x, E4m3* out) {
+  const uint32_t bits = float_bits(x);
+  out->bits =
+      static_cast<uint8_t>(((bits >> 24) & 0x80u) | narrow_magnitude(bits & 0x7fffffffu, 3, 7, 0x43e00000u, 0x7f));
+}
+
+KVC_HOST_DEVICE void narrow(float x, E5m2* out) {
+  const uint32_t bits = float_bits(x);
+  out->bits =
+      static_cast<uint8_t>(((bits >> 24) & 0x80u) | narrow_magnitude(bits & 0x7fffffffu, 2, 15, 0x47600000u, 0x7e));
+}
+
+// Not for NaN.
+KVC_HOST_DEVICE void narrow(float x, I8* out) {
+  const float clamped = x > 127.0f ? 127.0f : x < -127.0f ? -127.0f : x;
+  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  out->value = static_cast<int8_t>(static_cast<int32_t>((clamped + magic) - magic));
+}
+
 // Element `index` of an array of any alignment.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
   const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * type_bytes(type);
@@ -87,31 +152,36 @@ KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
     memcpy(&x, bytes, sizeof x);
     return x;
   }
+  if (type == Type::kE4m3) return widen(E4m3{*bytes});
+  if (type == Type::kE5m2) return widen(E5m2{*bytes});
+  if (type == Type::kI8) return widen(I8{static_cast<int8_t>(*bytes)});
   uint16_t bits;
   memcpy(&bits, bytes, sizeof bits);
   if (type == Type::kF16) return widen(F16{bits});
   return widen(Bf16{bits});
 }
 
+template <class T>
+KVC_HOST_DEVICE void store_narrowed(void* target, float x) {
+  T narrowed;
+  narrow(x, &narrowed);
+  memcpy(target, &narrowed, sizeof narrowed);
+}
+
 KVC_HOST_DEVICE void store_element(Type type, void* base, int64_t index, float x) {
-  unsigned char* bytes = static_cast<unsigned char*>(base) + index * type_bytes(type);
-  if (type == Type::kF32) {
-    memcpy(bytes, &x, sizeof x);
-  } else if (type == Type::kF16) {
-    F16 half;
-    narrow(x, &half);
-    memcpy(bytes, &half.bits, sizeof half.bits);
-  } else {
-    Bf16 half;
-    narrow(x, &half);
-    memcpy(bytes, &half.bits, sizeof half.bits);
-  }
+  void* target = static_cast<unsigned char*>(base) + index * type_bytes(type);
+  if (type == Type::kF32) store_narrowed<float>(target, x);
+  if (type == Type::kF16) store_narrowed<F16>(target, x);
+  if (type == Type::kBf16) store_narrowed<Bf16>(target, x);
+  if (type == Type::kE4m3) store_narrowed<E4m3>(target, x);
+  if (type == Type::kE5m2) store_narrowed<E5m2>(target, x);
+  if (type == Type::kI8) store_narrowed<I8>(target, x);
 }
 
 // x as `type` holds it.
 KVC_HOST_DEVICE float round_to(Type type, float x) {
   float rounded;
-  unsigned char bytes[4];
+  unsigned char bytes[4] = {};
   store_element(type, bytes, 0, x);
   rounded = load_element(type, bytes, 0);
   return rounded;

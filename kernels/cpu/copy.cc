@@ -1,5 +1,6 @@
-// copy_slots and gather: stored bytes moved as they are.
+// copy_slots and gather: stored bytes and their scales moved as they are.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/scales.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
 
@@ -36,6 +37,27 @@ void copy_run(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int3
   });
 }
 
+float* scale_of_slot(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head, int64_t slot) {
+  return token_scale(&scales, slot / layer.page_size, head, slot % layer.page_size);
+}
+
+// The same for scales that tokens have of their own.
+void copy_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, const kvc_backend_slot_copy& copy) {
+  if (!has_token_scales(&scales)) return;
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
+    for (int32_t i = 0; i < copy.num_slots; ++i) {
+      *scale_of_slot(layer, scales, h, copy.target_slot + i) = *scale_of_slot(layer, scales, h, copy.source_slot + i);
+    }
+  }
+}
+
+// Scales of one slot to compact [num_kv_heads].
+void gather_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int64_t slot, float* target) {
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
+    target[h] = *scale_of_slot(layer, scales, h, slot);
+  }
+}
+
 // Copies the rows of one slot to compact [num_kv_heads, dims].
 void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims, int64_t slot,
                  unsigned char* target) {
@@ -59,6 +81,8 @@ kvc_status copy_slots(kvc_backend_device*, const kvc_backend_layer* layer, const
   for (int64_t i = 0; i < num_copies; ++i) {
     copy_run(*layer, layer->k, layer->head_dim, copies[i]);
     copy_run(*layer, layer->v, layer->v_head_dim, copies[i]);
+    copy_scales(*layer, layer->k_scales, copies[i]);
+    copy_scales(*layer, layer->v_scales, copies[i]);
   }
   return KVC_OK;
 }
@@ -76,6 +100,9 @@ kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, vo
         gather_slot(layer, layer.v, layer.v_head_dim, args->slots[t],
                     static_cast<unsigned char*>(args->v) + t * layer.v_head_dim * bytes);
       }
+      const int64_t heads = layer.num_kv_heads;
+      if (args->k_scale != nullptr) gather_scales(layer, layer.k_scales, args->slots[t], args->k_scale + t * heads);
+      if (args->v_scale != nullptr) gather_scales(layer, layer.v_scales, args->slots[t], args->v_scale + t * heads);
     }
   });
   return KVC_OK;

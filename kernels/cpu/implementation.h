@@ -15,8 +15,13 @@ struct Implementation {
   // Computes one item: its rows of the output, or its partial state. `scratch` is the worker's.
   void (*attend_item)(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch);
 
-  // target[0, n) = source[0, n) rounded to the target's type; the same type copies bits. Any alignment, no overlap.
+  // target[0, n) = source[0, n) rounded to the target's type: float32, float16 or bfloat16. The same type, quantised
+  // ones too, copies bits. Any alignment, no overlap.
   void (*convert_row)(Type target_type, void* target, Type source_type, const void* source, int32_t n);
+
+  // row[0, n) to a quantised type: divided by `scale`, rounded to nearest even, saturated. int8 ignores `scale` and
+  // gives the row one of its own (kernels/common/scales.h). Returns the scale. The same bits on every target.
+  float (*quantise_row)(Type type, void* target, const float* row, int32_t n, float scale);
 
   // Rotates the layer's pairs of row [head_dim] by cos_sin [2, rope_dim/2], in float32 without fused operations, so
   // that every implementation stores the same bits.

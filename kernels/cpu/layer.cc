@@ -6,9 +6,11 @@ namespace kvc::kernels {
 
 kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_error* error) {
   if (type_of(layer->dtype) == Type::kNone) {
-    return fail(error, KVC_ERROR_UNSUPPORTED,
-                "K/V dtype {code %d, bits %d, lanes %d}; the CPU backend stores float32, float16 and bfloat16",
-                layer->dtype.code, layer->dtype.bits, layer->dtype.lanes);
+    return fail(
+        error, KVC_ERROR_UNSUPPORTED,
+        "K/V dtype {code %d, bits %d, lanes %d}; the CPU backend stores float32, float16, bfloat16, float8_e4m3fn, "
+        "float8_e5m2 and int8",
+        layer->dtype.code, layer->dtype.bits, layer->dtype.lanes);
   }
   if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim < 1 ||
       layer->v_head_dim > kMaxHeadDim) {

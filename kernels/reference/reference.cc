@@ -7,6 +7,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
+#include "kernels/common/scales.h"
 #include "kernels/cpu/implementation.h"
 
 namespace kvc::kernels {
@@ -18,6 +19,23 @@ void convert_row(Type target_type, void* target, Type source_type, const void* s
     return;
   }
   for (int32_t i = 0; i < n; ++i) store_element(target_type, target, i, load_element(source_type, source, i));
+}
+
+float quantise_row(Type type, void* target, const float* row, int32_t n, float scale) {
+  if (type == Type::kI8) {
+    uint32_t largest = 0;
+    for (int32_t i = 0; i < n; ++i) {
+      const uint32_t magnitude = float_bits(row[i]) & 0x7fffffffu;
+      if (magnitude > largest) largest = magnitude;
+    }
+    scale = row_scale(largest);
+    if (isnan(scale)) {
+      memset(target, 0, static_cast<size_t>(n));
+      return scale;
+    }
+  }
+  for (int32_t i = 0; i < n; ++i) store_element(type, target, i, row[i] / scale);
+  return scale;
 }
 
 void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row) {
@@ -56,10 +74,17 @@ struct State {
   double o[kMaxHeadDim];
 };
 
-int64_t element_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, PageCursor* cursor, int32_t position,
-                   int32_t kv_head) {
-  const int64_t page = page_at(cursor, position / layer.page_size);
-  return page * pool.page_stride + kv_head * pool.head_stride + position % layer.page_size * pool.slot_stride;
+// A stored row: its first element's index in its pool, and what its elements are multiplied by.
+struct StoredRow {
+  int64_t element;
+  double scale;
+};
+
+StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
+                 PageCursor* cursor, int32_t position, int32_t kv_head) {
+  const int64_t page = page_at(cursor, position / layer.page_size), slot = position % layer.page_size;
+  return {page * pool.page_stride + kv_head * pool.head_stride + slot * pool.slot_stride,
+          static_cast<double>(scale_of(&scales, page, kv_head, slot))};
 }
 
 // Score of a dot product of q and k, `distance` positions apart.
@@ -81,12 +106,13 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   *state = {-INFINITY, 0.0, {}};
   for (int32_t key = mask.keys.begin; key < mask.keys.end; ++key) {
     if (!sees_key(&tree, &mask, key)) continue;
-    const int64_t k = element_of(layer, layer.k, &cursor, key, kv_head);
+    const StoredRow k = row_of(layer, layer.k, layer.k_scales, &cursor, key, kv_head);
     double dot = 0.0;
     for (int32_t d = 0; d < layer.head_dim; ++d) {
-      dot += static_cast<double>(query.q[d]) * static_cast<double>(load_element(type, layer.k.data, k + d));
+      dot += static_cast<double>(query.q[d]) * static_cast<double>(load_element(type, layer.k.data, k.element + d));
     }
-    const double score = score_of(args, dot, query.head, static_cast<double>(mask.position) - key_position(&tree, key));
+    const double score =
+        score_of(args, dot * k.scale, query.head, static_cast<double>(mask.position) - key_position(&tree, key));
     if (score > state->m) {
       const double factor = exp(state->m - score);
       state->m = score;
@@ -94,10 +120,10 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
       for (int32_t d = 0; d < layer.v_head_dim; ++d) state->o[d] *= factor;
     }
     const double p = exp(score - state->m);
-    const int64_t v = element_of(layer, layer.v, &cursor, key, kv_head);
+    const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
     state->l += p;
     for (int32_t d = 0; d < layer.v_head_dim; ++d) {
-      state->o[d] += p * static_cast<double>(load_element(type, layer.v.data, v + d));
+      state->o[d] += p * v.scale * static_cast<double>(load_element(type, layer.v.data, v.element + d));
     }
   }
 }
@@ -153,6 +179,7 @@ int32_t preferred_rows(const kvc_backend_layer*) { return 64; }
 
 }  // namespace
 
-const Implementation kReferenceImplementation = {"reference", attend_item, convert_row, rotate_row, preferred_rows};
+const Implementation kReferenceImplementation = {"reference",  attend_item, convert_row,
+                                                 quantise_row, rotate_row,  preferred_rows};
 
 }  // namespace kvc::kernels

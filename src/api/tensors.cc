@@ -12,12 +12,17 @@ kvc_status kvc_cache_export_pool(kvc_cache* cache, int32_t layer, int32_t pool, 
   });
 }
 
-kvc_status kvc_seq_export(kvc_cache* cache, kvc_seq sequence, const kvc_export_args* args, DLManagedTensorVersioned** k,
-                          DLManagedTensorVersioned** v, void* stream, kvc_error* error) {
+kvc_status kvc_seq_export(kvc_cache* cache, kvc_seq sequence, const kvc_export_args* args, kvc_exported* exported,
+                          void* stream, kvc_error* error) {
   return cache_call("kvc_seq_export", cache, error, [&](Cache& c) -> Status {
     kvc_export_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.export_sequence(sequence, known, k, v, stream);
+    KVC_TRY(check_struct_size(exported, "exported"));
+    kvc_exported value;
+    kvc_exported_init(&value);
+    KVC_TRY(c.export_sequence(sequence, known, &value, stream));
+    write_struct(value, exported);
+    return Status();
   });
 }
 

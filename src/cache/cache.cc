@@ -85,7 +85,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
     alone.groups = {geometry.store.groups[static_cast<size_t>(group)]};
     out->num_pages = alone.groups[0].num_pages;
     out->page_bytes = page_bytes;
-    out->token_bytes = page_bytes / geometry.page_size;
+    out->token_bytes = geometry.group_token_bytes(group);
     out->storage_bytes = out->num_pages * page_bytes;
     out->bookkeeping_bytes = SequenceStore::bytes_needed(alone);
     return Status();
@@ -95,7 +95,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   plan_classes(context, geometry, &classes, &class_of_layer);
   for (int32_t g = 0; g < groups; ++g) {
     out->num_pages += geometry.store.groups[static_cast<size_t>(g)].num_pages;
-    out->token_bytes += geometry.group_page_bytes(g) / geometry.page_size;
+    out->token_bytes += geometry.group_token_bytes(g);
   }
   out->storage_bytes = geometry.storage_bytes();
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
@@ -285,8 +285,7 @@ Status Cache::stats(int32_t group, kvc_stats* out) {
     out->tokens_held = std::max(out->tokens_held, counts.tokens_held);
     out->tokens_shared = std::max(out->tokens_shared, counts.tokens_shared);
     out->tokens_logical = counts.tokens_logical;
-    out->fragmentation_bytes +=
-        (pages.used() * geometry_.page_size - counts.tokens_held) * (page_bytes / geometry_.page_size);
+    out->fragmentation_bytes += pages.used() * page_bytes - counts.tokens_held * geometry_.group_token_bytes(g);
     out->storage_bytes += pages.size() * page_bytes;
   }
   return Status();

@@ -58,8 +58,7 @@ class Cache {
 
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out);
-  Status export_sequence(kvc_seq id, const kvc_export_args& args, DLManagedTensorVersioned** k,
-                         DLManagedTensorVersioned** v, void* stream);
+  Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
   Status import_sequence(kvc_seq id, const kvc_import_args& args, void* stream);
 
   // Audit (cache.cc)
@@ -74,6 +73,7 @@ class Cache {
     size_t work_class = 0;
     const kvc_backend_layer& backend() const noexcept { return storage->layer(); }
   };
+  struct ExportParts;
   // Marks a step as in use by this call, and as free again at the end.
   class ForwardUse;
 
@@ -97,22 +97,20 @@ class Cache {
   std::string describe_group(Forward& forward, int32_t group) const;
   // A layer's new K and V, checked.
   struct NewKv {
-    kvc_backend_tensor k = {};
-    kvc_backend_tensor v = {};
+    KvRows rows = {};
     bool as_stored = false;
     const float* cos_sin = nullptr;  // the caller's, or null: by position
   };
   Status run_append(Forward& forward, int32_t layer, const NewKv& kv);
   Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
-  Status check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, NewKv* out) const;
+  Status check_kv(const Forward& forward, int32_t layer, const KvTensors& tensors, NewKv* out) const;
   Status check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const;
   Status find_rotation(Forward& forward, const kvc_backend_layer& layer, const float* given, const float** out) const;
   Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
-  Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, bool wanted[2], void* stream,
-                std::shared_ptr<DeviceMemory> memory[2]) const;
-  Status check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k,
-                      std::vector<kvc_backend_tensor>* v, int64_t* tokens) const;
+  Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, ExportParts* parts,
+                void* stream) const;
+  Status check_import(const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) const;
 
   const std::shared_ptr<Context> context_;
   const Geometry geometry_;

@@ -240,14 +240,13 @@ RowsSpec Cache::rows_spec(const char* name, int64_t tokens, int64_t heads, int64
   return {name, tokens, heads, dims, context_->dl_device(), written};
 }
 
-Status Cache::check_kv(const Forward& forward, int32_t layer, const DLTensor* k, const DLTensor* v, NewKv* out) const {
+Status Cache::check_kv(const Forward& forward, int32_t layer, const KvTensors& tensors, NewKv* out) const {
   if ((forward.layer_state[static_cast<size_t>(layer)] & Forward::kAppended) != 0) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was appended already in this forward", layer).at(layer);
   }
-  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
-  const int64_t tokens = forward.batch->rows().num_tokens;
-  KVC_TRY(check_rows(k, rows_spec("k", tokens, shape.num_kv_heads, shape.head_dim, false), &out->k));
-  return check_rows(v, rows_spec("v", tokens, shape.num_kv_heads, shape.v_head_dim, false), &out->v);
+  out->as_stored = tensors.as_stored;
+  return check_kv_rows(tensors, layers_[static_cast<size_t>(layer)].backend(), forward.batch->rows().num_tokens,
+                       context_->dl_device(), &out->rows);
 }
 
 // A caller's cos and sin, or null.
@@ -278,8 +277,10 @@ Status Cache::run_append(Forward& forward, int32_t layer, const NewKv& kv) {
   args.layer = &target.backend();
   args.num_tokens = forward.batch->rows().num_tokens;
   args.slots = forward.batch->slot_mapping(target.group);
-  args.k = kv.k;
-  args.v = kv.v;
+  args.k = kv.rows.k;
+  args.v = kv.rows.v;
+  args.k_scale = kv.rows.k_scale;
+  args.v_scale = kv.rows.v_scale;
   if (!kv.as_stored) KVC_TRY(find_rotation(forward, *args.layer, kv.cos_sin, &args.cos_sin));
   if (args.num_tokens > 0) {
     kvc_error error = KVC_ERROR_INIT;
@@ -297,8 +298,8 @@ Status Cache::append(kvc_forward id, int32_t layer, const kvc_append_args& args)
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
   }
   NewKv kv;
-  kv.as_stored = (args.flags & KVC_APPEND_AS_STORED) != 0;
-  KVC_TRY(check_kv(*forward, layer, args.k, args.v, &kv));
+  const bool as_stored = (args.flags & KVC_APPEND_AS_STORED) != 0;
+  KVC_TRY(check_kv(*forward, layer, {args.k, args.v, args.k_scale, args.v_scale, as_stored}, &kv));
   KVC_TRY(check_rotation(*forward, layer, args.rope_cos_sin, &kv.cos_sin));
   if (kv.as_stored && args.rope_cos_sin != nullptr) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin contradicts KVC_APPEND_AS_STORED").at(layer);
@@ -388,7 +389,7 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
   kvc_backend_attend attend = {};
   NewKv kv;
   KVC_TRY(check_rows(args.q, rows_spec("q", tokens, shape.num_q_heads, shape.head_dim, false), &attend.q));
-  if (args.k != nullptr) KVC_TRY(check_kv(*forward, layer, args.k, args.v, &kv));
+  if (args.k != nullptr) KVC_TRY(check_kv(*forward, layer, {args.k, args.v, nullptr, nullptr, false}, &kv));
   KVC_TRY(check_rotation(*forward, layer, args.rope_cos_sin, &kv.cos_sin));
   attend.cos_sin = kv.cos_sin;
   KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, shape.v_head_dim, true), &attend.out));
@@ -410,7 +411,8 @@ std::string Cache::describe_group(Forward& forward, int32_t group) const {
     const auto first = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.work_class == c; });
     const int64_t layers = std::count_if(first, layers_.end(), [&](const Layer& l) { return l.work_class == c; });
     const kvc_backend_layer& layer = first->backend();
-    const int64_t key_bytes = int64_t{layer.head_dim + layer.v_head_dim} * (layer.dtype.bits / 8);
+    const int64_t scale_bytes = layer.k_scales.slot_stride != 0 ? 2 * int64_t{sizeof(float)} : 0;
+    const int64_t key_bytes = int64_t{layer.head_dim + layer.v_head_dim} * (layer.dtype.bits / 8) + scale_bytes;
     int64_t bytes = 0;
     int64_t decode_items = 0;
     for (const kvc_backend_item& item : plan.items()) {

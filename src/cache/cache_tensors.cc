@@ -8,8 +8,9 @@ namespace kvc {
 
 Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out) {
   KVC_TRY(check_layer(layer));
-  if (pool < KVC_POOL_KV || pool > KVC_POOL_V) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pool %d is none of KVC_POOL_KV, KVC_POOL_K, KVC_POOL_V", pool);
+  if (pool < KVC_POOL_KV || pool > KVC_POOL_V_SCALE) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pool %d is none of KVC_POOL_KV (0) to KVC_POOL_V_SCALE (%d)",
+                         pool, KVC_POOL_V_SCALE);
   }
   if ((flags & ~uint32_t{KVC_POOL_WRITABLE}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
@@ -43,31 +44,119 @@ Status Cache::find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end
   return Status();
 }
 
-// Copies rows by slot into memory of their own: [tokens, Hkv, D] for k and [tokens, Hkv, Dv] for v, as far as wanted.
-Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, bool wanted[2], void* stream,
-                     std::shared_ptr<DeviceMemory> memory[2]) const {
-  kvc_backend_gather args = {&layer, static_cast<int64_t>(slots.size()), slots.data(), nullptr, nullptr};
-  const int32_t dims[2] = {layer.head_dim, layer.v_head_dim};
-  for (int part = 0; part < 2; ++part) {
-    if (!wanted[part]) continue;
-    const int64_t bytes = args.num_tokens * layer.num_kv_heads * dims[part] * (layer.dtype.bits / 8);
-    KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(bytes, 1), 4096, false, &memory[part]));
-    (part == 0 ? args.k : args.v) = memory[part]->data();
+// The four tensors that an export can return: k, v, k_scale, v_scale.
+struct Cache::ExportParts {
+  struct Part {
+    bool wanted = false;
+    DLDataType dtype = {};
+    int32_t rank = 0;
+    int64_t shape[3] = {};
+    std::shared_ptr<DeviceMemory> memory;
+
+    int64_t bytes() const {
+      int64_t bytes = dtype.bits / 8;
+      for (int32_t i = 0; i < rank; ++i) bytes *= shape[i];
+      return bytes;
+    }
+  };
+  Part parts[4];
+
+  // parts: KVC_EXPORT_*, 0 = all that the layer has.
+  Status choose(const kvc_backend_layer& layer, uint32_t parts);
+  void set_tokens(int64_t tokens);
+  // Makes the wanted tensors, or none.
+  void make(DLDevice device, kvc_exported* out);
+};
+
+Status Cache::ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
+  constexpr uint32_t kScales = KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE;
+  constexpr uint32_t kAll = KVC_EXPORT_K | KVC_EXPORT_V | kScales;
+  if ((wanted & ~kAll) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has unknown bits", wanted);
+  const bool quantised = layer.k_scales.data != nullptr;
+  if (!quantised && (wanted & kScales) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
   }
+  if (wanted == 0) wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
+  const bool token_scales = layer.k_scales.slot_stride != 0;
+  const int64_t heads = layer.num_kv_heads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    Part& part = parts[i];
+    part.wanted = (wanted >> i & 1u) != 0;
+    const bool scale = i >= 2;
+    part.dtype = scale ? DLDataType{kDLFloat, 32, 1} : exported_dtype(layer.dtype);
+    part.rank = !scale ? 3 : token_scales ? 2 : 1;
+    part.shape[0] = part.rank == 1 ? heads : 0;
+    part.shape[1] = heads;
+    part.shape[2] = i == 0 ? layer.head_dim : layer.v_head_dim;
+  }
+  return Status();
+}
+
+void Cache::ExportParts::set_tokens(int64_t tokens) {
+  for (Part& part : parts) {
+    if (part.rank > 1) part.shape[0] = tokens;
+  }
+}
+
+void Cache::ExportParts::make(DLDevice device, kvc_exported* out) {
+  DLManagedTensorVersioned* tensors[4] = {};
+  try {
+    for (int i = 0; i < 4; ++i) {
+      Part& part = parts[i];
+      if (!part.wanted) continue;
+      int64_t strides[3] = {1, 1, 1};
+      for (int32_t dim = part.rank - 1; dim-- > 0;) strides[dim] = strides[dim + 1] * part.shape[dim + 1];
+      void* data = part.memory->data();
+      tensors[i] = make_tensor(std::move(part.memory), data, device, part.dtype, part.rank, part.shape, strides, true);
+    }
+  } catch (...) {
+    for (DLManagedTensorVersioned* tensor : tensors) {
+      if (tensor != nullptr) tensor->deleter(tensor);
+    }
+    throw;
+  }
+  out->k = tensors[0];
+  out->v = tensors[1];
+  out->k_scale = tensors[2];
+  out->v_scale = tensors[3];
+}
+
+// Copies what is wanted of the slots' rows into memory of its own.
+Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, ExportParts* parts,
+                     void* stream) const {
+  kvc_backend_gather args = {};
+  args.layer = &layer;
+  args.num_tokens = static_cast<int64_t>(slots.size());
+  args.slots = slots.data();
+  parts->set_tokens(args.num_tokens);
+  void* data[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    ExportParts::Part& part = parts->parts[i];
+    if (!part.wanted) continue;
+    KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
+    data[i] = part.memory->data();
+    if (part.rank > 1) continue;
+    const kvc_backend_scales& scales = i == 2 ? layer.k_scales : layer.v_scales;
+    std::copy_n(scales.data, part.shape[0], static_cast<float*>(data[i]));
+    data[i] = nullptr;
+  }
+  args.k = data[0];
+  args.v = data[1];
+  args.k_scale = static_cast<float*>(data[2]);
+  args.v_scale = static_cast<float*>(data[3]);
   if (args.num_tokens == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context_->backend().gather(context_->device(), &args, stream, &error), error);
 }
 
-Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManagedTensorVersioned** k,
-                              DLManagedTensorVersioned** v, void* stream) {
+Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream) {
   KVC_TRY(check_stream(stream));
   KVC_TRY(check_layer(args.layer));
+  if (args.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", args.reserved);
   const Layer& source = layers_[static_cast<size_t>(args.layer)];
-  const kvc_backend_layer& layer = source.backend();
+  ExportParts parts;
+  KVC_TRY(parts.choose(source.backend(), args.parts));
   std::vector<int64_t> slots;
-  std::shared_ptr<DeviceMemory> memory[2];
-  bool wanted[2] = {k != nullptr, v != nullptr};
   int32_t snapshot = -1;
   {
     MutexLock lock(mutex_);
@@ -80,34 +169,20 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, DLManaged
       return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
   }
   // Outside the lock: the snapshot keeps the pages.
-  Status copied = gather(layer, slots, wanted, stream, memory);
+  Status copied = gather(source.backend(), slots, &parts, stream);
   {
     MutexLock lock(mutex_);
     store_.drop_snapshot(snapshot);
   }
   if (!copied.ok()) return copied;
-  const auto make = [&](std::shared_ptr<DeviceMemory> owner, int64_t dims) {
-    const int64_t shape[3] = {static_cast<int64_t>(slots.size()), layer.num_kv_heads, dims};
-    const int64_t strides[3] = {shape[1] * dims, dims, 1};
-    void* data = owner->data();
-    return make_tensor(std::move(owner), data, context_->dl_device(), layer.dtype, 3, shape, strides, true);
-  };
-  DLManagedTensorVersioned* k_tensor = wanted[0] ? make(std::move(memory[0]), layer.head_dim) : nullptr;
-  try {
-    if (wanted[1]) *v = make(std::move(memory[1]), layer.v_head_dim);
-  } catch (...) {
-    if (k_tensor != nullptr) k_tensor->deleter(k_tensor);
-    throw;
-  }
-  if (wanted[0]) *k = k_tensor;
+  parts.make(context_->dl_device(), out);
   return Status();
 }
 
 // All tensors of an import, checked before anything changes.
-Status Cache::check_import(const kvc_import_args& args, std::vector<kvc_backend_tensor>* k,
-                           std::vector<kvc_backend_tensor>* v, int64_t* tokens) const {
+Status Cache::check_import(const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) const {
   const auto num_layers = static_cast<int32_t>(layers_.size());
-  if ((args.flags & ~uint32_t{KVC_IMPORT_ROTATE}) != 0 || args.reserved != 0) {
+  if ((args.flags & ~uint32_t{KVC_IMPORT_AS_STORED}) != 0 || args.reserved != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", args.flags,
                          args.reserved);
   }
@@ -125,13 +200,13 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<kvc_backend_
         .at(0);
   }
   *tokens = first->shape[0];
-  k->resize(layers_.size());
-  v->resize(layers_.size());
+  rows->resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto check = [&]() -> Status {
-      const kvc_backend_layer& layer = layers_[i].backend();
-      KVC_TRY(check_rows(args.k[i], rows_spec("k", *tokens, layer.num_kv_heads, layer.head_dim, false), &(*k)[i]));
-      KVC_TRY(check_rows(args.v[i], rows_spec("v", *tokens, layer.num_kv_heads, layer.v_head_dim, false), &(*v)[i]));
+      const KvTensors tensors = {args.k[i], args.v[i], args.k_scale == nullptr ? nullptr : args.k_scale[i],
+                                 args.v_scale == nullptr ? nullptr : args.v_scale[i],
+                                 (args.flags & KVC_IMPORT_AS_STORED) != 0};
+      KVC_TRY(check_kv_rows(tensors, layers_[i].backend(), *tokens, context_->dl_device(), &(*rows)[i]));
       const bool equal = args.k[i]->shape[0] == *tokens && args.v[i]->shape[0] == *tokens;
       return equal ? Status()
                    : Status::error(KVC_ERROR_SHAPE,
@@ -144,10 +219,9 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<kvc_backend_
 }
 
 Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* stream) {
-  std::vector<kvc_backend_tensor> k;
-  std::vector<kvc_backend_tensor> v;
+  std::vector<KvRows> rows;
   int64_t tokens = 0;
-  KVC_TRY(check_import(args, &k, &v, &tokens));
+  KVC_TRY(check_import(args, &rows, &tokens));
   if (tokens > geometry_.limits.tokens) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
                          geometry_.limits.tokens)
@@ -170,7 +244,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* str
     forward = forwards_[static_cast<size_t>(slot)].get();
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const NewKv kv = {k[i], v[i], (args.flags & KVC_IMPORT_ROTATE) == 0, nullptr};
+    const NewKv kv = {rows[i], (args.flags & KVC_IMPORT_AS_STORED) != 0, nullptr};
     Status appended = run_append(*forward, static_cast<int32_t>(i), kv);
     if (appended.ok()) continue;
     MutexLock lock(mutex_);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "cache/page_layout.h"
 #include "context/context.h"
 
 namespace kvc {
@@ -15,6 +16,8 @@ constexpr int64_t kMaxPages = INT32_MAX;
 constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base: all that follows stays finite
 constexpr double kLargestNumber = 1e30;
+constexpr double kSmallestScale = 1e-20;  // of float8: what is multiplied by it stays finite and normal
+constexpr double kLargestScale = 1e20;
 constexpr int64_t kMaxSnapshots = 32;  // exports at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high, int64_t index = -1) {
@@ -28,11 +31,18 @@ bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.b
 
 Status check_dtype(DLDataType* dtype, int64_t index) {
   if (same(*dtype, {0, 0, 0})) *dtype = {kDLFloat, 32, 1};
-  for (const DLDataType known : {DLDataType{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}}) {
+  for (const DLDataType known : {DLDataType{kDLFloat, 32, 1},
+                                 {kDLFloat, 16, 1},
+                                 {kDLBfloat, 16, 1},
+                                 {kDLFloat8_e4m3fn, 8, 1},
+                                 {kDLFloat8_e5m2, 8, 1},
+                                 {kDLInt, 8, 1}}) {
     if (same(*dtype, known)) return Status();
   }
   return Status::error(KVC_ERROR_DTYPE,
-                       "layer %" PRId64 ": dtype {code %d, bits %d, lanes %d} is not float32, float16 or bfloat16",
+                       "layer %" PRId64
+                       ": dtype {code %d, bits %d, lanes %d} is not float32, float16, bfloat16, "
+                       "float8_e4m3fn, float8_e5m2 or int8",
                        index, dtype->code, dtype->bits, dtype->lanes)
       .at(index);
 }
@@ -70,6 +80,7 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
         .at(index);
   }
   KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
+  KVC_TRY(check_layer_field(index, "reserved_scales", c.reserved_scales, 0, 0));
   if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED}) == 0) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x has unknown bits", index, c.flags)
       .at(index);
@@ -97,6 +108,37 @@ Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
   if (c.rope_scaling == nullptr) return Status();
   Status scaling = check_rope_scaling(*c.rope_scaling, rope_dim, theta_of(c), index);
   return scaling.ok() ? Status() : std::move(scaling).at(index);
+}
+
+// The scales of a float8 layer, one a kv head; other layers have none.
+Status read_scales(const kvc_layer_config& c, DLDataType dtype, const float* scales, const char* name, int64_t index,
+                   std::vector<float>* out) {
+  const bool float8 = dtype.code == kDLFloat8_e4m3fn || dtype.code == kDLFloat8_e5m2;
+  const bool counted = c.num_scales == 0 || (float8 && (c.num_scales == 1 || c.num_scales == c.num_kv_heads));
+  if (!counted) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": num_scales %d; a float8 layer has 0, 1 or num_kv_heads %d, others 0",
+                         index, c.num_scales, c.num_kv_heads)
+        .at(index);
+  }
+  if ((scales == nullptr) != (c.num_scales == 0)) {
+    return Status::error(scales == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": %s is %s with num_scales %d", index, name,
+                         scales == nullptr ? "NULL" : "given", c.num_scales)
+        .at(index);
+  }
+  if (!float8) return Status();
+  for (int32_t h = 0; h < c.num_kv_heads; ++h) {
+    const float scale = c.num_scales == 0 ? 1.0f : scales[c.num_scales == 1 ? 0 : h];
+    const auto value = static_cast<double>(scale);
+    if (!(value >= kSmallestScale && value <= kLargestScale)) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": %s[%d] %g is outside %g..%g", index, name,
+                           c.num_scales == 1 ? 0 : h, value, kSmallestScale, kLargestScale)
+          .at(index);
+    }
+    out->push_back(scale);
+  }
+  return Status();
 }
 
 // Index of the layer's class, a new one if there is none like it.
@@ -132,7 +174,15 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
                          "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
         .at(index);
   }
+  if (dtype.code == kDLInt && (apart || config.kv_storage != nullptr)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "layer %" PRId64 ": pages of int8 hold scales, and the library lays them out: no storage",
+                         index)
+        .at(index);
+  }
   LayerGeometry geo;
+  KVC_TRY(read_scales(config, dtype, config.k_scales, "k_scales", index, &geo.k_scales));
+  KVC_TRY(read_scales(config, dtype, config.v_scales, "v_scales", index, &geo.v_scales));
   geo.group = config.group;
   kvc_backend_layer& layer = geo.layer;
   layer.page_size = geometry->page_size;
@@ -153,16 +203,16 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
   set_rope(config, geometry, &layer);
-  geo.element_bytes = dtype.bits / 8;
-  geo.page_bytes =
-      int64_t{layer.page_size} * layer.num_kv_heads * (layer.head_dim + layer.v_head_dim) * geo.element_bytes;
+  const PageLayout layout = page_layout(layer);
+  geo.page_bytes = layout.page_bytes;
+  geo.token_bytes = layout.token_bytes;
   geo.kv_storage = config.kv_storage;
   geo.k_storage = config.k_storage;
   geo.v_storage = config.v_storage;
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status checked = context.backend().check_layer(context.device(), &layer, &error);
   if (checked != KVC_OK) return Status::from(checked, error).at(index);
-  geometry->layers.push_back(geo);
+  geometry->layers.push_back(std::move(geo));
   return Status();
 }
 
@@ -292,6 +342,12 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
 int64_t Geometry::group_page_bytes(int32_t group) const noexcept {
   int64_t bytes = 0;
   for (const LayerGeometry& layer : layers) bytes += layer.group == group ? layer.page_bytes : 0;
+  return bytes;
+}
+
+int64_t Geometry::group_token_bytes(int32_t group) const noexcept {
+  int64_t bytes = 0;
+  for (const LayerGeometry& layer : layers) bytes += layer.group == group ? layer.token_bytes : 0;
   return bytes;
 }
 

@@ -18,7 +18,9 @@ struct LayerGeometry {
   int32_t group = 0;
   kvc_backend_layer layer = {};  // data pointers unset
   int64_t page_bytes = 0;        // K and V of one page
-  int64_t element_bytes = 0;
+  int64_t token_bytes = 0;       // of one token: a page's, without padding
+  std::vector<float> k_scales;   // of float8: [Hkv]
+  std::vector<float> v_scales;
   DLManagedTensorVersioned* kv_storage = nullptr;  // the caller's, until adopted
   DLManagedTensorVersioned* k_storage = nullptr;
   DLManagedTensorVersioned* v_storage = nullptr;
@@ -40,6 +42,7 @@ struct Geometry {
   BatchLimits limits;
 
   int64_t group_page_bytes(int32_t group) const noexcept;
+  int64_t group_token_bytes(int32_t group) const noexcept;
   int64_t storage_bytes() const noexcept;  // of all groups; fits, it was checked
 };
 

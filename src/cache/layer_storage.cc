@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "cache/page_layout.h"
 #include "cache/tensor_check.h"
 
 namespace kvc {
@@ -28,26 +29,46 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   std::shared_ptr<LayerStorage> storage(new LayerStorage(context, geometry));
   const bool adopted = geometry.kv_storage != nullptr || geometry.k_storage != nullptr;
   KVC_TRY(adopted ? storage->adopt(geometry, index) : storage->allocate(geometry));
+  if (!geometry.k_scales.empty()) KVC_TRY(storage->allocate_head_scales(geometry));
   *out = std::move(storage);
   return Status();
 }
 
-// HND: [pages, 2, Hkv, page_size, D], or K's pool and then V's where their rows differ.
+// As page_layout says: HND.
 Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const int64_t bytes = geometry.page_bytes * layer_.num_pages;
   const bool huge = bytes >= 2 * kHugePage;
   KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : kSmallAlignment, huge, &memory_));
-  const int64_t k_plane = int64_t{layer_.num_kv_heads} * layer_.page_size * layer_.head_dim;
-  const int64_t v_plane = int64_t{layer_.num_kv_heads} * layer_.page_size * layer_.v_head_dim;
-  together_ = layer_.head_dim == layer_.v_head_dim;
-  k_to_v_ = together_ ? k_plane : k_plane * layer_.num_pages;
+  const PageLayout layout = page_layout(layer_);
+  const int64_t element_bytes = layer_.dtype.bits / 8;
+  const int64_t page_size = layer_.page_size;
+  together_ = layout.together;
+  k_to_v_ = layout.v.offset_bytes / element_bytes;
   auto* base = static_cast<char*>(memory_->data());
-  const auto pool = [&](int64_t offset, int64_t plane, int32_t dims) {
-    const int64_t head = int64_t{layer_.page_size} * dims;
-    return kvc_backend_pool{base + offset * geometry.element_bytes, together_ ? 2 * plane : plane, head, dims};
+  const auto pool = [&](const PoolLayout& p, int32_t dims) {
+    return kvc_backend_pool{base + p.offset_bytes, p.page_bytes / element_bytes, page_size * dims, dims};
   };
-  layer_.k = pool(0, k_plane, layer_.head_dim);
-  layer_.v = pool(k_to_v_, v_plane, layer_.v_head_dim);
+  const auto scales = [&](const PoolLayout& p) {
+    return kvc_backend_scales{reinterpret_cast<float*>(base + p.scales_offset_bytes),
+                              p.page_bytes / int64_t{sizeof(float)}, page_size, 1};
+  };
+  layer_.k = pool(layout.k, layer_.head_dim);
+  layer_.v = pool(layout.v, layer_.v_head_dim);
+  if (!layout.token_scales) return Status();
+  layer_.k_scales = scales(layout.k);
+  layer_.v_scales = scales(layout.v);
+  return Status();
+}
+
+Status LayerStorage::allocate_head_scales(const LayerGeometry& geometry) {
+  const int64_t heads = layer_.num_kv_heads;
+  const int64_t bytes = 2 * heads * int64_t{sizeof(float)};
+  KVC_TRY(DeviceMemory::allocate(context_, bytes, kSmallAlignment, false, &head_scales_));
+  auto* data = static_cast<float*>(head_scales_->data());
+  std::copy(geometry.k_scales.begin(), geometry.k_scales.end(), data);
+  std::copy(geometry.v_scales.begin(), geometry.v_scales.end(), data + heads);
+  layer_.k_scales = {data, 0, 1, 0};
+  layer_.v_scales = {data + heads, 0, 1, 0};
   return Status();
 }
 
@@ -62,7 +83,7 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
     k_to_v_ = strides[1];
     char* base = data(geometry.kv_storage->dl_tensor);
     layer_.k = {base, strides[0], strides[2], strides[3]};
-    layer_.v = {base + k_to_v_ * geometry.element_bytes, strides[0], strides[2], strides[3]};
+    layer_.v = {base + k_to_v_ * (layer_.dtype.bits / 8), strides[0], strides[2], strides[3]};
     adopted_[0] = geometry.kv_storage;
     return Status();
   }
@@ -79,7 +100,9 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
 
 Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
                                  DLManagedTensorVersioned** out) {
+  if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_layer& layer = self->layer_;
+  const DLDataType dtype = exported_dtype(layer.dtype);
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
   const int64_t dims = pool == KVC_POOL_V ? layer.v_head_dim : layer.head_dim;
   if (pool == KVC_POOL_KV && !self->together_) {
@@ -90,13 +113,41 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
   if (pool == KVC_POOL_KV) {
     const int64_t shape[5] = {layer.num_pages, 2, layer.num_kv_heads, layer.page_size, dims};
     const int64_t strides[5] = {part.page_stride, self->k_to_v_, part.head_stride, part.slot_stride, 1};
-    *out = make_tensor(self, part.data, device, layer.dtype, 5, shape, strides, writable);
+    *out = make_tensor(self, part.data, device, dtype, 5, shape, strides, writable);
   } else {
     const int64_t shape[4] = {layer.num_pages, layer.num_kv_heads, layer.page_size, dims};
     const int64_t strides[4] = {part.page_stride, part.head_stride, part.slot_stride, 1};
-    *out = make_tensor(self, part.data, device, layer.dtype, 4, shape, strides, writable);
+    *out = make_tensor(self, part.data, device, dtype, 4, shape, strides, writable);
   }
   return Status();
+}
+
+Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
+                                   DLManagedTensorVersioned** out) {
+  const kvc_backend_layer& layer = self->layer_;
+  const kvc_backend_scales& scales = pool == KVC_POOL_V_SCALE ? layer.v_scales : layer.k_scales;
+  if (scales.data == nullptr) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the layer is not quantised: it has no scales");
+  }
+  constexpr DLDataType kFloat = {kDLFloat, 32, 1};
+  const DLDevice device = self->context_->dl_device();
+  if (scales.slot_stride != 0) {
+    const int64_t shape[3] = {layer.num_pages, layer.num_kv_heads, layer.page_size};
+    const int64_t strides[3] = {scales.page_stride, scales.head_stride, scales.slot_stride};
+    *out = make_tensor(self, scales.data, device, kFloat, 3, shape, strides, writable);
+    return Status();
+  }
+  if (writable) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the scales of a float8 layer are constant: no KVC_POOL_WRITABLE");
+  }
+  const int64_t shape[1] = {layer.num_kv_heads};
+  *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &scales.head_stride, false);
+  return Status();
+}
+
+DLDataType exported_dtype(DLDataType dtype) noexcept {
+  const bool float8 = dtype.code == kDLFloat8_e4m3fn || dtype.code == kDLFloat8_e5m2;
+  return float8 ? DLDataType{kDLUInt, 8, 1} : dtype;
 }
 
 DLManagedTensorVersioned* make_tensor(std::shared_ptr<void> owner, void* data, DLDevice device, DLDataType dtype,

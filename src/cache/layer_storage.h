@@ -1,4 +1,5 @@
-// LayerStorage: the page pools of one layer, in memory of its own or adopted from the caller.
+// LayerStorage: the page pools of one layer, in memory of its own or adopted from the caller, and the scales of
+// quantised ones.
 //
 // Ownership: shared by the cache and by every exported view; the last one releases the memory, on its thread, without a
 // lock. Thread safety: does not change after the cache is created.
@@ -35,15 +36,22 @@ class LayerStorage {
   explicit LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry);
   Status allocate(const LayerGeometry& geometry);
   Status adopt(const LayerGeometry& geometry, int64_t index);
+  Status allocate_head_scales(const LayerGeometry& geometry);
+  static Status export_scales(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
+                              DLManagedTensorVersioned** out);
 
   std::shared_ptr<Context> context_;
   kvc_backend_layer layer_;
-  std::shared_ptr<DeviceMemory> memory_;  // null if adopted
+  std::shared_ptr<DeviceMemory> memory_;       // null if adopted
+  std::shared_ptr<DeviceMemory> head_scales_;  // float8: [2, Hkv], K's and V's
   DLManagedTensorVersioned* adopted_[2] = {nullptr, nullptr};
   bool owned_ = false;
   bool together_ = false;  // K and V in one tensor [pages, 2, ...]
   int64_t k_to_v_ = 0;     // elements from K to V, if together
 };
+
+// What a stored dtype is exported as: itself, and float8 as uint8, which every consumer of DLPack knows.
+DLDataType exported_dtype(DLDataType dtype) noexcept;
 
 // A tensor that owns `owner` and releases it in its deleter. strides in elements. Throws std::bad_alloc.
 DLManagedTensorVersioned* make_tensor(std::shared_ptr<void> owner, void* data, DLDevice device, DLDataType dtype,

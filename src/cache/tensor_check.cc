@@ -16,12 +16,19 @@ bool is_float(DLDataType t) {
          ((t.code == kDLFloat && (t.bits == 32 || t.bits == 16)) || (t.code == kDLBfloat && t.bits == 16));
 }
 
+bool is_quantised(DLDataType t) { return t.bits == 8; }
+
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
 
 // Memory that a device reads in place: its own, and for the CPU also memory pinned for a GPU.
 bool reachable(DLDevice tensor, DLDevice device) {
   if (device.device_type == kDLCPU) return tensor.device_type == kDLCPU || tensor.device_type == kDLCUDAHost;
   return tensor.device_type == device.device_type && tensor.device_id == device.device_id;
+}
+
+// Whether a tensor of dtype `given` holds elements of the quantised type `stored`.
+bool holds_stored(DLDataType given, DLDataType stored) {
+  return is_quantised(stored) && (same(given, stored) || same(given, {kDLUInt, 8, 1}));
 }
 
 struct ShapeText {
@@ -126,29 +133,9 @@ Status data_of(const DLTensor& t, const char* name, bool empty, void** data) {
   return Status();
 }
 
-}  // namespace
-
-Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out) {
-  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
-  const DLTensor& t = *tensor;
-  KVC_TRY(check_device(t, spec.name, spec.device));
-  if (!is_float(t.dtype)) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16 or bfloat16",
-                         spec.name, t.dtype.code, t.dtype.bits, t.dtype.lanes);
-  }
-  KVC_TRY(check_rank(t, spec.name, 3));
-  const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
-  KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
-  int64_t strides[3];
-  KVC_TRY(resolve_strides(t, spec.name, wanted, true, spec.written, strides));
-  *out = {nullptr, strides[0], strides[1], t.dtype, 0};
-  return data_of(t, spec.name, spec.tokens == 0, &out->data);
-}
-
-Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
-                 int64_t* head_stride) {
-  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
-  const DLTensor& t = *tensor;
+// [>= tokens, heads] float32.
+Status check_row_floats(const DLTensor& t, const RowsSpec& spec, float** data, int64_t* token_stride,
+                        int64_t* head_stride) {
   KVC_TRY(check_device(t, spec.name, spec.device));
   KVC_TRY(check_float32(t, spec.name));
   KVC_TRY(check_rank(t, spec.name, 2));
@@ -162,6 +149,64 @@ Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int
   KVC_TRY(data_of(t, spec.name, spec.tokens == 0, &bytes));
   *data = static_cast<float*>(bytes);
   return Status();
+}
+
+}  // namespace
+
+Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
+  const DLTensor& t = *tensor;
+  KVC_TRY(check_device(t, spec.name, spec.device));
+  const bool stored = holds_stored(t.dtype, spec.stored);
+  if (!is_float(t.dtype) && !stored) {
+    return Status::error(
+        KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16 or bfloat16%s", spec.name,
+        t.dtype.code, t.dtype.bits, t.dtype.lanes, is_quantised(spec.stored) ? ", nor the layer's" : "");
+  }
+  KVC_TRY(check_rank(t, spec.name, 3));
+  const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
+  KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
+  int64_t strides[3];
+  KVC_TRY(resolve_strides(t, spec.name, wanted, true, spec.written, strides));
+  *out = {nullptr, strides[0], strides[1], stored ? spec.stored : t.dtype, 0};
+  return data_of(t, spec.name, spec.tokens == 0, &out->data);
+}
+
+Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
+                     KvRows* out) {
+  *out = {};
+  const int64_t heads = layer.num_kv_heads;
+  const DLDataType stored = tensors.as_stored ? layer.dtype : DLDataType{0, 0, 0};
+  KVC_TRY(check_rows(tensors.k, {"k", tokens, heads, layer.head_dim, device, false, stored}, &out->k));
+  KVC_TRY(check_rows(tensors.v, {"v", tokens, heads, layer.v_head_dim, device, false, stored}, &out->v));
+  if (is_quantised(out->k.dtype) != is_quantised(out->v.dtype)) {
+    return Status::error(KVC_ERROR_DTYPE, "k has %d bits and v %d: both are stored bytes, or none", out->k.dtype.bits,
+                         out->v.dtype.bits);
+  }
+  const bool wanted = is_quantised(out->k.dtype) && layer.dtype.code == kDLInt;
+  const auto check = [&](const DLTensor* tensor, const char* name, kvc_backend_tensor* scale) -> Status {
+    if (!wanted && tensor == nullptr) return Status();
+    if (!wanted) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8", name);
+    }
+    if (tensor == nullptr) {
+      return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL: stored bytes of int8 need their scales", name);
+    }
+    float* data = nullptr;
+    KVC_TRY(
+        check_row_floats(*tensor, {name, tokens, heads, 1, device}, &data, &scale->token_stride, &scale->head_stride));
+    scale->data = data;
+    scale->dtype = {kDLFloat, 32, 1};
+    return Status();
+  };
+  KVC_TRY(check(tensors.k_scale, "k_scale", &out->k_scale));
+  return check(tensors.v_scale, "v_scale", &out->v_scale);
+}
+
+Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
+                 int64_t* head_stride) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
+  return check_row_floats(*tensor, spec, data, token_stride, head_stride);
 }
 
 Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data) {
@@ -211,7 +256,7 @@ Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int6
       return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is read-only", name);
     }
     KVC_TRY(check_device(t, name, device));
-    if (!same(t.dtype, dtype)) {
+    if (!same(t.dtype, dtype) && !holds_stored(t.dtype, dtype)) {
       return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, the layer {%d, %d, %d}", name,
                            t.dtype.code, t.dtype.bits, t.dtype.lanes, dtype.code, dtype.bits, dtype.lanes);
     }

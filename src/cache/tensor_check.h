@@ -8,17 +8,36 @@
 
 namespace kvc {
 
-// Rows of tokens: a tensor [>= tokens, heads, dims] of float32, float16 or bfloat16 on `device`.
+// Rows of tokens: a tensor [>= tokens, heads, dims] of float32, float16 or bfloat16, or of `stored`, on `device`.
 struct RowsSpec {
   const char* name;  // for messages
   int64_t tokens;
   int64_t heads;
   int64_t dims;
   DLDevice device;
-  bool written = false;  // elements must not overlap
+  bool written = false;           // elements must not overlap
+  DLDataType stored = {0, 0, 0};  // nullable: a quantised type that is taken too, under its own code or as uint8
 };
 
 Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tensor* out);
+
+// K and V of a step as a caller gives them.
+struct KvTensors {
+  const DLTensor* k;
+  const DLTensor* v;
+  const DLTensor* k_scale;  // nullable, as v_scale
+  const DLTensor* v_scale;
+  bool as_stored;
+};
+
+// And as a backend takes them. Without data: scales that are not needed.
+struct KvRows {
+  kvc_backend_tensor k, v, k_scale, v_scale;
+};
+
+// Checks K and V of a layer, and that scales are there exactly if they are int8 as stored.
+Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
+                     KvRows* out);
 
 // [>= tokens, heads] float32, written.
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
@@ -32,7 +51,7 @@ Status check_cos_sin(const DLTensor& tensor, const char* name, int64_t tokens, i
                      const float** data);
 
 // An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
-// elements that do not overlap. Fills strides (in elements, compact if the tensor has none).
+// elements that do not overlap (float8 also as uint8). Fills strides (in elements, compact if the tensor has none).
 Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,
                   DLDataType dtype, int32_t rank, const int64_t* shape_wanted, int64_t* strides);
 

@@ -36,7 +36,7 @@ void every_sequence_call(World &w, kvc_seq bad, bool zero) {
   kvc_export_args_init(&exports);
   DLManagedTensorVersioned *k = nullptr;
   refused(w.cache, kStale, "kvc_seq_export",
-          [&](kvc_error *e) { return kvc_seq_export(w.cache, bad, &exports, &k, nullptr, nullptr, e); });
+          [&](kvc_error *e) { return export_kv(w.cache, bad, &exports, &k, nullptr, nullptr, e); });
   std::vector<LayerTensors> tensors;
   for (const LayerSpec &l : w.spec.layers) tensors.emplace_back(l, 3);
   std::vector<const DLTensor *> ks, vs;

@@ -14,7 +14,7 @@ TEST(Lifetime, ExportsOutliveCacheAndContext) {
     kvc_export_args args;
     kvc_export_args_init(&args);
     DLManagedTensorVersioned *kt = nullptr, *vt = nullptr, *pt = nullptr, *wt = nullptr;
-    ASSERT_EQ(kvc_seq_export(w.cache, w.seq, &args, &kt, &vt, nullptr, nullptr), KVC_OK);
+    ASSERT_EQ(export_kv(w.cache, w.seq, &args, &kt, &vt, nullptr, nullptr), KVC_OK);
     ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 0, &pt, nullptr), KVC_OK);
     ASSERT_EQ(kvc_cache_export_pool(w.cache, 2, KVC_POOL_V, KVC_POOL_WRITABLE, &wt, nullptr), KVC_OK);
     k.reset(kt);
@@ -48,7 +48,7 @@ TEST(Lifetime, ExportsAreCopiesAndPoolsAreViews) {
   kvc_export_args args;
   kvc_export_args_init(&args);
   DLManagedTensorVersioned *before = nullptr, *after = nullptr, *view = nullptr;
-  ASSERT_EQ(kvc_seq_export(w.cache, w.seq, &args, &before, nullptr, nullptr, nullptr), KVC_OK);
+  ASSERT_EQ(export_kv(w.cache, w.seq, &args, &before, nullptr, nullptr, nullptr), KVC_OK);
   Managed b(before);
   ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, KVC_POOL_WRITABLE, &view, nullptr), KVC_OK);
   Managed p(view);
@@ -58,7 +58,7 @@ TEST(Lifetime, ExportsAreCopiesAndPoolsAreViews) {
   const float old = at(b->dl_tensor, {5, 1, 3});
   EXPECT_EQ(at(p->dl_tensor, {pages[1], 1, 1, 3}), old) << "page 1, slot 1 is token 5";
   set(p->dl_tensor, {pages[1], 1, 1, 3}, 42.0f);
-  ASSERT_EQ(kvc_seq_export(w.cache, w.seq, &args, &after, nullptr, nullptr, nullptr), KVC_OK);
+  ASSERT_EQ(export_kv(w.cache, w.seq, &args, &after, nullptr, nullptr, nullptr), KVC_OK);
   Managed a(after);
   EXPECT_EQ(at(a->dl_tensor, {5, 1, 3}), 42.0f);
   EXPECT_EQ(at(b->dl_tensor, {5, 1, 3}), old);
@@ -246,7 +246,7 @@ TEST(Lifetime, ImportIsTheInverseOfExport) {
     kvc_export_args_init(&args);
     args.layer = l;
     DLManagedTensorVersioned *kt = nullptr, *vt = nullptr;
-    ASSERT_EQ(kvc_seq_export(w.cache, w.seq, &args, &kt, &vt, nullptr, nullptr), KVC_OK);
+    ASSERT_EQ(export_kv(w.cache, w.seq, &args, &kt, &vt, nullptr, nullptr), KVC_OK);
     owners.emplace_back(kt);
     owners.emplace_back(vt);
     k.push_back(&kt->dl_tensor);
@@ -254,6 +254,7 @@ TEST(Lifetime, ImportIsTheInverseOfExport) {
   }
   kvc_import_args args;
   kvc_import_args_init(&args);
+  args.flags = KVC_IMPORT_AS_STORED;
   args.num_layers = 3;
   args.k = k.data();
   args.v = v.data();
@@ -265,7 +266,7 @@ TEST(Lifetime, ImportIsTheInverseOfExport) {
     kvc_export_args_init(&again);
     again.layer = l;
     DLManagedTensorVersioned *kt = nullptr, *vt = nullptr;
-    ASSERT_EQ(kvc_seq_export(w.cache, copy, &again, &kt, &vt, nullptr, nullptr), KVC_OK);
+    ASSERT_EQ(export_kv(w.cache, copy, &again, &kt, &vt, nullptr, nullptr), KVC_OK);
     Managed ko(kt), vo(vt);
     for (auto [a, b] : {std::pair{&kt->dl_tensor, k[l]}, {&vt->dl_tensor, v[l]}}) {
       const int64_t bytes = a->shape[0] * a->shape[1] * a->shape[2] * a->dtype.bits / 8;

@@ -162,10 +162,11 @@ TEST(Limits, LayerConfigs) {
       {"head dim -8", kBad, 1, layer([](L &l) { l.head_dim = -8; })},
       {"v head dim 513", kBad, 1, layer([](L &l) { l.v_head_dim = 513; })},
       {"v head dim -1", kBad, 1, layer([](L &l) { l.v_head_dim = -1; })},
-      {"int8", dtype, 1, layer([](L &l) { l.dtype = {kDLInt, 8, 1}; })},
+      {"uint8", dtype, 1, layer([](L &l) { l.dtype = {kDLUInt, 8, 1}; })},
       {"float64", dtype, 1, layer([](L &l) { l.dtype = {kDLFloat, 64, 1}; })},
       {"float16 x 2", dtype, 1, layer([](L &l) { l.dtype = {kDLFloat, 16, 2}; })},
-      {"float8", dtype, 1, layer([](L &l) { l.dtype = {kDLFloat8_e4m3fn, 8, 1}; })},
+      {"float8 with an infinity", dtype, 1, layer([](L &l) { l.dtype = {kDLFloat8_e4m3, 8, 1}; })},
+      {"float8 x 2", dtype, 1, layer([](L &l) { l.dtype = {kDLFloat8_e4m3fn, 8, 2}; })},
       {"rope mode 7", kBad, 1, layer([](L &l) { l.rope_mode = 7; })},
       {"rope mode -1", kBad, 1, layer([](L &l) { l.rope_mode = -1; })},
       {"odd rope dim", kBad, 1, layer([](L &l) { l.rope_mode = KVC_ROPE_ON_APPEND, l.rope_dim = 3; })},
@@ -321,7 +322,7 @@ TEST(Limits, ExportsAndPools) {
     kvc_export_args_init(&args);
     args.layer = layer;
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_export",
-            [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
+            [&](kvc_error *e) { return export_kv(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
             [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, layer, KVC_POOL_K, 0, &t, e); });
   }
@@ -332,15 +333,15 @@ TEST(Limits, ExportsAndPools) {
     args.position_begin = begin;
     args.position_end = end;
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_export",
-            [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
+            [&](kvc_error *e) { return export_kv(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
   }
   kvc_export_args args;
   kvc_export_args_init(&args);
   args.layer = 1;  // window 8, no margin: at length 20 the keys before 12 are gone
   refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_export",
-          [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
+          [&](kvc_error *e) { return export_kv(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, 3, 0, &t, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, 5, 0, &t, e); });
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
           [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, -1, 0, &t, e); });
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_UNSUPPORTED}, "kvc_cache_export_pool",

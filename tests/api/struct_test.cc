@@ -129,9 +129,7 @@ TEST(Structs, Inputs) {
   DLManagedTensorVersioned *k = nullptr;
   check_input<kvc_export_args>(
       w.cache, "kvc_seq_export", exports,
-      [&](const kvc_export_args *a, kvc_error *e) {
-        return kvc_seq_export(w.cache, w.seq, a, &k, nullptr, nullptr, e);
-      },
+      [&](const kvc_export_args *a, kvc_error *e) { return export_kv(w.cache, w.seq, a, &k, nullptr, nullptr, e); },
       [&] { Managed owner(k); });
 
   std::vector<LayerTensors> tensors;

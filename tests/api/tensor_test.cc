@@ -241,7 +241,7 @@ TEST(Tensors, StreamMustBeNullOnTheCpu) {
   args.position_begin = 16;
   DLManagedTensorVersioned *k = nullptr;
   refused(w.cache, device, "kvc_seq_export",
-          [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, &args, &k, nullptr, &something, e); }, {"stream"});
+          [&](kvc_error *e) { return export_kv(w.cache, w.seq, &args, &k, nullptr, &something, e); }, {"stream"});
   std::vector<LayerTensors> tensors;
   for (const LayerSpec &l : w.spec.layers) tensors.emplace_back(l, 3);
   std::vector<const DLTensor *> ks, vs;

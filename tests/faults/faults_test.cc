@@ -208,7 +208,7 @@ TEST(Faults, EveryCallOfAScript) {
           "export",
           [&](kvc_error *e) {
             DLManagedTensorVersioned *kt = nullptr, *vt = nullptr;
-            const kvc_status status = kvc_seq_export(p.cache, p.seqs[0], &exports, &kt, &vt, nullptr, e);
+            const kvc_status status = export_kv(p.cache, p.seqs[0], &exports, &kt, &vt, nullptr, e);
             if (status && (kt || vt)) ADD_FAILURE() << "outputs of a refused export";
             k.reset(kt);
             v.reset(vt);

@@ -57,7 +57,7 @@ TEST(Backend, ChecksLayers) {
     };
     refuses([](kvc_backend_layer& l) { l.head_dim = 513; });
     refuses([](kvc_backend_layer& l) { l.v_head_dim = 0; });
-    refuses([](kvc_backend_layer& l) { l.dtype = {kDLInt, 8, 1}; });
+    refuses([](kvc_backend_layer& l) { l.dtype = {kDLUInt, 8, 1}; });
     refuses([](kvc_backend_layer& l) { l.dtype = {kDLFloat, 64, 1}; });
     refuses([](kvc_backend_layer& l) { l.num_q_heads = 5; });
     kvc_backend_tiling tiling = {};
@@ -233,7 +233,7 @@ TEST(Backend, FarPages) {
   for_each_implementation(1, [&](const std::string&, kvc_backend_device* device) {
     const kvc_backend_tensor k_tensor = {k.data(), 64, 64, dtype_of(Kind::kF32), 0};
     const kvc_backend_tensor v_tensor = {v.data(), 64, 64, dtype_of(Kind::kF32), 0};
-    const kvc_backend_append append = {&layer, 1, &slot, k_tensor, v_tensor, nullptr};
+    const kvc_backend_append append = {&layer, 1, &slot, k_tensor, v_tensor, {}, {}, nullptr};
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(cpu_backend()->append(device, &append, nullptr, &error), KVC_OK);
     const kvc_backend_rows rows = plain_rows(1, 1, token_begin, &length, &position);

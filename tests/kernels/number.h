@@ -11,14 +11,18 @@
 
 namespace kvc::kernels::test {
 
-enum class Kind { kF32, kF16, kBf16 };
+enum class Kind { kF32, kF16, kBf16, kE4m3, kE5m2, kI8 };
 
-inline const char* name_of(Kind kind) { return kind == Kind::kF32 ? "f32" : kind == Kind::kF16 ? "f16" : "bf16"; }
-inline int bytes_of(Kind kind) { return kind == Kind::kF32 ? 4 : 2; }
+inline const char* name_of(Kind kind) {
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8"};
+  return kNames[static_cast<int>(kind)];
+}
+inline bool is_quantised(Kind kind) { return kind >= Kind::kE4m3; }
+inline int bytes_of(Kind kind) { return kind == Kind::kF32 ? 4 : is_quantised(kind) ? 1 : 2; }
 inline DLDataType dtype_of(Kind kind) {
-  if (kind == Kind::kF32) return {kDLFloat, 32, 1};
-  if (kind == Kind::kF16) return {kDLFloat, 16, 1};
-  return {kDLBfloat, 16, 1};
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},      {kDLBfloat, 16, 1},
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLInt, 8, 1}};
+  return kTypes[static_cast<int>(kind)];
 }
 
 // Value of a 16-bit pattern.
@@ -50,7 +54,35 @@ inline uint16_t half_bits(Kind kind, double x) {
   return static_cast<uint16_t>(sign | (up ? high : low));
 }
 
+// Value of a byte: of an 8-bit float, or an integer.
+inline double byte_value(Kind kind, uint8_t bits) {
+  if (kind == Kind::kI8) return static_cast<int8_t>(bits);
+  const int mantissa_bits = kind == Kind::kE4m3 ? 3 : 2, bias = kind == Kind::kE4m3 ? 7 : 15;
+  const int exponent = (bits & 0x7f) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
+  const double sign = bits & 0x80 ? -1.0 : 1.0;
+  if (kind == Kind::kE4m3 && (bits & 0x7f) == 0x7f) return NAN;
+  if (kind == Kind::kE5m2 && exponent == 31) return mantissa != 0 ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+}
+
+// The nearest finite byte, ties to the even one; not for NaN.
+inline uint8_t nearest_byte(Kind kind, double x) {
+  if (kind == Kind::kI8)
+    return static_cast<uint8_t>(static_cast<int>(std::nearbyint(std::fmax(-127, std::fmin(127, x)))));
+  const int largest = kind == Kind::kE4m3 ? 0x7e : 0x7b;
+  const double magnitude = std::fmin(std::fabs(x), byte_value(kind, static_cast<uint8_t>(largest)));
+  int best = 0;
+  for (int bits = 1; bits <= largest; ++bits) {
+    const double distance = std::fabs(byte_value(kind, static_cast<uint8_t>(bits)) - magnitude);
+    const double known = std::fabs(byte_value(kind, static_cast<uint8_t>(best)) - magnitude);
+    if (distance < known || (distance == known && bits % 2 == 0)) best = bits;
+  }
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
 inline float read_number(Kind kind, const void* p) {
+  if (is_quantised(kind)) return static_cast<float>(byte_value(kind, *static_cast<const uint8_t*>(p)));
   if (kind == Kind::kF32) {
     float x;
     std::memcpy(&x, p, 4);
@@ -62,12 +94,24 @@ inline float read_number(Kind kind, const void* p) {
 }
 
 inline void write_number(Kind kind, void* p, float x) {
+  if (is_quantised(kind)) {
+    *static_cast<uint8_t*>(p) = nearest_byte(kind, x);
+    return;
+  }
   if (kind == Kind::kF32) {
     std::memcpy(p, &x, 4);
     return;
   }
   const uint16_t bits = half_bits(kind, x);
   std::memcpy(p, &bits, 2);
+}
+
+// Of an int8 row: its largest magnitude / 127, and 1 for zeros.
+inline float int8_scale(const float* row, int n) {
+  float largest = 0.0f;
+  for (int i = 0; i < n; ++i) largest = std::fmax(largest, std::fabs(row[i]));
+  const float scale = largest / 127.0f;
+  return scale == 0.0f ? 1.0f : scale;
 }
 
 inline float rounded(Kind kind, float x) {

@@ -58,7 +58,8 @@ std::string SceneConfig::describe() const {
                      (spans ? " spans" : "") + (alibi ? " alibi" : "") + (sinks ? " sinks" : "") + " cap " +
                      std::to_string(softcap) + " q " + name_of(q) + " kv " + name_of(kv) + " out " + name_of(out) +
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
-                     " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " rows";
+                     " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " scales " +
+                     std::to_string(head_scales) + " rows";
   for (const SceneRow& row : rows)
     text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length) + "/" +
             std::to_string(row.stream_window) + "/" + std::to_string(row.stream_sinks) + "/" +
@@ -191,6 +192,7 @@ void Scene::build_pages() {
   };
   lay_out(layer_.k, config_.head_dim, k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
+  build_scales();
 
   const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
     tensor.head_stride = dims + 5;
@@ -204,30 +206,66 @@ void Scene::build_pages() {
   lse_.assign(static_cast<size_t>(num_tokens_) * config_.q_heads, 12345.0f);
 }
 
-void Scene::store_key(int row, int position) {
+// Scales of a token (int8) are NaN until a key is stored there.
+void Scene::build_scales() {
+  const auto lay_out = [&](kvc_backend_scales& scales, float first, std::vector<float>& memory) {
+    if (config_.kv == Kind::kI8) {
+      scales.slot_stride = config_.nhd ? config_.kv_heads + 1 : 1;
+      scales.head_stride = config_.nhd ? 1 : config_.page_size;
+      scales.page_stride = int64_t{config_.kv_heads + 1} * config_.page_size + 5;
+      memory.assign(static_cast<size_t>(scales.page_stride * layer_.num_pages), NAN);
+    } else if (is_quantised(config_.kv) && config_.head_scales > 0) {
+      scales.head_stride = config_.head_scales == 2 ? 1 : 0;
+      for (int h = 0; h < (config_.head_scales == 2 ? config_.kv_heads : 1); ++h) {
+        memory.push_back(first * std::ldexp(1.0f + 0.1f * static_cast<float>(h), h % 5 - 4));
+      }
+    } else {
+      return;
+    }
+    scales.data = memory.data();
+  };
+  lay_out(layer_.k_scales, 0.3f, k_scales_);
+  lay_out(layer_.v_scales, 0.07f, v_scales_);
+}
+
+// Stores a row of one head; values: then as they are read.
+void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head,
+                      int64_t slot, float* values, int dims) {
+  float scale = 1.0f;
+  if (scales.data != nullptr) {
+    float& stored = scales.data[page * scales.page_stride + head * scales.head_stride + slot * scales.slot_stride];
+    if (config_.kv == Kind::kI8) stored = int8_scale(values, dims);
+    scale = stored;
+  }
   const int bytes = bytes_of(config_.kv);
+  unsigned char* target = static_cast<unsigned char*>(pool.data) +
+                          (page * pool.page_stride + head * pool.head_stride + slot * pool.slot_stride) * bytes;
+  for (int d = 0; d < dims; ++d) {
+    write_number(config_.kv, target + d * bytes, values[d] / scale);
+    values[d] = read_number(config_.kv, target + d * bytes) * scale;
+  }
+}
+
+void Scene::store_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
-    const auto write = [&](const kvc_backend_pool& pool, float& x, int d) {
-      const int64_t element = page * pool.page_stride + h * pool.head_stride + slot * pool.slot_stride + d;
-      x = rounded(config_.kv, x);
-      write_number(config_.kv, static_cast<unsigned char*>(pool.data) + element * bytes, x);
-    };
-    for (int d = 0; d < config_.head_dim; ++d) write(layer_.k, k(row, position, h, d), d);
-    for (int d = 0; d < config_.v_head_dim; ++d) write(layer_.v, v(row, position, h, d), d);
+    store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, 0), config_.head_dim);
+    store_row(layer_.v, layer_.v_scales, page, h, slot, &v(row, position, h, 0), config_.v_head_dim);
   }
 }
 
 void Scene::poison_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
-    const auto fill = [&](const kvc_backend_pool& pool, int dims) {
+    const auto fill = [&](const kvc_backend_pool& pool, const kvc_backend_scales& scales, int dims) {
       const int64_t element = page * pool.page_stride + h * pool.head_stride + slot * pool.slot_stride;
       const int bytes = bytes_of(config_.kv);
       std::memset(static_cast<unsigned char*>(pool.data) + element * bytes, 0xff, static_cast<size_t>(dims) * bytes);
+      if (config_.kv != Kind::kI8) return;
+      scales.data[page * scales.page_stride + h * scales.head_stride + slot * scales.slot_stride] = NAN;
     };
-    fill(layer_.k, config_.head_dim);
-    fill(layer_.v, config_.v_head_dim);
+    fill(layer_.k, layer_.k_scales, config_.head_dim);
+    fill(layer_.v, layer_.v_scales, config_.v_head_dim);
   }
 }
 

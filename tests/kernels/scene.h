@@ -33,6 +33,7 @@ struct SceneConfig {
   std::vector<SceneRow> rows = {{1, 100}};
   bool nhd = false;
   bool rotate = false;  // pass cos_sin to attend
+  int head_scales = 0;  // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
   double scale = 0.0;   // of the layer; 0 = head_dim^-0.5
   double call_scale = 0.0;
   int splits = 1;          // items over the keys of each tile; 1 = items that write out themselves
@@ -68,7 +69,7 @@ class Scene {
  public:
   explicit Scene(const SceneConfig& config);
 
-  // Values of a row's keys, as stored. head: kv head.
+  // Values of a row's keys; after store() as they are read, times their scale. head: kv head.
   float& k(int row, int position, int head, int dim);
   float& v(int row, int position, int head, int dim);
   // q as given, before rotation.
@@ -109,7 +110,10 @@ class Scene {
   bool needed(int row, int key) const;
   int key_position(int row, int key) const;
   double distance(int token, int key) const;
+  void build_scales();
   void store_key(int row, int position);
+  void store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head, int64_t slot,
+                 float* values, int dims);
   float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
   // Scores of the keys that a query sees, in float64 and as plain float32 code would compute them.
   void score(int token, int head, std::vector<int>* keys, std::vector<double>* exact, std::vector<float>* naive) const;
@@ -125,6 +129,7 @@ class Scene {
   std::vector<float> q_values_, cos_sin_, cos_sin_sinks_, lse_, partials_, slopes_, sinks_;
   std::vector<int32_t> key_ends_, stream_windows_, stream_sinks_, tree_begin_, tree_offset_;
   std::vector<kvc_backend_tree_node> tree_nodes_;
+  std::vector<float> k_scales_, v_scales_;  // of quantised pools
   std::vector<unsigned char> k_pool_, v_pool_, q_data_, out_data_;
   kvc_backend_tensor q_tensor_ = {}, out_tensor_ = {};
   std::vector<int32_t> nodes_, roots_, levels_, counters_;

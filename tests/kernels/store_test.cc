@@ -164,8 +164,8 @@ TEST(Slots, CopyAndGather) {
         std::vector<int64_t> slots;
         for (int64_t s = 8 * page_size - 1; s >= 0; --s) slots.push_back(s);
         std::vector<unsigned char> k(slots.size() * heads * k_dim * bytes), v(slots.size() * heads * v_dim * bytes);
-        const kvc_backend_gather gather = {&layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(),
-                                           v.data()};
+        const kvc_backend_gather gather = {
+            &layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(), v.data(), nullptr, nullptr};
         ASSERT_EQ(cpu_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
         std::vector<int64_t> source_of(8 * page_size);
         for (size_t s = 0; s < source_of.size(); ++s) source_of[s] = static_cast<int64_t>(s);

@@ -23,6 +23,7 @@ CacheSpec larger_spec(int page_size, DType dtype, int rope) {
     l.d = i ? 32 : 18;
     l.dv = i ? 0 : 33;
     l.dtype = dtype;
+    if (dtype == DType::kE4M3 || dtype == DType::kE5M2) l.num_scales = l.hkv;
     l.rope = rope;
     spec.layers.push_back(l);
   }
@@ -34,9 +35,9 @@ TEST_P(Threads, AttentionIsRight) {
   Options options;
   options.threads = GetParam();
   options.seed = static_cast<uint64_t>(GetParam());
-  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
+  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   const std::string mismatch = mismatch_of([&] {
-    Driver driver(larger_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 3], GetParam() % 2), options);
+    Driver driver(larger_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 6], GetParam() % 2), options);
     driver.run(120);
   });
   EXPECT_EQ(mismatch, "");
@@ -48,7 +49,7 @@ TEST(Simd, EveryTargetIsRight) {
   ASSERT_FALSE(targets.empty());
   targets.push_back("reference");
   for (const std::string &target : targets) {
-    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8}) {
       Options options;
       options.simd = target.c_str();
       options.seed = 99 + static_cast<uint64_t>(dtype);

@@ -74,7 +74,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
       spec.groups = {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
       break;
   }
-  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
+  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   spec.layers.clear();
   const int layers = static_cast<int>(spec.groups.size()) + static_cast<int>(random() % 2);
   for (int i = 0; i < layers; i++) {
@@ -84,7 +84,8 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     l.hq = l.hkv * static_cast<int>(pick({1, 2, 3}));
     l.d = deep ? 2 : static_cast<int>(pick({1, 2, 4, 6}));
     l.dv = static_cast<int>(pick({0, 0, 3}));
-    l.dtype = types[random() % 3];
+    l.dtype = types[random() % 6];
+    if (l.dtype == DType::kE4M3 || l.dtype == DType::kE5M2) l.num_scales = static_cast<int>(pick({0, 1, l.hkv}));
     if (l.d % 2 == 0 && random() % 3 == 0) {
       l.rope = KVC_ROPE_ON_APPEND;
       l.theta = random() % 2 ? 0 : 1e6;

@@ -164,8 +164,8 @@ def test_import_continues_an_exported_sequence(qkv):
                 step.attend(i, q, k, v)
         exported = [cache.export(a, i) for i in range(2)]
         moved, rotated = other.add(2)
-        other.import_(moved, [k for k, _ in exported], [v for _, v in exported])
-        other.import_(rotated, [k for _, k, _ in raw], [v for _, _, v in raw], rotate=True)
+        other.import_(moved, [k for k, _ in exported], [v for _, v in exported], as_stored=True)
+        other.import_(rotated, [k for _, k, _ in raw], [v for _, _, v in raw])
         q, k, v = qkv(1, 2, 1, 16, 8)
         results = []
         for owner, sequence in ((cache, a), (other, moved), (other, rotated)):

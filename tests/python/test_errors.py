@@ -89,7 +89,7 @@ def test_wrong_python_types(cache, call):
     ({"head_dim": 0}, kvcache.Error),
     ({"head_dim": 2**40}, kvcache.Error),
     ({"group": 1}, kvcache.Error),
-    ({"dtype": "i8"}, kvcache.Misuse),
+    ({"dtype": "u8"}, kvcache.Misuse),
     ({"dtype": "f128"}, kvcache.DType),
     ({"dtype": object()}, kvcache.DType),
     ({"rope": "on_read"}, kvcache.InvalidArgument),

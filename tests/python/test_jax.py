@@ -63,5 +63,5 @@ def test_pools_and_exports(qkv):
         exported_k, exported_v = (jax.dlpack.from_dlpack(x) for x in cache.export(a, 0))
         assert jnp.array_equal(exported_k, k) and jnp.array_equal(exported_v, v)
         b = cache.add()
-        cache.import_(b, [exported_k], [exported_v])
+        cache.import_(b, [exported_k], [exported_v], as_stored=True)
         assert cache.length(b) == 3

@@ -76,5 +76,5 @@ def test_pools_exports_and_storage(qkv):
         exported_k, exported_v = (torch.from_dlpack(x) for x in cache.export(a, 0))
         assert torch.equal(exported_k, k) and torch.equal(exported_v, v)
         b = cache.add()
-        cache.import_(b, [exported_k], [exported_v])
+        cache.import_(b, [exported_k], [exported_v], as_stored=True)
         assert cache.length(b) == 3

@@ -34,7 +34,7 @@ void check_sequence(RopeCache &c, kvc_seq id, const Rows &rows, const Rotation &
   kvc_export_args args;
   kvc_export_args_init(&args);
   DLManagedTensorVersioned *k = nullptr;
-  ASSERT_EQ(kvc_seq_export(c.cache.get(), id, &args, &k, nullptr, nullptr, nullptr), KVC_OK);
+  ASSERT_EQ(export_kv(c.cache.get(), id, &args, &k, nullptr, nullptr, nullptr), KVC_OK);
   const Managed owner(k);
   for (size_t t = 0; t < count; t++) {
     Vector stored;

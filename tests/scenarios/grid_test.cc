@@ -38,13 +38,18 @@ std::vector<Geometry> geometries() {
     add([&, hq = hq, hkv = hkv](Geometry &g) { g.hq = hq, g.hkv = hkv, g.d = 64; });
   }
   for (int d : {64, 80, 256}) add([&](Geometry &g) { g.d = d, g.hq = 8; });
-  for (DType dtype : {DType::kF16, DType::kBF16}) add([&](Geometry &g) { g.dtype = dtype; });
+  for (DType dtype : {DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8}) {
+    add([&](Geometry &g) { g.dtype = dtype; });
+  }
   add([&](Geometry &g) { g.rope = KVC_ROPE_ON_APPEND; });
   add([&](Geometry &g) { g.sliding = true; });
   all.push_back({1, 6, 1, 80, DType::kBF16, KVC_ROPE_ON_APPEND, true});
   all.push_back({3, 20, 4, 64, DType::kF16, KVC_ROPE_ON_APPEND, true});
   all.push_back({8, 8, 8, 80, DType::kF16, KVC_ROPE_NONE, true});
   all.push_back({64, 64, 4, 64, DType::kBF16, KVC_ROPE_ON_APPEND, false});
+  all.push_back({3, 6, 1, 80, DType::kE4M3, KVC_ROPE_ON_APPEND, true});
+  all.push_back({1, 8, 2, 64, DType::kI8, KVC_ROPE_ON_APPEND, true});
+  all.push_back({64, 4, 1, 256, DType::kI8, KVC_ROPE_NONE, true});
   all.push_back({256, 6, 1, 256, DType::kBF16, KVC_ROPE_NONE, true});
   return all;
 }
@@ -67,6 +72,7 @@ CacheSpec spec_of(const Geometry &g) {
     l.hkv = g.hkv;
     l.d = g.d;
     l.dtype = g.dtype;
+    if (g.dtype == DType::kE4M3 || g.dtype == DType::kE5M2) l.num_scales = i % 2 ? g.hkv : 1;
     l.rope = g.rope;
     l.theta = i % 2 ? 1e6 : 0;
     spec.layers.push_back(l);

@@ -9,15 +9,19 @@
 
 namespace kvt {
 
-enum class DType { kF32 = 0, kF16 = 1, kBF16 = 2 };
+enum class DType { kF32 = 0, kF16 = 1, kBF16 = 2, kE4M3 = 3, kE5M2 = 4, kI8 = 5 };  // from kE4M3 on only in layers
 
+inline bool is_quantised(DType type) { return type >= DType::kE4M3; }
 inline DLDataType dl_type(DType type) {
-  if (type == DType::kF32) return DLDataType{kDLFloat, 32, 1};
-  if (type == DType::kF16) return DLDataType{kDLFloat, 16, 1};
-  return DLDataType{kDLBfloat, 16, 1};
+  constexpr DLDataType kTypes[] = {{kDLFloat, 32, 1},        {kDLFloat, 16, 1},      {kDLBfloat, 16, 1},
+                                   {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLInt, 8, 1}};
+  return kTypes[static_cast<int>(type)];
 }
-inline int size_of(DType type) { return type == DType::kF32 ? 4 : 2; }
-inline const char *name_of(DType type) { return type == DType::kF32 ? "f32" : type == DType::kF16 ? "f16" : "bf16"; }
+inline int size_of(DType type) { return type == DType::kF32 ? 4 : is_quantised(type) ? 1 : 2; }
+inline const char *name_of(DType type) {
+  constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8"};
+  return kNames[static_cast<int>(type)];
+}
 
 inline uint32_t bits_of(float x) {
   uint32_t bits;

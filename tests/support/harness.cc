@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <sstream>
 #include <thread>
 
@@ -41,20 +42,27 @@ Harness::Harness(const CacheSpec &spec, const Options &options)
   }
   if (!options.poison) return;
   for (size_t layer = 0; layer < spec.layers.size(); layer++) {
-    for (int32_t pool : {KVC_POOL_K, KVC_POOL_V}) {
-      DLManagedTensorVersioned *view = nullptr;
-      kvc_error error = KVC_ERROR_INIT;
-      if (kvc_cache_export_pool(cache_.get(), static_cast<int32_t>(layer), pool, KVC_POOL_WRITABLE, &view, &error)) {
-        fail("kvc_cache_export_pool: " + kvt::describe(error));
-      }
-      Managed owner(view);
-      const DLTensor &t = view->dl_tensor;
-      for (int64_t p = 0; p < t.shape[0]; p++) {
-        for (int64_t h = 0; h < t.shape[1]; h++) {
-          for (int64_t s = 0; s < t.shape[2]; s++) {
-            for (int64_t d = 0; d < t.shape[3]; d++) set(t, {p, h, s, d}, NAN);
-          }
-        }
+    for (int32_t pool : {KVC_POOL_K, KVC_POOL_V}) poison_pool(static_cast<int32_t>(layer), pool);
+    if (spec.layers[layer].dtype != DType::kI8) continue;
+    for (int32_t pool : {KVC_POOL_K_SCALE, KVC_POOL_V_SCALE}) poison_pool(static_cast<int32_t>(layer), pool);
+  }
+}
+
+// Every byte 0xff: a NaN of every type of floats. (int8 has none: its scales are NaN.)
+void Harness::poison_pool(int32_t layer, int32_t pool) {
+  DLManagedTensorVersioned *view = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  if (kvc_cache_export_pool(cache_.get(), layer, pool, KVC_POOL_WRITABLE, &view, &error)) {
+    fail("kvc_cache_export_pool: " + kvt::describe(error));
+  }
+  Managed owner(view);
+  const DLTensor &t = view->dl_tensor;
+  const int64_t bytes = t.dtype.bits / 8, dims = t.ndim == 4 ? t.shape[3] : 1;
+  for (int64_t p = 0; p < t.shape[0]; p++) {
+    for (int64_t h = 0; h < t.shape[1]; h++) {
+      for (int64_t s = 0; s < t.shape[2]; s++) {
+        const int64_t element = p * t.strides[0] + h * t.strides[1] + s * t.strides[2];
+        std::memset(static_cast<char *>(t.data) + element * bytes, 0xff, static_cast<size_t>(dims * bytes));
       }
     }
   }

@@ -134,6 +134,7 @@ class Harness {
   static float value(const Token &token, int64_t position, int layer, int head, int dim, int which);
 
  private:
+  void poison_pool(int32_t layer, int32_t pool);
   struct Pool {
     int64_t total = 0, used = 0, peak = 0;
     int next = 0;

@@ -161,7 +161,7 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
         in.key_stride = l.d;
         in.value_stride = l.v_dim();
         in.scale = l.softmax_scale();
-        in.p_may_round = q.type() != DType::kF32 && l.dtype != DType::kF32;
+        in.p_may_round = q.type() != DType::kF32 && l.dtype != DType::kF32 && !is_quantised(l.dtype);
         in.v_type = l.dtype;
         in.score_slack = (slack + query_slack) * in.scale;
         const AttentionOutput ref = attend_reference(in);

@@ -4,6 +4,7 @@
 
 #include "harness.h"
 #include "harness_call.h"
+#include "quantise.h"
 #include "reference.h"
 
 namespace kvt {
@@ -30,7 +31,17 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
   const LayerSpec &l = spec_.layers[layer];
   const int dim = which ? l.v_dim() : l.d;
   for (int i = 0; i < dim; i++) values[i] = value(token, position, layer, head, i, which);
-  if (which == 0 && l.rope == KVC_ROPE_ON_APPEND && !token.as_stored) {
+  const bool rotated = which == 0 && l.rope == KVC_ROPE_ON_APPEND && !token.as_stored;
+  if (is_quantised(l.dtype)) {
+    std::vector<double> exact(values, values + dim), slack(dim, 0.0);
+    if (rotated) {
+      const std::vector<float> raw(values, values + dim);
+      rotate(raw.data(), dim, l.rotated(), l.base(), position, exact.data(), slack.data());
+    }
+    quantise_row(l.dtype, l.head_scale(which, head), exact, slack, values, flips);
+    return;
+  }
+  if (rotated) {
     std::vector<float> raw(values, values + dim);
     rotate_rounded(l.dtype, raw.data(), dim, l.rotated(), l.base(), position, values, flips);
     return;
@@ -41,38 +52,64 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
   }
 }
 
+namespace {
+
+// Element of an export, times its scale.
+float read_export(const DLTensor &t, const Managed &scale, DType type, int64_t token, int head, int dim) {
+  if (!is_quantised(type)) return at(t, {token, head, dim});
+  const int64_t element = token * t.strides[0] + head * t.strides[1] + dim;
+  const auto byte = static_cast<const uint8_t *>(t.data)[element];
+  const float factor = type == DType::kI8 ? at(scale->dl_tensor, {token, head}) : at(scale->dl_tensor, {head});
+  return static_cast<float>(byte_value(type, byte)) * factor;
+}
+
+// float8 comes as uint8.
+bool is_export_dtype(DLDataType got, DType type) {
+  const DLDataType wanted = is_quantised(type) && type != DType::kI8 ? DLDataType{kDLUInt, 8, 1} : dl_type(type);
+  return got.code == wanted.code && got.bits == wanted.bits && got.lanes == 1;
+}
+
+}  // namespace
+
 void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) {
   const Sequence &s = sequence(handle);
   const LayerSpec &l = spec_.layers[layer];
-  DLManagedTensorVersioned *k = nullptr, *v = nullptr;
+  kvc_exported exported;
+  kvc_exported_init(&exported);
   kvc_export_args args;
   kvc_export_args_init(&args);
   args.layer = layer;
   args.position_begin = begin;
   args.position_end = end;
   call("kvc_seq_export", {},
-       [&](kvc_error *e) { return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e); });
-  Managed k_owner(k), v_owner(v);
+       [&](kvc_error *e) { return kvc_seq_export(cache_.get(), s.id, &args, &exported, nullptr, e); });
+  const Managed owners[2] = {Managed(exported.k), Managed(exported.v)};
+  const Managed scales[2] = {Managed(exported.k_scale), Managed(exported.v_scale)};
+  if (!owners[0] || !owners[1] || !scales[0] == is_quantised(l.dtype) || !scales[1] == is_quantised(l.dtype)) {
+    fail("export: not all that the layer has, or more");
+  }
   if (end == 0) end = static_cast<int64_t>(s.tokens.size());
   for (int which = 0; which < 2; which++) {
-    const DLTensor &t = (which ? v : k)->dl_tensor;
+    const DLTensor &t = owners[which]->dl_tensor;
     const int dim = which ? l.v_dim() : l.d;
     if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv || t.shape[2] != dim) fail("export shape");
     if (!t.strides || t.byte_offset != 0 || (end > begin && reinterpret_cast<uintptr_t>(t.data) % 256 != 0)) {
       fail("export: strides NULL, byte_offset not 0, or data not 256-byte aligned");
     }
-    if (dtype_of(t.dtype) != l.dtype || t.device.device_type != kDLCPU) fail("export dtype or device");
+    if (!is_export_dtype(t.dtype, l.dtype) || t.device.device_type != kDLCPU) fail("export dtype or device");
     std::vector<float> values(dim), flips(dim);
     for (int64_t p = begin; p < end; p++) {
       if (!(s.tokens[p].layers >> layer & 1)) continue;
       for (int h = 0; h < l.hkv; h++) {
         expected(s.tokens[p], p, layer, h, which, values.data(), flips.data());
         for (int i = 0; i < dim; i++) {
-          const float got = at(t, {p - begin, h, i});
+          const float got = read_export(t, scales[which], l.dtype, p - begin, h, i);
           if (got == values[i] || std::fabs(static_cast<double>(got) - values[i]) <= flips[i]) continue;
           std::ostringstream out;
           out << (which ? "V" : "K") << " of sequence " << handle << " layer " << layer << " position " << p << " head "
-              << h << " dim " << i << ": stored " << got << ", expected " << values[i] << " (slack " << flips[i] << ")";
+              << h << " dim " << i << ": stored " << got << ", expected " << values[i] << " (slack " << flips[i] << "; "
+              << name_of(l.dtype) << " from " << name_of(s.tokens[p].input) << ", D " << l.d << "/" << l.v_dim() << ", "
+              << l.hkv << " heads, " << l.num_scales << " scales)";
           fail(out.str());
         }
       }
@@ -110,7 +147,7 @@ void Harness::check_export_refused(int handle, int layer, int64_t begin, int64_t
   args.position_begin = begin;
   args.position_end = end;
   call("kvc_seq_export", faults,
-       [&](kvc_error *e) { return kvc_seq_export(cache_.get(), s.id, &args, &k, &v, nullptr, e); });
+       [&](kvc_error *e) { return export_kv(cache_.get(), s.id, &args, &k, &v, nullptr, e); });
   if (k || v) fail("a refused export set its outputs");
 }
 

@@ -143,9 +143,11 @@ void Harness::check_stats() {
              std::to_string(wanted));
       }
     };
-    int64_t token_bytes = 0;
+    int64_t token_bytes = 0, page_bytes = 0;
     for (const LayerSpec &l : spec_.layers) {
-      if (l.group == static_cast<int>(g)) token_bytes += l.hkv * (l.d + l.v_dim()) * size_of(l.dtype);
+      if (l.group != static_cast<int>(g)) continue;
+      token_bytes += l.token_bytes();
+      page_bytes += l.page_bytes(spec_.page_size);
     }
     expect("pages_total", stats.pages_total, pool.total);
     expect("pages_used", stats.pages_used, pool.used);
@@ -153,8 +155,8 @@ void Harness::check_stats() {
     expect("pages_peak", stats.pages_peak, pool.peak);
     total += pool.total;
     used += pool.used;
-    storage += pool.total * spec_.page_size * token_bytes;
-    expect("storage_bytes", stats.storage_bytes, pool.total * spec_.page_size * token_bytes);
+    storage += pool.total * page_bytes;
+    expect("storage_bytes", stats.storage_bytes, pool.total * page_bytes);
     if (!quiet) continue;
     expect("num_sequences", stats.num_sequences, static_cast<int64_t>(sequences_.size()));
     expect("tokens_logical", stats.tokens_logical, logical);
@@ -184,7 +186,7 @@ void Harness::check_stats() {
     expect("pages_shared", stats.pages_shared, shared);
     expect("tokens_held", stats.tokens_held, held);
     expect("tokens_shared", stats.tokens_shared, held_shared);
-    expect("fragmentation_bytes", stats.fragmentation_bytes, (pool.used * spec_.page_size - held) * token_bytes);
+    expect("fragmentation_bytes", stats.fragmentation_bytes, pool.used * page_bytes - held * token_bytes);
     held_most = std::max(held_most, held);
   }
   kvc_stats stats;

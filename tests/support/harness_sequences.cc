@@ -276,7 +276,7 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
   }
   kvc_import_args args;
   kvc_import_args_init(&args);
-  args.flags = rotate ? KVC_IMPORT_ROTATE : 0;
+  args.flags = rotate ? 0 : KVC_IMPORT_AS_STORED;
   args.num_layers = layers;
   args.k = k_pointers.data();
   args.v = v_pointers.data();

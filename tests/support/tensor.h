@@ -73,6 +73,7 @@ struct ManagedDeleter {
 };
 using Managed = std::unique_ptr<DLManagedTensorVersioned, ManagedDeleter>;
 
+// Not for quantised elements: quantise.h reads those.
 inline DType dtype_of(DLDataType type) {
   if (type.code == kDLBfloat) return DType::kBF16;
   return type.bits == 32 ? DType::kF32 : DType::kF16;

@@ -18,7 +18,23 @@ struct LayerSpec {
   DType dtype = DType::kF32;
   int rope = KVC_ROPE_NONE, rope_dim = 0;
   double theta = 0, scale = 0;
+  int num_scales = 0;  // of float8: 0, 1 or hkv
 
+  // Of float8, for K (which = 0) and V (1): makes numbers below 1 large enough for normal values.
+  float head_scale(int which, int head) const {
+    return num_scales == 0 ? 1.0f : (which ? 0.0037f : 0.0011f) * static_cast<float>(1 + (num_scales > 1 ? head : 0));
+  }
+  int64_t token_bytes() const {  // of all heads: rows, and scales of int8
+    return int64_t{hkv} * ((d + v_dim()) * size_of(dtype) + (dtype == DType::kI8 ? 8 : 0));
+  }
+  int64_t page_bytes(int page_size) const {
+    if (dtype != DType::kI8) return page_size * token_bytes();
+    const auto pool = [&](int64_t row) {  // rows, scales from a multiple of 4, whole lines
+      const int64_t slots = int64_t{hkv} * page_size, rows = (slots * row + 3) / 4 * 4;
+      return (rows + slots * (d == v_dim() ? 8 : 4) + 63) / 64 * 64;
+    };
+    return d == v_dim() ? pool(2 * d) : pool(d) + pool(v_dim());
+  }
   int v_dim() const { return dv ? dv : d; }
   int rotated() const { return rope_dim ? rope_dim : d; }
   double base() const { return theta > 0 ? theta : 10000.0; }
@@ -52,6 +68,7 @@ struct CacheSpec {
 struct BuiltConfig {
   std::vector<kvc_layer_config> layers;
   std::vector<kvc_group_config> groups;
+  std::vector<std::vector<float>> scales;  // of K and V of each layer
   kvc_cache_config config;
 
   explicit BuiltConfig(const CacheSpec &spec) {
@@ -68,6 +85,13 @@ struct BuiltConfig {
       layer.rope_dim = l.rope_dim;
       layer.rope_theta = l.theta;
       layer.softmax_scale = l.scale;
+      layer.num_scales = l.num_scales;
+      for (int which = 0; which < 2 && l.num_scales > 0; which++) {
+        std::vector<float> values;
+        for (int h = 0; h < l.num_scales; h++) values.push_back(l.head_scale(which, h));
+        scales.push_back(std::move(values));
+        (which ? layer.v_scales : layer.k_scales) = scales.back().data();
+      }
       layers.push_back(layer);
     }
     for (const GroupSpec &g : spec.groups) {
@@ -132,6 +156,20 @@ inline CachePtr make_cache(kvc_context *context, const CacheSpec &spec) {
   kvc_error error = KVC_ERROR_INIT;
   if (kvc_cache_create(context, &built.config, &cache, &error)) throw std::runtime_error("cache: " + describe(error));
   return CachePtr(cache);
+}
+
+// kvc_seq_export of K and V: nullable each, and then not kept.
+inline kvc_status export_kv(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
+                            DLManagedTensorVersioned **k, DLManagedTensorVersioned **v, void *stream,
+                            kvc_error *error) {
+  kvc_exported exported;
+  kvc_exported_init(&exported);
+  const kvc_status status = kvc_seq_export(cache, sequence, args, &exported, stream, error);
+  Managed k_owner(exported.k), v_owner(exported.v);
+  const Managed k_scale(exported.k_scale), v_scale(exported.v_scale);
+  if (k != nullptr) *k = k_owner.release();
+  if (v != nullptr) *v = v_owner.release();
+  return status;
 }
 
 // The text of a JSON describe function.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,12 @@ class Context(_kvcache.Context):
         super().__init__(device_type, device_id, threads, simd, log_function)
 
 
+def _scales(scales: float | Sequence[float] | None) -> list[float]:
+    if scales is None:
+        return []
+    return [float(scale) for scale in scales] if isinstance(scales, Iterable) else [float(scales)]
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """One layer of a model: its heads, its element type, its positions and where its pages lie.
@@ -59,7 +65,8 @@ class Layer:
         kv_heads: key/value heads.
         head_dim: dimension of q and k, 1..512; multiples of 16 are fast.
         v_head_dim: dimension of v, 1..512; 0 = head_dim.
-        dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax.
+        dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax. Quantised:
+            "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" (a scale for each token and head).
         rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions (half-split
             pairs i, i + rope_dim / 2) and stores rotated k.
         rope_dim: rotated leading dimensions, even; 0 = head_dim.
@@ -68,6 +75,8 @@ class Layer:
         kv_storage: the layer's page pool in memory of the caller, any writable DLPack exporter, adopted by the cache:
             [pages, 2, kv_heads, page_size, head_dim] by any strides with innermost 1; index 0 of dim 1 is K.
         k_storage, v_storage: the same apart: [pages, kv_heads, page_size, head_dim] and [..., v_head_dim].
+        k_scales, v_scales: of a float8 layer, both or none: x is stored as x / scale, and read as stored * scale. A
+            number for all kv heads, or one for each.
     """
 
     group: int = 0
@@ -83,13 +92,16 @@ class Layer:
     kv_storage: Any = None
     k_storage: Any = None
     v_storage: Any = None
+    k_scales: float | Sequence[float] | None = None
+    v_scales: float | Sequence[float] | None = None
 
     def _fields(self) -> tuple[Any, ...]:
         if self.rope not in _ROPE_MODES:
             raise InvalidArgument(f'Layer: rope must be None or "on_append", not {self.rope!r}', status=1)
         return (self.group, self.q_heads, self.kv_heads, self.head_dim, self.v_head_dim, self.dtype,
                 _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
-                self.kv_storage, self.k_storage, self.v_storage)  # fmt: skip
+                self.kv_storage, self.k_storage, self.v_storage,
+                _scales(self.k_scales), _scales(self.v_scales))  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ Cache::Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb
   });
   config.release_storages();
   v_head_dims_ = config.v_head_dims();
+  dtypes_ = config.dtypes();
   handle_ = std::move(handle);
 }
 

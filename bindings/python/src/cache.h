@@ -37,6 +37,9 @@ class Cache {
   // Head dim of V of a layer; -1 for a layer that does not exist.
   int64_t v_head_dim(int64_t layer) const;
 
+  // Element type of a layer that exists: kNoDtype if the config left it to the default.
+  DLDataType dtype(int64_t layer) const { return dtypes_.at(static_cast<size_t>(layer)); }
+
   nb::object context() const { return context_; }
 
   static void bind(nb::module_& module);
@@ -52,6 +55,7 @@ class Cache {
   nb::object context_;
   std::shared_ptr<CacheHandle> handle_;
   std::vector<int32_t> v_head_dims_;
+  std::vector<DLDataType> dtypes_;
 };
 
 // The batch of forward and can_fit. Borrows nothing from Python; not movable.

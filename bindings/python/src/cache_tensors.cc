@@ -12,6 +12,13 @@ namespace kvcpy {
 
 namespace {
 
+// A pool or an export of a layer that exists. float8 comes from the library as uint8, and goes to Python as itself.
+Tensor tensor_of_layer(const Cache& self, int64_t layer, DLManagedTensorVersioned* tensor) {
+  const DLDataType dtype = self.dtype(layer);
+  if (tensor->dl_tensor.dtype == DLDataType{kDLUInt, 8, 1}) tensor->dl_tensor.dtype = dtype;
+  return Tensor(tensor);
+}
+
 nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool writable) {
   auto handle = self.open();
   int32_t pool;
@@ -21,18 +28,24 @@ nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool 
     pool = KVC_POOL_K;
   } else if (std::strcmp(which, "v") == 0) {
     pool = KVC_POOL_V;
+  } else if (std::strcmp(which, "k_scale") == 0) {
+    pool = KVC_POOL_K_SCALE;
+  } else if (std::strcmp(which, "v_scale") == 0) {
+    pool = KVC_POOL_V_SCALE;
   } else {
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "layer_pool: which must be 'kv', 'k' or 'v', not '%.40s'", which);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1,
+          "layer_pool: which must be 'kv', 'k', 'v', 'k_scale' or 'v_scale', not '%.40s'", which);
   }
   DLManagedTensorVersioned* tensor = nullptr;
   call_quick([&](kvc_error* error) {
     return kvc_cache_export_pool(handle->cache, saturate(layer), pool, writable ? KVC_POOL_WRITABLE : 0, &tensor,
                                  error);
   });
-  return nb::cast(Tensor(tensor));
+  return nb::cast(tensor_of_layer(self, layer, tensor));
 }
 
-nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, int64_t begin, nb::handle end) {
+nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, int64_t begin, nb::handle end,
+                        bool scales) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
   if (!id.is_scalar) throw nb::type_error("export: one sequence id is needed");
@@ -43,24 +56,30 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
   args.position_end = end.is_none() ? 0 : integer_from_python(end);
   if (!end.is_none() && args.position_end == 0)  // to the library: the sequence's length
     raise(KVC_ERROR_OUT_OF_RANGE, -1, "export: positions [%lld, 0) are an empty range", static_cast<long long>(begin));
-  DLManagedTensorVersioned *k = nullptr, *v = nullptr;
+  args.parts = KVC_EXPORT_K | KVC_EXPORT_V | (scales ? KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE : 0);
+  kvc_exported exported;
+  kvc_exported_init(&exported);
   call_without_gil([&](kvc_error* error) {
-    return kvc_seq_export(handle->cache, id.sequences()[0], &args, &k, &v, nullptr, error);
+    return kvc_seq_export(handle->cache, id.sequences()[0], &args, &exported, nullptr, error);
   });
-  const Tensor k_tensor(k), v_tensor(v);
-  return nb::make_tuple(nb::cast(k_tensor), nb::cast(v_tensor));
+  const Tensor k = tensor_of_layer(self, layer, exported.k), v = tensor_of_layer(self, layer, exported.v);
+  if (!scales) return nb::make_tuple(nb::cast(k), nb::cast(v));
+  const Tensor k_scale(exported.k_scale), v_scale(exported.v_scale);
+  return nb::make_tuple(nb::cast(k), nb::cast(v), nb::cast(k_scale), nb::cast(v_scale));
 }
 
-// Borrows every array of a list.
+// Borrows every array of a list; None is an empty list, and a None in it no array.
 class ArrayList {
  public:
   ArrayList(nb::handle arrays, const char* name, DLDataType integers_as) {
+    if (arrays.is_none()) return;
     nb::object list = nb::steal(PySequence_Tuple(arrays.ptr()));
     if (!list.is_valid()) throw nb::python_error();
     size_ = PyTuple_Size(list.ptr());
     arrays_ = std::make_unique<ArrayArgument[]>(static_cast<size_t>(size_));
     for (Py_ssize_t i = 0; i < size_; ++i) {
-      arrays_[i].read(PyTuple_GetItem(list.ptr(), i), name, integers_as);
+      nb::handle array = PyTuple_GetItem(list.ptr(), i);
+      if (!array.is_none()) arrays_[i].read(array, name, integers_as);
       tensors_.push_back(arrays_[i].tensor());
     }
     keep_ = std::move(list);
@@ -70,13 +89,13 @@ class ArrayList {
 
  private:
   nb::object keep_;
-  Py_ssize_t size_;
+  Py_ssize_t size_ = 0;
   std::unique_ptr<ArrayArgument[]> arrays_;
   std::vector<const DLTensor*> tensors_;
 };
 
-void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::handle vs, bool rotate,
-                   nb::handle dtype) {
+void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::handle vs, bool as_stored,
+                   nb::handle dtype, nb::handle k_scales, nb::handle v_scales) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
   if (!id.is_scalar) throw nb::type_error("import_: one sequence id is needed");
@@ -84,9 +103,15 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
   const ArrayList k(ks, "k", integers_as), v(vs, "v", integers_as);
   if (k.size() != v.size())
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "import_: %zd arrays of K but %zd of V", k.size(), v.size());
+  const ArrayList k_scale(k_scales, "k_scales", kNoDtype), v_scale(v_scales, "v_scales", kNoDtype);
+  for (const ArrayList* list : {&k_scale, &v_scale})
+    if (list->size() != 0 && list->size() != k.size())
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "import_: %zd arrays of scales but %zd of K", list->size(), k.size());
   kvc_import_args args;
   kvc_import_args_init(&args);
-  args.flags = rotate ? KVC_IMPORT_ROTATE : 0;
+  args.flags = as_stored ? KVC_IMPORT_AS_STORED : 0;
+  if (k_scale.size() != 0) args.k_scale = k_scale.tensors();
+  if (v_scale.size() != 0) args.v_scale = v_scale.tensors();
   args.num_layers = saturate(k.size());
   args.k = k.tensors();
   args.v = v.tensors();
@@ -103,34 +128,39 @@ void Cache::bind_tensors(nb::class_<Cache>& cls) {
 Args:
     layer: index of the layer.
     which: "kv": [pages, 2, kv_heads, page_size, head_dim], if K and V are stored so; "k" or "v": [pages, kv_heads,
-        page_size, head_dim].
+        page_size, head_dim]. "k_scale" or "v_scale" of a quantised layer: [pages, kv_heads, page_size] float32 of
+        int8, [kv_heads] of float8.
     writable: without it the tensor is read-only.
 
 The tensor keeps the memory alive, also after close(); what is in it changes as pages are reused.
 
 Raises: OutOfRange, Unsupported ("kv" of pools that are stored apart), InvalidArgument.)")
-      .def("export", &export_layer, nb::arg("sequence"), nb::arg("layer"), nb::arg("begin") = 0,
-           nb::arg("end") = nb::none(),
-           R"(Copies K and V of one layer of one sequence, as stored (rounded, and rotated if the layer rotates).
+      .def(
+          "export", &export_layer, nb::arg("sequence"), nb::arg("layer"), nb::arg("begin") = 0,
+          nb::arg("end") = nb::none(), nb::arg("scales") = false,
+          R"(Copies K and V of one layer of one sequence, as stored (rounded or quantised, and rotated if the layer rotates).
 
 Args:
     sequence: its id.
     layer: index of the layer.
     begin, end: tokens [begin, end); None = the sequence's length.
+    scales: of a quantised layer: also what k and v are to be multiplied by.
 
 Returns:
     (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype.
+    (k, v, k_scale, v_scale) with scales=True: float32, [tokens, kv_heads] of int8, [kv_heads] of float8.
 
-Raises: StaleId, Busy, OutOfRange, Evicted.)")
-      .def("import_", &import_layers, nb::arg("sequence"), nb::arg("ks"), nb::arg("vs"), nb::arg("rotate") = false,
-           nb::arg("dtype") = nb::none(),
-           R"(Appends tokens of dense K and V to a sequence in every layer: the inverse of export.
+Raises: StaleId, Busy, OutOfRange, Evicted, Unsupported (scales of a layer without).)")
+      .def("import_", &import_layers, nb::arg("sequence"), nb::arg("ks"), nb::arg("vs"), nb::arg("as_stored") = false,
+           nb::arg("dtype") = nb::none(), nb::arg("k_scales") = nb::none(), nb::arg("v_scales") = nb::none(),
+           R"(Appends tokens of dense K and V to a sequence in every layer, as attend would.
 
 Args:
     sequence: its id.
     ks, vs: an array for each layer, [T, kv_heads, head_dim] and [T, kv_heads, v_head_dim], T the same in all.
-    rotate: k is raw: rotate it as attend would. Without it: k is as exported.
+    as_stored: the inverse of export: k is rotated already, and of quantised layers k and v may be stored bytes.
     dtype: as for Step.attend.
+    k_scales, v_scales: with stored bytes of int8: an array [T, kv_heads] for each layer, None where there are none.
 
 Raises: those of forward and append (.index = the layer).)");
 }

@@ -3,6 +3,7 @@
 #include "array.h"
 #include "context.h"
 #include "dtype.h"
+#include "error.h"
 #include "integers.h"
 
 namespace kvcpy {
@@ -66,6 +67,20 @@ void CacheConfig::add_layer(nb::tuple fields) {
   layer.rope_dim = int32_field(fields, 7);
   layer.rope_theta = float_from_python(fields[8]);
   layer.softmax_scale = float_from_python(fields[9]);
+  const auto read_scales = [&](nb::handle list) {
+    for (nb::handle scale : nb::borrow<nb::list>(list))
+      scales_.back().push_back(static_cast<float>(float_from_python(scale)));
+    return scales_.back().empty() ? nullptr : scales_.back().data();
+  };
+  scales_.emplace_back();
+  layer.k_scales = read_scales(fields[13]);
+  layer.num_scales = saturate(static_cast<int64_t>(scales_.back().size()));
+  scales_.emplace_back();
+  layer.v_scales = read_scales(fields[14]);
+  if (layer.k_scales && layer.v_scales && scales_.back().size() != static_cast<size_t>(layer.num_scales))
+    raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(layers_.size()) - 1, "Layer: %d k_scales but %zu v_scales",
+          layer.num_scales, scales_.back().size());
+  if (!layer.k_scales) layer.num_scales = saturate(static_cast<int64_t>(scales_.back().size()));
   if (!fields[10].is_none()) layer.kv_storage = take_storage(fields[10], "kv_storage", layer.dtype);
   if (!fields[11].is_none()) layer.k_storage = take_storage(fields[11], "k_storage", layer.dtype);
   if (!fields[12].is_none()) layer.v_storage = take_storage(fields[12], "v_storage", layer.dtype);
@@ -83,6 +98,12 @@ std::vector<int32_t> CacheConfig::v_head_dims() const {
   std::vector<int32_t> dims;
   for (const kvc_layer_config& layer : layers_) dims.push_back(layer.v_head_dim ? layer.v_head_dim : layer.head_dim);
   return dims;
+}
+
+std::vector<DLDataType> CacheConfig::dtypes() const {
+  std::vector<DLDataType> dtypes;
+  for (const kvc_layer_config& layer : layers_) dtypes.push_back(layer.dtype);
+  return dtypes;
 }
 
 }  // namespace kvcpy

@@ -30,12 +30,16 @@ class CacheConfig {
   // Head dim of V of each layer: what an attend's output has.
   std::vector<int32_t> v_head_dims() const;
 
+  // Element type of each layer.
+  std::vector<DLDataType> dtypes() const;
+
  private:
   void add_layer(nb::tuple fields);
   void drop_storages() noexcept;
 
   kvc_cache_config config_;
   std::vector<kvc_layer_config> layers_;
+  std::vector<std::vector<float>> scales_;  // what the layers' k_scales and v_scales point to
   std::vector<kvc_group_config> groups_;
   bool owns_storages_ = true;
 };

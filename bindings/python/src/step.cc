@@ -75,17 +75,22 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   return nb::make_tuple(out_object, lse_object);
 }
 
-void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype) const {
+void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
+                  nb::handle v_scale) const {
   auto handle = open();
   const DLDataType integers_as = dtype_from_python(dtype);
-  ArrayArgument k_array, v_array;
+  ArrayArgument k_array, v_array, k_scale_array, v_scale_array;
   k_array.read(k, "k", integers_as);
   v_array.read(v, "v", integers_as);
+  if (!k_scale.is_none()) k_scale_array.read(k_scale, "k_scale", kNoDtype);
+  if (!v_scale.is_none()) v_scale_array.read(v_scale, "v_scale", kNoDtype);
   kvc_append_args args;
   kvc_append_args_init(&args);
   args.flags = as_stored ? KVC_APPEND_AS_STORED : 0;
   args.k = k_array.tensor();
   args.v = v_array.tensor();
+  args.k_scale = k_scale_array.tensor();
+  args.v_scale = v_scale_array.tensor();
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error); });
 }
@@ -223,12 +228,13 @@ Step that is only dropped, without end() or abort(), stays open: no finaliser cl
            nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
            nb::arg("part") = nb::none(), kAttendDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
-           nb::arg("dtype") = nb::none(),
-           R"(Stores a layer's new K and V, rounded to the layer's dtype and rotated if the layer says so.
+           nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(), nb::arg("v_scale") = nb::none(),
+           R"(Stores a layer's new K and V, rounded or quantised to the layer's dtype and rotated if the layer says so.
 
 Args:
     layer, k, v, dtype: as attend.
-    as_stored: k is already as the cache stores it: do not rotate it.
+    as_stored: k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be stored bytes.
+    k_scale, v_scale: with stored bytes of int8: their scales, [>= T, kv_heads] float32.
 
 Raises: as attend.)")
       .def("end", &Step::end, R"(Closes the step and keeps its tokens.

@@ -124,7 +124,8 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              min_of(rows, num_rows - first),
                              pass.row_begin + first,
                              (pass.head_begin + h) * view.group,
-                             scratch.masks + first};
+                             scratch.masks + first,
+                             keys.v_scales};
     const DecodeKeys& tile_keys = index == 0 ? keys : later;
     if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole);
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole);
@@ -133,6 +134,24 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
       if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, tile_keys, tile, whole);
     }
   });
+}
+
+// Scales of a block's keys of one kv head.
+struct KeyScales {
+  float k[kKeyBlock + kMaxLanes];
+  float v[kKeyBlock + kMaxLanes];
+};
+
+// keys: [kKeyBlock], of kv head 0. Prefetches those of the next block.
+KVC_INLINE void copy_scales(const float* const* keys, int64_t offset, const float* const* next, int64_t next_offset,
+                            int32_t page_size, float* scales) {
+  const int32_t run = min_of(page_size, kKeyBlock);
+  for (int32_t i = 0; i < kKeyBlock; i += run) __builtin_prefetch(next[i] + next_offset, 0, 3);
+  if (run == kKeyBlock && keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {  // one page, or two that are neighbours
+    memcpy(scales, keys[0] + offset, kKeyBlock * sizeof(float));
+    return;
+  }
+  for (int32_t i = 0; i < kKeyBlock; ++i) scales[i] = keys[i][offset];
 }
 
 template <class Format, int kHeadDim>
@@ -147,6 +166,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
   if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), &blocks[0]);
   int current = 0;
+  KeyScales scales = {};
   for (int32_t begin = keys.begin; begin < keys.end; current ^= 1) {
     const int32_t end = block_end(begin);
     KeyBlock *block = &blocks[current], *next = block;
@@ -163,7 +183,17 @@ static void decode_pass(const View& view, const DecodePass& pass) {
                                       head * view.v_head_bytes,
                                       h + 1 < num_heads ? block : next,
                                       next_head * view.k_head_bytes,
-                                      next_head * view.v_head_bytes};
+                                      next_head * view.v_head_bytes,
+                                      scales.k,
+                                      scales.v};
+      if constexpr (Format::kTokenScales) {
+        const kvc_backend_layer& layer = *view.layer;
+        const int64_t k_stride = layer.k_scales.head_stride, v_stride = layer.v_scales.head_stride;
+        copy_scales(block->k_scale, head * k_stride, decode_keys.next->k_scale, next_head * k_stride, layer.page_size,
+                    scales.k);
+        copy_scales(block->v_scale, head * v_stride, decode_keys.next->v_scale, next_head * v_stride, layer.page_size,
+                    scales.v);
+      }
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole);
     }
     begin = end;

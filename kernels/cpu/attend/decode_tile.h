@@ -24,6 +24,7 @@ struct DecodeTile {
   int32_t row;             // the first one, within the item
   int32_t q_head;          // first q head of the kv head
   const QueryMask* masks;  // [num_rows]
+  const float* v_scales;   // of the block's keys; used with token scales only
 };
 
 // A block's rows of one kv head, and those to prefetch meanwhile.
@@ -34,6 +35,8 @@ struct DecodeKeys {
   const KeyBlock* next;
   int64_t next_k_offset;
   int64_t next_v_offset;
+  const float* k_scales;  // [kKeyBlock], readable up to kMaxLanes further; used with token scales only
+  const float* v_scales;
 };
 
 template <class Format>
@@ -42,7 +45,8 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (chunk % kVectorsPerLine == 0) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// scores[key][row] = q . k. kHeadDim: 0 = view.head_dim.
+// scores[key][row] = q . k, times the key's scale. kHeadDim: 0 = view.head_dim. A vector of q serves all keys that have
+// accumulators of their own.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const float* q, float* scores) {
   constexpr int kKeys = kLanes / kRows;
@@ -51,27 +55,40 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
   for (int k = 0; k < keys.block->count; k += kKeys) {
     F32 sums[kLanes];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
-    KVC_UNROLL for (int i = 0; i < kKeys; ++i) {
-      const unsigned char* row = keys.block->k[k + i] + keys.k_offset;
-      const unsigned char* next = keys.next->k[k + i] + keys.next_k_offset;
+    const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
+      const unsigned char* row = keys.block->k[k + i] + keys.k_offset + c * Format::kVecBytes;
+      const typename Format::Vec x = count == Format::kStep ? Format::load(row) : Format::load_first(row, count);
+      KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+        const typename Format::Vec y = Format::load_packed(q + (c * kRows + g) * kLanes);
+        sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+      }
+    };
+    const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {
+      prefetch_twin<Format>(keys.next->k[k + i] + keys.next_k_offset, c);
+    };
+    // Few keys: chunk by chunk, so that q stays in registers. Many: a key at a time, as their addresses would not.
+    if constexpr (kKeys <= 4) {
       for (int c = 0; c < chunks; ++c) {
-        prefetch_twin<Format>(next, c);
-        const typename Format::Vec x = Format::load(row + c * Format::kVecBytes);
-        KVC_UNROLL for (int g = 0; g < kRows; ++g) {
-          const typename Format::Vec y = Format::load_packed(q + (c * kRows + g) * kLanes);
-          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+        KVC_UNROLL for (int i = 0; i < kKeys; ++i) {
+          prefetch_chunk(i, c);
+          add_chunk(i, c, Format::kStep);
         }
       }
-      if (tail != 0) {
-        prefetch(next + chunks * Format::kVecBytes);
-        const typename Format::Vec x = Format::load_first(row + chunks * Format::kVecBytes, tail);
-        KVC_UNROLL for (int g = 0; g < kRows; ++g) {
-          const typename Format::Vec y = Format::load_packed(q + (chunks * kRows + g) * kLanes);
-          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+    } else {
+      KVC_UNROLL for (int i = 0; i < kKeys; ++i) {
+        for (int c = 0; c < chunks; ++c) {
+          prefetch_chunk(i, c);
+          add_chunk(i, c, Format::kStep);
         }
       }
     }
-    store(scores + k * kRows, sum_each(sums));
+    for (int i = 0; i < kKeys && tail != 0; ++i) {
+      prefetch(keys.next->k[k + i] + keys.next_k_offset + chunks * Format::kVecBytes);
+      add_chunk(i, chunks, tail);
+    }
+    F32 dots = sum_each(sums);
+    if constexpr (Format::kTokenScales) dots = mul(dots, load_repeated<kRows>(keys.k_scales + k));
+    store(scores + k * kRows, dots);
   }
 }
 
@@ -144,7 +161,8 @@ KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 bloc
   }
 }
 
-// scores to P, in place, and the tile's m and l. Format::kPairs: P becomes [key / 2][row] dwords.
+// scores to P (times the scales of V), in place, and the tile's m and l. Format::kPairs: P becomes [key / 2][row]
+// dwords.
 template <class Format, int kRows>
 KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vectors, float* scores) {
   F32 block_max = load(scores);
@@ -167,8 +185,9 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
     }
   } else {
     for (int z = 0; z < vectors; ++z) {
-      const F32 p = exp2(mul(sub(load(scores + z * kLanes), m), scale));
+      F32 p = exp2(mul(sub(load(scores + z * kLanes), m), scale));
       l = add(l, p);
+      if constexpr (Format::kTokenScales) p = mul(p, load_repeated<kRows>(tile.v_scales + z * (kLanes / kRows)));
       store(scores + z * kLanes, p);
     }
   }

@@ -2,7 +2,7 @@
 // whatever q is; BfDots (simd/avx512_bf16.h) feeds bf16 pairs of q and K, P and V to the CPU's bf16 dot product.
 //
 // A format says: kStep elements a vector load takes, kVecBytes its bytes, kPairs whether two keys share a dword of P,
-// kOutputs vectors of o that one vector of V feeds.
+// kOutputs vectors of o that one vector of V feeds, kTokenScales whether each stored row has a scale.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ template <class T>
 struct Widened {
   using Vec = F32;
   using QueryElement = float;
-  static constexpr bool kPairs = false;
+  static constexpr bool kPairs = false, kTokenScales = __is_same(T, I8);
   static constexpr int kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return load_as(T{}, p); }

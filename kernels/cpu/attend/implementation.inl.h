@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attend/decode_pass.h"
 #include "kernels/cpu/attend/panel_pass.h"
+#include "kernels/cpu/attend/quantise.h"
 #include "kernels/cpu/implementation.h"
 
 namespace kvc::kernels {
@@ -37,6 +38,15 @@ static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* 
     case Type::kF16:
       attend_rows<Widened<F16>>(view);
       break;
+    case Type::kE4m3:
+      attend_rows<Widened<E4m3>>(view);
+      break;
+    case Type::kE5m2:
+      attend_rows<Widened<E5m2>>(view);
+      break;
+    case Type::kI8:
+      attend_rows<Widened<I8>>(view);
+      break;
     default:
 #if defined(KVC_TARGET_BF16_DOTS)
       if (type_of(args->q.dtype) == Type::kBf16) {
@@ -57,8 +67,8 @@ static int32_t preferred_rows(const kvc_backend_layer* layer) {
 }  // namespace KVC_TARGET
 
 const Implementation KVC_TARGET_TABLE = {
-    KVC_TARGET_NAME,        KVC_TARGET::attend_item,    KVC_TARGET::convert_row,
-    KVC_TARGET::rotate_row, KVC_TARGET::preferred_rows,
+    KVC_TARGET_NAME,          KVC_TARGET::attend_item, KVC_TARGET::convert_row,
+    KVC_TARGET::quantise_row, KVC_TARGET::rotate_row,  KVC_TARGET::preferred_rows,
 };
 
 }  // namespace kvc::kernels

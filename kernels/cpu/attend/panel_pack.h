@@ -37,6 +37,22 @@ KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, 
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }
 
+// A chunk of a stored row; times its scale, if rows have one: the panel is used by many rows of queries.
+template <class Format>
+KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk, int chunks, int tail,
+                                            const float* scale) {
+  const typename Format::Vec v = load_chunk<Format>(row, chunk, chunks, tail);
+  if constexpr (Format::kTokenScales) return mul(v, set1(*scale));
+  return v;
+}
+
+// The scale of a key's row, of the pass's head.
+template <class Format>
+KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_scales& scales, const PanelPass& pass) {
+  if constexpr (Format::kTokenScales) return *key + pass.head * scales.head_stride;
+  return nullptr;
+}
+
 // Keys `first`.. of the panel from a block of at most kKeyBlock; keys that the block lacks become zeros.
 template <class Format>
 static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
@@ -48,9 +64,11 @@ static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys&
       F32 block[kLanes];
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) {
         prefetch_twin<Format>(keys.next->k[j + i] + keys.next_k_offset, c);
-        block[i] = j + i < keys.block->count
-                       ? Format::as_dwords(load_chunk<Format>(keys.block->k[j + i] + keys.k_offset, c, chunks, tail))
-                       : zero();
+        const float* scale = row_scale_of<Format>(&keys.block->k_scale[j + i], view.layer->k_scales, pass);
+        block[i] =
+            j + i < keys.block->count
+                ? Format::as_dwords(load_scaled<Format>(keys.block->k[j + i] + keys.k_offset, c, chunks, tail, scale))
+                : zero();
       }
       transpose(block);
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) store(strip + (c * kLanes + i) * kStrip, block[i]);
@@ -72,7 +90,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
       prefetch_twin<Format>(next, c);
       if (Format::kPairs) prefetch_twin<Format>(next_odd, c);
       typename Format::Vec zeros = {}, spread[2];
-      Format::spread(load_chunk<Format>(even, c, chunks, tail),
+      const float* scale = row_scale_of<Format>(&keys.block->v_scale[k], view.layer->v_scales, pass);
+      Format::spread(load_scaled<Format>(even, c, chunks, tail, scale),
                      has_odd ? load_chunk<Format>(odd, c, chunks, tail) : zeros, spread);
       KVC_UNROLL for (int i = 0; i < Format::kOutputs; ++i) {
         const int column = (c * Format::kOutputs + i) * kLanes, strip = column / kStrip;
@@ -99,7 +118,7 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
       const int32_t limit = key + kKeyBlock < end ? end : keys_end;
       load_key_block(view, cursor, key + kKeyBlock, min_of(limit, key + 2 * kKeyBlock), next);
     }
-    const DecodeKeys keys = {block, k_offset, v_offset, next, k_offset, v_offset};
+    const DecodeKeys keys = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
     pack_keys<Format>(view, pass, keys, key - begin);
     pack_values<Format>(view, pass, keys, key - begin);
   }

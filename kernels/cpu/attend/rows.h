@@ -4,6 +4,7 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
+#include "kernels/common/scales.h"
 #include "kernels/cpu/attend/view.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -66,7 +67,8 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
 }
 
 // q of a row of the item (query within the item, absolute q head) to out[0, D) as the kernels see it: rotated and
-// rounded to q's type if the layer asks for that. Ends at out[D), [D, padded) is zeroed.
+// rounded to q's type if the layer asks for that, and times what the head's stored K is to be multiplied by. Ends at
+// out[D), [D, padded) is zeroed.
 static void load_query(const View& view, int32_t query, int32_t head, int32_t padded, float* out) {
   const kvc_backend_attend& args = *view.args;
   const Type type = type_of(args.q.dtype);
@@ -83,8 +85,9 @@ static void load_query(const View& view, int32_t query, int32_t head, int32_t pa
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
-  if (view.q_sign != 1.0f) {
-    for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= view.q_sign;
+  const float factor = view.q_sign * view.stored_unit * head_scale(&view.layer->k_scales, head / view.group);
+  if (factor != 1.0f) {
+    for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= factor;
   }
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
@@ -96,6 +99,8 @@ static void finish_row(const View& view, int32_t query, int32_t head, float* o, 
   const kvc_backend_item& item = *view.item;
   const int32_t dims = view.v_head_dim;
   const double exact_m = static_cast<double>(largest) * view.natural_scale;
+  const float factor = view.stored_unit * head_scale(&view.layer->v_scales, head / view.group);
+  for (int32_t d = 0; d < dims && factor != 1.0f; ++d) o[d] *= factor;
   if (item.partial_offset >= 0) {
     // Rounding m to float32 would shift the state's weight by up to an ulp of m: undo that in l and o.
     float m = KVC_NEG_INF, correction = 0.0f;

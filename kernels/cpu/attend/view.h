@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/common/page_walk.h"
+#include "kernels/common/scales.h"
 #include "kernels/cpu/attend/score.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd/target.h"
@@ -29,6 +30,7 @@ struct View {
   float exp2_scale;      // |softmax scale| x log2(e); with options log2(e)
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
+  float stored_unit;     // what loaded elements are to be multiplied by, beside their scales
   int64_t k_head_bytes;  // from one kv head to the next
   int64_t v_head_bytes;
 };
@@ -57,6 +59,7 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.options = score_options(args, view.natural_scale);
   if (view.options.any) view.natural_scale = 1.0;
   view.exp2_scale = static_cast<float>(view.natural_scale * 1.44269504088896340736);
+  view.stored_unit = type_of(layer->dtype) == Type::kE4m3 ? kE4m3Unit : 1.0f;
   view.k_head_bytes = layer->k.head_stride * view.kv_bytes;
   view.v_head_bytes = layer->v.head_stride * view.kv_bytes;
   return view;
@@ -93,7 +96,18 @@ struct KeyBlock {
   int32_t count;
   const unsigned char* k[kKeyBlock];  // [count], then the last one again
   const unsigned char* v[kKeyBlock];
+  const float* k_scale[kKeyBlock];  // if tokens have scales
+  const float* v_scale[kKeyBlock];
 };
+
+// Keys [i, end) of the block lie in one page, key i in slot first_slot + i.
+KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, int32_t first_slot, int32_t i,
+                                int32_t end, KeyBlock* block) {
+  for (; i < end; ++i) {
+    block->k_scale[i] = token_scale(&layer.k_scales, page, 0, first_slot + i);
+    block->v_scale[i] = token_scale(&layer.v_scales, page, 0, first_slot + i);
+  }
+}
 
 // Keys [begin, end), at most kKeyBlock.
 static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, KeyBlock* block) {
@@ -110,6 +124,7 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
     const unsigned char* k = k_data + page * layer.k.page_stride * view.kv_bytes + slot * k_slot_bytes;
     const unsigned char* v = v_data + page * layer.v.page_stride * view.kv_bytes + slot * v_slot_bytes;
     const int32_t run_end = min_of(block->count, i + layer.page_size - slot);
+    if (has_token_scales(&layer.k_scales)) load_key_scales(layer, page, slot - i, i, run_end, block);
     for (; i < run_end; ++i, k += k_slot_bytes, v += v_slot_bytes) {
       block->k[i] = k;
       block->v[i] = v;
@@ -120,6 +135,9 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
   for (; i < kKeyBlock; ++i) {
     block->k[i] = block->k[block->count - 1];
     block->v[i] = block->v[block->count - 1];
+    if (!has_token_scales(&layer.k_scales)) continue;
+    block->k_scale[i] = block->k_scale[block->count - 1];
+    block->v_scale[i] = block->v_scale[block->count - 1];
   }
 }
 

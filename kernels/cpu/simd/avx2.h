@@ -21,6 +21,10 @@ KVC_INLINE F32 mul(F32 a, F32 b) { return _mm256_mul_ps(a, b); }
 KVC_INLINE F32 div(F32 a, F32 b) { return _mm256_div_ps(a, b); }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return _mm256_fmadd_ps(a, b, c); }
 KVC_INLINE F32 max(F32 a, F32 b) { return _mm256_max_ps(a, b); }
+KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
+  const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(b), _mm256_set1_epi32(0x7fffffff));
+  return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), magnitude));
+}
 KVC_INLINE bool any_greater(F32 a, F32 b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0; }
 KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
   return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
@@ -94,6 +98,72 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
+// ---- 8-bit types
+
+KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
+KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
+// As a float16 of the same mantissa, whose exponent is 8 too small; all ones becomes its NaN.
+static constexpr float kE4m3Unit = 256.0f;
+KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
+  const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);
+  const __m128i half = _mm_and_si128(shifted, _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+  const __m128i ones = _mm_set1_epi16(0x3f80);
+  const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(_mm_and_si128(half, ones), ones), _mm_set1_epi16(0x4000));
+  return _mm256_cvtph_ps(_mm_or_si128(half, nan));
+}
+
+// narrow_magnitude of kernels/common/convert.h. Magnitudes are positive as signed numbers too.
+template <int kMantissaBits, int kBias>
+KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
+  constexpr int kShift = 23 - kMantissaBits;
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
+  const __m256i clamped = _mm256_min_epu32(magnitude, _mm256_set1_epi32(static_cast<int>(largest)));
+  const __m256i normal = _mm256_cmpgt_epi32(clamped, _mm256_set1_epi32(((128 - kBias) << 23) - 1));
+  const __m256i rebased = _mm256_sub_epi32(clamped, _mm256_set1_epi32((127 - kBias) << 23));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(rebased, kShift), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(rebased, _mm256_add_epi32(odd, _mm256_set1_epi32((1 << (kShift - 1)) - 1)));
+  const __m256i power = _mm256_set1_epi32((128 - kBias + kShift) << 23);
+  const F32 sum = add(_mm256_castsi256_ps(clamped), _mm256_castsi256_ps(power));
+  const __m256i subnormal = _mm256_sub_epi32(_mm256_castps_si256(sum), power);
+  __m256i narrowed = _mm256_blendv_epi8(subnormal, _mm256_srli_epi32(rounded, kShift), normal);
+  narrowed = _mm256_blendv_epi8(narrowed, _mm256_set1_epi32(nan_bits), nan);
+  const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+  narrowed = _mm256_or_si256(narrowed, sign);
+  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(narrowed), _mm256_extracti128_si256(narrowed, 1));
+  return _mm_packus_epi16(words, words);
+}
+KVC_INLINE __m128i narrow_to_bytes(E4m3, F32 v) { return narrow_bytes<3, 7>(v, 0x43e00000u, 0x7f); }
+KVC_INLINE __m128i narrow_to_bytes(E5m2, F32 v) { return narrow_bytes<2, 15>(v, 0x47600000u, 0x7e); }
+KVC_INLINE __m128i narrow_to_bytes(I8, F32 v) {
+  const __m256i whole = _mm256_cvtps_epi32(_mm256_min_ps(_mm256_max_ps(v, set1(-127.0f)), set1(127.0f)));
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  return _mm_packs_epi16(words, words);
+}
+
+KVC_INLINE F32 load_as(E4m3 t, const void* p) {
+  return widen_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
+}
+KVC_INLINE F32 load_as(E5m2 t, const void* p) {
+  return widen_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p)));
+}
+KVC_INLINE F32 load_as(I8 t, const void* p) { return widen_bytes(t, _mm_loadl_epi64(static_cast<const __m128i*>(p))); }
+KVC_INLINE __m128i load_first_bytes(const void* p, int n) {
+  int64_t bytes = 0;
+  memcpy(&bytes, p, static_cast<size_t>(n));
+  return _mm_cvtsi64_si128(bytes);
+}
+KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
+KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) { return widen_bytes(t, load_first_bytes(p, n)); }
+// n elements, 1..kLanes.
+template <class T>
+KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
+  const int64_t bytes = _mm_cvtsi128_si64(narrow_to_bytes(t, v));
+  memcpy(p, &bytes, static_cast<size_t>(n));
+}
+
 // ---- Across lanes
 
 KVC_INLINE F32 sum_each(const F32* v) {
@@ -112,6 +182,14 @@ KVC_INLINE F32 max_by_stride(F32 v) {
   if constexpr (kStride <= 2) v = max(v, _mm256_permute_ps(v, 0x4e));
   if constexpr (kStride <= 1) v = max(v, _mm256_permute_ps(v, 0xb1));
   return v;
+}
+
+template <int kRows>
+KVC_INLINE F32 load_repeated(const float* p) {
+  if constexpr (kRows == 1) return load(p);
+  const __m256i index =
+      _mm256_setr_epi32(0, 1 / kRows, 2 / kRows, 3 / kRows, 4 / kRows, 5 / kRows, 6 / kRows, 7 / kRows);
+  return _mm256_permutevar8x32_ps(load(p), index);
 }
 
 KVC_INLINE void transpose(F32* r) {

@@ -21,6 +21,10 @@ KVC_INLINE F32 mul(F32 a, F32 b) { return _mm512_mul_ps(a, b); }
 KVC_INLINE F32 div(F32 a, F32 b) { return _mm512_div_ps(a, b); }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return _mm512_fmadd_ps(a, b, c); }
 KVC_INLINE F32 max(F32 a, F32 b) { return _mm512_max_ps(a, b); }
+KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
+  const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(b), _mm512_set1_epi32(0x7fffffff));
+  return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), magnitude));
+}
 KVC_INLINE bool any_greater(F32 a, F32 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
@@ -85,6 +89,68 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), narrow_to(T{}, v));
 }
 
+// ---- 8-bit types
+
+KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8)); }
+KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)); }
+// As a float16 of the same mantissa, whose exponent is 8 too small; all ones becomes its NaN.
+static constexpr float kE4m3Unit = 256.0f;
+KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
+  const __mmask16 number = _mm_cmpneq_epi8_mask(_mm_or_si128(b, _mm_set1_epi8(-128)), _mm_set1_epi8(-1));
+  // The sign stays in bits 8 and up, and so gets to bit 15.
+  const __m256i apart = _mm256_and_si256(_mm256_cvtepi8_epi16(b), _mm256_set1_epi16(-129));
+  return _mm512_cvtph_ps(_mm256_mask_slli_epi16(_mm256_set1_epi16(0x7e00), number, apart, 7));
+}
+
+// narrow_magnitude of kernels/common/convert.h.
+template <int kMantissaBits, int kBias>
+KVC_INLINE __m128i narrow_bytes(F32 v, uint32_t largest, int nan_bits) {
+  constexpr int kShift = 23 - kMantissaBits;
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  const __mmask16 nan = _mm512_cmpgt_epu32_mask(magnitude, _mm512_set1_epi32(0x7f800000));
+  const __m512i clamped = _mm512_min_epu32(magnitude, _mm512_set1_epi32(static_cast<int>(largest)));
+  const __mmask16 normal = _mm512_cmpge_epu32_mask(clamped, _mm512_set1_epi32((128 - kBias) << 23));
+  const __m512i rebased = _mm512_sub_epi32(clamped, _mm512_set1_epi32((127 - kBias) << 23));
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(rebased, kShift), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(rebased, _mm512_add_epi32(odd, _mm512_set1_epi32((1 << (kShift - 1)) - 1)));
+  const __m512i power = _mm512_set1_epi32((128 - kBias + kShift) << 23);
+  const F32 sum = add(_mm512_castsi512_ps(clamped), _mm512_castsi512_ps(power));
+  const __m512i subnormal = _mm512_sub_epi32(_mm512_castps_si512(sum), power);
+  __m512i narrowed = _mm512_mask_srli_epi32(subnormal, normal, rounded, kShift);
+  narrowed = _mm512_mask_mov_epi32(narrowed, nan, _mm512_set1_epi32(nan_bits));
+  const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+  return _mm512_cvtepi32_epi8(_mm512_or_si512(narrowed, sign));
+}
+KVC_INLINE __m128i narrow_to_bytes(E4m3, F32 v) { return narrow_bytes<3, 7>(v, 0x43e00000u, 0x7f); }
+KVC_INLINE __m128i narrow_to_bytes(E5m2, F32 v) { return narrow_bytes<2, 15>(v, 0x47600000u, 0x7e); }
+KVC_INLINE __m128i narrow_to_bytes(I8, F32 v) {
+  const F32 clamped = _mm512_min_ps(_mm512_max_ps(v, set1(-127.0f)), set1(127.0f));
+  return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clamped));
+}
+
+KVC_INLINE F32 load_as(E4m3 t, const void* p) {
+  return widen_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+KVC_INLINE F32 load_as(E5m2 t, const void* p) {
+  return widen_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+KVC_INLINE F32 load_as(I8 t, const void* p) { return widen_bytes(t, _mm_loadu_si128(static_cast<const __m128i*>(p))); }
+KVC_INLINE F32 load_as_first(E4m3 t, const void* p, int n) {
+  return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
+}
+KVC_INLINE F32 load_as_first(E5m2 t, const void* p, int n) {
+  return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
+}
+KVC_INLINE F32 load_as_first(I8 t, const void* p, int n) {
+  return widen_bytes(t, _mm_maskz_loadu_epi8(first_lanes(n), p));
+}
+// n elements, 1..kLanes.
+template <class T>
+KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
+  _mm_mask_storeu_epi8(p, first_lanes(n), narrow_to_bytes(t, v));
+}
+
 // ---- Across lanes
 
 KVC_INLINE F32 add_halves(F32 a, F32 b) {
@@ -111,6 +177,15 @@ KVC_INLINE F32 max_by_stride(F32 v) {
   if constexpr (kStride <= 2) v = max(v, _mm512_permute_ps(v, 0x4e));
   if constexpr (kStride <= 1) v = max(v, _mm512_permute_ps(v, 0xb1));
   return v;
+}
+
+template <int kRows>
+KVC_INLINE F32 load_repeated(const float* p) {
+  if constexpr (kRows == 1) return load(p);
+  const __m512i index =
+      _mm512_setr_epi32(0, 1 / kRows, 2 / kRows, 3 / kRows, 4 / kRows, 5 / kRows, 6 / kRows, 7 / kRows, 8 / kRows,
+                        9 / kRows, 10 / kRows, 11 / kRows, 12 / kRows, 13 / kRows, 14 / kRows, 15 / kRows);
+  return _mm512_permutexvar_ps(index, load(p));
 }
 
 KVC_INLINE void transpose(F32* r) {

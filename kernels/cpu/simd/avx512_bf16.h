@@ -10,7 +10,7 @@ namespace kvc::kernels::KVC_TARGET {
 struct BfDots {
   using Vec = __m512i;
   using QueryElement = Bf16;
-  static constexpr bool kPairs = true;
+  static constexpr bool kPairs = true, kTokenScales = false;
   static constexpr int kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return _mm512_loadu_si512(p); }

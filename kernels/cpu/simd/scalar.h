@@ -26,6 +26,16 @@ KVC_INLINE F32 div(F32 a, F32 b) { return a / b; }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 // The larger; b if either is NaN.
 KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
+// The larger magnitude by its bits, so that NaN is the largest and the order does not matter. a: not negative.
+KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
+  I32 x, y;
+  memcpy(&x, &a, sizeof x);
+  memcpy(&y, &b, sizeof y);
+  y &= 0x7fffffff;
+  x = x > y ? x : y;
+  memcpy(&a, &x, sizeof a);
+  return a;
+}
 KVC_INLINE bool any_greater(F32 a, F32 b) {
   const I32 greater = a > b;
   return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
@@ -75,6 +85,8 @@ KVC_INLINE F32 load(const float* p) {
   return v;
 }
 KVC_INLINE void store(float* p, F32 v) { memcpy(p, &v, sizeof v); }
+// Loads give an E4m3 divided by this.
+static constexpr float kE4m3Unit = 1.0f;
 KVC_INLINE F32 load_as(float, const void* p) { return load(static_cast<const float*>(p)); }
 template <class T>
 KVC_INLINE F32 load_as(T, const void* p) {
@@ -101,6 +113,12 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
+// The first n elements of v, 1..kLanes, to a quantised type.
+template <class T>
+KVC_INLINE void store_bytes(T, void* p, F32 v, int n) {
+  store_as_first(T{}, p, v, n);
+}
+
 // ---- Across lanes
 
 // Lane i: the sum of v[i]'s lanes. v: [kLanes].
@@ -113,6 +131,11 @@ KVC_INLINE F32 max_by_stride(F32 v) {
   if constexpr (kStride <= 2) v = max(v, F32{v[2], v[3], v[0], v[1]});
   if constexpr (kStride <= 1) v = max(v, F32{v[1], v[0], v[3], v[2]});
   return v;
+}
+// Lane i: p[i / kRows] (kRows a power of two up to kLanes). May read p[0, kLanes).
+template <int kRows>
+KVC_INLINE F32 load_repeated(const float* p) {
+  return F32{p[0], p[1 / kRows], p[2 / kRows], p[3 / kRows]};
 }
 // Transposes the kLanes x kLanes block of r[kLanes].
 KVC_INLINE void transpose(F32* r) {

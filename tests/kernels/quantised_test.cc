@@ -1,0 +1,126 @@
+// Attention over quantised K and V against float64 on what the stored bytes and scales say, with every unused slot and
+// scale poisoned.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "scene.h"
+
+namespace kvc::kernels::test {
+namespace {
+
+constexpr Kind kStored[] = {Kind::kE4m3, Kind::kE5m2, Kind::kI8};
+
+void run_scene(const SceneConfig& config, int threads, bool with_reference = false) {
+  Scene scene(config);
+  for_each_implementation(
+      threads,
+      [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(cpu_backend(), device);
+        scene.check(name);
+      },
+      with_reference);
+}
+
+TEST(Quantised, ReferenceAgreesToo) {
+  for (Kind kv : kStored) {
+    for (int head_scales : {0, 1, 2}) {
+      SceneConfig config;
+      config.kv = kv;
+      config.head_scales = head_scales;
+      config.rows = {{1, 100}, {7, 40}};
+      config.page_size = 3;
+      config.window = 33;
+      config.splits = 1 + head_scales;
+      config.rotate = head_scales == 1;
+      run_scene(config, 2, true);
+    }
+  }
+}
+
+// Decode and prefill kernels, page sizes, groups, dims, layouts, windows, splits, types of q and out.
+TEST(Quantised, Grid) {
+  const int heads[][2] = {{8, 8}, {32, 8}, {8, 1}, {6, 2}, {16, 1}, {5, 1}};
+  const int dims[][2] = {{64, 64}, {80, 80}, {128, 128}, {256, 256}, {128, 64}, {17, 33}};
+  std::mt19937 random(11);
+  unsigned seed = 5000;
+  for (Kind kv : kStored) {
+    for (const auto& dim : dims) {
+      for (int page_size : {1, 3, 16, 64}) {
+        for (int queries : {1, 3, 26}) {
+          SceneConfig config;
+          config.kv = kv;
+          const auto& head = heads[random() % 6];
+          config.q_heads = head[0];
+          config.kv_heads = head[1];
+          config.head_dim = dim[0];
+          config.v_head_dim = dim[1];
+          config.page_size = page_size;
+          config.q = static_cast<Kind>(random() % 3);
+          config.out = static_cast<Kind>(random() % 3);
+          config.head_scales = static_cast<int>(random() % 3);
+          config.nhd = random() % 2 == 0;
+          config.window = random() % 3 == 0 ? 1 + static_cast<int>(random() % 60) : 0;
+          config.splits = random() % 2 == 0 ? 1 : 1 + static_cast<int>(random() % 4);
+          config.rotate = random() % 4 == 0;
+          config.rows = {{queries, queries + static_cast<int>(random() % 50)},
+                         {1, 1 + static_cast<int>(random() % 80)}};
+          config.seed = seed++;
+          if (seed % kSampling == 0) run_scene(config, 1 + static_cast<int>(random() % 3));
+        }
+      }
+    }
+  }
+}
+
+// NaN of 8-bit floats is read as NaN, and of a poisoned key only those see it that may.
+TEST(Quantised, PoisonStaysWhereItIs) {
+  for (Kind kv : kStored) {
+    for (int queries : {4, 40}) {
+      SceneConfig config;
+      config.kv = kv;
+      config.rows = {{queries, 60}};
+      config.page_size = 16;
+      Scene scene(config);
+      const int poisoned = 58;
+      scene.poison_key(0, poisoned);
+      for_each_implementation(
+          1,
+          [&](const std::string& name, kvc_backend_device* device) {
+            scene.attend(cpu_backend(), device);
+            for (int t = 0; t < scene.num_tokens(); ++t) {
+              const bool sees = scene.position(t) >= poisoned;
+              EXPECT_EQ(std::isnan(scene.out(t, 0, 5)), sees) << name << " " << config.describe() << " token " << t;
+            }
+          },
+          true);
+    }
+  }
+}
+
+// Scales far from 1 stay exact: they multiply scores and outputs.
+TEST(Quantised, Int8ScalesOfAnySize) {
+  for (float factor : {1e-12f, 1e12f}) {
+    for (int queries : {1, 40}) {
+      SceneConfig config;
+      config.kv = Kind::kI8;
+      config.rows = {{queries, 90}};
+      config.scale = 0.1 / static_cast<double>(factor);
+      Scene scene(config);
+      for (int p = 0; p < 90; ++p) {
+        for (int h = 0; h < config.kv_heads; ++h) {
+          for (int d = 0; d < config.head_dim; ++d) scene.k(0, p, h, d) *= factor;
+        }
+      }
+      scene.store();
+      for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(cpu_backend(), device);
+        scene.check(name);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvc::kernels::test

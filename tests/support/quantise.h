@@ -1,0 +1,64 @@
+// Quantised elements of the tests, by values and distances (nothing shared with the library).
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dtype.h"
+
+namespace kvt {
+
+// Value of a stored byte, without its scale.
+inline double byte_value(DType type, uint8_t bits) {
+  if (type == DType::kI8) return static_cast<int8_t>(bits);
+  const bool e4m3 = type == DType::kE4M3;
+  const int mantissa_bits = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
+  const int exponent = (bits & 127) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
+  const double sign = bits & 128 ? -1 : 1;
+  if (e4m3 ? (bits & 127) == 127 : exponent == 31) return !e4m3 && mantissa == 0 ? sign * INFINITY : NAN;
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - bias - mantissa_bits);
+  return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+}
+
+// The nearest value that a finite byte has, ties to the even byte.
+inline double nearest_value(DType type, double x) {
+  if (type == DType::kI8) return std::nearbyint(std::clamp(x, -127.0, 127.0));
+  const double magnitude = std::min(std::fabs(x), byte_value(type, type == DType::kE4M3 ? 0x7e : 0x7b));
+  int low = 0, high = type == DType::kE4M3 ? 0x7e : 0x7b;  // bytes of magnitudes are ordered as their values
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (byte_value(type, static_cast<uint8_t>(middle)) <= magnitude ? low : high) = middle;
+  }
+  const double to_low = magnitude - byte_value(type, static_cast<uint8_t>(low));
+  const double to_high = byte_value(type, static_cast<uint8_t>(high)) - magnitude;
+  const bool up = to_high < to_low || (to_high == to_low && low % 2 == 1);
+  return std::copysign(byte_value(type, static_cast<uint8_t>(up ? high : low)), x);
+}
+
+// A row as a quantised layer reads it again. x: as computed; slack: how far each x may be off; head_scale: of float8.
+// flips[i]: the distance between the values that rounding may give.
+inline void quantise_row(DType type, float head_scale, const std::vector<double> &x, const std::vector<double> &slack,
+                         float *values, float *flips) {
+  float scale = head_scale;
+  double uncertain = 0;  // of the scale, relative
+  if (type == DType::kI8) {
+    float largest = 0;
+    for (size_t i = 0; i < x.size(); i++) {
+      largest = std::max(largest, std::fabs(static_cast<float>(x[i])));
+      if (slack[i] > 0) uncertain = std::max(uncertain, slack[i]);
+    }
+    scale = largest / 127.0f;
+    uncertain = largest > 0 ? uncertain / static_cast<double>(largest) : 0;
+    if (scale == 0.0f) scale = 1.0f;
+  }
+  for (size_t i = 0; i < x.size(); i++) {
+    const double quotient = static_cast<double>(static_cast<float>(x[i]) / scale);
+    const double off = slack[i] / static_cast<double>(scale) + uncertain * 127.0;
+    const double nearest = nearest_value(type, quotient);
+    const double spread = nearest_value(type, quotient + off) - nearest_value(type, quotient - off);
+    values[i] = static_cast<float>(nearest) * scale;
+    flips[i] = static_cast<float>((spread + uncertain * std::fabs(nearest)) * static_cast<double>(scale));
+  }
+}
+
+}  // namespace kvt
