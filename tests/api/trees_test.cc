@@ -159,7 +159,7 @@ TEST(Trees, WhatAnUncommittedTreeRefuses) {
   exports.position_end = 21;
   DLManagedTensorVersioned *k = nullptr;
   refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_export",
-          [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, &exports, &k, nullptr, nullptr, e); }, {"20"});
+          [&](kvc_error *e) { return export_kv(w.cache, w.seq, &exports, &k, nullptr, nullptr, e); }, {"20"});
   const int64_t longer = 21, whole = 20;
   refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_truncate",
           [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 1, &w.seq, &longer, e); });
