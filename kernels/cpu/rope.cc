@@ -1,6 +1,6 @@
 // rope: the table of a RoPE class, made once, and cos and sin of a step's positions, from the table.
 // Roofline of a step: one complex product in float64 an angle and digit of the position, about a nanosecond; sines and
-// cosines by the C library took 25 times that.
+// cosines by the C library take 7 (decode) to 25 (prefill) times that.
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 

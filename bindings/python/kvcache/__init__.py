@@ -56,6 +56,7 @@ from ._errors import (
     Unsupported,
 )
 from ._kvcache import Step, Tensor, build_info, version
+from ._rope import RopeScaling
 
 __version__: str = version()
 
@@ -101,6 +102,7 @@ __all__ = [
     "OutOfPages",
     "OutOfRange",
     "Rank",
+    "RopeScaling",
     "Shape",
     "Sliding",
     "StaleId",

@@ -9,9 +9,11 @@ from typing import Any
 
 from . import _kvcache
 from ._errors import InvalidArgument
+from ._rope import RopeScaling
 
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 _LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
+_ROPE_INTERLEAVED = 1
 _ROPE_MODES = {None: 0, "none": 0, "on_append": 1}
 
 
@@ -67,10 +69,13 @@ class Layer:
         v_head_dim: dimension of v, 1..512; 0 = head_dim.
         dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax. Quantised:
             "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" (a scale for each token and head).
-        rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions (half-split
-            pairs i, i + rope_dim / 2) and stores rotated k.
-        rope_dim: rotated leading dimensions, even; 0 = head_dim.
+        rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions and stores
+            rotated k.
+        rope_dim: rotated dimensions, even; 0 = head_dim - rope_offset.
+        rope_offset: first rotated dimension.
+        rope_interleaved: rotated pairs are dimensions 2i, 2i + 1 (GPT-J); else i, i + rope_dim / 2 (GPT-NeoX).
         rope_theta: base of the angles position * theta ** (-2 * i / rope_dim).
+        rope_scaling: a RopeScaling, or None.
         scale: factor of the scores; None = head_dim ** -0.5.
         kv_storage: the layer's page pool in memory of the caller, any writable DLPack exporter, adopted by the cache:
             [pages, 2, kv_heads, page_size, head_dim] by any strides with innermost 1; index 0 of dim 1 is K.
@@ -87,7 +92,10 @@ class Layer:
     dtype: Any = "f32"
     rope: str | None = None
     rope_dim: int = 0
+    rope_offset: int = 0
+    rope_interleaved: bool = False
     rope_theta: float = 10000.0
+    rope_scaling: RopeScaling | None = None
     scale: float | None = None
     kv_storage: Any = None
     k_storage: Any = None
@@ -101,7 +109,9 @@ class Layer:
         return (self.group, self.q_heads, self.kv_heads, self.head_dim, self.v_head_dim, self.dtype,
                 _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
                 self.kv_storage, self.k_storage, self.v_storage,
-                _scales(self.k_scales), _scales(self.v_scales))  # fmt: skip
+                _scales(self.k_scales), _scales(self.v_scales), self.rope_offset,
+                _ROPE_INTERLEAVED if self.rope_interleaved else 0,
+                None if self.rope_scaling is None else self.rope_scaling._fields())  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,31 @@ void CacheConfig::add_layer(nb::tuple fields) {
   if (!fields[10].is_none()) layer.kv_storage = take_storage(fields[10], "kv_storage", layer.dtype);
   if (!fields[11].is_none()) layer.k_storage = take_storage(fields[11], "k_storage", layer.dtype);
   if (!fields[12].is_none()) layer.v_storage = take_storage(fields[12], "v_storage", layer.dtype);
+  layer.rope_offset = int32_field(fields, 15);
+  layer.flags = nb::cast<uint32_t>(fields[16]);
+  if (!fields[17].is_none()) add_scaling(nb::cast<nb::tuple>(fields[17]), layer);
+}
+
+void CacheConfig::add_scaling(nb::tuple fields, kvc_layer_config& layer) {
+  Scaling& owned = scalings_.emplace_back();
+  kvc_rope_scaling& scaling = owned.scaling;
+  kvc_rope_scaling_init(&scaling);
+  scaling.kind = int32_field(fields, 0);
+  scaling.flags = nb::cast<uint32_t>(fields[1]);
+  scaling.original_max_position = integer_from_python(fields[2]);
+  double* const numbers[] = {&scaling.factor,    &scaling.low_freq_factor, &scaling.high_freq_factor,
+                             &scaling.beta_fast, &scaling.beta_slow,       &scaling.attention_factor,
+                             &scaling.mscale,    &scaling.mscale_all_dim};
+  for (size_t i = 0; i < std::size(numbers); ++i) *numbers[i] = float_from_python(fields[3][i]);
+  const auto read = [](nb::handle items, std::vector<double>* out) {
+    for (nb::handle item : items) out->push_back(float_from_python(item));
+    return saturate(static_cast<int64_t>(out->size()));
+  };
+  scaling.num_short_factors = read(fields[4], &owned.short_factors);
+  scaling.num_long_factors = read(fields[5], &owned.long_factors);
+  scaling.short_factors = owned.short_factors.data();
+  scaling.long_factors = owned.long_factors.data();
+  layer.rope_scaling = &scaling;
 }
 
 void CacheConfig::drop_storages() noexcept {

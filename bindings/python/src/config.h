@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <deque>
 #include <vector>
 
 #include "kvcache.h"
@@ -35,11 +36,18 @@ class CacheConfig {
 
  private:
   void add_layer(nb::tuple fields);
+  void add_scaling(nb::tuple fields, kvc_layer_config& layer);
   void drop_storages() noexcept;
+
+  struct Scaling {
+    kvc_rope_scaling scaling;
+    std::vector<double> short_factors, long_factors;
+  };
 
   kvc_cache_config config_;
   std::vector<kvc_layer_config> layers_;
   std::vector<std::vector<float>> scales_;  // what the layers' k_scales and v_scales point to
+  std::deque<Scaling> scalings_;            // and their rope_scaling
   std::vector<kvc_group_config> groups_;
   bool owns_storages_ = true;
 };

@@ -32,10 +32,11 @@ static uint32_t attend_flags(bool causal, nb::handle part) {
 
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                         nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes,
-                        nb::handle sinks, bool causal, nb::handle part) const {
+                        nb::handle sinks, bool causal, nb::handle part, nb::handle rope_cos_sin) const {
   auto handle = open();
   const DLDataType integers_as = dtype_from_python(dtype);
-  ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array;
+  ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array, rotation;
+  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype);
   q_array.read(q, "q", integers_as);
   if (!k.is_none()) k_array.read(k, "k", integers_as);
   if (!v.is_none()) v_array.read(v, "v", integers_as);
@@ -67,6 +68,7 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.softmax_scale = softmax_scale;
   args.alibi_slopes = slopes_array.tensor();
   args.sinks = sinks_array.tensor();
+  args.rope_cos_sin = rotation.tensor();
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
   if (out.is_none()) out_object = finish_output(q, std::move(out_object));
@@ -76,10 +78,11 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
 }
 
 void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
-                  nb::handle v_scale) const {
+                  nb::handle v_scale, nb::handle rope_cos_sin) const {
   auto handle = open();
   const DLDataType integers_as = dtype_from_python(dtype);
-  ArrayArgument k_array, v_array, k_scale_array, v_scale_array;
+  ArrayArgument k_array, v_array, k_scale_array, v_scale_array, rotation;
+  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype);
   k_array.read(k, "k", integers_as);
   v_array.read(v, "v", integers_as);
   if (!k_scale.is_none()) k_scale_array.read(k_scale, "k_scale", kNoDtype);
@@ -91,6 +94,7 @@ void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb:
   args.v = v_array.tensor();
   args.k_scale = k_scale_array.tensor();
   args.v_scale = v_scale_array.tensor();
+  args.rope_cos_sin = rotation.tensor();
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error); });
 }
@@ -204,6 +208,8 @@ Args:
     causal: False: a query also sees the tokens of its row that come after it.
     part: "past": only the keys of earlier steps, before or after k and v are given; "self": only this step's. Each once,
         instead of one attend; Context.merge_states makes the whole of them. None: all keys.
+    rope_cos_sin: None: what the layer's rope settings give at the tokens' positions. Else [>= T, 2, rope_dim / 2]
+        float32, compact: cos and sin of each pair's angle, for q and k (M-RoPE, dynamic NTK).
 
 Returns:
     out, or (out, lse).
@@ -226,13 +232,14 @@ Step that is only dropped, without end() or abort(), stays open: no finaliser cl
            nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
            nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("softcap") = 0.0, nb::arg("softmax_scale") = 0.0,
            nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
-           nb::arg("part") = nb::none(), kAttendDoc)
+           nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(), kAttendDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
            nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(), nb::arg("v_scale") = nb::none(),
+           nb::arg("rope_cos_sin") = nb::none(),
            R"(Stores a layer's new K and V, rounded or quantised to the layer's dtype and rotated if the layer says so.
 
 Args:
-    layer, k, v, dtype: as attend.
+    layer, k, v, dtype, rope_cos_sin: as attend.
     as_stored: k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be stored bytes.
     k_scale, v_scale: with stored bytes of int8: their scales, [>= T, kv_heads] float32.
 

@@ -20,9 +20,9 @@ class Step {
 
   nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                     nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,
-                    bool causal, nb::handle part) const;
+                    bool causal, nb::handle part, nb::handle rope_cos_sin) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
-              nb::handle v_scale) const;
+              nb::handle v_scale, nb::handle rope_cos_sin) const;
   void end();
   void abort();
   void cancel() const;
