@@ -265,8 +265,10 @@ typedef struct kvc_cache kvc_cache;
  * position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/rope.md has every formula. */
 enum kvc_rope_mode {
   KVC_ROPE_NONE = 0,     /* q and k are taken as they are; the other rope_* fields are ignored */
-  KVC_ROPE_ON_APPEND = 1 /* the library rotates q and k at their positions and stores rotated k; rotated q is rounded
+  KVC_ROPE_ON_APPEND = 1, /* the library rotates q and k at their positions and stores rotated k; rotated q is rounded
                             to q's dtype, as if the caller had rotated it */
+  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported as it is; attend rotates q as above, and each key, in
+                            float32, when it reads it */
 };
 
 enum kvc_rope_scaling_kind {
@@ -521,11 +523,13 @@ KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq
 enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
 
 /* Chooses which of longrope's factor sets turn the keys and queries of n sequences. A new sequence has the short set, a
- * fork its parent's. Choose the long one when a sequence will pass original_max_position: rotated keys are stored, so the
- * choice is fixed by the first of them, and sequences with unlike sets never share a page.
+ * fork its parent's. Choose the long one when a sequence will pass original_max_position. Where a layer rotates on
+ * append, the choice is fixed by the first stored key, and sequences with unlike sets never share a page. Layers that
+ * rotate on read go over to the long set by themselves in the step that passes original_max_position.
  *   sequences  [n]
  *   set        KVC_ROPE_SET_*
- * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty), UNSUPPORTED (no
+ * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with
+ * longrope rotates on append), UNSUPPORTED (no
  * layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3. */
 KVC_API kvc_status kvc_seq_set_rope(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t set,
                                     kvc_error *error);

@@ -222,6 +222,9 @@ typedef struct kvc_backend_attend {
   int64_t lse_token_stride, lse_head_stride;
   const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
   const float *cos_sin_sinks;    /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
+  const double *key_tables;      /* nullable: stored k is as it attends. Else as kvc_backend_rope.tables: stored k is raw, and
+                                    turns at its position, in float32, where it is read */
+  const int32_t *key_sets;       /* nullable: all 0. [T]: which table; the same for all tokens of a row */
   uint32_t flags;                /* KVC_ATTEND_* */
   uint32_t reserved;
   /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|. */

@@ -19,6 +19,14 @@ KVC_HOST_DEVICE const double* rope_table_of_set(const double* tables, int32_t ha
   return rope_entry(tables, half, set * KVC_BACKEND_ROPE_LEVELS, 0);
 }
 
+// The table by which the keys of a row turn when they are read; null: they do not.
+KVC_HOST_DEVICE const double* key_table_of_row(const kvc_backend_attend* args, int32_t row) {
+  if (args->key_tables == nullptr) return nullptr;
+  const int32_t token = args->rows->token_begin[row];
+  return rope_table_of_set(args->key_tables, args->layer->rope_dim / 2,
+                           args->key_sets != nullptr ? args->key_sets[token] : 0);
+}
+
 // The part of a rotation that all positions of one position / RADIX share: coarse [2, half].
 KVC_HOST_DEVICE void rope_coarse(const double* table, int32_t half, int32_t position, double* coarse) {
   uint32_t rest = static_cast<uint32_t>(position) >> KVC_BACKEND_ROPE_RADIX_LOG2;

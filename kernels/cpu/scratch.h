@@ -30,6 +30,12 @@ struct alignas(64) Scratch {
   QueryMask masks[kMaxRows];         // what a row sees
   float key_offsets[kMaxPanelKeys];  // ALiBi: positions of a block's keys, from the block's first index on
   float nodes_seen[kMaxPanelKeys];   // trees: 1 where a query sees a key of the panel
+  // RoPE on read: a block of one kv head in float32, K turned; cos and sin [keys][2][half] of the block's positions,
+  // and their coarse part.
+  float staged_k[kKeyBlock * kMaxHeadDim];
+  float staged_v[kKeyBlock * kMaxHeadDim];
+  float key_cos_sin[kKeyBlock * kMaxHeadDim];
+  double coarse[kMaxHeadDim];
 };
 
 }  // namespace kvc::kernels

@@ -7,6 +7,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
+#include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
 #include "kernels/cpu/implementation.h"
 
@@ -87,6 +88,19 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           static_cast<double>(scale_of(&scales, page, kv_head, slot))};
 }
 
+// Element `begin`.. of the pool of K as the key attends: turned at its position if it is stored raw. key: [head_dim].
+void load_key(const kvc_backend_attend& args, const double* table, int64_t begin, int32_t position, float* key) {
+  const kvc_backend_layer& layer = *args.layer;
+  const Type type = type_of(layer.dtype);
+  for (int32_t d = 0; d < layer.head_dim; ++d) key[d] = load_element(type, layer.k.data, begin + d);
+  if (table == nullptr) return;
+  double coarse[kMaxHeadDim];
+  float cos_sin[kMaxHeadDim];
+  rope_coarse(table, layer.rope_dim / 2, position, coarse);
+  rope_fine(table, layer.rope_dim / 2, position, coarse, cos_sin);
+  rotate_row(&layer, cos_sin, key);
+}
+
 // Score of a dot product of q and k, `distance` positions apart.
 double score_of(const kvc_backend_attend& args, double dot, int32_t head, double distance) {
   double score =
@@ -103,16 +117,19 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   const QueryMask mask = query_mask(&args, &item, query.query);
   const KeyTree tree = tree_of_row(args.rows, item.row);
   PageCursor cursor = page_cursor(args.tables, item.row);
+  const double* key_table = key_table_of_row(&args, item.row);
   *state = {-INFINITY, 0.0, {}};
   for (int32_t key = mask.keys.begin; key < mask.keys.end; ++key) {
     if (!sees_key(&tree, &mask, key)) continue;
     const StoredRow k = row_of(layer, layer.k, layer.k_scales, &cursor, key, kv_head);
+    const int32_t position = key_position(&tree, key);
+    float stored[kMaxHeadDim];
+    load_key(args, key_table, k.element, position, stored);
     double dot = 0.0;
     for (int32_t d = 0; d < layer.head_dim; ++d) {
-      dot += static_cast<double>(query.q[d]) * static_cast<double>(load_element(type, layer.k.data, k.element + d));
+      dot += static_cast<double>(query.q[d]) * static_cast<double>(stored[d]);
     }
-    const double score =
-        score_of(args, dot * k.scale, query.head, static_cast<double>(mask.position) - key_position(&tree, key));
+    const double score = score_of(args, dot * k.scale, query.head, static_cast<double>(mask.position) - position);
     if (score > state->m) {
       const double factor = exp(state->m - score);
       state->m = score;

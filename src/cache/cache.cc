@@ -239,8 +239,12 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
   if (set != KVC_ROPE_SET_SHORT && set != KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "set %d is neither KVC_ROPE_SET_SHORT nor KVC_ROPE_SET_LONG", set);
   }
-  const auto& classes = geometry_.rope_classes;
-  if (std::none_of(classes.begin(), classes.end(), [](const RopeClass& rope) { return rope.sets.size() > 1; })) {
+  bool known = false, stored = false;  // longrope; turned before it is stored
+  for (const RopeClass& rope : geometry_.rope_classes) {
+    known = known || rope.sets.size() > 1;
+    stored = stored || (rope.sets.size() > 1 && !rope.on_read);
+  }
+  if (!known) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "no layer has KVC_ROPE_SCALING_LONGROPE");
   }
   MutexLock lock(mutex_);
@@ -251,7 +255,7 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     if (store_.busy(slot)) {
       return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", ids[i]).at(index);
     }
-    if (store_.length(slot) == 0) continue;
+    if (!stored || store_.length(slot) == 0) continue;
     return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
                          store_.length(slot))
         .at(index);

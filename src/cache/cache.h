@@ -104,6 +104,7 @@ class Cache {
   Status run_append(Forward& forward, int32_t layer, const NewKv& kv);
   Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
   Status check_kv(const Forward& forward, int32_t layer, const KvTensors& tensors, NewKv* out) const;
+  bool on_read(const kvc_backend_layer& layer) const;
   Status check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const;
   Status find_rotation(Forward& forward, const kvc_backend_layer& layer, const float* given, const float** out) const;
   Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const

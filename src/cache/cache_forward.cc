@@ -249,12 +249,17 @@ Status Cache::check_kv(const Forward& forward, int32_t layer, const KvTensors& t
                        context_->dl_device(), &out->rows);
 }
 
+// Whether stored keys are raw, and turn where they are read.
+bool Cache::on_read(const kvc_backend_layer& layer) const {
+  return layer.rope_class >= 0 && rope_tables_.rope(static_cast<size_t>(layer.rope_class)).on_read;
+}
+
 // A caller's cos and sin, or null.
 Status Cache::check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const {
   *out = nullptr;
   if (cos_sin == nullptr) return Status();
   const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
-  if (shape.rope_class < 0) {
+  if (shape.rope_class < 0 || on_read(shape)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin is given, and layer %d does not rotate on append",
                          layer)
         .at(layer);
@@ -281,7 +286,7 @@ Status Cache::run_append(Forward& forward, int32_t layer, const NewKv& kv) {
   args.v = kv.rows.v;
   args.k_scale = kv.rows.k_scale;
   args.v_scale = kv.rows.v_scale;
-  if (!kv.as_stored) KVC_TRY(find_rotation(forward, *args.layer, kv.cos_sin, &args.cos_sin));
+  if (!kv.as_stored && !on_read(*args.layer)) KVC_TRY(find_rotation(forward, *args.layer, kv.cos_sin, &args.cos_sin));
   if (args.num_tokens > 0) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context_->backend().append(context_->device(), &args, forward.stream, &error), error));
@@ -359,6 +364,10 @@ Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* ar
   args->partials = forward.partials();
   args->cancel_host = &forward.cancelled;
   KVC_TRY(find_rotation(forward, *args->layer, args->cos_sin, &args->cos_sin));
+  if (const auto rope = static_cast<size_t>(args->layer->rope_class); on_read(*args->layer)) {
+    args->key_tables = rope_tables_.data(rope);
+    args->key_sets = forward.rope_sets_of(rope);
+  }
   std::fill_n(args->tile_counters, args->num_tiles, 0);
   if (args->num_items > 0) {
     kvc_error error = KVC_ERROR_INIT;

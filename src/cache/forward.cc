@@ -78,22 +78,23 @@ const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
   return planned.plan;
 }
 
-const int32_t* Forward::token_sets(Rotation& rotation) noexcept {
-  if (rotation.sets.size() == 0) return nullptr;
+void Forward::fill_token_sets(Rotation& rotation, int64_t long_from) noexcept {
+  if (rotation.sets.size() == 0) return;
   const kvc_backend_rows& rows = batch->rows();
   for (int32_t row = 0; row < num_rows; ++row) {
+    const bool is_long = rope_sets[row] == KVC_ROPE_SET_LONG || rows.kv_lengths[row] > long_from;
     std::fill(rotation.sets.data() + rows.token_begin[row], rotation.sets.data() + rows.token_begin[row + 1],
-              rope_sets[row]);
+              is_long ? KVC_ROPE_SET_LONG : KVC_ROPE_SET_SHORT);
   }
-  return rotation.sets.data();
 }
 
 Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
   if (!rotation.made && batch->rows().num_tokens > 0) {
-    const kvc_backend_rope args = {tables.rope_dim(rope_class), batch->rows().num_tokens, tables.data(rope_class),
-                                   batch->rows().positions,     token_sets(rotation),     values};
+    fill_token_sets(rotation, tables.rope(rope_class).long_from);
+    const kvc_backend_rope args = {tables.rope(rope_class).rope_dim, batch->rows().num_tokens, tables.data(rope_class),
+                                   batch->rows().positions,          rope_sets_of(rope_class), values};
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context.backend().rope(context.device(), &args, stream, &error), error));
     rotation.made = true;

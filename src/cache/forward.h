@@ -73,6 +73,11 @@ class Forward {
   // call's KVC_ATTEND_*; a class keeps the plan of its last ones.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
+  // Which table of the class each token turns by, once cos_sin made it; null: all by the first. [num_tokens]
+  const int32_t* rope_sets_of(size_t rope_class) const noexcept {
+    const LazyArray<int32_t>& sets = rotations_[rope_class].sets;
+    return sets.size() > 0 ? sets.data() : nullptr;
+  }
 
   int32_t* tile_counters() noexcept { return tile_counters_.data(); }
   float* partials() noexcept { return partials_ ? static_cast<float*>(partials_->data()) : nullptr; }
@@ -88,8 +93,7 @@ class Forward {
     LazyArray<int32_t> sets;                // [max tokens] if the class has several
     bool made = false;
   };
-  // Which table each token turns by; null: all by the first.
-  const int32_t* token_sets(Rotation& rotation) noexcept;
+  void fill_token_sets(Rotation& rotation, int64_t long_from) noexcept;
 
   std::vector<Planned> plans_;       // [work classes]
   std::vector<Rotation> rotations_;  // [rope classes]

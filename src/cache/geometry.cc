@@ -90,7 +90,7 @@ double theta_of(const kvc_layer_config& c) { return c.rope_theta == 0 ? 10000.0 
 int32_t rope_dim_of(const kvc_layer_config& c) { return c.rope_dim == 0 ? c.head_dim - c.rope_offset : c.rope_dim; }
 
 Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
-  KVC_TRY(check_layer_field(index, "rope_mode", c.rope_mode, KVC_ROPE_NONE, KVC_ROPE_ON_APPEND));
+  KVC_TRY(check_layer_field(index, "rope_mode", c.rope_mode, KVC_ROPE_NONE, KVC_ROPE_ON_READ));
   if (c.rope_mode == KVC_ROPE_NONE) return Status();
   if (c.rope_theta != 0 && !(c.rope_theta >= kSmallestNumber && c.rope_theta <= kLargestNumber)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_theta %g is outside %g..%g", index,
@@ -148,6 +148,8 @@ int32_t rope_class(const kvc_layer_config& config, std::vector<RopeClass>* class
   wanted.rope_dim = rope_dim_of(config);
   wanted.sets = make_rope_frequencies(config.rope_scaling == nullptr ? kvc_rope_scaling{} : *config.rope_scaling,
                                       wanted.rope_dim, theta_of(config));
+  wanted.on_read = config.rope_mode == KVC_ROPE_ON_READ;
+  if (wanted.on_read && wanted.sets.size() > 1) wanted.long_from = config.rope_scaling->original_max_position;
   const auto known = std::find(classes->begin(), classes->end(), wanted);
   const auto index = static_cast<int32_t>(known - classes->begin());
   if (known == classes->end()) classes->push_back(std::move(wanted));

@@ -30,6 +30,8 @@ struct LayerGeometry {
 struct RopeClass {
   int32_t rope_dim = 0;
   std::vector<RopeFrequencies> sets;  // one, or longrope's short and long
+  bool on_read = false;               // keys are stored raw
+  int64_t long_from = INT64_MAX;      // sequences of more tokens turn by the long set, whatever was chosen
   bool operator==(const RopeClass&) const = default;
 };
 

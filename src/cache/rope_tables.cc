@@ -25,7 +25,7 @@ int64_t RopeTables::bytes_needed(const std::vector<RopeClass>& classes) noexcept
 Status RopeTables::create(const std::shared_ptr<Context>& context, const std::vector<RopeClass>& classes,
                           RopeTables* out) {
   for (const RopeClass& rope : classes) {
-    Table table = {rope.rope_dim, nullptr};
+    Table table = {rope, nullptr};
     KVC_TRY(DeviceMemory::allocate(context, class_bytes(rope), kAlignment, false, &table.memory));
     auto* values = static_cast<double*>(table.memory->data());
     for (const RopeFrequencies& set : rope.sets) {

@@ -18,7 +18,7 @@ class RopeTables {
   // Device memory that create takes.
   static int64_t bytes_needed(const std::vector<RopeClass>& classes) noexcept;
 
-  int32_t rope_dim(size_t rope_class) const noexcept { return tables_[rope_class].rope_dim; }
+  const RopeClass& rope(size_t rope_class) const noexcept { return tables_[rope_class].rope; }
   // [sets of the class, KVC_BACKEND_ROPE_LEVELS, KVC_BACKEND_ROPE_RADIX, 2, rope_dim / 2]
   const double* data(size_t rope_class) const noexcept {
     return static_cast<const double*>(tables_[rope_class].memory->data());
@@ -26,7 +26,7 @@ class RopeTables {
 
  private:
   struct Table {
-    int32_t rope_dim;
+    RopeClass rope;
     std::shared_ptr<DeviceMemory> memory;
   };
   std::vector<Table> tables_;  // [classes]

@@ -94,6 +94,20 @@ TEST(Rope, AScalingOfALayerThatDoesNotRotateIsIgnored) {
   EXPECT_EQ(kvc_cache_estimate(context.get(), &built.config, -1, &estimate, nullptr), KVC_OK);
 }
 
+TEST(Rope, NoTableForKeysThatAreReadRaw) {
+  CacheSpec spec = World::default_spec();
+  spec.layers[2].rope = KVC_ROPE_ON_READ;
+  World w(spec);
+  const kvc_forward f = w.begin({w.seq}, {3});
+  LayerTensors t(w.spec.layers[2], 3);
+  Tensor table(DType::kF32, {3, 2, 2});
+  kvc_attend_args args = t.attend_args();
+  args.rope_cos_sin = table.dl();
+  refused(w.cache, kBad, "kvc_forward_attend",
+          [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 2, &args, e); },
+          {"layer 2 does not rotate on append"});
+}
+
 TEST(Rope, CallersTables) {
   World w;
   const kvc_forward f = w.begin({w.seq}, {3});

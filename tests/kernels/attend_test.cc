@@ -24,6 +24,7 @@ TEST(Attend, ReferenceAgreesToo) {
     config.window = 33;
     config.splits = splits;
     config.rotate = splits == 3;
+    config.on_read = splits == 1;
     Scene scene(config);
     for_each_implementation(
         2,

@@ -67,6 +67,7 @@ TEST(Option, RandomCombinations) {
     config.q = below(2) == 0 ? config.kv : static_cast<Kind>(below(3));
     config.nhd = below(2) == 0;
     config.rotate = below(3) == 0;
+    config.on_read = below(4) == 0;
     config.window = below(3) == 0 ? 1 + below(50) : 0;
     config.chunk = below(4) == 0 ? 1 + below(40) : 0;
     const uint32_t flags[] = {
@@ -105,6 +106,7 @@ TEST(Option, EachAlone) {
       }
     }
   };
+  run([](SceneConfig* c) { c->on_read = c->rotate = true; });
   run([](SceneConfig* c) { c->softcap = 2.0; });
   run([](SceneConfig* c) { c->alibi = true; });
   run([](SceneConfig* c) { c->sinks = true; });
@@ -117,12 +119,12 @@ TEST(Option, EachAlone) {
   run([](SceneConfig* c) {
     c->rows[0].stream_window = 30;
     c->rows[0].stream_sinks = 4;
-    c->rotate = c->alibi = true;
+    c->rotate = c->alibi = c->on_read = true;
   });
   run([](SceneConfig* c) {
     std::mt19937 random(3);
     c->rows[0].parents = random_parents(c->rows[0].queries, 2, random);
-    c->alibi = true;
+    c->alibi = c->on_read = true;
   });
 }
 

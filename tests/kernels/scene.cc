@@ -60,6 +60,7 @@ std::string SceneConfig::describe() const {
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " scales " +
                      std::to_string(head_scales) + " rows";
+  text.append(on_read ? " on-read" : "");
   for (const SceneRow& row : rows)
     text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length) + "/" +
             std::to_string(row.stream_window) + "/" + std::to_string(row.stream_sinks) + "/" +
@@ -99,6 +100,14 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
+  if (config_.on_read) {
+    std::vector<double> frequencies;
+    for (int i = 0; i < rope_dim / 2; ++i) frequencies.push_back(std::pow(10.0, -2.0 * i / rope_dim));
+    key_table_.resize(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim));
+    const kvc_backend_rope_table args = {rope_dim, 0, frequencies.data(), 1.0, key_table_.data()};
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(cpu_backend()->rope_table(nullptr, &args, &error), KVC_OK);
+  }
   build_masks();
   build_pages();
   build_tables();
@@ -279,6 +288,7 @@ void Scene::store() {
       if (needed(row, key)) store_key(row, key);
     }
   }
+  turn_keys();
   const int bytes = bytes_of(config_.q);
   for (int t = 0; t < num_tokens_; ++t) {
     for (int h = 0; h < config_.q_heads; ++h) {
@@ -404,6 +414,7 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   args.lse = lse_.data();
   args.lse_token_stride = config_.q_heads;
   args.lse_head_stride = 1;
+  args.key_tables = config_.on_read ? key_table_.data() : nullptr;
   args.cos_sin = config_.rotate ? cos_sin_.data() : nullptr;
   args.cos_sin_sinks = config_.rotate ? cos_sin_sinks_.data() : nullptr;
   args.flags = config_.flags;

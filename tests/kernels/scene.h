@@ -32,9 +32,10 @@ struct SceneConfig {
   Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
   std::vector<SceneRow> rows = {{1, 100}};
   bool nhd = false;
-  bool rotate = false;  // pass cos_sin to attend
-  int head_scales = 0;  // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
-  double scale = 0.0;   // of the layer; 0 = head_dim^-0.5
+  bool rotate = false;   // pass cos_sin to attend
+  bool on_read = false;  // keys are raw, and turn where they are read
+  int head_scales = 0;   // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
+  double scale = 0.0;    // of the layer; 0 = head_dim^-0.5
   double call_scale = 0.0;
   int splits = 1;          // items over the keys of each tile; 1 = items that write out themselves
   int query_tile = 0;      // queries of an item; 0 = all of the row
@@ -114,6 +115,7 @@ class Scene {
   void store_key(int row, int position);
   void store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head, int64_t slot,
                  float* values, int dims);
+  void turn_keys();
   float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
   // Scores of the keys that a query sees, in float64 and as plain float32 code would compute them.
   void score(int token, int head, std::vector<int>* keys, std::vector<double>* exact, std::vector<float>* naive) const;
@@ -126,6 +128,8 @@ class Scene {
   std::vector<std::vector<int>> pages_;                  // [row][page index]
   std::vector<std::vector<float>> k_values_, v_values_;  // [row]: [kv_length][heads][dims]
   std::vector<Expected> expected_;                       // [token * q_heads + head], filled by check, dropped by store
+  std::vector<std::vector<float>> turned_k_values_;      // the same turned, if on_read
+  std::vector<double> key_table_;
   std::vector<float> q_values_, cos_sin_, cos_sin_sinks_, lse_, partials_, slopes_, sinks_;
   std::vector<int32_t> key_ends_, stream_windows_, stream_sinks_, tree_begin_, tree_offset_;
   std::vector<kvc_backend_tree_node> tree_nodes_;

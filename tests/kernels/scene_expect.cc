@@ -57,6 +57,27 @@ float Scene::rotated_q(int token, int head, int dim, const std::vector<float>& c
   return rounded(config_.q, dim < half ? a - b : c + d);
 }
 
+// Keys of sequences as attention sees them: float32 products and sums, each rounded.
+void Scene::turn_keys() {
+  turned_k_values_ = k_values_;
+  if (!config_.on_read) return;
+  const int rope_dim = layer_.rope_dim, half = rope_dim / 2;
+  for (size_t r = 0; r < k_values_.size(); ++r) {
+    for (int key = 0; key < config_.rows[r].kv_length; ++key) {
+      for (int i = 0; i < half; ++i) {
+        const double angle = key_position(static_cast<int>(r), key) * std::pow(10.0, -2.0 * i / rope_dim);
+        const volatile float c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
+        for (int h = 0; h < config_.kv_heads; ++h) {
+          float* x = &turned_k_values_[r][(static_cast<size_t>(key) * config_.kv_heads + h) * config_.head_dim];
+          const volatile float xc = x[i] * c, ys = x[half + i] * s, yc = x[half + i] * c, xs = x[i] * s;
+          x[i] = xc - ys;
+          x[half + i] = yc + xs;
+        }
+      }
+    }
+  }
+}
+
 void Scene::score(int token, int head, std::vector<int>* keys, std::vector<double>* exact_scores,
                   std::vector<float>* naive_scores) const {
   const int row = row_of_[token], kv_head = head / (config_.q_heads / config_.kv_heads);
@@ -71,7 +92,7 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
   for (int key = 0; key < kv_lengths_[row]; ++key) {
     if (!sees(token, key)) continue;
     const bool sink = r.stream_window > 0 && key_position(row, key) < r.stream_sinks;
-    const float* k = &k_values_[row][(static_cast<size_t>(key) * config_.kv_heads + kv_head) * config_.head_dim];
+    const float* k = &turned_k_values_[row][(static_cast<size_t>(key) * config_.kv_heads + kv_head) * config_.head_dim];
     double exact = 0.0;
     float naive = 0.0f;
     for (int d = 0; d < config_.head_dim; ++d) {

@@ -58,6 +58,11 @@ TEST(Simd, EveryTargetIsRight) {
         driver.run(150);
       });
       EXPECT_EQ(mismatch, "") << target << " " << name_of(dtype);
+      const std::string on_read = mismatch_of([&] {
+        Driver driver(larger_spec(16, dtype, KVC_ROPE_ON_READ), options);
+        driver.run(150);
+      });
+      EXPECT_EQ(on_read, "") << target << " " << name_of(dtype) << ", RoPE on read";
     }
   }
 }

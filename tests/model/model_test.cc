@@ -87,7 +87,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     l.dtype = types[random() % 6];
     if (l.dtype == DType::kE4M3 || l.dtype == DType::kE5M2) l.num_scales = static_cast<int>(pick({0, 1, l.hkv}));
     if (l.d % 2 == 0 && random() % 3 == 0) {
-      l.rope = KVC_ROPE_ON_APPEND;
+      l.rope = random() % 2 ? KVC_ROPE_ON_APPEND : KVC_ROPE_ON_READ;
       l.theta = random() % 2 ? 0 : 1e6;
       l.rope_dim = random() % 2 ? 0 : 2;
     }

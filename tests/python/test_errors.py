@@ -92,7 +92,7 @@ def test_wrong_python_types(cache, call):
     ({"dtype": "u8"}, kvcache.Misuse),
     ({"dtype": "f128"}, kvcache.DType),
     ({"dtype": object()}, kvcache.DType),
-    ({"rope": "on_read"}, kvcache.InvalidArgument),
+    ({"rope": "on_write"}, kvcache.InvalidArgument),
 ])  # fmt: skip
 def test_bad_layers(change, error):
     layer = kvcache.Layer(**{"q_heads": 2, "kv_heads": 1, "head_dim": 16, **change})

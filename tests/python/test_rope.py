@@ -21,6 +21,21 @@ def turn(x, angles, factor=1.0, interleaved=False, offset=0):
     return x
 
 
+def test_on_read_stores_raw_keys_and_attends_as_on_append():
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((50, 2, DIM), np.float32) for _ in range(3))
+    outs = []
+    for rope in ("on_append", "on_read"):
+        layer = kvcache.Layer(q_heads=2, kv_heads=2, head_dim=DIM, rope=rope)
+        with kvcache.Cache([layer], capacity_tokens=256) as cache:
+            a = cache.add()
+            with cache.forward(a, 50) as step:
+                outs.append(step.attend(0, q, k, v))
+            if rope == "on_read":
+                np.testing.assert_array_equal(np.asarray(cache.export(a, 0)[0]), k)
+    np.testing.assert_array_equal(*outs)
+
+
 def check(layer, angles, turn_options=None, table=None, prepare=None):
     """One prefill of the layer in a new cache, against attention over what numpy turned."""
     random = np.random.default_rng(4)
@@ -87,7 +102,7 @@ def test_three_axes():
     axis = np.array([0] * 8 + [1] * 4 + [2] * 4)
     positions = np.random.default_rng(2).integers(0, 50, (20, 3))
     angles = positions[:, axis] * INVERSE
-    table = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    table = np.ascontiguousarray(np.stack([np.cos(angles), np.sin(angles)], axis=1), np.float32)
     check(layer_with(), angles, table=table)
 
 

@@ -15,6 +15,20 @@ void expect_near(const Vector &got, const Vector &wanted, const std::string &wha
   for (size_t d = 0; d < got.size(); d++) ASSERT_NEAR(got[d], wanted[d], tolerance) << what << " dim " << d;
 }
 
+std::vector<Vector> export_keys(RopeCache &c, kvc_seq id) {
+  kvc_export_args args;
+  kvc_export_args_init(&args);
+  DLManagedTensorVersioned *k = nullptr;
+  EXPECT_EQ(export_kv(c.cache.get(), id, &args, &k, nullptr, nullptr, nullptr), KVC_OK);
+  const Managed owner(k);
+  std::vector<Vector> keys;
+  for (int64_t t = 0; t < k->dl_tensor.shape[0]; t++) {
+    keys.emplace_back();
+    for (int64_t d = 0; d < k->dl_tensor.shape[2]; d++) keys.back().push_back(at(k->dl_tensor, {t, 0, d}));
+  }
+  return keys;
+}
+
 // Attends rows in steps of the given lengths, and compares outputs and stored K.
 void check_sequence(RopeCache &c, kvc_seq id, const Rows &rows, const Rotation &rotation, const std::string &what) {
   const size_t count = rows.q.size();
@@ -31,17 +45,10 @@ void check_sequence(RopeCache &c, kvc_seq id, const Rows &rows, const Rotation &
     }
     begin = end;
   }
-  kvc_export_args args;
-  kvc_export_args_init(&args);
-  DLManagedTensorVersioned *k = nullptr;
-  ASSERT_EQ(export_kv(c.cache.get(), id, &args, &k, nullptr, nullptr, nullptr), KVC_OK);
-  const Managed owner(k);
+  const std::vector<Vector> stored = export_keys(c, id);
   for (size_t t = 0; t < count; t++) {
-    Vector stored;
-    for (size_t d = 0; d < keys[t].size(); d++) {
-      stored.push_back(at(k->dl_tensor, {static_cast<int64_t>(t), 0, static_cast<int64_t>(d)}));
-    }
-    expect_near(stored, keys[t], what + " stored key " + std::to_string(t), 1e-5);
+    expect_near(stored[t], c.layer.rope_mode == KVC_ROPE_ON_READ ? rows.k[t] : keys[t],
+                what + " stored key " + std::to_string(t), 1e-5);
   }
 }
 
@@ -107,6 +114,89 @@ TEST(RopeAttention, Scalings) {
       {0, false, slower.frequencies, std::sqrt(2.0)}, "longrope");
 }
 
+// A float32 layer that turns keys when it reads them gives the bits of one that stored them turned: long sequences too,
+// in steps for both kernels. What it stores is raw.
+TEST(RopeOnRead, TheBitsOfOnAppend) {
+  const struct {
+    int dims, rope_dim, offset;
+    uint32_t flags;
+  } cases[] = {{128, 0, 0, 0}, {128, 0, 0, KVC_LAYER_ROPE_INTERLEAVED}, {40, 16, 3, 0}, {7, 2, 5, 0}};
+  std::vector<std::string> targets = simd_targets();
+  targets.push_back("reference");
+  for (const std::string &simd : targets) {
+    for (const auto &l : cases) {
+      std::vector<Vector> outputs[2];
+      const Rows rows(300, l.dims, 7);
+      for (const int32_t mode : {KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}) {
+        RopeCache c(l.dims, 0, simd.c_str());
+        c.layer.rope_mode = mode;
+        c.layer.rope_dim = l.rope_dim;
+        c.layer.rope_offset = l.offset;
+        c.layer.flags = l.flags;
+        ASSERT_EQ(c.create(), KVC_OK);
+        const kvc_seq id = c.add();
+        auto &out = outputs[mode == KVC_ROPE_ON_READ];
+        size_t begin = 0;
+        for (size_t end : {1, 130, 131, 134, 300}) {
+          for (Vector &x : attend_rows(c, {id}, {static_cast<int32_t>(end - begin)}, rows, begin, end))
+            out.push_back(x);
+          begin = end;
+        }
+        if (mode == KVC_ROPE_ON_READ) {
+          EXPECT_EQ(export_keys(c, id), rows.k) << simd;
+        }
+      }
+      EXPECT_EQ(outputs[0], outputs[1]) << simd << " " << l.dims;
+    }
+  }
+}
+
+// Rotated keys lose bits when a 16-bit layer rounds them; raw ones are rounded before, and turn in float32.
+TEST(RopeOnRead, SixteenBitKeysTurnUnrounded) {
+  const int dims = 64;
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    for (const std::string &simd : simd_targets()) {
+      RopeCache c(dims, 0, simd.c_str());
+      c.layer.rope_mode = KVC_ROPE_ON_READ;
+      c.layer.dtype = dl_type(type);
+      ASSERT_EQ(c.create(), KVC_OK);
+      Rows rows(100, dims, 3);
+      for (auto *part : {&rows.k, &rows.v}) {
+        for (Vector &row : *part) {
+          for (double &x : row) x = round_to(type, static_cast<float>(x));
+        }
+      }
+      const Rotation rotation = {0, false, plain_frequencies(dims), 1.0};
+      check_sequence(c, c.add(), rows, rotation, simd + " " + name_of(type));
+    }
+  }
+}
+
+// An import of what an export gave: raw again, at its own positions.
+TEST(RopeOnRead, ExportsAndImportsAreRaw) {
+  RopeCache c(16);
+  c.layer.rope_mode = KVC_ROPE_ON_READ;
+  ASSERT_EQ(c.create(), KVC_OK);
+  const Rows rows(30, 16, 2);
+  const kvc_seq id = c.add(), copies[] = {c.add(), c.add()};
+  attend_rows(c, {id}, {29}, rows, 0, 29);
+  EXPECT_EQ(export_keys(c, id), std::vector<Vector>(rows.k.begin(), rows.k.begin() + 29));
+  Tensor k = tensor_of(rows.k, 0, 29), v = tensor_of(rows.v, 0, 29);
+  const DLTensor *ks[] = {k.dl()}, *vs[] = {v.dl()};
+  const auto wanted = attend_rows(c, {id}, {1}, rows, 29, 30);
+  for (const uint32_t flags : {uint32_t{0}, uint32_t{KVC_IMPORT_ROTATE}}) {
+    const kvc_seq copy = copies[flags != 0];
+    kvc_import_args args;
+    kvc_import_args_init(&args);
+    args.flags = flags;
+    args.num_layers = 1;
+    args.k = ks;
+    args.v = vs;
+    ASSERT_EQ(kvc_seq_import(c.cache.get(), copy, &args, nullptr, nullptr), KVC_OK);
+    EXPECT_EQ(attend_rows(c, {copy}, {1}, rows, 29, 30), wanted);
+  }
+}
+
 // Attention knows only distances: the same rows at the end of a long sequence, seen through a window, give the same.
 TEST(RopeAttention, OnlyDistancesMatter) {
   const int dims = 16, window = 6;
@@ -166,7 +256,8 @@ struct LongRope : RopeCache {
   std::vector<double> shorts = std::vector<double>(8, 1.0), longs = std::vector<double>(8, 5.0);
   kvc_rope_scaling scaling;
   Rotation rotations[2];
-  LongRope() : RopeCache(16) {
+  explicit LongRope(int32_t mode = KVC_ROPE_ON_APPEND) : RopeCache(16) {
+    layer.rope_mode = mode;
     kvc_rope_scaling_init(&scaling);
     scaling.kind = KVC_ROPE_SCALING_LONGROPE;
     scaling.original_max_position = 16;
@@ -230,6 +321,26 @@ TEST(RopeAttention, RowsOfUnlikeSetsInOneStep) {
       expect_near(out[begin + t], attend(q, keys, values, 0, t, 0.25), "row " + std::to_string(r));
     }
     begin += length;
+  }
+}
+
+// Read, not stored: a sequence may change its set, and has the long one beyond the original length by itself.
+TEST(RopeOnRead, FactorSetByLength) {
+  LongRope c(KVC_ROPE_ON_READ);
+  const Rows rows(20, 16, 4);
+  const kvc_seq id = c.add(), chosen = c.add();
+  const auto wanted = [&](int set, size_t token) {
+    std::vector<Vector> keys;
+    for (size_t t = 0; t <= token; t++) keys.push_back(c.rotations[set].at(rows.k[t], static_cast<double>(t)));
+    return attend(c.rotations[set].at(rows.q[token], static_cast<double>(token)), keys, rows.v, 0, token, 0.25);
+  };
+  for (size_t t = 0; t < 20; t++) {  // original_max_position is 16
+    if (t == 5) {
+      EXPECT_EQ(c.set({chosen}, KVC_ROPE_SET_LONG), KVC_OK);
+    }
+    const std::string what = "token " + std::to_string(t);
+    expect_near(attend_rows(c, {id}, {1}, rows, t, t + 1)[0], wanted(t + 1 > 16, t), what);
+    expect_near(attend_rows(c, {chosen}, {1}, rows, t, t + 1)[0], wanted(t >= 5, t), what + " of the chosen");
   }
 }
 

@@ -62,7 +62,7 @@ inline Vector attend(const Vector &q, const std::vector<Vector> &keys, const std
   return out;
 }
 
-// One layer of one head, float32, in a cache of its own.
+// One layer of one head, float32 unless it is changed, in a cache of its own.
 struct RopeCache {
   static constexpr int kTokens = 512;  // of a batch
 

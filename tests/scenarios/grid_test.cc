@@ -17,7 +17,8 @@ struct Geometry {
 
 std::string name_of(const Geometry &g) {
   return "page" + std::to_string(g.page_size) + "_heads" + std::to_string(g.hq) + "x" + std::to_string(g.hkv) + "_d" +
-         std::to_string(g.d) + "_" + name_of(g.dtype) + (g.rope ? "_rope" : "") + (g.sliding ? "_sliding" : "");
+         std::to_string(g.d) + "_" + name_of(g.dtype) +
+         (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") + (g.sliding ? "_sliding" : "");
 }
 
 // The base geometry with one thing changed at a time, and some mixtures.
@@ -42,6 +43,7 @@ std::vector<Geometry> geometries() {
     add([&](Geometry &g) { g.dtype = dtype; });
   }
   add([&](Geometry &g) { g.rope = KVC_ROPE_ON_APPEND; });
+  add([&](Geometry &g) { g.rope = KVC_ROPE_ON_READ; });
   add([&](Geometry &g) { g.sliding = true; });
   all.push_back({1, 6, 1, 80, DType::kBF16, KVC_ROPE_ON_APPEND, true});
   all.push_back({3, 20, 4, 64, DType::kF16, KVC_ROPE_ON_APPEND, true});
@@ -231,7 +233,7 @@ TEST_P(Windows, I_WindowThreeAppendsThreeTwoOne) {
 
 TEST_P(Windows, I_WindowSmallerThanEqualToAndLargerThanTheChunk) {
   for (int64_t window : {5, 24, 40}) {
-    for (int rope : {KVC_ROPE_NONE, KVC_ROPE_ON_APPEND}) {
+    for (int rope : {KVC_ROPE_NONE, KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}) {
       Options options;
       options.seed = static_cast<uint64_t>(window);
       EXPECT_EQ(mismatch_of([&] {

@@ -121,6 +121,11 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
           const Node entry = stored_at(row, p);
           if (!(entry.token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
           expected(entry.token, entry.position, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
+          if (l.rope == KVC_ROPE_ON_READ) {
+            const std::vector<float> raw(&keys[(p - low) * l.d], &keys[(p - low) * l.d] + l.d);
+            rotate_rounded(DType::kF32, raw.data(), l.d, l.rotated(), l.base(), entry.position, &keys[(p - low) * l.d],
+                           flips.data());
+          }
           expected(entry.token, entry.position, layer, loaded, 1, &values[(p - low) * l.v_dim()], unused.data());
           if (std::any_of(flips.begin(), flips.end(), [](float x) { return x != 0; })) {
             flipped.push_back(p);
@@ -132,7 +137,7 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
         const int64_t position = row.entries[j].position;
         std::vector<float> query(l.d), query_flips(l.d, 0.0f);
         for (int i = 0; i < l.d; i++) query[i] = q.at(first_t + j, h, i);
-        if (l.rope == KVC_ROPE_ON_APPEND) {
+        if (l.rope != KVC_ROPE_NONE) {
           const std::vector<float> raw = query;
           rotate_rounded(q.type(), raw.data(), l.d, l.rotated(), l.base(), position, query.data(), query_flips.data());
         }

@@ -14,7 +14,7 @@ from ._rope import RopeScaling
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 _LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
 _ROPE_INTERLEAVED = 1
-_ROPE_MODES = {None: 0, "none": 0, "on_append": 1}
+_ROPE_MODES = {None: 0, "none": 0, "on_append": 1, "on_read": 2}
 
 
 def _parse_device(device: str | tuple[int, int]) -> tuple[int, int]:
@@ -70,7 +70,7 @@ class Layer:
         dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax. Quantised:
             "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" (a scale for each token and head).
         rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions and stores
-            rotated k.
+            rotated k. "on_read": k is stored as it is, and rotated, in float32, where attention reads it.
         rope_dim: rotated dimensions, even; 0 = head_dim - rope_offset.
         rope_offset: first rotated dimension.
         rope_interleaved: rotated pairs are dimensions 2i, 2i + 1 (GPT-J); else i, i + rope_dim / 2 (GPT-NeoX).
@@ -105,7 +105,7 @@ class Layer:
 
     def _fields(self) -> tuple[Any, ...]:
         if self.rope not in _ROPE_MODES:
-            raise InvalidArgument(f'Layer: rope must be None or "on_append", not {self.rope!r}', status=1)
+            raise InvalidArgument(f'Layer: rope must be None, "on_append" or "on_read", not {self.rope!r}', status=1)
         return (self.group, self.q_heads, self.kv_heads, self.head_dim, self.v_head_dim, self.dtype,
                 _ROPE_MODES[self.rope], self.rope_dim, self.rope_theta, self.scale or 0.0,
                 self.kv_storage, self.k_storage, self.v_storage,

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/attend/decode_values.h"
 #include "kernels/cpu/attend/rows.h"
+#include "kernels/cpu/attend/staged_keys.h"
 
 namespace kvc::kernels::KVC_TARGET {
 
@@ -162,7 +163,8 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
-  KeyBlock blocks[2];
+  KeyBlock blocks[2], staged;
+  int32_t coarse_of = -1;
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
   if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), &blocks[0]);
   int current = 0;
@@ -175,6 +177,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
       load_key_block(view, &cursor, end, block_end(end), next);
     }
     if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
+    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {
       const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;
@@ -186,6 +189,10 @@ static void decode_pass(const View& view, const DecodePass& pass) {
                                       next_head * view.v_head_bytes,
                                       scales.k,
                                       scales.v};
+      if (view.key_table != nullptr) {
+        decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole);
+        continue;
+      }
       if constexpr (Format::kTokenScales) {
         const kvc_backend_layer& layer = *view.layer;
         const int64_t k_stride = layer.k_scales.head_stride, v_stride = layer.v_scales.head_stride;

@@ -31,6 +31,10 @@ static void attend_rows(const View& view) {
 
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
   const View view = make_view(args, item, scratch);
+  if (view.key_table != nullptr) {  // blocks are staged as float32
+    attend_rows<Widened<float>>(view);
+    return;
+  }
   switch (type_of(args->layer->dtype)) {
     case Type::kF32:
       attend_rows<Widened<float>>(view);

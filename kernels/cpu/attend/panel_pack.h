@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/attend/decode_tile.h"
 #include "kernels/cpu/attend/rows.h"
+#include "kernels/cpu/attend/staged_keys.h"
 
 namespace kvc::kernels::KVC_TARGET {
 
@@ -108,7 +109,8 @@ template <class Format>
 static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, int32_t begin, int32_t end,
                        int32_t keys_end) {
   const int64_t k_offset = pass.head * view.k_head_bytes, v_offset = pass.head * view.v_head_bytes;
-  KeyBlock blocks[2];
+  KeyBlock blocks[2], staged;
+  int32_t coarse_of = -1;
   load_key_block(view, cursor, begin, min_of(end, begin + kKeyBlock), &blocks[0]);
   int current = 0;
   for (int32_t key = begin; key < end; key += kKeyBlock, current ^= 1) {
@@ -118,7 +120,11 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
       const int32_t limit = key + kKeyBlock < end ? end : keys_end;
       load_key_block(view, cursor, key + kKeyBlock, min_of(limit, key + 2 * kKeyBlock), next);
     }
-    const DecodeKeys keys = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
+    DecodeKeys keys = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
+    if (view.key_table != nullptr) {
+      turn_keys(view, *block, &coarse_of);
+      keys = stage_keys(view, keys, pass.head, &staged);
+    }
     pack_keys<Format>(view, pass, keys, key - begin);
     pack_values<Format>(view, pass, keys, key - begin);
   }

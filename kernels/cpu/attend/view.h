@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/common/page_walk.h"
+#include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
 #include "kernels/cpu/attend/score.h"
 #include "kernels/cpu/scratch.h"
@@ -20,10 +21,11 @@ struct View {
   int32_t group;  // q heads a kv head
   int32_t head_dim;
   int32_t v_head_dim;
-  int32_t num_rows;     // queries of the item x group
-  int32_t token_begin;  // token of the item's query 0
-  int32_t kv_bytes;     // bytes of a stored element
-  KeyTree tree;         // of the item's row
+  int32_t num_rows;         // queries of the item x group
+  int32_t token_begin;      // token of the item's query 0
+  int32_t kv_bytes;         // bytes of a stored element
+  KeyTree tree;             // of the item's row
+  const double* key_table;  // null: K is stored as it attends. Else K turns as it is read (staged_keys.h)
   ScoreOptions options;
   // Without options, scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what
   // the dot product lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
@@ -53,6 +55,7 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.token_begin = args->rows->token_begin[item->row] + item->q_begin;
   view.kv_bytes = type_bytes(type_of(layer->dtype));
   view.tree = tree_of_row(args->rows, item->row);
+  view.key_table = key_table_of_row(args, item->row);
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
   view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   view.natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;

@@ -1,0 +1,87 @@
+// RoPE on read: a block of raw keys of one kv head becomes a block of turned float32 keys in scratch, with its values
+// in float32 beside it, on which the kernels run as on stored float32.
+//
+// Cost: cos and sin of a key once for all heads of an item (a complex product in float64 an angle), and of each key and
+// head one pass over its row in L1. Bits are those that an append would have stored in a float32 layer.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/decode_tile.h"
+#include "kernels/cpu/attend/rows.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+// cos and sin of the keys of a block, to scratch.key_cos_sin. coarse_of: position / RADIX that scratch.coarse is of, -1
+// at first.
+[[gnu::noinline]] static void turn_keys(const View& view, const KeyBlock& block, int32_t* coarse_of) {
+  Scratch& scratch = *view.scratch;
+  const int32_t rope_dim = view.layer->rope_dim, half = rope_dim / 2;
+  for (int32_t i = 0; i < block.count; ++i) {
+    const int32_t position = key_position(&view.tree, block.begin + i);
+    if (position >> KVC_BACKEND_ROPE_RADIX_LOG2 != *coarse_of) {
+      rope_coarse(view.key_table, half, position, scratch.coarse);
+      *coarse_of = position >> KVC_BACKEND_ROPE_RADIX_LOG2;
+    }
+    rope_fine(view.key_table, half, position, scratch.coarse, scratch.key_cos_sin + i * rope_dim);
+  }
+}
+
+KVC_INLINE void prefetch_row(const unsigned char* row, int32_t bytes) {
+  for (int32_t b = 0; b < bytes; b += 64) prefetch(row + b);
+}
+
+// A stored row in float32, E4m3 in its unit (view.stored_unit).
+static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
+  unsigned char* target = reinterpret_cast<unsigned char*>(to);
+  switch (type) {
+    case Type::kE4m3:
+      convert_elements<float, E4m3>(target, from, n);
+      break;
+    case Type::kE5m2:
+      convert_elements<float, E5m2>(target, from, n);
+      break;
+    case Type::kI8:
+      convert_elements<float, I8>(target, from, n);
+      break;
+    default:
+      convert_row(Type::kF32, to, type, from, n);
+      break;
+  }
+}
+
+KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
+  for (int32_t i = 0; i < n; ++i) row[i] *= scale;
+}
+
+// The block of `keys`, of kv head `head`, turned, as a block of its own that lies in scratch; prefetches what `keys`
+// names as next.
+[[gnu::noinline]] static DecodeKeys stage_keys(const View& view, const DecodeKeys& keys, int32_t head,
+                                               KeyBlock* staged) {
+  Scratch& scratch = *view.scratch;
+  const Type type = type_of(view.layer->dtype);
+  const bool token_scales = has_token_scales(&view.layer->k_scales);
+  staged->begin = keys.block->begin;
+  staged->count = keys.block->count;
+  for (int32_t i = 0; i < staged->count; ++i) {
+    prefetch_row(keys.next->k[i] + keys.next_k_offset, view.head_dim * view.kv_bytes);
+    prefetch_row(keys.next->v[i] + keys.next_v_offset, view.v_head_dim * view.kv_bytes);
+    float* k = scratch.staged_k + i * kMaxHeadDim;
+    widen_row(type, keys.block->k[i] + keys.k_offset, view.head_dim, k);
+    if (token_scales) scale_row(keys.block->k_scale[i][head * view.layer->k_scales.head_stride], view.head_dim, k);
+    rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
+    staged->k[i] = reinterpret_cast<const unsigned char*>(k);
+    staged->v[i] = keys.block->v[i] + keys.v_offset;
+    if (type == Type::kF32) continue;
+    float* v = scratch.staged_v + i * kMaxHeadDim;
+    widen_row(type, staged->v[i], view.v_head_dim, v);
+    if (token_scales) scale_row(keys.block->v_scale[i][head * view.layer->v_scales.head_stride], view.v_head_dim, v);
+    staged->v[i] = reinterpret_cast<const unsigned char*>(v);
+  }
+  for (int32_t i = staged->count; i < kKeyBlock; ++i) {
+    staged->k[i] = staged->k[staged->count - 1];
+    staged->v[i] = staged->v[staged->count - 1];
+  }
+  return {staged, 0, 0, staged, 0, 0, nullptr, nullptr};
+}
+
+}  // namespace kvc::kernels::KVC_TARGET
