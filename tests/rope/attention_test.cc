@@ -184,7 +184,7 @@ TEST(RopeOnRead, ExportsAndImportsAreRaw) {
   Tensor k = tensor_of(rows.k, 0, 29), v = tensor_of(rows.v, 0, 29);
   const DLTensor *ks[] = {k.dl()}, *vs[] = {v.dl()};
   const auto wanted = attend_rows(c, {id}, {1}, rows, 29, 30);
-  for (const uint32_t flags : {uint32_t{0}, uint32_t{KVC_IMPORT_ROTATE}}) {
+  for (const uint32_t flags : {uint32_t{0}, uint32_t{KVC_IMPORT_AS_STORED}}) {
     const kvc_seq copy = copies[flags != 0];
     kvc_import_args args;
     kvc_import_args_init(&args);
