@@ -34,9 +34,19 @@ TEST(Quantised, ReferenceAgreesToo) {
       config.window = 33;
       config.splits = 1 + head_scales;
       config.rotate = head_scales == 1;
+      config.on_read = head_scales != 0;
       run_scene(config, 2, true);
     }
   }
+}
+
+// The block's last key stands for those that it lacks: with scales 3 apart, 15 after the first, as of 16 neighbours.
+TEST(Quantised, SixKeysWithScalesThreeApart) {
+  SceneConfig config;
+  config.kv = Kind::kI8;
+  config.nhd = true;
+  config.rows = {{1, 22}};
+  run_scene(config, 1);
 }
 
 // Decode and prefill kernels, page sizes, groups, dims, layouts, windows, splits, types of q and out.
@@ -64,6 +74,7 @@ TEST(Quantised, Grid) {
           config.window = random() % 3 == 0 ? 1 + static_cast<int>(random() % 60) : 0;
           config.splits = random() % 2 == 0 ? 1 : 1 + static_cast<int>(random() % 4);
           config.rotate = random() % 4 == 0;
+          config.on_read = random() % 4 == 0;
           config.rows = {{queries, queries + static_cast<int>(random() % 50)},
                          {1, 1 + static_cast<int>(random() % 80)}};
           config.seed = seed++;

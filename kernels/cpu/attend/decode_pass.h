@@ -148,7 +148,8 @@ KVC_INLINE void copy_scales(const float* const* keys, int64_t offset, const floa
                             int32_t page_size, float* scales) {
   const int32_t run = min_of(page_size, kKeyBlock);
   for (int32_t i = 0; i < kKeyBlock; i += run) __builtin_prefetch(next[i] + next_offset, 0, 3);
-  if (run == kKeyBlock && keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {  // one page, or two that are neighbours
+  // One page, or two that are neighbours. (Of 6 keys that are 3 apart the last, repeated, is at 15 too.)
+  if (run == kKeyBlock && keys[1] - keys[0] == 1 && keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {
     memcpy(scales, keys[0] + offset, kKeyBlock * sizeof(float));
     return;
   }
