@@ -864,7 +864,8 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
 }
 
 /* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED
- * the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet. A forward of its own: one must be free (max_open_forwards).
+ * the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet (rotated keys of longrope: give
+ * it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer. Threads: any.

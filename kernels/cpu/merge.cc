@@ -9,6 +9,7 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kItemFloats = 16 * 1024;  // outputs of a work item, each part counted
+constexpr int64_t kSmallItems = 4;          // done before a sleeping worker would have come
 
 struct Job {
   const kvc_backend_merge* args;
@@ -60,7 +61,8 @@ kvc_status merge(kvc_backend_device* device, const kvc_backend_merge* args, void
   const int64_t row_floats = static_cast<int64_t>(args->num_parts) * args->dims;
   Job job = {args, kItemFloats / row_floats + 1};
   const int64_t items = (rows + job.rows_per_item - 1) / job.rows_per_item;
-  if (items > 0) device->host->run(device->host->self, items, items == 1 ? 1 : 0, run_item, &job);
+  const int32_t effort = items == 1 ? KVC_EFFORT_TINY : items <= kSmallItems ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE;
+  if (items > 0) device->host->run(device->host->self, items, effort, run_item, &job);
   return KVC_OK;
 }
 

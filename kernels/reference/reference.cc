@@ -136,7 +136,7 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
       state->l *= factor;
       for (int32_t d = 0; d < layer.v_head_dim; ++d) state->o[d] *= factor;
     }
-    const double p = exp(score - state->m);
+    const double p = score == -INFINITY ? 0.0 : exp(score - state->m);  // also where nothing else was seen yet
     const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
     state->l += p;
     for (int32_t d = 0; d < layer.v_head_dim; ++d) {

@@ -20,6 +20,7 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
   out->scalings.resize(out->layers.size());
   for (size_t i = 0; i < out->layers.size(); ++i) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
+    if (out->layers[i].rope_mode == KVC_ROPE_NONE) scaling = nullptr;  // ignored then, whatever it points to
     if (scaling == nullptr) continue;
     Status status = read_struct(scaling, "rope_scaling", &out->scalings[i]);
     if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));

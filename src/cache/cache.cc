@@ -255,9 +255,9 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
     if (store_.busy(slot)) {
       return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", ids[i]).at(index);
     }
-    if (!stored || store_.length(slot) == 0) continue;
+    if (!stored || store_.stored(slot) == 0) continue;
     return Status::error(KVC_ERROR_ORDER, "sequence %" PRIu64 " holds %" PRId64 " tokens rotated by its set", ids[i],
-                         store_.length(slot))
+                         store_.stored(slot))
         .at(index);
   }
   for (kvc_seq id : ids) rope_sets_.set(store_.slot_of(id), set);

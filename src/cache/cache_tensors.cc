@@ -200,6 +200,9 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<KvRows>* row
         .at(0);
   }
   *tokens = first->shape[0];
+  if (*tokens < 1) {
+    return Status::error(KVC_ERROR_SHAPE, "k of layer 0 has %" PRId64 " tokens; at least 1", *tokens).at(0);
+  }
   rows->resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto check = [&]() -> Status {

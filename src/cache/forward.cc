@@ -82,7 +82,10 @@ void Forward::fill_token_sets(Rotation& rotation, int64_t long_from) noexcept {
   if (rotation.sets.size() == 0) return;
   const kvc_backend_rows& rows = batch->rows();
   for (int32_t row = 0; row < num_rows; ++row) {
-    const bool is_long = rope_sets[row] == KVC_ROPE_SET_LONG || rows.kv_lengths[row] > long_from;
+    const int32_t* begin = rows.positions + rows.token_begin[row];
+    const int32_t* end = rows.positions + rows.token_begin[row + 1];
+    const int64_t reaches = begin == end ? 0 : int64_t{*std::max_element(begin, end)} + 1;  // nodes of a tree: by depth
+    const bool is_long = rope_sets[row] == KVC_ROPE_SET_LONG || reaches > long_from;
     std::fill(rotation.sets.data() + rows.token_begin[row], rotation.sets.data() + rows.token_begin[row + 1],
               is_long ? KVC_ROPE_SET_LONG : KVC_ROPE_SET_SHORT);
   }

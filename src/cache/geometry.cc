@@ -16,8 +16,8 @@ constexpr int64_t kMaxPages = INT32_MAX;
 constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base: all that follows stays finite
 constexpr double kLargestNumber = 1e30;
-constexpr double kSmallestScale = 1e-20;  // of float8: what is multiplied by it stays finite and normal
-constexpr double kLargestScale = 1e20;
+constexpr double kSmallestScale = 1e-20f;  // of float8: what is multiplied by it stays finite and normal
+constexpr double kLargestScale = 1e20f;
 constexpr int64_t kMaxSnapshots = 32;  // exports at once
 
 Status check_range(const char* what, int64_t value, int64_t low, int64_t high, int64_t index = -1) {
@@ -79,8 +79,11 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          c.softmax_scale, kSmallestNumber, kLargestNumber)
         .at(index);
   }
-  KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
-  KVC_TRY(check_layer_field(index, "reserved_scales", c.reserved_scales, 0, 0));
+  if (c.reserved != 0 || c.reserved_scales != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": reserved 0x%x and reserved_scales 0x%x are not 0",
+                         index, c.reserved, c.reserved_scales)
+        .at(index);
+  }
   if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED}) == 0) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": flags 0x%x has unknown bits", index, c.flags)
       .at(index);
@@ -379,7 +382,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("max_open_forwards", geometry->max_open_forwards, 1, 64));
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
-  KVC_TRY(check_range("reserved", config.reserved, 0, 0));
+  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
   geometry->store.max_tree_nodes = geometry->limits.tree_nodes;
   geometry->store.max_length = kMaxLength;
   geometry->store.max_snapshots = kMaxSnapshots;

@@ -71,14 +71,15 @@ Status check_shape(const DLTensor& t, const char* name, const int64_t* wanted, c
 }
 
 // Strides in elements for a tensor of `used` elements a dim: the tensor's own, or compact ones. A dim of one element
-// has no stride that matters; it gets a compact one. The whole tensor, from its data and byte_offset on, must lie
-// within the address space.
+// has no stride that matters, and a tensor without elements none at all (numpy says 0): they get compact ones. The
+// whole tensor, from its data and byte_offset on, must lie within the address space.
 Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used, bool dense_rows, bool written,
                        int64_t* strides) {
   int64_t compact = 1;
   int64_t extent = 1;  // elements from the first to behind the last
+  const bool empty = std::find(used, used + t.ndim, 0) != used + t.ndim;
   for (int32_t i = t.ndim; i-- > 0;) {
-    strides[i] = t.strides == nullptr || used[i] <= 1 ? compact : t.strides[i];
+    strides[i] = t.strides == nullptr || empty || used[i] <= 1 ? compact : t.strides[i];
     if (dense_rows && i == t.ndim - 1 && strides[i] != 1) {
       return Status::error(KVC_ERROR_STRIDE, "%s has innermost stride %" PRId64 ", not 1", name, strides[i]);
     }

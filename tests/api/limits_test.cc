@@ -1,5 +1,6 @@
 // Configurations out of range, contradicting each other, or large enough to overflow.
 #include <cmath>
+#include <cstring>
 
 #include "fixture.h"
 
@@ -186,6 +187,20 @@ TEST(Limits, LayerConfigs) {
     c.change(b);
     create_refused(context.get(), b.config, c);
   }
+}
+
+// With rope_mode NONE the other rope fields are ignored, whatever rope_scaling points to.
+TEST(Limits, ScalingOfALayerThatDoesNotRotate) {
+  ContextPtr context = make_context();
+  BuiltConfig b(World::default_spec());
+  kvc_rope_scaling garbage;
+  std::memset(&garbage, 0xA5, sizeof garbage);
+  b.layers[0].rope_mode = KVC_ROPE_NONE;
+  b.layers[0].rope_scaling = &garbage;
+  kvc_estimate estimate;
+  kvc_estimate_init(&estimate);
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_cache_estimate(context.get(), &b.config, -1, &estimate, &error), KVC_OK) << error.message;
 }
 
 TEST(Limits, LimitsThemselvesWork) {

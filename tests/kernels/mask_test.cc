@@ -157,6 +157,40 @@ TEST(Mask, LaterTokensMayBeNaN) {
   }
 }
 
+// Two chains of nodes side by side, NaN in the second one's first: only its own descendants see it.
+TEST(Mask, NodesOfOtherBranchesMayBeNaN) {
+  for (Kind kind : {Kind::kF32, Kind::kF16, Kind::kBf16, Kind::kI8}) {
+    for (int nodes : {3, 8, 41}) {
+      for (int committed : {0, 33}) {
+        SceneConfig config;
+        config.q_heads = 3;
+        config.kv_heads = 1;
+        config.q = kind == Kind::kI8 ? Kind::kBf16 : kind;
+        config.kv = kind;
+        config.rows = {{nodes, committed + nodes}};
+        for (int i = 0; i < nodes; ++i) config.rows[0].parents.push_back(i < 2 ? -1 : i - 2);
+        Scene clean(config), scene(config);
+        clean.store();
+        for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+          clean.attend(cpu_backend(), device);
+          scene.poison_key(0, committed + 1);
+          scene.attend(cpu_backend(), device);
+          for (int t = 0; t < nodes; ++t) {
+            for (int h = 0; h < config.q_heads; ++h) {
+              for (int d = 0; d < config.v_head_dim; ++d) {
+                const bool seen = t % 2 == 1;
+                ASSERT_EQ(std::isnan(scene.out(t, h, d)), seen) << name << " " << config.describe() << " node " << t;
+                if (!seen) ASSERT_EQ(scene.out(t, h, d), clean.out(t, h, d)) << name << " node " << t;
+              }
+            }
+          }
+          scene.store();
+        });
+      }
+    }
+  }
+}
+
 // Splits that lie wholly outside a row's window are empty; so are all splits of an item without keys.
 TEST(Mask, EmptySplits) {
   for (int queries : {1, 30}) {

@@ -39,6 +39,11 @@ def expected_output(q, k, v):
     return out
 
 
+def test_the_largest_and_the_smallest_scale():
+    for scale in (1e-20, 1e20):
+        make("float8_e5m2", k_scales=scale, v_scales=scale).close()
+
+
 @pytest.mark.parametrize("name", FLOAT8)
 @pytest.mark.parametrize("scales", [None, 0.25, (0.25, 0.031)])
 def test_float8(rows, name, scales):

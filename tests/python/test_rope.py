@@ -98,6 +98,40 @@ def test_longrope(factors):
           prepare=lambda cache, a: cache.set_rope(a, factors))
 
 
+def longrope(mode, original):
+    scaling = kvcache.RopeScaling("longrope", factor=32, original_max_position=original,
+                                  short_factors=np.linspace(1, 2, DIM // 2), long_factors=np.linspace(3, 60, DIM // 2))
+    return kvcache.Layer(q_heads=2, kv_heads=2, head_dim=DIM, rope=mode, rope_scaling=scaling)
+
+
+def test_stored_nodes_fix_the_set_too():
+    random = np.random.default_rng(5)
+    with kvcache.Cache([longrope("on_append", 4096)], capacity_tokens=256) as cache:
+        a = cache.add()
+        with cache.forward([a], [3], parents=[[-1, 0, 1]]) as step:
+            step.attend(0, *(random.standard_normal((3, 2, DIM), np.float32) for _ in range(3)))
+        with pytest.raises(kvcache.Order, match="3 tokens"):
+            cache.set_rope(a, "long")
+        cache.commit(a, -1)
+        cache.set_rope(a, "long")
+
+
+def test_a_wide_tree_is_no_long_sequence():
+    random = np.random.default_rng(6)
+    rows = [random.standard_normal((18, 2, DIM), np.float32) for _ in range(3)]
+    new = [random.standard_normal((5, 2, DIM), np.float32) for _ in range(3)]
+    with kvcache.Cache([longrope("on_read", 20)], capacity_tokens=256) as cache:
+        a = cache.add()
+        with cache.forward(a, 18) as step:
+            step.attend(0, *rows)
+        b = cache.fork(a)
+        with cache.forward([a], [5], parents=[[-1] * 5]) as step:  # five nodes at position 18
+            tree = step.attend(0, *new)
+        with cache.forward(b, 1) as step:
+            plain = step.attend(0, *(x[:1] for x in new))
+    np.testing.assert_allclose(tree[:1], plain, atol=1e-6)
+
+
 def test_three_axes():
     axis = np.array([0] * 8 + [1] * 4 + [2] * 4)
     positions = np.random.default_rng(2).integers(0, 50, (20, 3))

@@ -171,3 +171,19 @@ def test_closed_cache():
     with pytest.raises(ZeroDivisionError):
         with step:
             1 / 0
+
+
+def test_a_range_of_layers_has_no_steps():
+    layers = [kvcache.Layer(head_dim=16) for _ in range(3)]
+    with kvcache.Cache(layers, capacity_tokens=64) as cache:
+        a = cache.add()
+        with pytest.raises(kvcache.InvalidArgument):
+            cache.forward(a, 1, layers=range(0, 3, 2))
+        cache.forward(a, 1, layers=range(0, 2)).abort()
+
+
+def test_a_step_without_tokens_takes_empty_arrays():
+    empty = np.zeros((0, 1, 16), np.float32)
+    with kvcache.Cache([kvcache.Layer(head_dim=16)], capacity_tokens=64) as cache:
+        with cache.forward([0], [0]) as step:
+            assert np.asarray(step.attend(0, empty, empty, empty)).shape == (0, 1, 16)

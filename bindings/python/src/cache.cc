@@ -70,6 +70,8 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
 void Batch::read_layers(const char* function, nb::handle layers) {
   nb::object begin, end;
   if (PyRange_Check(layers.ptr())) {
+    if (integer_from_python(layers.attr("step")) != 1)
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: a range of layers has step 1", function);
     begin = layers.attr("start"), end = layers.attr("stop");
   } else {
     begin = layers[0], end = layers[1];

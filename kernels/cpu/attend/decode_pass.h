@@ -143,13 +143,14 @@ struct KeyScales {
   float v[kKeyBlock + kMaxLanes];
 };
 
-// keys: [kKeyBlock], of kv head 0. Prefetches those of the next block.
-KVC_INLINE void copy_scales(const float* const* keys, int64_t offset, const float* const* next, int64_t next_offset,
-                            int32_t page_size, float* scales) {
+// keys: [kKeyBlock], of kv head 0, `count` of them and then the last one again. Prefetches those of the next block.
+KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t offset, const float* const* next,
+                            int64_t next_offset, int32_t page_size, float* scales) {
   const int32_t run = min_of(page_size, kKeyBlock);
   for (int32_t i = 0; i < kKeyBlock; i += run) __builtin_prefetch(next[i] + next_offset, 0, 3);
-  // One page, or two that are neighbours. (Of 6 keys that are 3 apart the last, repeated, is at 15 too.)
-  if (run == kKeyBlock && keys[1] - keys[0] == 1 && keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {
+  // 16 keys of one page, or of two that are neighbours.
+  if (run == kKeyBlock && count == kKeyBlock && keys[1] - keys[0] == 1 &&
+      keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {
     memcpy(scales, keys[0] + offset, kKeyBlock * sizeof(float));
     return;
   }
@@ -197,10 +198,10 @@ static void decode_pass(const View& view, const DecodePass& pass) {
       if constexpr (Format::kTokenScales) {
         const kvc_backend_layer& layer = *view.layer;
         const int64_t k_stride = layer.k_scales.head_stride, v_stride = layer.v_scales.head_stride;
-        copy_scales(block->k_scale, head * k_stride, decode_keys.next->k_scale, next_head * k_stride, layer.page_size,
-                    scales.k);
-        copy_scales(block->v_scale, head * v_stride, decode_keys.next->v_scale, next_head * v_stride, layer.page_size,
-                    scales.v);
+        copy_scales(block->k_scale, block->count, head * k_stride, decode_keys.next->k_scale, next_head * k_stride,
+                    layer.page_size, scales.k);
+        copy_scales(block->v_scale, block->count, head * v_stride, decode_keys.next->v_scale, next_head * v_stride,
+                    layer.page_size, scales.v);
       }
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole);
     }

@@ -77,6 +77,20 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
+// The same for those of the keys that row r of the pass sees: nodes of a tree that it does not see may hold NaN.
+template <class Format>
+static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
+                         int end, float* o) {
+  const int nodes = min_of(end, max_of(begin, view.tree.begin - panel.begin));
+  if (begin < nodes) add_row_edge<Format>(view, pass, p, begin, nodes, o);
+  for (int k = nodes; k < end; ++k) {
+    int run_end = k;
+    while (run_end < end && sees_node(&view.tree, view.scratch->masks + r, panel.begin + run_end)) ++run_end;
+    if (k < run_end) add_row_edge<Format>(view, pass, p, k, run_end, o);
+    k = run_end;
+  }
+}
+
 // o += P * V of rows [first, end); `real_end`: rows from there on are padding.
 template <class Format>
 static void group_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges* ranges, int first,
@@ -85,7 +99,8 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; r += kTileRows) {
     KeyRange& all = ranges[(r - first) / kTileRows].all;
-    all.begin += all.begin % kKeys;  // whole pairs
+    all.end = min_of(all.end, max_of(0, view.tree.begin - panel.begin));  // which nodes it sees, a row knows alone
+    all.begin += all.begin % kKeys;                                       // whole pairs
     all.end -= all.end % kKeys;
     if (all.begin > all.end) all.end = all.begin;
     for (int i = r; i < min_of(r + kTileRows, real_end); ++i) {
@@ -93,8 +108,8 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
       const float* p = scratch.scores + static_cast<int64_t>(i - first) * pass.panel_keys;
       float* o = scratch.o + static_cast<int64_t>(i) * pass.o_width;
       const bool split = all.begin < all.end;
-      add_row_edge<Format>(view, pass, p, seen.begin, split ? all.begin : seen.end, o);
-      if (split) add_row_edge<Format>(view, pass, p, all.end, seen.end, o);
+      add_row_keys<Format>(view, pass, panel, i, p, seen.begin, split ? all.begin : seen.end, o);
+      if (split) add_row_keys<Format>(view, pass, panel, i, p, all.end, seen.end, o);
     }
   }
   for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
