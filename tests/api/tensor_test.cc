@@ -190,31 +190,33 @@ TEST(Tensors, ImportRefusesWrongOnes) {
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_UNSUPPORTED}, "kvc_seq_import",
           [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &args, nullptr, e); });
   args.flags = 0;
-  for (const int64_t tokens : {int64_t{0}, int64_t{-1}, int64_t{5} - (int64_t{1} << 32)}) {
-    std::vector<DLTensor> all_k, all_v;
-    for (size_t i = 0; i < k.size(); i++) all_k.push_back(*k[i]), all_v.push_back(*v[i]);
-    std::vector<std::vector<int64_t>> shapes;
-    std::vector<const DLTensor *> ks, vs;
-    for (std::vector<DLTensor> *all : {&all_k, &all_v}) {
-      for (DLTensor &t : *all) {
-        shapes.push_back({tokens, t.shape[1], t.shape[2]});
-        t.shape = shapes.back().data();
-        (all == &all_k ? ks : vs).push_back(&t);
-      }
-    }
-    args.k = ks.data();
-    args.v = vs.data();
-    refused(w.cache, {KVC_ERROR_SHAPE, KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_BATCH_TOO_LARGE}, "kvc_seq_import",
-            [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &args, nullptr, e); });
-  }
-  args.k = k.data();
-  args.v = v.data();
   args.reserved = 1;
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_UNSUPPORTED}, "kvc_seq_import",
           [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &args, nullptr, e); });
   args.reserved = 0;
   EXPECT_EQ(kvc_seq_import(w.cache, w.seq, &args, nullptr, nullptr), KVC_OK);
   EXPECT_EQ(w.length(w.seq), 23);
+}
+
+TEST(Tensors, ImportRefusesImpossibleNumbersOfTokens) {
+  World w;
+  for (const int64_t tokens : {int64_t{0}, int64_t{-1}, int64_t{5} - (int64_t{1} << 32), int64_t{1} << 40}) {
+    std::vector<LayerTensors> tensors;
+    for (const LayerSpec &l : w.spec.layers) tensors.emplace_back(l, 3);
+    std::vector<const DLTensor *> k, v;
+    for (LayerTensors &t : tensors) {
+      t.k.dl()->shape[0] = t.v.dl()->shape[0] = tokens;
+      k.push_back(t.k.dl());
+      v.push_back(t.v.dl());
+    }
+    kvc_import_args args;
+    kvc_import_args_init(&args);
+    args.num_layers = static_cast<int32_t>(k.size());
+    args.k = k.data();
+    args.v = v.data();
+    refused(w.cache, {KVC_ERROR_SHAPE, KVC_ERROR_STRIDE, KVC_ERROR_BATCH_TOO_LARGE}, "kvc_seq_import",
+            [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &args, nullptr, e); });
+  }
 }
 
 TEST(Tensors, StridesOfDimensionsOfSizeOneAreIgnored) {
