@@ -41,7 +41,7 @@
  *   sequence  an ordered list of pages per group, and a length in tokens.
  *   fork      a new sequence that shares a prefix with its parent, page by page.
  *   forward   one step of the model over a batch: begin, per-layer calls, end or abort.
- *   group     layers that share page tables (full attention, sliding window, chunks).
+ *   group     layers that share page tables (full attention, sliding window, chunks, latent rows, encoder sequences, states).
  * Letters in shapes: T tokens (rows) of a batch, Hq query heads, Hkv key/value heads, D head dim of
  * q and k, Dv head dim of v. Ranges are half-open, positions and lengths count tokens from 0.
  *
@@ -223,7 +223,7 @@ typedef struct kvc_context_config {
   int32_t num_threads;  /* CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota).
                            With parallel_for: the most threads that it uses at once. At most 1024. */
   const char *simd;     /* nullable: the best that this CPU has. Else a target's name from kvc_context_describe,
-                           or "reference" (float64, for tests) */
+                           or "reference" (float64, for tests). avx512_amx asks Linux for AMX tiles, process-wide */
   kvc_parallel_for_fn parallel_for; /* nullable: threads of its own, started on first use. Else the host's pool */
   void *parallel_for_user;
   kvc_log_fn log; /* nullable: silence */
@@ -314,13 +314,29 @@ enum kvc_layer_flags {
   KVC_LAYER_ROPE_INTERLEAVED = 1 /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
 };
 
+/* One state tensor of a recurrent layer: what it keeps of one sequence (a convolution's last inputs, an SSM's or linear
+ * attention's state). */
+typedef struct kvc_state_config {
+  uint32_t struct_size;
+  DLDataType dtype;  /* float32, float16, bfloat16; {0,0,0} = float32 */
+  int32_t rank;      /* 1..4 */
+  uint32_t reserved; /* 0 */
+  int64_t shape[4];  /* shape[0..rank - 1], each >= 1; the rest 0 */
+} kvc_state_config;
+
+static inline void kvc_state_config_init(kvc_state_config *config) {
+  kvc_state_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
 typedef struct kvc_layer_config {
   uint32_t struct_size;
   int32_t group;         /* index into groups[] */
   int32_t num_q_heads;   /* Hq, a multiple of num_kv_heads, at most 65536 */
   int32_t num_kv_heads;  /* Hkv, 1..4096; q head h reads kv head h / (Hq / Hkv) */
-  int32_t head_dim;      /* D, 1..512; multiples of 16 are fast */
-  int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim */
+  int32_t head_dim;      /* D, 1..512 (MLA: 1..1024); multiples of 16 are fast */
+  int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
                             float8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even and
                             saturated to the largest finite value (NaN stays NaN), and is read as stored * scale. int8: each
@@ -328,24 +344,33 @@ typedef struct kvc_layer_config {
                             zeros has scale 1, and one that holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
-  int32_t rope_offset;   /* first rotated dim (a latent row of 512 + 64: 512) */
+  int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
   uint32_t flags;        /* KVC_LAYER_* */
-  uint32_t reserved;     /* 0 */
+  int32_t kv_layer;      /* 0 = K and V of its own. Else 1 + the index of an earlier layer of the group: this one stores
+                            nothing and attends over what that layer stores (attend without k and v, after that layer's
+                            append). What says how K and V are stored must be equal in both: group, num_kv_heads, dims,
+                            dtype, rope_*; storage and scales are given there alone */
   double rope_theta;     /* base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000 */
   const kvc_rope_scaling *rope_scaling; /* borrowed; nullable: none */
-  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5 */
+  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it
+                            (DeepSeek-V3: 0.13523, docs/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
                             memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and
                             NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its
                             deleter runs once, when the cache and all exported views of it are gone */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
-  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage.
+  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage
+                            (MLA: k_storage alone).
                             Storage is of the layer's dtype; that of float8 may be uint8. int8 has none: its pages hold
                             their scales, and the library lays them out */
   const float *k_scales; /* float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
-  const float *v_scales; /* the same for V */
+  const float *v_scales; /* the same for V (MLA: NULL, V's are K's) */
   int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
-  uint32_t reserved_scales; /* 0 */
+  int32_t num_states;    /* recurrent: state tensors of the layer, 1..16. Else 0 */
+  const kvc_state_config *states; /* recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; every
+                            field but group is 0 then. Else NULL */
+  int32_t latent_dim;    /* MLA: leading dims of the row that are V too, 1..head_dim; else 0 */
+  uint32_t reserved;     /* 0 */
 } kvc_layer_config;
 
 static inline void kvc_layer_config_init(kvc_layer_config *config) {
@@ -358,8 +383,16 @@ enum kvc_group_kind {
   KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p; memory grows with the sequence */
   KVC_GROUP_SLIDING = 1, /* it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind
                             the window and the rollback margin are freed when a forward ends */
-  KVC_GROUP_CHUNKED = 2  /* it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division);
+  KVC_GROUP_CHUNKED = 2, /* it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division);
                             pages of earlier chunks are freed likewise */
+  KVC_GROUP_MLA = 3,     /* multi-head latent attention: sees what a full group sees. A token is one row [latent | rotary]
+                            for all heads, stored once: K is the row (num_kv_heads 1, head_dim its width), V its first
+                            latent_dim dims */
+  KVC_GROUP_CROSS = 4,   /* it sees all keys of the sequence's encoder sequence (image, audio, source text), which has a
+                            length of its own and is appended in forwards of its own (kvc_batch.encoder_group). Forks
+                            share it, truncate leaves it. Layers have KVC_ROPE_NONE */
+  KVC_GROUP_RECURRENT = 5 /* no keys: each layer keeps state tensors of fixed size a sequence, which a forward loads and
+                            stores (kvc_forward_load_state). A page is one state of all layers of the group */
 };
 
 typedef struct kvc_group_config {
@@ -367,7 +400,9 @@ typedef struct kvc_group_config {
   int32_t kind;           /* KVC_GROUP_* */
   int64_t window_tokens;  /* sliding: w, 1..2^30; else 0 */
   int64_t chunk_tokens;   /* chunked: c, 1..2^30, no multiple of the page size needed; else 0 */
-  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity */
+  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: each
+                             sequence has one, and one more in an open forward, for each checkpoint, and while it has an
+                             uncommitted tree; 0 = max_sequences * (2 + max_checkpoints) */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -377,7 +412,20 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
 }
 
 enum kvc_cache_flags {
-  KVC_CACHE_NO_ROLLBACK = 1 /* keep nothing behind windows: rollback_tokens is 0, not its default */
+  KVC_CACHE_NO_ROLLBACK = 1, /* keep nothing behind windows: rollback_tokens is 0, not its default */
+  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming): bookkeeping for lists that go
+                                on for ever, and scratch for two parts of each query. Needs a full or MLA group */
+  /* Rows of a forward that begin with the same pages (forks) are attended there as one group where a cost model says that
+   * it pays: the shared part is read once, with all their queries, and merged with each row's rest. Full groups, rows with
+   * few new tokens. Results agree within rounding; kvc_forward_describe counts the groups. These two, of which at most
+   * one is set, decide it for all: for comparisons and tests. (Hydragen; FlashInfer's cascade.) */
+  KVC_CACHE_NO_PREFIX_SHARING = 4,  /* never: each row reads all of its keys */
+  KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* wherever rows have a page in common, whatever it costs */
+  /* A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of
+   * threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one
+   * kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/kernels.md
+   * has how much. */
+  KVC_CACHE_DETERMINISTIC = 16
 };
 
 typedef struct kvc_cache_config {
@@ -392,15 +440,16 @@ typedef struct kvc_cache_config {
   int32_t max_batch_tokens;       /* tokens of one forward, 1..1048576; 0 = 2048 */
   int32_t max_open_forwards;      /* 1..64; 0 = 2 */
   int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
-                                     (rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes */
-  /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full groups;
+                                     (rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes. Behind
+                                     streaming windows too */
+  /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full, MLA and cross groups;
    * a sliding or chunked group gets max_sequences times the peak of one sequence (window or chunk + rollback + the
    * larger of max_batch_tokens and max_tree_nodes + 1 page), but never more than the capacity. */
-  int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
+  int64_t capacity_tokens;        /* tokens a full or MLA group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
   int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
   int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
-  uint32_t reserved;              /* 0 */
+  int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -497,14 +546,15 @@ KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *s
                                    kvc_error *error);
 
 /* Page ids of one sequence in one group, in order: entry i holds positions [i * page_size, (i+1) * page_size);
- * -1 where the page was freed behind a window. Pages of an open forward and of an uncommitted tree are not included.
+ * -1 where the page was freed behind a window, or between the sinks and the window of a stream. Pages of an open forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
                                  int64_t *count, kvc_error *error);
 
-/* Positions nearest to `position` at which fork and truncate work in every group (behind a window they may not).
+/* Positions nearest to `position` at which fork and truncate work in every group: behind a window they may not, and
+ * over recurrent state they do at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.
  *   position         0..the sequence's length
  *   before           nullable: the largest such position <= position (0 always works)
  *   after            nullable: the smallest such position >= position; -1 = none
@@ -520,6 +570,40 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
+enum kvc_streaming_flags {
+  KVC_STREAMING_PREFIX_IS_SINK = 1 /* what a sequence holds now are sinks too: s = max(sink_tokens, its length) */
+};
+
+/* Gives n sequences a streaming window, so that they can go on for ever in bounded memory. With s sink tokens and a window
+ * w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p: w keys, itself included, for
+ * any chunking. Sliding and chunked groups keep their own rules.
+ *   Positions  are as if the kept tokens were contiguous, without rotating a key again: attend rotates q at p for the window,
+ *              at min(p, w-1) for the sinks, and merges; ALiBi's distances likewise. q that the caller rotates itself
+ *              meets its sinks at their true distance. Lengths and positions go on counting every token, to 2^30.
+ *   Memory     Pages wholly between the sinks and the window (and the rollback margin) lose this sequence's reference when the
+ *              window is set, and when a forward ends. A sequence then holds at most w + rollback_tokens + the tokens of a
+ *              step, in two pages more than they fill.
+ *   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is still there
+ *              (kvc_seq_nearest_position); elsewhere they are EVICTED.
+ * A fork has its parent's window, truncate keeps it, and a new sequence has none.
+ *   sequences      [n], distinct
+ *   sink_tokens    nullable: 0 of each. [n]: s, 0..2^30
+ *   window_tokens  [n]: w, above s, at most 2^30; 0 = the sequence streams no more, and s must be 0
+ *   flags          KVC_STREAMING_* or 0
+ * Errors (nothing changed): STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other values), EVICTED (keys
+ * that the next query would see are gone), each with the index; UNSUPPORTED (a cache without KVC_CACHE_STREAMING).
+ * Threads: any. Costs what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
+KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences,
+                                         const int64_t *sink_tokens, const int64_t *window_tokens, uint32_t flags,
+                                         kvc_error *error);
+
+/* Streaming windows of n sequences; 0 and 0 where there is none.
+ *   sink_tokens    [n], filled: s, with the prefix that KVC_STREAMING_PREFIX_IS_SINK made part of it
+ *   window_tokens  [n], filled: w
+ * Errors: STALE_ID. Threads: any, also while a forward computes. O(1) a sequence. Since 0.1. */
+KVC_API kvc_status kvc_seq_get_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
+                                         int64_t *window_tokens, kvc_error *error);
+
 enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
 
 /* Chooses which of longrope's factor sets turn the keys and queries of n sequences. A new sequence has the short set, a
@@ -533,6 +617,22 @@ enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
  * layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3. */
 KVC_API kvc_status kvc_seq_set_rope(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t set,
                                     kvc_error *error);
+
+/* Keeps the recurrent states that n sequences have now, so that fork and truncate work at their present lengths later (as
+ * before drafts that may be rejected, or at the end of a prompt that others will share). Costs a reference, no copy; what
+ * it keeps stays in its page. Children inherit the checkpoints up to their position; truncate drops those behind it. Of
+ * more than max_checkpoints the oldest is dropped.
+ *   sequences  [n], distinct
+ * Errors (nothing kept): UNSUPPORTED (no recurrent group), STALE_ID, DUPLICATE, BUSY, UNCOMMITTED. Threads: any.
+ * Since 0.1. */
+KVC_API kvc_status kvc_seq_checkpoint(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
+
+/* Lengths of encoder sequences in a cross group, without the tokens of open forwards. O(1) a sequence.
+ *   lengths  [n], filled
+ * Errors: STALE_ID, OUT_OF_RANGE (group), INVALID_ARGUMENT (no cross group). Threads: any, also while a forward computes.
+ * Since 0.1. */
+KVC_API kvc_status kvc_seq_encoder_lengths(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
+                                           int64_t *lengths, kvc_error *error);
 
 /* ============================================================================================
  * 7  Forward: one step of the model over a batch
@@ -555,6 +655,14 @@ typedef struct kvc_batch {
   int32_t layer_end;
   const int32_t *tree_parents;    /* nullable: no trees. [T]: of each new token its parent node or KVC_TREE_ROOT, or in
                                      all tokens of a plain row KVC_TREE_NONE (see kvc_seq_commit); ignored in inert rows */
+  const int32_t *span_ids;        /* nullable: no spans. [T]: tokens that stand next to each other in one row and have the
+                                     same id > 0 see each other, later ones too (an image within a text); 0 = none.
+                                     Windows and chunks begin where they do. A span is whole within one forward. Ignored
+                                     in inert rows */
+  int32_t encoder_group;          /* 0 = the tokens are the sequences' own. 1 + the index of a cross group: they are of
+                                     the encoder sequences in that group, at whose ends they are appended. Its layers
+                                     take kvc_forward_append alone; lengths of the sequences themselves stay */
+  uint32_t reserved;              /* 0 */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -574,7 +682,8 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
  * Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,
- * INVALID_ARGUMENT (each with the row in error->index), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
+ * INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a
+ * span id below 0, or in a tree), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
  * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
@@ -589,7 +698,8 @@ typedef struct kvc_append_args {
   uint32_t struct_size;
   uint32_t flags;     /* KVC_APPEND_* */
   const DLTensor *k;  /* borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1 */
-  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv] likewise */
+  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv] likewise. MLA: NULL, and k has whole rows; or the latent parts
+                         [>= T, 1, latent_dim], and k the rotary ones [>= T, 1, D - latent_dim] */
   const DLTensor *rope_cos_sin; /* nullable: what the layer's rope fields and the tokens' positions give. Borrowed;
                          [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
                          attention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/rope.md).
@@ -607,8 +717,9 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
 
 /* Stores a layer's new K and V, rounded or quantised to the layer's dtype (and rotated, if the layer says so).
  *   layer  a layer of the forward; each once, in any order
- * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE. An
- * error of the device itself closes the forward as kvc_forward_abort does.
+ * Errors: STALE_ID, BUSY, ORDER (appended already), INVALID_ARGUMENT (a layer that reads another's K and V, or is
+ * recurrent; a cross layer outside of its encoder_group's forwards, any other within them), CANCELLED, OUT_OF_RANGE, DTYPE,
+ * DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as kvc_forward_abort does.
  * Threads: one at a time for one forward, any between forwards. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
@@ -624,9 +735,10 @@ enum kvc_attend_flags {
 typedef struct kvc_attend_args {
   uint32_t struct_size;
   uint32_t flags;       /* KVC_ATTEND_*; PAST and SELF exclude each other */
-  const DLTensor *q;    /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 */
-  const DLTensor *k;    /* nullable, with v: the layer was appended already. Borrowed; as kvc_append_args */
-  const DLTensor *v;    /* nullable, with k; as kvc_append_args.v */
+  const DLTensor *q;    /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 (MLA: see w_uk) */
+  const DLTensor *k;    /* nullable, with v: the layer was appended already, reads another's (kvc_layer_config.kv_layer),
+                           or is a cross layer. Borrowed; as kvc_append_args */
+  const DLTensor *v;    /* nullable, with k; as kvc_append_args.v (MLA: nullable alone) */
   const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k
                            or v. Rows of inert rows and rows from T on are left alone */
   const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the
@@ -636,7 +748,15 @@ typedef struct kvc_attend_args {
   const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| */
   const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without
                             a value, neither scaled nor capped. Of two parts, give it to one */
-  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given */
+  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED
+                            in a full group with a sequence longer than its streaming window: q turns twice there */
+  /* MLA: up-projections of K and V, as a model has them. NULL, both: q and out are in latent space already, [T, Hq, D] and
+   * [T, Hq, latent_dim]. Else, R being the rotary dims D - latent_dim: q is [T, Hq, Dn + R], out [T, Hq, Dv], and the
+   * library projects. kv_b_proj.weight seen as [Hq, Dn + Dv, latent_dim] holds both: w_uk is its rows 0..Dn-1 of each
+   * head, w_uv the rest. */
+  const DLTensor *w_uk; /* nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost
+                           stride 1; Dn 1..1024 - R */
+  const DLTensor *w_uv; /* nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim] likewise; Dv 1..1024 */
 } kvc_attend_args;
 
 static inline void kvc_attend_args_init(kvc_attend_args *args) {
@@ -651,13 +771,35 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * and LSE -inf (with a sink: the sink's logit).
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
  * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), and for a
- * second attend of the same part; OUT_OF_RANGE (softmax_scale, softcap), INVALID_ARGUMENT (PAST with SELF).
+ * second attend of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap),
+ * INVALID_ARGUMENT (PAST with SELF; either of a cross layer, which is all past; a recurrent layer).
  * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, k and v may have been stored.
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
- * From: online softmax as in FlashAttention-2; split-KV and merge by LSE as in Flash-Decoding; softcap as in Gemma 2,
- * slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
+ * With up-projections an MLA layer absorbs them into q and out where queries are few, and decompresses K and V of the new
+ * tokens where they are many, each the same within rounding (docs/mla.md).
+ * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and
+ * merge by LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
                                       kvc_error *error);
+
+/* Copies a state tensor of a recurrent layer out of the cache: row i of the tensor becomes the state of the batch's
+ * sequence i before this forward, zeros if it is empty. Rows of inert rows are left alone. Any number of times.
+ *   layer   a recurrent layer of the forward
+ *   state   0..num_states - 1
+ *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
+ * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent), DTYPE,
+ * DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as kvc_forward_abort does.
+ * Threads: one at a time for one forward, any between forwards. Since 0.1. */
+KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+                                          const DLTensor *tensor, kvc_error *error);
+
+/* Copies it in: row i becomes the state of the batch's sequence i after this forward, once it ends; aborted, the sequence
+ * has the state it had. Every state of every recurrent layer in range is to be stored before kvc_forward_end; stored again,
+ * the last one counts.
+ *   tensor  borrowed; as kvc_forward_load_state's
+ * Errors, threads: as kvc_forward_load_state. Since 0.1. */
+KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+                                           const DLTensor *tensor, kvc_error *error);
 
 typedef struct kvc_merge_args {
   uint32_t struct_size;
@@ -685,7 +827,8 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
 
 /* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees
  * are kept uncommitted, until kvc_seq_commit.
- * Errors: ORDER (error->index = the first layer in range without its append), CANCELLED, BUSY, STALE_ID; the forward
+ * Errors: ORDER (error->index = the first layer in range without its append, or with a state that was not stored),
+ * CANCELLED, BUSY, STALE_ID; the forward
  * stays open.  Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
@@ -747,7 +890,7 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  * Nodes of a sequence are counted from 0 in the order in which they came, through all steps since its last commit: a later
  * step may go on with them (its first node is kvc_seq_tree_nodes). A parent comes before its children; several roots are
  * allowed, and any node may be committed. A node's position is the sequence's length + its depth (0 for a root), and RoPE,
- * windows and biases go by it. A sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED), and frees
+ * windows and biases go by it. Over recurrent state trees are chains, and are kept whole or dropped. A sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED), and frees
  * nothing behind windows until it is committed: a rejected tree costs no recompute. Aborting a step drops its nodes alone. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any
@@ -757,7 +900,8 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *   sequences  [n], distinct
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
- * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes), OUT_OF_RANGE, each with the index.
+ * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes), OUT_OF_RANGE, EVICTED (a node in the
+ * middle of a chain over recurrent state), each with the index.
  * Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
@@ -775,7 +919,7 @@ KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq
 enum kvc_pool {
   KVC_POOL_KV = 0, /* K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so */
   KVC_POOL_K = 1,  /* [pages, Hkv, page_size, D] */
-  KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv] */
+  KVC_POOL_V = 2,  /* [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K */
   KVC_POOL_K_SCALE = 3, /* float32: [pages, Hkv, page_size] of int8, [Hkv] of float8 (ones if none were given) */
   KVC_POOL_V_SCALE = 4
 };
@@ -804,7 +948,7 @@ enum kvc_export_parts {
 typedef struct kvc_export_args {
   uint32_t struct_size;
   int32_t layer;
-  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has */
+  uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part) */
   uint32_t reserved;      /* 0 */
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
   int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be asked for) */
@@ -851,8 +995,9 @@ typedef struct kvc_import_args {
   uint32_t flags;           /* KVC_IMPORT_* */
   int32_t num_layers;       /* all layers of the cache */
   uint32_t reserved;        /* 0 */
-  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens */
-  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv] */
+  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL
+                               for a layer that reads another's (kvc_layer_config.kv_layer) or is a cross layer; v likewise */
+  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v. Nullable if every layer is MLA */
   const DLTensor *const *k_scale; /* nullable: none. [num_layers], each as kvc_append_args.k_scale, NULL where none */
   const DLTensor *const *v_scale; /* likewise */
 } kvc_import_args;
@@ -868,8 +1013,8 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
  * it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
- * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer. Threads: any.
- * Since 0.1. */
+ * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a
+ * recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);
 
@@ -981,6 +1126,17 @@ typedef struct kvc_api {
   kvc_status (*seq_tree_nodes)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes, kvc_error *error);
   kvc_status (*merge_states)(kvc_context *context, const kvc_merge_args *args, void *stream, kvc_error *error);
   kvc_status (*seq_set_rope)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t set, kvc_error *error);
+  kvc_status (*seq_checkpoint)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
+  kvc_status (*seq_encoder_lengths)(kvc_cache *cache, int32_t group, int64_t n, const kvc_seq *sequences,
+                                    int64_t *lengths, kvc_error *error);
+  kvc_status (*forward_load_state)(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+                                   const DLTensor *tensor, kvc_error *error);
+  kvc_status (*forward_store_state)(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
+                                    const DLTensor *tensor, kvc_error *error);
+  kvc_status (*seq_set_streaming)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *sink_tokens,
+                                  const int64_t *window_tokens, uint32_t flags, kvc_error *error);
+  kvc_status (*seq_get_streaming)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
+                                  int64_t *window_tokens, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -76,7 +76,8 @@ typedef struct kvc_backend_layer {
   int32_t rope_dim;        /* rotated dims: [rope_offset, rope_offset + rope_dim) */
   int32_t rope_offset;
   int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
-  uint32_t reserved;
+  uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): v and v_scales are k and k_scales, and a row is
+                              written and moved once. No rotated dim is below v_head_dim, and num_kv_heads is 1 */
 } kvc_backend_layer;
 
 /* ---- Page tables ---------------------------------------------------------------------------- */
@@ -103,13 +104,14 @@ typedef struct kvc_backend_tree_node {
   int32_t reserved;
 } kvc_backend_tree_node;
 
-/* The rows of one forward. Inert rows have kv_lengths 0 and no work item. A key's index is its place in the sequence; its
+/* The rows of one forward. Inert rows have kv_lengths -1 and no work item. A key's index is its place in the sequence; its
  * position is the same, but for the nodes of a tree. kernels/common/mask.h says who sees what. */
 typedef struct kvc_backend_rows {
   int32_t num_rows;
   int32_t num_tokens;           /* T */
   const int32_t *token_begin;   /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
-  const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included */
+  const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included. In a cross layer: of the
+                                   encoder sequence, which may be none */
   const int32_t *positions;     /* [num_tokens] */
   const int32_t *key_ends;      /* nullable; [num_tokens]: a query sees keys below its key_ends, not only up to itself */
   /* Streaming rows: with a window w > 0 and s sinks, s < w, a query at p sees keys j < s and max(s, p-(w-s)+1) <= j <= p.
@@ -143,7 +145,10 @@ enum kvc_backend_part {
  * Otherwise it writes its unnormalised state to partials + partial_offset (floats), laid out
  *   o[q_count][Hq_of_item][Dv], then m[q_count][Hq_of_item], then l[q_count][Hq_of_item]
  * (m: largest scaled score in natural-log units, -inf if none; l: sum of exp(score - m); o: sum of exp(score - m) * v),
- * and the item of `tile` that finishes last merges. */
+ * and the item of `tile` that finishes last merges.
+ * A shared item (span_begin < span_end) covers queries of several rows that have these keys in common, in the same
+ * pages: those of its spans, one after another, over the page list of `row`, the first span's. Its q_begin is 0, q_end
+ * the number of its queries, tile and partial_offset are -1: it writes states only, of each span where the span says. */
 typedef struct kvc_backend_item {
   int32_t row;
   int32_t q_begin, q_end;
@@ -152,13 +157,27 @@ typedef struct kvc_backend_item {
   int32_t tile; /* index into tiles; -1 = not split */
   int64_t partial_offset;
   int32_t part; /* KVC_BACKEND_PART_*; the items of a streaming row's tile are its sinks and its window */
+  int32_t span_begin, span_end;
   int32_t reserved;
 } kvc_backend_item;
 
-/* A set of items that split the keys of the same queries and heads: items [item_begin, item_end) in key order. They are
- * merged left to right by whoever finishes last. (Shared prefixes will be items that cover several rows.) */
+/* Queries [q_begin, q_end) of one row in a shared item. Their states go to partials + partial_offset, laid out as above
+ * over all Hq heads of the layer: shared items of unlike heads may have the same spans. */
+typedef struct kvc_backend_span {
+  int32_t row;
+  int32_t q_begin, q_end;
+  int32_t tile; /* that merges them: of the same queries, and of all heads */
+  int64_t partial_offset;
+} kvc_backend_span;
+
+/* States of the same queries and heads over different keys, merged left to right by the item that finishes last: first
+ * those of shared items, at parts[part_begin, part_end) of the partials, then those of the items [item_begin, item_end),
+ * at least one, in key order. */
 typedef struct kvc_backend_tile {
   int32_t item_begin, item_end;
+  int32_t part_begin, part_end;
+  int32_t shared_items; /* items with a span of this tile */
+  int32_t reserved;
 } kvc_backend_tile;
 
 /* How a backend wants work cut for a layer; a pure function of its arguments. */
@@ -200,7 +219,8 @@ typedef struct kvc_backend_append {
   int64_t num_tokens;
   const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
   kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or of the layer's dtype as stored */
-  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is */
+  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is. If v_in_k: without data, or the head of the row
+                                [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
 } kvc_backend_append;
@@ -214,6 +234,10 @@ typedef struct kvc_backend_attend {
   int64_t num_items;
   const kvc_backend_tile *tiles; /* [num_tiles] */
   int64_t num_tiles;
+  const kvc_backend_span *spans; /* [num_spans] */
+  int64_t num_spans;
+  const int64_t *parts;          /* [num_parts]: offsets of states in the partials */
+  int64_t num_parts;
   int32_t *tile_counters;        /* [num_tiles], 0 at the start of the call, any value after it */
   float *partials;               /* what the items' partial_offset index */
   kvc_backend_tensor q;          /* [T, Hq, D] */
@@ -226,7 +250,11 @@ typedef struct kvc_backend_attend {
                                     turns at its position, in float32, where it is read */
   const int32_t *key_sets;       /* nullable: all 0. [T]: which table; the same for all tokens of a row */
   uint32_t flags;                /* KVC_ATTEND_* */
-  uint32_t reserved;
+  /* 0: as fast as it gets. Else, a multiple of 512: an output's bits depend on nothing but the query, its keys and its
+   * options. States over keys [i * fold_keys, (i + 1) * fold_keys) are computed apart, in one way whatever rows are beside
+   * them, rounded as partials are, and merged left to right, by the item itself if it covers several; items that are
+   * split cover one each. */
+  int32_t fold_keys;
   /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|. */
   double softmax_scale;          /* 0 = the layer's */
   double softcap;                /* 0 = none */
@@ -236,7 +264,8 @@ typedef struct kvc_backend_attend {
                                     attend returns KVC_ERROR_CANCELLED */
 } kvc_backend_attend;
 
-/* Results of attention over some keys: normalised outputs [T, H, Dv] float32, and LSEs [T, H]. */
+/* Results of attention over some keys: normalised outputs [T, H, Dv] float32 (of a merge's result also float16 or bfloat16,
+ * if it is none of the parts), and LSEs [T, H]. */
 typedef struct kvc_backend_state {
   kvc_backend_tensor out;
   float *lse; /* of a result: nullable */
@@ -253,6 +282,20 @@ typedef struct kvc_backend_merge {
   int64_t num_tokens;             /* T */
   kvc_backend_state result;
 } kvc_backend_merge;
+
+/* A product with a matrix for each head: out[t, h, 0..out_dims) = in[t, h, 0..in_dims) W[h], summed in float32; W[h] is
+ * weights[h] as it lies, [in_dims, out_dims], or its transpose. Then out[t, h, out_dims..out_dims+tail_dims) =
+ * in[t, h, in_dims..in_dims+tail_dims). No dims exceed 1024. out overlaps nothing. */
+typedef struct kvc_backend_project {
+  int64_t num_tokens;         /* T */
+  int32_t num_heads;          /* H */
+  int32_t in_dims, out_dims, tail_dims;
+  int32_t transposed;         /* 0: weights is [H, in_dims, out_dims]; 1: [H, out_dims, in_dims] */
+  uint32_t reserved;
+  kvc_backend_tensor in;      /* [T, H, in_dims + tail_dims]; head_stride 0 = one row for all heads */
+  kvc_backend_tensor weights; /* token_stride is from head to head, head_stride from row to row */
+  kvc_backend_tensor out;     /* [T, H, out_dims + tail_dims] */
+} kvc_backend_project;
 
 /* Copies num_slots slots of one page to as many of one page, all heads, K and V with their scales: a part of a page to a
  * copy of that page, or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
@@ -273,6 +316,23 @@ typedef struct kvc_backend_gather {
   float *k_scale;       /* nullable; [num_tokens, Hkv], compact: scales of int8 */
   float *v_scale;       /* nullable */
 } kvc_backend_gather;
+
+/* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
+typedef struct kvc_backend_states {
+  void *pool;                /* state p is at pool + p * page_stride_bytes */
+  int64_t page_stride_bytes;
+  void *rows;                /* row i is at rows + i * row_stride_bytes */
+  int64_t row_stride_bytes;
+  int64_t state_bytes;
+  const int32_t *pages;      /* [num_rows] */
+  int32_t num_rows;
+  int32_t store;             /* 1: rows to pages; 0: pages to rows */
+} kvc_backend_states;
+
+enum kvc_backend_state_page {
+  KVC_BACKEND_STATE_ZERO = -1, /* load: the row becomes zeros. Not in a store */
+  KVC_BACKEND_STATE_SKIP = -2  /* the row is left alone */
+};
 
 /* ---- The table ------------------------------------------------------------------------------ */
 
@@ -319,6 +379,8 @@ typedef struct kvc_backend {
                            const kvc_backend_slot_copy *copies, int64_t num_copies, void *stream, kvc_error *error);
   kvc_status (*gather)(kvc_backend_device *device, const kvc_backend_gather *args, void *stream, kvc_error *error);
   kvc_status (*merge)(kvc_backend_device *device, const kvc_backend_merge *args, void *stream, kvc_error *error);
+  kvc_status (*states)(kvc_backend_device *device, const kvc_backend_states *args, void *stream, kvc_error *error);
+  kvc_status (*project)(kvc_backend_device *device, const kvc_backend_project *args, void *stream, kvc_error *error);
 } kvc_backend;
 
 /* The one symbol of a plug-in: "kvc_backend_get". NULL if it cannot serve that version. */

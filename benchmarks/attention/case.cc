@@ -148,9 +148,7 @@ double Case::operations() const {
     const double old_tokens = context - new_tokens;
     pairs = new_tokens * old_tokens + new_tokens * (new_tokens + 1.0) / 2;
   }
-  // q.k over head_dim, and p.v over as many (MLA: the 512 latent ones).
-  const double value_dims = work == Work::kMlaDecode ? 512 : shape.head_dim;
-  return pairs * shape.q_heads * 2 * (shape.head_dim + value_dims);
+  return pairs * shape.q_heads * 2 * (shape.head_dim + value_dims());  // q.k and p.v
 }
 
 const char* type_name(Type type) {

@@ -14,7 +14,7 @@ enum class Work {
   kPrefill,       // `new_tokens` over context - new_tokens old ones; timed: attend with the new k and v
   kAppend,        // `new_tokens` stored; timed: append
   kPageCopy,      // `batch` forks inside a page; timed: fork
-  kMlaDecode,     // absorbed decode over latent rows
+  kMlaDecode,     // decode in latent space: one row a token, of which kLatentDims are V
   kCompaction,    // commit of token trees
 };
 
@@ -35,6 +35,8 @@ struct Target {
   double one;   // with one thread: limit's time / our time (kMicroseconds: the most that it may take)
   double many;  // with more
 };
+
+constexpr int32_t kLatentDims = 512;
 
 struct Shape {
   int32_t q_heads, kv_heads, head_dim;
@@ -57,6 +59,7 @@ struct Case {
   int64_t token_bytes() const;  // K and V of one token
   int64_t kv_bytes() const;     // K and V that the work has to read (append, copies: to write), each byte once
   double operations() const;    // two a multiply-add; 0 for what only moves bytes
+  int32_t value_dims() const { return work == Work::kMlaDecode ? kLatentDims : shape.head_dim; }
 };
 
 const std::vector<Case>& cases();

@@ -74,8 +74,7 @@ Fixture::Fixture(const Case& work, const Options& options, int64_t pages, int64_
       q_(input_type(work.type), std::max(work.new_tokens * work.batch, 1), work.shape.q_heads, work.shape.head_dim, 1),
       k_(input_type(work.type), batch_tokens, work.shape.kv_heads, work.shape.head_dim, 2),
       v_(input_type(work.type), batch_tokens, work.shape.kv_heads, work.shape.head_dim, 3),
-      out_(input_type(work.type), std::max(work.new_tokens * work.batch, 1), work.shape.q_heads, work.shape.head_dim,
-           4) {
+      out_(input_type(work.type), std::max(work.new_tokens * work.batch, 1), work.shape.q_heads, work.value_dims(), 4) {
   kvc_context_config context_config;
   kvc_context_config_init(&context_config);
   context_config.num_threads = options.threads;
@@ -87,10 +86,20 @@ Fixture::Fixture(const Case& work, const Options& options, int64_t pages, int64_
   layer.num_kv_heads = work.shape.kv_heads;
   layer.head_dim = work.shape.head_dim;
   layer.dtype = dl_type(work.type);
+  kvc_group_config group;
+  kvc_group_config_init(&group);
   kvc_cache_config config;
   kvc_cache_config_init(&config);
+  if (latent()) {
+    group.kind = KVC_GROUP_MLA;
+    layer.latent_dim = kLatentDims;
+    layer.softmax_scale = 0.13523;
+    config.groups = &group;
+    config.num_groups = 1;
+  }
   config.layers = &layer;
   config.num_layers = 1;
+  config.flags = options.flags;
   config.page_size = work.page_size;
   config.max_sequences = static_cast<int32_t>(std::max(pages, sequences));
   config.max_batch_tokens = batch_tokens;
@@ -153,7 +162,7 @@ void Fixture::append(const std::vector<kvc_seq>& sequences, int32_t tokens) {
     kvc_append_args args;
     kvc_append_args_init(&args);
     args.k = k_.rows(now * static_cast<int64_t>(sequences.size()));
-    args.v = v_.rows(now * static_cast<int64_t>(sequences.size()));
+    if (!latent()) args.v = v_.rows(now * static_cast<int64_t>(sequences.size()));
     check(kvc_forward_append(cache_, forward, 0, &args, &error_));
     end(forward);
   }
@@ -176,7 +185,7 @@ void Fixture::attend(kvc_forward forward, int64_t rows) {
   kvc_attend_args_init(&args);
   args.q = q_.rows(rows);
   args.k = k_.rows(rows);
-  args.v = v_.rows(rows);
+  if (!latent()) args.v = v_.rows(rows);
   args.out = out_.rows(rows);
   check(kvc_forward_attend(cache_, forward, 0, &args, &error_));
 }
@@ -195,7 +204,8 @@ std::vector<int32_t> Fixture::pages(kvc_seq sequence) const {
 
 const char* Fixture::pool() const {
   auto* self = const_cast<Fixture*>(this);
-  if (view_ == nullptr) check(kvc_cache_export_pool(cache_, 0, KVC_POOL_KV, 0, &self->view_, &error_));
+  const int32_t rows = latent() ? KVC_POOL_K : KVC_POOL_KV;
+  if (view_ == nullptr) check(kvc_cache_export_pool(cache_, 0, rows, 0, &self->view_, &error_));
   return static_cast<const char*>(view_->dl_tensor.data) + view_->dl_tensor.byte_offset;
 }
 

@@ -33,7 +33,8 @@ class Tensor {
 
 struct Options {
   int threads = 1;
-  std::string simd;  // empty: the best
+  std::string simd;    // empty: the best
+  uint32_t flags = 0;  // KVC_CACHE_*
 };
 
 class Fixture {
@@ -59,6 +60,7 @@ class Fixture {
   size_t page_bytes() const { return static_cast<size_t>(work_.token_bytes() * work_.page_size); }
 
  private:
+  bool latent() const { return work_.work == Work::kMlaDecode; }
   void shuffle_pages(int64_t pages);
   void check(kvc_status status) const;  // throws what `error_` says
 

@@ -1,5 +1,6 @@
 // Attention through the C API against this machine's limits, each sample beside a probe of them.
-//   attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [FILTER]...
+//   attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [--deterministic | --no-sharing]
+//             [FILTER]...
 //   attention --list                 the cases as JSON
 //   attention --serve NAME [...]     sets one case up; then answers each line of stdin with one sample
 // Without --threads: one thread, then all cores. FILTER: part of a case's name; several: any of them.
@@ -21,6 +22,7 @@ struct Arguments {
   bool quick = false, list = false;
   double seconds = 1.5;
   std::string simd, json, serve;
+  uint32_t flags = 0;
   std::vector<std::string> filters;
 };
 
@@ -33,6 +35,10 @@ bool parse(int argc, char** argv, Arguments* arguments) {
       arguments->seconds = 0.4;
     } else if (name == "--list") {
       arguments->list = true;
+    } else if (name == "--deterministic") {
+      arguments->flags |= KVC_CACHE_DETERMINISTIC;
+    } else if (name == "--no-sharing") {
+      arguments->flags |= KVC_CACHE_NO_PREFIX_SHARING;
     } else if (name == "--threads" && has_value) {
       arguments->threads = {std::max(1, std::atoi(argv[++i]))};
     } else if (name == "--seconds" && has_value) {
@@ -69,7 +75,7 @@ bool wanted(const Case& work, const Arguments& arguments) {
 int serve(const Arguments& arguments) {
   for (const Case& work : cases()) {
     if (work.name() != arguments.serve) continue;
-    const Options options = {arguments.threads[0], arguments.simd};
+    const Options options = {arguments.threads[0], arguments.simd, arguments.flags};
     Team team(options.threads);
     try {
       const std::unique_ptr<Subject> subject = make_subject(work, options, &team);
@@ -103,7 +109,7 @@ int run(const Arguments& arguments) {
     if (!wanted(work, arguments)) continue;
     for (const int threads : arguments.threads) {
       Team team(threads);
-      results.push_back(measure(work, {threads, arguments.simd}, &team, arguments.seconds));
+      results.push_back(measure(work, {threads, arguments.simd, arguments.flags}, &team, arguments.seconds));
       print_result(results.back());
       std::fflush(stdout);
       if (results.back().verdict == Verdict::kNotSupported) break;
@@ -131,7 +137,8 @@ int main(int argc, char** argv) {
   Arguments arguments;
   if (!parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
-                 "usage: attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [FILTER]...\n"
+                 "usage: attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE]\n"
+                 "                 [--deterministic | --no-sharing] [FILTER]...\n"
                  "       attention --list\n"
                  "       attention --serve NAME [--threads N] [--simd NAME]\n");
     return 2;

@@ -201,13 +201,12 @@ std::unique_ptr<Subject> make_subject(const Case& work, const Options& options, 
     case Work::kDecode:
     case Work::kSharedPrefix:
     case Work::kPrefill:
+    case Work::kMlaDecode:
       return std::make_unique<Attend>(work, options, team);
     case Work::kAppend:
       return std::make_unique<Append>(work, options, team);
     case Work::kPageCopy:
       return std::make_unique<PageCopy>(work, options, team);
-    case Work::kMlaDecode:
-      throw NotSupported("no MLA groups in this version");
     case Work::kCompaction:
       throw NotSupported("no token trees in this version");
   }

@@ -1,6 +1,7 @@
 // One element between float32 and the stored types: round to nearest even, subnormals exact, NaN stays (quiet) NaN;
 // what is too large becomes an infinity in 16 bits, and the largest finite value in 8 bits (infinities too). These are
-// the definition; SIMD versions must agree bit for bit. SPDX-License-Identifier: Apache-2.0
+// the definition; SIMD versions must agree bit for bit.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <dlpack/dlpack.h>

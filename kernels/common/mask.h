@@ -2,7 +2,8 @@
 //
 // Windows, chunks, streaming windows and spans are ranges of positions, and so are past and self of indexes: what a
 // query sees is one range of key indexes. Only nodes of a token tree, the last keys of their row, are picked one by
-// one. SPDX-License-Identifier: Apache-2.0
+// one.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/annotate.h"
@@ -51,7 +52,7 @@ struct QueryMask {
 };
 
 // Positions that the rules of layer, row and call let a query see, whatever the item covers.
-KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item,
+KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                            int32_t token) {
   const kvc_backend_rows* rows = args->rows;
   const int32_t p = rows->positions[token];
@@ -63,9 +64,9 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
     const KeyRange of_chunk = {p - p % chunk, p - p % chunk + chunk};
     range = intersect(range, of_chunk);
   }
-  const int32_t stream_window = rows->stream_windows == nullptr ? 0 : rows->stream_windows[item->row];
+  const int32_t stream_window = rows->stream_windows == nullptr ? 0 : rows->stream_windows[row];
   if (stream_window > 0) {
-    const int32_t sinks = rows->stream_sinks[item->row], first = p - (stream_window - sinks) + 1;
+    const int32_t sinks = rows->stream_sinks[row], first = p - (stream_window - sinks) + 1;
     const KeyRange part =
         item->part == KVC_BACKEND_PART_SINKS ? KeyRange{0, sinks} : KeyRange{first > sinks ? first : sinks, INT32_MAX};
     range = intersect(range, part);
@@ -74,22 +75,24 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
 }
 
 // Where a query stands for biases: the kept tokens of a streaming row count as contiguous.
-KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t token) {
+KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
+                                      int32_t token) {
   const int32_t p = args->rows->positions[token];
   if (item->part != KVC_BACKEND_PART_SINKS) return p;
-  const int32_t last = args->rows->stream_windows[item->row] - 1;
+  const int32_t last = args->rows->stream_windows[row] - 1;
   return p < last ? p : last;
 }
 
-// Mask of query `query` of the item's row.
-KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t query) {
+// Mask of query `query` of `row`, over the item's keys.
+KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
+                                     int32_t query) {
   const kvc_backend_rows* rows = args->rows;
-  const int32_t token = rows->token_begin[item->row] + query, length = rows->kv_lengths[item->row];
-  const int32_t first_new = length - (rows->token_begin[item->row + 1] - rows->token_begin[item->row]);
-  const KeyTree tree = tree_of_row(rows, item->row);
+  const int32_t token = rows->token_begin[row] + query, length = rows->kv_lengths[row];
+  const int32_t first_new = length - (rows->token_begin[row + 1] - rows->token_begin[row]);
+  const KeyTree tree = tree_of_row(rows, row);
   QueryMask mask;
-  mask.position = bias_position(args, item, token);
-  mask.positions = visible_positions(args, item, token);
+  mask.position = bias_position(args, item, row, token);
+  mask.positions = visible_positions(args, item, row, token);
   mask.enter = 0;
   KeyRange covered = {item->key_begin, item->key_end < length ? item->key_end : length};
   if ((args->flags & KVC_ATTEND_PAST) != 0 && first_new < covered.end) covered.end = first_new;

@@ -27,9 +27,16 @@ KVC_HOST_DEVICE MergeWeights merge_weights(float m_a, float m_b) {
   return weights;
 }
 
-// Merges state b into state a. o: [dims].
+// Merges state b into state a. o: [dims]. What is empty changes no bit of the other.
 KVC_HOST_DEVICE void merge_state(float* o_a, float* m_a, float* l_a, const float* o_b, float m_b, float l_b,
                                  int32_t dims) {
+  if (l_b == 0.0f) return;
+  if (*l_a == 0.0f) {
+    *m_a = m_b;
+    *l_a = l_b;
+    for (int32_t d = 0; d < dims; ++d) o_a[d] = o_b[d];
+    return;
+  }
   const MergeWeights weights = merge_weights(*m_a, m_b);
   *m_a = weights.m;
   *l_a = *l_a * weights.a + l_b * weights.b;

@@ -1,7 +1,7 @@
 // cos and sin of a position from the table of its RoPE class (kvc_backend_rope_table): one complex product a digit of
 // the position, in float64, rounded to float32 at the end. Plain products and sums in one order, so every target has
-// the same bits, whether keys are rotated when they are stored or when they are read. SPDX-License-Identifier:
-// Apache-2.0
+// the same bits, whether keys are rotated when they are stored or when they are read.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/annotate.h"

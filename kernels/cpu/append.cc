@@ -53,35 +53,72 @@ void load_row(const Implementation& implementation, const Source& source, const 
   if (cos_sin != nullptr) implementation.rotate_row(&layer, cos_sin, row);
 }
 
+// Where one row of a token goes.
+struct Place {
+  unsigned char* data;
+  int64_t page, offset;
+  int32_t head;
+};
+
+Place place_of(const Target& target, int64_t slot) {
+  const int64_t page = slot / target.page_size, offset = slot % target.page_size;
+  return {target.data + page * target.page_bytes + offset * target.slot_bytes, page, offset, 0};
+}
+
+// Rounds or quantises a float32 row.
+void store_row(const Implementation& implementation, const Target& target, const Place& place, const float* row,
+               int32_t dims) {
+  if (!is_quantised(target.type)) {
+    implementation.convert_row(target.type, place.data, Type::kF32, row, dims);
+    return;
+  }
+  const float scale =
+      implementation.quantise_row(target.type, place.data, row, dims, head_scale(target.scales, place.head));
+  if (has_token_scales(target.scales)) *token_scale(target.scales, place.page, place.head, place.offset) = scale;
+}
+
 // Stores one token's heads. cos_sin: null, or the token's.
 void append_token(const Implementation& implementation, const Source& source, const Target& target, int64_t token,
                   int64_t slot, const kvc_backend_layer& layer, int32_t dims, const float* cos_sin) {
   const unsigned char* from = source.data + token * source.token_bytes;
-  const int64_t page = slot / target.page_size, offset = slot % target.page_size;
-  unsigned char* to = target.data + page * target.page_bytes + offset * target.slot_bytes;
+  Place place = place_of(target, slot);
   const bool quantise = is_quantised(target.type) && source.type != target.type;
   const bool token_scales = has_token_scales(target.scales);
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h, from += source.head_bytes, to += target.head_bytes) {
-    float row[kMaxHeadDim];
-    if (quantise) {
+  for (; place.head < layer.num_kv_heads; ++place.head) {
+    if (quantise || cos_sin != nullptr) {
+      float row[kMaxHeadDim];
       load_row(implementation, source, from, dims, cos_sin, layer, row);
-      const float scale = implementation.quantise_row(target.type, to, row, dims, head_scale(target.scales, h));
-      if (token_scales) *token_scale(target.scales, page, h, offset) = scale;
-    } else if (cos_sin != nullptr) {
-      load_row(implementation, source, from, dims, cos_sin, layer, row);
-      implementation.convert_row(target.type, to, Type::kF32, row, dims);
+      store_row(implementation, target, place, row, dims);
     } else {
-      implementation.convert_row(target.type, to, source.type, from, dims);
-      if (token_scales) *token_scale(target.scales, page, h, offset) = scale_of_row(source, token, h);
+      implementation.convert_row(target.type, place.data, source.type, from, dims);
+      if (token_scales) {
+        *token_scale(target.scales, place.page, place.head, place.offset) = scale_of_row(source, token, place.head);
+      }
     }
+    from += source.head_bytes;
+    place.data += target.head_bytes;
   }
+}
+
+// Stores one token's row from its two parts, `head` [Dv] and `rest` [D - Dv].
+void append_parts(const Implementation& implementation, const Source& head, const Source& rest, const Target& target,
+                  int64_t token, int64_t slot, const kvc_backend_layer& layer, const float* cos_sin) {
+  float row[kMaxHeadDim];
+  const int32_t head_dims = layer.v_head_dim;
+  implementation.convert_row(Type::kF32, row, head.type, head.data + token * head.token_bytes, head_dims);
+  implementation.convert_row(Type::kF32, row + head_dims, rest.type, rest.data + token * rest.token_bytes,
+                             layer.head_dim - head_dims);
+  if (cos_sin != nullptr) implementation.rotate_row(&layer, cos_sin, row);
+  store_row(implementation, target, place_of(target, slot), row, layer.head_dim);
 }
 
 }  // namespace
 
 kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void*, kvc_error*) {
   const kvc_backend_layer& layer = *args->layer;
-  const Source k_source = source_of(args->k, args->k_scale), v_source = source_of(args->v, args->v_scale);
+  const bool parts = layer.v_in_k != 0 && args->v.data != nullptr, apart = layer.v_in_k == 0;
+  const Source k_source = source_of(args->k, args->k_scale);
+  const Source v_source = parts || apart ? source_of(args->v, args->v_scale) : Source{};
   const Target k_target = target_of(layer, layer.k, layer.k_scales);
   const Target v_target = target_of(layer, layer.v, layer.v_scales);
   const int64_t token_bytes = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim) * 4;
@@ -90,7 +127,12 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
       const int64_t slot = args->slots[t];
       if (slot < 0) continue;
       const float* cos_sin = args->cos_sin == nullptr ? nullptr : args->cos_sin + t * layer.rope_dim;
+      if (parts) {
+        append_parts(*device->implementation, v_source, k_source, k_target, t, slot, layer, cos_sin);
+        continue;
+      }
       append_token(*device->implementation, k_source, k_target, t, slot, layer, layer.head_dim, cos_sin);
+      if (!apart) continue;
       append_token(*device->implementation, v_source, v_target, t, slot, layer, layer.v_head_dim, nullptr);
     }
   });

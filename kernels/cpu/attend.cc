@@ -19,6 +19,17 @@ struct Job {
   int32_t skipped;   // atomic: an item was left out
 };
 
+// An item of the tile is done: the last one merges. Release: its partials are written; acquire: the last one sees
+// everyone's.
+void finish_item_of(const Job& job, int32_t index, float* row) {
+  const kvc_backend_attend& args = *job.args;
+  const kvc_backend_tile& tile = args.tiles[index];
+  const int32_t finished = __atomic_fetch_add(&args.tile_counters[index], 1, __ATOMIC_ACQ_REL) + 1;
+  if (finished == tile.item_end - tile.item_begin + tile.shared_items) {
+    merge_tile(args, tile, *job.implementation, row);
+  }
+}
+
 void run_item(void* arg, int64_t index, int32_t worker) {
   Job& job = *static_cast<Job*>(arg);
   const kvc_backend_attend& args = *job.args;
@@ -30,11 +41,10 @@ void run_item(void* arg, int64_t index, int32_t worker) {
   const kvc_backend_item& item = args.items[index];
   Scratch* scratch = job.scratch + worker;
   job.implementation->attend_item(&args, &item, scratch);
-  if (item.partial_offset < 0 || item.tile < 0) return;
-  const kvc_backend_tile& tile = args.tiles[item.tile];
-  // Release: this item's partials are written; acquire: the last one sees everyone's.
-  const int32_t finished = __atomic_fetch_add(&args.tile_counters[item.tile], 1, __ATOMIC_ACQ_REL) + 1;
-  if (finished == tile.item_end - tile.item_begin) merge_tile(args, tile, *job.implementation, scratch->row);
+  for (int32_t span = item.span_begin; span < item.span_end; ++span) {
+    finish_item_of(job, args.spans[span].tile, scratch->row);
+  }
+  if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch->row);
 }
 
 // Looks at a bounded number of items.

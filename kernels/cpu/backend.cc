@@ -12,7 +12,7 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int32_t kMaxImplementations = 5;
+constexpr int32_t kMaxImplementations = 6;
 
 // Fills `list` with what this machine can run, best last; the reference is never the best. Returns how many.
 int32_t list_implementations(const Implementation** list) {
@@ -26,27 +26,50 @@ int32_t list_implementations(const Implementation** list) {
   if (features.avx512_bf16 && !features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
   if (features.avx512) list[n++] = &kAvx512Implementation;
   if (features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
+  if (features.amx_bf16) list[n++] = &kAvx512AmxImplementation;
+#elif defined(__aarch64__)
+  list[n++] = &kNeonImplementation;  // part of the architecture: nothing to detect
 #endif
   return n;
 }
 
-kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** device, kvc_error* error) {
+// Whether the system lets this process run it.
+bool is_allowed(const Implementation* implementation) {
+#if defined(__x86_64__)
+  if (implementation == &kAvx512AmxImplementation) return request_amx();
+#endif
+  return implementation != nullptr;
+}
+
+// The implementation of a name; of none, the best that the system lets run.
+kvc_status choose(const char* name, const Implementation** chosen, kvc_error* error) {
   const Implementation* list[kMaxImplementations];
-  const int32_t n = list_implementations(list);
-  const Implementation* chosen = list[n - 1];
-  if (args->simd != nullptr) {
-    chosen = nullptr;
-    char known[128] = "";
-    size_t length = 0;
-    for (int32_t i = 0; i < n; ++i) {
-      if (strcmp(args->simd, list[i]->name) == 0) chosen = list[i];
-      length += static_cast<size_t>(
-          snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", list[i]->name));
-    }
-    if (chosen == nullptr) {
-      return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this machine has %s", args->simd, known);
-    }
+  int32_t n = list_implementations(list);
+  if (name == nullptr) {
+    while (n > 1 && !is_allowed(list[n - 1])) --n;
+    *chosen = list[n - 1];
+    return KVC_OK;
   }
+  char known[128] = "";
+  size_t length = 0;
+  for (int32_t i = 0; i < n; ++i) {
+    if (strcmp(name, list[i]->name) == 0) *chosen = list[i];
+    length +=
+        static_cast<size_t>(snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", list[i]->name));
+  }
+  if (*chosen == nullptr) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this machine has %s", name, known);
+  }
+  if (!is_allowed(*chosen)) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; the system refuses its registers to this process", name);
+  }
+  return KVC_OK;
+}
+
+kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** device, kvc_error* error) {
+  const Implementation* chosen = nullptr;
+  const kvc_status chose = choose(args->simd, &chosen, error);
+  if (chose != KVC_OK) return chose;
   if (args->device_id != 0) {
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CPU device %d; there is only 0", args->device_id);
   }
@@ -101,6 +124,8 @@ constexpr kvc_backend kBackend = {
     copy_slots,
     gather,
     merge,
+    states,
+    project,
 };
 
 }  // namespace

@@ -80,8 +80,9 @@ kvc_status copy_slots(kvc_backend_device*, const kvc_backend_layer* layer, const
                       int64_t num_copies, void*, kvc_error*) {
   for (int64_t i = 0; i < num_copies; ++i) {
     copy_run(*layer, layer->k, layer->head_dim, copies[i]);
-    copy_run(*layer, layer->v, layer->v_head_dim, copies[i]);
     copy_scales(*layer, layer->k_scales, copies[i]);
+    if (layer->v_in_k != 0) continue;
+    copy_run(*layer, layer->v, layer->v_head_dim, copies[i]);
     copy_scales(*layer, layer->v_scales, copies[i]);
   }
   return KVC_OK;

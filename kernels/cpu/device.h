@@ -22,7 +22,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment, int32_t huge, void** memory,
                     kvc_error* error);
 void release(kvc_backend_device* device, void* memory, int64_t bytes);
-// rope.cc, append.cc, attend.cc, copy.cc, merge.cc
+// rope.cc, append.cc, attend.cc, copy.cc, merge.cc, project.cc
 kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error);
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);
 kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void* stream, kvc_error* error);
@@ -31,5 +31,7 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
                       int64_t num_copies, void* stream, kvc_error* error);
 kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, void* stream, kvc_error* error);
 kvc_status merge(kvc_backend_device* device, const kvc_backend_merge* args, void* stream, kvc_error* error);
+kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, void* stream, kvc_error* error);
+kvc_status project(kvc_backend_device* device, const kvc_backend_project* args, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels

@@ -27,14 +27,20 @@ struct Implementation {
   // that every implementation stores the same bits.
   void (*rotate_row)(const kvc_backend_layer* layer, const float* cos_sin, float* row);
 
+  // Rows [token_begin, token_end) of one head of a projection, at most kMinRows of them.
+  void (*project_rows)(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end,
+                       Scratch* scratch);
+
   // New rows of a tile of queries that the implementation likes for a layer, counted in query x group.
   int32_t (*preferred_rows)(const kvc_backend_layer* layer);
 };
 
 extern const Implementation kReferenceImplementation;
 extern const Implementation kScalarImplementation;
+extern const Implementation kNeonImplementation;
 extern const Implementation kAvx2Implementation;
 extern const Implementation kAvx512Implementation;
 extern const Implementation kAvx512Bf16Implementation;
+extern const Implementation kAvx512AmxImplementation;
 
 }  // namespace kvc::kernels

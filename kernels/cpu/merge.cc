@@ -13,6 +13,7 @@ constexpr int64_t kSmallItems = 4;          // done before a sleeping worker wou
 
 struct Job {
   const kvc_backend_merge* args;
+  const kvc_backend_device* device;
   int64_t rows_per_item;
 };
 
@@ -24,9 +25,8 @@ float* lse_of(const kvc_backend_state& state, int64_t token, int64_t head) {
   return state.lse + token * state.lse_token_stride + head * state.lse_head_stride;
 }
 
-// A finished part is the state (m = LSE, l = 1, o = output).
-void merge_row(const kvc_backend_merge& args, int64_t token, int64_t head) {
-  float* out = output_of(args.result, token, head);
+// A finished part is the state (m = LSE, l = 1, o = output). out: where the result goes, or a row of scratch.
+void merge_row(const kvc_backend_merge& args, int64_t token, int64_t head, float* out) {
   const float* first = output_of(args.parts[0], token, head);
   const size_t bytes = static_cast<size_t>(args.dims) * sizeof(float);
   float m = *lse_of(args.parts[0], token, head), l = m == -INFINITY ? 0.0f : 1.0f;
@@ -45,13 +45,25 @@ void merge_row(const kvc_backend_merge& args, int64_t token, int64_t head) {
   if (args.result.lse != nullptr) *lse_of(args.result, token, head) = final.lse;
 }
 
-void run_item(void* arg, int64_t index, int32_t) {
+void run_item(void* arg, int64_t index, int32_t worker) {
   const Job& job = *static_cast<const Job*>(arg);
   const DefaultFloatEnvironment environment;
   const int64_t rows = job.args->num_tokens * job.args->num_heads, begin = index * job.rows_per_item;
   const int64_t end = begin + job.rows_per_item < rows ? begin + job.rows_per_item : rows;
-  for (int64_t row = begin; row < end; ++row)
-    merge_row(*job.args, row / job.args->num_heads, row % job.args->num_heads);
+  const kvc_backend_tensor& result = job.args->result.out;
+  const Type type = type_of(result.dtype);
+  float* scratch = job.device->scratch[worker].row;
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t token = row / job.args->num_heads, head = row % job.args->num_heads;
+    if (type == Type::kF32) {
+      merge_row(*job.args, token, head, output_of(job.args->result, token, head));
+      continue;
+    }
+    merge_row(*job.args, token, head, scratch);
+    unsigned char* out = static_cast<unsigned char*>(result.data) +
+                         (token * result.token_stride + head * result.head_stride) * type_bytes(type);
+    job.device->implementation->convert_row(type, out, Type::kF32, scratch, job.args->dims);
+  }
 }
 
 }  // namespace
@@ -59,7 +71,7 @@ void run_item(void* arg, int64_t index, int32_t) {
 kvc_status merge(kvc_backend_device* device, const kvc_backend_merge* args, void*, kvc_error*) {
   const int64_t rows = args->num_tokens * args->num_heads;
   const int64_t row_floats = static_cast<int64_t>(args->num_parts) * args->dims;
-  Job job = {args, kItemFloats / row_floats + 1};
+  Job job = {args, device, kItemFloats / row_floats + 1};
   const int64_t items = (rows + job.rows_per_item - 1) / job.rows_per_item;
   const int32_t effort = items == 1 ? KVC_EFFORT_TINY : items <= kSmallItems ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE;
   if (items > 0) device->host->run(device->host->self, items, effort, run_item, &job);

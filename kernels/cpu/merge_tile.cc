@@ -12,8 +12,8 @@ struct Partials {
   const float *o, *m, *l;
 };
 
-Partials partials_of(const kvc_backend_attend& args, const kvc_backend_item& item, int64_t states, int64_t dims) {
-  const float* base = args.partials + item.partial_offset;
+Partials partials_at(const kvc_backend_attend& args, int64_t offset, int64_t states, int64_t dims) {
+  const float* base = args.partials + offset;
   return {base, base + states * dims, base + states * dims + states};
 }
 
@@ -22,19 +22,26 @@ Partials partials_of(const kvc_backend_attend& args, const kvc_backend_item& ite
 void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, const Implementation& implementation,
                 float* row) {
   const kvc_backend_layer& layer = *args.layer;
-  const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its rows and heads
+  const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, dims = layer.v_head_dim;
   const int64_t heads = (first.head_end - first.head_begin) * group;
   const int64_t states = heads * (first.q_end - first.q_begin);
   const int64_t token_begin = args.rows->token_begin[first.row] + first.q_begin;
+  const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
   const Type type = type_of(args.out.dtype);
   for (int64_t state = 0; state < states; ++state) {
-    const Partials start = partials_of(args, first, states, dims);
-    float m = start.m[state], l = start.l[state];
-    memcpy(row, start.o + state * dims, static_cast<size_t>(dims) * sizeof(float));
-    for (int32_t i = tile.item_begin + 1; i < tile.item_end; ++i) {
-      const Partials next = partials_of(args, args.items[i], states, dims);
-      merge_state(row, &m, &l, next.o + state * dims, next.m[state], next.l[state], static_cast<int32_t>(dims));
+    float m = -INFINITY, l = 0.0f;
+    for (int32_t i = 0; i < parts + own; ++i) {
+      const int64_t offset =
+          i < parts ? args.parts[tile.part_begin + i] : args.items[tile.item_begin + i - parts].partial_offset;
+      const Partials next = partials_at(args, offset, states, dims);
+      if (i == 0) {
+        m = next.m[state];
+        l = next.l[state];
+        memcpy(row, next.o + state * dims, static_cast<size_t>(dims) * sizeof(float));
+      } else {
+        merge_state(row, &m, &l, next.o + state * dims, next.m[state], next.l[state], static_cast<int32_t>(dims));
+      }
     }
     const int64_t token = token_begin + state / heads, head = first.head_begin * group + state % heads;
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;

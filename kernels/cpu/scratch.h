@@ -1,33 +1,39 @@
 // The working memory of one worker: sized once for every layer a cache can have, so that nothing is allocated later.
 //
-// The sizes fit, together with the stored K and V that stream by, a level-2 cache of 1 MiB. Work that needs more rows
-// than fit is cut into passes (attend/*_pass.h), never refused.
+// What is used of it at head dims up to 512 fits, together with the stored K and V that stream by, a level-2 cache of
+// 1 MiB. Work that needs more rows than fit is cut into passes (attend/*_pass.h), never refused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/mask.h"
+#include "kernels/common/query_place.h"
 
 namespace kvc::kernels {
 
-constexpr int32_t kMaxHeadDim = 512;
+constexpr int32_t kMaxHeadDim = 1024;
 constexpr int32_t kMaxLanes = 16;            // floats of the widest vector
 constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked up at once
 constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass
 constexpr int32_t kRowFloats = 48 * 1024;    // elements of q, and of o, of one pass
 constexpr int32_t kPanelFloats = 32 * 1024;  // elements of a packed block of K, and of V
-constexpr int32_t kMaxPanelKeys = 512;       // keys of a packed block
-constexpr int32_t kMaxRowGroup = 24;         // rows that go through scores, softmax and P*V together
+// Wide rows (MLA) take more: at least so many rows go through a pass, since each pass packs K and V anew, and a block
+// has at least so many keys.
+constexpr int32_t kMinRows = 144;
+constexpr int32_t kMinPanelKeys = 64;
+constexpr int32_t kMaxPanelKeys = 512;  // keys of a packed block
+constexpr int32_t kMaxRowGroup = 32;    // rows that go through scores, softmax and P*V together
 
 struct alignas(64) Scratch {
-  float q[kRowFloats];
-  float o[kRowFloats];
-  float k_panel[kPanelFloats];
-  float v_panel[kPanelFloats];
-  float scores[kMaxRowGroup * kMaxPanelKeys];
+  float q[kMinRows * kMaxHeadDim];
+  float o[kMinRows * kMaxHeadDim];
+  float k_panel[kMinPanelKeys * kMaxHeadDim];
+  float v_panel[kMinPanelKeys * kMaxHeadDim];
+  float scores[kMaxRowGroup * (kMaxPanelKeys + kMaxLanes)];
   float row[kMaxHeadDim];  // one row in natural order: a query before packing, an output before it is stored
   float maxima[kMaxRows * kMaxLanes];  // running maximum a row; decode: a lane per (row of the tile, key), as in sums
   float sums[kMaxRows * kMaxLanes];
   QueryMask masks[kMaxRows];         // what a row sees
+  QueryPlace places[kMaxRows];       // which query it is of
   float key_offsets[kMaxPanelKeys];  // ALiBi: positions of a block's keys, from the block's first index on
   float nodes_seen[kMaxPanelKeys];   // trees: 1 where a query sees a key of the panel
   // RoPE on read: a block of one kv head in float32, K turned; cos and sin [keys][2][half] of the block's positions,
@@ -36,6 +42,18 @@ struct alignas(64) Scratch {
   float staged_v[kKeyBlock * kMaxHeadDim];
   float key_cos_sin[kKeyBlock * kMaxHeadDim];
   double coarse[kMaxHeadDim];
+  // kvc_backend_attend.fold_keys: what the blocks of keys so far made of the rows of a pass.
+  float fold_o[kMinRows * kMaxHeadDim];
+  float fold_m[kMaxRows];
+  float fold_l[kMaxRows];
 };
+
+static_assert(kMinRows * kMaxHeadDim >= kRowFloats && kMinPanelKeys * kMaxHeadDim >= kPanelFloats);
+
+// Rows of `width` floats that a pass takes.
+constexpr int32_t rows_of_pass(int32_t width) {
+  const int32_t rows = kRowFloats / width;
+  return rows < kMinRows ? kMinRows : rows < kMaxRows ? rows : kMaxRows;
+}
 
 }  // namespace kvc::kernels

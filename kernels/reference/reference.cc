@@ -7,6 +7,7 @@
 #include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
+#include "kernels/common/query_place.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
 #include "kernels/cpu/implementation.h"
@@ -52,20 +53,19 @@ void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, float* row
 
 // One query head of one item.
 struct Query {
-  int64_t token;
-  int32_t query;  // within the row
-  int32_t head;   // q head
+  QueryPlace place;
+  int32_t head;  // q head
   float q[kMaxHeadDim];
 };
 
 void load_query(const kvc_backend_attend& args, const kvc_backend_item& item, Query* query) {
   const Type type = type_of(args.q.dtype);
   const kvc_backend_layer& layer = *args.layer;
-  const int64_t base = query->token * args.q.token_stride + query->head * args.q.head_stride;
+  const int64_t base = query->place.token * args.q.token_stride + query->head * args.q.head_stride;
   for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = load_element(type, args.q.data, base + d);
   const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
   if (cos_sin == nullptr) return;
-  rotate_row(&layer, cos_sin + query->token * layer.rope_dim, query->q);
+  rotate_row(&layer, cos_sin + static_cast<int64_t>(query->place.token) * layer.rope_dim, query->q);
   for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = round_to(type, query->q[d]);
 }
 
@@ -114,8 +114,8 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   const kvc_backend_layer& layer = *args.layer;
   const Type type = type_of(layer.dtype);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
-  const QueryMask mask = query_mask(&args, &item, query.query);
-  const KeyTree tree = tree_of_row(args.rows, item.row);
+  const QueryMask mask = query_mask(&args, &item, query.place.row, query.place.query);
+  const KeyTree tree = tree_of_row(args.rows, query.place.row);
   PageCursor cursor = page_cursor(args.tables, item.row);
   const double* key_table = key_table_of_row(&args, item.row);
   *state = {-INFINITY, 0.0, {}};
@@ -145,49 +145,123 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   }
 }
 
-void write_partial(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query,
-                   const State& state) {
-  const kvc_backend_layer& layer = *args.layer;
-  const int64_t group = layer.num_q_heads / layer.num_kv_heads, dims = layer.v_head_dim;
-  const int64_t heads = (item.head_end - item.head_begin) * group, states = heads * (item.q_end - item.q_begin);
-  const int64_t index = (query.query - item.q_begin) * heads + query.head - item.head_begin * group;
-  float* partial = args.partials + item.partial_offset;
-  const float m = static_cast<float>(state.m);
-  const double correction = state.l == 0.0 ? 0.0 : exp(state.m - static_cast<double>(m));  // m was rounded
-  for (int64_t d = 0; d < dims; ++d) partial[index * dims + d] = static_cast<float>(state.o[d] * correction);
-  partial[states * dims + index] = m;
-  partial[states * dims + states + index] = static_cast<float>(state.l * correction);
+// A state as partials have it.
+struct RoundedState {
+  float m, l;
+  float o[kMaxHeadDim];
+};
+
+void round_state(const State& state, int32_t dims, RoundedState* rounded) {
+  rounded->m = static_cast<float>(state.m);
+  const double correction = state.l == 0.0 ? 0.0 : exp(state.m - static_cast<double>(rounded->m));  // m was rounded
+  for (int32_t d = 0; d < dims; ++d) rounded->o[d] = static_cast<float>(state.o[d] * correction);
+  rounded->l = static_cast<float>(state.l * correction);
 }
 
-void write_output(const kvc_backend_attend& args, const Query& query, const State& state) {
-  const float* sink = args.sinks == nullptr ? nullptr : args.sinks + query.head;
-  const FinalState final = final_state(state.m, state.l, sink);
+void write_partial(const kvc_backend_attend& args, const Query& query, const RoundedState& state) {
+  const int64_t dims = args.layer->v_head_dim, states = query.place.states;
+  const int64_t index = query.place.first_state + query.head;
+  float* partial = args.partials + query.place.partial_offset;
+  for (int64_t d = 0; d < dims; ++d) partial[index * dims + d] = state.o[d];
+  partial[states * dims + index] = state.m;
+  partial[states * dims + states + index] = state.l;
+}
+
+// o: normalised.
+void write_row(const kvc_backend_attend& args, const Query& query, const State& state, float lse) {
   const Type type = type_of(args.out.dtype);
-  const int64_t base = query.token * args.out.token_stride + query.head * args.out.head_stride;
+  const int64_t base = query.place.token * args.out.token_stride + query.head * args.out.head_stride;
   for (int32_t d = 0; d < args.layer->v_head_dim; ++d) {
-    store_element(type, args.out.data, base + d, static_cast<float>(state.o[d] * final.scale));
+    store_element(type, args.out.data, base + d, static_cast<float>(state.o[d]));
   }
   if (args.lse == nullptr) return;
-  memcpy(args.lse + query.token * args.lse_token_stride + query.head * args.lse_head_stride, &final.lse,
-         sizeof final.lse);
+  memcpy(args.lse + query.place.token * args.lse_token_stride + query.head * args.lse_head_stride, &lse, sizeof lse);
+}
+
+void write_output(const kvc_backend_attend& args, const Query& query, State* state) {
+  const float* sink = args.sinks == nullptr ? nullptr : args.sinks + query.head;
+  const FinalState final = final_state(state->m, state->l, sink);
+  for (int32_t d = 0; d < args.layer->v_head_dim; ++d) state->o[d] *= final.scale;
+  write_row(args, query, *state, final.lse);
+}
+
+// The item's keys in blocks of fold_keys, merged as the parts of a tile are.
+void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query,
+                RoundedState* folded) {
+  const int32_t dims = args.layer->v_head_dim, length = args.rows->kv_lengths[query.place.row];
+  *folded = {-INFINITY, 0.0f, {}};
+  for (int32_t begin = item.key_begin, end; begin < item.key_end && begin < length; begin = end) {
+    end = begin - begin % args.fold_keys + args.fold_keys;
+    kvc_backend_item block = item;
+    block.key_begin = begin;
+    block.key_end = end < item.key_end ? end : item.key_end;
+    State state;
+    attend_query(args, block, query, &state);
+    RoundedState rounded;
+    round_state(state, dims, &rounded);
+    merge_state(folded->o, &folded->m, &folded->l, rounded.o, rounded.m, rounded.l, dims);
+  }
+}
+
+// What a folded item of its own keys makes of a query is finished in float32, as merge_tile finishes one.
+void write_folded(const kvc_backend_attend& args, const Query& query, const RoundedState& folded) {
+  const float* sink = args.sinks == nullptr ? nullptr : args.sinks + query.head;
+  const FinalState final = final_state(static_cast<double>(folded.m), static_cast<double>(folded.l), sink);
+  State state = {static_cast<double>(folded.m), static_cast<double>(folded.l), {}};
+  for (int32_t d = 0; d < args.layer->v_head_dim; ++d) {
+    state.o[d] = static_cast<double>(folded.o[d] * static_cast<float>(final.scale));
+  }
+  write_row(args, query, state, final.lse);
 }
 
 void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch*) {
   const int32_t group = args->layer->num_q_heads / args->layer->num_kv_heads;
-  for (int32_t query = item->q_begin; query < item->q_end; ++query) {
+  QueryCursor cursor = query_cursor(args, item);
+  for (int32_t query = 0; query < item->q_end - item->q_begin; ++query) {
+    const QueryPlace place = place_of_query(&cursor, query);
     for (int32_t head = item->head_begin * group; head < item->head_end * group; ++head) {
       Query q;
-      q.token = args->rows->token_begin[item->row] + query;
-      q.query = query;
+      q.place = place;
       q.head = head;
       load_query(*args, *item, &q);
       State state;
-      attend_query(*args, *item, q, &state);
-      if (item->partial_offset >= 0) {
-        write_partial(*args, *item, q, state);
+      RoundedState rounded;
+      if (args->fold_keys > 0) {
+        fold_query(*args, *item, q, &rounded);
       } else {
-        write_output(*args, q, state);
+        attend_query(*args, *item, q, &state);
+        round_state(state, args->layer->v_head_dim, &rounded);
       }
+      if (place.partial_offset >= 0) {
+        write_partial(*args, q, rounded);
+      } else if (args->fold_keys > 0) {
+        write_folded(*args, q, rounded);
+      } else {
+        write_output(*args, q, &state);
+      }
+    }
+  }
+}
+
+void project_rows(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end, Scratch*) {
+  const Type in_type = type_of(args->in.dtype), out_type = type_of(args->out.dtype);
+  const Type weight_type = type_of(args->weights.dtype);
+  const int64_t matrix = head * args->weights.token_stride, stride = args->weights.head_stride;
+  for (int64_t t = token_begin; t < token_end; ++t) {
+    const int64_t in = t * args->in.token_stride + head * args->in.head_stride;
+    const int64_t out = t * args->out.token_stride + head * args->out.head_stride;
+    for (int32_t o = 0; o < args->out_dims; ++o) {
+      double sum = 0.0;
+      for (int32_t i = 0; i < args->in_dims; ++i) {
+        const int64_t weight = matrix + (args->transposed != 0 ? o * stride + i : i * stride + o);
+        sum += static_cast<double>(load_element(in_type, args->in.data, in + i)) *
+               static_cast<double>(load_element(weight_type, args->weights.data, weight));
+      }
+      store_element(out_type, args->out.data, out + o, static_cast<float>(sum));
+    }
+    for (int32_t i = 0; i < args->tail_dims; ++i) {
+      store_element(out_type, args->out.data, out + args->out_dims + i,
+                    load_element(in_type, args->in.data, in + args->in_dims + i));
     }
   }
 }
@@ -196,7 +270,7 @@ int32_t preferred_rows(const kvc_backend_layer*) { return 64; }
 
 }  // namespace
 
-const Implementation kReferenceImplementation = {"reference",  attend_item, convert_row,
-                                                 quantise_row, rotate_row,  preferred_rows};
+const Implementation kReferenceImplementation = {"reference", attend_item,  convert_row,   quantise_row,
+                                                 rotate_row,  project_rows, preferred_rows};
 
 }  // namespace kvc::kernels

@@ -18,8 +18,14 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
   }
   KVC_TRY(read_array(known.layers, known.num_layers, "layers", &out->layers));
   out->scalings.resize(out->layers.size());
+  out->states.resize(out->layers.size());
   for (size_t i = 0; i < out->layers.size(); ++i) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
+    const kvc_layer_config& layer = out->layers[i];
+    if (layer.states != nullptr && layer.num_states >= 1 && layer.num_states <= 16) {  // else refused by its number
+      Status status = read_array(layer.states, layer.num_states, "states", &out->states[i]);
+      if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
+    }
     if (out->layers[i].rope_mode == KVC_ROPE_NONE) scaling = nullptr;  // ignored then, whatever it points to
     if (scaling == nullptr) continue;
     Status status = read_struct(scaling, "rope_scaling", &out->scalings[i]);

@@ -41,6 +41,18 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
   });
 }
 
+kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state,
+                                  const DLTensor* tensor, kvc_error* error) {
+  return cache_call("kvc_forward_load_state", cache, error,
+                    [&](Cache& c) { return c.copy_state(forward, layer, state, tensor, false); });
+}
+
+kvc_status kvc_forward_store_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state,
+                                   const DLTensor* tensor, kvc_error* error) {
+  return cache_call("kvc_forward_store_state", cache, error,
+                    [&](Cache& c) { return c.copy_state(forward, layer, state, tensor, true); });
+}
+
 kvc_status kvc_merge_states(kvc_context* context, const kvc_merge_args* args, void* stream, kvc_error* error) {
   return call("kvc_merge_states", error, [&]() -> Status {
     KVC_TRY(check_not_null(context, "context"));

@@ -95,6 +95,29 @@ kvc_status kvc_seq_set_rope(kvc_cache* cache, int64_t n, const kvc_seq* sequence
   });
 }
 
+kvc_status kvc_seq_set_streaming(kvc_cache* cache, int64_t n, const kvc_seq* sequences, const int64_t* sink_tokens,
+                                 const int64_t* window_tokens, uint32_t flags, kvc_error* error) {
+  return cache_call("kvc_seq_set_streaming", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, window_tokens, "window_tokens"));
+    return c.set_streaming(span_of(sequences, n), span_of(sink_tokens, sink_tokens == nullptr ? 0 : n),
+                           span_of(window_tokens, n), flags);
+  });
+}
+
+kvc_status kvc_seq_get_streaming(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* sink_tokens,
+                                 int64_t* window_tokens, kvc_error* error) {
+  return cache_call("kvc_seq_get_streaming", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, sink_tokens, "sink_tokens"));
+    KVC_TRY(check_array(n, window_tokens, "window_tokens"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", sink_tokens, "sink_tokens"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", window_tokens, "window_tokens"));
+    KVC_TRY(check_disjoint(n, sink_tokens, "sink_tokens", window_tokens, "window_tokens"));
+    return c.streaming(span_of(sequences, n), span_of(sink_tokens, n), span_of(window_tokens, n));
+  });
+}
+
 kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int64_t* tokens,
                               kvc_error* error) {
   return cache_call("kvc_seq_max_append", cache, error, [&](Cache& c) -> Status {
@@ -102,5 +125,22 @@ kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequen
     KVC_TRY(check_array(n, tokens, "tokens"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", tokens, "tokens"));
     return c.max_append(span_of(sequences, n), span_of(tokens, n));
+  });
+}
+
+kvc_status kvc_seq_checkpoint(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
+  return cache_call("kvc_seq_checkpoint", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    return c.checkpoint(span_of(sequences, n));
+  });
+}
+
+kvc_status kvc_seq_encoder_lengths(kvc_cache* cache, int32_t group, int64_t n, const kvc_seq* sequences,
+                                   int64_t* lengths, kvc_error* error) {
+  return cache_call("kvc_seq_encoder_lengths", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_array(n, sequences, "sequences"));
+    KVC_TRY(check_array(n, lengths, "lengths"));
+    KVC_TRY(check_disjoint(n, sequences, "sequences", lengths, "lengths"));
+    return c.encoder_lengths(group, span_of(sequences, n), span_of(lengths, n));
   });
 }

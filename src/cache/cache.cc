@@ -15,14 +15,29 @@ constinit std::atomic<uint32_t> next_tag{1};
 void Cache::plan_classes(const Context& context, const Geometry& geometry, std::vector<WorkClass>* classes,
                          std::vector<size_t>* class_of_layer) {
   for (const LayerGeometry& layer : geometry.layers) {
+    if (!layer.states.empty()) {
+      class_of_layer->push_back(SIZE_MAX);  // attends to nothing
+      continue;
+    }
     WorkShape shape;
     shape.num_q_heads = layer.layer.num_q_heads;
     shape.num_kv_heads = layer.layer.num_kv_heads;
+    shape.head_dim = layer.layer.head_dim;
     shape.v_head_dim = layer.layer.v_head_dim;
+    shape.key_bytes = (layer.layer.head_dim + layer.layer.v_head_dim) * (layer.layer.dtype.bits / 8);
+    shape.page_size = layer.layer.page_size;
     shape.window_tokens = layer.layer.window_tokens;
     shape.chunk_tokens = layer.layer.chunk_tokens;
+    const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
+    shape.streaming = geometry.limits.streaming && rules.streams();
     context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
     shape.num_threads = context.num_threads();
+    shape.sharing = geometry.sharing;
+    if (geometry.deterministic) shape.fix_splits();
+    if (layer.layer.rope_class >= 0) {
+      const RopeClass& rope = geometry.rope_classes[static_cast<size_t>(layer.layer.rope_class)];
+      if (rope.on_read && rope.sets.size() > 1) shape.key_sets_class = layer.layer.rope_class;
+    }
     const auto known = std::find_if(classes->begin(), classes->end(),
                                     [&](const WorkClass& c) { return c.group == layer.group && c.shape == shape; });
     class_of_layer->push_back(static_cast<size_t>(known - classes->begin()));
@@ -39,7 +54,7 @@ Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
         config.cache_tag = tag;
         return config;
       }()),
-      rope_sets_(geometry_.store.max_sequences) {
+      rope_sets_(geometry_.has_rope_sets() ? geometry_.store.max_sequences : 0) {
   const auto copies = static_cast<size_t>(geometry_.limits.rows) * geometry_.store.groups.size();
   checked_slots_.resize(static_cast<size_t>(geometry_.limits.rows));
   copies_.reserve(copies);
@@ -56,7 +71,22 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   for (size_t i = 0; i < cache->geometry_.layers.size(); ++i) {
     const LayerGeometry& geometry_of_layer = cache->geometry_.layers[i];
     Layer layer;
-    KVC_TRY(LayerStorage::create(cache->context_, geometry_of_layer, static_cast<int64_t>(i), &layer.storage));
+    layer.kv_layer = geometry_of_layer.kv_layer;
+    if (layer.kv_layer >= 0) {
+      const Layer& source = cache->layers_[static_cast<size_t>(layer.kv_layer)];
+      layer.storage = source.storage;
+      layer.backend = geometry_of_layer.layer;
+      layer.backend.k = source.backend.k;
+      layer.backend.v = source.backend.v;
+      layer.backend.k_scales = source.backend.k_scales;
+      layer.backend.v_scales = source.backend.v_scales;
+    } else if (!geometry_of_layer.states.empty()) {
+      const int64_t bytes = geometry_of_layer.page_bytes * geometry_of_layer.layer.num_pages;
+      KVC_TRY(DeviceMemory::allocate(cache->context_, bytes, 4096, true, &layer.states));
+    } else {
+      KVC_TRY(LayerStorage::create(cache->context_, geometry_of_layer, static_cast<int64_t>(i), &layer.storage));
+      layer.backend = layer.storage->layer();
+    }
     layer.group = geometry_of_layer.group;
     layer.work_class = class_of_layer[i];
     cache->layers_.push_back(std::move(layer));
@@ -67,7 +97,9 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
     KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, &forward));
     cache->forwards_.push_back(std::move(forward));
   }
-  for (Layer& layer : cache->layers_) layer.storage->take_ownership();  // nothing can fail from here on
+  for (Layer& layer : cache->layers_) {
+    if (layer.storage) layer.storage->take_ownership();  // nothing can fail from here on
+  }
   *out = std::move(cache);
   return Status();
 }
@@ -99,7 +131,8 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   }
   out->storage_bytes = geometry.storage_bytes();
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
-  out->scratch_bytes = Forward::scratch_bytes(geometry, classes) + RopeTables::bytes_needed(geometry.rope_classes);
+  out->scratch_bytes = Forward::scratch_bytes(geometry, classes) + RopeTables::bytes_needed(geometry.rope_classes) +
+                       LatentScratch::bytes_needed(context, geometry);
   return Status();
 }
 
@@ -121,11 +154,6 @@ Status Cache::check_layer(int32_t layer) const {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside 0..%d", layer, count - 1).at(layer);
 }
 
-Status Cache::check_stream(void* stream) const {
-  if (stream == nullptr || context_->dl_device().device_type != kDLCPU) return Status();
-  return Status::error(KVC_ERROR_DEVICE, "stream %p is not NULL, and the CPU has no streams", stream);
-}
-
 Status Cache::add(std::span<kvc_seq> out) {
   MutexLock lock(mutex_);
   return store_.add(out);
@@ -140,7 +168,7 @@ Status Cache::remove(std::span<const kvc_seq> ids) {
 
 Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> positions, std::span<kvc_seq> children,
                    void* stream) {
-  KVC_TRY(check_stream(stream));
+  KVC_TRY(context_->check_stream(stream));
   MutexLock lock(mutex_);
   copies_.clear();
   KVC_TRY(store_.fork(parents, positions, children, &copies_));
@@ -161,7 +189,7 @@ Status Cache::truncate(std::span<const kvc_seq> ids, std::span<const int64_t> le
 }
 
 Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream) {
-  KVC_TRY(check_stream(stream));
+  KVC_TRY(context_->check_stream(stream));
   MutexLock lock(mutex_);
   copies_.clear();
   KVC_TRY(store_.plan_commit(ids, leaves, &copies_));
@@ -175,8 +203,9 @@ Status Cache::clear() {
   for (const auto& forward : forwards_) {
     if (forward->open) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   }
+  KVC_TRY(store_.clear());
   rope_sets_.clear();
-  return store_.clear();
+  return Status();
 }
 
 Status Cache::lengths(std::span<const kvc_seq> ids, std::span<int64_t> out) {
@@ -195,12 +224,30 @@ Status Cache::tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out) {
   return Status();
 }
 
+Status Cache::checkpoint(std::span<const kvc_seq> ids) {
+  MutexLock lock(mutex_);
+  if (!store_.has_states()) return Status::error(KVC_ERROR_UNSUPPORTED, "no group is KVC_GROUP_RECURRENT");
+  return store_.checkpoint(ids);
+}
+
+Status Cache::encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out) {
+  KVC_TRY(check_group(group, false));
+  MutexLock lock(mutex_);
+  if (!store_.rules(group).holds_encoder()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d is not KVC_GROUP_CROSS", group);
+  }
+  int32_t slot = -1;
+  for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
+  for (size_t i = 0; i < ids.size(); ++i) out[i] = store_.length_in(store_.slot_of(ids[i]), group);
+  return Status();
+}
+
 Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count) {
   KVC_TRY(check_group(group, false));
   MutexLock lock(mutex_);
   int32_t slot = -1;
   KVC_TRY(store_.resolve(id, 0, &slot));
-  *count = ceil_div(store_.length(slot), geometry_.page_size);
+  *count = ceil_div(store_.length_in(slot, group), store_.rules(group).page_size);
   if (out.empty()) return Status();
   if (*count > static_cast<int64_t>(out.size())) {
     return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%" PRId64 " entries do not fit in a capacity of %zu", *count,
@@ -239,14 +286,11 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
   if (set != KVC_ROPE_SET_SHORT && set != KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "set %d is neither KVC_ROPE_SET_SHORT nor KVC_ROPE_SET_LONG", set);
   }
-  bool known = false, stored = false;  // longrope; turned before it is stored
-  for (const RopeClass& rope : geometry_.rope_classes) {
-    known = known || rope.sets.size() > 1;
-    stored = stored || (rope.sets.size() > 1 && !rope.on_read);
-  }
-  if (!known) {
+  if (!geometry_.has_rope_sets()) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "no layer has KVC_ROPE_SCALING_LONGROPE");
   }
+  const bool stored = std::any_of(geometry_.rope_classes.begin(), geometry_.rope_classes.end(),
+                                  [](const RopeClass& rope) { return rope.sets.size() > 1 && !rope.on_read; });
   MutexLock lock(mutex_);
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
@@ -261,6 +305,43 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
         .at(index);
   }
   for (kvc_seq id : ids) rope_sets_.set(store_.slot_of(id), set);
+  return Status();
+}
+
+Status Cache::set_streaming(std::span<const kvc_seq> ids, std::span<const int64_t> sinks,
+                            std::span<const int64_t> windows, uint32_t flags) {
+  if ((flags & ~uint32_t{KVC_STREAMING_PREFIX_IS_SINK}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
+  }
+  if (!geometry_.limits.streaming) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the cache was created without KVC_CACHE_STREAMING");
+  }
+  std::vector<StreamWindow> streams(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int64_t s = sinks.empty() ? 0 : sinks[i];
+    const int64_t most = windows[i] == 0 ? 0 : geometry_.store.max_length;  // no window: no sinks either
+    if (windows[i] < 0 || windows[i] > geometry_.store.max_length || s < 0 || s > most) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "window_tokens %" PRId64 " or sink_tokens %" PRId64 " at index %zu is outside 0..%" PRId64
+                           " or 0..%" PRId64,
+                           windows[i], s, i, geometry_.store.max_length, most)
+          .at(static_cast<int64_t>(i));
+    }
+    streams[i] = {static_cast<int32_t>(s), static_cast<int32_t>(windows[i])};
+  }
+  MutexLock lock(mutex_);
+  return store_.set_streams(ids, streams, (flags & KVC_STREAMING_PREFIX_IS_SINK) != 0);
+}
+
+Status Cache::streaming(std::span<const kvc_seq> ids, std::span<int64_t> sinks, std::span<int64_t> windows) {
+  MutexLock lock(mutex_);
+  int32_t slot = -1;
+  for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const StreamWindow stream = store_.stream(store_.slot_of(ids[i]));
+    sinks[i] = stream.sinks;
+    windows[i] = stream.window;
+  }
   return Status();
 }
 
@@ -288,8 +369,10 @@ Status Cache::stats(int32_t group, kvc_stats* out) {
     out->pages_shared += counts.pages_shared;
     out->tokens_held = std::max(out->tokens_held, counts.tokens_held);
     out->tokens_shared = std::max(out->tokens_shared, counts.tokens_shared);
-    out->tokens_logical = counts.tokens_logical;
-    out->fragmentation_bytes += pages.used() * page_bytes - counts.tokens_held * geometry_.group_token_bytes(g);
+    if (group >= 0 || !store_.rules(g).holds_encoder()) out->tokens_logical = counts.tokens_logical;
+    if (!store_.rules(g).holds_state()) {
+      out->fragmentation_bytes += pages.used() * page_bytes - counts.tokens_held * geometry_.group_token_bytes(g);
+    }
     out->storage_bytes += pages.size() * page_bytes;
   }
   return Status();
@@ -314,6 +397,7 @@ Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream) {
   if (copies.empty()) return Status();
   layer_copies_.reserve(copies.size());
   for (const Layer& layer : layers_) {
+    if (layer.kv_layer >= 0 || layer.states) continue;  // copied once, where it is stored; states never
     layer_copies_.clear();
     for (const SlotCopy& copy : copies) {
       if (copy.group == layer.group) layer_copies_.push_back({copy.source, copy.target, copy.tokens, 0});
@@ -321,7 +405,7 @@ Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream) {
     if (layer_copies_.empty()) continue;
     kvc_error error = KVC_ERROR_INIT;
     const kvc_status copied =
-        context_->backend().copy_slots(context_->device(), &layer.backend(), layer_copies_.data(),
+        context_->backend().copy_slots(context_->device(), &layer.backend, layer_copies_.data(),
                                        static_cast<int64_t>(layer_copies_.size()), stream, &error);
     KVC_TRY(Status::from(copied, error));
   }

@@ -41,15 +41,21 @@ class Cache {
   Status pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count);
   Status nearest_position(kvc_seq id, int64_t position, int64_t* before, int64_t* after);
   Status set_rope(std::span<const kvc_seq> ids, int32_t set);
+  Status set_streaming(std::span<const kvc_seq> ids, std::span<const int64_t> sinks, std::span<const int64_t> windows,
+                       uint32_t flags);
+  Status streaming(std::span<const kvc_seq> ids, std::span<int64_t> sinks, std::span<int64_t> windows);
   Status max_append(std::span<const kvc_seq> ids, std::span<int64_t> out);
   Status commit(std::span<const kvc_seq> ids, std::span<const int32_t> leaves, void* stream);
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
+  Status checkpoint(std::span<const kvc_seq> ids);
+  Status encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
 
   // Steps (cache_forward.cc)
   Status can_fit(const kvc_batch& batch);
   Status begin(const kvc_batch& batch, void* stream, kvc_forward* out);
   Status append(kvc_forward id, int32_t layer, const kvc_append_args& args);
   Status attend(kvc_forward id, int32_t layer, const kvc_attend_args& args);
+  Status copy_state(kvc_forward id, int32_t layer, int32_t state, const DLTensor* tensor, bool store);
   Status end(kvc_forward id);
   Status abort(kvc_forward id);
   Status cancel(kvc_forward id);
@@ -68,10 +74,12 @@ class Cache {
 
  private:
   struct Layer {
-    std::shared_ptr<LayerStorage> storage;
+    std::shared_ptr<LayerStorage> storage;  // of the layer that it reads, if it has none
+    kvc_backend_layer backend = {};
     int32_t group = 0;
+    int32_t kv_layer = -1;                 // the layer whose K and V it reads; -1 = its own
+    std::shared_ptr<DeviceMemory> states;  // of a recurrent layer, which has nothing else: [pages] of its states
     size_t work_class = 0;
-    const kvc_backend_layer& backend() const noexcept { return storage->layer(); }
   };
   struct ExportParts;
   // Marks a step as in use by this call, and as free again at the end.
@@ -82,7 +90,6 @@ class Cache {
                            std::vector<size_t>* class_of_layer);
   Status check_layer(int32_t layer) const;
   Status check_group(int32_t group, bool all_allowed) const;
-  Status check_stream(void* stream) const;
   int32_t num_groups() const noexcept { return static_cast<int32_t>(geometry_.store.groups.size()); }
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
@@ -90,10 +97,20 @@ class Cache {
 
   uint64_t forward_id(int32_t slot) const KVC_REQUIRES(mutex_);
   Status resolve_forward(kvc_forward id, int32_t* slot) const KVC_REQUIRES(mutex_);
-  Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, int32_t* forward) KVC_REQUIRES(mutex_);
+  Status read_kind(const kvc_batch& batch, StepKind* out) const;
+  Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* forward)
+      KVC_REQUIRES(mutex_);
   void close(Forward& forward, bool keep) KVC_REQUIRES(mutex_);
 
+  const GroupRules& rules(const Layer& layer) const noexcept {
+    return geometry_.store.groups[static_cast<size_t>(layer.group)].rules;
+  }
   Status check_forward_layer(const Forward& forward, int32_t layer) const;
+  Status check_appends(const Forward& forward, int32_t layer) const;
+  Status check_attends(const Forward& forward, int32_t layer, const kvc_attend_args& args) const;
+  bool appends(const Forward& forward, int32_t layer) const;
+  Status check_complete(const Forward& forward) const;
+  void find_state_pages(Forward& forward, int32_t group, bool after) KVC_REQUIRES(mutex_);
   std::string describe_group(Forward& forward, int32_t group) const;
   // A layer's new K and V, checked.
   struct NewKv {
@@ -102,11 +119,12 @@ class Cache {
     const float* cos_sin = nullptr;  // the caller's, or null: by position
   };
   Status run_append(Forward& forward, int32_t layer, const NewKv& kv);
-  Status run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args);
+  Status run_attend(Forward& forward, int32_t layer, LatentCall* call);
   Status check_kv(const Forward& forward, int32_t layer, const KvTensors& tensors, NewKv* out) const;
   bool on_read(const kvc_backend_layer& layer) const;
   Status check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const;
   Status find_rotation(Forward& forward, const kvc_backend_layer& layer, const float* given, const float** out) const;
+  Status check_stores_kv(int32_t layer) const;
   Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
   Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, ExportParts* parts,

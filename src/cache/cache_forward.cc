@@ -1,56 +1,12 @@
-// Forward steps: begin, append, attend, end, abort, cancel.
+// Forward steps: append, attend, end, abort, cancel.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
 #include "cache/cache.h"
+#include "cache/forward_use.h"
 
 namespace kvc {
-
-// Marks a step as in use by this call: a second call on it meanwhile gets BUSY.
-class Cache::ForwardUse {
- public:
-  explicit ForwardUse(Cache& cache) : cache_(cache) {}
-  ~ForwardUse() {
-    if (forward_ == nullptr) return;
-    MutexLock lock(cache_.mutex_);
-    forward_->in_use = false;
-    if (broken_) cache_.close(*forward_, false);
-  }
-  ForwardUse(const ForwardUse&) = delete;
-  ForwardUse& operator=(const ForwardUse&) = delete;
-
-  Status enter(kvc_forward id) {
-    MutexLock lock(cache_.mutex_);
-    int32_t slot = -1;
-    KVC_TRY(cache_.resolve_forward(id, &slot));
-    Forward& forward = *cache_.forwards_[static_cast<size_t>(slot)];
-    if (forward.in_use) return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " is in use by another thread", id);
-    forward.in_use = true;
-    forward_ = &forward;
-    return Status();
-  }
-
-  Status enter_unless_cancelled(kvc_forward id) {
-    KVC_TRY(enter(id));
-    if (__atomic_load_n(&forward_->cancelled, __ATOMIC_RELAXED) == 0) return Status();
-    return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
-  }
-
-  // What the device said: any failure but a cancellation closes the step as abort.
-  Status done(Status status) {
-    broken_ = !status.ok() && status.code() != KVC_ERROR_CANCELLED;
-    return status;
-  }
-
-  Forward& operator*() const { return *forward_; }
-  Forward* operator->() const { return forward_; }
-
- private:
-  Cache& cache_;
-  Forward* forward_ = nullptr;
-  bool broken_ = false;
-};
 
 uint64_t Cache::forward_id(int32_t slot) const {
   return forward_ids_.make(forwards_[static_cast<size_t>(slot)]->generation, slot);
@@ -66,99 +22,10 @@ Status Cache::resolve_forward(kvc_forward id, int32_t* slot) const {
   return Status::error(KVC_ERROR_STALE_ID, "forward %" PRIu64 " is not open in this cache", id);
 }
 
-// The checks of begin and can_fit. On success slots[i] is row i's slot, and *forward a free Forward.
-Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, int32_t* forward) {
-  const auto num_layers = static_cast<int32_t>(layers_.size());
-  const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
-  if (!all && (batch.layer_begin < 0 || batch.layer_end > num_layers || batch.layer_begin >= batch.layer_end)) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin,
-                         batch.layer_end, num_layers);
-  }
-  const int32_t rows = batch.num_sequences;
-  if (rows < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_sequences %d is negative", rows);
-  if (rows > 0 && (batch.sequences == nullptr || batch.append_lengths == nullptr)) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_sequences %d",
-                         batch.sequences == nullptr ? "sequences" : "append_lengths", rows);
-  }
-  if (rows > geometry_.limits.rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed max_sequences %" PRId64, rows,
-                         geometry_.limits.rows)
-        .missing(rows, geometry_.limits.rows);
-  }
-  int64_t tokens = 0;
-  int64_t first_over = -1;
-  for (int32_t i = 0; i < rows; ++i) {
-    tokens += std::max(batch.append_lengths[i], 0);
-    if (tokens > geometry_.limits.tokens && first_over < 0) first_over = i;
-  }
-  if (first_over >= 0) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
-                         geometry_.limits.tokens)
-        .at(first_over)
-        .missing(tokens, geometry_.limits.tokens);
-  }
-  const auto free = std::find_if(forwards_.begin(), forwards_.end(), [](const auto& f) { return !f->open; });
-  if (free == forwards_.end()) {
-    const auto most = static_cast<int64_t>(forwards_.size());
-    return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
-        .missing(most + 1, most);
-  }
-  *forward = static_cast<int32_t>(free - forwards_.begin());
-  const auto n = static_cast<size_t>(rows);
-  const bool trees = batch.tree_parents != nullptr;
-  if (trees) {
-    const std::span<const int32_t> parents = {batch.tree_parents, static_cast<size_t>(tokens)};
-    KVC_TRY(store_.check_trees({batch.sequences, n}, {batch.append_lengths, n}, parents));
-  }
-  return store_.check_step({batch.sequences, n}, {batch.append_lengths, n}, slots.first(n), trees);
-}
-
-Status Cache::can_fit(const kvc_batch& batch) {
-  MutexLock lock(mutex_);
-  int32_t forward = -1;
-  return check_batch(batch, checked_slots_, &forward);
-}
-
-Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
-  KVC_TRY(check_stream(stream));
-  MutexLock lock(mutex_);
-  int32_t index = -1;
-  KVC_TRY(check_batch(batch, checked_slots_, &index));
-  Forward& forward = *forwards_[static_cast<size_t>(index)];
-  forward.start();
-  ++forward.generation;
-  forward.num_rows = batch.num_sequences;
-  forward.layer_begin = batch.layer_begin;
-  forward.layer_end = batch.layer_end == 0 ? static_cast<int32_t>(layers_.size()) : batch.layer_end;
-  forward.stream = stream;
-  std::copy_n(checked_slots_.begin(), forward.num_rows, forward.slots.data());
-  std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.data());
-  for (int32_t row = 0; row < forward.num_rows; ++row) forward.rope_sets[row] = rope_sets_.of(forward.slots[row]);
-  copies_.clear();
-  store_.reserve(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), &copies_);
-  if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
-    store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
-    return copied;
-  }
-  forward.batch->build(store_, forward.row_slots(), forward.row_lengths());
-  forward.trees = batch.tree_parents != nullptr;
-  if (forward.trees) {
-    const auto tokens = static_cast<size_t>(forward.batch->rows().num_tokens);
-    store_.add_nodes(forward.row_slots(), forward.row_lengths(), {batch.tree_parents, tokens});
-    forward.batch->add_trees(store_, forward.row_slots(), forward.row_lengths());
-  }
-  forward.info_shapes[0] = forward.batch->rows().num_tokens;
-  forward.info_shapes[1] = forward.num_rows;
-  forward.open = true;
-  context_->pool().keep_awake(1);
-  *out = forward_id(index);
-  return Status();
-}
-
 void Cache::close(Forward& forward, bool keep) {
-  if (forward.trees) store_.close_nodes(forward.row_slots(), forward.row_lengths(), keep);
+  if (forward.kind.with_trees) store_.close_nodes(forward.row_slots(), forward.row_lengths(), keep);
   if (keep) {
-    store_.commit(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()));
+    store_.commit(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), forward.kind);
   } else {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
   }
@@ -175,12 +42,33 @@ Status Cache::end(kvc_forward id) {
   if (__atomic_load_n(&forward.cancelled, __ATOMIC_RELAXED) != 0) {
     return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
   }
+  KVC_TRY(check_complete(forward));
+  close(forward, true);
+  return Status();
+}
+
+// Whether the tokens of a step go to a layer.
+bool Cache::appends(const Forward& forward, int32_t layer) const {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  if (l.kv_layer >= 0 || l.states) return false;
+  return forward.kind.encoder_group < 0 ? !rules(l).holds_encoder() : l.group == forward.kind.encoder_group;
+}
+
+// Whether all layers in range have what end keeps.
+Status Cache::check_complete(const Forward& forward) const {
   for (int32_t layer = forward.layer_begin; layer < forward.layer_end; ++layer) {
-    if ((forward.layer_state[static_cast<size_t>(layer)] & Forward::kAppended) != 0) continue;
+    const auto index = static_cast<size_t>(layer);
     if (forward.batch->rows().num_tokens == 0) continue;  // nothing to append
+    if (layers_[index].states && forward.kind.encoder_group < 0) {
+      const size_t states = geometry_.layers[index].states.size();
+      const uint32_t missing = ((1u << states) - 1) & ~uint32_t{forward.stored_states[index]};
+      if (missing == 0) continue;
+      return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored", __builtin_ctz(missing), layer)
+          .at(layer);
+    }
+    if (!appends(forward, layer) || (forward.layer_state[index] & Forward::kAppended) != 0) continue;
     return Status::error(KVC_ERROR_ORDER, "layer %d was not appended", layer).at(layer);
   }
-  close(forward, true);
   return Status();
 }
 
@@ -240,12 +128,31 @@ RowsSpec Cache::rows_spec(const char* name, int64_t tokens, int64_t heads, int64
   return {name, tokens, heads, dims, context_->dl_device(), written};
 }
 
+// Refuses a layer that a step does not append to.
+Status Cache::check_appends(const Forward& forward, int32_t layer) const {
+  if (appends(forward, layer)) return Status();
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  if (l.kv_layer >= 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d stores no k and v: it reads layer %d's", layer,
+                         l.kv_layer)
+        .at(layer);
+  }
+  const char* why = "the forward appends encoder tokens of another group";
+  if (l.states) {
+    why = "it is recurrent";
+  } else if (forward.kind.encoder_group < 0) {
+    why = "its encoder tokens come in forwards of their encoder_group";
+  }
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d takes no k and v: %s", layer, why).at(layer);
+}
+
 Status Cache::check_kv(const Forward& forward, int32_t layer, const KvTensors& tensors, NewKv* out) const {
+  KVC_TRY(check_appends(forward, layer));
   if ((forward.layer_state[static_cast<size_t>(layer)] & Forward::kAppended) != 0) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was appended already in this forward", layer).at(layer);
   }
   out->as_stored = tensors.as_stored;
-  return check_kv_rows(tensors, layers_[static_cast<size_t>(layer)].backend(), forward.batch->rows().num_tokens,
+  return check_kv_rows(tensors, layers_[static_cast<size_t>(layer)].backend, forward.batch->rows().num_tokens,
                        context_->dl_device(), &out->rows);
 }
 
@@ -258,7 +165,7 @@ bool Cache::on_read(const kvc_backend_layer& layer) const {
 Status Cache::check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const {
   *out = nullptr;
   if (cos_sin == nullptr) return Status();
-  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
+  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend;
   if (shape.rope_class < 0 || on_read(shape)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin is given, and layer %d does not rotate on append",
                          layer)
@@ -279,7 +186,7 @@ Status Cache::find_rotation(Forward& forward, const kvc_backend_layer& layer, co
 Status Cache::run_append(Forward& forward, int32_t layer, const NewKv& kv) {
   const Layer& target = layers_[static_cast<size_t>(layer)];
   kvc_backend_append args = {};
-  args.layer = &target.backend();
+  args.layer = &target.backend;
   args.num_tokens = forward.batch->rows().num_tokens;
   args.slots = forward.batch->slot_mapping(target.group);
   args.k = kv.rows.k;
@@ -350,24 +257,42 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
 
 }  // namespace
 
-Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* args) {
+// Attention in the backend, by up-projections if the call has them.
+Status Cache::run_attend(Forward& forward, int32_t layer, LatentCall* call) {
+  kvc_backend_attend* args = &call->attend;
   const Layer& source = layers_[static_cast<size_t>(layer)];
-  const WorkPlan& plan = forward.work_plan(source.work_class, args->flags);
-  args->layer = &source.backend();
-  args->rows = &forward.batch->rows();
+  if (rules(source).holds_encoder()) args->flags |= KVC_ATTEND_NON_CAUSAL;
+  args->layer = &source.backend;
+  args->rows = &forward.batch->rows(source.group);
   args->tables = &forward.batch->tables(source.group);
-  args->items = plan.items().data();
-  args->num_items = static_cast<int64_t>(plan.items().size());
-  args->tiles = plan.tiles().data();
-  args->num_tiles = static_cast<int64_t>(plan.tiles().size());
-  args->tile_counters = forward.tile_counters();
-  args->partials = forward.partials();
   args->cancel_host = &forward.cancelled;
   KVC_TRY(find_rotation(forward, *args->layer, args->cos_sin, &args->cos_sin));
+  if (args->cos_sin != nullptr && args->rows->stream_windows != nullptr) {
+    const auto rope_class = static_cast<size_t>(args->layer->rope_class);
+    KVC_TRY(forward.cos_sin_sinks(*context_, rope_tables_, rope_class, &args->cos_sin_sinks));
+  }
   if (const auto rope = static_cast<size_t>(args->layer->rope_class); on_read(*args->layer)) {
     args->key_tables = rope_tables_.data(rope);
     args->key_sets = forward.rope_sets_of(rope);
   }
+  if (call->w_uk.data != nullptr) {
+    call->slots = forward.batch->slot_mapping(source.group);
+    KVC_TRY(forward.latent->attend(*context_, *call, forward.stream));
+    forward.layer_state[static_cast<size_t>(layer)] |= parts_of(args->flags);
+    return Status();
+  }
+  const WorkPlan& plan = forward.work_plan(source.work_class, args->flags);
+  args->items = plan.items().data();
+  args->num_items = static_cast<int64_t>(plan.items().size());
+  args->tiles = plan.tiles().data();
+  args->num_tiles = static_cast<int64_t>(plan.tiles().size());
+  args->spans = plan.spans().data();
+  args->num_spans = static_cast<int64_t>(plan.spans().size());
+  args->parts = plan.parts().data();
+  args->num_parts = static_cast<int64_t>(plan.parts().size());
+  args->tile_counters = forward.tile_counters();
+  args->partials = forward.partials();
+  args->fold_keys = plan.shape().fixed_splits ? plan.shape().tiling.split_align : 0;
   std::fill_n(args->tile_counters, args->num_tiles, 0);
   if (args->num_items > 0) {
     kvc_error error = KVC_ERROR_INIT;
@@ -377,38 +302,73 @@ Status Cache::run_attend(Forward& forward, int32_t layer, kvc_backend_attend* ar
   return Status();
 }
 
+// Whether a layer can attend now, by kind and order.
+Status Cache::check_attends(const Forward& forward, int32_t layer, const kvc_attend_args& args) const {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  if (l.states) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d is recurrent: it has states, and nothing to attend to",
+                         layer)
+        .at(layer);
+  }
+  if (forward.kind.encoder_group >= 0) {
+    return Status::error(KVC_ERROR_ORDER,
+                         "the forward appends encoder tokens (encoder_group %d): nothing attends in it",
+                         forward.kind.encoder_group + 1)
+        .at(layer);
+  }
+  if ((forward.layer_state[static_cast<size_t>(layer)] & parts_of(args.flags)) != 0) {
+    return Status::error(KVC_ERROR_ORDER, "layer %d was attended already in this forward", layer).at(layer);
+  }
+  const bool past = (args.flags & KVC_ATTEND_PAST) != 0;
+  if (rules(l).holds_encoder()) {
+    if (!past && (args.flags & KVC_ATTEND_SELF) == 0) return Status();
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: cross layer %d has no parts", args.flags, layer)
+        .at(layer);
+  }
+  const int32_t stored = l.kv_layer >= 0 ? l.kv_layer : layer;
+  const bool appended = (forward.layer_state[static_cast<size_t>(stored)] & Forward::kAppended) != 0;
+  if (args.k != nullptr || appended || past) return Status();
+  return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and layer %d was not appended before", layer, stored)
+      .at(layer);
+}
+
 Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args) {
   ForwardUse forward(*this);
   KVC_TRY(forward.enter_unless_cancelled(id));
   KVC_TRY(check_forward_layer(*forward, layer));
   KVC_TRY(check_attend_flags(args.flags));
-  if ((args.k == nullptr) != (args.v == nullptr)) {
+  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend;
+  if (shape.v_in_k != 0 ? args.k == nullptr && args.v != nullptr : (args.k == nullptr) != (args.v == nullptr)) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither",
                          args.k == nullptr ? "k" : "v", args.k == nullptr ? "v" : "k");
   }
-  const uint8_t state = forward->layer_state[static_cast<size_t>(layer)];
-  if ((state & parts_of(args.flags)) != 0) {
-    return Status::error(KVC_ERROR_ORDER, "layer %d was attended already in this forward", layer).at(layer);
-  }
-  if (args.k == nullptr && (state & Forward::kAppended) == 0 && (args.flags & KVC_ATTEND_PAST) == 0) {
-    return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and was not appended before", layer).at(layer);
-  }
-  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend();
+  KVC_TRY(check_attends(*forward, layer, args));
   const int64_t tokens = forward->batch->rows().num_tokens;
-  kvc_backend_attend attend = {};
+  LatentCall call = {};
+  kvc_backend_attend& attend = call.attend;
   NewKv kv;
-  KVC_TRY(check_rows(args.q, rows_spec("q", tokens, shape.num_q_heads, shape.head_dim, false), &attend.q));
+  KVC_TRY(read_projections(args, shape, context_->dl_device(), &call));
+  const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims(), out_dims = call.shape.v_dims;
+  KVC_TRY(check_rows(args.q, rows_spec("q", tokens, shape.num_q_heads, q_dims, false), &attend.q));
   if (args.k != nullptr) KVC_TRY(check_kv(*forward, layer, {args.k, args.v, nullptr, nullptr, false}, &kv));
   KVC_TRY(check_rotation(*forward, layer, args.rope_cos_sin, &kv.cos_sin));
+  if (args.rope_cos_sin != nullptr &&
+      forward->batch->rows(layers_[static_cast<size_t>(layer)].group).stream_windows != nullptr) {
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "rope_cos_sin is given, and a sequence is longer than its streaming window: layer %d rotates "
+                         "its q a second time for the sinks",
+                         layer)
+        .at(layer);
+  }
   attend.cos_sin = kv.cos_sin;
-  KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, shape.v_head_dim, true), &attend.out));
+  KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, out_dims, true), &attend.out));
   if (args.lse != nullptr) {
     KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
                       &attend.lse_token_stride, &attend.lse_head_stride));
   }
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context_->dl_device(), &attend));
   if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, kv)));
-  return forward.done(run_attend(*forward, layer, &attend));
+  return forward.done(run_attend(*forward, layer, &call));
 }
 
 std::string Cache::describe_group(Forward& forward, int32_t group) const {
@@ -419,23 +379,25 @@ std::string Cache::describe_group(Forward& forward, int32_t group) const {
     const WorkPlan& plan = forward.work_plan(c);
     const auto first = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.work_class == c; });
     const int64_t layers = std::count_if(first, layers_.end(), [&](const Layer& l) { return l.work_class == c; });
-    const kvc_backend_layer& layer = first->backend();
-    const int64_t scale_bytes = layer.k_scales.slot_stride != 0 ? 2 * int64_t{sizeof(float)} : 0;
-    const int64_t key_bytes = int64_t{layer.head_dim + layer.v_head_dim} * (layer.dtype.bits / 8) + scale_bytes;
+    const kvc_backend_layer& layer = first->backend;
+    const int64_t rows = layer.v_in_k != 0 ? 1 : 2, dims = layer.head_dim + (rows == 1 ? 0 : layer.v_head_dim);
+    const int64_t scale_bytes = layer.k_scales.slot_stride != 0 ? rows * int64_t{sizeof(float)} : 0;
+    const int64_t key_bytes = dims * (layer.dtype.bits / 8) + scale_bytes;
     int64_t bytes = 0;
     int64_t decode_items = 0;
     for (const kvc_backend_item& item : plan.items()) {
       bytes += int64_t{item.key_end - item.key_begin} * (item.head_end - item.head_begin) * key_bytes;
-      decode_items += item.q_end - item.q_begin <= work_classes_[c].shape.tiling.decode_max_queries;
+      decode_items += item.span_begin == item.span_end &&
+                      item.q_end - item.q_begin <= work_classes_[c].shape.tiling.decode_max_queries;
     }
     int64_t split_items = 0;
     for (const kvc_backend_tile& tile : plan.tiles()) split_items += tile.item_end - tile.item_begin;
-    std::snprintf(line, sizeof line,
-                  "%s{\"group\": %d, \"layers\": %" PRId64
-                  ", \"kernel\": \"%s\", \"items\": %zu, \"decode_items\": %" PRId64
-                  ", \"split_tiles\": %zu, \"splits\": %" PRId64 ", \"prefix_groups\": 0, \"kv_bytes\": %" PRId64 "}",
-                  text.empty() ? "" : ", ", group, layers, context_->backend().implementation(context_->device()),
-                  plan.items().size(), decode_items, plan.tiles().size(), split_items, bytes);
+    std::snprintf(
+        line, sizeof line,
+        "%s{\"group\": %d, \"layers\": %" PRId64 ", \"kernel\": \"%s\", \"items\": %zu, \"decode_items\": %" PRId64
+        ", \"split_tiles\": %zu, \"splits\": %" PRId64 ", \"prefix_groups\": %" PRId64 ", \"kv_bytes\": %" PRId64 "}",
+        text.empty() ? "" : ", ", group, layers, context_->backend().implementation(context_->device()),
+        plan.items().size(), decode_items, plan.tiles().size(), split_items, plan.num_prefix_groups(), bytes);
     text += line;
   }
   return text;

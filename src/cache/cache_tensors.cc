@@ -15,24 +15,32 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   if ((flags & ~uint32_t{KVC_POOL_WRITABLE}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
+  KVC_TRY(check_stores_kv(layer));
   return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0,
                                    out);
 }
 
+Status Cache::check_stores_kv(int32_t layer) const {
+  if (!layers_[static_cast<size_t>(layer)].states) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: it has states, and no K and V", layer).at(layer);
+}
+
 // Slots of positions [begin, end) of a sequence in the group of a layer; end 0 = its length.
 Status Cache::find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
-  if (end == 0) end = store_.length(slot);
-  if (begin < 0 || end < begin || end > store_.length(slot)) {
+  const int64_t length = store_.length_in(slot, group);
+  if (end == 0) end = length;
+  if (begin < 0 || end < begin || end > length) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64, begin,
-                         end, store_.length(slot));
+                         end, length);
   }
   const PageList& list = store_.list(slot, group);
   const int64_t page_size = geometry_.page_size;
-  if (end > begin && begin < list.first * page_size) {
+  if (end > begin && list.has_hole() && begin < list.first * page_size && end > list.kept * page_size) {
     return Status::error(KVC_ERROR_EVICTED,
-                         "keys before position %" PRId64 " of group %d are freed, and the range starts at %" PRId64,
-                         list.first * page_size, group, begin)
+                         "keys [%" PRId64 ", %" PRId64 ") of group %d are freed, and the range is [%" PRId64
+                         ", %" PRId64 ")",
+                         list.kept * page_size, list.first * page_size, group, begin, end)
         .in_group(group);
   }
   slots->reserve(static_cast<size_t>(end - begin));
@@ -76,7 +84,10 @@ Status Cache::ExportParts::choose(const kvc_backend_layer& layer, uint32_t wante
   if (!quantised && (wanted & kScales) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
   }
-  if (wanted == 0) wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
+  if (wanted == 0) {
+    wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
+    if (layer.v_in_k != 0) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
+  }
   const bool token_scales = layer.k_scales.slot_stride != 0;
   const int64_t heads = layer.num_kv_heads;
   for (uint32_t i = 0; i < 4; ++i) {
@@ -150,12 +161,13 @@ Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>&
 }
 
 Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream) {
-  KVC_TRY(check_stream(stream));
+  KVC_TRY(context_->check_stream(stream));
   KVC_TRY(check_layer(args.layer));
   if (args.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", args.reserved);
+  KVC_TRY(check_stores_kv(args.layer));
   const Layer& source = layers_[static_cast<size_t>(args.layer)];
   ExportParts parts;
-  KVC_TRY(parts.choose(source.backend(), args.parts));
+  KVC_TRY(parts.choose(source.backend, args.parts));
   std::vector<int64_t> slots;
   int32_t snapshot = -1;
   {
@@ -169,7 +181,7 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
       return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
   }
   // Outside the lock: the snapshot keeps the pages.
-  Status copied = gather(source.backend(), slots, &parts, stream);
+  Status copied = gather(source.backend, slots, &parts, stream);
   {
     MutexLock lock(mutex_);
     store_.drop_snapshot(snapshot);
@@ -190,31 +202,52 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<KvRows>* row
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers,
                          num_layers);
   }
-  if (args.k == nullptr || args.v == nullptr) {
+  const bool needs_v =
+      std::any_of(layers_.begin(), layers_.end(), [](const Layer& l) { return l.backend.v_in_k == 0; });
+  if (args.k == nullptr || (needs_v && args.v == nullptr)) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", args.k == nullptr ? "k" : "v");
   }
-  const DLTensor* first = args.k[0];
+  const auto stores = [&](const Layer& l) { return l.kv_layer < 0 && !rules(l).holds_encoder(); };
+  for (int32_t i = 0; i < num_layers; ++i) {
+    if (!layers_[static_cast<size_t>(i)].states) continue;
+    return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: append and store its states in a forward", i)
+        .at(i);
+  }
+  const int64_t first_layer = std::find_if(layers_.begin(), layers_.end(), stores) - layers_.begin();
+  if (first_layer == num_layers)
+    return Status::error(KVC_ERROR_UNSUPPORTED, "no layer stores the sequence's own tokens");
+  const DLTensor* first = args.k[first_layer];
   if (first == nullptr || first->ndim != 3 || first->shape == nullptr) {
     return Status::error(first == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_RANK,
-                         "k of layer 0 is no tensor of 3 dims")
-        .at(0);
+                         "k of layer %" PRId64 " is no tensor of 3 dims", first_layer)
+        .at(first_layer);
   }
   *tokens = first->shape[0];
   if (*tokens < 1) {
-    return Status::error(KVC_ERROR_SHAPE, "k of layer 0 has %" PRId64 " tokens; at least 1", *tokens).at(0);
+    return Status::error(KVC_ERROR_SHAPE, "k of layer %" PRId64 " has %" PRId64 " tokens; at least 1", first_layer,
+                         *tokens)
+        .at(first_layer);
   }
   rows->resize(layers_.size());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto check = [&]() -> Status {
-      const KvTensors tensors = {args.k[i], args.v[i], args.k_scale == nullptr ? nullptr : args.k_scale[i],
+      const DLTensor* v = args.v == nullptr ? nullptr : args.v[i];
+      const KvTensors tensors = {args.k[i], v, args.k_scale == nullptr ? nullptr : args.k_scale[i],
                                  args.v_scale == nullptr ? nullptr : args.v_scale[i],
                                  (args.flags & KVC_IMPORT_AS_STORED) != 0};
-      KVC_TRY(check_kv_rows(tensors, layers_[i].backend(), *tokens, context_->dl_device(), &(*rows)[i]));
-      const bool equal = args.k[i]->shape[0] == *tokens && args.v[i]->shape[0] == *tokens;
+      if (!stores(layers_[i])) {
+        if (args.k[i] == nullptr && v == nullptr) return Status();
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k and v of layer %zu, which %s", i,
+                             layers_[i].kv_layer >= 0 ? "reads another's" : "is a cross layer");
+      }
+      KVC_TRY(check_kv_rows(tensors, layers_[i].backend, *tokens, context_->dl_device(), &(*rows)[i]));
+      const int64_t v_tokens = v == nullptr ? *tokens : v->shape[0];
+      const bool equal = args.k[i]->shape[0] == *tokens && v_tokens == *tokens;
       return equal ? Status()
                    : Status::error(KVC_ERROR_SHAPE,
-                                   "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer 0 has %" PRId64,
-                                   args.k[i]->shape[0], args.v[i]->shape[0], i, *tokens);
+                                   "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer %" PRId64
+                                   " has %" PRId64,
+                                   args.k[i]->shape[0], v_tokens, i, first_layer, *tokens);
     };
     if (Status status = check(); !status.ok()) return std::move(status).at(static_cast<int64_t>(i));
   }
@@ -247,6 +280,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* str
     forward = forwards_[static_cast<size_t>(slot)].get();
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
+    if (!appends(*forward, static_cast<int32_t>(i))) continue;
     const NewKv kv = {rows[i], (args.flags & KVC_IMPORT_AS_STORED) != 0, nullptr};
     Status appended = run_append(*forward, static_cast<int32_t>(i), kv);
     if (appended.ok()) continue;

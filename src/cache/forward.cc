@@ -15,7 +15,8 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
 
 int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
   const auto sets = static_cast<int64_t>(rope.sets.size() > 1 ? sizeof(int32_t) : 0);
-  return geometry.limits.tokens * (rope.rope_dim * static_cast<int64_t>(sizeof(float)) + sets);
+  const int64_t tables = geometry.limits.streaming ? 2 : 1;
+  return geometry.limits.tokens * (tables * rope.rope_dim * static_cast<int64_t>(sizeof(float)) + sets);
 }
 
 }  // namespace
@@ -24,11 +25,11 @@ int64_t Forward::scratch_bytes(const Geometry& geometry, const std::vector<WorkC
   int64_t bytes = partial_bytes(geometry, classes);
   for (const RopeClass& rope : geometry.rope_classes) bytes += rotation_bytes(geometry, rope);
   for (const WorkClass& c : classes) {
-    bytes += WorkPlan::max_items(c.shape, geometry.limits) * static_cast<int64_t>(sizeof(kvc_backend_item));
+    bytes += WorkPlan::bytes_needed(c.shape, geometry.limits);
   }
   const auto groups = static_cast<int32_t>(geometry.store.groups.size());
   bytes += BatchPlan::bytes_needed(geometry.limits, groups);
-  bytes += geometry.limits.rows * (12 + groups * static_cast<int64_t>(sizeof(Reservation)));
+  bytes += geometry.limits.rows * (16 + groups * static_cast<int64_t>(sizeof(Reservation)));
   return bytes * geometry.max_open_forwards;
 }
 
@@ -42,11 +43,13 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   forward->rope_sets = LazyArray<int32_t>(rows);
   forward->reservations = LazyArray<Reservation>(rows * groups);
   forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
+  forward->state_pages = LazyArray<int32_t>(rows);
   forward->layer_state.resize(geometry.layers.size());
+  forward->stored_states.resize(geometry.layers.size());
   int64_t tiles = 0;
   for (const WorkClass& c : classes) {
-    forward->plans_.push_back({WorkPlan(c.shape, geometry.limits)});
-    tiles = std::max(tiles, WorkPlan::max_tiles(c.shape));
+    forward->plans_.push_back({WorkPlan(c.shape, geometry.limits), c.group});
+    tiles = std::max(tiles, WorkPlan::max_tiles(c.shape, geometry.limits));
   }
   forward->tile_counters_.resize(static_cast<size_t>(tiles));
   if (const int64_t bytes = partial_bytes(geometry, classes); bytes > 0) {
@@ -57,8 +60,13 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
     const RopeClass& rope = geometry.rope_classes[i];
     const int64_t bytes = geometry.limits.tokens * rope.rope_dim * static_cast<int64_t>(sizeof(float));
     KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin));
+    if (geometry.limits.streaming) {
+      KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin_sinks));
+    }
     if (rope.sets.size() > 1) forward->rotations_[i].sets = LazyArray<int32_t>(geometry.limits.tokens);
+    forward->rotations_[i].long_from = rope.long_from;
   }
+  KVC_TRY(LatentScratch::create(context, geometry, &forward->latent));
   *out = std::move(forward);
   return Status();
 }
@@ -66,41 +74,71 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
 void Forward::start() noexcept {
   __atomic_store_n(&cancelled, 0, __ATOMIC_RELAXED);
   std::fill(layer_state.begin(), layer_state.end(), uint8_t{0});
+  std::fill(stored_states.begin(), stored_states.end(), uint16_t{0});
   for (Planned& planned : plans_) planned.made = false;
-  for (Rotation& rotation : rotations_) rotation.made = false;
+  for (Rotation& rotation : rotations_) rotation.made = rotation.made_sinks = rotation.sets_made = false;
 }
 
 const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
   Planned& planned = plans_[work_class];
-  if (!planned.made || planned.flags != flags) planned.plan.build(batch->rows(), flags);
+  if (!planned.made || planned.flags != flags) {
+    const int32_t sets = planned.plan.shape().key_sets_class;
+    planned.plan.build(batch->rows(planned.group), flags, &batch->tables(planned.group),
+                       sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr);
+  }
   planned.made = true;
   planned.flags = flags;
   return planned.plan;
 }
 
-void Forward::fill_token_sets(Rotation& rotation, int64_t long_from) noexcept {
-  if (rotation.sets.size() == 0) return;
+const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
+  Rotation& rotation = rotations_[rope_class];
+  if (rotation.sets.size() == 0) return nullptr;
+  if (rotation.sets_made) return rotation.sets.data();
   const kvc_backend_rows& rows = batch->rows();
+  const int32_t* windows =
+      batch->stream_windows();  // the tokens that a streaming sequence keeps are all that there are
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t* begin = rows.positions + rows.token_begin[row];
     const int32_t* end = rows.positions + rows.token_begin[row + 1];
-    const int64_t reaches = begin == end ? 0 : int64_t{*std::max_element(begin, end)} + 1;  // nodes of a tree: by depth
-    const bool is_long = rope_sets[row] == KVC_ROPE_SET_LONG || reaches > long_from;
+    int64_t reaches = begin == end ? 0 : int64_t{*std::max_element(begin, end)} + 1;  // nodes of a tree: by depth
+    if (windows != nullptr && windows[row] > 0) reaches = std::min<int64_t>(reaches, windows[row]);
+    const bool is_long = rope_sets[row] == KVC_ROPE_SET_LONG || reaches > rotation.long_from;
     std::fill(rotation.sets.data() + rows.token_begin[row], rotation.sets.data() + rows.token_begin[row + 1],
               is_long ? KVC_ROPE_SET_LONG : KVC_ROPE_SET_SHORT);
   }
+  rotation.sets_made = true;
+  return rotation.sets.data();
+}
+
+Status Forward::rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
+                       float* values) {
+  const kvc_backend_rope args = {tables.rope(rope_class).rope_dim, batch->rows().num_tokens,
+                                 tables.data(rope_class),          positions,
+                                 rope_sets_of(rope_class),         values};
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }
 
 Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
   if (!rotation.made && batch->rows().num_tokens > 0) {
-    fill_token_sets(rotation, tables.rope(rope_class).long_from);
-    const kvc_backend_rope args = {tables.rope(rope_class).rope_dim, batch->rows().num_tokens, tables.data(rope_class),
-                                   batch->rows().positions,          rope_sets_of(rope_class), values};
-    kvc_error error = KVC_ERROR_INIT;
-    KVC_TRY(Status::from(context.backend().rope(context.device(), &args, stream, &error), error));
+    KVC_TRY(rotate(context, tables, rope_class, batch->rows().positions, values));
     rotation.made = true;
+  }
+  *out = values;
+  return Status();
+}
+
+Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
+  Rotation& rotation = rotations_[rope_class];
+  *out = nullptr;
+  if (batch->stream_windows() == nullptr) return Status();
+  auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());
+  if (!rotation.made_sinks) {
+    KVC_TRY(rotate(context, tables, rope_class, batch->sink_positions(), values));
+    rotation.made_sinks = true;
   }
   *out = values;
   return Status();

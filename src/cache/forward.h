@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/geometry.h"
+#include "cache/latent_attend.h"
 #include "cache/rope_tables.h"
 #include "context/context.h"
 #include "plan/batch_plan.h"
@@ -42,15 +43,18 @@ class Forward {
   int32_t num_rows = 0;
   int32_t layer_begin = 0;
   int32_t layer_end = 0;
-  bool trees = false;  // the batch has tree parents
+  StepKind kind;
   void* stream = nullptr;
   LazyArray<int32_t> slots;             // [rows]
   LazyArray<int32_t> append_lengths;    // [rows]
   LazyArray<int32_t> rope_sets;         // [rows]: longrope's factor set of each row
   LazyArray<Reservation> reservations;  // [rows, groups]
+  LazyArray<int32_t> state_pages;       // [rows]: scratch of a copy of states
   std::unique_ptr<BatchPlan> batch;
-  std::vector<uint8_t> layer_state;  // [layers]: kAppended | kAttended*
-  int64_t info_shapes[2] = {0, 0};   // tokens, rows: what kvc_forward_info's tensors point to
+  std::unique_ptr<LatentScratch> latent;  // null without MLA layers
+  std::vector<uint8_t> layer_state;       // [layers]: kAppended | kAttended*
+  std::vector<uint16_t> stored_states;    // [layers]: a bit for each state tensor that was stored
+  int64_t info_shapes[2] = {0, 0};        // tokens, rows: what kvc_forward_info's tensors point to
 
   static constexpr uint8_t kAppended = 1;
   static constexpr uint8_t kAttendedPast = 2;
@@ -69,15 +73,14 @@ class Forward {
 
   // Forgets what the last step had planned.
   void start() noexcept;
-  // The plan of a work class, and the cos and sin of a rope class: made by the first layer that needs them. flags: the
+  // The plan of a work class, and the cos and sin of a RoPE class: made by the first layer that needs them. flags: the
   // call's KVC_ATTEND_*; a class keeps the plan of its last ones.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // Which table of the class each token turns by, once cos_sin made it; null: all by the first. [num_tokens]
-  const int32_t* rope_sets_of(size_t rope_class) const noexcept {
-    const LazyArray<int32_t>& sets = rotations_[rope_class].sets;
-    return sets.size() > 0 ? sets.data() : nullptr;
-  }
+  // The same for queries that meet sinks of streaming windows; null if no row streams.
+  Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
+  // Which table of the class each token turns by; null: all by the first. [num_tokens]
+  const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
   int32_t* tile_counters() noexcept { return tile_counters_.data(); }
   float* partials() noexcept { return partials_ ? static_cast<float*>(partials_->data()) : nullptr; }
@@ -85,15 +88,21 @@ class Forward {
  private:
   struct Planned {
     WorkPlan plan;
+    int32_t group = 0;
     bool made = false;
     uint32_t flags = 0;  // that it was made for
   };
   struct Rotation {
-    std::shared_ptr<DeviceMemory> cos_sin;  // [max tokens, 2, rope_dim / 2]
-    LazyArray<int32_t> sets;                // [max tokens] if the class has several
+    std::shared_ptr<DeviceMemory> cos_sin;        // [max tokens, 2, rope_dim / 2]
+    std::shared_ptr<DeviceMemory> cos_sin_sinks;  // likewise; null if sequences do not stream
+    LazyArray<int32_t> sets;                      // [max tokens] if the class has several
+    int64_t long_from = INT64_MAX;                // RopeClass::long_from
     bool made = false;
+    bool made_sinks = false;
+    bool sets_made = false;
   };
-  void fill_token_sets(Rotation& rotation, int64_t long_from) noexcept;
+  Status rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
+                float* values);
 
   std::vector<Planned> plans_;       // [work classes]
   std::vector<Rotation> rotations_;  // [rope classes]

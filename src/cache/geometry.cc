@@ -5,7 +5,10 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "cache/latent_rows.h"
+#include "cache/layer_storage.h"
 #include "cache/page_layout.h"
+#include "cache/recurrent_layer.h"
 #include "context/context.h"
 
 namespace kvc {
@@ -55,12 +58,7 @@ Status check_layer_field(int64_t index, const char* name, int64_t value, int64_t
       .at(index);
 }
 
-Status check_layer_heads(const kvc_layer_config& c, int64_t index, int64_t num_groups) {
-  if (c.group < 0 || c.group >= num_groups) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": group %d is outside 0..%" PRId64, index, c.group,
-                         num_groups - 1)
-        .at(index);
-  }
+Status check_layer_heads(const kvc_layer_config& c, int64_t index) {
   KVC_TRY(check_layer_field(index, "num_kv_heads", c.num_kv_heads, 1, 4096));
   KVC_TRY(check_layer_field(index, "num_q_heads", c.num_q_heads, 1, 65536));
   if (c.num_q_heads % c.num_kv_heads != 0) {
@@ -69,6 +67,7 @@ Status check_layer_heads(const kvc_layer_config& c, int64_t index, int64_t num_g
                          c.num_kv_heads)
         .at(index);
   }
+  if (c.latent_dim != 0) return Status();  // read_latent_layer checked its dims
   KVC_TRY(check_layer_field(index, "head_dim", c.head_dim, 1, 512));
   return check_layer_field(index, "v_head_dim", c.v_head_dim, 0, 512);
 }
@@ -79,9 +78,11 @@ Status check_layer_numbers(const kvc_layer_config& c, int64_t index) {
                          c.softmax_scale, kSmallestNumber, kLargestNumber)
         .at(index);
   }
-  if (c.reserved != 0 || c.reserved_scales != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "layer %" PRId64 ": reserved 0x%x and reserved_scales 0x%x are not 0",
-                         index, c.reserved, c.reserved_scales)
+  KVC_TRY(check_layer_field(index, "reserved", c.reserved, 0, 0));
+  KVC_TRY(check_layer_field(index, "num_states", c.num_states, 0, 0));
+  if (c.states != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": states of a layer that is not recurrent",
+                         index)
         .at(index);
   }
   if ((c.flags & ~uint32_t{KVC_LAYER_ROPE_INTERLEAVED}) == 0) return Status();
@@ -167,24 +168,75 @@ void set_rope(const kvc_layer_config& config, Geometry* geometry, kvc_backend_la
   layer->rope_interleaved = (config.flags & KVC_LAYER_ROPE_INTERLEAVED) != 0 ? 1 : 0;
 }
 
-Status make_layer(const Context& context, const kvc_layer_config& config, int64_t index, Geometry* geometry) {
-  KVC_TRY(check_layer_heads(config, index, static_cast<int64_t>(geometry->store.groups.size())));
+// A layer over the K and V of another: how they are stored must be the same to both.
+Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGeometry& own, const Geometry& geometry) {
+  if (config.kv_layer < 1 || config.kv_layer > index) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "layer %" PRId64 ": kv_layer %d is not 1 + the index of an earlier layer, 1..%" PRId64, index,
+                         config.kv_layer, index)
+        .at(index);
+  }
+  const int32_t source = config.kv_layer - 1;
+  const LayerGeometry& other = geometry.layers[static_cast<size_t>(source)];
+  if (other.kv_layer >= 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": layer %d stores nothing, it reads layer %d's",
+                         index, source, other.kv_layer)
+        .at(index);
+  }
+  if (config.kv_storage != nullptr || config.k_storage != nullptr || config.v_storage != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage, and kv_layer %d", index,
+                         config.kv_layer)
+        .at(index);
+  }
+  const kvc_backend_layer &a = own.layer, &b = other.layer;
+  const struct {
+    const char* name;
+    int32_t own, other;
+  } fields[] = {
+      {"group", own.group, other.group},
+      {"num_kv_heads", a.num_kv_heads, b.num_kv_heads},
+      {"head_dim", a.head_dim, b.head_dim},
+      {"v_head_dim", a.v_head_dim, b.v_head_dim},
+      {"dtype code", a.dtype.code, b.dtype.code},
+      {"dtype bits", a.dtype.bits, b.dtype.bits},
+      {"rope class", a.rope_class, b.rope_class},
+      {"rope_offset", a.rope_offset, b.rope_offset},
+      {"rope interleaved", a.rope_interleaved, b.rope_interleaved},
+  };
+  for (const auto& field : fields) {
+    if (field.own == field.other) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": %s %d is not layer %d's %d, whose K and V it reads", index, field.name,
+                         field.own, source, field.other)
+        .at(index);
+  }
+  return Status();
+}
+
+// Encoder keys have no place among the sequence's positions.
+Status check_cross(const kvc_layer_config& config, int64_t index) {
+  if (config.rope_mode == KVC_ROPE_NONE) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_mode %d in cross group %d", index,
+                       config.rope_mode, config.group)
+      .at(index);
+}
+
+Status check_layer_group(const kvc_layer_config& c, int64_t index, int64_t num_groups) {
+  if (c.group >= 0 && c.group < num_groups) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": group %d is outside 0..%" PRId64, index, c.group,
+                       num_groups - 1)
+      .at(index);
+}
+
+Status make_layer(const Context& context, const CacheConfig& in, int64_t index, Geometry* geometry) {
+  kvc_layer_config config = in.layers[static_cast<size_t>(index)];
+  KVC_TRY(read_latent_layer(in.groups[static_cast<size_t>(config.group)].kind, index, &config));
+  KVC_TRY(check_layer_heads(config, index));
   KVC_TRY(check_layer_numbers(config, index));
   KVC_TRY(check_layer_rope(config, index));
   DLDataType dtype = config.dtype;
   KVC_TRY(check_dtype(&dtype, index));
-  const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
-  if (apart && (config.kv_storage != nullptr || config.k_storage == nullptr || config.v_storage == nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
-        .at(index);
-  }
-  if (dtype.code == kDLInt && (apart || config.kv_storage != nullptr)) {
-    return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "layer %" PRId64 ": pages of int8 hold scales, and the library lays them out: no storage",
-                         index)
-        .at(index);
-  }
+  KVC_TRY(check_storage(config, dtype, index));
   LayerGeometry geo;
   KVC_TRY(read_scales(config, dtype, config.k_scales, "k_scales", index, &geo.k_scales));
   KVC_TRY(read_scales(config, dtype, config.v_scales, "v_scales", index, &geo.v_scales));
@@ -195,22 +247,23 @@ Status make_layer(const Context& context, const kvc_layer_config& config, int64_
   layer.num_kv_heads = config.num_kv_heads;
   layer.head_dim = config.head_dim;
   layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
-  if (config.kv_storage != nullptr && layer.v_head_dim != layer.head_dim) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index, layer.v_head_dim,
-                         layer.head_dim)
-        .at(index);
-  }
+  layer.v_in_k = config.latent_dim != 0 ? 1 : 0;
   const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
+  if (rules.holds_encoder()) KVC_TRY(check_cross(config, index));
   layer.window_tokens = static_cast<int32_t>(rules.window_tokens);
   layer.chunk_tokens = static_cast<int32_t>(rules.chunk_tokens);
   layer.dtype = dtype;
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
   set_rope(config, geometry, &layer);
-  const PageLayout layout = page_layout(layer);
-  geo.page_bytes = layout.page_bytes;
-  geo.token_bytes = layout.token_bytes;
+  if (config.kv_layer != 0) {
+    KVC_TRY(check_shared(config, index, geo, *geometry));
+    geo.kv_layer = config.kv_layer - 1;
+  } else {
+    const PageLayout layout = page_layout(layer);
+    geo.page_bytes = layout.page_bytes;
+    geo.token_bytes = layout.token_bytes;
+  }
   geo.kv_storage = config.kv_storage;
   geo.k_storage = config.k_storage;
   geo.v_storage = config.v_storage;
@@ -239,7 +292,7 @@ Status check_storages_differ(const std::vector<LayerGeometry>& layers) {
 
 // A field that one kind of group needs, and that is 0 in the others.
 Status check_reach(const char* field, int64_t tokens, int32_t kind, int32_t needed_by, int64_t index) {
-  static constexpr const char* kNames[] = {"full", "sliding", "chunked"};
+  static constexpr const char* kNames[] = {"full", "sliding", "chunked", "MLA", "cross", "recurrent"};
   const bool needed = kind == needed_by;
   if (needed ? tokens >= 1 && tokens <= kMaxLength : tokens == 0) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " of a %s group is outside %s",
@@ -259,15 +312,19 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
   for (size_t g = 0; g < in.groups.size(); ++g) {
     const kvc_group_config& group = in.groups[g];
     const auto index = static_cast<int64_t>(g);
-    KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_CHUNKED, index));
+    KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_RECURRENT, index));
     KVC_TRY(check_reach("window_tokens", group.window_tokens, group.kind, KVC_GROUP_SLIDING, index));
     KVC_TRY(check_reach("chunk_tokens", group.chunk_tokens, group.kind, KVC_GROUP_CHUNKED, index));
     KVC_TRY(check_range("num_pages of a group", group.num_pages, 0, kMaxPages, index));
     SequenceStoreConfig::Group out;
     out.rules.window_tokens = group.window_tokens;
     out.rules.chunk_tokens = group.chunk_tokens;
-    out.rules.rollback_tokens = out.rules.windowed() ? rollback : 0;
-    out.rules.page_size = geometry->page_size;
+    out.rules.rollback_tokens = rollback;
+    const bool recurrent = group.kind == KVC_GROUP_RECURRENT;
+    out.rules.content = recurrent                       ? PageContent::kState
+                        : group.kind == KVC_GROUP_CROSS ? PageContent::kEncoder
+                                                        : PageContent::kTokens;
+    out.rules.page_size = recurrent ? kMaxLength : geometry->page_size;
     out.num_pages = group.num_pages;
     geometry->store.groups.push_back(out);
   }
@@ -276,6 +333,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 
 // Pages of a group that does not set its own, if full groups get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
+  // The last, one more in an open step, and the checkpoints (or what was before a tree).
+  if (rules.holds_state()) return geometry.store.max_sequences * (2 + geometry.store.max_checkpoints);
   if (!rules.windowed()) return capacity;
   int64_t wanted = 0;
   const int64_t uncommitted = std::max(geometry.limits.tokens, geometry.limits.tree_nodes);
@@ -300,7 +359,8 @@ int64_t bytes_at(const Geometry& geometry, const std::vector<kvc_group_config>& 
 
 Status make_capacity(const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
-  const bool all_set = std::all_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.num_pages > 0; });
+  const bool all_set = std::all_of(in.groups.begin(), in.groups.end(),
+                                   [](const auto& g) { return g.num_pages > 0 || g.kind == KVC_GROUP_RECURRENT; });
   const int given = (config.capacity_tokens != 0) + (config.capacity_pages != 0) + (config.capacity_bytes != 0);
   if (given > 1 || (given == 0 && !all_set) || config.capacity_tokens < 0 || config.capacity_pages < 0 ||
       config.capacity_bytes < 0) {
@@ -364,11 +424,14 @@ int64_t Geometry::storage_bytes() const noexcept {
   return bytes;
 }
 
+bool Geometry::has_rope_sets() const noexcept {
+  return std::any_of(rope_classes.begin(), rope_classes.end(),
+                     [](const RopeClass& rope) { return rope.sets.size() > 1; });
+}
+
 Status make_geometry(const Context& context, const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
-  if ((config.flags & ~uint32_t{KVC_CACHE_NO_ROLLBACK}) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", config.flags);
-  }
+  KVC_TRY(read_cache_flags(config.flags, geometry));
   const auto or_default = [](int32_t value, int32_t fallback) { return value == 0 ? fallback : value; };
   geometry->page_size = or_default(config.page_size, 16);
   geometry->store.max_sequences = or_default(config.max_sequences, 64);
@@ -382,13 +445,31 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("max_open_forwards", geometry->max_open_forwards, 1, 64));
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
-  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
+  KVC_TRY(check_range("max_checkpoints", config.max_checkpoints, 0, 1024));
+  const bool recurrent =
+      std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.kind == KVC_GROUP_RECURRENT; });
+  if (config.max_checkpoints != 0 && !recurrent) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "max_checkpoints %d, and no group is recurrent",
+                         config.max_checkpoints);
+  }
+  geometry->store.max_checkpoints = recurrent ? or_default(config.max_checkpoints, 1) : 0;
   geometry->store.max_tree_nodes = geometry->limits.tree_nodes;
   geometry->store.max_length = kMaxLength;
   geometry->store.max_snapshots = kMaxSnapshots;
   KVC_TRY(make_groups(in, geometry));
+  const auto& groups = geometry->store.groups;
+  if (geometry->store.streaming &&
+      std::none_of(groups.begin(), groups.end(), [](const auto& group) { return group.rules.streams(); })) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_CACHE_STREAMING, and none of %zu groups is full",
+                         groups.size());
+  }
   for (size_t i = 0; i < in.layers.size(); ++i) {
-    KVC_TRY(make_layer(context, in.layers[i], static_cast<int64_t>(i), geometry));
+    const auto index = static_cast<int64_t>(i);
+    const kvc_layer_config& layer = in.layers[i];
+    KVC_TRY(check_layer_group(layer, index, static_cast<int64_t>(geometry->store.groups.size())));
+    const bool holds_state = geometry->store.groups[static_cast<size_t>(layer.group)].rules.holds_state();
+    KVC_TRY(holds_state ? make_recurrent_layer(layer, in.states[i], index, geometry)
+                        : make_layer(context, in, index, geometry));
   }
   KVC_TRY(check_storages_differ(geometry->layers));
   for (size_t g = 0; g < in.groups.size(); ++g) {

@@ -14,12 +14,23 @@ namespace kvc {
 
 class Context;
 
+// A state tensor of a recurrent layer.
+struct StateGeometry {
+  DLDataType dtype = {};
+  int32_t rank = 0;
+  int64_t shape[4] = {};
+  int64_t bytes = 0;         // of one sequence's
+  int64_t offset_bytes = 0;  // in a page
+};
+
 struct LayerGeometry {
   int32_t group = 0;
-  kvc_backend_layer layer = {};  // data pointers unset
-  int64_t page_bytes = 0;        // K and V of one page
-  int64_t token_bytes = 0;       // of one token: a page's, without padding
-  std::vector<float> k_scales;   // of float8: [Hkv]
+  int32_t kv_layer = -1;              // the layer whose K and V it reads, without any of its own; -1 = none
+  kvc_backend_layer layer = {};       // data pointers unset
+  std::vector<StateGeometry> states;  // of a recurrent layer, which has nothing else
+  int64_t page_bytes = 0;             // K and V, or the states, of one page
+  int64_t token_bytes = 0;            // of one token: a page's, without padding
+  std::vector<float> k_scales;        // of float8: [Hkv]
   std::vector<float> v_scales;
   DLManagedTensorVersioned* kv_storage = nullptr;  // the caller's, until adopted
   DLManagedTensorVersioned* k_storage = nullptr;
@@ -42,10 +53,13 @@ struct Geometry {
   int32_t page_size = 0;
   int32_t max_open_forwards = 0;
   BatchLimits limits;
+  PrefixSharing sharing = PrefixSharing::kByCost;
+  bool deterministic = false;
 
   int64_t group_page_bytes(int32_t group) const noexcept;
   int64_t group_token_bytes(int32_t group) const noexcept;
   int64_t storage_bytes() const noexcept;  // of all groups; fits, it was checked
+  bool has_rope_sets() const noexcept;     // some layer has longrope
 };
 
 // Layers and groups as the caller's arrays of extensible structs, already read into this library's layout.
@@ -53,8 +67,12 @@ struct CacheConfig {
   kvc_cache_config config = {};
   std::vector<kvc_layer_config> layers;
   std::vector<kvc_rope_scaling> scalings;  // [num_layers]: what layers[i].rope_scaling points to, unless that is NULL
+  std::vector<std::vector<kvc_state_config>> states;  // [num_layers]
   std::vector<kvc_group_config> groups;
 };
+
+// The flags of a config, checked (cache_flags.cc).
+Status read_cache_flags(uint32_t flags, Geometry* geometry);
 
 // Checks everything but adopted storage, and asks the context's backend about each layer.
 Status make_geometry(const Context& context, const CacheConfig& config, Geometry* geometry);

@@ -14,6 +14,34 @@ constexpr int64_t kSmallAlignment = 4096;
 
 }  // namespace
 
+Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t index) {
+  const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
+  if (config.latent_dim != 0 && (config.kv_storage != nullptr || config.v_storage != nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage of an MLA group is k_storage alone",
+                         index)
+        .at(index);
+  }
+  if (config.latent_dim == 0 && apart &&
+      (config.kv_storage != nullptr || config.k_storage == nullptr || config.v_storage == nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
+        .at(index);
+  }
+  if (dtype.code == kDLInt && (apart || config.kv_storage != nullptr)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "layer %" PRId64 ": pages of int8 hold scales, and the library lays them out: no storage",
+                         index)
+        .at(index);
+  }
+  if (config.kv_storage != nullptr && config.v_head_dim != 0 && config.v_head_dim != config.head_dim) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index,
+                         config.v_head_dim, config.head_dim)
+        .at(index);
+  }
+  return Status();
+}
+
 LayerStorage::LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry)
     : context_(std::move(context)), layer_(geometry.layer) {}
 
@@ -30,6 +58,10 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   const bool adopted = geometry.kv_storage != nullptr || geometry.k_storage != nullptr;
   KVC_TRY(adopted ? storage->adopt(geometry, index) : storage->allocate(geometry));
   if (!geometry.k_scales.empty()) KVC_TRY(storage->allocate_head_scales(geometry));
+  if (kvc_backend_layer& layer = storage->layer_; layer.v_in_k != 0) {
+    layer.v = layer.k;
+    layer.v_scales = layer.k_scales;
+  }
   *out = std::move(storage);
   return Status();
 }
@@ -90,10 +122,11 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   int64_t shape[4] = {layer_.num_pages, layer_.num_kv_heads, layer_.page_size, layer_.head_dim};
   KVC_TRY(check_pool(*geometry.k_storage, "k_storage", index, device, layer_.dtype, 4, shape, strides));
   layer_.k = {data(geometry.k_storage->dl_tensor), strides[0], strides[1], strides[2]};
+  adopted_[0] = geometry.k_storage;
+  if (layer_.v_in_k != 0) return Status();
   shape[3] = layer_.v_head_dim;
   KVC_TRY(check_pool(*geometry.v_storage, "v_storage", index, device, layer_.dtype, 4, shape, strides));
   layer_.v = {data(geometry.v_storage->dl_tensor), strides[0], strides[1], strides[2]};
-  adopted_[0] = geometry.k_storage;
   adopted_[1] = geometry.v_storage;
   return Status();
 }
@@ -107,7 +140,7 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
   const int64_t dims = pool == KVC_POOL_V ? layer.v_head_dim : layer.head_dim;
   if (pool == KVC_POOL_KV && !self->together_) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
-                         "K and V of this layer are in pools of their own: export KVC_POOL_K and KVC_POOL_V");
+                         "K and V of this layer are no two halves of a page: export KVC_POOL_K and KVC_POOL_V");
   }
   const DLDevice device = self->context_->dl_device();
   if (pool == KVC_POOL_KV) {

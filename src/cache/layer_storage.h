@@ -13,6 +13,9 @@
 
 namespace kvc {
 
+// Which storages a layer may give: all pools of its kind, or none.
+Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t index);
+
 class LayerStorage {
  public:
   // Allocates the pools of `geometry`, or checks the caller's. An adopted tensor stays the caller's until

@@ -44,9 +44,7 @@ Status read_state(const DLTensor* out, const DLTensor* lse, RowsSpec spec, const
 }  // namespace
 
 Status merge_states(Context& context, const kvc_merge_args& args, void* stream) {
-  if (stream != nullptr && context.dl_device().device_type == kDLCPU) {
-    return Status::error(KVC_ERROR_DEVICE, "stream %p is not NULL, and the CPU has no streams", stream);
-  }
+  KVC_TRY(context.check_stream(stream));
   if (args.num_parts < 1) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_parts %d is below 1", args.num_parts);
   if (args.outputs == nullptr || args.lses == nullptr) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_parts %d",

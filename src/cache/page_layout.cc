@@ -22,6 +22,14 @@ PageLayout page_layout(const kvc_backend_layer& layer) noexcept {
   const auto padded = [&](int64_t rows, int64_t scales) {
     return layout.token_scales ? round_up(round_up(rows, kScaleBytes) + scales, kLineBytes) : rows;
   };
+  if (layer.v_in_k != 0) {
+    layout.k = {0, round_up(k_bytes, kScaleBytes), padded(k_bytes, scale_bytes)};
+    layout.v = layout.k;
+    layout.together = false;
+    layout.page_bytes = layout.k.page_bytes;
+    layout.token_bytes = (k_bytes + scale_bytes) / layer.page_size;
+    return layout;
+  }
   if (layout.together) {
     layout.page_bytes = padded(k_bytes + v_bytes, 2 * scale_bytes);
     const int64_t scales = round_up(k_bytes + v_bytes, kScaleBytes);

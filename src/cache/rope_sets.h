@@ -1,5 +1,5 @@
 // RopeSets: which of longrope's two factor sets each sequence turns by, by its slot in the store. Guarded by the
-// cache's lock. A slot without a sequence has the short set.
+// cache's lock. A slot without a sequence has the short set. Of no slots: every sequence has, and nothing is kept.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,12 @@ class RopeSets {
  public:
   explicit RopeSets(int32_t max_sequences) : sets_(static_cast<size_t>(max_sequences)) {}
 
+  bool empty() const noexcept { return sets_.empty(); }
   // slot -1 is an inert row.
-  int32_t of(int32_t slot) const noexcept { return slot < 0 ? 0 : sets_[static_cast<size_t>(slot)]; }
-  void set(int32_t slot, int32_t set) noexcept { sets_[static_cast<size_t>(slot)] = static_cast<uint8_t>(set); }
+  int32_t of(int32_t slot) const noexcept { return slot < 0 || empty() ? 0 : sets_[static_cast<size_t>(slot)]; }
+  void set(int32_t slot, int32_t set) noexcept {
+    if (!empty()) sets_[static_cast<size_t>(slot)] = static_cast<uint8_t>(set);
+  }
   void clear() noexcept { sets_.assign(sets_.size(), 0); }
 
   // Folds the choices into a digest; short sets leave it as it is.

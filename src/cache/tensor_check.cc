@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/checked.h"
+#include "cache/latent_rows.h"
 
 namespace kvc {
 namespace {
@@ -173,9 +174,28 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
   return data_of(t, spec.name, spec.tokens == 0, &out->data);
 }
 
+Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
+                        const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out) {
+  const bool wanted = is_quantised(rows.dtype) && layer.dtype.code == kDLInt;
+  if (!wanted && tensor == nullptr) return Status();
+  if (!wanted) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8", name);
+  }
+  if (tensor == nullptr) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL: stored bytes of int8 need their scales", name);
+  }
+  float* data = nullptr;
+  KVC_TRY(check_row_floats(*tensor, {name, tokens, layer.num_kv_heads, 1, device}, &data, &out->token_stride,
+                           &out->head_stride));
+  out->data = data;
+  out->dtype = {kDLFloat, 32, 1};
+  return Status();
+}
+
 Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                      KvRows* out) {
   *out = {};
+  if (layer.v_in_k != 0) return check_latent_rows(tensors, layer, tokens, device, out);
   const int64_t heads = layer.num_kv_heads;
   const DLDataType stored = tensors.as_stored ? layer.dtype : DLDataType{0, 0, 0};
   KVC_TRY(check_rows(tensors.k, {"k", tokens, heads, layer.head_dim, device, false, stored}, &out->k));
@@ -184,30 +204,39 @@ Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, i
     return Status::error(KVC_ERROR_DTYPE, "k has %d bits and v %d: both are stored bytes, or none", out->k.dtype.bits,
                          out->v.dtype.bits);
   }
-  const bool wanted = is_quantised(out->k.dtype) && layer.dtype.code == kDLInt;
-  const auto check = [&](const DLTensor* tensor, const char* name, kvc_backend_tensor* scale) -> Status {
-    if (!wanted && tensor == nullptr) return Status();
-    if (!wanted) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8", name);
-    }
-    if (tensor == nullptr) {
-      return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL: stored bytes of int8 need their scales", name);
-    }
-    float* data = nullptr;
-    KVC_TRY(
-        check_row_floats(*tensor, {name, tokens, heads, 1, device}, &data, &scale->token_stride, &scale->head_stride));
-    scale->data = data;
-    scale->dtype = {kDLFloat, 32, 1};
-    return Status();
-  };
-  KVC_TRY(check(tensors.k_scale, "k_scale", &out->k_scale));
-  return check(tensors.v_scale, "v_scale", &out->v_scale);
+  KVC_TRY(check_scale_rows(tensors.k_scale, "k_scale", out->k, layer, tokens, device, &out->k_scale));
+  return check_scale_rows(tensors.v_scale, "v_scale", out->v, layer, tokens, device, &out->v_scale);
 }
 
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
                  int64_t* head_stride) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
   return check_row_floats(*tensor, spec, data, token_stride, head_stride);
+}
+
+Status check_states(const DLTensor* tensor, const char* name, int64_t rows, DLDataType dtype, int32_t rank,
+                    const int64_t* shape, DLDevice device, bool written, kvc_backend_states* out) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
+  const DLTensor& t = *tensor;
+  KVC_TRY(check_device(t, name, device));
+  if (!same(t.dtype, dtype)) {
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, the state {%d, %d, %d}", name,
+                         t.dtype.code, t.dtype.bits, t.dtype.lanes, dtype.code, dtype.bits, dtype.lanes);
+  }
+  KVC_TRY(check_rank(t, name, rank + 1));
+  int64_t wanted[kMaxRank] = {rows};
+  std::copy_n(shape, rank, wanted + 1);
+  KVC_TRY(check_shape(t, name, wanted, "[rows, shape of the state]"));
+  int64_t strides[kMaxRank];
+  KVC_TRY(resolve_strides(t, name, wanted, false, written, strides));
+  int64_t compact = 1;
+  for (int32_t i = rank; i > 0; compact *= wanted[i--]) {
+    if (strides[i] == compact) continue;
+    return Status::error(KVC_ERROR_STRIDE, "%s has stride %" PRId64 " in dim %d: a row must be compact", name,
+                         strides[i], i);
+  }
+  out->row_stride_bytes = strides[0] * (dtype.bits / 8);
+  return data_of(t, name, rows == 0, &out->rows);
 }
 
 Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data) {

@@ -24,7 +24,7 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
 // K and V of a step as a caller gives them.
 struct KvTensors {
   const DLTensor* k;
-  const DLTensor* v;
+  const DLTensor* v;        // nullable if the layer's V is in its K
   const DLTensor* k_scale;  // nullable, as v_scale
   const DLTensor* v_scale;
   bool as_stored;
@@ -35,6 +35,10 @@ struct KvRows {
   kvc_backend_tensor k, v, k_scale, v_scale;
 };
 
+// Scales of `rows`, which were checked: there exactly if they are int8 as stored.
+Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
+                        const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out);
+
 // Checks K and V of a layer, and that scales are there exactly if they are int8 as stored.
 Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                      KvRows* out);
@@ -42,6 +46,10 @@ Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, i
 // [>= tokens, heads] float32, written.
 Status check_lse(const DLTensor* tensor, const RowsSpec& spec, float** data, int64_t* token_stride,
                  int64_t* head_stride);
+
+// States of a batch: [>= rows, shape...] of `dtype`, each row compact.
+Status check_states(const DLTensor* tensor, const char* name, int64_t rows, DLDataType dtype, int32_t rank,
+                    const int64_t* shape, DLDevice device, bool written, kvc_backend_states* out);
 
 // [heads] float32, stride 1.
 Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDevice device, const float** data);

@@ -87,6 +87,11 @@ std::vector<const char*> Context::implementations() const {
   return names;
 }
 
+Status Context::check_stream(void* stream) const {
+  if (stream == nullptr || dl_device_.device_type != kDLCPU) return Status();
+  return Status::error(KVC_ERROR_DEVICE, "stream %p is not NULL, and the CPU has no streams", stream);
+}
+
 std::string Context::describe() const {
   std::string available;
   for (const char* name : implementations()) available.append(available.empty() ? "\"" : ", \"").append(name) += '"';

@@ -38,6 +38,7 @@ class Context {
   int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
   int num_workers() const noexcept { return pool_.num_workers(); }  // worker indices: scratches
   ThreadPool& pool() noexcept { return pool_; }
+  Status check_stream(void* stream) const;  // DEVICE, if the device has no such thing
 
   // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
   std::string describe() const;

@@ -17,11 +17,10 @@
 // Invariants
 //   1. remaining_ is the only way to an item: a thread whose fetch_sub(remaining_) returns r > 0 has claimed item
 //      num_items - r of the job in job_, whatever it saw before; r <= 0 claims nothing.
-//   2. job_ and done_ are written only by the thread that holds taken_, and only while remaining_ <= 0 and every
-//   claimed
-//      item is reported. So a claim keeps job_ as it is until it is reported, and a thread without a claim never reads
-//      job_. A worker that comes late, even by several jobs, therefore either claims from the job that is current or
-//      touches nothing of any job; no epoch is needed.
+//   2. job_ and done_ are written only by the thread that holds taken_, and only while remaining_ <= 0 and every item
+//      that was claimed is reported. So a claim keeps job_ as it is until it is reported, and a thread without a claim
+//      never reads job_. A worker that comes late, even by several jobs, therefore either claims from the job that is
+//      current or touches nothing of any job; no epoch is needed.
 //   3. run() returns when done_ + own items = num_items: it waits for items that workers claimed, never for a worker
 //      to show up.
 //   4. A worker that is about to sleep is counted in sleepers_ before it looks at remaining_ for the last time; a
@@ -112,7 +111,7 @@ class ThreadPool {
   std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
   int num_started_ = 0;                    // by the holder of taken_
   bool start_tried_ = false;               // likewise: a refusal is not asked for again
-  int64_t last_small_ns_ = 0;              // likewise: when the workers were last let sleep through a small job
+  int64_t last_small_ns_ = 0;              // likewise: when a small job last found sleepers
 
   // Together, so that a claim brings the job along.
   alignas(kLine) std::atomic<int32_t> remaining_{0};

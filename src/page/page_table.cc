@@ -21,10 +21,10 @@ int32_t PageTable::levels_for(int64_t max_index) noexcept {
   return levels;
 }
 
-int64_t PageTable::nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, bool windows) {
+int64_t PageTable::nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges) {
   int64_t total = 16;  // copies alive for the moment of a change
   for (int32_t level = 1; level <= levels_for(max_index); ++level) {
-    total += num_pages / child_span(level + 1) + lists * (windows ? 4 : 2);
+    total += num_pages / child_span(level + 1) + lists * 2 * (1 + edges);
   }
   return total;
 }
@@ -151,6 +151,7 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
 void PageTable::cut(PageList& list, int64_t count) noexcept {
   list.size = static_cast<int32_t>(count);
   list.first = std::min(list.first, list.size);
+  if (list.first <= list.kept) list.kept = list.first = 0;  // it ends before its hole
   while (list.levels > 1 && count <= child_span(list.levels) && list.root >= 0) {
     const int32_t child = children(list.root)[0];
     if (child >= 0) nodes_.ref(child);
@@ -168,22 +169,41 @@ void PageTable::cut(PageList& list, int64_t count) noexcept {
   }
 }
 
-void PageTable::drop_front(PageList& list, int64_t count) noexcept {
-  if (count <= list.first) return;
-  if (count >= list.size) {
-    const int32_t size = list.size;
-    release(list);
-    list.size = list.first = size;
-    return;
+// `node` without its entries [begin, end), counted from its first; -1 if nothing can be left. Takes over the caller's
+// reference.
+int32_t PageTable::without(int32_t node, int32_t level, int64_t begin, int64_t end) noexcept {
+  const int64_t span = child_span(level);
+  if (node < 0) return node;
+  if (begin <= 0 && end >= span * kFanout) {
+    unref_node(node, level);
+    return -1;
   }
+  node = own(node, level, 0, kFanout);
+  for (int32_t i = kFanout; i-- > 0;) {
+    const int64_t base = i * span;
+    if (base >= end || base + span <= begin) continue;
+    int32_t& child = children(node)[i];
+    if (level > 1) {
+      child = without(child, level - 1, begin - base, end - base);
+    } else {
+      unref_child(child, level);
+      child = -1;
+    }
+  }
+  return node;
+}
+
+void PageTable::drop_front(PageList& list, int64_t count, int64_t keep) noexcept {
+  count = std::min<int64_t>(count, list.size);
+  if (count <= list.first || count <= keep) return;
+  list.kept = static_cast<int32_t>(keep);
   list.first = static_cast<int32_t>(count);
-  int32_t* link = &list.root;
-  for (int32_t level = list.levels; level >= 1 && *link >= 0; --level) {
-    const int32_t keep = digit(count, level);
-    *link = own(*link, level, keep, kFanout);
-    if (count % child_span(level) == 0) break;
-    link = &children(*link)[keep];
-  }
+  const bool to_end = list.first == list.size;
+  list.root = without(list.root, list.levels, keep, to_end ? INT64_MAX : count);
+  if (list.root < 0) list.levels = 0;
+  if (!to_end) return;
+  list.tail_page = -1;
+  list.tail_shared = false;
 }
 
 int32_t PageTable::replace_tail(PageList& list) noexcept {

@@ -10,7 +10,7 @@
 //   refs(page) = leaf entries that hold it (+ holds taken with hold_page)
 //   refs(node) = parents that hold it + lists whose root it is
 //   a node with more than one reference, or under one, is never written
-//   entries of a list outside [first, size) are -1
+//   entries of a list outside [0, kept) and [first, size) are -1; kept <= first <= size; first > 0 only with a hole
 // Methods that need pages say how many; the caller checks free_pages() first, so that a change is never half done.
 // Nodes are never short: the constructor's caller sizes them by nodes_needed for all lists that can exist.
 #pragma once
@@ -26,10 +26,13 @@ namespace kvc {
 struct PageList {
   int32_t root = -1;         // node id, -1 = no node
   int32_t levels = 0;        // height of the tree: it holds 32^levels entries
-  int32_t size = 0;          // entries, freed ones in front included
-  int32_t first = 0;         // entries before this one were freed behind a window
+  int32_t size = 0;          // entries, freed ones included
+  int32_t kept = 0;          // entries [kept, first) were freed: at the front behind a window, or between the sinks
+  int32_t first = 0;         // and the window of a stream. Both 0: none was
   int32_t tail_page = -1;    // page at size - 1, or -1
   bool tail_shared = false;  // whether the tail page, if it is not full, may have another reference; false: it has none
+
+  bool has_hole() const noexcept { return kept < first; }
 };
 
 class PageTable {
@@ -43,8 +46,9 @@ class PageTable {
 
   // Nodes that can be alive at once for `lists` lists over `num_pages` pages whose indices stay below `max_index`.
   // Bound: seen from one list to the next, in the order of their common prefixes, a list adds at each level the nodes
-  // full of its own pages, and at most one where it leaves the others, one at its end, and (windows) two at its front.
-  static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, bool windows);
+  // full of its own pages, and at most one where it leaves the others, one at its end, and at each edge of a hole two.
+  // edges: of holes, 0 without windows, 1 where they are at the front only, 2 behind sinks.
+  static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 
   int64_t num_pages() const noexcept { return pages_.size(); }
@@ -60,7 +64,11 @@ class PageTable {
   // Calls visit(index, page) for entries [begin, end) that are not freed.
   template <class Visit>
   void for_each(const PageList& list, int64_t begin, int64_t end, Visit visit) const {
-    for (int64_t i = begin > list.first ? begin : list.first; i < end;) {
+    for (int64_t i = begin; i < end;) {
+      if (i >= list.kept && i < list.first) {
+        i = list.first;
+        continue;
+      }
       const int32_t* leaf = leaf_of(list, i);
       const int64_t leaf_end = (i | (kFanout - 1)) + 1;
       for (const int64_t stop = leaf_end < end ? leaf_end : end; i < stop; ++i) {
@@ -82,8 +90,9 @@ class PageTable {
   // last page: then count == size.
   void truncate(PageList& list, int64_t count) noexcept;
 
-  // Frees this list's references to the entries before `count` (kept as -1).
-  void drop_front(PageList& list, int64_t count) noexcept;
+  // Frees this list's references to the entries [keep, count): they are -1 from now on, and a hole of the list, which
+  // only grows: unless it ends behind the one that there is, nothing happens. keep <= list.kept if the list has a hole.
+  void drop_front(PageList& list, int64_t count, int64_t keep = 0) noexcept;
 
   // Puts a fresh page in place of the last entry, which loses this list's reference; returns the new page. One page.
   int32_t replace_tail(PageList& list) noexcept;
@@ -107,6 +116,7 @@ class PageTable {
   int32_t own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept;
   int32_t* own_path_to(PageList& list, int64_t index) noexcept;
   void cut(PageList& list, int64_t count) noexcept;
+  int32_t without(int32_t node, int32_t level, int64_t begin, int64_t end) noexcept;
   void grow_to(PageList& list, int64_t index) noexcept;
 
   RefPool pages_;

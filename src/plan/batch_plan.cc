@@ -9,35 +9,60 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
       kv_lengths_(limits.rows),
       last_rows_(limits.rows),
       positions_(limits.tokens),
+      key_ends_(limits.tokens),
       tree_begin_(limits.rows),
       tree_offset_(limits.rows),
       tree_nodes_(most_nodes(limits)),
+      stream_sinks_(limits.streaming ? limits.rows : 0),
+      stream_windows_(limits.streaming ? limits.rows : 0),
+      sink_positions_(limits.streaming ? limits.tokens : 0),
       groups_(static_cast<size_t>(num_groups)) {
   for (Group& group : groups_) {
     group.roots = LazyArray<int32_t>(limits.rows);
     group.levels = LazyArray<int32_t>(limits.rows);
     group.slot_mapping = LazyArray<int64_t>(limits.tokens);
+    group.encoder_lengths = LazyArray<int32_t>(limits.rows);
     group.tables.roots = group.roots.data();
     group.tables.levels = group.levels.data();
   }
 }
 
-void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots,
-                      std::span<const int32_t> lengths) noexcept {
+// Slots of a row's new tokens in a group that they are appended to.
+inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
+                                 int64_t* mapping) const noexcept {
+  const int64_t end = kv_lengths_[row], begin = end - (token_begin_[row + 1] - token_begin_[row]);
+  if (end - begin == 1) {  // decode: the new token is in the last page
+    mapping[0] = list.tail_page * page_size + (begin - (list.size - 1) * page_size);
+    return;
+  }
+  table.for_each(list, begin / page_size, list.size, [&](int64_t index, int32_t page) {
+    const int64_t stop = std::min(end, (index + 1) * page_size);
+    for (int64_t p = std::max(begin, index * page_size); p < stop; ++p) {
+      mapping[p - begin] = page * page_size + (p - index * page_size);
+    }
+  });
+}
+
+void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
+                      int32_t encoder_group) noexcept {
   int32_t tokens = 0;
   const auto num_rows = static_cast<int32_t>(slots.size());
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t slot = slots[static_cast<size_t>(row)];
     const int32_t length = lengths[static_cast<size_t>(row)];
-    const auto first = static_cast<int32_t>(slot < 0 ? 0 : store.stored(slot));
+    const int64_t stored = slot < 0             ? 0
+                           : encoder_group >= 0 ? store.stored_in(slot, encoder_group)
+                                                : store.stored(slot);
+    const auto first = static_cast<int32_t>(stored);
     token_begin_[row] = tokens;
-    kv_lengths_[row] = slot < 0 ? 0 : first + length;
+    kv_lengths_[row] = slot < 0 ? -1 : first + length;
     for (int32_t i = 0; i < length; ++i) positions_[tokens + i] = slot < 0 ? 0 : first + i;
     tokens += length;
     last_rows_[row] = length > 0 ? tokens - 1 : -1;
   }
   token_begin_[num_rows] = tokens;
   rows_ = {};
+  stream_rows_ = {};
   rows_.num_rows = num_rows;
   rows_.num_tokens = tokens;
   rows_.token_begin = token_begin_.data();
@@ -46,33 +71,33 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
 
   for (int32_t g = 0; g < static_cast<int32_t>(groups_.size()); ++g) {
     Group& group = groups_[static_cast<size_t>(g)];
-    const int64_t page_size = store.rules(g).page_size;
+    const GroupRules& rules = store.rules(g);
+    group.encoder_rows = {};
+    group.streams = false;
+    if (rules.holds_state()) continue;
     group.tables.nodes = store.table(g).node_data();
+    const bool appended = encoder_group < 0 ? !rules.holds_encoder() : g == encoder_group;
     for (int32_t row = 0; row < num_rows; ++row) {
       const int32_t slot = slots[static_cast<size_t>(row)];
-      const int32_t length = lengths[static_cast<size_t>(row)];
       int64_t* mapping = group.slot_mapping.data() + token_begin_[row];
       if (slot < 0) {
         group.roots[row] = -1;
         group.levels[row] = 0;
-        std::fill_n(mapping, length, int64_t{-1});
+        std::fill_n(mapping, token_begin_[row + 1] - token_begin_[row], int64_t{-1});
         continue;
       }
       const PageList& list = store.list(slot, g);
       group.roots[row] = list.root;
       group.levels[row] = list.levels;
-      const int64_t begin = store.stored(slot);
-      const int64_t end = begin + length;
-      if (length == 1) {  // decode: the new token is in the last page
-        mapping[0] = list.tail_page * page_size + (begin - (list.size - 1) * page_size);
-        continue;
+      if (appended) map_slots(store.table(g), list, rules.page_size, row, mapping);
+    }
+    if (!appended && encoder_group < 0) {
+      for (int32_t row = 0; row < num_rows; ++row) {
+        const int32_t slot = slots[static_cast<size_t>(row)];
+        group.encoder_lengths[row] = slot < 0 ? -1 : static_cast<int32_t>(store.stored_in(slot, g));
       }
-      store.table(g).for_each(list, begin / page_size, list.size, [&](int64_t index, int32_t page) {
-        const int64_t stop = std::min(end, (index + 1) * page_size);
-        for (int64_t p = std::max(begin, index * page_size); p < stop; ++p) {
-          mapping[p - begin] = page * page_size + (p - index * page_size);
-        }
-      });
+      group.encoder_rows = rows_;
+      group.encoder_rows.kv_lengths = group.encoder_lengths.data();
     }
   }
 }
@@ -97,6 +122,43 @@ void BatchPlan::add_trees(const SequenceStore& store, std::span<const int32_t> s
   rows_.tree_begin = tree_begin_.data();
   rows_.tree_offset = tree_offset_.data();
   rows_.tree_nodes = tree_nodes_.data();
+}
+
+void BatchPlan::add_spans(const int32_t* span_ids) noexcept {
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    const int32_t begin = token_begin_[row], end = token_begin_[row + 1];
+    const int32_t past = kv_lengths_[row] - (end - begin);
+    for (int32_t token = end; token-- > begin;) {
+      const bool joined = token + 1 < end && span_ids[token] > 0 && span_ids[token] == span_ids[token + 1];
+      key_ends_[token] = joined ? key_ends_[token + 1] : past + (token - begin) + 1;
+    }
+  }
+  rows_.key_ends = key_ends_.data();
+}
+
+void BatchPlan::add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept {
+  bool any = false;
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    const int32_t slot = slots[static_cast<size_t>(row)];
+    const StreamWindow stream = slot < 0 ? StreamWindow{} : store.stream(slot);
+    const bool streams = stream.on() && kv_lengths_[row] > stream.window;
+    stream_sinks_[row] = streams ? stream.sinks : 0;
+    stream_windows_[row] = streams ? stream.window : 0;
+    any = any || streams;
+  }
+  if (!any) return;
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    const int32_t last = stream_windows_[row] > 0 ? stream_windows_[row] - 1 : INT32_MAX;
+    for (int32_t t = token_begin_[row]; t < token_begin_[row + 1]; ++t) {
+      sink_positions_[t] = std::min(positions_[t], last);
+    }
+  }
+  stream_rows_ = rows_;
+  stream_rows_.stream_sinks = stream_sinks_.data();
+  stream_rows_.stream_windows = stream_windows_.data();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].streams = store.rules(static_cast<int32_t>(g)).streams();
+  }
 }
 
 }  // namespace kvc

@@ -20,19 +20,38 @@ class BatchPlan {
  public:
   // Host memory of a plan: reserved at once, touched as far as batches go.
   static int64_t bytes_needed(const BatchLimits& limits, int32_t num_groups) noexcept {
-    return (5 * limits.rows + 1 + limits.tokens) * 4 + num_groups * (2 * limits.rows * 4 + limits.tokens * 8) +
-           most_nodes(limits) * static_cast<int64_t>(sizeof(kvc_backend_tree_node));
+    return (5 * limits.rows + 1 + 2 * limits.tokens) * 4 + num_groups * (3 * limits.rows * 4 + limits.tokens * 8) +
+           most_nodes(limits) * static_cast<int64_t>(sizeof(kvc_backend_tree_node)) +
+           (limits.streaming ? (2 * limits.rows + limits.tokens) * 4 : 0);
   }
 
   // Throws std::bad_alloc.
   BatchPlan(const BatchLimits& limits, int32_t num_groups);
 
-  // slots[i] is row i's slot in the store, or -1 for an inert row; pages are reserved already.
-  void build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
+  // slots[i] is row i's slot in the store, or -1 for an inert row; pages are reserved already. encoder_group: as the
+  // step's StepKind.
+  void build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
+             int32_t encoder_group = -1) noexcept;
   // The rest of a batch with trees, whose nodes the store has: their intervals, and positions by depth.
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
+  // The rest of a batch with spans: how far each token sees. span_ids: [tokens], as in kvc_batch.
+  void add_spans(const int32_t* span_ids) noexcept;
+  // The streaming windows of those rows that are longer than theirs; the others see all, as if they did not stream.
+  // After the other two.
+  void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
+  // The same as attention in a group sees them: full groups with the rows' streaming windows; over encoder sequences
+  // there are no trees, and other lengths.
+  const kvc_backend_rows& rows(int32_t group) const noexcept {
+    const Group& g = groups_[static_cast<size_t>(group)];
+    return g.encoder_rows.num_rows > 0 ? g.encoder_rows : g.streams ? stream_rows_ : rows_;
+  }
+  // [rows]: the streaming windows, 0 = the row does not stream; null: no row does.
+  const int32_t* stream_windows() const noexcept { return stream_rows_.stream_windows; }
+  // [num_tokens]: where q is rotated for sinks, min(p, w-1); of rows that do not stream the position. After
+  // add_streams.
+  const int32_t* sink_positions() const noexcept { return sink_positions_.data(); }
   const kvc_backend_tables& tables(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].tables; }
   // [num_tokens]: slot of each token in the group; -1 for an inert row's tokens.
   const int64_t* slot_mapping(int32_t group) const noexcept {
@@ -42,24 +61,35 @@ class BatchPlan {
 
  private:
   struct Group {
-    LazyArray<int32_t> roots, levels;  // [rows]
-    LazyArray<int64_t> slot_mapping;   // [tokens]
+    LazyArray<int32_t> roots, levels;    // [rows]
+    LazyArray<int64_t> slot_mapping;     // [tokens]
+    LazyArray<int32_t> encoder_lengths;  // [rows], of an encoder group
     kvc_backend_tables tables = {};
+    kvc_backend_rows encoder_rows = {};  // without rows in other groups
+    bool streams = false;                // goes by the rows' streaming windows
   };
   // Each tree row has a new token.
   static int64_t most_nodes(const BatchLimits& limits) noexcept {
     return (limits.rows < limits.tokens ? limits.rows : limits.tokens) * limits.tree_nodes;
   }
 
+  void map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
+                 int64_t* mapping) const noexcept;
+
   LazyArray<int32_t> token_begin_;  // [rows + 1]
   LazyArray<int32_t> kv_lengths_;   // [rows]
   LazyArray<int32_t> last_rows_;    // [rows]
   LazyArray<int32_t> positions_;    // [tokens]
+  LazyArray<int32_t> key_ends_;     // [tokens]
   LazyArray<int32_t> tree_begin_;   // [rows]
   LazyArray<int32_t> tree_offset_;  // [rows]
   LazyArray<kvc_backend_tree_node> tree_nodes_;
+  LazyArray<int32_t> stream_sinks_;    // [rows]
+  LazyArray<int32_t> stream_windows_;  // [rows]
+  LazyArray<int32_t> sink_positions_;  // [tokens]
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
+  kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows
 };
 
 }  // namespace kvc

@@ -10,6 +10,13 @@ namespace {
 
 // Items that each thread should find, so that uneven ones and late threads even out.
 constexpr int64_t kItemsPerThread = 4;
+// Times that a query's state can be a part of its tile: one for each prefix that it shares, and one for the rest. What
+// does not fit is attended row by row.
+constexpr int64_t kSharedParts = 4;
+constexpr int64_t kMaxSharedFloats = 8 << 20;
+// Items of split rows and floats of their states, with fixed splits: what would need more is not split.
+constexpr int64_t kMaxFixedItems = 4096;
+constexpr int64_t kMaxFixedFloats = 8 << 20;
 // Below so many queries a head group, reading K and V costs more than computing with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
@@ -23,36 +30,83 @@ int64_t head_parts(const WorkShape& shape) noexcept {
   return ceil_div(shape.num_kv_heads, shape.tiling.heads_per_item);
 }
 
+// Queries and heads whose keys are taken together.
+int64_t max_bases(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  const int64_t prefill_rows = limits.tokens / (shape.tiling.decode_max_queries + 1);
+  const int64_t tiles = limits.tokens / shape.tiling.query_tile + prefill_rows;
+  return limits.rows + tiles * head_parts(shape);
+}
+
 }  // namespace
 
 bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
   const auto key = [](const WorkShape& s) {
-    return std::tie(s.num_q_heads, s.num_kv_heads, s.v_head_dim, s.window_tokens, s.chunk_tokens,
-                    s.tiling.decode_max_queries, s.tiling.query_tile, s.tiling.heads_per_item, s.tiling.split_align,
-                    s.tiling.min_split_keys, s.num_threads);
+    return std::tie(s.num_q_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.key_bytes, s.page_size, s.window_tokens,
+                    s.chunk_tokens, s.streaming, s.tiling.decode_max_queries, s.tiling.query_tile,
+                    s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys, s.num_threads,
+                    s.fixed_splits, s.sharing, s.key_sets_class);
   };
   return key(a) == key(b);
 }
 
 int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
-  const int64_t prefill_rows = limits.tokens / (shape.tiling.decode_max_queries + 1);
-  const int64_t tiles = limits.tokens / shape.tiling.query_tile + prefill_rows;
-  return limits.rows + tiles * head_parts(shape) + splits(shape);
+  // A prefix that costs more than an even share is cut into so many items, and once more by heads.
+  const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
+  const int64_t split = splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : splits(shape);
+  return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
 }
 
-int64_t WorkPlan::max_tiles(const WorkShape& shape) noexcept { return splits(shape); }
+int64_t WorkPlan::max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  return (shape.streaming ? max_bases(shape, limits) : splits(shape)) +
+         (max_shared_queries(shape, limits) > 0 ? limits.rows : 0);
+}
+
+int64_t WorkPlan::max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  if (shape.sharing == PrefixSharing::kNever || shape.fixed_splits || shape.window_tokens > 0 || shape.chunk_tokens > 0)
+    return 0;
+  const int64_t queries = std::min(limits.tokens, limits.rows * shape.tiling.decode_max_queries);
+  return std::min(kSharedParts * queries, kMaxSharedFloats / (shape.num_q_heads * (int64_t{shape.v_head_dim} + 2)));
+}
 
 int64_t WorkPlan::max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept {
   const int64_t decode = int64_t{shape.tiling.decode_max_queries} * shape.num_q_heads;
   const int64_t tile = std::min<int64_t>(shape.tiling.query_tile, limits.tokens);
   const int64_t prefill = tile * std::min(shape.tiling.heads_per_item, shape.num_kv_heads) * group_size(shape);
-  // A base item is split only if it costs more than an even share, so at most splits() are, into twice as many parts.
-  return 2 * splits(shape) * std::max(decode, prefill) * (shape.v_head_dim + 2);
+  // A part is split only if it costs more than an even share, so at most splits() are, into twice as many items; beside
+  // those, each query and head of a streaming row has two states.
+  const int64_t split_floats = shape.fixed_splits
+                                   ? (splits(shape) > 0 ? kMaxFixedFloats : 0)
+                                   : 2 * splits(shape) * std::max(decode, prefill) * (shape.v_head_dim + 2);
+  const int64_t streaming = shape.streaming ? 2 * limits.tokens : 0;
+  const int64_t queries = max_shared_queries(shape, limits) + streaming;
+  return split_floats + queries * shape.num_q_heads * (shape.v_head_dim + 2);
 }
 
-WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits) : shape_(shape) {
+int64_t WorkPlan::bytes_needed(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  const int64_t shared = max_shared_queries(shape, limits);
+  return max_items(shape, limits) * static_cast<int64_t>(sizeof(kvc_backend_item)) +
+         max_tiles(shape, limits) * static_cast<int64_t>(sizeof(kvc_backend_tile)) +
+         shared * static_cast<int64_t>(sizeof(kvc_backend_span) + sizeof(int64_t)) +
+         (shared > 0 ? PrefixTrie::bytes_needed(limits.rows) +
+                           limits.rows * static_cast<int64_t>(sizeof(Prefix) + sizeof(RowShare))
+                     : 0);
+}
+
+WorkPlan::WorkPlan(const WorkShape& shape, const BatchLimits& limits)
+    : shape_(shape),
+      max_shared_queries_(max_shared_queries(shape, limits)),
+      trie_(max_shared_queries_ > 0 ? limits.rows : 0),
+      shares_(max_shared_queries_ > 0 ? limits.rows : 0) {
   items_.reserve(static_cast<size_t>(max_items(shape, limits)));
-  tiles_.reserve(static_cast<size_t>(max_tiles(shape)));
+  tiles_.reserve(static_cast<size_t>(max_tiles(shape, limits)));
+  spans_.reserve(static_cast<size_t>(max_shared_queries_));
+  parts_.reserve(static_cast<size_t>(max_shared_queries_));
+  prefixes_.reserve(static_cast<size_t>(shares_.size()));
+}
+
+WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : trie_(0) {
+  items_.reserve(static_cast<size_t>(max_items));
+  tiles_.reserve(static_cast<size_t>(max_tiles));
 }
 
 // First key that a query at `position` sees, and with it every later one of its tile.
@@ -61,35 +115,73 @@ int32_t WorkPlan::first_key(int32_t position) const noexcept {
   return shape_.window_tokens > 0 ? std::max(0, position - shape_.window_tokens + 1) : 0;
 }
 
+// Key ranges of the queries [q_begin, q_end) of a row, without heads.
+WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, int32_t q_begin,
+                                   int32_t q_end) const noexcept {
+  const int32_t length = rows.kv_lengths[row];
+  const int32_t first_index = length - (rows.token_begin[row + 1] - rows.token_begin[row]);
+  // Nodes of a tree are at positions from tree_begin on, and no key's position is above its index.
+  const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < length;
+  const int32_t first_position = tree ? rows.tree_begin[row] : first_index + q_begin;
+  Base base = {{}, 1};
+  kvc_backend_item& keys = base.parts[0];
+  keys.row = row;
+  keys.q_begin = q_begin;
+  keys.q_end = q_end;
+  keys.key_begin = first_key(first_position);
+  keys.key_end = first_index + q_end;
+  if (rows.key_ends != nullptr) {
+    const int32_t* ends = rows.key_ends + rows.token_begin[row];
+    keys.key_end = *std::max_element(ends + q_begin, ends + q_end);
+  }
+  if ((flags_ & KVC_ATTEND_NON_CAUSAL) != 0) keys.key_end = length;
+  keys.tile = -1;
+  keys.partial_offset = -1;
+  const int32_t window = rows.stream_windows == nullptr ? 0 : rows.stream_windows[row];
+  if (window > 0 && rows.stream_sinks[row] > 0) {
+    const int32_t sinks = rows.stream_sinks[row];
+    base.num_parts = 2;
+    base.parts[1] = keys;
+    keys.part = KVC_BACKEND_PART_SINKS;
+    if (!tree || first_position >= sinks) keys.key_end = std::min(keys.key_end, sinks);
+  }
+  if (window > 0) {
+    const int32_t sinks = rows.stream_sinks[row];
+    kvc_backend_item& recent = base.parts[base.num_parts - 1];
+    recent.key_begin = std::max(sinks, first_position - (window - sinks) + 1);
+  }
+  const int32_t shared = prefixes_.empty() ? 0 : shares_[row].keys;
+  for (int32_t i = 0; i < base.num_parts; ++i) {
+    kvc_backend_item& part = base.parts[i];
+    part.key_begin = std::max(part.key_begin, shared);
+    if ((flags_ & KVC_ATTEND_PAST) != 0) part.key_end = std::min(part.key_end, first_index);
+    if ((flags_ & KVC_ATTEND_SELF) != 0) part.key_begin = std::max(part.key_begin, first_index);
+    part.key_begin = std::min(part.key_begin, part.key_end);  // sees nothing: writes that
+  }
+  // One part is enough if the other sees nothing.
+  if (base.num_parts == 2 && base.parts[0].key_begin == base.parts[0].key_end)
+    base.parts[0] = base.parts[--base.num_parts];
+  if (base.num_parts == 2 && base.parts[1].key_begin == base.parts[1].key_end) --base.num_parts;
+  return base;
+}
+
 template <class Visit>
-void WorkPlan::for_each_base_item(const kvc_backend_rows& rows, Visit visit) const noexcept {
+void WorkPlan::for_each_base(const kvc_backend_rows& rows, Visit visit) const noexcept {
   const kvc_backend_tiling& tiling = shape_.tiling;
   for (int32_t row = 0; row < rows.num_rows; ++row) {
     const int32_t queries = rows.token_begin[row + 1] - rows.token_begin[row];
-    if (queries == 0 || rows.kv_lengths[row] == 0) continue;
-    const int32_t first_index = rows.kv_lengths[row] - queries;
-    // Nodes of a tree are at positions from tree_begin on, and no key's position is above its index.
-    const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < rows.kv_lengths[row];
+    if (queries == 0 || rows.kv_lengths[row] < 0) continue;
     const bool decode = queries <= tiling.decode_max_queries;
     const int32_t tile = decode ? queries : tiling.query_tile;
     const int32_t heads = decode ? shape_.num_kv_heads : tiling.heads_per_item;
     for (int32_t t = static_cast<int32_t>(ceil_div(queries, tile)); t-- > 0;) {
-      kvc_backend_item item = {};
-      item.row = row;
-      item.q_begin = t * tile;
-      item.q_end = std::min(queries, item.q_begin + tile);
-      item.key_end = first_index + item.q_end;
-      item.key_begin = first_key(tree ? rows.tree_begin[row] : first_index + item.q_begin);
-      if ((flags_ & KVC_ATTEND_NON_CAUSAL) != 0) item.key_end = rows.kv_lengths[row];
-      if ((flags_ & KVC_ATTEND_PAST) != 0) item.key_end = std::min(item.key_end, first_index);
-      if ((flags_ & KVC_ATTEND_SELF) != 0) item.key_begin = std::max(item.key_begin, first_index);
-      item.key_begin = std::min(item.key_begin, item.key_end);  // sees nothing: writes that
-      item.tile = -1;
-      item.partial_offset = -1;
+      Base base = make_base(rows, row, t * tile, std::min(queries, (t + 1) * tile));
       for (int32_t h = 0; h < shape_.num_kv_heads; h += heads) {
-        item.head_begin = h;
-        item.head_end = std::min(shape_.num_kv_heads, h + heads);
-        visit(item);
+        for (int32_t i = 0; i < base.num_parts; ++i) {
+          base.parts[i].head_begin = h;
+          base.parts[i].head_end = std::min(shape_.num_kv_heads, h + heads);
+        }
+        visit(base);
       }
     }
   }
@@ -101,43 +193,83 @@ int64_t WorkPlan::cost(const kvc_backend_item& item) const noexcept {
          std::max(queries, kMemoryBoundQueries);
 }
 
-void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags) noexcept {
+int64_t WorkPlan::state_floats() const noexcept { return int64_t{shape_.num_q_heads} * (shape_.v_head_dim + 2); }
+
+void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_backend_tables* tables,
+                     const int32_t* key_sets) noexcept {
   flags_ = flags;
   items_.clear();
   tiles_.clear();
+  spans_.clear();
+  parts_.clear();
+  prefixes_.clear();
   partial_floats_ = 0;
-  int64_t total = 0;
-  if (splits(shape_) > 0) for_each_base_item(rows, [&](const kvc_backend_item& item) { total += cost(item); });
-  const int64_t target = splits(shape_) > 0 ? std::max<int64_t>(1, ceil_div(total, splits(shape_))) : INT64_MAX;
-  for_each_base_item(rows, [&](const kvc_backend_item& item) { emit(item, target); });
+  shared_queries_ = 0;
+  fixed_items_ = fixed_floats_ = 0;
+  if (tables != nullptr && max_shared_queries_ > 0 && rows.num_rows > 1 && (flags & KVC_ATTEND_SELF) == 0) {
+    find_prefixes(rows, *tables, key_sets);
+  }
+  int64_t target = INT64_MAX;
+  if (splits(shape_) > 0) {
+    int64_t total = 0;
+    for (const Prefix& prefix : prefixes_) total += cost(item_of(prefix));
+    for_each_base(rows, [&](const Base& base) {
+      for (int32_t i = 0; i < base.num_parts; ++i) total += cost(base.parts[i]);
+    });
+    target = std::max<int64_t>(1, ceil_div(total, splits(shape_)));
+  }
+  if (!prefixes_.empty()) emit_prefixes(rows, target);
+  for_each_base(rows, [&](const Base& base) { emit(base, target); });
 }
 
-void WorkPlan::emit(const kvc_backend_item& base, int64_t target_cost) noexcept {
+bool WorkPlan::fixed_splits_fit(int64_t blocks, int64_t states) noexcept {
+  const int64_t floats = blocks * states * (shape_.v_head_dim + 2);
+  if (fixed_items_ + blocks > kMaxFixedItems || fixed_floats_ + floats > kMaxFixedFloats) return false;
+  fixed_items_ += blocks;
+  fixed_floats_ += floats;
+  return true;
+}
+
+int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
+  return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size(shape_);
+}
+
+// Items of a part, cut into so many as it costs target_costs.
+void WorkPlan::split(const kvc_backend_item& part, int64_t target_cost) noexcept {
   const kvc_backend_tiling& tiling = shape_.tiling;
-  const int64_t keys = base.key_end - base.key_begin;
-  const int64_t wanted = std::min(ceil_div(cost(base), target_cost), keys / tiling.min_split_keys);
-  const int64_t first_block = base.key_begin / tiling.split_align;
-  const int64_t blocks = ceil_div(base.key_end, tiling.split_align) - first_block;
-  const int64_t blocks_each = wanted > 1 ? ceil_div(blocks, wanted) : blocks;
-  if (blocks_each >= blocks) {
-    items_.push_back(base);
-    return;
-  }
-  const int64_t queries = int64_t{base.q_end - base.q_begin} * (base.head_end - base.head_begin) * group_size(shape_);
-  const auto tile = static_cast<int32_t>(tiles_.size());
-  const auto item_begin = static_cast<int32_t>(items_.size());
+  const int64_t keys = part.key_end - part.key_begin;
+  const int64_t wanted = std::min(ceil_div(cost(part), target_cost), keys / tiling.min_split_keys);
+  const int64_t first_block = part.key_begin / tiling.split_align;
+  const int64_t blocks = std::max<int64_t>(1, ceil_div(part.key_end, tiling.split_align) - first_block);
+  int64_t blocks_each = wanted > 1 ? ceil_div(blocks, wanted) : blocks;
+  if (shape_.fixed_splits && wanted > 1) blocks_each = fixed_splits_fit(blocks, states_of(part)) ? 1 : blocks;
   for (int64_t block = 0; block < blocks; block += blocks_each) {
-    kvc_backend_item item = base;
+    kvc_backend_item item = part;
     const int64_t begin = (first_block + block) * tiling.split_align;
     const int64_t end = begin + blocks_each * tiling.split_align;
-    item.key_begin = static_cast<int32_t>(std::max<int64_t>(begin, base.key_begin));
-    item.key_end = static_cast<int32_t>(std::min<int64_t>(end, base.key_end));
-    item.tile = tile;
-    item.partial_offset = partial_floats_;
-    partial_floats_ += queries * (shape_.v_head_dim + 2);
+    item.key_begin = static_cast<int32_t>(std::max<int64_t>(begin, part.key_begin));
+    item.key_end = static_cast<int32_t>(std::min<int64_t>(end, part.key_end));
     items_.push_back(item);
   }
-  tiles_.push_back({item_begin, static_cast<int32_t>(items_.size())});
+}
+
+void WorkPlan::emit(const Base& base, int64_t target_cost) noexcept {
+  const auto item_begin = static_cast<int32_t>(items_.size());
+  for (int32_t i = 0; i < base.num_parts; ++i) split(base.parts[i], target_cost);
+  const auto item_end = static_cast<int32_t>(items_.size());
+  const int32_t shared_tile = prefixes_.empty() ? -1 : shares_[base.parts[0].row].tile;
+  if (item_end - item_begin == 1 && shared_tile < 0) return;
+  const auto tile = shared_tile >= 0 ? shared_tile : static_cast<int32_t>(tiles_.size());
+  if (shared_tile < 0) tiles_.push_back({});
+  tiles_[static_cast<size_t>(tile)].item_begin = item_begin;
+  tiles_[static_cast<size_t>(tile)].item_end = item_end;
+  const int64_t floats = states_of(base.parts[0]) * (shape_.v_head_dim + 2);
+  for (int32_t i = item_begin; i < item_end; ++i) {
+    kvc_backend_item& item = items_[static_cast<size_t>(i)];
+    item.tile = tile;
+    item.partial_offset = partial_floats_;
+    partial_floats_ += floats;
+  }
 }
 
 }  // namespace kvc

@@ -3,29 +3,53 @@
 // A row with few new tokens (decode) becomes items over all kv heads, split along its keys; a row with many (prefill)
 // becomes tiles of queries for a few heads. What is still too large for an even share is split along the keys, at
 // multiples of split_align (absolute positions). Prefill tiles come last first: the longest work starts first.
+// Queries of a streaming row see sinks and a window, by unlike rotations: items of their own, merged as splits are.
+// Short rows that begin with the same pages are attended there as one group if that pays (prefix_trie.h, prefix_cost.h;
+// shared_work.cc): in items of their stacked queries, before those over the rest of each row.
 //
 // Pure: a function of its arguments. Thread safety: none. Allocates in the constructor only.
 // Invariants, for each row, query and head: the items that cover it have key ranges that follow one another without gap
-// or overlap, and together cover every key that the query sees; items of a tile are consecutive and in key order.
-// From: split-KV as in Flash-Decoding; balanced item lists as in FlashInfer's plan.
+// or overlap, and together cover every key that the query sees; items of a tile are consecutive and in key order, and
+// its parts come before them.
+// From: split-KV as in Flash-Decoding; balanced item lists as in FlashInfer's plan; shared prefixes as in Hydragen and
+// FlashInfer's cascade.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "base/lazy_array.h"
 #include "kvcache_backend.h"
+#include "plan/prefix_trie.h"
 
 namespace kvc {
+
+enum class PrefixSharing : int32_t { kByCost, kNever, kAlways };
 
 // What of a layer decides how its work is cut.
 struct WorkShape {
   int32_t num_q_heads = 1;
   int32_t num_kv_heads = 1;
+  int32_t head_dim = 1;
   int32_t v_head_dim = 1;
+  int32_t key_bytes = 1;  // K and V of one token and kv head
+  int32_t page_size = 1;
   int32_t window_tokens = 0;  // at most one of the two: which keys a query sees, as in kvc_backend_layer
   int32_t chunk_tokens = 0;
+  bool streaming = false;  // rows may have streaming windows
   kvc_backend_tiling tiling = {};
   int32_t num_threads = 1;  // items that run at once
+  // Bits of outputs must not depend on how work is cut: items are split at every multiple of split_align or not at all.
+  bool fixed_splits = false;
+  PrefixSharing sharing = PrefixSharing::kByCost;
+  int32_t key_sets_class = -1;  // the RoPE class whose sets stored keys turn by, where it has several
+
+  // A deterministic cache merges states over so many keys: the same in every one, since bits depend on it.
+  static constexpr int32_t kFoldKeys = 1024;
+  void fix_splits() noexcept {
+    fixed_splits = true;
+    tiling.split_align = kFoldKeys;
+  }
 
   friend bool operator==(const WorkShape& a, const WorkShape& b) noexcept;
 };
@@ -35,6 +59,7 @@ struct BatchLimits {
   int64_t rows = 0;
   int64_t tokens = 0;
   int64_t tree_nodes = 0;  // of a row, those of earlier steps included
+  bool streaming = false;  // sequences may have streaming windows
 };
 
 class WorkPlan {
@@ -42,29 +67,86 @@ class WorkPlan {
   // Room for any batch within `limits`. Throws std::bad_alloc.
   WorkPlan(const WorkShape& shape, const BatchLimits& limits);
 
-  // flags: the KVC_ATTEND_* of the call that the plan is for; they decide which keys items cover.
-  void build(const kvc_backend_rows& rows, uint32_t flags = 0) noexcept;
+  // Room for so many, whatever the shape, which set_shape gives; no prefixes are shared.
+  WorkPlan(int64_t max_items, int64_t max_tiles);
+  // The next build is for this shape.
+  void set_shape(const WorkShape& shape) noexcept { shape_ = shape; }
+
+  // flags: the KVC_ATTEND_* of the call that the plan is for; they decide which keys items cover. tables: where shared
+  // prefixes are looked for; nullable: nowhere. key_sets: nullable; [tokens]: rows of unlike ones share no prefix.
+  void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
+             const int32_t* key_sets = nullptr) noexcept;
 
   const std::vector<kvc_backend_item>& items() const noexcept { return items_; }
   const std::vector<kvc_backend_tile>& tiles() const noexcept { return tiles_; }
+  const std::vector<kvc_backend_span>& spans() const noexcept { return spans_; }
+  const std::vector<int64_t>& parts() const noexcept { return parts_; }
+  // Prefixes that are attended by several rows together.
+  int64_t num_prefix_groups() const noexcept { return static_cast<int64_t>(prefixes_.size()); }
   int64_t partial_floats() const noexcept { return partial_floats_; }
   const WorkShape& shape() const noexcept { return shape_; }
 
   // The most that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  static int64_t max_tiles(const WorkShape& shape) noexcept;
+  static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
+  // Queries of shared items and of the other items of their rows, counted once a part; spans and parts are no more.
+  static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
+  // Host memory of a plan.
+  static int64_t bytes_needed(const WorkShape& shape, const BatchLimits& limits) noexcept;
 
  private:
+  // rows trie_[begin, end) attend together to the keys [key_begin, key_end), cut into parts of keys_each from a
+  // multiple of split_align to the next, and of heads_each kv heads.
+  struct Prefix {
+    int32_t begin, end;
+    int32_t key_begin, key_end;
+    int32_t queries;
+    int32_t keys_each, heads_each;
+  };
+  // What shared items do for a row.
+  struct RowShare {
+    int32_t keys;   // it sees from the front through them
+    int32_t parts;  // states that it gets from them
+    int32_t items;  // that write those
+    int32_t tile;   // -1: none
+  };
+
   int32_t first_key(int32_t position) const noexcept;
+  // All keys of some queries and heads, before they are split: one item, or those of the sinks and those of the window.
+  struct Base {
+    kvc_backend_item parts[2];
+    int32_t num_parts;
+  };
+  Base make_base(const kvc_backend_rows& rows, int32_t row, int32_t q_begin, int32_t q_end) const noexcept;
   template <class Visit>
-  void for_each_base_item(const kvc_backend_rows& rows, Visit visit) const noexcept;
+  void for_each_base(const kvc_backend_rows& rows, Visit visit) const noexcept;
   int64_t cost(const kvc_backend_item& item) const noexcept;
-  void emit(const kvc_backend_item& base, int64_t target_cost) noexcept;
+  void split(const kvc_backend_item& part, int64_t target_cost) noexcept;
+  int64_t state_floats() const noexcept;
+  bool fixed_splits_fit(int64_t blocks, int64_t states) noexcept;
+  int64_t states_of(const kvc_backend_item& item) const noexcept;
+  void emit(const Base& base, int64_t target_cost) noexcept;
+  // shared_work.cc
+  void find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets) noexcept;
+  bool pays(const Prefix& prefix) const noexcept;
+  kvc_backend_item item_of(const Prefix& prefix) const noexcept;
+  void cut_prefix(Prefix* prefix, int64_t target_cost) noexcept;
+  void emit_prefixes(const kvc_backend_rows& rows, int64_t target_cost) noexcept;
+  void emit_prefix(const kvc_backend_rows& rows, const Prefix& prefix) noexcept;
 
   WorkShape shape_;
+  int64_t max_shared_queries_ = 0;
   std::vector<kvc_backend_item> items_;
   std::vector<kvc_backend_tile> tiles_;
+  std::vector<kvc_backend_span> spans_;
+  std::vector<int64_t> parts_;
+  PrefixTrie trie_;
+  std::vector<Prefix> prefixes_;
+  LazyArray<RowShare> shares_;  // [rows]; of the last build that had prefixes
+  int64_t shared_queries_ = 0;  // as in max_shared_queries
+  int64_t fixed_items_ = 0;     // of split rows, with fixed splits
+  int64_t fixed_floats_ = 0;
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;
 };

@@ -175,11 +175,12 @@ SequenceStore::Counts SequenceStore::count(int32_t group) const {
   OwnerCount owners(table(group), static_cast<int32_t>(rules(group).page_size));
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
     if (!records_[slot].used) continue;
-    owners.add(list(slot, group), length(slot));
-    if (!records_[slot].removed()) counts.tokens_logical += length(slot);
+    owners.add(list(slot, group), length_in(slot, group));
+    if (!records_[slot].removed()) counts.tokens_logical += length_in(slot, group);
   }
   counts.pages_used = table(group).pages().used();
   owners.sum(&counts);
+  if (rules(group).holds_state()) counts.tokens_held = counts.tokens_shared = 0;
   return counts;
 }
 
@@ -192,10 +193,17 @@ uint64_t SequenceStore::digest() const {
     digest.add(static_cast<uint64_t>(slot));
     digest.add(static_cast<uint64_t>(record.stored));
     digest.add(static_cast<uint64_t>(record.state) << 1 | static_cast<uint64_t>(record.removed()));
+    digest.add(static_cast<uint64_t>(record.stream.window) << 32 | static_cast<uint64_t>(record.stream.sinks));
     for (const int16_t parent : tree(slot, 0)) digest.add(static_cast<uint64_t>(parent));
+    for_each_state_page(slot, [&](int32_t, int32_t page) { digest.add(static_cast<uint64_t>(page)); });
+    if (has_states()) {
+      for (const int64_t position : checkpoints(slot)) digest.add(static_cast<uint64_t>(position));
+    }
     for (int32_t g = 0; g < num_groups(); ++g) {
       const PageList& pages = list(slot, g);
+      if (rules(g).holds_encoder()) digest.add(static_cast<uint64_t>(stored_in(slot, g)));
       digest.add(static_cast<uint64_t>(pages.size) << 32 | static_cast<uint64_t>(pages.first));
+      digest.add(static_cast<uint64_t>(pages.kept));
       table(g).for_each(pages, 0, pages.size, [&](int64_t, int32_t page) { digest.add(static_cast<uint64_t>(page)); });
     }
   }
@@ -232,16 +240,24 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const Record& record = records_[slot];
       if (!record.used) continue;
       const PageList& pages = list(slot, g);
-      const int64_t size = ceil_div(record.stored, rules(g).page_size);
+      const int64_t size = ceil_div(stored_in(slot, g), rules(g).page_size);
       const bool fits = busy(slot) ? pages.size >= size : pages.size == size;
-      const bool tail = pages.size == pages.first || table(g).at(pages, pages.size - 1) == pages.tail_page;
-      if (!fits || !tail || pages.first > pages.size) {
-        return Status::error(KVC_ERROR_INTERNAL, "group %d: slot %d has length %lld and %d entries from %d on, tail %d",
-                             g, slot, static_cast<long long>(record.stored), pages.size, pages.first, pages.tail_page)
+      const bool tail = table(g).at(pages, pages.size - 1) == pages.tail_page;
+      // Only windows make holes, and what the next query sees is not in them.
+      const bool whole = pages.first <= pages.size && (pages.has_hole() || (pages.kept == 0 && pages.first == 0)) &&
+                         rules_of(slot, g).works_at(length(slot), hole(slot, g));
+      if (!fits || !tail || !whole) {
+        return Status::error(KVC_ERROR_INTERNAL,
+                             "group %d: slot %d has length %lld and %d entries without [%d, %d), tail %d", g, slot,
+                             static_cast<long long>(stored_in(slot, g)), pages.size, pages.kept, pages.first,
+                             pages.tail_page)
             .in_group(g);
       }
       KVC_TRY(references.add(pages));
-      KVC_TRY(check_tree(slot, g));
+      for_each_state_page(slot, [&](int32_t group, int32_t page) {
+        if (group == g) references.hold(page);
+      });
+      if (!rules(g).holds_encoder()) KVC_TRY(check_tree(slot, g));
     }
     for (int32_t i = 0; i < snapshots_.size(); ++i) {
       if (snapshots_[i].used && snapshots_[i].group == g) KVC_TRY(references.add(snapshots_[i].list));

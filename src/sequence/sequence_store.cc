@@ -7,11 +7,11 @@ namespace kvc {
 namespace {
 
 int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
-  const bool windows = group.rules.windowed();
+  const int32_t edges = group.rules.windowed() ? 1 : config.streaming && group.rules.streams() ? 2 : 0;
   // Entries behind a window stay in a list as numbers, so its indices go up to the longest sequence.
   const int64_t longest = ceil_div(config.max_length, group.rules.page_size);
-  const int64_t max_index = windows ? longest : std::min(longest, group.num_pages);
-  return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, windows);
+  const int64_t max_index = edges > 0 ? longest : std::min(longest, group.num_pages);
+  return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);
 }
 
 }  // namespace
@@ -26,7 +26,17 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
       tree_parents_(config_.max_sequences * config_.max_tree_nodes),
       path_(static_cast<size_t>(config_.max_tree_nodes)) {
   tables_.reserve(config_.groups.size());
-  for (const auto& group : config_.groups) tables_.emplace_back(group.num_pages, nodes_of(config_, group));
+  for (const auto& group : config_.groups) {
+    tables_.emplace_back(group.num_pages, nodes_of(config_, group));
+    has_encoders_ = has_encoders_ || group.rules.holds_encoder();
+    has_windows_ = has_windows_ || group.rules.windowed();
+    num_state_groups_ += group.rules.holds_state();
+  }
+  if (has_encoders_) encoder_tokens_ = LazyArray<int64_t>(config_.max_sequences * num_groups());
+  if (!has_states()) return;
+  checkpoint_positions_ = LazyArray<int64_t>(config_.max_sequences * config_.max_checkpoints);
+  checkpoint_pages_ = LazyArray<int32_t>(config_.max_sequences * config_.max_checkpoints * num_state_groups_);
+  tree_bases_ = LazyArray<int32_t>(config_.max_sequences * num_state_groups_);
 }
 
 int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
@@ -36,15 +46,22 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
                   config.max_snapshots * static_cast<int64_t>(sizeof(Snapshot)) +
                   config.max_sequences * config.max_tree_nodes * static_cast<int64_t>(sizeof(int16_t)) +
                   config.max_tree_nodes * static_cast<int64_t>(sizeof(int32_t));
+  int64_t encoders = 0, states = 0;
   for (const auto& group : config.groups) {
     bytes += group.num_pages * 8 + nodes_of(config, group) * (8 + PageTable::kFanout * 4);
+    encoders += group.rules.holds_encoder();
+    states += group.rules.holds_state();
   }
+  if (encoders > 0) bytes += config.max_sequences * groups * static_cast<int64_t>(sizeof(int64_t));
+  if (states > 0) bytes += config.max_sequences * config.max_checkpoints * static_cast<int64_t>(sizeof(int64_t));
+  bytes += config.max_sequences * (config.max_checkpoints + 1) * states * static_cast<int64_t>(sizeof(int32_t));
   return bytes;
 }
 
 int64_t SequenceStore::bytes() const noexcept {
   int64_t bytes = records_.bytes() + lists_.bytes() + free_slots_.bytes() + snapshots_.bytes() + tree_parents_.bytes() +
-                  static_cast<int64_t>(path_.size() * sizeof(int32_t));
+                  encoder_tokens_.bytes() + checkpoint_positions_.bytes() + checkpoint_pages_.bytes() +
+                  tree_bases_.bytes() + static_cast<int64_t>(path_.size() * sizeof(int32_t));
   for (const PageTable& table : tables_) bytes += table.bytes();
   return bytes;
 }
@@ -86,15 +103,23 @@ int32_t SequenceStore::take_slot() noexcept {
   record.stored = 0;
   record.id = ids_.make(++record.generation, slot);
   record.mark = 0;
+  record.checkpoints = 0;
   record.nodes = 0;
   record.state = 0;
   record.used = true;
+  record.stream = {};
   for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
+  if (has_encoders_) std::fill_n(encoder_tokens_.data() + int64_t{slot} * num_groups(), num_groups(), 0);
+  if (has_states()) std::fill_n(tree_bases_.data() + int64_t{slot} * num_state_groups_, num_state_groups_, -1);
   ++num_sequences_;
   return slot;
 }
 
 void SequenceStore::free_slot(int32_t slot) noexcept {
+  if (has_states()) {
+    close_base(slot, false);
+    drop_checkpoints_after(slot, -1);
+  }
   for (int32_t g = 0; g < num_groups(); ++g) edit_table(g).release(edit_list(slot, g));
   if (records_[slot].removed()) --num_removed_;
   records_[slot].used = false;
@@ -135,13 +160,16 @@ Status SequenceStore::remove(std::span<const uint64_t> ids) {
 }
 
 Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t index) const {
+  KVC_TRY(check_states_at(slot, position, index));
   for (int32_t g = 0; g < num_groups(); ++g) {
-    if (rules(g).works_at(position, list(slot, g).first)) continue;
+    const GroupRules rules = rules_of(slot, g);
+    const Hole freed = hole(slot, g);
+    if (rules.works_at(position, freed)) continue;
     return Status::error(KVC_ERROR_EVICTED,
-                         "position %" PRId64 " needs keys from %" PRId64
-                         " on, but group %d has freed those before %" PRId64 " (nearest positions: 0 and %" PRId64 ")",
-                         position, rules(g).first_visible(position), g, list(slot, g).first * rules(g).page_size,
-                         rules(g).first_working(list(slot, g).first))
+                         "position %" PRId64 " needs keys from %" PRId64 " on, but group %d has freed [%" PRId64
+                         ", %" PRId64 ") (nearest positions: %" PRId64 " and %" PRId64 ")",
+                         position, rules.first_visible(position), g, freed.begin * rules.page_size,
+                         freed.end * rules.page_size, rules.last_before(freed), rules.first_behind(freed))
         .at(index)
         .in_group(g);
   }
@@ -189,6 +217,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   }
   int64_t num_copies = 0;
   for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules(g).holds_tokens()) continue;  // shared as they are
     int64_t required = 0;
     int64_t first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
@@ -205,14 +234,26 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     const int64_t position = position_of(i, parent);
     const int32_t child = take_slot();
     records_[child].stored = position;
+    records_[child].stream = stream(parent);
     for (int32_t g = 0; g < num_groups(); ++g) {
       const int64_t page_size = rules(g).page_size;
       PageList& target = edit_list(child, g);
-      target = edit_table(g).share(edit_list(parent, g), ceil_div(position, page_size));
-      if (position % page_size == 0) continue;
-      const int32_t source = target.tail_page;
+      const PageList& source = list(parent, g);
+      if (rules(g).holds_encoder()) {
+        target = edit_table(g).share(source, source.size);
+        edit_list(parent, g).tail_shared = true;  // a partial last page is not copied now, but by who writes first
+        encoder_tokens_[int64_t{child} * num_groups() + g] = stored_in(parent, g);
+        continue;
+      }
+      target = edit_table(g).share(source, ceil_div(position, page_size));
+      if (rules(g).holds_state() || position % page_size == 0) continue;
+      const int32_t partial = target.tail_page;
       const int32_t page = edit_table(g).replace_tail(target);
-      copies->push_back({g, static_cast<int32_t>(position % page_size), source * page_size, page * page_size});
+      copies->push_back({g, static_cast<int32_t>(position % page_size), partial * page_size, page * page_size});
+    }
+    if (has_states()) {
+      copy_checkpoints(parent, child, position);
+      if (position < length(parent)) restore_states(child, position);
     }
     children[static_cast<size_t>(i)] = records_[child].id;
   }
@@ -235,10 +276,17 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
+    const bool shorter = lengths[i] < length(slot);
+    if (has_states()) close_base(slot, true);
     records_[slot].stored = lengths[i];
     drop_nodes(slot);
-    for (int32_t g = 0; g < num_groups(); ++g)
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      if (rules(g).holds_encoder() || (rules(g).holds_state() && lengths[i] > 0)) continue;
       edit_table(g).truncate(edit_list(slot, g), ceil_div(lengths[i], rules(g).page_size));
+    }
+    if (!has_states() || !shorter) continue;
+    drop_checkpoints_after(slot, lengths[i]);
+    restore_states(slot, lengths[i]);
   }
   return Status();
 }
@@ -255,11 +303,35 @@ Status SequenceStore::clear() {
   return Status();
 }
 
+bool SequenceStore::lists_work_at(int32_t slot, int64_t position) const noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_of(slot, g).works_at(position, hole(slot, g))) return false;
+  }
+  return true;
+}
+
 void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept {
-  int64_t first = 0;  // positions that work: 0, and [first, length]
-  for (int32_t g = 0; g < num_groups(); ++g) first = std::max(first, rules(g).first_working(list(slot, g).first));
-  *before = position >= first ? position : 0;
-  *after = position == 0 ? 0 : std::max(position, first);
+  if (has_states()) {
+    nearest_checkpoint(slot, position, before, after);
+    return;
+  }
+  // In every group all positions work but those of one range, so each group moves a candidate once at most.
+  *before = *after = position;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      const GroupRules rules = rules_of(slot, g);
+      const Hole freed = hole(slot, g);
+      if (!rules.works_at(*before, freed)) {
+        *before = rules.last_before(freed);
+        moved = true;
+      }
+      if (!rules.works_at(*after, freed)) {
+        *after = rules.first_behind(freed);
+        moved = true;
+      }
+    }
+  }
   if (*after > length(slot)) *after = -1;
 }
 

@@ -4,11 +4,15 @@
 // Thread safety: none; the cache locks. Ownership: of all page tables.
 // Every method checks everything, in all groups, before it changes anything.
 // Invariants
-//   a sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
-//   while it is in an open step); node i is at index n + i a page with more than one reference is never handed out for
-//   writing a busy sequence (in an open step) is changed by that step only; removed then, it is freed when the step
-//   closes a sequence with uncommitted nodes has its pages from index n / page_size on alone, but for snapshots, which
-//   do not read from index n on
+// 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
+//    while it is in an open step); node i is at index n + i.
+// 2. A page with more than one reference is never handed out for writing.
+// 3. A busy sequence (in an open step) is changed by that step only; removed then, it is freed when the step closes.
+// 4. A sequence with uncommitted nodes has its pages from index n / page_size on alone, but for snapshots, which do not
+//    read from index n on.
+// 5. A list of an encoder group counts the encoder's tokens instead; one of a state group has one page, which no step
+//    writes twice: each takes a fresh one. A checkpoint holds the state pages of its position, and uncommitted nodes
+//    those of n.
 #pragma once
 
 #include <cstdint>
@@ -41,14 +45,22 @@ struct SequenceStoreConfig {
   int64_t max_sequences = 0;
   int64_t max_snapshots = 0;
   uint32_t cache_tag = 0;
-  int64_t max_length = 0;      // tokens a sequence may reach
-  int64_t max_tree_nodes = 0;  // uncommitted nodes of a sequence, at most kMaxTreeNodes
+  int64_t max_length = 0;       // tokens a sequence may reach
+  int64_t max_tree_nodes = 0;   // uncommitted nodes of a sequence, at most kMaxTreeNodes
+  int64_t max_checkpoints = 0;  // of a sequence, if there are state groups
+  bool streaming = false;       // sequences may have streaming windows
 };
 
 // What a step took for one row in one group, so that it can be given back.
 struct Reservation {
   int32_t old_size = 0;      // entries of the list before the step
-  int32_t copied_from = -1;  // the shared tail page that was replaced (and is held), or -1
+  int32_t copied_from = -1;  // the shared tail page, or the state, that was replaced (and is held), or -1
+};
+
+// What a step appends: tokens (or nodes of trees), or tokens of the encoder sequences of one group.
+struct StepKind {
+  bool with_trees = false;
+  int32_t encoder_group = -1;
 };
 
 class SequenceStore {
@@ -78,11 +90,19 @@ class SequenceStore {
   int64_t length(int32_t slot) const noexcept { return records_[slot].stored - records_[slot].nodes; }
   // The same with its uncommitted nodes: where the next token or node goes.
   int64_t stored(int32_t slot) const noexcept { return records_[slot].stored; }
+  // What the lists of a group count: the same, or the tokens of its encoder sequence.
+  int64_t stored_in(int32_t slot, int32_t group) const noexcept {
+    return rules(group).holds_encoder() ? encoder_tokens_[int64_t{slot} * num_groups() + group] : stored(slot);
+  }
+  int64_t length_in(int32_t slot, int32_t group) const noexcept {
+    return rules(group).holds_encoder() ? stored_in(slot, group) : length(slot);
+  }
   int32_t nodes(int32_t slot) const noexcept { return records_[slot].nodes; }
   bool busy(int32_t slot) const noexcept { return (records_[slot].state & kBusy) != 0; }
   const PageList& list(int32_t slot, int32_t group) const noexcept {
     return lists_[int64_t{slot} * num_groups() + group];
   }
+  StreamWindow stream(int32_t slot) const noexcept { return records_[slot].stream; }
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
@@ -93,6 +113,10 @@ class SequenceStore {
   Status truncate(std::span<const uint64_t> ids, std::span<const int64_t> lengths);
   Status clear();
   void nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
+
+  // Gives sequences their streaming windows (checked: sinks < window, or both 0), and frees what these never see again.
+  // prefix_is_sink: a sequence's tokens so far are sinks too. (streams.cc)
+  Status set_streams(std::span<const uint64_t> ids, std::span<const StreamWindow> streams, bool prefix_is_sink);
   int64_t max_append(int32_t slot, int64_t limit) const noexcept;
 
   // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
@@ -100,19 +124,18 @@ class SequenceStore {
   // Whether a step that appends lengths[i] tokens to ids[i] fits. On success slots[i] is the slot, or -1. with_trees:
   // the step passed check_trees, so sequences with uncommitted nodes are welcome.
   Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
-                    bool with_trees = false);
+                    StepKind kind = {});
   // Reserves the pages of a checked step: reservations [rows, groups]; page copies to make are appended to `copies`
   // (at most one a row and group; the vector has the room).
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
-               std::vector<SlotCopy>* copies) noexcept;
+               std::vector<SlotCopy>* copies, StepKind kind = {}) noexcept;
   // Keeps the step's tokens, frees what is behind windows, and frees sequences removed meanwhile.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-              std::span<const Reservation> reservations) noexcept;
+              std::span<const Reservation> reservations, StepKind kind = {}) noexcept;
   // Gives everything back that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
-  // ---- Token trees (trees.cc). Steps whose batch has tree parents ([tokens], as kvc_batch has them) call these too.
-  // -----
+  // ---- Token trees (trees.cc). Steps whose batch has tree parents ([tokens], as in kvc_batch) call these too. -----
 
   // Whether every row's parents fit the nodes that its sequence has.
   Status check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
@@ -133,6 +156,17 @@ class SequenceStore {
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
   // The rest of it, when the copies are made: lengths grow, other nodes go, and what is behind windows.
   void finish_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves) noexcept;
+
+  // ---- State groups: checkpoints (states.cc) ----------------------------------------------------------------------
+
+  bool has_states() const noexcept { return num_state_groups_ > 0; }
+  // Keeps the states of the sequences' lengths; of too many the oldest goes. Length 0 needs none.
+  Status checkpoint(std::span<const uint64_t> ids);
+  // Positions of a sequence's checkpoints, ascending.
+  std::span<const int64_t> checkpoints(int32_t slot) const noexcept {
+    return {checkpoint_positions_.data() + slot * config_.max_checkpoints,
+            static_cast<size_t>(records_[slot].checkpoints)};
+  }
 
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
@@ -161,9 +195,11 @@ class SequenceStore {
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
     uint64_t generation;
     uint32_t mark;  // equals mark_ while the sequence was seen in the current call
+    int32_t checkpoints;
     int16_t nodes;  // uncommitted
     uint8_t state;
     bool used;
+    StreamWindow stream;
     bool removed() const noexcept { return id == 0; }
   };
   struct Snapshot {
@@ -174,6 +210,11 @@ class SequenceStore {
 
   PageTable& edit_table(int32_t group) noexcept { return tables_[static_cast<size_t>(group)]; }
   PageList& edit_list(int32_t slot, int32_t group) noexcept { return lists_[int64_t{slot} * num_groups() + group]; }
+  // Those of a group for a sequence, its streaming window included.
+  GroupRules rules_of(int32_t slot, int32_t group) const noexcept { return rules(group).with(records_[slot].stream); }
+  Hole hole(int32_t slot, int32_t group) const noexcept { return {list(slot, group).kept, list(slot, group).first}; }
+  bool lists_work_at(int32_t slot, int64_t position) const noexcept;
+  void drop_unseen(int32_t slot) noexcept;
   int32_t take_slot() noexcept;
   void free_slot(int32_t slot) noexcept;
   Status stale(uint64_t id, int64_t index) const;
@@ -197,11 +238,46 @@ class SequenceStore {
   Status uncommitted(int32_t slot, int64_t index) const;
   Status check_tree_row(int32_t slot, int64_t row, std::span<const int32_t> parents, int64_t first_token) const;
   void drop_nodes(int32_t slot) noexcept;
+  bool grows(int32_t group, StepKind kind) const noexcept {
+    return kind.encoder_group < 0 ? !rules(group).holds_encoder() : group == kind.encoder_group;
+  }
+  // State groups (states.cc). `visit(group, ordinal)` for each.
+  template <class Visit>
+  void for_each_state_group(Visit visit) const {
+    for (int32_t g = 0, ordinal = 0; ordinal < num_state_groups_; ++g) {
+      if (rules(g).holds_state()) visit(g, ordinal++);
+    }
+  }
+  // State pages that a sequence holds beside its lists: visit(group, page).
+  template <class Visit>
+  void for_each_state_page(int32_t slot, Visit visit) const {
+    for_each_state_group([&](int32_t g, int32_t ordinal) {
+      for (int64_t i = 0; i < records_[slot].checkpoints; ++i) visit(g, checkpoint_pages(slot, i)[ordinal]);
+      const int32_t base = tree_bases_[int64_t{slot} * num_state_groups_ + ordinal];
+      if (base >= 0) visit(g, base);
+    });
+  }
+  int32_t* checkpoint_pages(int32_t slot, int64_t index) noexcept {
+    return checkpoint_pages_.data() + (slot * config_.max_checkpoints + index) * num_state_groups_;
+  }
+  const int32_t* checkpoint_pages(int32_t slot, int64_t index) const noexcept {
+    return checkpoint_pages_.data() + (slot * config_.max_checkpoints + index) * num_state_groups_;
+  }
+  int64_t find_checkpoint(int32_t slot, int64_t position) const noexcept;
+  void drop_checkpoint(int32_t slot, int64_t index) noexcept;
+  void drop_checkpoints_after(int32_t slot, int64_t position) noexcept;
+  void copy_checkpoints(int32_t from, int32_t to, int64_t last) noexcept;
+  void nearest_checkpoint(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
+  Status check_states_at(int32_t slot, int64_t position, int64_t index) const;
+  void restore_states(int32_t slot, int64_t position) noexcept;
+  void keep_bases(int32_t slot, std::span<const Reservation> row) noexcept;
+  void close_base(int32_t slot, bool restore) noexcept;
+  Status check_chain(int32_t slot, int64_t row, std::span<const int32_t> parents) const;
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
-  Status check_row(uint64_t id, int32_t length, int64_t row, uint8_t refused, int32_t* slot);
+  Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
   int64_t tail_room(int32_t slot, int32_t group) const noexcept;
   bool fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
@@ -214,8 +290,15 @@ class SequenceStore {
   LazyArray<PageList> lists_;      // [max_sequences, groups]
   LazyArray<int32_t> free_slots_;  // stack
   LazyArray<Snapshot> snapshots_;
-  LazyArray<int16_t> tree_parents_;  // [max_sequences, max_tree_nodes]
-  std::vector<int32_t> path_;        // [max_tree_nodes]: scratch of a commit
+  LazyArray<int16_t> tree_parents_;          // [max_sequences, max_tree_nodes]
+  LazyArray<int64_t> encoder_tokens_;        // [max_sequences, groups] if a group has encoder sequences
+  LazyArray<int64_t> checkpoint_positions_;  // [max_sequences, max_checkpoints]
+  LazyArray<int32_t> checkpoint_pages_;      // [max_sequences, max_checkpoints, state groups]
+  LazyArray<int32_t> tree_bases_;            // [max_sequences, state groups]: states before the uncommitted nodes
+  std::vector<int32_t> path_;                // [max_tree_nodes]: scratch of a commit
+  int32_t num_state_groups_ = 0;
+  bool has_encoders_ = false;
+  bool has_windows_ = false;  // some group frees pages behind one, whatever its sequences' settings
   int64_t free_slots_size_ = 0;
   int32_t fresh_slot_ = 0;
   int64_t num_sequences_ = 0;

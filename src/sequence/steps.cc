@@ -8,7 +8,7 @@ namespace kvc {
 
 // Free slots in the last page of a list outside of a step. (No division: these run for every row of every step.)
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
-  return list(slot, group).size * rules(group).page_size - records_[slot].stored;
+  return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }
 
 // Whether so many tokens need no page: they fit in a last page that is the list's own.
@@ -18,8 +18,9 @@ bool SequenceStore::fits_tail(int32_t slot, int32_t group, int64_t tokens) const
 
 bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
   const PageList& tail = list(slot, group);
-  // tail_shared may be outdated (the other owner is gone), so it only says when to look.
-  return tail.tail_shared && tail_room(slot, group) > 0 && !table(group).exclusive(tail, tail.size - 1);
+  // tail_shared may be outdated (the other owner is gone), so it only says when to look. States have it always.
+  if (!tail.tail_shared || tail_room(slot, group) <= 0) return false;
+  return rules(group).holds_state() || !table(group).exclusive(tail, tail.size - 1);
 }
 
 int64_t SequenceStore::pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept {
@@ -32,6 +33,7 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
   int64_t tokens = std::min(limit, config_.max_length - records_[slot].stored);
   if (nodes(slot) > 0) tokens = std::min(tokens, config_.max_tree_nodes - nodes(slot));
   for (int32_t g = 0; g < num_groups(); ++g) {
+    if (rules(g).holds_encoder()) continue;
     const int64_t page_size = rules(g).page_size;
     int64_t pages = table(g).free_pages();
     int64_t room = tail_room(slot, g);
@@ -45,7 +47,7 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
 }
 
 // What check_step refuses of one row, or its slot (-1: an inert row).
-Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, uint8_t refused, int32_t* slot) {
+Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot) {
   *slot = -1;
   if (length < (id == 0 ? 0 : 1)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "append length %d of row %" PRId64 " is below %d", length, row,
@@ -55,17 +57,19 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, uint8_
   if (id == 0) return Status();
   KVC_TRY(resolve_first(id, row, slot));
   const Record& record = records_[*slot];
-  if ((record.state & refused) != 0) return not_idle(*slot, row);
-  if (length <= config_.max_length - record.stored) return Status();
+  if ((record.state & (kind.with_trees ? kBusy : kBusy | kTree)) != 0) return not_idle(*slot, row);
+  const int64_t stored = kind.encoder_group < 0 ? record.stored : stored_in(*slot, kind.encoder_group);
+  if (length <= config_.max_length - stored) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                       "row %" PRId64 ": length %" PRId64 " + %d exceeds the limit of %" PRId64 " tokens", row,
-                       record.stored, length, config_.max_length)
+                       "row %" PRId64 ": length %" PRId64 " + %d exceeds the limit of %" PRId64 " tokens", row, stored,
+                       length, config_.max_length)
       .at(row);
 }
 
 Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
-                                 std::span<int32_t> slots, bool with_trees) {
-  const uint8_t refused = with_trees ? kBusy : kBusy | kTree;
+                                 std::span<int32_t> slots, StepKind kind) {
+  const uint8_t refused = kind.with_trees ? kBusy : kBusy | kTree;
+  const bool tokens = kind.encoder_group < 0;
   start_marking();
   for (size_t i = 0; i < ids.size(); ++i) {
     // The common row, without a Status: a live, idle sequence seen for the first time, with room. The rest is for
@@ -73,16 +77,17 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     const int32_t slot = ids_.slot_of(ids[i]);
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
-      if (record.id == ids[i] && record.mark != mark_ && (record.state & refused) == 0 && lengths[i] > 0 &&
+      if (tokens && record.id == ids[i] && record.mark != mark_ && (record.state & refused) == 0 && lengths[i] > 0 &&
           lengths[i] <= config_.max_length - record.stored) {
         record.mark = mark_;
         slots[i] = slot;
         continue;
       }
     }
-    KVC_TRY(check_row(ids[i], lengths[i], static_cast<int64_t>(i), refused, &slots[i]));
+    KVC_TRY(check_row(ids[i], lengths[i], static_cast<int64_t>(i), kind, &slots[i]));
   }
   for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!grows(g, kind)) continue;
     const int64_t free = table(g).free_pages();
     int64_t required = 0;
     int64_t first_missing = -1;
@@ -97,7 +102,8 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
 }
 
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies) noexcept {
+                            std::span<Reservation> reservations, std::vector<SlotCopy>* copies,
+                            StepKind kind) noexcept {
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t slot = slots[i];
     const std::span<Reservation> row = reservations.subspan(i * static_cast<size_t>(num_groups()));
@@ -110,38 +116,58 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       PageList& tail = edit_list(slot, g);
       Reservation& reservation = row[static_cast<size_t>(g)];
       reservation = {tail.size, -1};
-      if (fits_tail(slot, g, lengths[i])) continue;
+      if (!grows(g, kind) || fits_tail(slot, g, lengths[i])) continue;
       const int64_t page_size = rules(g).page_size;
       int64_t room = tail_room(slot, g);
       if (tail_needs_copy(slot, g)) {
         reservation.copied_from = tail.tail_page;
         edit_table(g).hold_page(tail.tail_page);
         const int32_t target = edit_table(g).replace_tail(tail);
-        copies->push_back(
-            {g, static_cast<int32_t>(page_size - room), reservation.copied_from * page_size, target * page_size});
+        if (!rules(g).holds_state()) {
+          copies->push_back(
+              {g, static_cast<int32_t>(page_size - room), reservation.copied_from * page_size, target * page_size});
+        }
       }
       for (; room < lengths[i]; room += page_size) edit_table(g).append(tail);
+      if (rules(g).holds_state()) tail.tail_shared = true;  // never written again
     }
     record.state |= kBusy;
   }
 }
 
+// Frees what no later query of the sequence can see, in every group.
+void SequenceStore::drop_unseen(int32_t slot) noexcept {
+  const StreamWindow stream = records_[slot].stream;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules(g).windowed() && !stream.on()) continue;
+    const GroupRules rules = this->rules(g).with(stream);
+    PageList& pages = edit_list(slot, g);
+    if (rules.droppable_tokens(length(slot)) < (pages.first + 1) * rules.page_size) continue;
+    edit_table(g).drop_front(pages, rules.droppable_pages(length(slot)), rules.sink_pages());
+  }
+}
+
 void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
-                           std::span<const Reservation> reservations) noexcept {
+                           std::span<const Reservation> reservations, StepKind kind) noexcept {
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t slot = slots[i];
     if (slot < 0) continue;
     Record& record = records_[slot];
-    record.stored += lengths[i];
+    if (kind.encoder_group < 0) {
+      record.stored += lengths[i];
+    } else {
+      encoder_tokens_[int64_t{slot} * num_groups() + kind.encoder_group] += lengths[i];
+    }
     record.state &= static_cast<uint8_t>(~kBusy);
+    // The first nodes of a tree: what was before them is kept until they are committed or dropped.
+    const bool keep_states = has_states() && record.nodes > 0 && record.nodes == lengths[i];
+    if (keep_states) keep_bases(slot, reservations.subspan(i * static_cast<size_t>(num_groups())));
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
-      if (reservation.copied_from >= 0) edit_table(g).unhold_page(reservation.copied_from);
-      if (!rules(g).windowed()) continue;
-      PageList& pages = edit_list(slot, g);
-      if (rules(g).droppable_tokens(length(slot)) < (pages.first + 1) * rules(g).page_size) continue;
-      edit_table(g).drop_front(pages, rules(g).droppable_pages(length(slot)));
+      const bool kept = keep_states && rules(g).holds_state();
+      if (reservation.copied_from >= 0 && !kept) edit_table(g).unhold_page(reservation.copied_from);
     }
+    if (has_windows_ || record.stream.on()) drop_unseen(slot);
     if (record.removed()) free_slot(slot);
   }
 }

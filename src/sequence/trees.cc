@@ -43,7 +43,7 @@ Status SequenceStore::check_tree_row(int32_t slot, int64_t row, std::span<const 
                          row, first_token + i, parent, record.nodes + i, record.nodes + i - 1)
         .at(row);
   }
-  return Status();
+  return tree && has_states() ? check_chain(slot, row, parents) : Status();
 }
 
 Status SequenceStore::check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
@@ -112,11 +112,22 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
                            nodes - 1)
           .at(index);
     }
+    // States are known before the tree and after its last node.
+    if (has_states() && leaves[i] >= 0 && leaves[i] != nodes - 1) {
+      return Status::error(KVC_ERROR_EVICTED,
+                           "leaf %d at index %" PRId64
+                           " would need the states after it: a tree over recurrent state is kept whole (%d) or "
+                           "dropped (-1)",
+                           leaves[i], index, nodes - 1)
+          .at(index);
+    }
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
     const auto kept = static_cast<size_t>(path_to(tree(slot, 0), leaves[i], path_));
-    for (int32_t g = 0; g < num_groups(); ++g) plan_moves(slot, g, {path_.data(), kept}, copies);
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      if (rules(g).holds_tokens()) plan_moves(slot, g, {path_.data(), kept}, copies);
+    }
   }
   return Status();
 }
@@ -147,13 +158,14 @@ void SequenceStore::finish_commit(std::span<const uint64_t> ids, std::span<const
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
     Record& record = records_[slot];
+    if (has_states()) close_base(slot, leaves[i] < 0);
     record.stored = length(slot) + path_to(tree(slot, 0), leaves[i], path_);
     drop_nodes(slot);
     for (int32_t g = 0; g < num_groups(); ++g) {
-      PageList& pages = edit_list(slot, g);
-      edit_table(g).truncate(pages, ceil_div(record.stored, rules(g).page_size));
-      edit_table(g).drop_front(pages, rules(g).droppable_pages(record.stored));
+      if (!rules(g).holds_tokens()) continue;
+      edit_table(g).truncate(edit_list(slot, g), ceil_div(record.stored, rules(g).page_size));
     }
+    drop_unseen(slot);
   }
 }
 

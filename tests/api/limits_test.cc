@@ -70,9 +70,30 @@ TEST(Limits, CacheConfigs) {
       {"negative rollback", kBad, -2, [](BuiltConfig &b) { b.config.rollback_tokens = -1, b.config.flags = 0; }},
       {"no rollback and a rollback", kBad, -2,
        [](BuiltConfig &b) { b.config.rollback_tokens = 5, b.config.flags = KVC_CACHE_NO_ROLLBACK; }},
+      {"K and V of a later layer", kBad, 0, [](BuiltConfig &b) { b.layers[0].kv_layer = 2; }},
+      {"K and V of itself", kBad, 1, [](BuiltConfig &b) { b.layers[1].kv_layer = 2; }},
+      {"K and V of layer -2", kBad, 1, [](BuiltConfig &b) { b.layers[1].kv_layer = -1; }},
+      {"K and V of another group", kBad, 1,
+       [](BuiltConfig &b) { b.layers[1].kv_layer = 1, b.layers[1].group = 1 - b.layers[0].group; }},
+      {"K and V of other dims", kBad, 1,
+       [](BuiltConfig &b) {
+         b.layers[1] = b.layers[0];
+         b.layers[1].kv_layer = 1;
+         b.layers[1].head_dim += 2;
+       }},
+      {"K and V rotated otherwise", kBad, 1,
+       [](BuiltConfig &b) {
+         b.layers[1] = b.layers[0];
+         b.layers[1].kv_layer = 1;
+         b.layers[1].rope_mode = b.layers[0].rope_mode == KVC_ROPE_NONE ? KVC_ROPE_ON_APPEND : KVC_ROPE_NONE;
+       }},
       {"negative tree", kBad, -2, [](BuiltConfig &b) { b.config.max_tree_nodes = -1; }},
       {"1025 tree nodes", kBad, -2, [](BuiltConfig &b) { b.config.max_tree_nodes = 1025; }},
-      {"reserved", kBad, -2, [](BuiltConfig &b) { b.config.reserved = 1; }},
+      {"checkpoints without states", kBad, -2, [](BuiltConfig &b) { b.config.max_checkpoints = 1; }},
+      {"prefixes shared never and always", kBad, -2,
+       [](BuiltConfig &b) { b.config.flags |= KVC_CACHE_NO_PREFIX_SHARING | KVC_CACHE_SHARE_ALL_PREFIXES; }},
+      {"deterministic and all prefixes shared", kBad, -2,
+       [](BuiltConfig &b) { b.config.flags |= KVC_CACHE_DETERMINISTIC | KVC_CACHE_SHARE_ALL_PREFIXES; }},
       {"unknown flag", kBad, -2, [](BuiltConfig &b) { b.config.flags |= 0x8000; }},
       {"negative capacity", kBad, -2, [](BuiltConfig &b) { b.config.capacity_tokens = -1; }},
       {"negative pages", kBad, -2, [](BuiltConfig &b) { b.config.capacity_pages = -1; }},
@@ -179,7 +200,7 @@ TEST(Limits, LayerConfigs) {
       {"theta infinite", kBad, 1, layer([](L &l) { l.rope_mode = KVC_ROPE_ON_APPEND, l.rope_theta = INFINITY; })},
       {"scale NaN", kBad, 1, layer([](L &l) { l.softmax_scale = NAN; })},
       {"scale infinite", kBad, 1, layer([](L &l) { l.softmax_scale = INFINITY; })},
-      {"reserved", kBad, 1, layer([](L &l) { l.reserved = 1; })},
+      {"states without a recurrent group", kBad, 1, layer([](L &l) { l.num_states = 1; })},
   };
   for (const Case &c : cases) {
     SCOPED_TRACE(c.what);

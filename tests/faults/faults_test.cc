@@ -17,6 +17,7 @@ CacheSpec small_spec() {
   spec.max_sequences = 12;
   spec.max_batch_tokens = 96;
   spec.rollback = 4;
+  spec.streaming = true;
   spec.groups = {{0, 80}, {9, 80}};
   spec.layers = {LayerSpec{0, 4, 2, 16}, LayerSpec{1, 3, 1, 16, 8, DType::kBF16, KVC_ROPE_ON_APPEND}};
   return spec;
@@ -51,9 +52,14 @@ TEST(Faults, ContextCreate) {
 }
 
 TEST(Faults, CacheCreate) {
-  ContextPtr context = make_context(1);
-  BuiltConfig built(small_spec());
-  kvc_cache_destroy(make_cache(context.get(), small_spec()).release());
+  ContextPtr context = make_context(2);
+  CacheSpec spec = small_spec();
+  spec.groups.push_back({0, 80});
+  spec.layers.push_back({2, 4, 1, 24});
+  spec.layers.back().latent = 16;
+  spec.layers.back().scale = 0.2;
+  BuiltConfig built(spec);
+  kvc_cache_destroy(make_cache(context.get(), spec).release());
   const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
   int64_t failures = 0;
   for (int64_t n = 1; n < 2000; n++) {
@@ -201,6 +207,10 @@ TEST(Faults, EveryCallOfAScript) {
           [&] { kvc_seq_remove(p.cache, 2, children, nullptr); });
       const int64_t cut[1] = {66};
       stays("truncate", [&](kvc_error *e) { return kvc_seq_truncate(p.cache, 1, p.seqs, cut, e); }, [] {});
+      const int64_t sinks[1] = {3}, window[1] = {70}, none[1] = {0};
+      stays(
+          "set_streaming", [&](kvc_error *e) { return kvc_seq_set_streaming(p.cache, 1, p.seqs, sinks, window, 0, e); },
+          [&] { kvc_seq_set_streaming(p.cache, 1, p.seqs, none, none, 0, nullptr); });
       kvc_export_args exports;
       kvc_export_args_init(&exports);
       Managed k, v;
@@ -282,6 +292,47 @@ TEST(Faults, CommitOfTrees) {
             "");
 }
 
+// A window that frees pages at once: with its settings remembered or not, all is as before or as after.
+TEST(Faults, StreamingWindows) {
+  Options options;
+  options.seed = 23;
+  options.check_digest = false;
+  EXPECT_EQ(mismatch_of([&] {
+              Harness h(small_spec(), options);
+              std::vector<int> s;
+              h.add(2, &s);
+              h.step({{s[0], 60}, {s[1], 7}});
+              const kvc_seq ids[2] = {h.id(s[0]), h.id(s[1])};
+              const int64_t sinks[2] = {2, 0}, windows[2] = {20, 9};
+              const uint64_t before = h.digest();
+              kvc_error error = KVC_ERROR_INIT;
+              fail_allocation(1);
+              const kvc_status status = kvc_seq_set_streaming(h.cache(), 2, ids, sinks, windows, 0, &error);
+              const bool happened = failed();
+              fail_allocation(0);
+              if (!happened) throw Mismatch("nothing was made to fail");
+              if (status != KVC_ERROR_OUT_OF_MEMORY || h.digest() != before) throw Mismatch(error.message);
+              h.check_all();
+              if (h.set_streaming(s, {2, 0}, {20, 9})) throw Mismatch("the window was refused");
+              h.step({{s[0], 30}, {s[1], 30}});
+              h.check_all();
+              int f = -1;  // aborted, and out of pages in the middle of a batch: the holes stay as they are
+              h.begin({{s[0], 30}, {s[1], 30}}, &f);
+              h.run_layers(f);
+              h.abort(f);
+              const int plain = h.add();
+              while (h.begin({{plain, 60}}, &f) == KVC_OK) {
+                h.run_layers(f);
+                h.end(f);
+              }
+              if (h.begin({{s[1], 1}, {s[0], 1}, {plain, 60}}, &f) != KVC_ERROR_OUT_OF_PAGES) {
+                throw Mismatch("there are pages left");
+              }
+              h.check_all();
+            }),
+            "");
+}
+
 // No thread can be started: the caller computes alone, or gets a status; nothing else happens.
 TEST(Faults, NoThreads) {
   CacheSpec spec;
@@ -335,6 +386,7 @@ TEST(Faults, NothingLeaks) {
     h.abort(g);
     h.begin({{s[3], 20}}, &g);  // left open
     h.import(s[2], 7, true);
+    h.set_streaming({s[0]}, {2}, {12});
     h.step({{s[0], 3, 0, {-1, -1, 0}}, {s[1], 2, 0, {-1, 0}}});
     h.commit({s[0]}, {2});
     h.check_all();

@@ -19,13 +19,16 @@ struct Steady {
   std::vector<Tensor> k, v, q, out;
   kvc_error error = KVC_ERROR_INIT;
 
-  Steady(int threads, int page_size, int64_t pages, int rows) {
+  Steady(int threads, int page_size, int64_t pages, int rows, uint32_t flags = 0) {
+    spec.flags = flags;
     spec.page_size = page_size;
     spec.max_sequences = rows + 8;
     spec.max_batch_tokens = 64;
     spec.rollback = 8;
     spec.groups = {{0, pages}, {40, 120 * (rows + 2)}};
-    spec.layers = {LayerSpec{0, 4, 2, 16}, LayerSpec{1, 4, 2, 16, 0, DType::kBF16, KVC_ROPE_ON_APPEND}};
+    spec.layers = {
+        LayerSpec{0, 4, 2, 16, 0, DType::kF32, (flags & KVC_CACHE_STREAMING) != 0 ? KVC_ROPE_ON_APPEND : KVC_ROPE_NONE},
+        LayerSpec{1, 4, 2, 16, 0, DType::kBF16, KVC_ROPE_ON_APPEND}};
     context = make_context(threads);
     owner = make_cache(context.get(), spec);
     cache = owner.get();
@@ -150,6 +153,57 @@ TEST(Steady, NoAllocationInForksTruncatesAndQueries) {
   EXPECT_EQ(kvc_cache_check_invariants(s.cache, &s.error), KVC_OK) << s.error.message;
 }
 
+// Streams go on for ever: windows slide, holes grow, page lists get taller, sinks are attended with a table of their
+// own.
+TEST(Steady, NoAllocationInStreams) {
+  for (int threads : {1, 3}) {
+    Steady s(threads, 2, 200, 3, KVC_CACHE_STREAMING);
+    start_workers(s.context.get());
+    const int64_t sinks[3] = {3, 0, 9}, windows[3] = {20, 9, 40};
+    ASSERT_EQ(kvc_seq_set_streaming(s.cache, 3, s.seqs.data(), sinks, windows, 0, &s.error), KVC_OK) << s.error.message;
+    auto round = [&](int i) {
+      s.lengths.assign(3, i % 50 == 0 ? 20 : 1);
+      if (!s.step(true)) return false;
+      if (i % 7 != 0) return true;
+      int64_t lengths[3];  // a draft is rejected
+      if (kvc_seq_lengths(s.cache, 3, s.seqs.data(), lengths, &s.error)) return false;
+      for (int64_t &length : lengths) length -= 1;
+      return kvc_seq_truncate(s.cache, 3, s.seqs.data(), lengths, &s.error) == KVC_OK;
+    };
+    for (int i = 0; i < 200; i++) ASSERT_TRUE(round(i)) << s.error.message;
+    count_from_now();
+    bool ok = true;
+    for (int i = 0; i < 5000 && ok; i++) ok = round(i);
+    const Counts c = counts();
+    EXPECT_TRUE(ok) << s.error.message;
+    EXPECT_EQ(c.allocations, 0);
+    EXPECT_EQ(kvc_cache_check_invariants(s.cache, &s.error), KVC_OK) << s.error.message;
+  }
+}
+
+// Forks of one prompt, and forks of those, decode side by side in groups.
+TEST(Steady, NoAllocationInSharedPrefixes) {
+  Steady s(3, 4, 4000, 9, KVC_CACHE_SHARE_ALL_PREFIXES);
+  start_workers(s.context.get());
+  auto round = [&](int i) {
+    if (!s.step(true)) return false;
+    if (i % 20 != 19) return true;
+    const kvc_seq parents[] = {s.seqs[0], s.seqs[0], s.seqs[1], s.seqs[2]};
+    if (kvc_seq_remove(s.cache, 4, s.seqs.data() + 3, &s.error)) return false;
+    if (kvc_seq_fork(s.cache, 4, parents, nullptr, s.seqs.data() + 3, nullptr, &s.error)) return false;
+    const int64_t zeros[] = {0, 0};
+    return i % 100 != 99 || kvc_seq_truncate(s.cache, 2, s.seqs.data(), zeros, &s.error) == KVC_OK;
+  };
+  for (int i = 0; i < 200; i++) ASSERT_TRUE(round(i)) << s.error.message;
+  count_from_now();
+  bool ok = true;
+  for (int i = 0; i < 1000 && ok; i++) ok = round(i);
+  const Counts c = counts();
+  EXPECT_TRUE(ok) << s.error.message;
+  EXPECT_EQ(c.allocations, 0);
+  EXPECT_EQ(c.threads, 0);
+}
+
 // Speculative decoding: a tree a sequence, a second round, a commit of paths of changing lengths.
 TEST(Steady, NoAllocationInTrees) {
   Steady s(1, 4, 4000, 3);
@@ -177,6 +231,58 @@ TEST(Steady, NoAllocationInTrees) {
   EXPECT_TRUE(ok) << s.error.message;
   EXPECT_EQ(c.allocations, 0);
   EXPECT_EQ(kvc_cache_check_invariants(s.cache, &s.error), KVC_OK) << s.error.message;
+}
+
+// MLA with projections: decode, a prompt, a chunk over a past, which has two parts that are merged.
+TEST(Steady, NoAllocationInProjectedAttends) {
+  constexpr int kHeads = 4, kRow = 24, kLatent = 16, kDims = 4, kTokens = 1 + 30 + 30;
+  CacheSpec spec;
+  spec.max_batch_tokens = kTokens;
+  spec.capacity_tokens = 4096;
+  spec.layers = {LayerSpec{0, kHeads, 1, kRow}};
+  spec.layers[0].latent = kLatent;
+  spec.layers[0].scale = 0.3;
+  ContextPtr context = make_context(2);
+  CachePtr cache = make_cache(context.get(), spec);
+  start_workers(context.get());
+  kvc_seq seqs[3];
+  ASSERT_EQ(kvc_seq_add(cache.get(), 3, seqs, nullptr), KVC_OK);
+  Tensor row(DType::kF32, {kTokens, 1, kRow}), q(DType::kF32, {kTokens, kHeads, kDims + kRow - kLatent}),
+      w(DType::kF32, {kHeads, kDims, kLatent}), out(DType::kF32, {kTokens, kHeads, kDims});
+  for (Tensor *t : {&row, &q, &w}) std::fill(t->bytes().begin(), t->bytes().end(), uint8_t{0});
+  kvc_error error = KVC_ERROR_INIT;
+  const auto round = [&] {
+    const int32_t lengths[] = {1, 30, 30};
+    const int64_t kept[] = {5, 0, 7};
+    for (int step = 0; step < 2; step++) {
+      kvc_batch batch;
+      kvc_batch_init(&batch);
+      batch.sequences = seqs;
+      batch.append_lengths = lengths;
+      batch.num_sequences = 3;
+      kvc_forward f = 0;
+      if (kvc_forward_begin(cache.get(), &batch, nullptr, &f, &error)) return false;
+      kvc_attend_args args;
+      kvc_attend_args_init(&args);
+      args.q = q.dl();
+      args.k = row.dl();
+      args.out = out.dl();
+      args.w_uk = args.w_uv = w.dl();
+      if (kvc_forward_attend(cache.get(), f, 0, &args, &error)) return false;
+      if (kvc_forward_end(cache.get(), f, &error)) return false;
+    }
+    int64_t lengths_now[3];
+    if (kvc_seq_lengths(cache.get(), 3, seqs, lengths_now, &error)) return false;
+    for (int i = 0; i < 3; i++) lengths_now[i] = std::min(lengths_now[i], kept[i]);
+    return kvc_seq_truncate(cache.get(), 3, seqs, lengths_now, &error) == KVC_OK;
+  };
+  for (int i = 0; i < 20; i++) ASSERT_TRUE(round()) << error.message;
+  count_from_now();
+  bool ok = true;
+  for (int i = 0; i < 200 && ok; i++) ok = round();
+  const Counts c = counts();
+  EXPECT_TRUE(ok) << error.message;
+  EXPECT_EQ(c.allocations, 0);
 }
 
 }  // namespace

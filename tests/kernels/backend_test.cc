@@ -4,10 +4,12 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "host_stub.h"
@@ -30,6 +32,9 @@ TEST(Backend, ReferenceIsListedFirstAndNeverTheDefault) {
   ASSERT_GE(count, 2);
   EXPECT_STREQ(names[0], "reference");
   EXPECT_STREQ(names[1], "scalar");
+#if defined(__aarch64__)
+  EXPECT_STREQ(names[count - 1], "neon");
+#endif
   kvc_backend_open_args args = {host.host(), 0, 0, nullptr};
   kvc_error error = KVC_ERROR_INIT;
   kvc_backend_device* device = nullptr;
@@ -41,6 +46,60 @@ TEST(Backend, ReferenceIsListedFirstAndNeverTheDefault) {
   EXPECT_NE(std::strstr(error.message, "avx1024"), nullptr);
   EXPECT_NE(std::strstr(error.message, "reference, scalar"), nullptr);
 }
+
+#if defined(__x86_64__)
+bool has_amx() {
+  const char* names[16];
+  const int count = cpu_backend()->implementations(nullptr, names, 16);
+  return std::strcmp(names[count - 1], "avx512_amx") == 0;
+}
+
+// Bits 17 and 18 of XINUSE: the configuration and the data of AMX's tiles. The compiler's intrinsic needs a flag.
+bool tiles_in_use() {
+  uint32_t low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(1));
+  return (low & 0x60000u) != 0;
+}
+
+TEST(Backend, NoTileStateIsLeft) {
+  if (!has_amx()) GTEST_SKIP() << "no AMX here";
+  SceneConfig config;
+  config.q = config.kv = Kind::kBf16;
+  config.rows = {{20, 30}};
+  Scene scene(config);
+  for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
+    scene.attend(cpu_backend(), device);
+    EXPECT_FALSE(tiles_in_use()) << name;
+  });
+}
+
+// A system that refuses tiles (here because a thread's signal stack cannot hold them): another is the default.
+TEST(Backend, RefusedTiles) {
+  if (!has_amx()) GTEST_SKIP() << "no AMX here";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a process of its own, which has not asked yet
+  const auto open_without_tiles = [] {
+    static unsigned char memory[8192];
+    stack_t stack = {};
+    stack.ss_sp = memory;
+    stack.ss_size = sizeof memory;
+    if (sigaltstack(&stack, nullptr) != 0) std::exit(2);
+    const HostStub host(1);
+    kvc_backend_open_args args = {host.host(), 0, 0, nullptr};
+    kvc_error error = KVC_ERROR_INIT;
+    kvc_backend_device* device = nullptr;
+    if (cpu_backend()->open(&args, &device, &error) != KVC_OK) std::exit(3);
+    if (std::strncmp(cpu_backend()->implementation(device), "avx512", 7) != 0 ||
+        std::strcmp(cpu_backend()->implementation(device), "avx512_amx") == 0) {
+      std::exit(4);
+    }
+    cpu_backend()->close(device);
+    args.simd = "avx512_amx";
+    if (cpu_backend()->open(&args, &device, &error) != KVC_ERROR_UNSUPPORTED) std::exit(5);
+    std::exit(std::strstr(error.message, "avx512_amx") != nullptr ? 0 : 6);
+  };
+  EXPECT_EXIT(open_without_tiles(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(Backend, ChecksLayers) {
   for_each_implementation(1, [&](const std::string&, kvc_backend_device* device) {
@@ -55,7 +114,7 @@ TEST(Backend, ChecksLayers) {
       EXPECT_EQ(cpu_backend()->check_layer(device, &layer, &error), KVC_ERROR_UNSUPPORTED);
       EXPECT_NE(error.message[0], 0);
     };
-    refuses([](kvc_backend_layer& l) { l.head_dim = 513; });
+    refuses([](kvc_backend_layer& l) { l.head_dim = 1025; });
     refuses([](kvc_backend_layer& l) { l.v_head_dim = 0; });
     refuses([](kvc_backend_layer& l) { l.dtype = {kDLUInt, 8, 1}; });
     refuses([](kvc_backend_layer& l) { l.dtype = {kDLFloat, 64, 1}; });
@@ -91,7 +150,21 @@ TEST(Backend, Memory) {
   });
 }
 
+// The float control register: what a host may set in it, and reading and writing it.
 #if defined(__x86_64__)
+constexpr uint64_t kHostile = 0x1f80 | 0x8040 | 0x6000;  // FTZ, DAZ, towards zero
+uint64_t float_control() { return _mm_getcsr(); }
+void set_float_control(uint64_t value) { _mm_setcsr(static_cast<unsigned>(value)); }
+#elif defined(__aarch64__)
+constexpr uint64_t kHostile = uint64_t{0xf} << 22;  // DN, FZ, towards zero
+uint64_t float_control() {
+  uint64_t value;
+  asm volatile("mrs %0, fpcr" : "=r"(value));
+  return value;
+}
+void set_float_control(uint64_t value) { asm volatile("msr fpcr, %0" : : "r"(value) : "memory"); }
+#endif
+
 // A host with flush-to-zero and another rounding mode gets the same bits, and its settings back.
 TEST(Backend, FloatEnvironment) {
   SceneConfig config;
@@ -108,12 +181,12 @@ TEST(Backend, FloatEnvironment) {
     for (int t = 0; t < scene.num_tokens(); ++t) {
       for (int d = 0; d < config.v_head_dim; ++d) expected.push_back(scene.out(t, 0, d));
     }
-    const unsigned saved = _mm_getcsr(), hostile = 0x1f80 | 0x8040 | 0x6000;  // FTZ, DAZ, towards zero
-    _mm_setcsr(hostile);
+    const uint64_t saved = float_control();
+    set_float_control(kHostile);
     scene.attend(cpu_backend(), device);
-    const unsigned after = _mm_getcsr();
-    _mm_setcsr(saved);
-    EXPECT_EQ(after, hostile) << name;
+    const uint64_t after = float_control();
+    set_float_control(saved);
+    EXPECT_EQ(after, kHostile) << name;
     size_t i = 0;
     bool subnormal = false;
     for (int t = 0; t < scene.num_tokens(); ++t) {
@@ -125,7 +198,6 @@ TEST(Backend, FloatEnvironment) {
     EXPECT_TRUE(subnormal) << "the scene was meant to need subnormals";
   });
 }
-#endif
 
 TEST(Backend, Cancel) {
   SceneConfig config;
@@ -187,7 +259,7 @@ TEST(Backend, BuffersAtGuardPages) {
         const int32_t token_begin[] = {0, queries}, length = kv_length;
         const kvc_backend_rows rows = plain_rows(1, queries, token_begin, &length, positions.data());
         const kvc_backend_tables tables = {nodes, &root, &levels};
-        const kvc_backend_item item = {0, 0, queries, 0, 1, 0, kv_length, -1, -1, KVC_BACKEND_PART_ALL, 0};
+        const kvc_backend_item item = {0, 0, queries, 0, 1, 0, kv_length, -1, -1, KVC_BACKEND_PART_ALL, 0, 0, 0};
         const kvc_backend_tensor q_tensor = {q.data(), int64_t{heads} * dim, dim, dtype_of(kind), 0};
         const kvc_backend_tensor out_tensor = {out.data(), int64_t{heads} * dim, dim, dtype_of(kind), 0};
         for_each_implementation(1, [&](const std::string&, kvc_backend_device* device) {
@@ -238,7 +310,7 @@ TEST(Backend, FarPages) {
     ASSERT_EQ(cpu_backend()->append(device, &append, nullptr, &error), KVC_OK);
     const kvc_backend_rows rows = plain_rows(1, 1, token_begin, &length, &position);
     const kvc_backend_tables tables = {nodes, &root, &levels};
-    const kvc_backend_item item = {0, 0, 1, 0, 1, 0, 1, -1, -1, KVC_BACKEND_PART_ALL, 0};
+    const kvc_backend_item item = {0, 0, 1, 0, 1, 0, 1, -1, -1, KVC_BACKEND_PART_ALL, 0, 0, 0};
     kvc_backend_attend args = {};
     args.layer = &layer;
     args.rows = &rows;

@@ -9,17 +9,6 @@
 namespace kvc::kernels::test {
 namespace {
 
-void run_scene(const SceneConfig& config, int threads, bool with_reference = false) {
-  Scene scene(config);
-  for_each_implementation(
-      threads,
-      [&](const std::string& name, kvc_backend_device* device) {
-        scene.attend(cpu_backend(), device);
-        scene.check(name);
-      },
-      with_reference);
-}
-
 // A row with a tree of `nodes`: chains, bushes and several roots as `shape` has it.
 std::vector<int> random_parents(int nodes, int shape, std::mt19937& random) {
   std::vector<int> parents;

@@ -12,17 +12,6 @@ namespace {
 
 constexpr Kind kStored[] = {Kind::kE4m3, Kind::kE5m2, Kind::kI8};
 
-void run_scene(const SceneConfig& config, int threads, bool with_reference = false) {
-  Scene scene(config);
-  for_each_implementation(
-      threads,
-      [&](const std::string& name, kvc_backend_device* device) {
-        scene.attend(cpu_backend(), device);
-        scene.check(name);
-      },
-      with_reference);
-}
-
 TEST(Quantised, ReferenceAgreesToo) {
   for (Kind kv : kStored) {
     for (int head_scales : {0, 1, 2}) {

@@ -60,11 +60,16 @@ std::string SceneConfig::describe() const {
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " scales " +
                      std::to_string(head_scales) + " rows";
-  text.append(on_read ? " on-read" : "");
+  text.append(on_read ? " on-read" : "").append(v_in_k ? " v-in-k" : "");
   for (const SceneRow& row : rows)
     text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length) + "/" +
             std::to_string(row.stream_window) + "/" + std::to_string(row.stream_sinks) + "/" +
             std::to_string(row.parents.size());
+  for (const SceneShare& share : shares) {
+    text += " share";
+    for (int row : share.rows) text.append(" ").append(std::to_string(row));
+    text += ":" + std::to_string(share.begin) + ".." + std::to_string(share.end);
+  }
   return text + " seed " + std::to_string(seed);
 }
 
@@ -81,9 +86,21 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
     for (float& x : k_values_.back()) x = normal(random);
     for (float& x : v_values_.back()) x = normal(random);
   }
+  for (const SceneShare& share : config_.shares) {
+    for (int row : share.rows) {
+      const auto copy = [&](std::vector<std::vector<float>>& values, int dims) {
+        const size_t key = static_cast<size_t>(config_.kv_heads) * dims;
+        std::copy_n(values[share.rows[0]].begin() + share.begin * key, (share.end - share.begin) * key,
+                    values[row].begin() + share.begin * key);
+      };
+      copy(k_values_, config_.head_dim);
+      copy(v_values_, config_.v_head_dim);
+    }
+  }
   q_values_.resize(static_cast<size_t>(num_tokens_) * config_.q_heads * config_.head_dim);
   for (float& x : q_values_) x = normal(random);
-  const int rope_dim = config_.head_dim / 2 * 2;
+  const int rope_offset = config_.v_in_k ? config_.v_head_dim : 0;
+  const int rope_dim = (config_.head_dim - rope_offset) / 2 * 2;
   for (std::vector<float>* table : {&cos_sin_, &cos_sin_sinks_}) {
     table->resize(static_cast<size_t>(num_tokens_) * rope_dim);
     for (float& x : *table) x = std::cos(normal(random));
@@ -100,6 +117,8 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
+  layer_.rope_offset = rope_offset;
+  layer_.v_in_k = config_.v_in_k ? 1 : 0;
   if (config_.on_read) {
     std::vector<double> frequencies;
     for (int i = 0; i < rope_dim / 2; ++i) frequencies.push_back(std::pow(10.0, -2.0 * i / rope_dim));
@@ -119,6 +138,7 @@ float& Scene::k(int row, int position, int head, int dim) {
   return k_values_[row][(static_cast<size_t>(position) * config_.kv_heads + head) * config_.head_dim + dim];
 }
 float& Scene::v(int row, int position, int head, int dim) {
+  if (config_.v_in_k) return k(row, position, head, dim);
   return v_values_[row][(static_cast<size_t>(position) * config_.kv_heads + head) * config_.v_head_dim + dim];
 }
 float& Scene::q(int token, int head, int dim) {
@@ -184,6 +204,13 @@ void Scene::build_pages() {
     pages_.emplace_back(ids.begin() + next, ids.begin() + next + count);
     next += count;
   }
+  for (const SceneShare& share : config_.shares) {
+    for (int row : share.rows) {
+      for (int page = share.begin / config_.page_size; page < share.end / config_.page_size; ++page) {
+        pages_[row][page] = pages_[share.rows[0]][page];
+      }
+    }
+  }
   layer_.num_pages = total;
   const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
     const int64_t gap = 3;
@@ -201,6 +228,7 @@ void Scene::build_pages() {
   };
   lay_out(layer_.k, config_.head_dim, k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
+  if (config_.v_in_k) layer_.v = layer_.k;
   build_scales();
 
   const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
@@ -235,6 +263,7 @@ void Scene::build_scales() {
   };
   lay_out(layer_.k_scales, 0.3f, k_scales_);
   lay_out(layer_.v_scales, 0.07f, v_scales_);
+  if (config_.v_in_k) layer_.v_scales = layer_.k_scales;
 }
 
 // Stores a row of one head; values: then as they are read.
@@ -259,6 +288,7 @@ void Scene::store_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
     store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, 0), config_.head_dim);
+    if (config_.v_in_k) continue;
     store_row(layer_.v, layer_.v_scales, page, h, slot, &v(row, position, h, 0), config_.v_head_dim);
   }
 }
@@ -331,57 +361,6 @@ void Scene::build_tables() {
   }
 }
 
-// Splits of one tile over the row's keys.
-void Scene::add_items(const kvc_backend_item& whole, const SceneRow& row, int splits, int64_t* offset) {
-  for (int s = 0; s < splits; ++s) {
-    kvc_backend_item item = whole;
-    item.key_begin = static_cast<int32_t>(int64_t{row.kv_length} * s / splits);
-    item.key_end = static_cast<int32_t>(int64_t{row.kv_length} * (s + 1) / splits);
-    item.partial_offset = *offset;
-    const int64_t states =
-        int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * (config_.q_heads / config_.kv_heads);
-    *offset += states * (config_.v_head_dim + 2);
-    items_.push_back(item);
-  }
-}
-
-void Scene::build_items() {
-  int64_t offset = 0;
-  for (size_t r = 0; r < config_.rows.size(); ++r) {
-    const SceneRow& row = config_.rows[r];
-    const int tile = config_.query_tile > 0 ? config_.query_tile : row.queries;
-    const int heads = config_.heads_per_item > 0 ? config_.heads_per_item : config_.kv_heads;
-    for (int q = 0; q < row.queries; q += tile) {
-      for (int h = 0; h < config_.kv_heads; h += heads) {
-        kvc_backend_item item = {};
-        item.row = static_cast<int32_t>(r);
-        item.q_begin = q;
-        item.q_end = std::min(q + tile, row.queries);
-        item.head_begin = h;
-        item.head_end = std::min(h + heads, config_.kv_heads);
-        item.tile = -1;
-        item.partial_offset = -1;
-        item.key_end = row.kv_length + 1000;  // generous
-        if (config_.splits <= 1 && row.stream_window == 0) {
-          items_.push_back(item);
-          continue;
-        }
-        item.tile = static_cast<int32_t>(tiles_.size());
-        tiles_.push_back({static_cast<int32_t>(items_.size()), 0});
-        if (row.stream_window > 0) {
-          item.part = KVC_BACKEND_PART_SINKS;
-          add_items(item, row, 1, &offset);
-          item.part = KVC_BACKEND_PART_ALL;
-        }
-        add_items(item, row, config_.splits, &offset);
-        tiles_.back().item_end = static_cast<int32_t>(items_.size());
-      }
-    }
-  }
-  partials_.assign(static_cast<size_t>(offset), NAN);
-  counters_.assign(tiles_.size(), 0);
-}
-
 kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_error* error) {
   std::fill(out_data_.begin(), out_data_.end(), kOutFill);
   std::fill(counters_.begin(), counters_.end(), 0);
@@ -407,6 +386,10 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   args.num_items = static_cast<int64_t>(items_.size());
   args.tiles = tiles_.data();
   args.num_tiles = static_cast<int64_t>(tiles_.size());
+  args.spans = spans_.data();
+  args.num_spans = static_cast<int64_t>(spans_.size());
+  args.parts = parts_.data();
+  args.num_parts = static_cast<int64_t>(parts_.size());
   args.tile_counters = counters_.data();
   args.partials = partials_.data();
   args.q = q_tensor_;
@@ -450,6 +433,17 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
 float Scene::out(int token, int head, int dim) const {
   const int64_t element = token * out_tensor_.token_stride + head * out_tensor_.head_stride + dim;
   return read_number(config_.out, out_data_.data() + 2 + element * bytes_of(config_.out));
+}
+
+void run_scene(const SceneConfig& config, int threads, bool with_reference) {
+  Scene scene(config);
+  for_each_implementation(
+      threads,
+      [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(cpu_backend(), device);
+        scene.check(name);
+      },
+      with_reference);
 }
 
 }  // namespace kvc::kernels::test

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -22,6 +23,13 @@ struct SceneRow {
   std::vector<int> parents = {};  // a tree: of the last keys, the index of each one's parent among them, -1 = root
 };
 
+// Keys [begin, end) that rows have in common, in the same pages (whole ones): attended by shared items. A row's shares
+// follow one another from key 0 on, and its own items have the rest.
+struct SceneShare {
+  std::vector<int> rows;
+  int begin, end;
+};
+
 struct SceneConfig {
   int q_heads = 4, kv_heads = 2, head_dim = 64, v_head_dim = 64, page_size = 16;
   int window = 0, chunk = 0;
@@ -31,7 +39,9 @@ struct SceneConfig {
   bool alibi = false, sinks = false;
   Kind q = Kind::kF32, kv = Kind::kF32, out = Kind::kF32;
   std::vector<SceneRow> rows = {{1, 100}};
+  std::vector<SceneShare> shares = {};
   bool nhd = false;
+  bool v_in_k = false;   // MLA: V is the first v_head_dim dims of K; what rotates lies behind them
   bool rotate = false;   // pass cos_sin to attend
   bool on_read = false;  // keys are raw, and turn where they are read
   int head_scales = 0;   // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
@@ -53,18 +63,24 @@ struct Expected {
   double exact_lse, naive_lse;
 };
 
-// Sanitizers are slow: the large grids take every kSampling-th case there.
+// Sanitizers and emulation are slow: the large grids take every kSampling-th case there. KVC_KERNEL_SAMPLING sets it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr unsigned kSampling = 5;
+constexpr unsigned kUsualSampling = 5;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr unsigned kSampling = 5;
+constexpr unsigned kUsualSampling = 5;
 #else
-constexpr unsigned kSampling = 1;
+constexpr unsigned kUsualSampling = 1;
 #endif
 #else
-constexpr unsigned kSampling = 1;
+constexpr unsigned kUsualSampling = 1;
 #endif
+inline unsigned sampling() {
+  const char* set = std::getenv("KVC_KERNEL_SAMPLING");
+  const int value = set != nullptr ? std::atoi(set) : 0;
+  return value > 0 ? static_cast<unsigned>(value) : kUsualSampling;
+}
+inline const unsigned kSampling = sampling();
 
 class Scene {
  public:
@@ -106,7 +122,8 @@ class Scene {
   void build_items();
   void build_masks();
   void build_tree(const SceneRow& row);
-  void add_items(const kvc_backend_item& item, const SceneRow& row, int splits, int64_t* offset);
+  void add_items(const kvc_backend_item& item, int key_begin, int key_end, int splits, int64_t* offset);
+  void add_shared_items(int64_t* offset);
   // Whether a key must hold numbers: a query sees it, or it is a node of a tree.
   bool needed(int row, int key) const;
   int key_position(int row, int key) const;
@@ -139,6 +156,9 @@ class Scene {
   std::vector<int32_t> nodes_, roots_, levels_, counters_;
   std::vector<kvc_backend_item> items_;
   std::vector<kvc_backend_tile> tiles_;
+  std::vector<kvc_backend_span> spans_;
+  std::vector<int64_t> parts_;
+  std::vector<int> shared_keys_, shared_tiles_;  // [row]: keys that shared items cover, and its tile, -1 = none
 };
 
 // Rows without spans, streams and trees.
@@ -150,5 +170,7 @@ kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t*
 void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
                              bool with_reference = false);
 const kvc_backend* cpu_backend();
+// Computes a scene by each and checks it against float64.
+void run_scene(const SceneConfig& config, int threads, bool with_reference = false);
 
 }  // namespace kvc::kernels::test

@@ -49,7 +49,9 @@ double Scene::distance(int token, int key) const {
 float Scene::rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const {
   const float* x = &q_values_[(static_cast<size_t>(token) * config_.q_heads + head) * config_.head_dim];
   const int rope_dim = layer_.rope_dim, half = rope_dim / 2;
-  if (!config_.rotate || dim >= rope_dim) return x[dim];
+  x += layer_.rope_offset;
+  dim -= layer_.rope_offset;
+  if (!config_.rotate || dim < 0 || dim >= rope_dim) return x[dim];
   const float* cos = &cos_sin[static_cast<size_t>(token) * rope_dim];
   const float* sin = cos + half;
   const int i = dim % half;
@@ -68,7 +70,8 @@ void Scene::turn_keys() {
         const double angle = key_position(static_cast<int>(r), key) * std::pow(10.0, -2.0 * i / rope_dim);
         const volatile float c = static_cast<float>(std::cos(angle)), s = static_cast<float>(std::sin(angle));
         for (int h = 0; h < config_.kv_heads; ++h) {
-          float* x = &turned_k_values_[r][(static_cast<size_t>(key) * config_.kv_heads + h) * config_.head_dim];
+          float* x = &turned_k_values_[r][(static_cast<size_t>(key) * config_.kv_heads + h) * config_.head_dim] +
+                     layer_.rope_offset;
           const volatile float xc = x[i] * c, ys = x[half + i] * s, yc = x[half + i] * c, xs = x[i] * s;
           x[i] = xc - ys;
           x[half + i] = yc + xs;
@@ -143,7 +146,10 @@ Expected Scene::expect(int token, int head) const {
     exact_l += exact_p;
     naive_l += naive_p;
     const float weight = round_p ? rounded(Kind::kBf16, naive_p) : naive_p;
-    const float* v = &v_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.v_head_dim];
+    const float* v =
+        config_.v_in_k
+            ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]
+            : &v_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.v_head_dim];
     for (int d = 0; d < config_.v_head_dim; ++d) {
       e.exact[d] += exact_p * static_cast<double>(v[d]);
       naive_o[d] += weight * v[d];

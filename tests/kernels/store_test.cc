@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -137,6 +138,43 @@ TEST(Append, NaNStaysNaN) {
           ASSERT_TRUE(std::isnan(read_number(stored, &pools.k_memory[d * bytes_of(stored)]))) << name;
         }
       });
+    }
+  }
+}
+
+// The first half of each float32 with some second halves, and every float16 and bfloat16, NaN too: stored alike by all.
+TEST(Append, EveryPatternAsTheReferenceStoresIt) {
+  constexpr uint16_t kSecondHalves[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff};
+  const int dim = 512, tokens = 65536 / dim;
+  std::vector<int64_t> slots(tokens);
+  std::iota(slots.begin(), slots.end(), int64_t{0});
+  for (Kind source : kKinds) {
+    for (uint16_t second : kSecondHalves) {
+      if (source != Kind::kF32 && second != 0) continue;
+      std::vector<unsigned char> values(65536 * bytes_of(source)), others(tokens * 4);
+      for (uint32_t first = 0; first < 65536; ++first) {
+        const uint32_t bits = source == Kind::kF32 ? first << 16 | second : first;
+        std::memcpy(&values[first * bytes_of(source)], &bits, bytes_of(source));
+      }
+      for (Kind stored : kKinds) {
+        std::vector<unsigned char> expected;  // the reference comes first
+        for_each_implementation(
+            1,
+            [&](const std::string& name, kvc_backend_device* device) {
+              Pools pools(stored, tokens, 1, 1, dim, 1, false);
+              kvc_backend_append args = {};
+              args.layer = &pools.layer;
+              args.num_tokens = tokens;
+              args.slots = slots.data();
+              args.k = tensor_of(source, 1, dim, values);
+              args.v = tensor_of(source, 1, 1, others);
+              kvc_error error = KVC_ERROR_INIT;
+              ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+              if (expected.empty()) expected = pools.k_memory;
+              EXPECT_TRUE(pools.k_memory == expected) << name << " " << name_of(source) << " to " << name_of(stored);
+            },
+            true);
+      }
     }
   }
 }

@@ -37,7 +37,9 @@ TEST_P(Threads, AttentionIsRight) {
   options.seed = static_cast<uint64_t>(GetParam());
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   const std::string mismatch = mismatch_of([&] {
-    Driver driver(larger_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 6], GetParam() % 2), options);
+    CacheSpec spec = larger_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 6], GetParam() % 2);
+    if (GetParam() % 3 != 0) spec.flags |= KVC_CACHE_SHARE_ALL_PREFIXES;
+    Driver driver(spec, options);
     driver.run(120);
   });
   EXPECT_EQ(mismatch, "");
@@ -54,7 +56,9 @@ TEST(Simd, EveryTargetIsRight) {
       options.simd = target.c_str();
       options.seed = 99 + static_cast<uint64_t>(dtype);
       const std::string mismatch = mismatch_of([&] {
-        Driver driver(larger_spec(16, dtype, KVC_ROPE_ON_APPEND), options);
+        CacheSpec spec = larger_spec(16, dtype, KVC_ROPE_ON_APPEND);
+        spec.flags |= KVC_CACHE_SHARE_ALL_PREFIXES;
+        Driver driver(spec, options);
         driver.run(150);
       });
       EXPECT_EQ(mismatch, "") << target << " " << name_of(dtype);

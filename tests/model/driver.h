@@ -40,6 +40,7 @@ class Driver {
   // A position at which fork and truncate probably work: most tokens of a long sequence are behind its windows.
   int64_t some_position(int handle) {
     const int64_t length = h_.length(handle), page = h_.spec().page_size;
+    if (h_.sinks(handle) > 0 && chance(0.3)) return std::min(length, uniform(0, h_.sinks(handle) + page));
     switch (uniform(0, 5)) {
       case 0:
         return uniform(0, length);
@@ -141,7 +142,7 @@ class Driver {
 
   void one() {
     const std::vector<int> live = h_.live(), idle = h_.idle(), open = h_.open();
-    const int64_t dice = uniform(0, 109);
+    const int64_t dice = uniform(0, h_.spec().streaming ? 117 : 109);
     if (live.empty() || dice < 5) {
       std::vector<int> added;
       h_.add(static_cast<int>(chance(0.03) ? uniform(-1, 30) : uniform(1, 2)), &added);
@@ -182,8 +183,10 @@ class Driver {
       if (chance(0.1)) h_.clear();
     } else if (dice < 100) {
       touched(pick(live));
-    } else {
+    } else if (dice < 110) {
       commit(live);
+    } else {
+      stream(live);
     }
     h_.check_invariants();
   }
@@ -235,6 +238,26 @@ class Driver {
     for (int handle : handles) {
       if (handle >= 0) touched(handle);
     }
+  }
+
+  void stream(const std::vector<int> &live) {
+    std::vector<int> handles{pick(live)};
+    while (chance(0.2)) handles.push_back(pick(live));
+    if (!chance(0.1)) {
+      std::sort(handles.begin(), handles.end());
+      handles.erase(std::unique(handles.begin(), handles.end()), handles.end());
+    }
+    std::vector<int64_t> sinks, windows;
+    for (size_t i = 0; i < handles.size(); i++) {
+      sinks.push_back(chance(0.2) ? 0 : uniform(0, chance(0.5) ? 5 : 2 * h_.spec().page_size));
+      windows.push_back(sinks.back() + uniform(1, chance(0.5) ? 9 : 40));
+      if (chance(0.05)) windows.back() = sinks.back();
+      if (chance(0.1)) sinks.back() = windows.back() = 0;
+      if (chance(0.02)) windows.back() = 0;
+      if (chance(0.02)) sinks.back() = -1;
+    }
+    h_.set_streaming(handles, sinks, windows, chance(0.2));
+    for (int handle : handles) touched(handle);
   }
 
   void truncate(const std::vector<int> &live) {
@@ -311,16 +334,24 @@ class Driver {
 
   void exports(int handle) {
     const int layer = static_cast<int>(uniform(0, static_cast<int64_t>(h_.spec().layers.size()) - 1));
-    const int64_t length = h_.length(handle), held = h_.first_held(handle, h_.spec().layers[layer].group);
+    const int64_t length = h_.length(handle);
+    const Harness::Freed gone = h_.freed(handle, h_.spec().layers[layer].group);
     if (h_.is_busy(handle) || length == 0) {
       if (h_.is_busy(handle)) h_.check_export_refused(handle, layer, 0, 0);
       return;
     }
-    if (held < length) {
-      const int64_t begin = uniform(held, length - 1);
+    if (gone.end < length) {
+      const int64_t begin = uniform(gone.end, length - 1);
       h_.check_contents(handle, layer, begin, uniform(begin + 1, length));
     }
-    if (held > 0) h_.check_export_refused(handle, layer, uniform(0, held - 1), length);
+    if (gone.begin > 0) {
+      const int64_t end = uniform(1, std::min(gone.begin, length));
+      h_.check_contents(handle, layer, uniform(0, end - 1), end);
+    }
+    if (gone.begin < gone.end) {
+      const int64_t end = uniform(gone.begin + 1, length);
+      h_.check_export_refused(handle, layer, uniform(0, std::min(end, gone.end) - 1), end);
+    }
     h_.check_export_refused(handle, layer, 0, length + uniform(1, 5));
     h_.check_export_refused(handle, -1, 0, 0);
     h_.check_export_refused(handle, layer, -1, 0);

@@ -1,7 +1,7 @@
 // Random operations against the naive model of tests/support/harness.h.
 //
 //   KVC_MODEL_OPERATIONS  operations of the whole run (default 500000), spread over the configurations
-//   KVC_MODEL_ROUNDS      caches tried in each of the 28 configurations (default 12)
+//   KVC_MODEL_ROUNDS      caches tried in each of the 32 configurations (default 12)
 //   KVC_MODEL_SEED        first seed (default: fixed); each configuration prints the seed it runs with
 //   KVC_MODEL_TRACE       1: print every operation
 // A failure prints the environment that repeats it.
@@ -20,7 +20,7 @@ int64_t from_environment(const char *name, int64_t otherwise) {
   return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
 }
 
-enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed };
+enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed, kLatent };
 
 struct Case {
   int page_size;
@@ -28,8 +28,41 @@ struct Case {
 };
 
 std::string name_of(const Case &c) {
-  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed"};
+  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed", "latent"};
   return std::string("page") + std::to_string(c.page_size) + "_" + kinds[static_cast<int>(c.kind)];
+}
+
+// A layer of an MLA group; what turns of its row are the dims behind the latent ones.
+void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
+  l->hq *= 8 / l->hkv;
+  l->hkv = 1;
+  l->d = deep ? 4 : random() % 2 ? 6 : 10;
+  l->latent = l->rope != KVC_ROPE_NONE ? l->d - 2 : random() % 2 ? l->d : 1;
+  l->rope_dim = l->dv = 0;
+  l->num_scales = std::min(l->num_scales, 1);
+  l->scale = 0.5;
+}
+
+std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window) {
+  switch (kind) {
+    case Kind::kFull:
+      return {{0, pages}};
+    case Kind::kSliding:
+      return {{window, pages}};
+    case Kind::kTiny:
+      return {{1, pages}, {window, pages + 3}};
+    case Kind::kBoth:
+      return {{window, pages}, {0, pages + 2}};
+    case Kind::kThree:
+      return {{0, pages + 1}, {window, pages}, {3 * window, pages + 2}};
+    case Kind::kChunked:
+      return {{0, pages, window}};
+    case Kind::kMixed:
+      return {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
+    case Kind::kLatent:  // MLA, sliding, full
+      return {{0, pages + 1}, {window, pages}, {0, pages + 2}};
+  }
+  return {};
 }
 
 CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
@@ -43,6 +76,8 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
   spec.max_open_forwards = static_cast<int>(pick({1, 2, 3}));
   spec.rollback = pick({0, 1, 5, c.page_size, 20});
   spec.max_tree_nodes = static_cast<int>(pick({0, 4, 13, 1024}));
+  const uint32_t sharing[] = {0, KVC_CACHE_NO_PREFIX_SHARING, KVC_CACHE_SHARE_ALL_PREFIXES};
+  spec.flags = sharing[random() % 3];
   int64_t pages = pick({6, 11, 24}) + (c.page_size < 16 ? 60 / c.page_size : 0);
   // Page lists that are trees of two and three levels (more than 32 and 1,024 pages).
   const bool deep = c.page_size < 16 && random() % 4 == 0;
@@ -51,29 +86,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     spec.max_batch_tokens = 900;
   }
   const int64_t window = pick({2, 3, c.page_size, c.page_size + 1, 2 * c.page_size, 17});
-  switch (c.kind) {
-    case Kind::kFull:
-      spec.groups = {{0, pages}};
-      break;
-    case Kind::kSliding:
-      spec.groups = {{window, pages}};
-      break;
-    case Kind::kTiny:
-      spec.groups = {{1, pages}, {window, pages + 3}};
-      break;
-    case Kind::kBoth:
-      spec.groups = {{window, pages}, {0, pages + 2}};
-      break;
-    case Kind::kThree:
-      spec.groups = {{0, pages + 1}, {window, pages}, {3 * window, pages + 2}};
-      break;
-    case Kind::kChunked:
-      spec.groups = {{0, pages, window}};
-      break;
-    case Kind::kMixed:
-      spec.groups = {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
-      break;
-  }
+  spec.groups = groups_of(c.kind, pages, window);
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   spec.layers.clear();
   const int layers = static_cast<int>(spec.groups.size()) + static_cast<int>(random() % 2);
@@ -92,15 +105,18 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
       l.rope_dim = random() % 2 ? 0 : 2;
     }
     l.scale = random() % 4 ? 0 : 0.5;
+    if (c.kind == Kind::kLatent && l.group == 0) make_latent(deep, random, &l);
     spec.layers.push_back(l);
   }
+  const bool full = std::any_of(spec.groups.begin(), spec.groups.end(), [](const GroupSpec &g) { return g.full(); });
+  spec.streaming = random() % 2 == 0 && full;
   return spec;
 }
 
 const int kPageSizes[] = {1, 3, 16, 64};
-const Kind kKinds[] = {Kind::kFull,  Kind::kSliding, Kind::kTiny, Kind::kBoth,
-                       Kind::kThree, Kind::kChunked, Kind::kMixed};
-constexpr int64_t kCases = 28;
+const Kind kKinds[] = {Kind::kFull,  Kind::kSliding, Kind::kTiny,  Kind::kBoth,
+                       Kind::kThree, Kind::kChunked, Kind::kMixed, Kind::kLatent};
+constexpr int64_t kCases = 32;
 
 class Model : public testing::TestWithParam<Case> {};
 

@@ -34,7 +34,7 @@ void expect_equal(const PageTable& table, const std::vector<PageList>& lists, co
 }
 
 TEST(PageTable, AppendsAcrossLevels) {
-  PageTable table(40000, PageTable::nodes_needed(40000, 1, 40000, false));
+  PageTable table(40000, PageTable::nodes_needed(40000, 1, 40000, 0));
   PageList list;
   for (int32_t i = 0; i < 40000; ++i) ASSERT_EQ(table.append(list), i);
   EXPECT_EQ(list.levels, 4);
@@ -45,7 +45,7 @@ TEST(PageTable, AppendsAcrossLevels) {
 }
 
 TEST(PageTable, SharingCostsThePathNotTheList) {
-  PageTable table(200000, PageTable::nodes_needed(200000, 300, 200000, false));
+  PageTable table(200000, PageTable::nodes_needed(200000, 300, 200000, 0));
   PageList parent;
   for (int i = 0; i < 131072; ++i) table.append(parent);
   const int64_t nodes = table.nodes().used();
@@ -64,7 +64,7 @@ TEST(PageTable, SharingCostsThePathNotTheList) {
 }
 
 TEST(PageTable, RollingBackAnAppendRestoresTheOrderOfFreePages) {
-  PageTable table(100, PageTable::nodes_needed(100, 2, 100, false));
+  PageTable table(100, PageTable::nodes_needed(100, 2, 100, 0));
   PageList list;
   PageList other;
   for (int i = 0; i < 40; ++i) table.append(list);
@@ -82,7 +82,7 @@ TEST(PageTable, RollingBackAnAppendRestoresTheOrderOfFreePages) {
 }
 
 TEST(PageTable, ReplacingAndRestoringTheTail) {
-  PageTable table(8, PageTable::nodes_needed(8, 2, 8, false));
+  PageTable table(8, PageTable::nodes_needed(8, 2, 8, 0));
   PageList parent;
   table.append(parent);
   table.append(parent);
@@ -98,16 +98,61 @@ TEST(PageTable, ReplacingAndRestoringTheTail) {
   EXPECT_EQ(table.pages().refs(1), 2u);
 }
 
-// Random operations on up to `kLists` lists. Node use is checked against its bound all the way.
-void play(uint32_t seed, int operations, bool windows) {
-  SCOPED_TRACE(testing::Message() << "seed " << seed << " windows " << windows);
+TEST(PageTable, AHoleBehindKeptEntries) {
+  PageTable table(3000, PageTable::nodes_needed(3000, 2, 1 << 20, 2));
+  PageList list;
+  for (int i = 0; i < 2000; ++i) table.append(list);
+  PageList fork = table.share(list, 2000);
+  table.drop_front(list, 1500, 3);
+  EXPECT_EQ(list.kept, 3);
+  EXPECT_EQ(list.first, 1500);
+  EXPECT_EQ(table.pages().used(), 2000) << "the fork has them still";
+  for (const int i : {0, 2, 1500, 1999}) EXPECT_EQ(table.at(list, i), i);
+  for (const int i : {3, 31, 32, 1000, 1499}) EXPECT_EQ(table.at(list, i), -1);
+  table.release(fork);
+  EXPECT_EQ(table.pages().used(), 503);
+  table.drop_front(list, 1400, 1);
+  EXPECT_EQ(table.at(list, 2), 2) << "a hole that would not grow at its end stays";
+  PageList sinks = table.share(list, 3);
+  EXPECT_FALSE(sinks.has_hole());
+  EXPECT_EQ(contents(table, sinks), (Model{0, 1, 2}));
+  table.drop_front(list, 2000, 3);
+  EXPECT_EQ(list.tail_page, -1);
+  EXPECT_EQ(table.pages().used(), 3);
+  EXPECT_LE(table.nodes().used(), 4) << "no node of what was dropped is left";
+  table.append(list);
+  EXPECT_EQ(table.at(list, 2000), list.tail_page);
+  table.truncate(list, 2);
+  EXPECT_FALSE(list.has_hole());
+  EXPECT_EQ(contents(table, list), (Model{0, 1}));
+  table.release(list);
+  table.release(sinks);
+  EXPECT_EQ(table.nodes().used(), 0);
+}
+
+// A stream that never ends holds its sinks, its window, and the nodes above them.
+TEST(PageTable, AnEndlessStreamTakesNoMoreNodes) {
+  PageTable table(64, PageTable::nodes_needed(64, 1, 1 << 20, 2));
+  PageList list;
+  for (int i = 0; i < 300000; ++i) {
+    table.append(list);
+    table.drop_front(list, list.size - 20, 2);
+    ASSERT_LE(table.pages().used(), 22);
+    ASSERT_LE(table.nodes().used(), 1 + 3 * 3) << "a root, and three paths below it";
+  }
+}
+
+// Random operations on up to `kLists` lists. Node use is checked against its bound all the way. edges: as nodes_needed.
+void play(uint32_t seed, int operations, int32_t edges) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed << " edges " << edges);
+  const bool windows = edges > 0;
   constexpr int64_t kPages = 600;
   constexpr size_t kLists = 12;
   std::mt19937 random(seed);
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(n, 1)));
   };
-  const int64_t bound = PageTable::nodes_needed(kPages, kLists, windows ? int64_t{1} << 30 : kPages, windows);
+  const int64_t bound = PageTable::nodes_needed(kPages, kLists, windows ? int64_t{1} << 30 : kPages, edges);
   PageTable table(kPages, bound);
   std::vector<PageList> lists(kLists);
   std::vector<Model> models(kLists);
@@ -141,9 +186,13 @@ void play(uint32_t seed, int operations, bool windows) {
         models[i].back() = table.replace_tail(lists[i]);
         break;
       default: {
-        const auto count = static_cast<size_t>(below(static_cast<int64_t>(models[i].size()) + 1));
-        table.drop_front(lists[i], static_cast<int64_t>(count));
-        std::fill_n(models[i].begin(), count, -1);
+        const auto count = below(static_cast<int64_t>(models[i].size()) + 1);
+        int64_t keep = edges == 2 ? below(70) : 0;
+        if (lists[i].has_hole()) keep = std::min<int64_t>(keep, lists[i].kept);
+        if (count > keep && count > lists[i].first) {
+          std::fill(models[i].begin() + keep, models[i].begin() + count, -1);
+        }
+        table.drop_front(lists[i], count, keep);
         break;
       }
     }
@@ -164,11 +213,15 @@ void play(uint32_t seed, int operations, bool windows) {
 }
 
 TEST(PageTable, EqualsPlainVectors) {
-  for (uint32_t seed = 1; seed <= 20; ++seed) play(seed, 2000, false);
+  for (uint32_t seed = 1; seed <= 20; ++seed) play(seed, 2000, 0);
 }
 
 TEST(PageTable, EqualsPlainVectorsWithWindows) {
-  for (uint32_t seed = 101; seed <= 120; ++seed) play(seed, 2000, true);
+  for (uint32_t seed = 101; seed <= 120; ++seed) play(seed, 2000, 1);
+}
+
+TEST(PageTable, EqualsPlainVectorsWithHoles) {
+  for (uint32_t seed = 201; seed <= 230; ++seed) play(seed, 2000, 2);
 }
 
 }  // namespace

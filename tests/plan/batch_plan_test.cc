@@ -35,7 +35,7 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
   EXPECT_EQ(rows.num_rows, 4);
   EXPECT_EQ(rows.num_tokens, 10);
   EXPECT_EQ(std::vector<int32_t>(rows.token_begin, rows.token_begin + 5), (std::vector<int32_t>{0, 5, 7, 10, 10}));
-  EXPECT_EQ(std::vector<int32_t>(rows.kv_lengths, rows.kv_lengths + 4), (std::vector<int32_t>{5, 0, 9, 0}));
+  EXPECT_EQ(std::vector<int32_t>(rows.kv_lengths, rows.kv_lengths + 4), (std::vector<int32_t>{5, -1, 9, -1}));
   EXPECT_EQ(std::vector<int32_t>(rows.positions, rows.positions + 10),
             (std::vector<int32_t>{0, 1, 2, 3, 4, 0, 0, 6, 7, 8}));
   EXPECT_EQ(std::vector<int32_t>(plan.last_rows(), plan.last_rows() + 4), (std::vector<int32_t>{4, 6, 9, -1}));
@@ -49,6 +49,44 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
   commit({5, 2, 3, 0});
   step({ids[0]}, {1});  // a decode step inside page 4
   EXPECT_EQ(plan.slot_mapping(0)[0], 4 * 4 + 1);
+}
+
+TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
+  SequenceStoreConfig config;
+  config.groups.push_back({{0, 0, 4}, 32});
+  config.groups.push_back({{6, 0, 4}, 32});
+  config.max_sequences = 4;
+  config.max_length = 1 << 20;
+  config.streaming = true;
+  SequenceStore store(config);
+  std::vector<uint64_t> ids(3);
+  ASSERT_TRUE(store.add(ids).ok());
+  const std::vector<StreamWindow> streams = {{2, 5}, {0, 8}, {}};
+  ASSERT_TRUE(store.set_streams(ids, streams, false).ok());
+  BatchPlan plan({8, 64, 0, true}, 2);
+  std::vector<Reservation> reservations(8);
+  std::vector<SlotCopy> copies;
+  std::vector<int32_t> slots(4);
+  const auto step = [&](const std::vector<uint64_t>& batch, const std::vector<int32_t>& lengths) {
+    const std::span<int32_t> used(slots.data(), batch.size());
+    ASSERT_TRUE(store.check_step(batch, lengths, used).ok());
+    store.reserve(used, lengths, reservations, &copies);
+    plan.build(store, used, lengths);
+    plan.add_streams(store, used);
+  };
+  step({ids[0], 0, ids[1], ids[2]}, {5, 1, 8, 9});
+  EXPECT_EQ(plan.stream_windows(), nullptr) << "as long as its window, a row sees all";
+  EXPECT_EQ(plan.rows(0).stream_windows, nullptr);
+  store.commit({slots.data(), 4}, std::vector<int32_t>{5, 1, 8, 9}, reservations);
+  step({ids[0], 0, ids[1], ids[2]}, {3, 1, 1, 1});
+  const std::vector<int32_t> windows(plan.stream_windows(), plan.stream_windows() + 4);
+  EXPECT_EQ(windows, (std::vector<int32_t>{5, 0, 8, 0}));
+  EXPECT_EQ(plan.rows(0).stream_windows, plan.stream_windows());
+  EXPECT_EQ(std::vector<int32_t>(plan.rows(0).stream_sinks, plan.rows(0).stream_sinks + 4),
+            (std::vector<int32_t>{2, 0, 0, 0}));
+  EXPECT_EQ(plan.rows(1).stream_windows, nullptr) << "a sliding group has its own window";
+  EXPECT_EQ(std::vector<int32_t>(plan.sink_positions(), plan.sink_positions() + 6),
+            (std::vector<int32_t>{4, 4, 4, 0, 7, 9}));
 }
 
 TEST(BatchPlan, TreesStandBesidePlainRows) {
@@ -68,7 +106,7 @@ TEST(BatchPlan, TreesStandBesidePlainRows) {
                         const std::vector<int32_t>& parents) {
     const std::span<int32_t> used(slots.data(), batch.size());
     ASSERT_TRUE(store.check_trees(batch, lengths, parents).ok());
-    ASSERT_TRUE(store.check_step(batch, lengths, used, true).ok());
+    ASSERT_TRUE(store.check_step(batch, lengths, used, {.with_trees = true}).ok());
     store.reserve(used, lengths, reservations, &copies);
     store.add_nodes(used, lengths, parents);
     plan.build(store, used, lengths);
@@ -83,9 +121,9 @@ TEST(BatchPlan, TreesStandBesidePlainRows) {
   step({ids[1], 0, ids[0]}, {2, 1, 3}, {kNone, kNone, 99, 1, -1, 3});
 
   const kvc_backend_rows& rows = plan.rows();
-  EXPECT_EQ(std::vector<int32_t>(rows.kv_lengths, rows.kv_lengths + 3), (std::vector<int32_t>{2, 0, 11}));
+  EXPECT_EQ(std::vector<int32_t>(rows.kv_lengths, rows.kv_lengths + 3), (std::vector<int32_t>{2, -1, 11}));
   EXPECT_EQ(std::vector<int32_t>(rows.positions, rows.positions + 6), (std::vector<int32_t>{0, 1, 0, 7, 5, 8}));
-  EXPECT_EQ(std::vector<int32_t>(rows.tree_begin, rows.tree_begin + 3), (std::vector<int32_t>{2, 0, 5}));
+  EXPECT_EQ(std::vector<int32_t>(rows.tree_begin, rows.tree_begin + 3), (std::vector<int32_t>{2, -1, 5}));
   const kvc_backend_tree_node* nodes = rows.tree_nodes + rows.tree_offset[2];
   const int32_t expected[6][3] = {{0, 5, 5}, {1, 4, 6}, {4, 5, 6}, {2, 4, 7}, {5, 6, 5}, {3, 4, 8}};
   for (int i = 0; i < 6; ++i) {

@@ -42,7 +42,7 @@ WorkShape shape_of(int32_t threads, int32_t window = 0) {
 void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& limits) {
   const WorkShape& shape = plan.shape();
   ASSERT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
-  ASSERT_LE(static_cast<int64_t>(plan.tiles().size()), WorkPlan::max_tiles(shape));
+  ASSERT_LE(static_cast<int64_t>(plan.tiles().size()), WorkPlan::max_tiles(shape, limits));
   ASSERT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
   // (row, query, kv head) -> sorted key ranges
   std::map<std::tuple<int32_t, int32_t, int32_t>, std::vector<std::pair<int32_t, int32_t>>> seen;
@@ -124,6 +124,125 @@ TEST(WorkPlan, ATreesWindowGoesByPosition) {
     EXPECT_EQ(item.key_begin, item.row == 0 ? 70 - 5 : 100 + item.q_begin - 5);
     EXPECT_EQ(item.key_end, 100 + item.q_end);
   }
+}
+
+// Keys that a query of a streaming row sees, from the definition: sinks j < s, and max(s, p-(w-s)+1) <= j <= p.
+struct Stream {
+  int32_t sinks, window;
+};
+
+// Every query and head of a streaming row finds its sinks in items of that part and its window in the others, in order.
+void expect_covers_stream(const WorkPlan& plan, const Batch& batch, const std::vector<Stream>& streams,
+                          uint32_t flags) {
+  using Range = std::pair<int32_t, int32_t>;
+  std::map<std::tuple<int32_t, int32_t, int32_t, int32_t>, Range> seen;  // row, query, head, part
+  for (size_t i = 0; i < plan.items().size(); ++i) {
+    const kvc_backend_item& item = plan.items()[i];
+    for (int32_t q = item.q_begin; q < item.q_end; ++q) {
+      for (int32_t h = item.head_begin; h < item.head_end; ++h) {
+        const auto [at, fresh] = seen.insert({{item.row, q, h, item.part}, {item.key_begin, item.key_end}});
+        if (fresh) continue;
+        ASSERT_EQ(at->second.second, item.key_begin) << "keys of a part follow one another";
+        at->second.second = item.key_end;
+      }
+    }
+    if (item.tile < 0) continue;
+    const kvc_backend_tile& tile = plan.tiles()[static_cast<size_t>(item.tile)];
+    ASSERT_GE(static_cast<int32_t>(i), tile.item_begin);
+    ASSERT_LT(static_cast<int32_t>(i), tile.item_end);
+    const kvc_backend_item& first = plan.items()[static_cast<size_t>(tile.item_begin)];
+    ASSERT_EQ(first.q_begin, item.q_begin);
+    ASSERT_EQ(first.head_end, item.head_end);
+    ASSERT_LE(first.part == KVC_BACKEND_PART_SINKS ? 0 : 1, item.part == KVC_BACKEND_PART_SINKS ? 0 : 1);
+  }
+  for (size_t row = 0; row < streams.size(); ++row) {
+    const auto [sinks, window] = streams[row];
+    const int32_t queries = batch.token_begin[row + 1] - batch.token_begin[row];
+    const int32_t past = batch.kv_lengths[row] - queries;
+    for (int32_t q = 0; q < queries; ++q) {
+      const int32_t p = past + q;
+      const int32_t begin = (flags & KVC_ATTEND_SELF) != 0 ? past : 0;
+      const int32_t end = (flags & KVC_ATTEND_PAST) != 0 ? past : p + 1;
+      const int32_t left = window > 0 ? std::max(sinks, p - (window - sinks) + 1) : 0;
+      for (int32_t h = 0; h < plan.shape().num_kv_heads; ++h) {
+        const auto covers = [&](int32_t part, int32_t from, int32_t to) {
+          from = std::max(from, begin);
+          to = std::min(to, end);
+          if (from >= to) return true;
+          const auto found = seen.find({static_cast<int32_t>(row), q, h, part});
+          return found != seen.end() && found->second.first <= from && found->second.second >= to;
+        };
+        ASSERT_TRUE(covers(KVC_BACKEND_PART_ALL, left, p + 1)) << "row " << row << " position " << p;
+        ASSERT_TRUE(window == 0 || covers(KVC_BACKEND_PART_SINKS, 0, sinks)) << "row " << row << " position " << p;
+        // What is between sinks and window may be freed: no item reads it.
+        const auto recent = seen.find({static_cast<int32_t>(row), q, h, KVC_BACKEND_PART_ALL});
+        const int32_t tile_first = past + q / plan.shape().tiling.query_tile * plan.shape().tiling.query_tile;
+        const int32_t lowest = queries <= plan.shape().tiling.decode_max_queries ? past : tile_first;
+        if (window > 0 && recent != seen.end() && recent->second.first < recent->second.second) {
+          ASSERT_GE(recent->second.first, std::max(sinks, lowest - (window - sinks) + 1));
+        }
+        const auto first = seen.find({static_cast<int32_t>(row), q, h, KVC_BACKEND_PART_SINKS});
+        ASSERT_TRUE(first == seen.end() || first->second.second <= sinks);
+        ASSERT_TRUE(first != seen.end() || recent != seen.end()) << "a query without an item is never written";
+      }
+    }
+  }
+}
+
+TEST(WorkPlan, StreamingRowsBecomeSinksAndWindow) {
+  std::mt19937 random(11);
+  const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint32_t>(n)); };
+  const BatchLimits limits = {20, 200, 0, true};
+  for (int round = 0; round < 600; ++round) {
+    WorkShape shape = shape_of(1 + below(9));
+    shape.streaming = true;
+    WorkPlan plan(shape, limits);
+    Batch batch;
+    std::vector<Stream> streams;
+    std::vector<int32_t> sinks, windows;
+    for (int r = below(20); r >= 0 && r < 20; --r) {
+      const int32_t left = 200 - batch.token_begin.back();
+      batch.add(std::min(left, below(4) == 0 ? below(60) : below(3)), below(below(5) == 0 ? 20000 : 300));
+      const int32_t s = below(3) == 0 ? 0 : below(below(4) == 0 ? 3000 : 40);
+      streams.push_back(below(3) == 0 ? Stream{0, 0} : Stream{s, s + 1 + below(400)});
+      sinks.push_back(streams.back().sinks);
+      windows.push_back(streams.back().window);
+    }
+    kvc_backend_rows rows = batch.rows();
+    rows.stream_sinks = sinks.data();
+    rows.stream_windows = windows.data();
+    for (const uint32_t flags : {0u, uint32_t{KVC_ATTEND_PAST}, uint32_t{KVC_ATTEND_SELF}}) {
+      plan.build(rows, flags);
+      ASSERT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
+      ASSERT_LE(static_cast<int64_t>(plan.tiles().size()), WorkPlan::max_tiles(shape, limits));
+      ASSERT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
+      expect_covers_stream(plan, batch, streams, flags);
+      if (HasFatalFailure()) FAIL() << "round " << round << " flags " << flags;
+    }
+  }
+}
+
+// Sinks that are nodes: their indices are not below s, only their positions.
+TEST(WorkPlan, ATreeWithinTheSinks) {
+  WorkShape shape = shape_of(1);
+  shape.streaming = true;
+  WorkPlan plan(shape, {4, 64, 64, true});
+  Batch batch;
+  batch.add(4, 16);  // 4 new nodes behind 13 earlier ones behind 3 tokens
+  kvc_backend_rows rows = batch.rows();
+  const int32_t begin = 3;
+  const int32_t sinks = 6;
+  const int32_t window = 9;
+  rows.tree_begin = &begin;
+  rows.stream_sinks = &sinks;
+  rows.stream_windows = &window;
+  plan.build(rows);
+  ASSERT_EQ(plan.items().size(), 2u);
+  EXPECT_EQ(plan.items()[0].part, KVC_BACKEND_PART_SINKS);
+  EXPECT_EQ(plan.items()[0].key_begin, 0);
+  EXPECT_EQ(plan.items()[0].key_end, 20);
+  EXPECT_EQ(plan.items()[1].key_begin, 6);
+  EXPECT_EQ(plan.items()[1].key_end, 20);
 }
 
 TEST(WorkPlan, OneThreadNeverSplits) {

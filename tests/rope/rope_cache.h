@@ -68,6 +68,7 @@ struct RopeCache {
 
   kvc_layer_config layer;
   int window;
+  uint32_t flags = 0;  // of the cache
   ContextPtr context;
   CachePtr cache;
 
@@ -89,6 +90,7 @@ struct RopeCache {
     config.num_layers = 1;
     config.groups = &group;
     config.num_groups = 1;
+    config.flags = flags;
     config.page_size = 4;
     config.max_batch_tokens = kTokens;
     config.capacity_tokens = 8192;

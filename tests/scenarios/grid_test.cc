@@ -1,4 +1,5 @@
-// Scenarios A, B, C, E and I with their lengths, over page sizes, heads, head dims, dtypes and RoPE.
+// Scenarios A, B, C, E and I with their lengths, over page sizes, heads, head dims, dtypes and RoPE; K: A, B, C and E
+// with latent rows (MLA), alone and next to sliding and full layers.
 #include <gtest/gtest.h>
 
 #include "play.h"
@@ -12,13 +13,15 @@ struct Geometry {
   int page_size, hq, hkv, d;
   DType dtype;
   int rope;
-  bool sliding;  // two of the four layers have a window of 33
+  bool sliding;    // two of the four layers have a window of 33
+  int latent = 0;  // MLA: two layers of rows of d, of which so many dims are V; sliding: a sliding and a full one more
 };
 
 std::string name_of(const Geometry &g) {
+  const std::string row = g.latent ? "_latent" + std::to_string(g.latent) : "";
   return "page" + std::to_string(g.page_size) + "_heads" + std::to_string(g.hq) + "x" + std::to_string(g.hkv) + "_d" +
          std::to_string(g.d) + "_" + name_of(g.dtype) +
-         (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") + (g.sliding ? "_sliding" : "");
+         (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") + (g.sliding ? "_sliding" : "") + row;
 }
 
 // The base geometry with one thing changed at a time, and some mixtures.
@@ -56,6 +59,18 @@ std::vector<Geometry> geometries() {
   return all;
 }
 
+// DeepSeek's shape, and smaller ones.
+std::vector<Geometry> latent_geometries() {
+  return {
+      {16, 128, 1, 576, DType::kBF16, KVC_ROPE_ON_APPEND, false, 512},
+      {64, 128, 1, 576, DType::kF32, KVC_ROPE_NONE, false, 512},
+      {1, 16, 1, 576, DType::kF16, KVC_ROPE_ON_READ, true, 512},
+      {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_APPEND, true, 32},
+      {8, 20, 1, 64, DType::kE4M3, KVC_ROPE_ON_APPEND, true, 48},
+      {16, 16, 1, 96, DType::kI8, KVC_ROPE_NONE, false, 96},
+  };
+}
+
 CacheSpec spec_of(const Geometry &g) {
   CacheSpec spec;
   spec.page_size = g.page_size;
@@ -67,9 +82,12 @@ CacheSpec spec_of(const Geometry &g) {
   spec.groups = {GroupSpec{}};
   if (g.sliding) spec.groups.push_back({33, spec.capacity_tokens / g.page_size});
   spec.layers.clear();
-  for (int i = 0; i < 4; i++) {
+  if (g.latent && g.sliding) spec.groups.push_back(GroupSpec{});
+  for (int i = 0; i < (g.latent ? 2 : 4); i++) {
     LayerSpec l;
-    l.group = g.sliding ? i % 2 : 0;
+    l.group = g.sliding && !g.latent ? i % 2 : 0;
+    l.latent = g.latent;
+    if (g.latent) l.scale = 0.13523;
     l.hq = g.hq;
     l.hkv = g.hkv;
     l.d = g.d;
@@ -77,6 +95,14 @@ CacheSpec spec_of(const Geometry &g) {
     if (g.dtype == DType::kE4M3 || g.dtype == DType::kE5M2) l.num_scales = i % 2 ? g.hkv : 1;
     l.rope = g.rope;
     l.theta = i % 2 ? 1e6 : 0;
+    spec.layers.push_back(l);
+  }
+  for (int group = 1; g.latent && group < static_cast<int>(spec.groups.size()); group++) {
+    LayerSpec l;
+    l.group = group;
+    l.hq = 4;
+    l.hkv = 2;
+    l.d = 16;
     spec.layers.push_back(l);
   }
   return spec;
@@ -189,6 +215,9 @@ TEST_P(Grid, E_Truncate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Geometries, Grid, testing::ValuesIn(geometries()),
+                         [](const testing::TestParamInfo<Geometry> &info) { return name_of(info.param); });
+
+INSTANTIATE_TEST_SUITE_P(K_Latent, Grid, testing::ValuesIn(latent_geometries()),
                          [](const testing::TestParamInfo<Geometry> &info) { return name_of(info.param); });
 
 // ---- I: layer windows ---------------------------------------------------------------------------

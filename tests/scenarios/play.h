@@ -65,6 +65,24 @@ class Play {
     for (const auto &[sequence, leaf] : leaves) verify(sequence);
     h_.check_invariants();
   }
+  // Streaming windows of sequences; those that do not exist yet are added.
+  struct Stream {
+    int sequence;
+    int64_t sinks, window;
+  };
+  void stream(const std::vector<Stream> &streams, bool prefix_is_sink = false) {
+    std::vector<int> handles;
+    std::vector<int64_t> sinks, windows;
+    for (const Stream &s : streams) {
+      if (!handles_.count(s.sequence)) handles_[s.sequence] = h_.add();
+      handles.push_back(handles_[s.sequence]);
+      sinks.push_back(s.sinks);
+      windows.push_back(s.window);
+    }
+    if (h_.set_streaming(handles, sinks, windows, prefix_is_sink)) throw Mismatch("scenario: a window was refused");
+    for (const Stream &s : streams) verify(s.sequence);
+    h_.check_invariants();
+  }
   void decode(const std::vector<int> &sequences) {
     std::vector<Append> batch;
     for (int s : sequences) batch.push_back({s, 1});

@@ -17,6 +17,13 @@ struct Probe {
   DType dtype;
   const char *simd;
   std::vector<int> spikes;
+  int64_t sinks = 0, stream_window = 0;
+
+  bool sees(int position, int key) const {
+    if (key > position) return false;
+    if (stream_window == 0) return key >= group.first_seen(position);
+    return key < sinks || key >= std::max(sinks, position - (stream_window - sinks) + 1);
+  }
 };
 
 void run(const Probe &probe) {
@@ -29,11 +36,17 @@ void run(const Probe &probe) {
   spec.groups = {probe.group};
   spec.groups[0].pages = pages;
   spec.layers = {LayerSpec{0, 2, 1, d, dv, probe.dtype}};
+  spec.streaming = probe.stream_window > 0;
   ContextPtr context = make_context(2, probe.simd);
   CachePtr cache = make_cache(context.get(), spec);
   std::vector<kvc_seq> seqs(n);
   kvc_error error = KVC_ERROR_INIT;
   ASSERT_EQ(kvc_seq_add(cache.get(), n, seqs.data(), &error), KVC_OK) << error.message;
+  if (spec.streaming) {
+    const std::vector<int64_t> sinks(n, probe.sinks), windows(n, probe.stream_window);
+    ASSERT_EQ(kvc_seq_set_streaming(cache.get(), n, seqs.data(), sinks.data(), windows.data(), 0, &error), KVC_OK)
+        << error.message;
+  }
   for (int start = 0; start < probe.length; start += probe.chunk) {
     const int32_t tokens = std::min(probe.chunk, probe.length - start);
     const std::vector<int32_t> lengths(n, tokens);
@@ -66,14 +79,15 @@ void run(const Probe &probe) {
     ASSERT_EQ(kvc_forward_attend(cache.get(), f, 0, &args, &error), KVC_OK) << error.message;
     for (int64_t t = 0; t < total; t++) {
       const int spike = probe.spikes[t / tokens], position = start + static_cast<int>(t % tokens);
-      const bool seen = spike <= position && spike >= probe.group.first_seen(position);
+      const bool seen = probe.sees(position, spike);
       for (int h = 0; h < 2; h++) {
         for (int i = 0; i < dv; i++) {
           const float expected = seen && i == spike % dv ? 1.0f : 0.0f;
           ASSERT_NEAR(out.at(t, h, i), expected, seen ? 1e-5 : 0.0)
               << "query " << position << ", spike at " << spike << ", window " << probe.group.window << ", chunk "
-              << probe.group.chunk << ", page " << probe.page_size << ", tokens a step " << probe.chunk << ", head "
-              << h << ", dim " << i << ", " << name_of(probe.dtype);
+              << probe.group.chunk << ", stream " << probe.sinks << " of " << probe.stream_window << ", page "
+              << probe.page_size << ", tokens a step " << probe.chunk << ", head " << h << ", dim " << i << ", "
+              << name_of(probe.dtype);
         }
       }
     }
@@ -112,6 +126,26 @@ TEST(Spike, Decode) {
   }
 }
 
+// The edges of sinks and window of streams, in decode, in short and in long steps.
+TEST(Spike, Streams) {
+  for (int page : {1, 3, 16}) {
+    for (const auto &[sinks, window] : {std::pair{0, 9}, {1, 2}, {4, 17}, {16, 33}, {20, 24}}) {
+      for (int chunk : {1, 7, 70}) {
+        const DType dtype = chunk == 7 ? DType::kBF16 : DType::kF32;
+        run({page, {}, 70, chunk, dtype, nullptr, every(70), sinks, window});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  const std::vector<int> spikes{0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 699};
+  for (const auto &[sinks, window] : {std::pair{1, 130}, {64, 129}, {128, 300}, {300, 310}}) {
+    for (int chunk : {700, 129}) {
+      run({16, {}, 700, chunk, DType::kF32, nullptr, spikes, sinks, window});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST(Spike, FullyMaskedFirstTilesAndTileEdges) {
   // Long prompts: whole tiles of keys lie behind the window, or ahead of the query.
   const std::vector<int> spikes{0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 699};
@@ -135,6 +169,7 @@ TEST(Spike, EveryTarget) {
       run({16, {17}, 90, 90, dtype, target.c_str(), every(90)});
       run({16, {0, 0, 17}, 90, 90, dtype, target.c_str(), every(90)});
       run({16, {}, 90, 1, dtype, target.c_str(), {0, 15, 16, 17, 31, 32, 63, 64, 88, 89}});
+      run({16, {}, 90, 90, dtype, target.c_str(), every(90), 5, 22});
       if (HasFatalFailure()) return;
     }
   }

@@ -2,20 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
+#include <vector>
 
 namespace kvc {
 namespace {
 
 GroupRules sliding(int64_t window, int64_t rollback, int64_t page_size) { return {window, rollback, page_size}; }
 GroupRules chunked(int64_t chunk, int64_t rollback, int64_t page_size) { return {0, rollback, page_size, chunk}; }
+GroupRules streaming(int32_t sinks, int32_t window, int64_t rollback, int64_t page_size) {
+  return GroupRules{0, rollback, page_size}.with({sinks, window});
+}
 
 TEST(GroupRules, FullKeepsEverything) {
   const GroupRules full = {0, 0, 16};
   EXPECT_EQ(full.first_visible(100000), 0);
   EXPECT_EQ(full.droppable_pages(100000), 0);
-  EXPECT_TRUE(full.works_at(5, 0));
-  EXPECT_EQ(full.first_working(0), 0);
+  EXPECT_TRUE(full.works_at(5, {}));
 }
 
 TEST(GroupRules, AWindowCountsTheQueryItself) {
@@ -47,10 +49,10 @@ TEST(GroupRules, AChunkDropsExactlyWhatNoLaterQuerySees) {
           EXPECT_LE(dropped * page_size, visible);
           EXPECT_GT((dropped + 1) * page_size, visible);
           for (int64_t back = 0; back <= std::min(rollback, length); ++back) {
-            EXPECT_TRUE(rules.works_at(length - back, dropped)) << length << " - " << back;
+            EXPECT_TRUE(rules.works_at(length - back, {0, dropped})) << length << " - " << back;
           }
           for (int64_t p = 1; dropped > 0 && p < length; ++p) {
-            EXPECT_EQ(rules.works_at(p, dropped), p >= rules.first_working(dropped)) << p;
+            EXPECT_EQ(rules.works_at(p, {0, dropped}), p >= rules.first_behind({0, dropped})) << p;
           }
         }
       }
@@ -70,7 +72,7 @@ TEST(GroupRules, DropsExactlyWhatNoLaterQuerySees) {
           EXPECT_LE(dropped * page_size, std::max<int64_t>(0, earliest - window + 1));
           EXPECT_GT((dropped + 1) * page_size, std::max<int64_t>(0, earliest - window + 1));
           for (int64_t back = 0; back <= std::min(rollback, length); ++back) {
-            EXPECT_TRUE(rules.works_at(length - back, dropped)) << length << " - " << back;
+            EXPECT_TRUE(rules.works_at(length - back, {0, dropped})) << length << " - " << back;
           }
         }
       }
@@ -78,14 +80,88 @@ TEST(GroupRules, DropsExactlyWhatNoLaterQuerySees) {
   }
 }
 
-TEST(GroupRules, FirstWorkingIsTheSmallestThatWorks) {
+TEST(GroupRules, FirstBehindIsTheSmallestThatWorks) {
   for (const int64_t window : {1, 5, 16}) {
     for (const int64_t dropped : {1, 2, 9}) {
       const GroupRules rules = sliding(window, 4, 3);
-      const int64_t first = rules.first_working(dropped);
-      EXPECT_TRUE(rules.works_at(first, dropped));
-      EXPECT_FALSE(rules.works_at(first - 1, dropped));
-      EXPECT_TRUE(rules.works_at(0, dropped));
+      const int64_t first = rules.first_behind({0, dropped});
+      EXPECT_TRUE(rules.works_at(first, {0, dropped}));
+      EXPECT_FALSE(rules.works_at(first - 1, {0, dropped}));
+      EXPECT_TRUE(rules.works_at(0, {0, dropped}));
+      EXPECT_EQ(rules.last_before({0, dropped}), 0);
+    }
+  }
+}
+
+TEST(GroupRules, OnlyFullGroupsStream) {
+  const StreamWindow stream = {2, 6};
+  EXPECT_EQ(sliding(3, 1, 4).with(stream).sink_tokens, 0);
+  EXPECT_EQ(sliding(3, 1, 4).with(stream).window_tokens, 3);
+  EXPECT_FALSE(chunked(3, 1, 4).with(stream).window_tokens > 0);
+  EXPECT_FALSE((GroupRules{0, 1, 4}.with({}).windowed()));
+}
+
+// What a query of a streaming sequence sees, from the definition: j < s, and max(s, p-(w-s)+1) <= j <= p.
+bool sees(int64_t sinks, int64_t window, int64_t p, int64_t j) {
+  return j <= p && (j < sinks || j >= std::max(sinks, p - (window - sinks) + 1));
+}
+
+// Tokens that are held after every length up to `length` was reached: those of pages that some query from
+// length - rollback on sees a token of, or that are not full.
+std::vector<bool> held_at(int64_t sinks, int64_t window, int64_t rollback, int64_t page_size, int64_t length) {
+  const int64_t last = length + window + page_size;
+  std::vector<bool> held(static_cast<size_t>(ceil_div(last, page_size) * page_size), false);
+  for (int64_t p = std::max<int64_t>(0, length - rollback); p < last; ++p) {
+    for (int64_t j = 0; j <= p; ++j) {
+      if (!sees(sinks, window, p, j)) continue;
+      for (int64_t k = j / page_size * page_size; k < (j / page_size + 1) * page_size; ++k)
+        held[static_cast<size_t>(k)] = true;
+    }
+  }
+  for (int64_t k = 0; k < ceil_div(sinks, page_size) * page_size; ++k) held[static_cast<size_t>(k)] = true;
+  return held;
+}
+
+// Dropped pages and working positions of streaming windows against the definition of what queries see.
+TEST(GroupRules, AStreamDropsAndAllowsExactlyWhatItsQueriesSay) {
+  for (const auto& [sinks, window] : {std::pair{0, 5}, {1, 2}, {4, 7}, {6, 20}, {5, 6}, {3, 30}}) {
+    for (const int64_t rollback : {0, 1, 9}) {
+      for (const int64_t page_size : {1, 3, 8}) {
+        const GroupRules rules = streaming(sinks, window, rollback, page_size);
+        for (int64_t length = 1; length < 60; ++length) {
+          const std::vector<bool> held = held_at(sinks, window, rollback, page_size, length);
+          const Hole hole = {rules.sink_pages(), std::max(rules.sink_pages(), rules.droppable_pages(length))};
+          for (int64_t j = 0; j < length; ++j) {
+            const bool dropped = j >= hole.begin * page_size && j < hole.end * page_size;
+            ASSERT_EQ(!dropped, held[static_cast<size_t>(j)])
+                << "s " << sinks << " w " << window << " rollback " << rollback << " page " << page_size << " length "
+                << length << " key " << j;
+          }
+          for (int64_t position = 0; position <= length; ++position) {
+            // Cut there, the next query sees itself, and nothing but held tokens before it.
+            bool works = position <= hole.begin * page_size || position >= hole.end * page_size;
+            for (int64_t j = 0; j < position; ++j) {
+              works = works && (!sees(sinks, window, position, j) || held[static_cast<size_t>(j)]);
+            }
+            ASSERT_EQ(rules.works_at(position, hole), works)
+                << "s " << sinks << " w " << window << " rollback " << rollback << " page " << page_size << " length "
+                << length << " position " << position;
+            if (!works) {
+              ASSERT_LT(rules.last_before(hole), position);
+              ASSERT_GT(rules.first_behind(hole), position);
+            }
+          }
+          if (hole.empty()) continue;
+          ASSERT_TRUE(rules.works_at(rules.last_before(hole), hole));
+          for (int64_t p = rules.last_before(hole) + 1; p < rules.first_behind(hole); ++p) {
+            ASSERT_FALSE(rules.works_at(p, hole)) << p;
+          }
+          ASSERT_TRUE(rules.works_at(rules.first_behind(hole), hole));
+          for (int64_t back = 0; back <= std::min(rollback, length); ++back) {
+            ASSERT_TRUE(rules.works_at(length - back, hole)) << length << " - " << back;
+          }
+        }
+      }
     }
   }
 }
@@ -93,7 +169,8 @@ TEST(GroupRules, FirstWorkingIsTheSmallestThatWorks) {
 // The peak is what a sequence really holds, stepped with any chunk up to the largest.
 TEST(GroupRules, PeakIsReachedAndNeverExceeded) {
   for (const int64_t page_size : {1, 3, 16}) {
-    for (const GroupRules& rules : {sliding(20, 7, page_size), chunked(20, 7, page_size)}) {
+    for (const GroupRules& rules :
+         {sliding(20, 7, page_size), chunked(20, 7, page_size), streaming(6, 26, 7, page_size)}) {
       const int64_t chunk = 11;
       int64_t most = 0;
       int64_t length = 0;
@@ -101,7 +178,7 @@ TEST(GroupRules, PeakIsReachedAndNeverExceeded) {
       for (int step = 0; step < 2000; ++step) {
         length += step % 3 == 0 ? chunk : 1 + step % chunk;
         most = std::max(most, ceil_div(length, page_size) - dropped);
-        dropped = std::max(dropped, rules.droppable_pages(length));
+        dropped = std::max(dropped, rules.droppable_pages(length) - rules.sink_pages());
       }
       EXPECT_LE(most, rules.peak_pages(chunk));
       EXPECT_GE(most, rules.peak_pages(chunk) - 1);

@@ -31,7 +31,7 @@ struct Fixture {
     std::vector<int32_t> slots, lengths;
     std::vector<Reservation> reservations;
     std::vector<SlotCopy> copies;
-    bool trees = false;
+    StepKind kind;
   };
 
   Status begin(const Ids& ids, const std::vector<int32_t>& lengths, Step* step) {
@@ -39,27 +39,27 @@ struct Fixture {
     step->lengths = lengths;
     step->reservations.resize(ids.size() * static_cast<size_t>(store.num_groups()));
     step->copies.reserve(step->reservations.size());
-    KVC_TRY(store.check_step(ids, lengths, step->slots, step->trees));
-    store.reserve(step->slots, step->lengths, step->reservations, &step->copies);
+    KVC_TRY(store.check_step(ids, lengths, step->slots, step->kind));
+    store.reserve(step->slots, step->lengths, step->reservations, &step->copies, step->kind);
     open = {step->reservations};
     return store.check_invariants(open);
   }
   // The same for a batch with trees.
   Status begin(const Ids& ids, const std::vector<int32_t>& lengths, const std::vector<int32_t>& parents, Step* step) {
     KVC_TRY(store.check_trees(ids, lengths, parents));
-    step->trees = true;
+    step->kind.with_trees = true;
     KVC_TRY(begin(ids, lengths, step));
     store.add_nodes(step->slots, step->lengths, parents);
     return store.check_invariants(open);
   }
   Status commit(const Step& step) {
-    if (step.trees) store.close_nodes(step.slots, step.lengths, true);
-    store.commit(step.slots, step.lengths, step.reservations);
+    if (step.kind.with_trees) store.close_nodes(step.slots, step.lengths, true);
+    store.commit(step.slots, step.lengths, step.reservations, step.kind);
     open.clear();
     return store.check_invariants(open);
   }
   Status rollback(const Step& step) {
-    if (step.trees) store.close_nodes(step.slots, step.lengths, false);
+    if (step.kind.with_trees) store.close_nodes(step.slots, step.lengths, false);
     store.rollback(step.slots, step.reservations);
     open.clear();
     return store.check_invariants(open);

@@ -56,7 +56,7 @@ struct Options {
   int heads_checked = 1 << 20;  // q heads sampled per row and layer
   int rows_checked = 1 << 20;   // query rows sampled per batch row, first and last always
   bool trace = false;           // print every operation, for a reproduction
-  bool plain_inputs = false;    // f32 inputs, contiguous, fused attend (for speed)
+  bool plain_inputs = false;    // f32 inputs, contiguous, fused attend, no attention options (for speed)
 };
 
 class Harness {
@@ -90,6 +90,8 @@ class Harness {
   kvc_status cancel(int forward);
   kvc_status step(const std::vector<Row> &rows, int *forward = nullptr);  // begin, layers, end
   kvc_status commit(const std::vector<int> &handles, const std::vector<int32_t> &leaves);
+  kvc_status set_streaming(const std::vector<int> &handles, const std::vector<int64_t> &sinks,
+                           const std::vector<int64_t> &windows, bool prefix_is_sink = false);
   kvc_status import(int handle, int tokens, bool rotate, bool bad_layer = false);
 
   // ---- Queries, compared with the model. ----
@@ -114,8 +116,14 @@ class Harness {
   bool is_busy(int handle) const { return sequence(handle).forward >= 0; }
   int64_t length(int handle) const { return static_cast<int64_t>(sequence(handle).tokens.size()); }
   int32_t nodes(int handle) const { return static_cast<int32_t>(sequence(handle).nodes.size()); }
-  int64_t first_held(int handle, int group) const;  // position of the first token not freed
+  // Positions [begin, end) that a group freed; begin == end: none.
+  struct Freed {
+    int64_t begin, end;
+  };
+  Freed freed(int handle, int group) const;
   bool position_works(int handle, int64_t position) const;
+  int64_t sinks(int handle) const { return sequence(handle).sinks; }
+  int64_t window(int handle) const { return sequence(handle).window; }
   bool layers_left(int forward) const;
   kvc_seq id(int handle) const { return sequence(handle).id; }
   kvc_forward forward_id(int forward) const { return forwards_.at(forward).id; }
@@ -153,6 +161,7 @@ class Harness {
     std::vector<Token> tokens;
     std::vector<Node> nodes;
     std::vector<std::vector<int>> pages;  // per group, list of page numbers, -1 = freed
+    int64_t sinks = 0, window = 0;        // of its streaming window, 0 = it does not stream
     int forward = -1;
     bool doomed = false;
     int64_t stored() const { return static_cast<int64_t>(tokens.size() + nodes.size()); }
@@ -190,6 +199,10 @@ class Harness {
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
   int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
 
+  // The ids of a call's distinct sequences, whatever they are; faults for handles that are stale or occur again.
+  // Calls visit(index, sequence) for live ones.
+  std::vector<kvc_seq> resolve(const std::vector<int> &handles, Faults *faults,
+                               const std::function<void(size_t, const Sequence &)> &visit);
   int take_page(int group);
   void share_page(int group, int page);
   void drop_page(int group, int page);
@@ -214,14 +227,30 @@ class Harness {
   static bool has_trees(const std::vector<Row> &rows);
   void tree_faults(const std::vector<Row> &rows, Faults *faults) const;
   void drop_nodes(Sequence *s, int64_t length);
+  static bool sees(const Sequence &s, const GroupSpec &group, int64_t position, int64_t key);
+  Freed freed(const Sequence &s, int group) const;
+  bool works(const Sequence &s, int64_t position) const;
   void slide(Sequence *s);
   Node stored_at(const OpenRow &row, int64_t index) const;
-  std::vector<int64_t> visible(const OpenRow &row, int32_t query, const GroupSpec &group) const;
+  std::vector<int64_t> visible(const OpenRow &row, int32_t query, const GroupSpec &group, bool causal) const;
   Token new_token();
   void expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
                 float *flips) const;
-  void check_attention(const Open &open, int layer, const Tensor &q, const Tensor &out, const Tensor *lse);
-  void fill_kv(const Open &open, int layer, Tensor *k, Tensor *v);
+  // Options of an attend; empty vectors and zeros: none.
+  struct Attended {
+    double softcap = 0, scale = 0;
+    std::vector<float> slopes, sinks;  // [hq]
+    bool causal = true;
+    int64_t heads = 0;
+    DLTensor tensors[2];
+    void set(kvc_attend_args *args);  // which then points into this
+  };
+  Attended random_options(const LayerSpec &layer);
+  void check_attention(const Open &open, int layer, const Attended &how, const Tensor &q, const Tensor &out,
+                       const Tensor *lse);
+  void fill_q(const Open &open, const LayerSpec &l, float amplitude, Tensor *q);
+  // New K and V of `rows` rows of tensors; false: k is all, v is not to be given (MLA).
+  bool make_kv(const Open &open, int layer, int64_t rows, int64_t padding, int64_t offset, Tensor *k, Tensor *v);
   void check_info(const Open &open);
   void mix(uint64_t x) {
     trail_ = (trail_ ^ x) * 0x9E3779B97F4A7C15ull;

@@ -11,6 +11,57 @@
 
 namespace kvt {
 
+Harness::Attended Harness::random_options(const LayerSpec &layer) {
+  Attended how;
+  if (options_.plain_inputs || chance(0.4)) return how;
+  if (chance(0.4)) how.softcap = chance(0.5) ? 5.0 : 30.0;
+  if (chance(0.4)) how.scale = 0.05 + 0.01 * static_cast<double>(uniform(0, 40));
+  how.causal = chance(0.75);
+  const auto heads = [&](double low, double step) {
+    std::vector<float> values;
+    for (int h = 0; h < layer.hq; h++)
+      values.push_back(static_cast<float>(low + step * static_cast<double>(uniform(0, 16))));
+    return values;
+  };
+  if (chance(0.4)) how.slopes = heads(0.0, 0.03125);
+  if (chance(0.4)) how.sinks = heads(-3.0, 0.5);
+  return how;
+}
+
+void Harness::Attended::set(kvc_attend_args *args) {
+  heads = static_cast<int64_t>(std::max(slopes.size(), sinks.size()));
+  const auto tensor_of = [&](std::vector<float> &values, DLTensor *tensor) -> const DLTensor * {
+    *tensor = {values.data(), {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, &heads, nullptr, 0};
+    return values.empty() ? nullptr : tensor;
+  };
+  args->alibi_slopes = tensor_of(slopes, &tensors[0]);
+  args->sinks = tensor_of(sinks, &tensors[1]);
+  args->softcap = softcap;
+  args->softmax_scale = scale;
+  if (!causal) args->flags |= KVC_ATTEND_NON_CAUSAL;
+}
+
+// Random queries; NaN in inert rows and from T on.
+void Harness::fill_q(const Open &open, const LayerSpec &l, float amplitude, Tensor *q) {
+  int64_t t = 0;
+  for (const OpenRow &row : open.rows) {
+    for (int32_t j = 0; j < row.length; j++, t++) {
+      const uint64_t base = random_();
+      for (int h = 0; h < l.hq; h++) {
+        for (int i = 0; i < l.d; i++) {
+          const float x = static_cast<float>(static_cast<int32_t>(hash(base + h * 1024 + i)) >> 8) / 8388608.0f;
+          q->set(t, h, i, row.sequence < 0 ? NAN : x * amplitude);
+        }
+      }
+    }
+  }
+  for (; t < q->dim(0); t++) {
+    for (int h = 0; h < l.hq; h++) {
+      for (int i = 0; i < l.d; i++) q->set(t, h, i, NAN);
+    }
+  }
+}
+
 void Harness::attend_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
   const LayerSpec &l = spec_.layers[layer];
@@ -24,34 +75,17 @@ void Harness::attend_layer(int forward, int layer) {
   Tensor k, v, q(q_type, {rows, l.hq, l.d}, padding, offset), out(out_type, {rows, l.hq, l.v_dim()}, padding, offset);
   Tensor lse(DType::kF32, {rows, l.hq}, padding, offset);
   const float amplitude = 1.0f + 3.0f * static_cast<float>(uniform(0, 3));
-  int64_t t = 0;
-  for (const OpenRow &row : open.rows) {
-    for (int32_t j = 0; j < row.length; j++, t++) {
-      const uint64_t base = random_();
-      for (int h = 0; h < l.hq; h++) {
-        for (int i = 0; i < l.d; i++) {
-          const float x = static_cast<float>(static_cast<int32_t>(hash(base + h * 1024 + i)) >> 8) / 8388608.0f;
-          q.set(t, h, i, row.sequence < 0 ? NAN : x * amplitude);
-        }
-      }
-    }
-  }
-  for (; t < rows; t++) {
-    for (int h = 0; h < l.hq; h++) {
-      for (int i = 0; i < l.d; i++) q.set(t, h, i, NAN);
-    }
-  }
+  fill_q(open, l, amplitude, &q);
   kvc_attend_args args;
   kvc_attend_args_init(&args);
   args.q = q.dl(true);
   args.out = out.dl(true);
   if (with_lse) args.lse = lse.dl(true);
+  Attended how = random_options(l);
+  how.set(&args);
   if (fused) {
-    k = Tensor(open.input, {rows, l.hkv, l.d}, padding, offset);
-    v = Tensor(open.input, {rows, l.hkv, l.v_dim()}, padding, offset);
-    fill_kv(open, layer, &k, &v);
+    args.v = make_kv(open, layer, rows, padding, offset, &k, &v) ? v.dl(true) : nullptr;
     args.k = k.dl(true);
-    args.v = v.dl(true);
   }
   call("kvc_forward_attend", {},
        [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &args, e); });
@@ -61,7 +95,7 @@ void Harness::attend_layer(int forward, int layer) {
   // Everything but the rows of sequences is left alone: padding, inert rows, rows from T on.
   const Tensor fresh_out(out_type, {rows, l.hq, l.v_dim()}, padding, offset);
   Tensor seen = fresh_out, seen_lse(DType::kF32, {rows, l.hq}, padding, offset);
-  t = 0;
+  int64_t t = 0;
   for (const OpenRow &row : open.rows) {
     for (int32_t j = 0; j < row.length; j++, t++) {
       for (int h = 0; h < l.hq; h++) {
@@ -79,10 +113,11 @@ void Harness::attend_layer(int forward, int layer) {
   }
   if (seen.bytes() != out.bytes()) fail("attend wrote outside the rows of its sequences");
   if (with_lse && seen_lse.bytes() != lse.bytes()) fail("attend wrote lse outside the rows of its sequences");
-  if (open.checked) check_attention(open, layer, q, out, with_lse ? &lse : nullptr);
+  if (open.checked) check_attention(open, layer, how, q, out, with_lse ? &lse : nullptr);
 }
 
-void Harness::check_attention(const Open &open, int layer, const Tensor &q, const Tensor &out, const Tensor *lse) {
+void Harness::check_attention(const Open &open, int layer, const Attended &how, const Tensor &q, const Tensor &out,
+                              const Tensor *lse) {
   const LayerSpec &l = spec_.layers[layer];
   const GroupSpec &group = spec_.groups[l.group];
   const int ratio = l.hq / l.hkv;
@@ -107,7 +142,8 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
       for (int i = 0; i < options_.rows_checked; i++) queries.insert(static_cast<int32_t>(uniform(0, row.length - 1)));
     }
     const int64_t next = row.tree ? static_cast<int64_t>(s.tokens.size()) : row.start;  // lowest position of a query
-    const int64_t low = group.first_seen(next), high = row.start + row.length;
+    const bool streams = s.window > 0 && group.full();
+    const int64_t low = streams ? 0 : group.first_seen(next), high = row.start + row.length;
     int loaded = -1;
     std::vector<float> keys((high - low) * l.d), values((high - low) * l.v_dim()), flips(l.d), unused(l.v_dim());
     std::vector<std::vector<float>> key_flips;
@@ -122,9 +158,10 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
           if (!(entry.token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
           expected(entry.token, entry.position, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
           if (l.rope == KVC_ROPE_ON_READ) {
-            const std::vector<float> raw(&keys[(p - low) * l.d], &keys[(p - low) * l.d] + l.d);
-            rotate_rounded(DType::kF32, raw.data(), l.d, l.rotated(), l.base(), entry.position, &keys[(p - low) * l.d],
-                           flips.data());
+            float *key = &keys[(p - low) * l.d];
+            const std::vector<float> raw(key + l.latent, key + l.d);
+            rotate_rounded(DType::kF32, raw.data(), l.d - l.latent, l.rotated(), l.base(), entry.position,
+                           key + l.latent, flips.data() + l.latent);
           }
           expected(entry.token, entry.position, layer, loaded, 1, &values[(p - low) * l.v_dim()], unused.data());
           if (std::any_of(flips.begin(), flips.end(), [](float x) { return x != 0; })) {
@@ -135,37 +172,53 @@ void Harness::check_attention(const Open &open, int layer, const Tensor &q, cons
       }
       for (int32_t j : queries) {
         const int64_t position = row.entries[j].position;
-        std::vector<float> query(l.d), query_flips(l.d, 0.0f);
-        for (int i = 0; i < l.d; i++) query[i] = q.at(first_t + j, h, i);
-        if (l.rope != KVC_ROPE_NONE) {
-          const std::vector<float> raw = query;
-          rotate_rounded(q.type(), raw.data(), l.d, l.rotated(), l.base(), position, query.data(), query_flips.data());
+        // Of a streaming row q turns twice: [0, d) meets the window, [d, 2d) the sinks, and keys are 0 in the other.
+        const int parts = streams && l.rope != KVC_ROPE_NONE ? 2 : 1;
+        const int width = parts * l.d;
+        std::vector<float> query(width), query_flips(width, 0.0f), raw(l.d);
+        for (int i = 0; i < width; i++) raw[i % l.d] = query[i] = q.at(first_t + j, h, i % l.d);
+        for (int part = 0; part < parts && l.rope != KVC_ROPE_NONE; part++) {
+          rotate_rounded(q.type(), raw.data() + l.latent, l.d - l.latent, l.rotated(), l.base(),
+                         part ? std::min(position, s.window - 1) : position, &query[part * l.d + l.latent],
+                         &query_flips[part * l.d + l.latent]);
         }
-        const std::vector<int64_t> seen = visible(row, j, group);
+        const std::vector<int64_t> seen = visible(row, j, group, how.causal);
         std::vector<float> seen_keys, seen_values;
+        std::vector<double> bias;
         for (const int64_t index : seen) {
           const float *key = &keys[(index - low) * l.d], *value = &values[(index - low) * l.v_dim()];
-          seen_keys.insert(seen_keys.end(), key, key + l.d);
+          const int part = parts == 2 && stored_at(row, index).position < s.sinks ? 1 : 0;
+          seen_keys.resize(seen_keys.size() + width, 0.0f);
+          std::copy_n(key, l.d, seen_keys.end() - width + part * l.d);
           seen_values.insert(seen_values.end(), value, value + l.v_dim());
+          if (how.slopes.empty()) continue;
+          // To the sinks of a streaming row the kept tokens count as contiguous.
+          const int64_t key_position = stored_at(row, index).position;
+          const int64_t from = streams && key_position < s.sinks ? std::min(position, s.window - 1) : position;
+          const auto distance = static_cast<double>(std::abs(from - key_position));
+          bias.push_back(-static_cast<double>(how.slopes[static_cast<size_t>(h)]) * distance);
         }
         double slack = 0, query_slack = 0;
         for (size_t f = 0; f < flipped.size(); f++) {
           double sum = 0;
-          for (int i = 0; i < l.d; i++) sum += std::fabs(query[i]) * key_flips[f][i];
+          for (int i = 0; i < width; i++) sum += std::fabs(query[i]) * key_flips[f][i % l.d];
           slack = std::max(slack, sum);
         }
         // |k| is about 1: a rotated query that rounds either way moves a score by so much.
-        for (int i = 0; i < l.d; i++) query_slack += 1.5 * query_flips[i];
+        for (int i = 0; i < width; i++) query_slack += 1.5 * query_flips[i];
         AttentionInput in;
         in.q = query.data();
-        in.d = l.d;
+        in.d = width;
         in.dv = l.v_dim();
         in.n = static_cast<int64_t>(seen.size());
         in.keys = seen_keys.data();
         in.values = seen_values.data();
-        in.key_stride = l.d;
+        in.key_stride = width;
         in.value_stride = l.v_dim();
-        in.scale = l.softmax_scale();
+        in.scale = how.scale > 0 ? how.scale : l.softmax_scale();
+        in.softcap = how.softcap;
+        in.bias = bias.empty() ? nullptr : bias.data();
+        in.sink = how.sinks.empty() ? nullptr : &how.sinks[static_cast<size_t>(h)];
         in.p_may_round = q.type() != DType::kF32 && l.dtype != DType::kF32 && !is_quantised(l.dtype);
         in.v_type = l.dtype;
         in.score_slack = (slack + query_slack) * in.scale;

@@ -1,4 +1,5 @@
 // Contents: what is stored is what was handed in, rotated and rounded.
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -29,27 +30,34 @@ Token Harness::new_token() {
 void Harness::expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
                        float *flips) const {
   const LayerSpec &l = spec_.layers[layer];
-  const int dim = which ? l.v_dim() : l.d;
+  if (which == 1 && l.latent) {
+    std::vector<float> row(l.d), row_flips(l.d);
+    expected(token, position, layer, head, 0, row.data(), row_flips.data());
+    std::copy_n(row.data(), l.latent, values);
+    std::copy_n(row_flips.data(), l.latent, flips);
+    return;
+  }
+  const int dim = which ? l.v_dim() : l.d, first = l.latent;  // what rotates begins behind the latent part
   for (int i = 0; i < dim; i++) values[i] = value(token, position, layer, head, i, which);
   const bool rotated = which == 0 && l.rope == KVC_ROPE_ON_APPEND && !token.as_stored;
   if (is_quantised(l.dtype)) {
     std::vector<double> exact(values, values + dim), slack(dim, 0.0);
     if (rotated) {
       const std::vector<float> raw(values, values + dim);
-      rotate(raw.data(), dim, l.rotated(), l.base(), position, exact.data(), slack.data());
+      rotate(raw.data() + first, dim - first, l.rotated(), l.base(), position, exact.data() + first,
+             slack.data() + first);
     }
     quantise_row(l.dtype, l.head_scale(which, head), exact, slack, values, flips);
     return;
   }
-  if (rotated) {
-    std::vector<float> raw(values, values + dim);
-    rotate_rounded(l.dtype, raw.data(), dim, l.rotated(), l.base(), position, values, flips);
-    return;
-  }
-  for (int i = 0; i < dim; i++) {
+  const int plain = rotated ? first : dim;
+  for (int i = 0; i < plain; i++) {
     values[i] = round_to(l.dtype, values[i]);
     flips[i] = 0;
   }
+  if (!rotated) return;
+  const std::vector<float> raw(values + first, values + dim);
+  rotate_rounded(l.dtype, raw.data(), dim - first, l.rotated(), l.base(), position, values + first, flips + first);
 }
 
 namespace {
@@ -85,11 +93,13 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
        [&](kvc_error *e) { return kvc_seq_export(cache_.get(), s.id, &args, &exported, nullptr, e); });
   const Managed owners[2] = {Managed(exported.k), Managed(exported.v)};
   const Managed scales[2] = {Managed(exported.k_scale), Managed(exported.v_scale)};
-  if (!owners[0] || !owners[1] || !scales[0] == is_quantised(l.dtype) || !scales[1] == is_quantised(l.dtype)) {
+  const bool row = l.latent > 0;  // one for K and V
+  if (!owners[0] || !owners[1] != row || !scales[0] == is_quantised(l.dtype) ||
+      !scales[1] == (is_quantised(l.dtype) && !row)) {
     fail("export: not all that the layer has, or more");
   }
   if (end == 0) end = static_cast<int64_t>(s.tokens.size());
-  for (int which = 0; which < 2; which++) {
+  for (int which = 0; which < (row ? 1 : 2); which++) {
     const DLTensor &t = owners[which]->dl_tensor;
     const int dim = which ? l.v_dim() : l.d;
     if (t.ndim != 3 || t.shape[0] != end - begin || t.shape[1] != l.hkv || t.shape[2] != dim) fail("export shape");
@@ -120,8 +130,9 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
 void Harness::check_contents(int handle) {
   if (length(handle) == 0) return;
   for (size_t layer = 0; layer < spec_.layers.size(); layer++) {
-    const int64_t begin = first_held(handle, spec_.layers[layer].group);
-    if (begin < length(handle)) check_contents(handle, static_cast<int>(layer), begin, length(handle));
+    const Freed gone = freed(handle, spec_.layers[layer].group);
+    if (gone.begin > 0) check_contents(handle, static_cast<int>(layer), 0, std::min(gone.begin, length(handle)));
+    if (gone.end < length(handle)) check_contents(handle, static_cast<int>(layer), gone.end, length(handle));
   }
 }
 
@@ -136,8 +147,9 @@ void Harness::check_export_refused(int handle, int layer, int64_t begin, int64_t
   if (begin < 0 || last > length || begin > last) {
     faults.push_back({KVC_ERROR_OUT_OF_RANGE});
   }
-  if (layer_exists && begin < first_held(handle, spec_.layers[layer].group)) {
-    faults.push_back({KVC_ERROR_EVICTED});
+  if (layer_exists) {
+    const Freed gone = freed(handle, spec_.layers[layer].group);
+    if (gone.begin < gone.end && begin < gone.end && last > gone.begin) faults.push_back({KVC_ERROR_EVICTED});
   }
   if (faults.empty()) return;
   DLManagedTensorVersioned *k = nullptr, *v = nullptr;

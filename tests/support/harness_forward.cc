@@ -196,44 +196,49 @@ void Harness::check_info(const Open &open) {
   }
 }
 
-void Harness::fill_kv(const Open &open, int layer, Tensor *k, Tensor *v) {
+bool Harness::make_kv(const Open &open, int layer, int64_t rows, int64_t padding, int64_t offset, Tensor *k,
+                      Tensor *v) {
   const LayerSpec &l = spec_.layers[layer];
+  // MLA: a whole row as k, or its latent part as v and the rest as k.
+  const bool parts = l.latent > 0 && l.latent < l.d && chance(0.5);
+  const int first = parts ? l.latent : 0;
+  *k = Tensor(open.input, {rows, l.hkv, l.d - first}, padding, offset);
+  *v = Tensor(open.input, {rows, l.hkv, l.v_dim()}, padding, offset);
+  for (int64_t t = 0; t < rows; t++) {
+    for (int h = 0; h < l.hkv; h++) {
+      // Inert rows and what lies behind the batch's tokens carry NaN: nothing may read them.
+      for (int64_t i = 0; i < k->dim(2); i++) k->set(t, h, i, NAN);
+      for (int i = 0; i < l.v_dim(); i++) v->set(t, h, i, NAN);
+    }
+  }
   int64_t t = 0;
   for (const OpenRow &row : open.rows) {
     for (int32_t j = 0; j < row.length; j++, t++) {
+      if (row.sequence < 0) continue;
+      const Node &entry = row.entries[j];
       for (int h = 0; h < l.hkv; h++) {
-        // Inert rows carry NaN: nothing may read them.
-        for (int i = 0; i < l.d; i++) {
-          k->set(t, h, i,
-                 row.sequence < 0 ? NAN : value(row.entries[j].token, row.entries[j].position, layer, h, i, 0));
+        for (int i = first; i < l.d; i++) {
+          k->set(t, h, i - first, value(entry.token, entry.position, layer, h, i, 0));
         }
         for (int i = 0; i < l.v_dim(); i++) {
-          v->set(t, h, i,
-                 row.sequence < 0 ? NAN : value(row.entries[j].token, row.entries[j].position, layer, h, i, 1));
+          v->set(t, h, i, value(entry.token, entry.position, layer, h, i, l.latent ? 0 : 1));
         }
       }
     }
   }
-  for (; t < k->dim(0); t++) {
-    for (int h = 0; h < l.hkv; h++) {
-      for (int i = 0; i < l.d; i++) k->set(t, h, i, NAN);
-      for (int i = 0; i < l.v_dim(); i++) v->set(t, h, i, NAN);
-    }
-  }
+  return parts || l.latent == 0;
 }
 
 void Harness::append_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
-  const LayerSpec &l = spec_.layers[layer];
   const bool plain = options_.plain_inputs;
   const int64_t rows = open.tokens + (plain ? 0 : uniform(0, 2)), padding = plain ? 0 : uniform(0, 3),
                 offset = plain ? 0 : uniform(0, 5);
-  Tensor k(open.input, {rows, l.hkv, l.d}, padding, offset), v(open.input, {rows, l.hkv, l.v_dim()}, padding, offset);
-  fill_kv(open, layer, &k, &v);
+  Tensor k, v;
   kvc_append_args args;
   kvc_append_args_init(&args);
+  args.v = make_kv(open, layer, rows, padding, offset, &k, &v) ? v.dl(true) : nullptr;
   args.k = k.dl(true);
-  args.v = v.dl(true);
   if (open.as_stored) args.flags = KVC_APPEND_AS_STORED;
   call("kvc_forward_append", {},
        [&](kvc_error *e) { return kvc_forward_append(cache_.get(), open.id, layer, &args, e); });

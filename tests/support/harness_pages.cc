@@ -108,21 +108,6 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
   return faults;
 }
 
-int64_t Harness::first_held(int handle, int group) const {
-  const std::vector<int> &pages = sequence(handle).pages[group];
-  size_t i = 0;
-  while (i < pages.size() && pages[i] < 0) i++;
-  return static_cast<int64_t>(i) * spec_.page_size;
-}
-
-bool Harness::position_works(int handle, int64_t position) const {
-  if (position == 0) return true;
-  for (size_t g = 0; g < pools_.size(); g++) {
-    if (spec_.groups[g].first_seen(position) < first_held(handle, static_cast<int>(g))) return false;
-  }
-  return true;
-}
-
 std::vector<int> Harness::live() const {
   std::vector<int> handles;
   for (const auto &[handle, s] : sequences_) {

@@ -89,6 +89,10 @@ void Harness::check_tables(int handle) {
   call("kvc_seq_tree_nodes", {},
        [&](kvc_error *e) { return kvc_seq_tree_nodes(cache_.get(), 1, &s.id, &tree_nodes, e); });
   if (tree_nodes != nodes(handle)) fail("tree_nodes is not " + std::to_string(nodes(handle)));
+  int64_t stream[2] = {-1, -1};
+  call("kvc_seq_get_streaming", {},
+       [&](kvc_error *e) { return kvc_seq_get_streaming(cache_.get(), 1, &s.id, &stream[0], &stream[1], e); });
+  if (stream[0] != s.sinks || stream[1] != s.window) fail("the streaming window is another one");
   for (size_t g = 0; g < pools_.size(); g++) {
     // Those of uncommitted nodes are not told.
     const std::vector<int> pages(s.pages[g].begin(), s.pages[g].begin() + ceil_div(length(handle), spec_.page_size));

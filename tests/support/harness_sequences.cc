@@ -54,25 +54,32 @@ void Harness::release(int handle) {
   sequences_.erase(handle);
 }
 
-kvc_status Harness::remove(const std::vector<int> &handles) {
-  Faults faults;
+std::vector<kvc_seq> Harness::resolve(const std::vector<int> &handles, Faults *faults,
+                                      const std::function<void(size_t, const Sequence &)> &visit) {
   std::vector<kvc_seq> ids;
-  std::map<int, int> seen;
+  std::map<int, int64_t> seen;
   for (size_t i = 0; i < handles.size(); i++) {
     const int64_t index = static_cast<int64_t>(i);
-    auto it = sequences_.find(handles[i]);
+    const auto it = sequences_.find(handles[i]);
     if (handles[i] < 0 || it == sequences_.end() || it->second.doomed) {
       ids.push_back(it != sequences_.end() ? it->second.id : stale_.empty() ? 0 : stale_[hash(calls_) % stale_.size()]);
-      faults.push_back({KVC_ERROR_STALE_ID, index});
+      faults->push_back({KVC_ERROR_STALE_ID, index});
       continue;
     }
     ids.push_back(it->second.id);
     if (seen.count(handles[i])) {
-      faults.push_back({KVC_ERROR_DUPLICATE, index});
-      faults.push_back({KVC_ERROR_DUPLICATE, seen[handles[i]]});
+      faults->push_back({KVC_ERROR_DUPLICATE, index});
+      faults->push_back({KVC_ERROR_DUPLICATE, seen[handles[i]]});
     }
-    seen.emplace(handles[i], static_cast<int>(i));
+    seen.emplace(handles[i], index);
+    visit(i, it->second);
   }
+  return ids;
+}
+
+kvc_status Harness::remove(const std::vector<int> &handles) {
+  Faults faults;
+  const std::vector<kvc_seq> ids = resolve(handles, &faults, [](size_t, const Sequence &) {});
   const kvc_status status = call("kvc_seq_remove", faults, [&](kvc_error *e) {
     return kvc_seq_remove(cache_.get(), static_cast<int64_t>(ids.size()), ids.data(), e);
   });
@@ -145,6 +152,8 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
     const Sequence &parent = sequence(parents[i]);
     child.id = result[i];
     child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + at[i]);
+    child.sinks = parent.sinks;
+    child.window = parent.window;
     child.pages.resize(pools_.size());
     for (size_t g = 0; g < pools_.size(); g++) {
       for (int64_t p = 0; p < at[i] / spec_.page_size; p++) {
@@ -169,29 +178,15 @@ int Harness::fork(int parent, int64_t position) {
 
 kvc_status Harness::truncate(const std::vector<int> &handles, const std::vector<int64_t> &lengths) {
   Faults faults;
-  std::vector<kvc_seq> ids;
-  std::map<int, int> seen;
-  for (size_t i = 0; i < handles.size(); i++) {
+  const std::vector<kvc_seq> ids = resolve(handles, &faults, [&](size_t i, const Sequence &s) {
     const int64_t index = static_cast<int64_t>(i);
-    auto it = sequences_.find(handles[i]);
-    if (handles[i] < 0 || it == sequences_.end() || it->second.doomed) {
-      ids.push_back(it != sequences_.end() ? it->second.id : stale_.empty() ? 0 : stale_.back());
-      faults.push_back({KVC_ERROR_STALE_ID, index});
-      continue;
-    }
-    ids.push_back(it->second.id);
-    if (seen.count(handles[i])) {
-      faults.push_back({KVC_ERROR_DUPLICATE, index});
-      faults.push_back({KVC_ERROR_DUPLICATE, seen[handles[i]]});
-    }
-    seen.emplace(handles[i], static_cast<int>(i));
-    if (it->second.forward >= 0) faults.push_back({KVC_ERROR_BUSY, index});
+    if (s.forward >= 0) faults.push_back({KVC_ERROR_BUSY, index});
     if (lengths[i] < 0 || lengths[i] > length(handles[i])) {
       faults.push_back({KVC_ERROR_OUT_OF_RANGE, index});
     } else if (!position_works(handles[i], lengths[i])) {
       faults.push_back({KVC_ERROR_EVICTED, index});
     }
-  }
+  });
   const kvc_status status = call("kvc_seq_truncate", faults, [&](kvc_error *e) {
     return kvc_seq_truncate(cache_.get(), static_cast<int64_t>(ids.size()), ids.data(), lengths.data(), e);
   });
@@ -272,7 +267,7 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
       }
     }
     k_pointers.push_back(k[layer].dl(true));
-    v_pointers.push_back(v[layer].dl(true));
+    v_pointers.push_back(l.latent ? nullptr : v[layer].dl(true));
   }
   kvc_import_args args;
   kvc_import_args_init(&args);

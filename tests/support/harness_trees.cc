@@ -32,7 +32,7 @@ Harness::Node Harness::stored_at(const OpenRow &row, int64_t index) const {
 }
 
 // Indices that a new token of a row sees, in order.
-std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const GroupSpec &group) const {
+std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const GroupSpec &group, bool causal) const {
   const int64_t committed = static_cast<int64_t>(sequence(row.sequence).tokens.size());
   const int64_t position = row.entries[query].position, self = row.start + query;
   std::vector<int64_t> seen;
@@ -43,24 +43,16 @@ std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const G
     index = !row.tree ? index - 1 : parent < 0 ? -1 : committed + parent;
   }
   for (int64_t index = committed; index-- > 0;) seen.push_back(index);
-  const int64_t first = group.first_seen(position);
-  const auto outside = [&](int64_t index) { return stored_at(row, index).position < first; };
-  seen.erase(std::remove_if(seen.begin(), seen.end(), outside), seen.end());
   std::reverse(seen.begin(), seen.end());
+  // Not causal: the row's later tokens too, but for nodes of a tree.
+  for (int64_t index = self + 1; !causal && !row.tree && index < row.start + row.length; index++) seen.push_back(index);
+  const int64_t end = group.chunk > 0 ? group.first_seen(position) + group.chunk : INT64_MAX;
+  const auto outside = [&](int64_t index) {
+    const int64_t key = stored_at(row, index).position;
+    return key >= end || !sees(sequence(row.sequence), group, position, key);
+  };
+  seen.erase(std::remove_if(seen.begin(), seen.end(), outside), seen.end());
   return seen;
-}
-
-// Frees what lies wholly behind the windows of a sequence of this length.
-void Harness::slide(Sequence *s) {
-  for (size_t g = 0; g < pools_.size(); g++) {
-    std::vector<int> &pages = s->pages[g];
-    const int64_t earliest = std::max<int64_t>(0, static_cast<int64_t>(s->tokens.size()) - spec_.rollback);
-    const int64_t boundary = spec_.groups[g].first_seen(earliest);
-    for (size_t p = 0; p < pages.size() && static_cast<int64_t>(p + 1) * spec_.page_size <= boundary; p++) {
-      if (pages[p] >= 0) drop_page(static_cast<int>(g), pages[p]);
-      pages[p] = -1;
-    }
-  }
 }
 
 // Drops the nodes, and the pages beyond `length` tokens.
@@ -76,23 +68,8 @@ void Harness::drop_nodes(Sequence *s, int64_t length) {
 
 kvc_status Harness::commit(const std::vector<int> &handles, const std::vector<int32_t> &leaves) {
   Faults faults;
-  std::vector<kvc_seq> ids;
-  std::map<int, int> seen;
-  for (size_t i = 0; i < handles.size(); i++) {
+  const std::vector<kvc_seq> ids = resolve(handles, &faults, [&](size_t i, const Sequence &s) {
     const int64_t index = static_cast<int64_t>(i);
-    auto it = sequences_.find(handles[i]);
-    if (handles[i] < 0 || it == sequences_.end() || it->second.doomed) {
-      ids.push_back(it != sequences_.end() ? it->second.id : stale_.empty() ? 0 : stale_.back());
-      faults.push_back({KVC_ERROR_STALE_ID, index});
-      continue;
-    }
-    const Sequence &s = it->second;
-    ids.push_back(s.id);
-    if (seen.count(handles[i])) {
-      faults.push_back({KVC_ERROR_DUPLICATE, index});
-      faults.push_back({KVC_ERROR_DUPLICATE, seen[handles[i]]});
-    }
-    seen.emplace(handles[i], static_cast<int>(i));
     if (s.forward >= 0) {
       faults.push_back({KVC_ERROR_BUSY, index});
     } else if (s.nodes.empty()) {
@@ -100,7 +77,7 @@ kvc_status Harness::commit(const std::vector<int> &handles, const std::vector<in
     } else if (leaves[i] < -1 || leaves[i] >= nodes(handles[i])) {
       faults.push_back({KVC_ERROR_OUT_OF_RANGE, index});
     }
-  }
+  });
   const kvc_status status = call("kvc_seq_commit", faults, [&](kvc_error *e) {
     return kvc_seq_commit(cache_.get(), static_cast<int64_t>(ids.size()), ids.data(), leaves.data(), nullptr, e);
   });

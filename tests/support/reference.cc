@@ -47,7 +47,10 @@ AttentionOutput attend_reference(const AttentionInput &in) {
   result.tolerance = 1e-5;
   result.lse = -std::numeric_limits<double>::infinity();
   result.lse_tolerance = 1e-5;
-  if (in.n == 0) return result;
+  if (in.n == 0) {
+    if (in.sink != nullptr) result.lse = *in.sink;
+    return result;
+  }
 
   std::vector<double> score(in.n), p(in.n);
   std::vector<float> score32(in.n);
@@ -63,11 +66,26 @@ AttentionOutput attend_reference(const AttentionInput &in) {
     }
     score[j] = dot * in.scale;
     score32[j] = dot32 * static_cast<float>(in.scale);
+    if (in.softcap > 0) {
+      const auto cap = static_cast<float>(in.softcap);
+      score[j] = in.softcap * std::tanh(score[j] / in.softcap);
+      score32[j] = cap * std::tanh(score32[j] / cap);
+    }
+    if (in.bias != nullptr) {
+      score[j] += in.bias[j];
+      score32[j] += static_cast<float>(in.bias[j]);
+    }
     largest = std::max(largest, score[j]);
     largest32 = std::max(largest32, score32[j]);
   }
   double sum = 0;
   float sum32 = 0;
+  if (in.sink != nullptr) {
+    largest = std::max(largest, static_cast<double>(*in.sink));
+    largest32 = std::max(largest32, *in.sink);
+    sum = std::exp(*in.sink - largest);
+    sum32 = std::exp(*in.sink - largest32);
+  }
   for (int64_t j = 0; j < in.n; j++) {
     p[j] = std::exp(score[j] - largest);
     sum += p[j];

@@ -26,7 +26,10 @@ struct AttentionInput {
   double scale;
   bool p_may_round;  // q and V are 16-bit: P may be rounded to V's type
   DType v_type;
-  double score_slack;  // scores may be off by so much (rotated values that round either way)
+  double score_slack;            // scores may be off by so much (rotated values that round either way)
+  double softcap = 0;            // score becomes softcap * tanh(score / softcap); 0 = none
+  const double *bias = nullptr;  // nullable; [n], added after that
+  const float *sink = nullptr;   // nullable: a logit without a value
 };
 
 // Expected output, and how far the result may be off: |out - ref| <= tolerance for each of the Dv elements

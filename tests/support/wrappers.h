@@ -19,24 +19,27 @@ struct LayerSpec {
   int rope = KVC_ROPE_NONE, rope_dim = 0;
   double theta = 0, scale = 0;
   int num_scales = 0;  // of float8: 0, 1 or hkv
+  int latent = 0;      // MLA: V is the first `latent` dims of K's row of d; its group is an MLA group. Needs a scale
 
   // Of float8, for K (which = 0) and V (1): makes numbers below 1 large enough for normal values.
   float head_scale(int which, int head) const {
     return num_scales == 0 ? 1.0f : (which ? 0.0037f : 0.0011f) * static_cast<float>(1 + (num_scales > 1 ? head : 0));
   }
   int64_t token_bytes() const {  // of all heads: rows, and scales of int8
-    return int64_t{hkv} * ((d + v_dim()) * size_of(dtype) + (dtype == DType::kI8 ? 8 : 0));
+    const int rows = latent ? 1 : 2;
+    return int64_t{hkv} * ((d + (latent ? 0 : v_dim())) * size_of(dtype) + (dtype == DType::kI8 ? rows * 4 : 0));
   }
   int64_t page_bytes(int page_size) const {
     if (dtype != DType::kI8) return page_size * token_bytes();
     const auto pool = [&](int64_t row) {  // rows, scales from a multiple of 4, whole lines
       const int64_t slots = int64_t{hkv} * page_size, rows = (slots * row + 3) / 4 * 4;
-      return (rows + slots * (d == v_dim() ? 8 : 4) + 63) / 64 * 64;
+      return (rows + slots * (d == v_dim() && !latent ? 8 : 4) + 63) / 64 * 64;
     };
+    if (latent) return pool(d);
     return d == v_dim() ? pool(2 * d) : pool(d) + pool(v_dim());
   }
-  int v_dim() const { return dv ? dv : d; }
-  int rotated() const { return rope_dim ? rope_dim : d; }
+  int v_dim() const { return latent ? latent : dv ? dv : d; }
+  int rotated() const { return rope_dim ? rope_dim : d - latent; }  // from dim `latent` on
   double base() const { return theta > 0 ? theta : 10000.0; }
   double softmax_scale() const { return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(d)); }
 };
@@ -46,6 +49,7 @@ struct GroupSpec {
   int64_t pages = 0;   // 0 = from the capacity
   int64_t chunk = 0;   // instead of a window
 
+  bool full() const { return window == 0 && chunk == 0; }
   // First position that a query at `position` sees.
   int64_t first_seen(int64_t position) const {
     if (chunk > 0) return position / chunk * chunk;
@@ -60,6 +64,8 @@ struct CacheSpec {
   int64_t rollback = 0;  // tokens; 0 = KVC_CACHE_NO_ROLLBACK
   int64_t capacity_tokens = 0;
   int max_tree_nodes = 0;  // 0 = the default, 64
+  bool streaming = false;  // KVC_CACHE_STREAMING
+  uint32_t flags = 0;      // KVC_CACHE_* beside that
 
   int tree_nodes() const { return max_tree_nodes ? max_tree_nodes : 64; }
 };
@@ -86,7 +92,8 @@ struct BuiltConfig {
       layer.rope_theta = l.theta;
       layer.softmax_scale = l.scale;
       layer.num_scales = l.num_scales;
-      for (int which = 0; which < 2 && l.num_scales > 0; which++) {
+      layer.latent_dim = l.latent;
+      for (int which = 0; which < (l.latent ? 1 : 2) && l.num_scales > 0; which++) {
         std::vector<float> values;
         for (int h = 0; h < l.num_scales; h++) values.push_back(l.head_scale(which, h));
         scales.push_back(std::move(values));
@@ -98,6 +105,9 @@ struct BuiltConfig {
       kvc_group_config group;
       kvc_group_config_init(&group);
       group.kind = g.chunk ? KVC_GROUP_CHUNKED : g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
+      for (const LayerSpec &l : spec.layers) {
+        if (l.latent && l.group == &g - spec.groups.data()) group.kind = KVC_GROUP_MLA;
+      }
       group.window_tokens = g.window;
       group.chunk_tokens = g.chunk;
       group.num_pages = g.pages;
@@ -113,7 +123,9 @@ struct BuiltConfig {
     config.max_batch_tokens = spec.max_batch_tokens;
     config.max_open_forwards = spec.max_open_forwards;
     config.rollback_tokens = spec.rollback;
+    config.flags = spec.flags;
     if (spec.rollback == 0) config.flags |= KVC_CACHE_NO_ROLLBACK;
+    if (spec.streaming) config.flags |= KVC_CACHE_STREAMING;
     config.capacity_tokens = spec.capacity_tokens;
     config.max_tree_nodes = spec.max_tree_nodes;
   }

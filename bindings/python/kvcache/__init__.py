@@ -19,7 +19,7 @@ Thread safety: any call from any thread; one step is used by one thread at a tim
 import os as _os
 
 from ._cache import Cache, Estimate, GroupEstimate, Stats, estimate
-from ._config import Chunked, Context, Full, Layer, Sliding
+from ._config import MLA, Chunked, Context, Cross, Full, Layer, Recurrent, RecurrentLayer, Sliding, StateTensor
 from ._errors import (
     BatchTooLarge,
     BufferTooSmall,
@@ -81,6 +81,7 @@ __all__ = [
     "Chunked",
     "Closed",
     "Context",
+    "Cross",
     "DType",
     "Data",
     "Device",
@@ -95,6 +96,7 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "Layer",
+    "MLA",
     "Misuse",
     "NullArgument",
     "Order",
@@ -102,11 +104,14 @@ __all__ = [
     "OutOfPages",
     "OutOfRange",
     "Rank",
+    "Recurrent",
+    "RecurrentLayer",
     "RopeScaling",
     "Shape",
     "Sliding",
     "StaleId",
     "State",
+    "StateTensor",
     "Stats",
     "Step",
     "Stride",

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from . import _kvcache
-from ._config import Context, Group, Layer, _group_fields
-from ._errors import StaleId
+from ._config import Context, Group, Layer, RecurrentLayer, _group_fields
+from ._errors import InvalidArgument, StaleId
 
-_NO_ROLLBACK = 1  # KVC_CACHE_NO_ROLLBACK
+_NO_ROLLBACK, _STREAMING, _DETERMINISTIC = 1, 2, 16  # KVC_CACHE_*
+_SHARING = {"auto": 0, "never": 4, "always": 8}  # KVC_CACHE_NO_PREFIX_SHARING, KVC_CACHE_SHARE_ALL_PREFIXES
 
 
 @dataclass(frozen=True)
@@ -74,17 +75,22 @@ class Estimate:
 
 
 def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_bytes: int, max_sequences: int,
-           max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None,
-           max_tree_nodes: int) -> tuple[int, ...]:
-    flags = _NO_ROLLBACK if rollback_tokens == 0 else 0
+           max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None, max_tree_nodes: int,
+           max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool) -> tuple[int, ...]:
+    if share_prefixes not in _SHARING:
+        raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
+                              status=1)  # fmt: skip
+    flags = _SHARING[share_prefixes] | (_DETERMINISTIC if deterministic else 0)
+    flags |= (_NO_ROLLBACK if rollback_tokens == 0 else 0) | (_STREAMING if streaming else 0)
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
-            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes)  # fmt: skip
+            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints)  # fmt: skip
 
 
-def estimate(layers: Sequence[Layer], groups: Sequence[Group] | None = None, page_size: int = 16,
+def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
              capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
              max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
-             max_tree_nodes: int = 64, context: Context | None = None) -> Estimate:
+             max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
+             share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -93,7 +99,8 @@ def estimate(layers: Sequence[Layer], groups: Sequence[Group] | None = None, pag
     context = Context() if context is None else context
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
-                   max_open_forwards, rollback_tokens, max_tree_nodes)
+                   max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
+                   deterministic)
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -110,7 +117,7 @@ class Cache(_kvcache.Cache):
 
     Args:
         layers: one Layer for each layer of the model.
-        groups: layer groups, Full(), Sliding(window) and Chunked(chunk); None = one full group.
+        groups: layer groups, Full(), Sliding(window), Chunked(chunk) and MLA(); None = one full group.
         page_size: tokens a page.
         capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group
             holds, or bytes of all pools together. None of them only if every group has its own `pages`.
@@ -120,6 +127,12 @@ class Cache(_kvcache.Cache):
         rollback_tokens: tokens kept behind every sliding window, so that up to so many can be dropped again (rejected
             drafts). None = the library's default, max_tree_nodes; 0 = none.
         max_tree_nodes: most uncommitted tree nodes of a sequence, at most 1024.
+        max_checkpoints: with a Recurrent group: checkpoints that a sequence keeps, at most 1024; 0 = 1.
+        streaming: sequences may get streaming windows (set_streaming).
+        share_prefixes: whether rows of a step that begin with the same pages attend there as one group: "auto" where it
+            pays, "never", or "always". Results agree within rounding.
+        deterministic: the bits of an output depend on nothing but its sequence: not on the batch, the threads, how tokens
+            were cut into steps, page ids or forks. Slower, most of all in decoding; no prefix is shared in a group.
         context: where to compute; None = a new Context().
 
     Raises:
@@ -127,12 +140,14 @@ class Cache(_kvcache.Cache):
         (.index = the layer).
     """
 
-    def __init__(self, layers: Sequence[Layer], groups: Sequence[Group] | None = None, page_size: int = 16,
+    def __init__(self, layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
                  capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
                  max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
-                 max_tree_nodes: int = 64, context: Context | None = None) -> None:
+                 max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
+                 share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None) -> None:
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
-                       max_open_forwards, rollback_tokens, max_tree_nodes)
+                       max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
+                       deterministic)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
 

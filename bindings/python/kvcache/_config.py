@@ -65,23 +65,27 @@ class Layer:
         group: index of its layer group in Cache(groups=...).
         q_heads: query heads, a multiple of kv_heads; head h reads key/value head h // (q_heads // kv_heads).
         kv_heads: key/value heads.
-        head_dim: dimension of q and k, 1..512; multiples of 16 are fast.
-        v_head_dim: dimension of v, 1..512; 0 = head_dim.
+        head_dim: dimension of q and k, 1..512 (MLA: 1..1024); multiples of 16 are fast.
+        v_head_dim: dimension of v, 1..512; 0 = head_dim (MLA: latent_dim).
         dtype: of stored K and V: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax. Quantised:
             "float8_e4m3fn" and "float8_e5m2" (by k_scales and v_scales), "int8" (a scale for each token and head).
         rope: None: q and k are taken as they are. "on_append": the library rotates both at their positions and stores
             rotated k. "on_read": k is stored as it is, and rotated, in float32, where attention reads it.
         rope_dim: rotated dimensions, even; 0 = head_dim - rope_offset.
-        rope_offset: first rotated dimension.
+        rope_offset: first rotated dimension; of an MLA layer 0 = latent_dim.
         rope_interleaved: rotated pairs are dimensions 2i, 2i + 1 (GPT-J); else i, i + rope_dim / 2 (GPT-NeoX).
         rope_theta: base of the angles position * theta ** (-2 * i / rope_dim).
         rope_scaling: a RopeScaling, or None.
-        scale: factor of the scores; None = head_dim ** -0.5.
+        scale: factor of the scores; None = head_dim ** -0.5, which an MLA layer does not have: there it is needed.
         kv_storage: the layer's page pool in memory of the caller, any writable DLPack exporter, adopted by the cache:
             [pages, 2, kv_heads, page_size, head_dim] by any strides with innermost 1; index 0 of dim 1 is K.
         k_storage, v_storage: the same apart: [pages, kv_heads, page_size, head_dim] and [..., v_head_dim].
         k_scales, v_scales: of a float8 layer, both or none: x is stored as x / scale, and read as stored * scale. A
-            number for all kv heads, or one for each.
+            number for all kv heads, or one for each. MLA: k_scales alone.
+        kv_layer: None: K and V of its own. Else the index of an earlier layer of the group whose K and V it reads,
+            without storage of its own: attend(layer, q) after that layer's append. What says how K and V are stored is
+            equal in both.
+        latent_dim: of a layer in an MLA group: leading dimensions of a row of head_dim that are v too. kv_heads is 1.
     """
 
     group: int = 0
@@ -102,6 +106,8 @@ class Layer:
     v_storage: Any = None
     k_scales: float | Sequence[float] | None = None
     v_scales: float | Sequence[float] | None = None
+    kv_layer: int | None = None
+    latent_dim: int = 0
 
     def _fields(self) -> tuple[Any, ...]:
         if self.rope not in _ROPE_MODES:
@@ -111,7 +117,38 @@ class Layer:
                 self.kv_storage, self.k_storage, self.v_storage,
                 _scales(self.k_scales), _scales(self.v_scales), self.rope_offset,
                 _ROPE_INTERLEAVED if self.rope_interleaved else 0,
-                None if self.rope_scaling is None else self.rope_scaling._fields())  # fmt: skip
+                None if self.rope_scaling is None else self.rope_scaling._fields(),
+                0 if self.kv_layer is None else self.kv_layer + 1, (), self.latent_dim)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """One state tensor of a recurrent layer: what it keeps of one sequence.
+
+    Args:
+        shape: 1 to 4 sizes, each >= 1.
+        dtype: "f32", "f16", "bf16", or a dtype of numpy, ml_dtypes, torch or jax.
+    """
+
+    shape: Sequence[int]
+    dtype: Any = "f32"
+
+
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """A layer of a Recurrent group: state tensors of fixed size a sequence, loaded and stored by each step.
+
+    Args:
+        group: index of its layer group in Cache(groups=...), a Recurrent().
+        states: 1 to 16 StateTensor.
+    """
+
+    group: int
+    states: Sequence[StateTensor]
+
+    def _fields(self) -> tuple[Any, ...]:
+        states = tuple((tuple(state.shape), state.dtype) for state in self.states)
+        return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0)
 
 
 @dataclass(frozen=True)
@@ -160,7 +197,53 @@ class Chunked:
         return 2, 0, self.chunk, self.pages
 
 
-Group = Full | Sliding | Chunked
+@dataclass(frozen=True)
+class MLA:
+    """Layers that store one row [latent | rotary] a token for all heads (multi-head latent attention), and see all of them.
+
+    Args:
+        pages: pages of the group's pool; 0 = from the cache's capacity.
+    """
+
+    pages: int = 0
+
+    def _fields(self) -> tuple[int, int, int, int]:
+        return 3, 0, 0, self.pages
+
+
+@dataclass(frozen=True)
+class Cross:
+    """Layers that see all of an encoder sequence, which each sequence has beside its tokens: an image, audio, a source text.
+
+    Its tokens are appended in steps of their own, cache.forward(..., encoder_group=group). Forks share it, truncate
+    leaves it.
+
+    Args:
+        pages: pages of the group's pool; 0 = from the cache's capacity.
+    """
+
+    pages: int = 0
+
+    def _fields(self) -> tuple[int, int, int, int]:
+        return 4, 0, 0, self.pages
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """Layers (RecurrentLayer) with states of fixed size instead of keys.
+
+    Args:
+        pages: states that the pool holds: one a sequence, one more for each in an open step, and the checkpoints;
+            0 = max_sequences * (2 + max_checkpoints).
+    """
+
+    pages: int = 0
+
+    def _fields(self) -> tuple[int, int, int, int]:
+        return 5, 0, 0, self.pages
+
+
+Group = Full | Sliding | Chunked | MLA | Cross | Recurrent
 
 
 def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int, int]]:

@@ -53,7 +53,7 @@ const PyType_Slot Cache::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&C
                                      {0, nullptr}};
 
 Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengths, nb::handle layers,
-             nb::handle row_parents)
+             nb::handle row_parents, nb::handle span_ids, nb::handle encoder_group)
     : ids(integers_from_python(sequences)) {
   const Integers given = integers_from_python(append_lengths);
   check_same_size(function, ids, given, "lengths");
@@ -65,6 +65,23 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
   batch.append_lengths = lengths.data();
   if (!layers.is_none()) read_layers(function, layers);
   if (!row_parents.is_none()) read_parents(function, row_parents);
+  if (!span_ids.is_none()) read_spans(function, span_ids);
+  if (encoder_group.is_none()) return;
+  const int64_t group = integer_from_python(encoder_group);
+  if (group < 0) raise(KVC_ERROR_OUT_OF_RANGE, -1, "%s: encoder_group %" PRId64 " is negative", function, group);
+  batch.encoder_group = saturate(group < INT32_MAX ? group + 1 : group);
+}
+
+// One id a token of the whole batch.
+void Batch::read_spans(const char* function, nb::handle ids_of_tokens) {
+  const Integers given = integers_from_python(ids_of_tokens);
+  int64_t tokens = 0;
+  for (const int32_t length : lengths) tokens += length > 0 ? length : 0;
+  if (given.is_scalar || given.size() != tokens)
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " tokens and %" PRId64 " span ids", function, tokens,
+          given.size());
+  for (const int64_t id : given.values) spans.push_back(saturate(id));
+  batch.span_ids = spans.data();
 }
 
 void Batch::read_layers(const char* function, nb::handle layers) {
@@ -134,9 +151,10 @@ nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::lis
 }
 
 // Whether the batch fits: a capacity or state outcome is an answer, misuse is an exception.
-bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents) {
+bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
+             nb::handle spans, nb::handle encoder_group) {
   auto handle = self.open();
-  const Batch batch("can_fit", sequences, lengths, layers, parents);
+  const Batch batch("can_fit", sequences, lengths, layers, parents, spans, encoder_group);
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status status = kvc_cache_can_fit(handle->cache, &batch.batch, &error);
   if (status >= 100 && status < 300) return false;
@@ -144,13 +162,55 @@ bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::ha
   return true;
 }
 
-void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents) {
+void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
+               nb::handle spans, nb::handle encoder_group) {
   auto handle = self.open();
-  const Batch batch("check_fit", sequences, lengths, layers, parents);
+  const Batch batch("check_fit", sequences, lengths, layers, parents, spans, encoder_group);
   call_quick([&](kvc_error* error) { return kvc_cache_can_fit(handle->cache, &batch.batch, error); });
 }
 
 }  // namespace
+
+void Cache::bind_batches(nb::class_<Cache>& cls) {
+  cls.def(
+         "forward",
+         [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
+            nb::handle spans, nb::handle encoder_group) {
+           return Step::begin(self, sequences, lengths, layers, parents, spans, encoder_group);
+         },
+         nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(), nb::arg("parents") = nb::none(),
+         nb::kw_only(), nb::arg("spans") = nb::none(), nb::arg("encoder_group") = nb::none(),
+         R"(Begins a step of the model over a batch: reserves every page for its new tokens, or changes nothing.
+
+Args:
+    sequences: ids, one a row of the batch, distinct; 0 marks an inert row (padding).
+    lengths: new tokens of each row, >= 1 (an inert row may have 0). Their sum is T.
+    layers: None for all, or (begin, end) or range(begin, end): the step covers only those layers.
+    parents: None, or for each row None (plain tokens) or the parents of its nodes: its tokens are then a token tree,
+        kept uncommitted until commit(). -1 = a root (several are allowed), else an earlier node of the sequence, counted
+        from 0 through all steps since its last commit. For a single sequence the parents alone.
+    spans: None, or T integers: neighbours of one row with the same id > 0 see each other, later ones too (an image
+        within a text).
+    encoder_group: None, or the index of a Cross group: the tokens are of the encoder sequences there, and only its
+        layers are appended.
+
+Returns:
+    A Step, open already. `with` ends it, or aborts it if an exception leaves the block.
+
+Raises:
+    OutOfPages (with .row, .missing and .group), BatchTooLarge, TreeTooLarge, TooManyForwards, Busy, Uncommitted (a plain
+    row of a sequence with a tree), StaleId, Duplicate, InvalidArgument, OutOfRange. Nothing has changed then.)")
+      .def("can_fit", &can_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+           nb::arg("parents") = nb::none(), nb::kw_only(), nb::arg("spans") = nb::none(),
+           nb::arg("encoder_group") = nb::none(),
+           R"(True if forward() with the same arguments would succeed now; no effect.
+
+False for want of room (pages, batch size, open forwards) and for a busy or uncommitted sequence; misuse raises as forward() does.)")
+      .def("check_fit", &check_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
+           nb::arg("parents") = nb::none(), nb::kw_only(), nb::arg("spans") = nb::none(),
+           nb::arg("encoder_group") = nb::none(),
+           "As can_fit, but raises what forward() would raise (OutOfPages with .row, .missing, ...).");
+}
 
 void Cache::bind(nb::module_& module) {
   nb::class_<Cache> cls(module, "Cache", nb::type_slots(kSlots), nb::is_weak_referenceable(), nb::dynamic_attr());
@@ -162,35 +222,6 @@ Every later call on it raises kvcache.Closed. Safe at any time: a call that runs
 memory that a kvcache.Tensor or an array made from one still views lives on with it. Closing twice does nothing.)")
       .def_prop_ro("closed", &Cache::closed, "True after close().")
       .def_prop_ro("context", &Cache::context, "The kvcache.Context that the cache computes in.")
-      .def(
-          "forward",
-          [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers,
-             nb::handle parents) { return Step::begin(self, sequences, lengths, layers, parents); },
-          nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(), nb::arg("parents") = nb::none(),
-          R"(Begins a step of the model over a batch: reserves every page for its new tokens, or changes nothing.
-
-Args:
-    sequences: ids, one a row of the batch, distinct; 0 marks an inert row (padding).
-    lengths: new tokens of each row, >= 1 (an inert row may have 0). Their sum is T.
-    layers: None for all, or (begin, end) or range(begin, end): the step covers only those layers.
-    parents: None, or for each row None (plain tokens) or the parents of its nodes: its tokens are then a token tree,
-        kept uncommitted until commit(). -1 = a root (several are allowed), else an earlier node of the sequence, counted
-        from 0 through all steps since its last commit. For a single sequence the parents alone.
-
-Returns:
-    A Step, open already. `with` ends it, or aborts it if an exception leaves the block.
-
-Raises:
-    OutOfPages (with .row, .missing and .group), BatchTooLarge, TreeTooLarge, TooManyForwards, Busy, Uncommitted (a plain
-    row of a sequence with a tree), StaleId, Duplicate, InvalidArgument, OutOfRange. Nothing has changed then.)")
-      .def("can_fit", &can_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
-           nb::arg("parents") = nb::none(),
-           R"(True if forward() with the same arguments would succeed now; no effect.
-
-False for want of room (pages, batch size, open forwards) and for a busy or uncommitted sequence; misuse raises as forward() does.)")
-      .def("check_fit", &check_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
-           nb::arg("parents") = nb::none(),
-           "As can_fit, but raises what forward() would raise (OutOfPages with .row, .missing, ...).")
       .def("_stats", &stats_tuple, nb::arg("group"))
       .def(
           "digest",
@@ -216,8 +247,10 @@ False for want of room (pages, batch size, open forwards) and for a busy or unco
             call_without_gil([&](kvc_error* error) { return kvc_cache_clear(handle->cache, error); });
           },
           "Removes every sequence; their ids become stale. Raises Busy while a forward is open.");
+  bind_batches(cls);
   bind_sequences(cls);
   bind_trees(cls);
+  bind_groups(cls);
   bind_tensors(cls);
   module.def("estimate", &estimate_tuple, nb::arg("context"), nb::arg("layers"), nb::arg("groups"), nb::arg("sizes"),
              nb::arg("group"));

@@ -45,8 +45,11 @@ class Cache {
   static void bind(nb::module_& module);
 
  private:
+  static void bind_batches(nb::class_<Cache>& cls);
   static void bind_sequences(nb::class_<Cache>& cls);
+  static void bind_settings(nb::class_<Cache>& cls);
   static void bind_trees(nb::class_<Cache>& cls);
+  static void bind_groups(nb::class_<Cache>& cls);
   static void bind_tensors(nb::class_<Cache>& cls);
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear_references(PyObject* self);
@@ -60,17 +63,20 @@ class Cache {
 
 // The batch of forward and can_fit. Borrows nothing from Python; not movable.
 struct Batch {
-  Batch(const char* function, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents);
+  Batch(const char* function, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
+        nb::handle spans, nb::handle encoder_group);
   Batch(const Batch&) = delete;
 
   Integers ids;
   std::vector<int32_t> lengths;
   std::vector<int32_t> parents;  // [tokens], or empty
+  std::vector<int32_t> spans;    // likewise
   kvc_batch batch;
 
  private:
   void read_layers(const char* function, nb::handle layers);
   void read_parents(const char* function, nb::handle rows);
+  void read_spans(const char* function, nb::handle ids);
   void read_row_parents(const char* function, size_t row, nb::handle row_parents);
 };
 

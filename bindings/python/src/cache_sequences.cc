@@ -1,8 +1,4 @@
 // The sequence calls of kvcache.Cache. Ids are plain integers: a list in gives a list out, an integer an integer.
-#include <nanobind/stl/string.h>
-
-#include <string>
-
 #include "cache.h"
 #include "error.h"
 
@@ -67,14 +63,6 @@ nb::object lengths(const Cache& self, nb::handle sequences) {
     return kvc_seq_lengths(handle->cache, ids.size(), ids.sequences(), result.data(), error);
   });
   return integers_to_python(result, ids.is_scalar);
-}
-
-void set_rope(const Cache& self, nb::handle sequences, const std::string& factors) {
-  auto handle = self.open();
-  const Integers ids = integers_from_python(sequences);
-  const int32_t set = factors == "short" ? KVC_ROPE_SET_SHORT : factors == "long" ? KVC_ROPE_SET_LONG : -1;
-  call_quick(
-      [&](kvc_error* error) { return kvc_seq_set_rope(handle->cache, ids.size(), ids.sequences(), set, error); });
 }
 
 nb::object max_append(const Cache& self, nb::handle sequences) {
@@ -159,16 +147,6 @@ Raises: StaleId, Busy, Duplicate, OutOfRange, Evicted; nothing was truncated the
           "lengths", &lengths, nb::arg("sequences"),
           "Lengths in tokens, without open forwards and uncommitted nodes: a list for several ids, an integer for one.")
       .def("length", &lengths, nb::arg("sequence"), "Length of one sequence in tokens, without those of open forwards.")
-      .def("set_rope", &set_rope, nb::arg("sequences"), nb::arg("factors"),
-           R"(Chooses which of longrope's factors turn the keys and queries of sequences that are still empty.
-
-A new sequence has the short ones, a fork its parent's.
-
-Args:
-    sequences: an id, or several.
-    factors: "short" or "long".
-
-Raises: StaleId, Busy, Order (a sequence is not empty), InvalidArgument, Unsupported (no layer has longrope).)")
       .def(
           "max_append", &max_append, nb::arg("sequences"),
           R"(Tokens that each sequence, alone, could append in one forward now (0 if it is in an open forward); tree nodes,
@@ -187,6 +165,7 @@ Returns:
     (before, after): the largest such position <= it, and the smallest >= it or None.
 
 Raises: StaleId, OutOfRange.)");
+  bind_settings(cls);
 }
 
 }  // namespace kvcpy

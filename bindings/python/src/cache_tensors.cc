@@ -101,7 +101,7 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
   if (!id.is_scalar) throw nb::type_error("import_: one sequence id is needed");
   const DLDataType integers_as = dtype_from_python(dtype);
   const ArrayList k(ks, "k", integers_as), v(vs, "v", integers_as);
-  if (k.size() != v.size())
+  if (!vs.is_none() && k.size() != v.size())
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "import_: %zd arrays of K but %zd of V", k.size(), v.size());
   const ArrayList k_scale(k_scales, "k_scales", kNoDtype), v_scale(v_scales, "v_scales", kNoDtype);
   for (const ArrayList* list : {&k_scale, &v_scale})
@@ -114,7 +114,7 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
   if (v_scale.size() != 0) args.v_scale = v_scale.tensors();
   args.num_layers = saturate(k.size());
   args.k = k.tensors();
-  args.v = v.tensors();
+  if (!vs.is_none()) args.v = v.tensors();
   call_without_gil(
       [&](kvc_error* error) { return kvc_seq_import(handle->cache, id.sequences()[0], &args, nullptr, error); });
 }
@@ -147,17 +147,20 @@ Args:
     scales: of a quantised layer: also what k and v are to be multiplied by.
 
 Returns:
-    (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype.
+    (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype. Of an
+        MLA layer v repeats the latent part of k.
     (k, v, k_scale, v_scale) with scales=True: float32, [tokens, kv_heads] of int8, [kv_heads] of float8.
 
 Raises: StaleId, Busy, OutOfRange, Evicted, Unsupported (scales of a layer without).)")
-      .def("import_", &import_layers, nb::arg("sequence"), nb::arg("ks"), nb::arg("vs"), nb::arg("as_stored") = false,
-           nb::arg("dtype") = nb::none(), nb::arg("k_scales") = nb::none(), nb::arg("v_scales") = nb::none(),
+      .def("import_", &import_layers, nb::arg("sequence"), nb::arg("ks"), nb::arg("vs") = nb::none(),
+           nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scales") = nb::none(),
+           nb::arg("v_scales") = nb::none(),
            R"(Appends tokens of dense K and V to a sequence in every layer, as attend would.
 
 Args:
     sequence: its id.
-    ks, vs: an array for each layer, [T, kv_heads, head_dim] and [T, kv_heads, v_head_dim], T the same in all.
+    ks, vs: an array for each layer, [T, kv_heads, head_dim] and [T, kv_heads, v_head_dim], T the same in all; of MLA
+        layers as for Step.attend (vs None: all are, with whole rows).
     as_stored: the inverse of export: k is rotated already, and of quantised layers k and v may be stored bytes.
     dtype: as for Step.attend.
     k_scales, v_scales: with stored bytes of int8: an array [T, kv_heads] for each layer, None where there are none.

@@ -50,6 +50,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
   config_.capacity_pages = integer_from_python(sizes[7]);
   config_.capacity_bytes = integer_from_python(sizes[8]);
   config_.max_tree_nodes = int32_field(sizes, 9);
+  config_.max_checkpoints = int32_field(sizes, 10);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }
@@ -87,6 +88,24 @@ void CacheConfig::add_layer(nb::tuple fields) {
   layer.rope_offset = int32_field(fields, 15);
   layer.flags = nb::cast<uint32_t>(fields[16]);
   if (!fields[17].is_none()) add_scaling(nb::cast<nb::tuple>(fields[17]), layer);
+  layer.kv_layer = int32_field(fields, 18);
+  add_states(nb::cast<nb::tuple>(fields[19]), layer);
+  layer.latent_dim = int32_field(fields, 20);
+}
+
+void CacheConfig::add_states(nb::tuple states, kvc_layer_config& layer) {
+  if (states.size() == 0) return;
+  std::vector<kvc_state_config>& owned = states_.emplace_back();
+  for (nb::handle fields : states) {
+    kvc_state_config& state = owned.emplace_back();
+    kvc_state_config_init(&state);
+    const Integers shape = integers_from_python(fields[0]);
+    state.rank = saturate(shape.size());
+    for (size_t i = 0; i < shape.values.size() && i < std::size(state.shape); ++i) state.shape[i] = shape.values[i];
+    state.dtype = dtype_from_python(fields[1]);
+  }
+  layer.states = owned.data();
+  layer.num_states = saturate(static_cast<int64_t>(owned.size()));
 }
 
 void CacheConfig::add_scaling(nb::tuple fields, kvc_layer_config& layer) {
@@ -121,7 +140,9 @@ void CacheConfig::drop_storages() noexcept {
 
 std::vector<int32_t> CacheConfig::v_head_dims() const {
   std::vector<int32_t> dims;
-  for (const kvc_layer_config& layer : layers_) dims.push_back(layer.v_head_dim ? layer.v_head_dim : layer.head_dim);
+  for (const kvc_layer_config& layer : layers_) {
+    dims.push_back(layer.latent_dim ? layer.latent_dim : layer.v_head_dim ? layer.v_head_dim : layer.head_dim);
+  }
   return dims;
 }
 

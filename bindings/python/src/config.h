@@ -15,9 +15,10 @@ namespace nb = nanobind;
 // Owns what a kvc_cache_config points to. Not movable.
 class CacheConfig {
  public:
-  // `layers` and `groups`: lists of the tuples that Layer, Full and Sliding make of themselves (kvcache/_config.py);
-  // `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens,
-  // capacity_tokens, capacity_pages, capacity_bytes). Takes the layers' storages.
+  // `layers` and `groups`: lists of the tuples that Layer, Full, Sliding and so on make of themselves
+  // (kvcache/_config.py); `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards,
+  // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints). Takes the
+  // layers' storages.
   CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes);
   ~CacheConfig();
   CacheConfig(const CacheConfig&) = delete;
@@ -36,6 +37,7 @@ class CacheConfig {
 
  private:
   void add_layer(nb::tuple fields);
+  void add_states(nb::tuple states, kvc_layer_config& layer);
   void add_scaling(nb::tuple fields, kvc_layer_config& layer);
   void drop_storages() noexcept;
 
@@ -46,8 +48,9 @@ class CacheConfig {
 
   kvc_cache_config config_;
   std::vector<kvc_layer_config> layers_;
-  std::vector<std::vector<float>> scales_;  // what the layers' k_scales and v_scales point to
-  std::deque<Scaling> scalings_;            // and their rope_scaling
+  std::vector<std::vector<float>> scales_;            // what the layers' k_scales and v_scales point to
+  std::deque<Scaling> scalings_;                      // and their rope_scaling
+  std::deque<std::vector<kvc_state_config>> states_;  // and their states
   std::vector<kvc_group_config> groups_;
   bool owns_storages_ = true;
 };

@@ -9,9 +9,9 @@
 namespace kvcpy {
 
 Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                 nb::handle parents) {
+                 nb::handle parents, nb::handle spans, nb::handle encoder_group) {
   auto handle = nb::inst_ptr<Cache>(cache)->open();
-  const Batch batch("forward", sequences, lengths, layers, parents);
+  const Batch batch("forward", sequences, lengths, layers, parents, spans, encoder_group);
   kvc_forward forward = 0;
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error); });
@@ -32,10 +32,14 @@ static uint32_t attend_flags(bool causal, nb::handle part) {
 
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                         nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes,
-                        nb::handle sinks, bool causal, nb::handle part, nb::handle rope_cos_sin) const {
+                        nb::handle sinks, bool causal, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk,
+                        nb::handle w_uv) const {
   auto handle = open();
   const DLDataType integers_as = dtype_from_python(dtype);
-  ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array, rotation;
+  ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array, rotation, uk_array,
+      uv_array;
+  if (!w_uk.is_none()) uk_array.read(w_uk, "w_uk", integers_as);
+  if (!w_uv.is_none()) uv_array.read(w_uv, "w_uv", integers_as);
   if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype);
   q_array.read(q, "q", integers_as);
   if (!k.is_none()) k_array.read(k, "k", integers_as);
@@ -44,7 +48,9 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   if (!sinks.is_none()) sinks_array.read(sinks, "sinks", kNoDtype);
 
   // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
-  const int64_t v_head_dim = nb::inst_ptr<Cache>(cache_)->v_head_dim(layer);
+  const DLTensor* const up = uv_array.tensor();
+  const int64_t v_head_dim =
+      up != nullptr && up->ndim == 3 ? up->shape[1] : nb::inst_ptr<Cache>(cache_)->v_head_dim(layer);
   const DLTensor& q_tensor = *q_array.tensor();
   const bool can_allocate = q_tensor.ndim == 3 && v_head_dim >= 0;
   const bool new_lse = lse.ptr() == Py_True;
@@ -69,6 +75,8 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.alibi_slopes = slopes_array.tensor();
   args.sinks = sinks_array.tensor();
   args.rope_cos_sin = rotation.tensor();
+  args.w_uk = uk_array.tensor();
+  args.w_uv = up;
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
   if (out.is_none()) out_object = finish_output(q, std::move(out_object));
@@ -84,7 +92,7 @@ void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb:
   ArrayArgument k_array, v_array, k_scale_array, v_scale_array, rotation;
   if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype);
   k_array.read(k, "k", integers_as);
-  v_array.read(v, "v", integers_as);
+  if (!v.is_none()) v_array.read(v, "v", integers_as);
   if (!k_scale.is_none()) k_scale_array.read(k_scale, "k_scale", kNoDtype);
   if (!v_scale.is_none()) v_scale_array.read(v_scale, "v_scale", kNoDtype);
   kvc_append_args args;
@@ -97,6 +105,25 @@ void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb:
   args.rope_cos_sin = rotation.tensor();
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error); });
+}
+
+nb::object Step::load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const {
+  auto handle = open();
+  ArrayArgument array;
+  array.write(out, "out", dtype_from_python(dtype));
+  call_without_gil([&](kvc_error* error) {
+    return kvc_forward_load_state(handle->cache, forward_, saturate(layer), saturate(state), array.tensor(), error);
+  });
+  return nb::borrow(out);
+}
+
+void Step::store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype) const {
+  auto handle = open();
+  ArrayArgument array;
+  array.read(tensor, "tensor", dtype_from_python(dtype));
+  call_without_gil([&](kvc_error* error) {
+    return kvc_forward_store_state(handle->cache, forward_, saturate(layer), saturate(state), array.tensor(), error);
+  });
 }
 
 void Step::end() {
@@ -194,8 +221,9 @@ Args:
     layer: index of the layer.
     q: [>= T, q_heads, head_dim] float32, float16 or bfloat16; innermost stride 1. Any array with __dlpack__, or a numpy
         array of ml_dtypes.bfloat16. Not copied; may be read-only.
-    k: [>= T, kv_heads, head_dim]; None, with v, if the layer was appended already.
-    v: [>= T, kv_heads, v_head_dim].
+    k: [>= T, kv_heads, head_dim]; None, with v, if the layer was appended already, has a kv_layer, or is of a Cross group.
+    v: [>= T, kv_heads, v_head_dim]. MLA: None, and k has whole rows; or their latent parts [>= T, 1, latent_dim], and
+        k the rest [>= T, 1, head_dim - latent_dim].
     out: [>= T, q_heads, v_head_dim], written; None for a new array of q's kind and type. Rows of inert rows and from T
         on are left alone (0 in a new array).
     lse: False or None: not wanted. True: also return it, new. An array [>= T, q_heads] float32: written.
@@ -210,6 +238,9 @@ Args:
         instead of one attend; Context.merge_states makes the whole of them. None: all keys.
     rope_cos_sin: None: what the layer's rope settings give at the tokens' positions. Else [>= T, 2, rope_dim / 2]
         float32, compact: cos and sin of each pair's angle, for q and k (M-RoPE, dynamic NTK).
+    w_uk, w_uv: MLA: up-projections [q_heads, nope, latent_dim] and [q_heads, v, latent_dim], of which views of
+        kv_b_proj.weight.reshape(q_heads, nope + v, latent_dim) will do. q is then [>= T, q_heads, nope + rotary] and out
+        [>= T, q_heads, v]. None, both: q and out are in latent space.
 
 Returns:
     out, or (out, lse).
@@ -232,10 +263,11 @@ Step that is only dropped, without end() or abort(), stays open: no finaliser cl
            nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
            nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("softcap") = 0.0, nb::arg("softmax_scale") = 0.0,
            nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
-           nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(), kAttendDoc)
-      .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v"), nb::arg("as_stored") = false,
-           nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(), nb::arg("v_scale") = nb::none(),
-           nb::arg("rope_cos_sin") = nb::none(),
+           nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(), nb::arg("w_uk") = nb::none(),
+           nb::arg("w_uv") = nb::none(), kAttendDoc)
+      .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v") = nb::none(),
+           nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(),
+           nb::arg("v_scale") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),
            R"(Stores a layer's new K and V, rounded or quantised to the layer's dtype and rotated if the layer says so.
 
 Args:
@@ -244,6 +276,26 @@ Args:
     k_scale, v_scale: with stored bytes of int8: their scales, [>= T, kv_heads] float32.
 
 Raises: as attend.)")
+      .def(
+          "load_state", &Step::load_state, nb::arg("layer"), nb::arg("state"), nb::arg("out"),
+          nb::arg("dtype") = nb::none(),
+          R"(Copies a recurrent layer's state out: row i of `out` becomes that of sequence i before this step, or zeros.
+
+Args:
+    layer: a RecurrentLayer.
+    state: index into its states.
+    out: [>= rows, *shape] of the state's dtype, written; each row compact. Rows of inert rows are left alone.
+    dtype: as attend.
+
+Returns:
+    out.
+
+Raises: OutOfRange, InvalidArgument (another kind of layer), Cancelled, Busy, StaleId, DType, Shape and so on.)")
+      .def("store_state", &Step::store_state, nb::arg("layer"), nb::arg("state"), nb::arg("tensor"),
+           nb::arg("dtype") = nb::none(),
+           R"(Copies it in: row i of `tensor` becomes the state of sequence i once the step ends.
+
+Every state of every recurrent layer is to be stored before that. Arguments and exceptions as load_state.)")
       .def("end", &Step::end, R"(Closes the step and keeps its tokens.
 
 Raises: Order (with .index, the first layer without its append), Cancelled, Busy, StaleId; the step stays open.)")

@@ -16,13 +16,15 @@ namespace nb = nanobind;
 class Step {
  public:
   static Step begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                    nb::handle parents);
+                    nb::handle parents, nb::handle spans, nb::handle encoder_group);
 
   nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                     nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,
-                    bool causal, nb::handle part, nb::handle rope_cos_sin) const;
+                    bool causal, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk, nb::handle w_uv) const;
   void append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
               nb::handle v_scale, nb::handle rope_cos_sin) const;
+  nb::object load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const;
+  void store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype) const;
   void end();
   void abort();
   void cancel() const;

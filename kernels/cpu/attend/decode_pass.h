@@ -70,7 +70,7 @@ static void begin_decode(const View& view, const DecodePass& pass) {
       for (int g = 0; g < rows; ++g) {
         const int r = pass.row_begin + first + g;
         if (first + g < num_rows) {
-          load_query(view, r / view.group, (pass.head_begin + h) * view.group + r % view.group,
+          load_query(view, scratch.places[first + g], (pass.head_begin + h) * view.group + r % view.group,
                      round_up(view.head_dim, kQueryStep), scratch.row);
         } else {
           memset(scratch.row, 0, sizeof scratch.row);
@@ -98,7 +98,7 @@ static void end_decode(const View& view, const DecodePass& pass) {
         const int r = pass.row_begin + first + g;
         const float* o = scratch.o + (static_cast<int64_t>(h) * pass.padded_rows + padded + g) * pass.o_width;
         Format::natural_order(o, scratch.row, view.v_head_dim);
-        finish_row(view, r / view.group, (pass.head_begin + h) * view.group + r % view.group, scratch.row,
+        finish_row(view, scratch.places[first + g], (pass.head_begin + h) * view.group + r % view.group, scratch.row,
                    scratch.maxima[state + g], l);
       }
     });
@@ -168,7 +168,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   KeyBlock blocks[2], staged;
   int32_t coarse_of = -1;
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
-  if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), &blocks[0]);
+  if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), keys.begin, &blocks[0]);
   int current = 0;
   KeyScales scales = {};
   for (int32_t begin = keys.begin; begin < keys.end; current ^= 1) {
@@ -176,7 +176,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     KeyBlock *block = &blocks[current], *next = block;
     if (end < keys.end) {
       next = &blocks[current ^ 1];
-      load_key_block(view, &cursor, end, block_end(end), next);
+      load_key_block(view, &cursor, end, block_end(end), end, next);
     }
     if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
     if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
@@ -217,7 +217,7 @@ static void decode_item(const View& view) {
   DecodePass pass;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
-  const int32_t fitting_rows = min_of(kMaxRows, kRowFloats / max_of(pass.q_width, pass.o_width)) / 8 * 8;
+  const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / 8 * 8;
   for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {
     pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);
     pass.num_tiles = 0;

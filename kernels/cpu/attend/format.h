@@ -2,7 +2,9 @@
 // whatever q is; BfDots (simd/avx512_bf16.h) feeds bf16 pairs of q and K, P and V to the CPU's bf16 dot product.
 //
 // A format says: kStep elements a vector load takes, kVecBytes its bytes, kPairs whether two keys share a dword of P,
-// kOutputs vectors of o that one vector of V feeds, kTokenScales whether each stored row has a scale.
+// kOutputs vectors of o that one vector of V feeds, kTokenScales whether each stored row has a scale. For the panel
+// kernel: kRows of a register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it
+// multiplies tiles itself (simd/avx512_amx.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,10 +15,12 @@ namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
+  struct Registers {};  // of a panel item: none but those that the compiler assigns
   using Vec = F32;
   using QueryElement = float;
-  static constexpr bool kPairs = false, kTokenScales = __is_same(T, I8);
+  static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
   static constexpr int kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
+  static constexpr int kRows = kTileRows, kRowGroup = 24;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return load_as(T{}, p); }
   KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) { return load_as_first(T{}, p, n); }

@@ -1,9 +1,11 @@
 // The body of a target's translation unit: its Implementation table, from the headers that KVC_TARGET was set for.
-// The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE, and KVC_TARGET_BF16_DOTS if it has BfDots.
+// The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE, and KVC_TARGET_BF16_DOTS if it is to use BfDots,
+// KVC_TARGET_BF16_TILES if BfTiles.
 // SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/cpu/attend/decode_pass.h"
 #include "kernels/cpu/attend/panel_pass.h"
+#include "kernels/cpu/attend/project.h"
 #include "kernels/cpu/attend/quantise.h"
 #include "kernels/cpu/implementation.h"
 
@@ -13,10 +15,22 @@ namespace KVC_TARGET {
 // From so many rows a kv head on, packing pays for itself.
 static constexpr int kPanelRows = 16;
 
-template <class Format>
+// bf16 q over bf16 K and V. Where there are tiles, the CPU means them to be used in place of fast bf16 dots.
+#if defined(KVC_TARGET_BF16_TILES)
+using Bf16Decode = Widened<Bf16>;
+using Bf16Panel = BfTiles;
+#elif defined(KVC_TARGET_BF16_DOTS)
+using Bf16Decode = BfDots;
+using Bf16Panel = BfDots;
+#else
+using Bf16Decode = Widened<Bf16>;
+using Bf16Panel = Widened<Bf16>;
+#endif
+
+template <class Format, class PanelFormat = Format>
 static void attend_rows(const View& view) {
-  if (view.num_rows >= kPanelRows) {
-    panel_item<Format>(view);
+  if (view.num_rows >= kPanelRows || view.args->fold_keys > 0) {
+    panel_item<PanelFormat>(view);
     return;
   }
   // The commonest head dim as a constant: its loops unroll. Others lose a few percent.
@@ -52,27 +66,26 @@ static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* 
       attend_rows<Widened<I8>>(view);
       break;
     default:
-#if defined(KVC_TARGET_BF16_DOTS)
       if (type_of(args->q.dtype) == Type::kBf16) {
-        attend_rows<BfDots>(view);
-        break;
+        attend_rows<Bf16Decode, Bf16Panel>(view);
+      } else {
+        attend_rows<Widened<Bf16>>(view);
       }
-#endif
-      attend_rows<Widened<Bf16>>(view);
       break;
   }
 }
 
 static int32_t preferred_rows(const kvc_backend_layer* layer) {
   const int32_t width = round_up(max_of(layer->head_dim, layer->v_head_dim), 2 * kLanes);
-  return min_of(kMaxRows, kRowFloats / width) / kMaxRowGroup * kMaxRowGroup;
+  const int32_t group = type_of(layer->dtype) == Type::kBf16 ? Bf16Panel::kRowGroup : Widened<float>::kRowGroup;
+  return rows_of_pass(width) / group * group;
 }
 
 }  // namespace KVC_TARGET
 
 const Implementation KVC_TARGET_TABLE = {
-    KVC_TARGET_NAME,          KVC_TARGET::attend_item, KVC_TARGET::convert_row,
-    KVC_TARGET::quantise_row, KVC_TARGET::rotate_row,  KVC_TARGET::preferred_rows,
+    KVC_TARGET_NAME,        KVC_TARGET::attend_item,  KVC_TARGET::convert_row,    KVC_TARGET::quantise_row,
+    KVC_TARGET::rotate_row, KVC_TARGET::project_rows, KVC_TARGET::preferred_rows,
 };
 
 }  // namespace kvc::kernels

@@ -20,11 +20,19 @@ static constexpr int kPanelStep = kStrip > kKeyBlock ? kStrip : kKeyBlock;
 struct PanelPass {
   int32_t row_begin, row_end;
   int32_t head;
-  int32_t q_dwords;    // of a query row: D, or ceil(D / 2) pairs
-  int32_t q_width;     // the same, padded to vectors: row stride of q, rows of a K strip
-  int32_t o_width;     // padded Dv: row stride of o
-  int32_t panel_keys;  // keys of a block
-  int32_t value_rows;  // of a V strip: panel_keys, or pairs
+  int32_t q_dwords;      // of a query row: D, or ceil(D / 2) pairs; of tiles, padded too
+  int32_t q_width;       // the same, padded to vectors: row stride of q, rows of a K strip
+  int32_t o_width;       // padded Dv: row stride of o
+  int32_t panel_keys;    // keys of a block
+  int32_t score_stride;  // of a row of scores: not a power of two, so that rows do not share the sets of a cache
+  int32_t value_rows;    // of a V strip: panel_keys, or pairs
+};
+
+// Keys [begin, begin + count) of the sequence, packed. begin is a multiple of panel_keys, so that which keys share a
+// panel, a vector and a pair depends on no row.
+struct Panel {
+  int32_t begin;
+  int32_t count;
 };
 
 KVC_INLINE int strip_columns(const PanelPass& pass, int strip) { return min_of(kStrip, pass.o_width - strip * kStrip); }
@@ -104,29 +112,31 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
   }
 }
 
-// Packs keys [begin, end) of the head, at most panel_keys; prefetches what lies behind them, up to keys_end.
+// Packs the keys of `panel` that are not before keys.begin; prefetches what lies behind them, up to keys.end. What is
+// packed before keys.begin, and what is not, no row sees.
 template <class Format>
-static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, int32_t begin, int32_t end,
-                       int32_t keys_end) {
+static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, Panel panel, KeyRange keys) {
+  const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;
+  const int32_t end = panel.begin + panel.count;
   const int64_t k_offset = pass.head * view.k_head_bytes, v_offset = pass.head * view.v_head_bytes;
   KeyBlock blocks[2], staged;
   int32_t coarse_of = -1;
-  load_key_block(view, cursor, begin, min_of(end, begin + kKeyBlock), &blocks[0]);
+  load_key_block(view, cursor, begin, min_of(end, begin + kKeyBlock), first, &blocks[0]);
   int current = 0;
   for (int32_t key = begin; key < end; key += kKeyBlock, current ^= 1) {
     KeyBlock *block = &blocks[current], *next = block;
-    if (key + kKeyBlock < keys_end) {
+    const int32_t behind = key + kKeyBlock;
+    if (behind < keys.end) {
       next = &blocks[current ^ 1];
-      const int32_t limit = key + kKeyBlock < end ? end : keys_end;
-      load_key_block(view, cursor, key + kKeyBlock, min_of(limit, key + 2 * kKeyBlock), next);
+      load_key_block(view, cursor, behind, min_of(behind < end ? end : keys.end, behind + kKeyBlock), behind, next);
     }
-    DecodeKeys keys = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
+    DecodeKeys rows = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
     if (view.key_table != nullptr) {
       turn_keys(view, *block, &coarse_of);
-      keys = stage_keys(view, keys, pass.head, &staged);
+      rows = stage_keys(view, rows, pass.head, &staged);
     }
-    pack_keys<Format>(view, pass, keys, key - begin);
-    pack_values<Format>(view, pass, keys, key - begin);
+    pack_keys<Format>(view, pass, rows, key - panel.begin);
+    pack_values<Format>(view, pass, rows, key - panel.begin);
   }
 }
 

@@ -1,19 +1,17 @@
 // Panel kernel (prefill): many rows a kv head. Blocks of keys are packed once per pass of up to kRowFloats elements of
 // q, then groups of 24 rows go through scores, softmax and P*V, so that a panel is read from L2 once per 24 rows.
 // Panels outside a tile's mask are skipped; where the rows of a tile disagree, keys are added row by row.
+//
+// Whatever rows are beside it, a row's keys come in ascending order in fused multiply-adds of its own accumulators, and
+// panels begin at fixed places: so with kvc_backend_attend.fold_keys this kernel computes all rows, and their bits
+// depend on nothing else.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/panel_softmax.h"
-#include "kernels/cpu/attend/panel_tile.h"
+#include "kernels/cpu/attend/panel_steps.h"
 
 namespace kvc::kernels::KVC_TARGET {
-
-// Keys [begin, begin + count) of the sequence, packed.
-struct Panel {
-  int32_t begin;
-  int32_t count;
-};
 
 // Keys of the panel that row r sees, as indexes into the panel; nodes of a tree are picked among them (hide_nodes).
 KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
@@ -45,8 +43,8 @@ template <class Format>
 static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end) {
   Scratch& scratch = *view.scratch;
   for (int strip = 0; strip * kStrip < pass.panel_keys; ++strip) {
-    for (int r = first; r < end; r += kTileRows) {
-      const KeyRange any = ranges[(r - first) / kTileRows].any;
+    for (int r = first; r < end; r += Format::kRows) {
+      const KeyRange any = ranges[(r - first) / Format::kRows].any;
       if (any.end <= strip * kStrip || any.begin >= (strip + 1) * kStrip) continue;
       const int vectors = min_of(kTileVectors, (any.end - strip * kStrip + kLanes - 1) / kLanes);
       const TileArgs args = {scratch.q + static_cast<int64_t>(r) * pass.q_width,
@@ -54,8 +52,8 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
                              scratch.k_panel + static_cast<int64_t>(strip) * kStrip * pass.q_width,
                              kStrip,
                              pass.q_dwords,
-                             scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys + strip * kStrip,
-                             pass.panel_keys};
+                             scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride + strip * kStrip,
+                             pass.score_stride};
       multiply_columns<Format, false>(vectors, args);
     }
   }
@@ -91,34 +89,42 @@ static void add_row_keys(const View& view, const PanelPass& pass, const Panel& p
   }
 }
 
+// The rows' edges: keys before what their tile shares (all of them if it shares none), or those behind it.
+template <class Format>
+static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
+                      int real_end, bool behind) {
+  for (int r = first; r < real_end; ++r) {
+    const KeyRange seen = keys_in_panel(view, panel, r), all = ranges[(r - first) / Format::kRows].all;
+    const bool shares = all.begin < all.end;
+    if (behind && !shares) continue;
+    const float* p = view.scratch->scores + static_cast<int64_t>(r - first) * pass.score_stride;
+    float* o = view.scratch->o + static_cast<int64_t>(r) * pass.o_width;
+    const int begin = behind ? all.end : seen.begin, end = behind || !shares ? seen.end : all.begin;
+    add_row_keys<Format>(view, pass, panel, r, p, begin, end, o);
+  }
+}
+
 // o += P * V of rows [first, end); `real_end`: rows from there on are padding.
 template <class Format>
 static void group_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges* ranges, int first,
                          int end, int real_end) {
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   Scratch& scratch = *view.scratch;
-  for (int r = first; r < end; r += kTileRows) {
-    KeyRange& all = ranges[(r - first) / kTileRows].all;
+  for (int r = first; r < end; r += Format::kRows) {
+    KeyRange& all = ranges[(r - first) / Format::kRows].all;
     all.end = min_of(all.end, max_of(0, view.tree.begin - panel.begin));  // which nodes it sees, a row knows alone
     all.begin += all.begin % kKeys;                                       // whole pairs
     all.end -= all.end % kKeys;
     if (all.begin > all.end) all.end = all.begin;
-    for (int i = r; i < min_of(r + kTileRows, real_end); ++i) {
-      const KeyRange seen = keys_in_panel(view, panel, i);
-      const float* p = scratch.scores + static_cast<int64_t>(i - first) * pass.panel_keys;
-      float* o = scratch.o + static_cast<int64_t>(i) * pass.o_width;
-      const bool split = all.begin < all.end;
-      add_row_keys<Format>(view, pass, panel, i, p, seen.begin, split ? all.begin : seen.end, o);
-      if (split) add_row_keys<Format>(view, pass, panel, i, p, all.end, seen.end, o);
-    }
   }
+  add_edges<Format>(view, pass, panel, ranges, first, real_end, false);
   for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
     const int columns = strip_columns(pass, strip);
-    for (int r = first; r < end; r += kTileRows) {
-      const KeyRange all = ranges[(r - first) / kTileRows].all;
+    for (int r = first; r < end; r += Format::kRows) {
+      const KeyRange all = ranges[(r - first) / Format::kRows].all;
       if (all.begin >= all.end) continue;
-      const TileArgs args = {scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys + all.begin / kKeys,
-                             pass.panel_keys,
+      const TileArgs args = {scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride + all.begin / kKeys,
+                             pass.score_stride,
                              value_strip(view, pass, strip) + static_cast<int64_t>(all.begin / kKeys) * columns,
                              columns,
                              (all.end - all.begin) / kKeys,
@@ -127,18 +133,41 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
       multiply_columns<Format, true>(columns / kLanes, args);
     }
   }
+  add_edges<Format>(view, pass, panel, ranges, first, real_end, true);
 }
 
-// Rows [first, end) over one panel. end - first <= kMaxRowGroup, a multiple of kTileRows.
+// o += P * V of the rows of a tile from `first` on, for a format that multiplies tiles.
+template <class Format>
+static void tile_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges ranges, int first,
+                        int real_end) {
+  Scratch& scratch = *view.scratch;
+  const KeyRange steps = whole_steps(ranges.any);
+  for (int i = 0; i < Format::kRows; ++i) {
+    const KeyRange seen = first + i < real_end ? keys_in_panel(view, panel, first + i) : KeyRange{0, 0};
+    clear_weights<Format>(seen, steps, scratch.scores + static_cast<int64_t>(i) * pass.score_stride);
+  }
+  ranges.all.end = min_of(ranges.all.end, max_of(0, view.tree.begin - panel.begin));
+  float* o = scratch.o + static_cast<int64_t>(first) * pass.o_width;
+  add_all_steps<Format>(view, pass, scratch.scores, steps, ranges.all, o, [&](int key) {
+    for (int r = first; r < real_end; ++r) {
+      const KeyRange seen = intersect(keys_in_panel(view, panel, r), {key, key + 1});
+      const float* p = scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride;
+      float* row = o + static_cast<int64_t>(r - first) * pass.o_width;
+      if (seen.begin < seen.end) add_row_keys<Format>(view, pass, panel, r, p, seen.begin, seen.end, row);
+    }
+  });
+}
+
+// Rows [first, end) over one panel. end - first <= kRowGroup, a multiple of kRows.
 template <class Format>
 static void panel_group(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
   Scratch& scratch = *view.scratch;
   const int real_end = min_of(end, pass.row_end - pass.row_begin);
-  TileRanges ranges[kMaxRowGroup / kTileRows];
+  TileRanges ranges[Format::kRowGroup / Format::kRows];
   bool any = false;
-  for (int r = first; r < end; r += kTileRows) {
-    TileRanges& tile = ranges[(r - first) / kTileRows];
-    tile = tile_ranges(view, panel, r, min_of(r + kTileRows, real_end));
+  for (int r = first; r < end; r += Format::kRows) {
+    TileRanges& tile = ranges[(r - first) / Format::kRows];
+    tile = tile_ranges(view, panel, r, min_of(r + Format::kRows, real_end));
     any = any || tile.any.begin < tile.any.end;
   }
   if (!any) return;
@@ -147,7 +176,7 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
   for (int r = first; r < real_end; ++r) {
     const KeyRange seen = keys_in_panel(view, panel, r);
     if (seen.begin >= seen.end) continue;
-    float* scores = scratch.scores + static_cast<int64_t>(r - first) * pass.panel_keys;
+    float* scores = scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride;
     if (view.options.any) score_row(view, pass, panel.begin, r, seen, scores);
     if (view.tree.begin < panel.begin + seen.end) {
       const int query = (pass.row_begin + r) / view.group;
@@ -158,49 +187,98 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
     softmax_row<Format>(view, scores, seen, scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width,
                         scratch.maxima + r, scratch.sums + r);
   }
-  group_values<Format>(view, pass, panel, ranges, first, end, real_end);
+  if constexpr (Format::kTiles) {
+    tile_values<Format>(view, pass, panel, ranges[0], first, real_end);
+  } else {
+    group_values<Format>(view, pass, panel, ranges, first, end, real_end);
+  }
 }
 
-// Loads q, packed, and empties the state of the pass's rows, padding included.
+// Loads q of the pass's rows, packed; padding is 0.
 template <class Format>
-static void begin_panel_pass(const View& view, const PanelPass& pass, int padded_rows) {
+static void load_panel_queries(const View& view, const PanelPass& pass, int padded_rows) {
   Scratch& scratch = *view.scratch;
   for (int i = 0; i < padded_rows; ++i) {
     float* q = scratch.q + static_cast<int64_t>(i) * pass.q_width;
     const int r = pass.row_begin + i;
     if (r < pass.row_end) {
-      load_query(view, r / view.group, pass.head * view.group + r % view.group, round_up(view.head_dim, Format::kStep),
-                 scratch.row);
+      load_query(view, scratch.places[i], pass.head * view.group + r % view.group,
+                 round_up(view.head_dim, Format::kStep), scratch.row);
       convert_row(Format::kPairs ? Type::kBf16 : Type::kF32, q, Type::kF32, scratch.row,
                   round_up(view.head_dim, Format::kStep));
     } else {
       memset(q, 0, static_cast<size_t>(pass.q_width) * sizeof(float));
     }
+  }
+}
+
+// The state of the pass's rows, padding included, over `keys` alone.
+template <class Format>
+static void attend_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
+  Scratch& scratch = *view.scratch;
+  for (int i = 0; i < padded_rows; ++i) {
     scratch.maxima[i] = KVC_NEG_INF;
     scratch.sums[i] = 0.0f;
   }
   memset(scratch.o, 0, static_cast<size_t>(padded_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
+  for (int32_t begin = keys.begin - keys.begin % pass.panel_keys; begin < keys.end; begin += pass.panel_keys) {
+    const Panel panel = {begin, min_of(pass.panel_keys, keys.end - begin)};
+    if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, panel.count);
+    pack_panel<Format>(view, pass, cursor, panel, keys);
+    if constexpr (Format::kTiles) clear_values_behind(view, pass, panel.count);
+    for (int first = 0; first < padded_rows; first += Format::kRowGroup) {
+      panel_group<Format>(view, pass, panel, first, min_of(padded_rows, first + Format::kRowGroup));
+    }
+  }
+}
+
+// kvc_backend_attend.fold_keys: one block of keys after another, each merged into what those before it made.
+template <class Format>
+static void fold_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
+  Scratch& scratch = *view.scratch;
+  const int num_rows = pass.row_end - pass.row_begin, fold_keys = view.args->fold_keys;
+  memset(scratch.fold_o, 0, static_cast<size_t>(num_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
+  for (int i = 0; i < num_rows; ++i) {
+    scratch.fold_m[i] = KVC_NEG_INF;
+    scratch.fold_l[i] = 0.0f;
+  }
+  for (int32_t begin = keys.begin, end; begin < keys.end; begin = end) {
+    end = min_of(keys.end, begin - begin % fold_keys + fold_keys);
+    attend_panels<Format>(view, pass, padded_rows, cursor, {begin, end});
+    for (int i = 0; i < num_rows; ++i) {
+      Format::natural_order(scratch.o + static_cast<int64_t>(i) * pass.o_width, scratch.row, view.v_head_dim);
+      const RowState state = round_state(view, pass.head * view.group, scratch.row, scratch.maxima[i], scratch.sums[i]);
+      merge_state(scratch.fold_o + static_cast<int64_t>(i) * pass.o_width, scratch.fold_m + i, scratch.fold_l + i,
+                  scratch.row, state.m, state.l, view.v_head_dim);
+    }
+  }
 }
 
 template <class Format>
 static void panel_pass(const View& view, const PanelPass& pass) {
-  const int num_rows = pass.row_end - pass.row_begin, padded_rows = round_up(num_rows, kTileRows);
+  Scratch& scratch = *view.scratch;
+  const int num_rows = pass.row_end - pass.row_begin, padded_rows = round_up(num_rows, Format::kRows);
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
-  begin_panel_pass<Format>(view, pass, padded_rows);
+  load_panel_queries<Format>(view, pass, padded_rows);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
-  for (int32_t begin = keys.begin; begin < keys.end; begin += pass.panel_keys) {
-    const Panel panel = {begin, min_of(pass.panel_keys, keys.end - begin)};
-    if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, panel.count);
-    pack_panel<Format>(view, pass, &cursor, begin, begin + panel.count, keys.end);
-    for (int first = 0; first < padded_rows; first += kMaxRowGroup) {
-      panel_group<Format>(view, pass, panel, first, min_of(padded_rows, first + kMaxRowGroup));
-    }
+  const bool fold = view.args->fold_keys > 0;
+  if (fold) {
+    fold_panels<Format>(view, pass, padded_rows, &cursor, keys);
+  } else {
+    attend_panels<Format>(view, pass, padded_rows, &cursor, keys);
   }
   for (int i = 0; i < num_rows; ++i) {
-    const int r = pass.row_begin + i;
-    Format::natural_order(view.scratch->o + static_cast<int64_t>(i) * pass.o_width, view.scratch->row, view.v_head_dim);
-    finish_row(view, r / view.group, pass.head * view.group + r % view.group, view.scratch->row,
-               view.scratch->maxima[i], view.scratch->sums[i]);
+    const int32_t head = pass.head * view.group + (pass.row_begin + i) % view.group;
+    float* folded = scratch.fold_o + static_cast<int64_t>(i) * pass.o_width;
+    if (fold && scratch.places[i].partial_offset >= 0) {
+      store_state(view, scratch.places[i], head, folded, {scratch.fold_m[i], scratch.fold_l[i]});
+    } else if (fold) {
+      write_output(view, scratch.places[i], head, folded, static_cast<double>(scratch.fold_m[i]),
+                   static_cast<double>(scratch.fold_l[i]));
+    } else {
+      Format::natural_order(scratch.o + static_cast<int64_t>(i) * pass.o_width, scratch.row, view.v_head_dim);
+      finish_row(view, scratch.places[i], head, scratch.row, scratch.maxima[i], scratch.sums[i]);
+    }
   }
 }
 
@@ -208,14 +286,17 @@ template <class Format>
 static void panel_item(const View& view) {
   const kvc_backend_item& item = *view.item;
   PanelPass pass;
-  pass.q_dwords = Format::kPairs ? (view.head_dim + 1) / 2 : view.head_dim;
+  [[maybe_unused]] const typename Format::Registers registers;
   pass.q_width = round_up(view.head_dim, Format::kStep) / (Format::kPairs ? 2 : 1);
+  pass.q_dwords = Format::kTiles ? pass.q_width : Format::kPairs ? (view.head_dim + 1) / 2 : view.head_dim;
   pass.o_width = round_up(view.v_head_dim, Format::kStep);
   const int32_t key_dwords = max_of(pass.q_width, pass.o_width / (Format::kPairs ? 2 : 1));
-  pass.panel_keys = min_of(kMaxPanelKeys, kPanelFloats / key_dwords / kPanelStep * kPanelStep);
+  static_assert(kMinPanelKeys % kPanelStep == 0);
+  pass.panel_keys = min_of(kMaxPanelKeys, max_of(kMinPanelKeys, kPanelFloats / key_dwords / kPanelStep * kPanelStep));
+  while (view.args->fold_keys > 0 && kMaxPanelKeys % pass.panel_keys != 0) pass.panel_keys -= kPanelStep;
+  pass.score_stride = pass.panel_keys + kMaxLanes;
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);
-  const int32_t fitting_rows =
-      min_of(kMaxRows, kRowFloats / max_of(pass.q_width, pass.o_width)) / kMaxRowGroup * kMaxRowGroup;
+  const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;
   for (pass.head = item.head_begin; pass.head < item.head_end; ++pass.head) {
     for (pass.row_begin = 0; pass.row_begin < view.num_rows; pass.row_begin = pass.row_end) {
       pass.row_end = min_of(view.num_rows, pass.row_begin + fitting_rows);

@@ -10,12 +10,12 @@
 namespace kvc::kernels::KVC_TARGET {
 
 struct TileArgs {
-  const float* a;  // [kTileRows][n] dwords, row stride a_stride
+  const float* a;  // [Format::kRows][n] dwords, row stride a_stride
   int64_t a_stride;
   const float* b;  // [n][b_stride] dwords
   int64_t b_stride;
   int32_t n;
-  float* c;  // [kTileRows][...], row stride c_stride
+  float* c;  // [Format::kRows][...], row stride c_stride
   int64_t c_stride;
 };
 
@@ -45,11 +45,15 @@ static void multiply_tile(const TileArgs& args) {
 
 template <class Format, bool kAccumulate>
 KVC_INLINE void multiply_columns(int vectors, const TileArgs& args) {
-  if (vectors == 1) multiply_tile<Format, 1, kAccumulate>(args);
-  if (vectors == 2) multiply_tile<Format, 2, kAccumulate>(args);
-  if constexpr (kTileVectors >= 4) {
-    if (vectors == 3) multiply_tile<Format, 3, kAccumulate>(args);
-    if (vectors == 4) multiply_tile<Format, 4, kAccumulate>(args);
+  if constexpr (Format::kTiles) {
+    Format::template multiply<kAccumulate>(vectors, args);
+  } else {
+    if (vectors == 1) multiply_tile<Format, 1, kAccumulate>(args);
+    if (vectors == 2) multiply_tile<Format, 2, kAccumulate>(args);
+    if constexpr (kTileVectors >= 4) {
+      if (vectors == 3) multiply_tile<Format, 3, kAccumulate>(args);
+      if (vectors == 4) multiply_tile<Format, 4, kAccumulate>(args);
+    }
   }
 }
 

@@ -66,13 +66,13 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
-// q of a row of the item (query within the item, absolute q head) to out[0, D) as the kernels see it: rotated and
+// q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels see it: rotated and
 // rounded to q's type if the layer asks for that, and times what the head's stored K is to be multiplied by. Ends at
 // out[D), [D, padded) is zeroed.
-static void load_query(const View& view, int32_t query, int32_t head, int32_t padded, float* out) {
+static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float* out) {
   const kvc_backend_attend& args = *view.args;
   const Type type = type_of(args.q.dtype);
-  const int64_t token = view.token_begin + query;
+  const int64_t token = place.token;
   const unsigned char* source = static_cast<const unsigned char*>(args.q.data) +
                                 (token * args.q.token_stride + head * args.q.head_stride) * type_bytes(type);
   convert_row(Type::kF32, out, type, source, view.head_dim);
@@ -92,44 +92,68 @@ static void load_query(const View& view, int32_t query, int32_t head, int32_t pa
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
 
-// Writes the state of one row: to the item's partials, or normalised to the output. o: [Dv] in natural order, scratch
-// that may be changed; largest: the largest score, in the kernels' units.
-static void finish_row(const View& view, int32_t query, int32_t head, float* o, float largest, float l) {
-  const kvc_backend_attend& args = *view.args;
-  const kvc_backend_item& item = *view.item;
-  const int32_t dims = view.v_head_dim;
-  const double exact_m = static_cast<double>(largest) * view.natural_scale;
+// A row's state over some keys, in natural-log units, as partials have it; its o is beside it.
+struct RowState {
+  float m, l;
+};
+
+// What V's loaded elements are to be multiplied by, to o.
+KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   const float factor = view.stored_unit * head_scale(&view.layer->v_scales, head / view.group);
-  for (int32_t d = 0; d < dims && factor != 1.0f; ++d) o[d] *= factor;
-  if (item.partial_offset >= 0) {
-    // Rounding m to float32 would shift the state's weight by up to an ulp of m: undo that in l and o.
-    float m = KVC_NEG_INF, correction = 0.0f;
-    if (l != 0.0f) {
-      m = static_cast<float>(exact_m);
-      correction = static_cast<float>(__builtin_exp(exact_m - static_cast<double>(m)));
-    }
-    const int64_t heads = static_cast<int64_t>(item.head_end - item.head_begin) * view.group;
-    const int64_t states = heads * (item.q_end - item.q_begin);
-    const int64_t index = query * heads + head - static_cast<int64_t>(item.head_begin) * view.group;
-    float* partial = args.partials + item.partial_offset;
-    float* target = partial + index * dims;
-    for (int32_t d = 0; d < dims; ++d) target[d] = l != 0.0f ? o[d] * correction : 0.0f;
-    partial[states * dims + index] = m;
-    partial[states * dims + states + index] = l != 0.0f ? l * correction : 0.0f;
-    return;
+  for (int32_t d = 0; d < view.v_head_dim && factor != 1.0f; ++d) o[d] *= factor;
+}
+
+// largest: the largest score, in the kernels' units. o: [Dv] in natural order, in place.
+static RowState round_state(const View& view, int32_t head, float* o, float largest, float l) {
+  const double exact_m = static_cast<double>(largest) * view.natural_scale;
+  scale_values(view, head, o);
+  // Rounding m to float32 would shift the state's weight by up to an ulp of m: undo that in l and o.
+  RowState state = {KVC_NEG_INF, 0.0f};
+  float correction = 0.0f;
+  if (l != 0.0f) {
+    state.m = static_cast<float>(exact_m);
+    correction = static_cast<float>(__builtin_exp(exact_m - static_cast<double>(state.m)));
+    state.l = l * correction;
   }
-  const int64_t token = view.token_begin + query;
+  for (int32_t d = 0; d < view.v_head_dim; ++d) o[d] = l != 0.0f ? o[d] * correction : 0.0f;
+  return state;
+}
+
+static void store_state(const View& view, const QueryPlace& place, int32_t head, const float* o, RowState state) {
+  const int64_t states = place.states, index = place.first_state + head, dims = view.v_head_dim;
+  float* partial = view.args->partials + place.partial_offset;
+  memcpy(partial + index * dims, o, static_cast<size_t>(dims) * sizeof(float));
+  partial[states * dims + index] = state.m;
+  partial[states * dims + states + index] = state.l;
+}
+
+// Normalises a state over all keys, and writes output and LSE. o: changed.
+static void write_output(const View& view, const QueryPlace& place, int32_t head, float* o, double m, double l) {
+  const kvc_backend_attend& args = *view.args;
+  const int64_t token = place.token;
   const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-  const FinalState final = final_state(exact_m, static_cast<double>(l), sink);
+  const FinalState final = final_state(m, l, sink);
   const float scale = static_cast<float>(final.scale);
-  for (int32_t d = 0; d < dims; ++d) o[d] = l != 0.0f ? o[d] * scale : 0.0f;
+  for (int32_t d = 0; d < view.v_head_dim; ++d) o[d] = l != 0.0 ? o[d] * scale : 0.0f;
   const Type type = type_of(args.out.dtype);
   unsigned char* target = static_cast<unsigned char*>(args.out.data) +
                           (token * args.out.token_stride + head * args.out.head_stride) * type_bytes(type);
-  convert_row(type, target, Type::kF32, o, dims);
+  convert_row(type, target, Type::kF32, o, view.v_head_dim);
   if (args.lse != nullptr) {
     memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &final.lse, sizeof final.lse);
   }
+}
+
+// Writes the state of one row: to its place in the partials, or normalised to the output. o: [Dv] in natural order,
+// scratch that may be changed; largest: the largest score, in the kernels' units.
+static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, float l) {
+  if (place.partial_offset >= 0) {
+    const RowState state = round_state(view, head, o, largest, l);
+    store_state(view, place, head, o, state);
+    return;
+  }
+  scale_values(view, head, o);
+  write_output(view, place, head, o, static_cast<double>(largest) * view.natural_scale, static_cast<double>(l));
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

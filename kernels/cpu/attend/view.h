@@ -1,6 +1,6 @@
 // What both attention kernels need to know of one work item: shapes in bytes and vectors, addresses of keys, and the
 // rows of a pass. Rows are (query, head of the group) pairs of one kv head: row r is query r / group, head r % group,
-// so that rows beside each other have equal or neighbouring masks.
+// so that rows beside each other have equal or neighbouring masks. The queries of a shared item are those of its spans.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,9 +22,8 @@ struct View {
   int32_t head_dim;
   int32_t v_head_dim;
   int32_t num_rows;         // queries of the item x group
-  int32_t token_begin;      // token of the item's query 0
   int32_t kv_bytes;         // bytes of a stored element
-  KeyTree tree;             // of the item's row
+  KeyTree tree;             // of the item's row; rows share no nodes
   const double* key_table;  // null: K is stored as it attends. Else K turns as it is read (staged_keys.h)
   ScoreOptions options;
   // Without options, scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what
@@ -52,9 +51,8 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.head_dim = layer->head_dim;
   view.v_head_dim = layer->v_head_dim;
   view.num_rows = (item->q_end - item->q_begin) * view.group;
-  view.token_begin = args->rows->token_begin[item->row] + item->q_begin;
   view.kv_bytes = type_bytes(type_of(layer->dtype));
-  view.tree = tree_of_row(args->rows, item->row);
+  view.tree = is_shared(item) ? KeyTree{INT32_MAX, nullptr} : tree_of_row(args->rows, item->row);
   view.key_table = key_table_of_row(args, item->row);
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
   view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
@@ -68,19 +66,23 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   return view;
 }
 
-// Fills the masks of rows [row_begin, row_end) (indexed from 0) and returns the range that covers them all.
+// Fills masks and places of rows [row_begin, row_end) (indexed from 0) and returns the range that covers them all.
 static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_end) {
   KeyRange all = {INT32_MAX, 0};
   QueryMask mask = {};
+  QueryPlace place = {};
+  QueryCursor cursor = query_cursor(view.args, view.item);
   for (int32_t r = row_begin; r < row_end; ++r) {
     if (r == row_begin || r % view.group == 0) {
-      mask = query_mask(view.args, view.item, view.item->q_begin + r / view.group);
+      place = place_of_query(&cursor, r / view.group);
+      mask = query_mask(view.args, view.item, place.row, place.query);
       if (mask.keys.begin < mask.keys.end) {
         all.begin = min_of(all.begin, mask.keys.begin);
         all.end = max_of(all.end, mask.keys.end);
       }
     }
     view.scratch->masks[r - row_begin] = mask;
+    view.scratch->places[r - row_begin] = place;
   }
   if (all.begin > all.end) all = {0, 0};
   return all;
@@ -112,16 +114,17 @@ KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, in
   }
 }
 
-// Keys [begin, end), at most kKeyBlock.
-static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, KeyBlock* block) {
+// Keys [begin, end), at most kKeyBlock; those before `first` are not looked up, the first one stands for them.
+static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, int32_t first,
+                           KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
   const unsigned char* k_data = static_cast<const unsigned char*>(layer.k.data);
   const unsigned char* v_data = static_cast<const unsigned char*>(layer.v.data);
   const int64_t k_slot_bytes = layer.k.slot_stride * view.kv_bytes, v_slot_bytes = layer.v.slot_stride * view.kv_bytes;
   block->begin = begin;
   block->count = end - begin;
-  int32_t page_index = begin / layer.page_size, slot = begin % layer.page_size;
-  int32_t i = 0;
+  int32_t page_index = first / layer.page_size, slot = first % layer.page_size;
+  int32_t i = first - begin;
   while (i < block->count) {
     const int64_t page = page_at(cursor, page_index);
     const unsigned char* k = k_data + page * layer.k.page_stride * view.kv_bytes + slot * k_slot_bytes;
@@ -135,13 +138,15 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
     ++page_index;
     slot = 0;
   }
-  for (; i < kKeyBlock; ++i) {
-    block->k[i] = block->k[block->count - 1];
-    block->v[i] = block->v[block->count - 1];
-    if (!has_token_scales(&layer.k_scales)) continue;
-    block->k_scale[i] = block->k_scale[block->count - 1];
-    block->v_scale[i] = block->v_scale[block->count - 1];
-  }
+  const auto repeat = [&](int32_t from, int32_t to) {
+    block->k[to] = block->k[from];
+    block->v[to] = block->v[from];
+    if (!has_token_scales(&layer.k_scales)) return;
+    block->k_scale[to] = block->k_scale[from];
+    block->v_scale[to] = block->v_scale[from];
+  };
+  for (; i < kKeyBlock; ++i) repeat(block->count - 1, i);
+  for (i = 0; i < first - begin; ++i) repeat(first - begin, i);
 }
 
 KVC_INLINE void prefetch(const unsigned char* p) { __builtin_prefetch(p, 0, 3); }

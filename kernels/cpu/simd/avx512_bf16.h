@@ -8,10 +8,12 @@
 namespace kvc::kernels::KVC_TARGET {
 
 struct BfDots {
+  struct Registers {};
   using Vec = __m512i;
   using QueryElement = Bf16;
-  static constexpr bool kPairs = true, kTokenScales = false;
+  static constexpr bool kPairs = true, kTiles = false, kTokenScales = false;
   static constexpr int kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
+  static constexpr int kRows = kTileRows, kRowGroup = 24;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return _mm512_loadu_si512(p); }
   KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) {

@@ -1,5 +1,5 @@
 // The portable target: four lanes as a compiler vector, which every CPU has in some form (SSE2, NEON, or plain code).
-// It defines the meaning of each function; simd/avx2.h and simd/avx512.h provide the same names.
+// It defines the meaning of each function; simd/avx2.h, simd/avx512.h and simd/neon.h provide the same names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,0 +1,64 @@
+// Where the queries of an item come from and where their states go: those of its row, or in a shared item those of its
+// spans, one after another.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/annotate.h"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels {
+
+struct QueryPlace {
+  int32_t row;
+  int32_t query;           // within the row
+  int32_t token;           // of q and out
+  int32_t states;          // of the block of states: o[states][Dv], m[states], l[states]
+  int32_t first_state;     // + q head: the state's index
+  int64_t partial_offset;  // of the block; negative: none, the output is written
+};
+
+// Walks the queries of an item; they may only go forward.
+struct QueryCursor {
+  const kvc_backend_attend* args;
+  const kvc_backend_item* item;
+  int32_t span;        // the current one, if the item is shared
+  int32_t span_begin;  // its first query, counted within the item
+};
+
+KVC_HOST_DEVICE QueryCursor query_cursor(const kvc_backend_attend* args, const kvc_backend_item* item) {
+  QueryCursor cursor = {args, item, item->span_begin, 0};
+  return cursor;
+}
+
+KVC_HOST_DEVICE bool is_shared(const kvc_backend_item* item) { return item->span_begin < item->span_end; }
+
+// Query `index` of the item, in [0, q_end - q_begin).
+KVC_HOST_DEVICE QueryPlace place_of_query(QueryCursor* cursor, int32_t index) {
+  const kvc_backend_item* item = cursor->item;
+  const kvc_backend_layer* layer = cursor->args->layer;
+  const int32_t group = layer->num_q_heads / layer->num_kv_heads;
+  QueryPlace place;
+  if (is_shared(item)) {
+    const kvc_backend_span* span = cursor->args->spans + cursor->span;
+    for (; index - cursor->span_begin >= span->q_end - span->q_begin; ++span, ++cursor->span) {
+      cursor->span_begin += span->q_end - span->q_begin;
+    }
+    const int32_t within = index - cursor->span_begin;
+    place.row = span->row;
+    place.query = span->q_begin + within;
+    place.states = (span->q_end - span->q_begin) * layer->num_q_heads;
+    place.first_state = within * layer->num_q_heads;
+    place.partial_offset = span->partial_offset;
+  } else {
+    const int32_t heads = (item->head_end - item->head_begin) * group;
+    place.row = item->row;
+    place.query = item->q_begin + index;
+    place.states = (item->q_end - item->q_begin) * heads;
+    place.first_state = index * heads - item->head_begin * group;
+    place.partial_offset = item->partial_offset;
+  }
+  place.token = cursor->args->rows->token_begin[place.row] + place.query;
+  return place;
+}
+
+}  // namespace kvc::kernels

@@ -1,0 +1,101 @@
+// Panel kernel, P*V of a format that multiplies tiles: in steps of 32 keys for all rows of a tile at once, with a
+// weight of 0 where a row does not see a key. 0 * NaN is NaN, so a key that not every row sees and whose V is not
+// finite is left out of its step (the sums of the rows that do not see it are the same to the bit), and added row by
+// row. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/panel_tile.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+static constexpr int kStepKeys = 32, kStepPairs = kStepKeys / 2;
+static_assert(kStepPairs <= kKeyBlock, "staged_k holds a step of V");
+
+// The keys of a panel that lie in steps of which some key is in `keys`.
+KVC_INLINE KeyRange whole_steps(KeyRange keys) {
+  return {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
+}
+
+// Zeros for V behind the last of `count` keys of the panel, to the end of its step.
+static void clear_values_behind(const View& view, const PanelPass& pass, int count) {
+  const int first = (count + 1) / 2, last = round_up(count, kStepKeys) / 2;
+  for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
+    const int columns = strip_columns(pass, strip);
+    memset(value_strip(view, pass, strip) + static_cast<int64_t>(first) * columns, 0,
+           static_cast<size_t>((last - first) * columns) * sizeof(float));
+  }
+}
+
+// Weights of 0 for the keys of `steps` for which softmax_row stored none. weights: of one row. seen: what it sees.
+template <class Format>
+static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
+  const bool none = seen.begin >= seen.end;
+  const int begin = steps.begin / kLanes, end = steps.end / kLanes;
+  const int stored_begin = none ? end : seen.begin / kLanes, stored_end = none ? end : (seen.end - 1) / kLanes + 1;
+  for (int z = begin; z < stored_begin; ++z) Format::store_weights(weights, z, zero());
+  for (int z = stored_end; z < end; ++z) Format::store_weights(weights, z, zero());
+}
+
+// The keys of the step that begins with `key` of which some value is NaN or infinite, a bit a key.
+template <class Format>
+static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key) {
+  uint32_t keys = 0;
+  for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
+    const int columns = strip_columns(pass, strip);
+    const float* values = value_strip(view, pass, strip) + static_cast<int64_t>(key / 2) * columns;
+    for (int pair = 0; pair < kStepPairs; ++pair) {
+      keys |= Format::halves_not_finite(values + pair * columns, columns) << 2 * pair;
+    }
+  }
+  return keys;
+}
+
+// Copies the step that begins with `key` to staged_k, strip after strip, zeros for the keys left out.
+template <class Format>
+static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t left_out) {
+  float* target = view.scratch->staged_k;
+  for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
+    const int columns = strip_columns(pass, strip);
+    const float* values = value_strip(view, pass, strip) + static_cast<int64_t>(key / 2) * columns;
+    for (int i = 0; i < kStepPairs * columns; i += kLanes, target += kLanes) {
+      const uint32_t pair = left_out >> (i / columns * 2);
+      const auto v = Format::load_packed(values + i);
+      Format::store_packed(target, Format::keep_halves(v, (pair & 1) == 0, (pair & 2) == 0));
+    }
+  }
+}
+
+// o += P * V over the keys [begin, end), whole steps, of the rows of a tile. p, o: of its first row. copied: V is the
+// copy of one step.
+template <class Format>
+static void add_steps(const View& view, const PanelPass& pass, const float* p, int begin, int end, bool copied,
+                      float* o) {
+  for (int strip = 0; strip * kStrip < pass.o_width && begin < end; ++strip) {
+    const int columns = strip_columns(pass, strip);
+    const float* values = copied ? view.scratch->staged_k + strip * kStrip * kStepPairs
+                                 : value_strip(view, pass, strip) + static_cast<int64_t>(begin / 2) * columns;
+    const TileArgs args = {p + begin / 2,     pass.score_stride,  values,      columns,
+                           (end - begin) / 2, o + strip * kStrip, pass.o_width};
+    multiply_columns<Format, true>(columns / kLanes, args);
+  }
+}
+
+// The same over `steps`; `all`: keys that all rows see. Calls add_key(key) for each key that was left out.
+template <class Format, class AddKey>
+static void add_all_steps(const View& view, const PanelPass& pass, const float* p, KeyRange steps, KeyRange all,
+                          float* o, AddKey add_key) {
+  int done = steps.begin;
+  for (int key = steps.begin; key < steps.end; key += kStepKeys) {
+    if (key >= all.begin && key + kStepKeys <= all.end) continue;
+    const uint32_t left_out = keys_not_finite<Format>(view, pass, key);
+    if (left_out == 0) continue;
+    copy_step<Format>(view, pass, key, left_out);
+    add_steps<Format>(view, pass, p, done, key, false, o);
+    add_steps<Format>(view, pass, p, key, key + kStepKeys, true, o);
+    for (uint32_t bits = left_out; bits != 0; bits &= bits - 1) add_key(key + __builtin_ctz(bits));
+    done = key + kStepKeys;
+  }
+  add_steps<Format>(view, pass, p, done, steps.end, false, o);
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

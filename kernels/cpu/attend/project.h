@@ -1,0 +1,94 @@
+// Projection of rows by a matrix of their head: a register-tiled product on packed float32.
+//
+// Roofline: few rows (decode) stream the weights once, many are multiply-adds. Rows go to float32 once; the matrix in
+// strips of kStrip columns, [in_dims][kStrip], transposed on the way if it lies the other way round; then the register
+// tile of the panel kernel (panel_tile.h), a strip that all rows read from L1 or L2.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/panel_tile.h"
+#include "kernels/cpu/attend/rows.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+KVC_INLINE const unsigned char* row_of_tensor(const kvc_backend_tensor& tensor, int64_t token, int64_t head) {
+  return static_cast<const unsigned char*>(tensor.data) +
+         (token * tensor.token_stride + head * tensor.head_stride) * type_bytes(type_of(tensor.dtype));
+}
+
+// Columns [column, column + columns) of the matrix as it lies: [in_dims][kStrip], zeros behind `columns`.
+static void pack_columns(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* strip) {
+  const Type type = type_of(args.weights.dtype);
+  for (int32_t i = 0; i < args.in_dims; ++i, strip += kStrip) {
+    const unsigned char* row = row_of_tensor(args.weights, head, i) + column * type_bytes(type);
+    convert_row(Type::kF32, strip, type, row, columns);
+    for (int32_t c = columns; c < kStrip; ++c) strip[c] = 0.0f;
+  }
+}
+
+// The same of the transposed matrix, blocks of kLanes x kLanes by way of `row`: kLanes rows of in_dims.
+static void pack_rows(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* rows,
+                      float* strip) {
+  const Type type = type_of(args.weights.dtype);
+  const int32_t width = round_up(args.in_dims, kLanes);
+  for (int32_t c = 0; c < kStrip; c += kLanes) {
+    for (int32_t r = 0; r < kLanes; ++r) {
+      float* row = rows + r * width;
+      const int32_t filled = c + r < columns ? args.in_dims : 0;
+      if (filled > 0) convert_row(Type::kF32, row, type, row_of_tensor(args.weights, head, column + c + r), filled);
+      for (int32_t i = filled; i < width; ++i) row[i] = 0.0f;
+    }
+    for (int32_t i = 0; i < width; i += kLanes) {
+      F32 block[kLanes];
+      KVC_UNROLL for (int r = 0; r < kLanes; ++r) block[r] = load(rows + r * width + i);
+      transpose(block);
+      KVC_UNROLL for (int r = 0; r < kLanes; ++r) store(strip + (i + r) * kStrip + c, block[r]);
+    }
+  }
+}
+
+static void project_rows(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end,
+                         Scratch* scratch) {
+  const Type in_type = type_of(args->in.dtype), out_type = type_of(args->out.dtype);
+  const int32_t rows = static_cast<int32_t>(token_end - token_begin), padded = round_up(rows, kTileRows);
+  const int64_t out_bytes = type_bytes(out_type);
+  for (int32_t r = 0; r < padded; ++r) {
+    float* row = scratch->q + static_cast<int64_t>(r) * args->in_dims;
+    if (r >= rows) {
+      memset(row, 0, static_cast<size_t>(args->in_dims) * sizeof(float));
+      continue;
+    }
+    const unsigned char* in = row_of_tensor(args->in, token_begin + r, head);
+    convert_row(Type::kF32, row, in_type, in, args->in_dims);
+    if (args->tail_dims == 0) continue;
+    unsigned char* tail =
+        const_cast<unsigned char*>(row_of_tensor(args->out, token_begin + r, head)) + args->out_dims * out_bytes;
+    convert_row(out_type, tail, in_type, in + args->in_dims * type_bytes(in_type), args->tail_dims);
+  }
+  float tile[kTileRows * kStrip];
+  for (int32_t column = 0; column < args->out_dims; column += kStrip) {
+    const int32_t columns = min_of(kStrip, args->out_dims - column);
+    if (args->transposed != 0) {
+      pack_rows(*args, head, column, columns, scratch->v_panel, scratch->k_panel);
+    } else {
+      pack_columns(*args, head, column, columns, scratch->k_panel);
+    }
+    for (int32_t r = 0; r < padded; r += kTileRows) {
+      const TileArgs product = {scratch->q + static_cast<int64_t>(r) * args->in_dims,
+                                args->in_dims,
+                                scratch->k_panel,
+                                kStrip,
+                                args->in_dims,
+                                tile,
+                                kStrip};
+      multiply_columns<Widened<float>, false>((columns + kLanes - 1) / kLanes, product);
+      for (int32_t i = r; i < min_of(r + kTileRows, rows); ++i) {
+        unsigned char* out =
+            const_cast<unsigned char*>(row_of_tensor(args->out, token_begin + i, head)) + column * out_bytes;
+        convert_row(out_type, out, Type::kF32, tile + (i - r) * kStrip, columns);
+      }
+    }
+  }
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,45 @@
+// project: a matrix a head, over rows of tokens; an item is a block of rows of one head.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/device.h"
+#include "kernels/cpu/float_environment.h"
+
+namespace kvc::kernels {
+namespace {
+
+constexpr int64_t kRowsPerItem = 96;
+// Multiply-adds, or weights read, of a call that one thread does within a microsecond, and before a sleeping one came.
+constexpr int64_t kTinyOperations = 32 * 1024;
+constexpr int64_t kSmallOperations = 512 * 1024;
+static_assert(kRowsPerItem <= kMinRows);
+
+struct Job {
+  const kvc_backend_project* args;
+  const Implementation* implementation;
+  Scratch* scratch;  // [workers]
+};
+
+// Head by head, so that a head's blocks find its weights in the caches.
+void run_item(void* arg, int64_t index, int32_t worker) {
+  const Job& job = *static_cast<const Job*>(arg);
+  const DefaultFloatEnvironment environment;
+  const int64_t blocks = (job.args->num_tokens + kRowsPerItem - 1) / kRowsPerItem;
+  const int64_t begin = index % blocks * kRowsPerItem, end = begin + kRowsPerItem;
+  job.implementation->project_rows(job.args, static_cast<int32_t>(index / blocks), begin,
+                                   end < job.args->num_tokens ? end : job.args->num_tokens, job.scratch + worker);
+}
+
+}  // namespace
+
+kvc_status project(kvc_backend_device* device, const kvc_backend_project* args, void*, kvc_error*) {
+  if (args->num_tokens == 0) return KVC_OK;
+  Job job = {args, device->implementation, device->scratch};
+  const int64_t operations = args->num_tokens * args->num_heads * args->in_dims * args->out_dims;
+  const int32_t effort = operations <= kTinyOperations    ? KVC_EFFORT_TINY
+                         : operations <= kSmallOperations ? KVC_EFFORT_SMALL
+                                                          : KVC_EFFORT_LARGE;
+  const int64_t blocks = (args->num_tokens + kRowsPerItem - 1) / kRowsPerItem;
+  device->host->run(device->host->self, blocks * args->num_heads, effort, run_item, &job);
+  return KVC_OK;
+}
+
+}  // namespace kvc::kernels

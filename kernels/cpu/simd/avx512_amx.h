@@ -1,0 +1,89 @@
+// AVX-512 with AMX: the panel format of bf16 q over bf16 K and V. Packed as BfDots packs, multiplied in tiles: products
+// of bf16 pairs, sums in float32; subnormals of either count as 0. P is rounded to bf16.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/simd/avx512_bf16.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+// Tile registers of 16 rows x 64 bytes: 0..3 hold sums, 4 and 5 rows of a, 6 and 7 columns of b.
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// The tile registers, for the life of an object. They belong to the caller of a function, as the ABI has it, so none of
+// the host's are lost; released, they cost its next context switch nothing.
+class Tiles {
+ public:
+  Tiles() {
+    static constexpr TileShapes shapes;
+    _tile_loadconfig(&shapes);
+  }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+struct BfTiles : BfDots {
+  using Registers = Tiles;
+  static constexpr bool kTiles = true;
+  static constexpr int kRows = 32, kRowGroup = 32;
+
+  // Of n dwords, a multiple of kLanes: bit 0 if a first half is NaN or infinite, bit 1 if a second half is.
+  KVC_INLINE_MEMBER uint32_t halves_not_finite(const float* p, int n) {
+    __m512i largest = _mm512_setzero_si512();
+    for (int i = 0; i < n; i += kLanes) {
+      largest = _mm512_max_epu16(largest, _mm512_and_si512(_mm512_loadu_si512(p + i), _mm512_set1_epi16(0x7fff)));
+    }
+    const uint32_t halves = _mm512_cmpgt_epu16_mask(largest, _mm512_set1_epi16(0x7f7f));
+    return ((halves & 0x55555555u) != 0 ? 1u : 0u) | ((halves & 0xaaaaaaaau) != 0 ? 2u : 0u);
+  }
+
+  // c[32][vectors * kLanes] (+)= a[32][n] * b[n][vectors * kLanes], as multiply_columns; n a multiple of 16. An odd
+  // `vectors` is rounded up: a strip has room.
+  template <bool kAccumulate, class Args>
+  KVC_INLINE_MEMBER void multiply(int vectors, const Args& args) {
+    for (int v = 0; v < vectors; v += 2) multiply_pair<kAccumulate>(args, v * kLanes);
+  }
+
+ private:
+  // 32 columns: two tiles of rows x two of columns, so that each tile that is loaded is used twice.
+  template <bool kAccumulate, class Args>
+  KVC_INLINE_MEMBER void multiply_pair(const Args& args, int column) {
+    const int64_t a_bytes = args.a_stride * 4, b_bytes = args.b_stride * 4, c_bytes = args.c_stride * 4;
+    const float *a = args.a, *lower_a = a + 16 * args.a_stride, *b = args.b + column;
+    float *c = args.c + column, *lower_c = c + 16 * args.c_stride;
+    asm volatile("" ::: "memory");  // gcc 12's tile loads do not say that they read memory
+    if constexpr (kAccumulate) {
+      _tile_loadd(0, c, c_bytes);
+      _tile_loadd(1, c + kLanes, c_bytes);
+      _tile_loadd(2, lower_c, c_bytes);
+      _tile_loadd(3, lower_c + kLanes, c_bytes);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    for (int32_t k = 0; k < args.n; k += kLanes, b += kLanes * args.b_stride) {
+      _tile_loadd(6, b, b_bytes);
+      _tile_loadd(4, a + k, a_bytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, b + kLanes, b_bytes);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, lower_a + k, a_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_bytes);
+    _tile_stored(1, c + kLanes, c_bytes);
+    _tile_stored(2, lower_c, c_bytes);
+    _tile_stored(3, lower_c + kLanes, c_bytes);
+    asm volatile("" ::: "memory");
+  }
+};
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,141 @@
+// Forward steps: what begin checks, reserves and plans.
+#include <algorithm>
+#include <cinttypes>
+
+#include "cache/cache.h"
+
+namespace kvc {
+namespace {
+
+// Span ids are not negative, and nodes of trees have none.
+Status check_spans(const kvc_batch& batch) {
+  int64_t token = 0;
+  for (int32_t row = 0; row < batch.num_sequences; ++row) {
+    for (const int64_t end = token + std::max(batch.append_lengths[row], 0); token < end; ++token) {
+      const int32_t id = batch.span_ids[token];
+      const bool node = batch.tree_parents != nullptr && batch.tree_parents[token] != KVC_TREE_NONE;
+      if (batch.sequences[row] == 0 || (id >= 0 && (id == 0 || !node))) continue;
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "row %d: span_ids[%" PRId64 "] is %d%s", row, token, id,
+                           id < 0 ? "" : ", and its token is a node of a tree")
+          .at(row);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+// The checks of begin and can_fit. On success slots[i] is row i's slot, and *forward a free Forward.
+Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* forward) {
+  const auto num_layers = static_cast<int32_t>(layers_.size());
+  const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
+  if (!all && (batch.layer_begin < 0 || batch.layer_end > num_layers || batch.layer_begin >= batch.layer_end)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin,
+                         batch.layer_end, num_layers);
+  }
+  const int32_t rows = batch.num_sequences;
+  if (rows < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_sequences %d is negative", rows);
+  if (rows > 0 && (batch.sequences == nullptr || batch.append_lengths == nullptr)) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_sequences %d",
+                         batch.sequences == nullptr ? "sequences" : "append_lengths", rows);
+  }
+  if (rows > geometry_.limits.rows) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed max_sequences %" PRId64, rows,
+                         geometry_.limits.rows)
+        .missing(rows, geometry_.limits.rows);
+  }
+  int64_t tokens = 0;
+  int64_t first_over = -1;
+  for (int32_t i = 0; i < rows; ++i) {
+    tokens += std::max(batch.append_lengths[i], 0);
+    if (tokens > geometry_.limits.tokens && first_over < 0) first_over = i;
+  }
+  if (first_over >= 0) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
+                         geometry_.limits.tokens)
+        .at(first_over)
+        .missing(tokens, geometry_.limits.tokens);
+  }
+  const auto free = std::find_if(forwards_.begin(), forwards_.end(), [](const auto& f) { return !f->open; });
+  if (free == forwards_.end()) {
+    const auto most = static_cast<int64_t>(forwards_.size());
+    return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
+        .missing(most + 1, most);
+  }
+  *forward = static_cast<int32_t>(free - forwards_.begin());
+  const auto n = static_cast<size_t>(rows);
+  KVC_TRY(read_kind(batch, kind));
+  if (kind->with_trees) {
+    const std::span<const int32_t> parents = {batch.tree_parents, static_cast<size_t>(tokens)};
+    KVC_TRY(store_.check_trees({batch.sequences, n}, {batch.append_lengths, n}, parents));
+  }
+  return store_.check_step({batch.sequences, n}, {batch.append_lengths, n}, slots.first(n), *kind);
+}
+
+Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
+  out->with_trees = batch.tree_parents != nullptr;
+  out->encoder_group = batch.encoder_group - 1;
+  if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
+  if (batch.span_ids != nullptr) KVC_TRY(check_spans(batch));
+  if (batch.encoder_group == 0) return Status();
+  const bool known = batch.encoder_group > 0 && out->encoder_group < num_groups();
+  const auto group = static_cast<size_t>(out->encoder_group);
+  if (!known || !geometry_.store.groups[group].rules.holds_encoder()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is not 1 + the index of a cross group",
+                         batch.encoder_group);
+  }
+  if (!out->with_trees && batch.span_ids == nullptr) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s with encoder_group %d",
+                       out->with_trees ? "tree_parents" : "span_ids", batch.encoder_group);
+}
+
+Status Cache::can_fit(const kvc_batch& batch) {
+  MutexLock lock(mutex_);
+  int32_t forward = -1;
+  StepKind kind;
+  return check_batch(batch, checked_slots_, &kind, &forward);
+}
+
+Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
+  KVC_TRY(context_->check_stream(stream));
+  MutexLock lock(mutex_);
+  int32_t index = -1;
+  StepKind kind;
+  KVC_TRY(check_batch(batch, checked_slots_, &kind, &index));
+  Forward& forward = *forwards_[static_cast<size_t>(index)];
+  forward.start();
+  forward.kind = kind;
+  ++forward.generation;
+  forward.num_rows = batch.num_sequences;
+  forward.layer_begin = batch.layer_begin;
+  forward.layer_end = batch.layer_end == 0 ? static_cast<int32_t>(layers_.size()) : batch.layer_end;
+  forward.stream = stream;
+  std::copy_n(checked_slots_.begin(), forward.num_rows, forward.slots.data());
+  std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.data());
+  for (int32_t row = 0; row < forward.num_rows && !rope_sets_.empty(); ++row) {
+    forward.rope_sets[row] = rope_sets_.of(forward.slots[row]);
+  }
+  copies_.clear();
+  store_.reserve(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), &copies_,
+                 forward.kind);
+  if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
+    store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
+    return copied;
+  }
+  forward.batch->build(store_, forward.row_slots(), forward.row_lengths(), kind.encoder_group);
+  if (forward.kind.with_trees) {
+    const auto tokens = static_cast<size_t>(forward.batch->rows().num_tokens);
+    store_.add_nodes(forward.row_slots(), forward.row_lengths(), {batch.tree_parents, tokens});
+    forward.batch->add_trees(store_, forward.row_slots(), forward.row_lengths());
+  }
+  if (batch.span_ids != nullptr) forward.batch->add_spans(batch.span_ids);
+  if (geometry_.limits.streaming && kind.encoder_group < 0) forward.batch->add_streams(store_, forward.row_slots());
+  forward.info_shapes[0] = forward.batch->rows().num_tokens;
+  forward.info_shapes[1] = forward.num_rows;
+  forward.open = true;
+  context_->pool().keep_awake(1);
+  *out = forward_id(index);
+  return Status();
+}
+
+}  // namespace kvc

@@ -1,0 +1,418 @@
+#include "cache/latent_attend.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/checked.h"
+#include "cache/tensor_check.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kAlignment = 4096;
+constexpr size_t kMaxItems = 4096;      // of one backend call over decompressed rows
+constexpr int32_t kPageSize = 1 << 30;  // of the one page that decompressed K and V look like: beyond any position
+constexpr DLDataType kFloat = {kDLFloat, 32, 1};
+
+int64_t bytes_of(DLDataType type) noexcept { return type.bits / 8; }
+
+// A pointer that may leave its array: it is only used with indexes that lead back.
+void* shifted(void* data, int64_t bytes) noexcept {
+  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes));
+}
+
+// The part of a tensor from a token and head on.
+kvc_backend_tensor from(kvc_backend_tensor tensor, int64_t token, int64_t head) noexcept {
+  const int64_t elements = token * tensor.token_stride + head * tensor.head_stride;
+  tensor.data = shifted(tensor.data, elements * bytes_of(tensor.dtype));
+  return tensor;
+}
+
+kvc_backend_tensor compact(void* data, int64_t heads, int64_t dims, DLDataType dtype) noexcept {
+  return {data, heads * dims, dims, dtype, 0};
+}
+
+// Layer of the absorbed form over some of its heads, and how it is cut.
+WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool streaming, bool deterministic) {
+  WorkShape shape;
+  shape.streaming = streaming;
+  shape.num_q_heads = layer.num_q_heads;
+  shape.num_kv_heads = layer.num_kv_heads;
+  shape.v_head_dim = layer.v_head_dim;
+  context.backend().tiling(context.device(), &layer, &shape.tiling);
+  shape.num_threads = context.num_threads();
+  shape.sharing = PrefixSharing::kNever;
+  if (deterministic) shape.fix_splits();
+  return shape;
+}
+
+// Rows [begin, end) alone: index arrays are counted from the first one, tokens as they are.
+kvc_backend_rows rows_between(kvc_backend_rows rows, int32_t begin, int32_t end) noexcept {
+  rows.num_rows = end - begin;
+  rows.token_begin += begin;
+  rows.kv_lengths += begin;
+  if (rows.stream_sinks != nullptr) rows.stream_sinks += begin;
+  if (rows.stream_windows != nullptr) rows.stream_windows += begin;
+  if (rows.tree_begin != nullptr) {
+    rows.tree_begin += begin;
+    rows.tree_offset += begin;
+  }
+  return rows;
+}
+
+// An up-projection [heads, *dims, latent]; dims: filled, 1..most.
+Status check_projection(const DLTensor& tensor, const char* name, int64_t heads, int64_t latent_dims, int64_t most,
+                        DLDevice device, kvc_backend_tensor* out, int64_t* dims) {
+  *dims = tensor.ndim == 3 && tensor.shape != nullptr ? tensor.shape[1] : 1;
+  KVC_TRY(check_rows(&tensor, {name, heads, *dims, latent_dims, device}, out));
+  if (tensor.shape[0] == heads && *dims >= 1 && *dims <= most) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " heads of %" PRId64 " dims, not %" PRId64 " of 1..%" PRId64,
+                       name, tensor.shape[0], *dims, heads, most);
+}
+
+}  // namespace
+
+Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& layer, DLDevice device,
+                        LatentCall* call) {
+  call->shape = {layer.head_dim, layer.v_head_dim, layer.v_head_dim, layer.v_head_dim};
+  if (args.w_uk == nullptr && args.w_uv == nullptr) return Status();
+  if (layer.v_in_k == 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "w_uk or w_uv is given, and the layer's group is not MLA");
+  }
+  if (args.w_uk == nullptr || args.w_uv == nullptr) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither",
+                         args.w_uk == nullptr ? "w_uk" : "w_uv", args.w_uk == nullptr ? "w_uv" : "w_uk");
+  }
+  LatentShape& s = call->shape;
+  KVC_TRY(check_projection(*args.w_uk, "w_uk", layer.num_q_heads, s.latent_dims, kMaxProjectedDims - s.rotary_dims(),
+                           device, &call->w_uk, &s.nope_dims));
+  return check_projection(*args.w_uv, "w_uv", layer.num_q_heads, s.latent_dims, kMaxProjectedDims, device, &call->w_uv,
+                          &s.v_dims);
+}
+
+// One call, over scratch that it takes piece by piece.
+class LatentScratch::Run {
+ public:
+  Run(LatentScratch& scratch, const Context& context, const LatentCall& call, void* stream)
+      : scratch_(scratch),
+        context_(context),
+        call_(call),
+        layer_(*call.attend.layer),
+        stream_(stream),
+        element_(call.attend.q.dtype) {}
+
+  Status run() {
+    const kvc_backend_rows& rows = *call_.attend.rows;
+    int32_t begin = 0;  // of the absorbed rows that were not computed yet
+    for (int32_t row = 0; row < rows.num_rows; ++row) {
+      const bool inert = tokens_of(row) == 0 || rows.kv_lengths[row] < 0, alone = !inert && is_decompressed(row);
+      if (!inert && !alone) continue;
+      KVC_TRY(run_absorbed(begin, row));
+      if (alone) KVC_TRY(run_decompressed(row));
+      begin = row + 1;
+    }
+    return run_absorbed(begin, rows.num_rows);
+  }
+
+ private:
+  // Where a part's result goes: [T, heads, Dv] from the first head on, and its LSE.
+  struct Result {
+    kvc_backend_tensor out;
+    float* lse;
+    int64_t lse_token_stride, lse_head_stride;
+  };
+
+  int64_t tokens_of(int32_t row) const noexcept {
+    const kvc_backend_rows& rows = *call_.attend.rows;
+    return rows.token_begin[row + 1] - rows.token_begin[row];
+  }
+  bool has_flag(uint32_t flag) const noexcept { return (call_.attend.flags & flag) != 0; }
+
+  int64_t past_of(int32_t row) const noexcept {
+    return has_flag(KVC_ATTEND_SELF) ? 0 : call_.attend.rows->kv_lengths[row] - tokens_of(row);
+  }
+
+  bool is_decompressed(int32_t row) const noexcept {
+    const kvc_backend_rows& rows = *call_.attend.rows;
+    const bool streams = rows.stream_windows != nullptr && rows.stream_windows[row] > 0;
+    // The two forms have unlike bits, and the choice follows how tokens are cut into steps.
+    if (has_flag(KVC_ATTEND_PAST) || streams || layer_.dtype.bits == 8 || scratch_.deterministic_) return false;
+    return decompresses(call_.shape, tokens_of(row), past_of(row));
+  }
+
+  char* take(int64_t bytes) noexcept {
+    char* data = static_cast<char*>(scratch_.buffer_->data()) + used_;
+    used_ += ceil_div(bytes, kLatentAlignment) * kLatentAlignment;
+    return data;
+  }
+
+  // Calls body(first head, heads) for all heads, as many at a time as scratch holds for `tokens` tokens.
+  template <class Body>
+  Status for_each_heads(int64_t tokens, Body body) {
+    const int64_t start = used_, room = scratch_.buffer_->bytes() - start - kLatentPadding;
+    const int64_t head_bytes = latent_head_bytes(call_.shape, tokens, bytes_of(element_));
+    const int32_t at_once = latent_heads_at_once(layer_.num_q_heads, head_bytes, room);
+    for (int32_t head = 0; head < layer_.num_q_heads; head += at_once) {
+      KVC_TRY(body(head, std::min(at_once, layer_.num_q_heads - head)));
+      used_ = start;
+    }
+    return Status();
+  }
+
+  Status run_absorbed(int32_t begin, int32_t end) {
+    if (begin >= end) return Status();
+    const int64_t tokens = call_.attend.rows->token_begin[end] - call_.attend.rows->token_begin[begin];
+    used_ = 0;
+    return for_each_heads(tokens, [&](int32_t head, int32_t heads) {
+      return absorbed(begin, end, head, heads, call_.attend.flags, call_.attend.sinks, result(head));
+    });
+  }
+
+  Status run_decompressed(int32_t row) {
+    const int64_t token = call_.attend.rows->token_begin[row], tokens = tokens_of(row);
+    used_ = 0;
+    void* rows = take(tokens * layer_.head_dim * bytes_of(layer_.dtype));
+    kvc_backend_gather gather = {};
+    gather.layer = &layer_;
+    gather.num_tokens = tokens;
+    gather.slots = call_.slots + token;
+    gather.k = rows;
+    KVC_TRY(call_backend(&kvc_backend::gather, gather));
+    kvc_backend_tensor stored = compact(rows, 1, layer_.head_dim, layer_.dtype);
+    stored.head_stride = 0;
+    return for_each_heads(tokens, [&](int32_t head, int32_t heads) { return both_parts(row, stored, head, heads); });
+  }
+
+  Status both_parts(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads) {
+    const Result whole = result(head);
+    if (past_of(row) == 0) return decompressed(row, stored, head, heads, whole);
+    const int64_t token = call_.attend.rows->token_begin[row], tokens = tokens_of(row), dims = call_.shape.v_dims;
+    Result parts[2];
+    kvc_backend_state states[2];
+    for (int i = 0; i < 2; ++i) {
+      const kvc_backend_tensor out = compact(take(tokens * heads * dims * 4), heads, dims, kFloat);
+      auto* lse = reinterpret_cast<float*>(take(tokens * heads * 4));
+      states[i] = {out, lse, heads, 1};
+      parts[i] = {from(out, -token, 0), static_cast<float*>(shifted(lse, -token * heads * 4)), heads, 1};
+    }
+    KVC_TRY(decompressed(row, stored, head, heads, parts[0]));
+    KVC_TRY(absorbed(row, row + 1, head, heads, call_.attend.flags | KVC_ATTEND_PAST, nullptr, parts[1]));
+    kvc_backend_merge merge = {};
+    merge.parts = states;
+    merge.num_parts = 2;
+    merge.num_heads = heads;
+    merge.dims = static_cast<int32_t>(dims);
+    merge.num_tokens = tokens;
+    merge.result = {from(whole.out, token, 0), whole.lse, whole.lse_token_stride, whole.lse_head_stride};
+    if (whole.lse != nullptr) merge.result.lse += token * whole.lse_token_stride;
+    return call_backend(&kvc_backend::merge, merge);
+  }
+
+  // The caller's output from a head on.
+  Result result(int32_t head) const noexcept {
+    const kvc_backend_attend& a = call_.attend;
+    float* lse = a.lse == nullptr ? nullptr : a.lse + head * a.lse_head_stride;
+    return {from(a.out, 0, head), lse, a.lse_token_stride, a.lse_head_stride};
+  }
+
+  // The call over `layer` and its q, from a head on.
+  kvc_backend_attend part(const kvc_backend_layer& layer, const kvc_backend_rows& rows, int32_t head, uint32_t flags,
+                          const float* sinks, const Result& to) const noexcept {
+    kvc_backend_attend args = call_.attend;
+    args.layer = &layer;
+    args.rows = &rows;
+    args.flags = flags;
+    args.out = to.out;
+    args.lse = to.lse;
+    args.lse_token_stride = to.lse_token_stride;
+    args.lse_head_stride = to.lse_head_stride;
+    args.sinks = sinks == nullptr ? nullptr : sinks + head;
+    if (args.alibi_slopes != nullptr) args.alibi_slopes += head;
+    return args;
+  }
+
+  // Rows [begin, end) and heads [head, head + heads) in latent space.
+  Status absorbed(int32_t begin, int32_t end, int32_t head, int32_t heads, uint32_t flags, const float* sinks,
+                  const Result& to) {
+    const LatentShape& s = call_.shape;
+    const int64_t token = call_.attend.rows->token_begin[begin];
+    const int64_t tokens = call_.attend.rows->token_begin[end] - token;
+    const kvc_backend_tensor q =
+        compact(take(tokens * heads * s.row_dims * bytes_of(element_)), heads, s.row_dims, element_);
+    const kvc_backend_tensor o = compact(take(tokens * heads * s.latent_dims * 4), heads, s.latent_dims, kFloat);
+    KVC_TRY(project(tokens, heads, from(call_.attend.q, token, head), s.nope_dims, from(call_.w_uk, head, 0), false,
+                    s.latent_dims, s.rotary_dims(), q));
+    kvc_backend_layer layer = layer_;
+    layer.num_q_heads = heads;
+    const kvc_backend_rows rows = rows_between(*call_.attend.rows, begin, end);
+    kvc_backend_tables tables = *call_.attend.tables;
+    tables.roots += begin;
+    tables.levels += begin;
+    kvc_backend_attend args = part(layer, rows, head, flags, sinks, to);
+    args.tables = &tables;
+    args.q = from(q, -token, 0);
+    args.out = from(o, -token, 0);
+    WorkPlan& plan = *scratch_.plan_;
+    plan.set_shape(shape_of(context_, layer, scratch_.streaming_, scratch_.deterministic_));
+    plan.build(rows, flags);
+    args.fold_keys = plan.shape().fixed_splits ? plan.shape().tiling.split_align : 0;
+    args.items = plan.items().data();
+    args.num_items = static_cast<int64_t>(plan.items().size());
+    args.tiles = plan.tiles().data();
+    args.num_tiles = static_cast<int64_t>(plan.tiles().size());
+    args.tile_counters = scratch_.tile_counters_.data();
+    args.partials = scratch_.partials_ ? static_cast<float*>(scratch_.partials_->data()) : nullptr;
+    std::fill_n(args.tile_counters, args.num_tiles, 0);
+    KVC_TRY(call_backend(&kvc_backend::attend, args));
+    return project(tokens, heads, o, s.latent_dims, from(call_.w_uv, head, 0), true, s.v_dims, 0,
+                   from(to.out, token, 0));
+  }
+
+  // The new tokens of a row among themselves, by K and V of their own.
+  Status decompressed(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads, const Result& to) {
+    const LatentShape& s = call_.shape;
+    const int64_t tokens = tokens_of(row), q_dims = s.nope_dims + s.rotary_dims();
+    const int64_t first = call_.attend.rows->kv_lengths[row] - tokens;
+    const kvc_backend_tensor k = compact(take(tokens * heads * q_dims * bytes_of(element_)), heads, q_dims, element_);
+    const kvc_backend_tensor v =
+        compact(take(tokens * heads * s.v_dims * bytes_of(element_)), heads, s.v_dims, element_);
+    KVC_TRY(project(tokens, heads, stored, s.latent_dims, from(call_.w_uk, head, 0), true, s.nope_dims, s.rotary_dims(),
+                    k));
+    KVC_TRY(project(tokens, heads, stored, s.latent_dims, from(call_.w_uv, head, 0), true, s.v_dims, 0, v));
+    kvc_backend_layer layer = layer_;
+    layer.num_q_heads = layer.num_kv_heads = heads;
+    layer.head_dim = static_cast<int32_t>(q_dims);
+    layer.v_head_dim = static_cast<int32_t>(s.v_dims);
+    layer.rope_offset += static_cast<int32_t>(s.nope_dims - s.latent_dims);
+    layer.dtype = element_;
+    layer.v_in_k = 0;
+    layer.num_pages = 1;
+    layer.page_size = kPageSize;
+    layer.k = {from(k, -first, 0).data, 0, k.head_stride, k.token_stride};
+    layer.v = {from(v, -first, 0).data, 0, v.head_stride, v.token_stride};
+    const kvc_backend_rows rows = rows_between(*call_.attend.rows, row, row + 1);
+    const uint32_t flags = call_.attend.flags | KVC_ATTEND_SELF;
+    kvc_backend_attend args = part(layer, rows, head, flags, call_.attend.sinks, to);
+    static constexpr int32_t kNode[KVC_BACKEND_NODE_FANOUT] = {}, kRoot = 0, kLevels = 1;
+    const kvc_backend_tables tables = {kNode, &kRoot, &kLevels};
+    args.tables = &tables;
+    args.q = from(call_.attend.q, 0, head);
+    return run_tiles(args);
+  }
+
+  // Every tile of queries of the one row, a head an item, the longest first.
+  Status run_tiles(kvc_backend_attend args) {
+    const kvc_backend_layer& layer = *args.layer;
+    const int32_t tokens = args.rows->token_begin[1] - args.rows->token_begin[0];
+    const int32_t length = args.rows->kv_lengths[0], first = length - tokens;
+    const bool causal = args.rows->key_ends == nullptr && (args.flags & KVC_ATTEND_NON_CAUSAL) == 0;
+    kvc_backend_tiling tiling;
+    context_.backend().tiling(context_.device(), &layer, &tiling);
+    std::vector<kvc_backend_item>& items = scratch_.items_;
+    items.clear();
+    const auto flush = [&]() -> Status {
+      args.items = items.data();
+      args.num_items = static_cast<int64_t>(items.size());
+      KVC_TRY(call_backend(&kvc_backend::attend, args));
+      items.clear();
+      return Status();
+    };
+    for (int64_t tile = ceil_div(tokens, tiling.query_tile); tile-- > 0;) {
+      for (int32_t head = 0; head < layer.num_kv_heads; ++head) {
+        kvc_backend_item item = {};
+        item.q_begin = static_cast<int32_t>(tile * tiling.query_tile);
+        item.q_end = std::min(tokens, item.q_begin + tiling.query_tile);
+        item.head_begin = head;
+        item.head_end = head + 1;
+        item.key_begin = first;
+        item.key_end = causal ? first + item.q_end : length;
+        item.tile = -1;
+        item.partial_offset = -1;
+        items.push_back(item);
+        if (items.size() == kMaxItems) KVC_TRY(flush());
+      }
+    }
+    return items.empty() ? Status() : flush();
+  }
+
+  Status project(int64_t tokens, int32_t heads, const kvc_backend_tensor& in, int64_t in_dims,
+                 const kvc_backend_tensor& weights, bool transposed, int64_t out_dims, int64_t tail_dims,
+                 const kvc_backend_tensor& out) {
+    kvc_backend_project args = {};
+    args.num_tokens = tokens;
+    args.num_heads = heads;
+    args.in_dims = static_cast<int32_t>(in_dims);
+    args.out_dims = static_cast<int32_t>(out_dims);
+    args.tail_dims = static_cast<int32_t>(tail_dims);
+    args.transposed = transposed ? 1 : 0;
+    args.in = in;
+    args.weights = weights;
+    args.out = out;
+    return call_backend(&kvc_backend::project, args);
+  }
+
+  template <class Function, class Args>
+  Status call_backend(Function function, const Args& args) {
+    kvc_error error = KVC_ERROR_INIT;
+    return Status::from((context_.backend().*function)(context_.device(), &args, stream_, &error), error);
+  }
+
+  LatentScratch& scratch_;
+  const Context& context_;
+  const LatentCall& call_;
+  const kvc_backend_layer& layer_;
+  void* const stream_;
+  const DLDataType element_;  // of q, and of what is computed on the way, but for sums
+  int64_t used_ = 0;          // bytes of scratch
+};
+
+LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry& geometry) {
+  Needs needs;
+  for (const LayerGeometry& of : geometry.layers) {
+    if (of.layer.v_in_k == 0) continue;
+    kvc_backend_layer layer = of.layer;
+    needs.buffer_bytes =
+        std::max(needs.buffer_bytes, latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens));
+    // The head counts that latent_heads_at_once can choose, and what they leave for the last time.
+    for (int32_t heads = 1; heads <= of.layer.num_q_heads; ++heads) {
+      layer.num_q_heads = heads;
+      const WorkShape shape = shape_of(context, layer, geometry.limits.streaming, geometry.deterministic);
+      needs.items = std::max(needs.items, WorkPlan::max_items(shape, geometry.limits));
+      needs.tiles = std::max(needs.tiles, WorkPlan::max_tiles(shape, geometry.limits));
+      needs.partial_floats = std::max(needs.partial_floats, WorkPlan::max_partial_floats(shape, geometry.limits));
+    }
+  }
+  return needs;
+}
+
+int64_t LatentScratch::bytes_needed(const Context& context, const Geometry& geometry) {
+  const Needs n = needs(context, geometry);
+  if (n.buffer_bytes == 0) return 0;
+  const int64_t items = n.items + static_cast<int64_t>(kMaxItems);
+  const int64_t bytes = n.buffer_bytes + n.partial_floats * 4 + items * static_cast<int64_t>(sizeof(kvc_backend_item));
+  return bytes * geometry.max_open_forwards;
+}
+
+Status LatentScratch::create(const std::shared_ptr<Context>& context, const Geometry& geometry,
+                             std::unique_ptr<LatentScratch>* out) {
+  const Needs n = needs(*context, geometry);
+  if (n.buffer_bytes == 0) return Status();
+  auto scratch = std::make_unique<LatentScratch>();
+  scratch->streaming_ = geometry.limits.streaming;
+  scratch->deterministic_ = geometry.deterministic;
+  KVC_TRY(DeviceMemory::allocate(context, n.buffer_bytes, kAlignment, false, &scratch->buffer_));
+  if (n.partial_floats > 0) {
+    KVC_TRY(DeviceMemory::allocate(context, n.partial_floats * 4, kAlignment, false, &scratch->partials_));
+  }
+  scratch->tile_counters_.resize(static_cast<size_t>(n.tiles));
+  scratch->plan_ = std::make_unique<WorkPlan>(n.items, n.tiles);
+  scratch->items_.reserve(kMaxItems);
+  *out = std::move(scratch);
+  return Status();
+}
+
+Status LatentScratch::attend(const Context& context, const LatentCall& call, void* stream) {
+  return Run(*this, context, call, stream).run();
+}
+
+}  // namespace kvc

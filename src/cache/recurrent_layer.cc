@@ -1,0 +1,85 @@
+#include "cache/recurrent_layer.h"
+
+#include <cinttypes>
+#include <cstring>
+
+#include "base/checked.h"
+
+namespace kvc {
+namespace {
+
+constexpr int32_t kMaxStates = 16;
+constexpr int64_t kStateAlignment = 64;
+constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
+
+bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+
+Status make_state(const kvc_state_config& config, int64_t layer, size_t index, StateGeometry* out) {
+  const auto fail = [&](kvc_status code, const char* what, int64_t value) {
+    return Status::error(code, "layer %" PRId64 ": state %zu: %s %" PRId64 " is not allowed", layer, index, what, value)
+        .at(layer);
+  };
+  out->dtype = same(config.dtype, {0, 0, 0}) ? DLDataType{kDLFloat, 32, 1} : config.dtype;
+  const bool known = same(out->dtype, {kDLFloat, 32, 1}) || same(out->dtype, {kDLFloat, 16, 1}) ||
+                     same(out->dtype, {kDLBfloat, 16, 1});
+  if (!known) return fail(KVC_ERROR_DTYPE, "dtype code", out->dtype.code);
+  if (config.reserved != 0) return fail(KVC_ERROR_UNSUPPORTED, "reserved", config.reserved);
+  if (config.rank < 1 || config.rank > 4) return fail(KVC_ERROR_INVALID_ARGUMENT, "rank", config.rank);
+  out->rank = config.rank;
+  out->bytes = out->dtype.bits / 8;
+  for (int32_t i = 0; i < 4; ++i) {
+    const bool used = i < config.rank;
+    if (used ? config.shape[i] < 1 : config.shape[i] != 0) {
+      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i]);
+    }
+    if (!used) continue;
+    out->shape[i] = config.shape[i];
+    if (!checked_mul(out->bytes, config.shape[i], &out->bytes) || out->bytes > kMaxStateBytes) {
+      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry (more than 2^40 bytes in all)", config.shape[i]);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
+                            Geometry* geometry) {
+  kvc_layer_config plain;
+  kvc_layer_config_init(&plain);
+  plain.group = config.group;
+  plain.num_states = config.num_states;
+  plain.states = config.states;
+  plain.struct_size = config.struct_size;
+  if (std::memcmp(&plain, &config, sizeof plain) != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64
+                         " is in recurrent group %d: it has states, and no heads (num_q_heads %d), "
+                         "dims (head_dim %d), rope or storage",
+                         index, config.group, config.num_q_heads, config.head_dim)
+        .at(index);
+  }
+  if (config.num_states < 1 || config.num_states > kMaxStates) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": num_states %d is outside 1..%d", index,
+                         config.num_states, kMaxStates)
+        .at(index);
+  }
+  if (config.states == nullptr) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "layer %" PRId64 ": states is NULL with num_states %d", index,
+                         config.num_states)
+        .at(index);
+  }
+  LayerGeometry geo;
+  geo.group = config.group;
+  for (size_t i = 0; i < states.size(); ++i) {
+    StateGeometry state;
+    KVC_TRY(make_state(states[i], index, i, &state));
+    state.offset_bytes = geo.page_bytes;
+    geo.page_bytes += ceil_div(state.bytes, kStateAlignment) * kStateAlignment;
+    geo.states.push_back(state);
+  }
+  geometry->layers.push_back(std::move(geo));
+  return Status();
+}
+
+}  // namespace kvc

@@ -1,0 +1,15 @@
+// The geometry of a recurrent layer: its state tensors, one behind the other in a page. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/geometry.h"
+
+namespace kvc {
+
+// Checks the layer, which is in a recurrent group, and adds it.
+Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
+                            Geometry* geometry);
+
+}  // namespace kvc

@@ -1,0 +1,40 @@
+#include "plan/prefix_cost.h"
+
+#include <algorithm>
+
+namespace kvc {
+namespace {
+
+// From so many stacked queries x heads a kv head on, keys are packed once and multiplied as panels.
+constexpr double kPanelRows = 16;
+// A multiply-add without and with panels, packing an element of K or V, and a float of a state written, read and
+// merged; each in bytes read.
+constexpr double kMultiplyAdd = 0.4, kPanelMultiplyAdd = 0.25, kPackElement = 1.5, kStateFloat = 8.0;
+// Not worth a change of plan below that.
+constexpr double kMargin = 0.95;
+
+// One key against `rows` stacked queries x heads.
+double key_cost(const PrefixCase& prefix, double rows) noexcept {
+  const double dims = prefix.head_dim + prefix.v_head_dim, read = prefix.key_bytes;
+  if (rows < kPanelRows) return std::max(read, kMultiplyAdd * rows * dims);
+  return std::max(read, kPackElement * dims) + kPanelMultiplyAdd * rows * dims;
+}
+
+}  // namespace
+
+double cost_apart(const PrefixCase& prefix) noexcept {
+  const double rows_each = static_cast<double>(prefix.queries) / prefix.rows * prefix.group_size;
+  return prefix.rows * static_cast<double>(prefix.keys) * key_cost(prefix, rows_each);
+}
+
+double cost_together(const PrefixCase& prefix) noexcept {
+  const double rows = static_cast<double>(prefix.queries) * prefix.group_size;
+  const double states = rows * (prefix.nested ? 1 : 2);
+  return static_cast<double>(prefix.keys) * key_cost(prefix, rows) + states * (prefix.v_head_dim + 2) * kStateFloat;
+}
+
+bool sharing_pays(const PrefixCase& prefix) noexcept {
+  return prefix.rows > 1 && cost_together(prefix) < kMargin * cost_apart(prefix);
+}
+
+}  // namespace kvc

@@ -1,0 +1,116 @@
+"""MLA groups: latent rows stored once, q in latent space or by the model's own projections, against numpy float64."""
+
+import numpy as np
+import pytest
+from reference import rope
+
+import kvcache
+
+HEADS, LATENT, ROTARY, NOPE, OUT, SCALE = 6, 32, 8, 12, 10, 0.2
+ROW = LATENT + ROTARY
+PAST = 21
+
+
+def make(**options):
+    layer = kvcache.Layer(q_heads=HEADS, head_dim=ROW, latent_dim=LATENT, scale=SCALE, rope="on_append", **options)
+    return kvcache.Cache([layer], groups=[kvcache.MLA()], page_size=4, capacity_tokens=256)
+
+
+def softmax_rows(scores, values, first):
+    """Causal: query i is at position first + i. scores [T, H, S], values [S, H, D] or [S, D]."""
+    key = np.arange(scores.shape[-1])
+    seen = key[None, :] <= np.arange(first, first + len(scores))[:, None]
+    weights = np.where(seen[:, None, :], np.exp(scores), 0.0)
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("ths,shd->thd" if values.ndim == 3 else "ths,sd->thd", weights, values)
+
+
+@pytest.fixture
+def rows():
+    """Stored rows as given, of PAST tokens and 30 more."""
+    return np.random.default_rng(3).standard_normal((PAST + 30, 1, ROW), dtype="f4")
+
+
+def as_stored(rows):
+    turned = np.array(rows, float)
+    turned[..., LATENT:] = rope(rows[..., LATENT:], np.arange(len(rows)))
+    return turned[:, 0]
+
+
+def filled(cache, rows):
+    sequence = cache.add()
+    with cache.forward([sequence], [PAST]) as step:
+        step.append(0, rows[:PAST])
+    return sequence
+
+
+@pytest.mark.parametrize("tokens", [1, 30])
+def test_absorbed_queries(rows, tokens):
+    q = np.random.default_rng(4).standard_normal((tokens, HEADS, ROW), dtype="f4")
+    with make() as cache:
+        sequence = filled(cache, rows)
+        with cache.forward([sequence], [tokens]) as step:
+            out = step.attend(0, q, rows[PAST : PAST + tokens])
+    stored = as_stored(rows[: PAST + tokens])
+    turned = np.array(q, float)
+    turned[..., LATENT:] = rope(q[..., LATENT:], np.arange(PAST, PAST + tokens))
+    expected = softmax_rows(SCALE * np.einsum("thd,sd->ths", turned, stored), stored[:, :LATENT], PAST)
+    assert out.shape == (tokens, HEADS, LATENT)
+    np.testing.assert_allclose(out, expected, atol=3e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 30])
+@pytest.mark.parametrize("parts", [False, True])
+def test_projections_as_the_checkpoint_has_them(rows, tokens, parts):
+    random = np.random.default_rng(5)
+    kv_b = random.standard_normal((HEADS * (NOPE + OUT), LATENT), dtype="f4") / LATENT**0.5
+    w = kv_b.reshape(HEADS, NOPE + OUT, LATENT)
+    q = random.standard_normal((tokens, HEADS, NOPE + ROTARY), dtype="f4")
+    new = rows[PAST : PAST + tokens]
+    kv = (new[..., LATENT:], new[..., :LATENT]) if parts else (new,)
+    with make() as cache:
+        sequence = filled(cache, rows)
+        with cache.forward([sequence], [tokens]) as step:
+            out, lse = step.attend(0, q, *kv, lse=True, w_uk=w[:, :NOPE], w_uv=w[:, NOPE:])
+    stored = as_stored(rows[: PAST + tokens])
+    latent, rotary = stored[:, :LATENT], stored[:, LATENT:]
+    keys = np.einsum("hnl,sl->shn", w[:, :NOPE].astype(float), latent)
+    values = np.einsum("hdl,sl->shd", w[:, NOPE:].astype(float), latent)
+    q_rotary = rope(q[..., NOPE:], np.arange(PAST, PAST + tokens))
+    scores = np.einsum("thn,shn->ths", q[..., :NOPE].astype(float), keys) + np.einsum("thr,sr->ths", q_rotary, rotary)
+    assert out.shape == (tokens, HEADS, OUT) and lse.shape == (tokens, HEADS)
+    np.testing.assert_allclose(out, softmax_rows(SCALE * scores, values, PAST), atol=3e-5)
+
+
+def test_rows_are_stored_and_exported_once(rows):
+    with make(dtype="f16") as cache:
+        sequence = filled(cache, rows)
+        k, v = (x.numpy() for x in cache.export(sequence, 0))
+        assert k.shape == (PAST, 1, ROW)
+        np.testing.assert_array_equal(v, k[..., :LATENT])
+        assert cache.stats().storage_bytes == 256 * ROW * 2
+        pools = [cache.layer_pool(0, which).numpy() for which in "kv"]
+        assert [pool.shape for pool in pools] == [(64, 1, 4, ROW), (64, 1, 4, LATENT)]
+        assert pools[0].__array_interface__["data"][0] == pools[1].__array_interface__["data"][0]
+        copy = cache.add()
+        cache.import_(copy, [k], as_stored=True)
+        np.testing.assert_array_equal(cache.export(copy, 0)[0].numpy(), k)
+        fork = cache.fork(sequence, 9)
+        np.testing.assert_array_equal(cache.export(fork, 0)[0].numpy(), k[:9])
+
+
+def test_what_makes_no_sense(rows):
+    with pytest.raises(kvcache.InvalidArgument, match="softmax_scale"):
+        kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT)], groups=[kvcache.MLA()], capacity_tokens=64)
+    with pytest.raises(kvcache.InvalidArgument, match="latent_dim"):
+        kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT, scale=1.0)], capacity_tokens=64)
+    w = np.zeros((HEADS, NOPE, LATENT), "f4")
+    q = np.zeros((1, HEADS, NOPE + ROTARY), "f4")
+    with make() as cache:
+        sequence = filled(cache, rows)
+        with cache.forward([sequence], [1]) as step:
+            with pytest.raises(kvcache.NullArgument, match="w_uv"):
+                step.attend(0, q, rows[:1], w_uk=w, out=q)
+            with pytest.raises(kvcache.Shape, match="w_uk"):
+                step.attend(0, q, rows[:1], w_uk=w[:2], w_uv=w)
+            step.attend(0, q, rows[:1], w_uk=w, w_uv=w)

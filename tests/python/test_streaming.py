@@ -1,0 +1,124 @@
+"""Streaming windows: sinks and a window that slides, as if what is kept were contiguous; what is freed, and refused."""
+
+import numpy as np
+import pytest
+from reference import attention, rope
+
+import kvcache
+
+HEADS, KV_HEADS, DIM, PAGE = 4, 2, 16, 4
+
+
+def make_cache(rope_mode="on_append", **more):
+    layer = kvcache.Layer(q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, rope=rope_mode)
+    return kvcache.Cache([layer], page_size=PAGE, capacity_tokens=400, rollback_tokens=0, streaming=True, **more)
+
+
+def kept(position, sinks, window):
+    """Positions that a query at `position` sees."""
+    left = max(sinks, position - (window - sinks) + 1)
+    return [j for j in range(position + 1) if j < sinks or j >= left]
+
+
+def closed_up(q, k, v, position, sinks, window):
+    """The query at `position` over what it sees, every key rotated anew at its place among those."""
+    seen = kept(position, sinks, window)
+    places = np.arange(len(seen))
+    out, _ = attention(rope(q[position : position + 1], places[-1:]), rope(k[seen], places), v[seen], places[-1:])
+    return out[0]
+
+
+@pytest.mark.parametrize("mode", ["on_append", "on_read"])
+@pytest.mark.parametrize("chunk", [1, 2, 9, 60])
+def test_as_if_the_kept_tokens_were_contiguous(qkv, mode, chunk):
+    q, k, v = qkv(60, HEADS, KV_HEADS, DIM)
+    with make_cache(mode) as cache:
+        seq = cache.add()
+        cache.set_streaming(seq, sinks=5, window=18)
+        assert cache.streaming(seq) == (5, 18)
+        for begin in range(0, 60, chunk):
+            rows = slice(begin, min(60, begin + chunk))
+            with cache.forward([seq], [rows.stop - begin]) as step:
+                out = step.attend(0, q[rows], k[rows], v[rows])
+            for position in range(begin, rows.stop):
+                expected = closed_up(q, k, v, position, 5, 18)
+                np.testing.assert_allclose(out[position - begin], expected, atol=2e-5, err_msg=f"position {position}")
+        cache.check_invariants()
+
+
+def append(cache, seq, tokens):
+    zeros = np.zeros((tokens, KV_HEADS, DIM), np.float32)
+    with cache.forward([seq], [tokens]) as step:
+        step.append(0, zeros, zeros)
+
+
+def test_memory_stays_bounded():
+    with make_cache() as cache:
+        seq = cache.add()
+        cache.set_streaming(seq, sinks=4, window=40)
+        for _ in range(500):  # ten times what the cache holds
+            append(cache, seq, 8)
+        assert cache.length(seq) == 4000
+        assert cache.stats().pages_used <= 1 + 36 // PAGE + 8 // PAGE + 1
+        pages = cache.pages(seq)
+        assert pages[0] >= 0 and pages[1] == -1 and pages[-1] >= 0
+
+
+def test_forks_truncates_and_what_is_gone():
+    with make_cache() as cache:
+        seq = cache.add()
+        append(cache, seq, 50)
+        cache.set_streaming([seq], sinks=[6], window=[14])
+        # Sinks in pages 0 and 1; the next query sees 43..49, and the page of 43 begins with 40.
+        assert cache.nearest_position(seq, 20) == (8, 47)
+        with pytest.raises(kvcache.Evicted) as caught:
+            cache.truncate(seq, 20)
+        assert caught.value.row == 0
+        child, other = cache.fork([seq, seq], [7, -1])
+        assert cache.streaming([child, other]) == [(6, 14), (6, 14)]
+        append(cache, child, 30)
+        cache.truncate(seq, 3)
+        append(cache, seq, 30)
+        assert cache.streaming(seq) == (6, 14)
+        with pytest.raises(kvcache.Evicted):
+            cache.set_streaming(seq, sinks=0, window=0)
+        cache.truncate(seq, 0)
+        cache.set_streaming(seq, sinks=0, window=0)
+        assert cache.streaming(seq) == (0, 0)
+        cache.check_invariants()
+
+
+def test_the_prefix_as_sinks():
+    with make_cache() as cache:
+        a, b = cache.add(2)
+        append(cache, a, 10)
+        cache.set_streaming([a, b], sinks=4, window=16, prefix_is_sink=True)
+        assert cache.streaming([a, b]) == [(10, 16), (4, 16)]
+        append(cache, a, 6)
+        with pytest.raises(kvcache.InvalidArgument, match="window_tokens 16.*length 16"):
+            cache.set_streaming(a, sinks=4, window=16, prefix_is_sink=True)
+
+
+def test_refused():
+    with make_cache() as cache:
+        seq = cache.add()
+        for sinks, window in ((4, 4), (0, -1), (-1, 4), (1, 0)):
+            with pytest.raises(kvcache.InvalidArgument):
+                cache.set_streaming(seq, sinks=sinks, window=window)
+        with pytest.raises(kvcache.Duplicate):
+            cache.set_streaming([seq, seq], sinks=0, window=4)
+        with pytest.raises(kvcache.InvalidArgument):
+            cache.set_streaming([seq], sinks=[0, 0], window=4)
+        with pytest.raises(kvcache.StaleId):
+            cache.set_streaming(seq + 1, sinks=0, window=4)
+        with pytest.raises(kvcache.StaleId):
+            cache.streaming(0)
+        assert cache.streaming([]) == []
+        cache.set_streaming([], sinks=[], window=[])
+    layer = kvcache.Layer(q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM)
+    with kvcache.Cache([layer], capacity_tokens=64) as plain:
+        seq = plain.add()
+        with pytest.raises(kvcache.Unsupported, match="KVC_CACHE_STREAMING"):
+            plain.set_streaming(seq, sinks=0, window=4)
+    with pytest.raises(kvcache.InvalidArgument, match="full"):
+        make_cache(groups=[kvcache.Sliding(8)])

@@ -1,0 +1,216 @@
+// KVC_CACHE_DETERMINISTIC: the bits of a token's output depend on nothing but its sequence. Every axis alone and all
+// together against one prefill of one sequence in one thread; without the flag each of several axes changes bits, so
+// the test can fail.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "replicas.h"
+
+namespace kvt {
+namespace {
+
+constexpr int32_t kBatchTokens = 2600;
+
+struct Setting {
+  DType dtype = DType::kF32;
+  int rope = KVC_ROPE_NONE;
+  StepOptions options = {};
+  std::string simd = "";
+  int32_t length = 2300;  // tokens of the sequence: more than two blocks of 1,024
+  bool wide = false;      // heads of 512 dims alone: as large as scratch must serve
+};
+
+CacheSpec spec_of(const Setting &setting, uint32_t flags) {
+  CacheSpec spec;
+  spec.page_size = 16;
+  spec.max_sequences = 12;
+  spec.max_batch_tokens = kBatchTokens;
+  spec.rollback = 16;
+  spec.flags = flags;
+  spec.groups = {{0, 1400}, {700, 1400}, {0, 1400, 900}};
+  LayerSpec full{0, 4, 2, 32, 0, setting.dtype, setting.rope}, sliding{1, 3, 1, 24, 40, setting.dtype};
+  spec.layers = {full, sliding, LayerSpec{2, 4, 4, 16, 0, setting.dtype}};
+  if (setting.wide) {
+    spec.groups = {{0, 1400}};
+    spec.layers = {LayerSpec{0, 3, 1, 512, 0, setting.dtype, setting.rope}};
+  }
+  for (LayerSpec &layer : spec.layers) layer.num_scales = setting.dtype == DType::kE5M2 ? layer.hkv : 0;
+  return spec;
+}
+
+// How the sequence comes to be in a cache.
+struct Way {
+  int threads = 1;
+  int32_t piece = 0;        // tokens of a step; 0 = all at once, -1 = random ones
+  int32_t decode_from = 0;  // from here on one by one; 0 = never
+  int neighbours = 0;       // other sequences in each step
+  int64_t forked_at = 0;    // 0: no fork
+  bool shuffled = false;    // page ids
+};
+
+uint64_t tag_of(int sequence, int64_t position) {
+  return static_cast<uint64_t>(sequence) * 1000003 + static_cast<uint64_t>(position);
+}
+
+// Bytes of out and LSE of every token of the sequence, all layers.
+using Bits = std::vector<std::vector<float>>;
+
+void keep(const StepOutputs &outputs, int64_t first_token, int64_t count, int64_t position, Bits *bits) {
+  for (int64_t t = 0; t < count; t++) {
+    std::vector<float> &row = (*bits)[static_cast<size_t>(position + t)];
+    for (size_t layer = 0; layer < outputs.out.size(); layer++) {
+      const Tensor &out = outputs.out[layer];
+      for (int64_t h = 0; h < out.dim(1); h++) {
+        for (int64_t d = 0; d < out.dim(2); d++) row.push_back(out.at(first_token + t, h, d));
+        row.push_back(outputs.lse[layer].at(first_token + t, h));
+      }
+    }
+  }
+}
+
+// Other sequences' pages come and go before ours are taken.
+void shuffle_pages(Replica *cache, std::mt19937 *random) {
+  std::vector<int> others;
+  for (int i = 0; i < 8; i++) {
+    others.push_back(cache->add());
+    std::vector<uint64_t> tags(50 + (*random)() % 200, 1);
+    cache->step({others.back()}, {static_cast<int32_t>(tags.size())}, tags);
+  }
+  std::shuffle(others.begin(), others.end(), *random);
+  for (int other : others) cache->remove(other);
+}
+
+Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
+  Replica cache(spec_of(setting, flags), way.threads, setting.simd.empty() ? nullptr : setting.simd.c_str());
+  std::mt19937 random(17);
+  if (way.shuffled) shuffle_pages(&cache, &random);
+  Bits bits(static_cast<size_t>(setting.length));
+  int sequence = cache.add();
+  std::vector<int> neighbours;
+  for (int i = 0; i < way.neighbours; i++) neighbours.push_back(cache.add());
+  for (int64_t at = 0; at < setting.length;) {
+    int64_t count = way.piece == 0 ? setting.length : way.piece > 0 ? way.piece : 1 + random() % 400;
+    if (way.decode_from > 0) count = at >= way.decode_from ? 1 : std::min<int64_t>(count, way.decode_from - at);
+    if (way.forked_at > at) count = std::min(count, way.forked_at - at);
+    count = std::min(count, setting.length - at);
+    std::vector<int> rows;
+    std::vector<int32_t> lengths;
+    std::vector<uint64_t> tags;
+    for (size_t i = 0; i < neighbours.size(); i++) {  // some before ours, some behind it
+      const int32_t length = 1 + static_cast<int32_t>(random() % 12);
+      rows.push_back(neighbours[i]);
+      lengths.push_back(length);
+      for (int32_t t = 0; t < length; t++) tags.push_back(random());
+    }
+    const size_t place = rows.size() / 2;
+    int64_t first_token = 0;
+    for (size_t i = 0; i < place; i++) first_token += lengths[i];
+    rows.insert(rows.begin() + static_cast<int64_t>(place), sequence);
+    lengths.insert(lengths.begin() + static_cast<int64_t>(place), static_cast<int32_t>(count));
+    for (int64_t t = 0; t < count; t++) tags.insert(tags.begin() + first_token + t, tag_of(1, at + t));
+    keep(cache.step(rows, lengths, tags, setting.options), first_token, count, at, &bits);
+    at += count;
+    if (at == way.forked_at) {  // from here on as a child, beside its parent
+      neighbours.push_back(sequence);
+      sequence = cache.fork(sequence, at);
+    }
+  }
+  return bits;
+}
+
+// The first token whose bits differ, -1 if none does.
+int64_t first_difference(const Bits &a, const Bits &b) {
+  for (size_t t = 0; t < a.size(); t++) {
+    if (a[t].size() != b[t].size() || std::memcmp(a[t].data(), b[t].data(), a[t].size() * sizeof(float)) != 0) {
+      return static_cast<int64_t>(t);
+    }
+  }
+  return -1;
+}
+
+struct Axis {
+  const char *name;
+  Way way;
+};
+
+std::vector<Axis> axes(int32_t length) {
+  return {
+      {"threads", {.threads = 3}},
+      {"pieces", {.piece = -1}},
+      {"decoding", {.decode_from = length - 60}},
+      {"neighbours", {.piece = 300, .neighbours = 5}},
+      {"pages", {.shuffled = true}},
+      {"forks", {.piece = 200, .decode_from = length - 40, .forked_at = length - 90}},
+      {"everything", {4, -1, length - 70, 4, length - 100, true}},
+  };
+}
+
+void expect_same_bits(const Setting &setting, const std::string &what) {
+  const Bits once = bits_of(setting, KVC_CACHE_DETERMINISTIC, {});
+  for (const Axis &axis : axes(setting.length)) {
+    EXPECT_EQ(first_difference(once, bits_of(setting, KVC_CACHE_DETERMINISTIC, axis.way)), -1)
+        << what << ", " << axis.name;
+  }
+}
+
+TEST(Deterministic, EveryAxis) {
+  expect_same_bits({}, "f32");
+  expect_same_bits({DType::kBF16, KVC_ROPE_ON_APPEND}, "bf16, RoPE");
+  StepOptions all;
+  all.softcap = 4.0;
+  all.alibi = all.sinks = true;
+  expect_same_bits({DType::kI8, KVC_ROPE_ON_READ, all}, "int8, RoPE on read, options");
+  expect_same_bits({DType::kE5M2, KVC_ROPE_NONE, all}, "e5m2, options");
+  expect_same_bits({DType::kF16, KVC_ROPE_ON_READ}, "f16");
+}
+
+TEST(Deterministic, EveryTarget) {
+  std::vector<std::string> targets = simd_targets();
+  targets.push_back("reference");
+  for (const std::string &target : targets) {
+    Setting setting = {DType::kBF16, KVC_ROPE_ON_APPEND, {}, target};
+    if (target == "reference") setting.length = 1300;
+    const Way everything = axes(setting.length).back().way;
+    EXPECT_EQ(first_difference(bits_of(setting, KVC_CACHE_DETERMINISTIC, {}),
+                               bits_of(setting, KVC_CACHE_DETERMINISTIC, everything)),
+              -1)
+        << target;
+  }
+}
+
+TEST(Deterministic, WideHeads) {
+  const Setting setting = {DType::kBF16, KVC_ROPE_ON_APPEND, {}, "", 1200, true};
+  for (const Way &way : {Way{.threads = 2, .piece = 150}, Way{.piece = 700, .decode_from = 1150}}) {
+    EXPECT_EQ(
+        first_difference(bits_of(setting, KVC_CACHE_DETERMINISTIC, {}), bits_of(setting, KVC_CACHE_DETERMINISTIC, way)),
+        -1);
+  }
+}
+
+// Decoding from the first token on.
+TEST(Deterministic, OneByOne) {
+  Setting setting;
+  setting.length = 1200;
+  const Way way = {.threads = 2, .piece = 1};
+  EXPECT_EQ(
+      first_difference(bits_of(setting, KVC_CACHE_DETERMINISTIC, {}), bits_of(setting, KVC_CACHE_DETERMINISTIC, way)),
+      -1);
+}
+
+// The comparison sees what the flag prevents.
+TEST(Deterministic, WithoutTheFlagBitsDiffer) {
+  const Setting setting = {DType::kF32, KVC_ROPE_NONE, {}, "", 2300};
+  const Bits once = bits_of(setting, 0, {});
+  for (const Axis &axis : axes(setting.length)) {
+    const bool differs = first_difference(once, bits_of(setting, 0, axis.way)) >= 0;
+    if (std::string(axis.name) == "pages") {
+      EXPECT_FALSE(differs);  // the only one that never matters
+    } else if (axis.way.decode_from > 0) {
+      EXPECT_TRUE(differs) << axis.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvt

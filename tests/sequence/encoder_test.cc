@@ -1,0 +1,47 @@
+// Encoder groups of the store: lists with lengths of their own, in steps of their own, shared whole by forks.
+#include <gtest/gtest.h>
+
+#include "store_fixture.h"
+
+namespace kvc {
+namespace {
+
+// Group 0 holds the sequences' tokens, group 1 encoder tokens.
+SequenceStoreConfig encoder_config() {
+  SequenceStoreConfig config = config_of(4, 20);
+  config.groups.push_back({{0, 0, 4}, 20});
+  config.groups[1].rules.content = PageContent::kEncoder;
+  return config;
+}
+
+std::vector<SlotCopy> encode(Fixture* f, uint64_t id, int32_t tokens) {
+  Fixture::Step step;
+  step.kind.encoder_group = 1;
+  EXPECT_TRUE(f->begin({id}, {tokens}, &step).ok());
+  EXPECT_TRUE(f->commit(step).ok());
+  return step.copies;
+}
+
+// Whoever of the two writes first, in a last page that both hold, gets a copy of it.
+TEST(EncoderLists, ASharedLastPageIsWrittenByNeither) {
+  for (const bool parent_first : {true, false}) {
+    Fixture f(encoder_config());
+    const uint64_t parent = f.add(1)[0];
+    EXPECT_TRUE(encode(&f, parent, 6).empty());
+    const uint64_t child = f.fork(parent, 0);
+    const uint64_t first = parent_first ? parent : child, second = parent_first ? child : parent;
+    const std::vector<int32_t> shared = f.pages(second, 1);
+    const std::vector<SlotCopy> copies = encode(&f, first, 1);
+    ASSERT_EQ(copies.size(), 1u);
+    EXPECT_EQ(copies[0].tokens, 2);
+    EXPECT_EQ(f.pages(second, 1), shared);
+    EXPECT_EQ(f.pages(first, 1)[0], shared[0]);
+    EXPECT_NE(f.pages(first, 1)[1], shared[1]);
+    EXPECT_TRUE(encode(&f, second, 1).empty()) << "alone by then";
+    EXPECT_EQ(f.store.stored_in(f.store.slot_of(parent), 1), 7);
+    EXPECT_EQ(f.store.stored(f.store.slot_of(parent)), 0);
+  }
+}
+
+}  // namespace
+}  // namespace kvc

@@ -1,0 +1,124 @@
+// Caches that are given the same calls, with the same numbers: their outputs are compared with one another.
+#pragma once
+
+#include <cmath>
+
+#include "wrappers.h"
+
+namespace kvt {
+
+// Options of attend, for every layer of a step.
+struct StepOptions {
+  uint32_t flags = 0;  // KVC_ATTEND_*
+  double softcap = 0;
+  bool alibi = false, sinks = false;
+};
+
+// Outputs of a step: of each layer [tokens, Hq, Dv] and [tokens, Hq].
+struct StepOutputs {
+  std::vector<Tensor> out, lse;
+  std::string plan;  // kvc_forward_describe
+};
+
+class Replica {
+ public:
+  explicit Replica(const CacheSpec &spec, int threads = 1, const char *simd = nullptr)
+      : spec_(spec), context_(make_context(threads, simd)), cache_(make_cache(context_.get(), spec)) {}
+
+  // Sequences are named by their index here, in all replicas alike.
+  int add() {
+    seqs_.push_back(0);
+    check(kvc_seq_add(cache_.get(), 1, &seqs_.back(), &error_));
+    return static_cast<int>(seqs_.size()) - 1;
+  }
+  int fork(int parent, int64_t position) {
+    seqs_.push_back(0);
+    check(
+        kvc_seq_fork(cache_.get(), 1, &seqs_[static_cast<size_t>(parent)], &position, &seqs_.back(), nullptr, &error_));
+    return static_cast<int>(seqs_.size()) - 1;
+  }
+  void remove(int seq) { check(kvc_seq_remove(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &error_)); }
+  void truncate(int seq, int64_t length) {
+    check(kvc_seq_truncate(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &length, &error_));
+  }
+
+  // Appends lengths[i] tokens to rows[i], whose numbers are value(tags[token], ...), and attends in every layer.
+  StepOutputs step(const std::vector<int> &rows, const std::vector<int32_t> &lengths, const std::vector<uint64_t> &tags,
+                   const StepOptions &options = {}) {
+    std::vector<kvc_seq> ids;
+    for (int row : rows) ids.push_back(seqs_[static_cast<size_t>(row)]);
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = ids.data();
+    batch.append_lengths = lengths.data();
+    batch.num_sequences = static_cast<int32_t>(ids.size());
+    kvc_forward forward = 0;
+    check(kvc_forward_begin(cache_.get(), &batch, nullptr, &forward, &error_));
+    StepOutputs outputs;
+    outputs.plan = text_of([&](char *buffer, int64_t capacity, int64_t *length) {
+      return kvc_forward_describe(cache_.get(), forward, buffer, capacity, length, nullptr);
+    });
+    for (size_t layer = 0; layer < spec_.layers.size(); layer++) {
+      attend(forward, static_cast<int>(layer), tags, options, &outputs);
+    }
+    check(kvc_forward_end(cache_.get(), forward, &error_));
+    return outputs;
+  }
+  kvc_cache *cache() { return cache_.get(); }
+
+  static float value(uint64_t tag, int layer, int head, int dim, int which) {
+    uint64_t x = tag * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(((layer * 64 + head) * 512 + dim) * 4 + which);
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+    return static_cast<float>(static_cast<int32_t>(x >> 33) - (1 << 30)) / static_cast<float>(1 << 29);
+  }
+
+ private:
+  void check(kvc_status status) {
+    if (status != KVC_OK) throw std::runtime_error(describe(error_));
+  }
+  static Tensor rows_of(const std::vector<uint64_t> &tags, DType type, int layer, int heads, int dims, int which) {
+    Tensor tensor(type, {static_cast<int64_t>(tags.size()), heads, dims});
+    for (size_t t = 0; t < tags.size(); t++) {
+      for (int h = 0; h < heads; h++) {
+        for (int d = 0; d < dims; d++) tensor.set(static_cast<int64_t>(t), h, d, value(tags[t], layer, h, d, which));
+      }
+    }
+    return tensor;
+  }
+  void attend(kvc_forward forward, int layer, const std::vector<uint64_t> &tags, const StepOptions &options,
+              StepOutputs *outputs) {
+    const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
+    const DType type = is_quantised(l.dtype) ? DType::kF32 : l.dtype;
+    const auto tokens = static_cast<int64_t>(tags.size());
+    Tensor q = rows_of(tags, type, layer, l.hq, l.d, 0), k = rows_of(tags, type, layer, l.hkv, l.d, 1),
+           v = rows_of(tags, type, layer, l.hkv, l.v_dim(), 2);
+    Tensor slopes(DType::kF32, {l.hq}), sinks(DType::kF32, {l.hq});
+    for (int h = 0; h < l.hq; h++) {
+      store(DType::kF32, slopes.data(), h, std::exp2(-static_cast<float>(h + 1)));
+      store(DType::kF32, sinks.data(), h, static_cast<float>(h % 3) - 1.0f);
+    }
+    outputs->out.emplace_back(DType::kF32, std::vector<int64_t>{tokens, l.hq, l.v_dim()});
+    outputs->lse.emplace_back(DType::kF32, std::vector<int64_t>{tokens, l.hq});
+    kvc_attend_args args;
+    kvc_attend_args_init(&args);
+    args.q = q.dl();
+    args.k = k.dl();
+    args.v = v.dl();
+    args.out = outputs->out.back().dl();
+    args.lse = outputs->lse.back().dl();
+    args.flags = options.flags;
+    args.softcap = options.softcap;
+    if (options.alibi) args.alibi_slopes = slopes.dl();
+    if (options.sinks) args.sinks = sinks.dl();
+    check(kvc_forward_attend(cache_.get(), forward, layer, &args, &error_));
+  }
+
+  CacheSpec spec_;
+  ContextPtr context_;
+  CachePtr cache_;
+  std::vector<kvc_seq> seqs_;
+  kvc_error error_ = KVC_ERROR_INIT;
+};
+
+}  // namespace kvt
