@@ -1,6 +1,7 @@
 // The body of a target's translation unit: its Implementation table, from the headers that KVC_TARGET was set for.
-// The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE, and KVC_TARGET_BF16_DOTS if it is to use BfDots,
-// KVC_TARGET_BF16_TILES if BfTiles.
+// The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE. One that differs from another target only in how
+// it multiplies bf16 q by bf16 K and V defines that format, KVC_TARGET_BF16, and the other's table, KVC_TARGET_BASE,
+// which attends all the rest: formats take most of the library's size.
 // SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/cpu/attend/decode_pass.h"
@@ -15,24 +16,10 @@ namespace KVC_TARGET {
 // From so many rows a kv head on, packing pays for itself.
 static constexpr int kPanelRows = 16;
 
-// bf16 q over bf16 K and V. Where there are tiles, the CPU means them to be used in place of fast bf16 dots.
-#if defined(KVC_TARGET_BF16_TILES)
-using Bf16Decode = Widened<Bf16>;
-using Bf16Panel = BfTiles;
-#elif defined(KVC_TARGET_BF16_DOTS)
-using Bf16Decode = BfDots;
-using Bf16Panel = BfDots;
-#else
-using Bf16Decode = Widened<Bf16>;
-using Bf16Panel = Widened<Bf16>;
-#endif
+static bool wants_panels(const View& view) { return view.num_rows >= kPanelRows || view.args->fold_keys > 0; }
 
-template <class Format, class PanelFormat = Format>
-static void attend_rows(const View& view) {
-  if (view.num_rows >= kPanelRows || view.args->fold_keys > 0) {
-    panel_item<PanelFormat>(view);
-    return;
-  }
+template <class Format>
+static void decode_rows(const View& view) {
   // The commonest head dim as a constant: its loops unroll. Others lose a few percent.
   if constexpr (kLanes == 16) {
     if (view.head_dim == 128) {
@@ -41,6 +28,47 @@ static void attend_rows(const View& view) {
     }
   }
   decode_item<Format, 0>(view);
+}
+
+static int32_t preferred_rows_of(const kvc_backend_layer* layer, int32_t row_group) {
+  const int32_t width = round_up(max_of(layer->head_dim, layer->v_head_dim), 2 * kLanes);
+  return rows_of_pass(width) / row_group * row_group;
+}
+
+#if defined(KVC_TARGET_BF16)
+
+static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+  if (type_of(args->layer->dtype) == Type::kBf16 && type_of(args->q.dtype) == Type::kBf16) {
+    const View view = make_view(args, item, scratch);
+    const bool stored = view.key_table == nullptr;  // else blocks are staged as float32
+    if (stored && wants_panels(view)) {
+      panel_item<KVC_TARGET_BF16>(view);
+      return;
+    }
+    if constexpr (!KVC_TARGET_BF16::kTiles) {
+      if (stored) {
+        decode_rows<KVC_TARGET_BF16>(view);
+        return;
+      }
+    }
+  }
+  KVC_TARGET_BASE.attend_item(args, item, scratch);
+}
+
+static int32_t preferred_rows(const kvc_backend_layer* layer) {
+  if (type_of(layer->dtype) == Type::kBf16) return preferred_rows_of(layer, KVC_TARGET_BF16::kRowGroup);
+  return KVC_TARGET_BASE.preferred_rows(layer);
+}
+
+#else
+
+template <class Format>
+static void attend_rows(const View& view) {
+  if (wants_panels(view)) {
+    panel_item<Format>(view);
+  } else {
+    decode_rows<Format>(view);
+  }
 }
 
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
@@ -66,20 +94,16 @@ static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* 
       attend_rows<Widened<I8>>(view);
       break;
     default:
-      if (type_of(args->q.dtype) == Type::kBf16) {
-        attend_rows<Bf16Decode, Bf16Panel>(view);
-      } else {
-        attend_rows<Widened<Bf16>>(view);
-      }
+      attend_rows<Widened<Bf16>>(view);
       break;
   }
 }
 
 static int32_t preferred_rows(const kvc_backend_layer* layer) {
-  const int32_t width = round_up(max_of(layer->head_dim, layer->v_head_dim), 2 * kLanes);
-  const int32_t group = type_of(layer->dtype) == Type::kBf16 ? Bf16Panel::kRowGroup : Widened<float>::kRowGroup;
-  return rows_of_pass(width) / group * group;
+  return preferred_rows_of(layer, Widened<float>::kRowGroup);
 }
+
+#endif
 
 }  // namespace KVC_TARGET
 

@@ -3,7 +3,8 @@
 #define KVC_TARGET avx512_amx
 #define KVC_TARGET_NAME "avx512_amx"
 #define KVC_TARGET_TABLE kAvx512AmxImplementation
-#define KVC_TARGET_BF16_TILES 1
+#define KVC_TARGET_BF16 BfTiles
+#define KVC_TARGET_BASE kAvx512Implementation
 #include "kernels/cpu/simd/avx512_amx.h"
 
 #include "kernels/cpu/attend/implementation.inl.h"
