@@ -112,6 +112,42 @@ def dlopen(build: Path, prefix: Path, work: Path) -> None:
         raise SystemExit("FAILED: the program links the library")
     print(run(work / "loaded", next(prefix.rglob("libkvcache.so.0"))), end="")
 
+def plugin_host(build: Path, prefix: Path, work: Path) -> None:
+    """examples/plugin_host by its own build, with libraries of several versions, and without one."""
+    source = Path(cached(build, "CMAKE_HOME_DIRECTORY")) / "examples/plugin_host"
+    run("cmake", "-S", source, "-B", work / "build", "-G", cached(build, "CMAKE_GENERATOR"),
+        f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror")
+    run("cmake", "--build", work / "build")
+    host, library = work / "build/plugin_host", next(prefix.rglob("libkvcache.so.0"))
+    if "kvc_" in run("nm", "-D", host):
+        raise SystemExit("FAILED: the program links the library")
+
+    def other(table: int) -> Path:
+        made = work / f"other{table}.so"
+        run(cached(build, "CMAKE_C_COMPILER"), "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+            f"-DTABLE={table}", f'-DREAL="{library}"', f"-I{prefix / 'include'}", HERE / "plugin_host/other_version.c",
+            "-ldl", "-o", made)
+        return made
+
+    nothing = work / "nothing.so"
+    run(cached(build, "CMAKE_C_COMPILER"), "-shared", "-x", "c", os.devnull, "-o", nothing)
+    cases = [(library, "attention by libkvcache 0."),
+             (other(2), "attention by libkvcache 0.1.0-older, merging states: no"),
+             (other(3), "attention by libkvcache 0.1.99, merging states: yes"),
+             (work / "absent.so", "no plug-in: " + str(work / "absent.so")),
+             (nothing, f"no plug-in: {nothing} is no libkvcache"),
+             (other(0), f"no plug-in: {work / 'other0.so'} does not serve ABI 0.1"),
+             (other(1), f"no plug-in: {work / 'other1.so'} is too old")]
+    threads = set()
+    for path, begins in cases:
+        lines = run(host, path, 6).splitlines()
+        if not lines[0].startswith(begins):
+            raise SystemExit(f"FAILED: {path}: said {lines[0]!r}, not {begins!r}")
+        threads.add("\n".join(line for line in lines if line.startswith("thread")))
+        print(lines[0])
+    if len(threads) != 1 or next(iter(threads)).count("checksum") != 6:
+        raise SystemExit(f"FAILED: threads differ: {threads}")
+
 
 def subdirectory(build: Path, prefix: Path, work: Path) -> None:
     run("cmake", "-S", HERE / "subdirectory", "-B", work / "build", "-G", cached(build, "CMAKE_GENERATOR"),
@@ -126,7 +162,7 @@ def subdirectory(build: Path, prefix: Path, work: Path) -> None:
 
 
 def main() -> int:
-    ways = {way.__name__: way for way in (install, find_package, pkg_config, readme, dlopen, subdirectory)}
+    ways = {way.__name__: way for way in (install, find_package, pkg_config, readme, dlopen, plugin_host, subdirectory)}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=ways)
     parser.add_argument("--build", type=Path, required=True)
