@@ -58,6 +58,14 @@ configure_and_build() { # PRESET [cmake option ...]
 }
 run_ctest() { without_aslr ctest --preset "$1" --parallel "$jobs" --output-junit "$junit" "${@:2}"; }
 run_pytest() { "$python" -m pytest -ra -q -p no:cacheprovider --junitxml="$junit" "$@"; }
+# Types: of the package's own code, and stubs against the module that was built.
+typing() {
+  export MYPY_CACHE_DIR=$root/build/mypy
+  "$python" -m mypy --config-file bindings/python/mypy.ini bindings/python/kvcache
+  cd tests/python # where no folder has the package's name
+  "$python" -m mypy.stubtest kvcache --mypy-config-file "$root/bindings/python/mypy.ini" --concise \
+    --ignore-disjoint-bases --allowlist stubtest_allowed.txt
+}
 coverage_report() {
   lcov --capture --directory build/coverage --output-file build/coverage/all.info --quiet
   lcov --extract build/coverage/all.info "$root/src/*" "$root/kernels/*" --output-file build/coverage/own.info --quiet
@@ -93,6 +101,7 @@ part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore
 part gemma run_pytest tests/gemma
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
+  part typing typing
   part python-jax run_pytest tests/python/test_jax.py
   part wheel wheel
   part build-asan configure_and_build asan
