@@ -1,4 +1,4 @@
-// Sections 5, 9 and 10 of the header: caches, statistics, audits.
+// Sections 5, 9 and 10 of the header: caches, statistics, audits; and copies of caches without storage.
 #include "api/boundary.h"
 
 using namespace kvc;
@@ -73,6 +73,22 @@ void kvc_cache_destroy(kvc_cache* cache) { delete cache; }
 
 kvc_status kvc_cache_clear(kvc_cache* cache, kvc_error* error) {
   return cache_call("kvc_cache_clear", cache, error, [&](Cache& c) { return c.clear(); });
+}
+
+kvc_status kvc_cache_take_copies(kvc_cache* cache, kvc_copy* copies, uint32_t item_size, int64_t capacity,
+                                 int64_t* count, kvc_error* error) {
+  return cache_call("kvc_cache_take_copies", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_buffer(copies, capacity, "copies"));
+    KVC_TRY(check_not_null(count, "count"));
+    if (item_size != sizeof(kvc_copy)) {
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "item_size %u is not sizeof(kvc_copy), %zu", item_size,
+                           sizeof(kvc_copy));
+    }
+    int64_t waiting = 0;
+    Status status = c.take_copies(span_of(copies, capacity), &waiting);
+    if (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL) *count = waiting;
+    return status;
+  });
 }
 
 kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kvc_error* error) {

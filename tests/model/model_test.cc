@@ -110,6 +110,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
   }
   const bool full = std::any_of(spec.groups.begin(), spec.groups.end(), [](const GroupSpec &g) { return g.full(); });
   spec.streaming = random() % 2 == 0 && full;
+  if (random() % 2) spec.layout = kAdoptedLayouts[random() % std::size(kAdoptedLayouts)];
   return spec;
 }
 

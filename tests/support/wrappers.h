@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dtype.h"
+#include "pools.h"
 #include "tensor.h"
 
 namespace kvt {
@@ -66,6 +67,8 @@ struct CacheSpec {
   int max_tree_nodes = 0;  // 0 = the default, 64
   bool streaming = false;  // KVC_CACHE_STREAMING
   uint32_t flags = 0;      // KVC_CACHE_* beside that
+  int32_t storage = KVC_STORAGE_OWN;
+  Layout layout = Layout::kOwn;  // of its pools
 
   int tree_nodes() const { return max_tree_nodes ? max_tree_nodes : 64; }
 };
@@ -128,6 +131,7 @@ struct BuiltConfig {
     if (spec.streaming) config.flags |= KVC_CACHE_STREAMING;
     config.capacity_tokens = spec.capacity_tokens;
     config.max_tree_nodes = spec.max_tree_nodes;
+    config.storage = spec.storage;
   }
   BuiltConfig(const BuiltConfig &) = delete;
   BuiltConfig &operator=(const BuiltConfig &) = delete;
@@ -166,7 +170,18 @@ inline CachePtr make_cache(kvc_context *context, const CacheSpec &spec) {
   BuiltConfig built(spec);
   kvc_cache *cache = nullptr;
   kvc_error error = KVC_ERROR_INIT;
-  if (kvc_cache_create(context, &built.config, &cache, &error)) throw std::runtime_error("cache: " + describe(error));
+  std::vector<int64_t> pages;
+  for (int32_t g = 0; spec.layout != Layout::kOwn && g < built.config.num_groups; g++) {
+    kvc_estimate estimate;
+    kvc_estimate_init(&estimate);
+    if (kvc_cache_estimate(context, &built.config, g, &estimate, &error)) break;  // create says the same
+    pages.push_back(estimate.num_pages);
+  }
+  if (pages.size() == built.groups.size()) add_pools(spec.layout, pages, spec.page_size, &built.layers);
+  if (kvc_cache_create(context, &built.config, &cache, &error)) {
+    drop_pools(&built.layers);
+    throw std::runtime_error("cache: " + describe(error));
+  }
   return CachePtr(cache);
 }
 
