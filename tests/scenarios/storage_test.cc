@@ -52,20 +52,42 @@ std::vector<uint8_t> contents(kvc_cache *cache, kvc_seq seq, int32_t layer) {
   return bytes;
 }
 
+struct Known {
+  int seq;
+  int64_t length;
+};
+
+// A step of about half of the sequences, in both: outputs are the same bits. Returns how many were compared.
+int step_both(Replica *own, Replica *adopted, std::vector<Known> *live, std::mt19937_64 &random, uint64_t *tag) {
+  std::vector<int> rows;
+  std::vector<int32_t> lengths;
+  std::vector<uint64_t> tags;
+  for (Known &known : *live) {
+    if (random() % 2 || known.length > 90) continue;
+    rows.push_back(known.seq);
+    lengths.push_back(static_cast<int32_t>(1 + (random() % 3 ? 0 : random() % 5)));
+    for (int32_t t = 0; t < lengths.back(); t++) tags.push_back((*tag)++);
+    known.length += lengths.back();
+  }
+  if (rows.empty()) return 0;
+  const StepOutputs a = own->step(rows, lengths, tags), b = adopted->step(rows, lengths, tags);
+  for (size_t l = 0; l < a.out.size(); l++) {
+    EXPECT_EQ(a.out[l].bytes(), b.out[l].bytes()) << "layer " << l;
+    EXPECT_EQ(a.lse[l].bytes(), b.lse[l].bytes()) << "layer " << l;
+  }
+  return static_cast<int>(a.out.size());
+}
+
 class Adopted : public testing::TestWithParam<Layout> {};
 
 TEST_P(Adopted, PoolsGiveTheSameBitsAsTheCachesOwn) {
   {
     Replica own(spec_of(Layout::kOwn), 2), adopted(spec_of(GetParam()), 2);
     std::mt19937_64 random(17);
-    struct Known {
-      int seq;
-      int64_t length;
-    };
     std::vector<Known> live;
     uint64_t tag = 1;
     int compared = 0;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 300 && !HasFailure(); i++) {
       SCOPED_TRACE(i);
       const auto pick = [&]() -> Known & { return live[random() % live.size()]; };
       const uint64_t dice = live.empty() ? 0 : random() % 10;
@@ -89,23 +111,7 @@ TEST_P(Adopted, PoolsGiveTheSameBitsAsTheCachesOwn) {
         adopted.remove(live[index].seq);
         live.erase(live.begin() + static_cast<std::ptrdiff_t>(index));
       } else if (!live.empty()) {
-        std::vector<int> rows;
-        std::vector<int32_t> lengths;
-        std::vector<uint64_t> tags;
-        for (Known &known : live) {
-          if (random() % 2 || known.length > 90) continue;
-          rows.push_back(known.seq);
-          lengths.push_back(static_cast<int32_t>(1 + (random() % 3 ? 0 : random() % 5)));
-          for (int32_t t = 0; t < lengths.back(); t++) tags.push_back(tag++);
-          known.length += lengths.back();
-        }
-        if (rows.empty()) continue;
-        const StepOutputs a = own.step(rows, lengths, tags), b = adopted.step(rows, lengths, tags);
-        for (size_t l = 0; l < a.out.size(); l++) {
-          ASSERT_EQ(a.out[l].bytes(), b.out[l].bytes()) << "layer " << l;
-          ASSERT_EQ(a.lse[l].bytes(), b.lse[l].bytes()) << "layer " << l;
-          compared++;
-        }
+        compared += step_both(&own, &adopted, &live, random, &tag);
       }
     }
     EXPECT_GT(compared, 400);
@@ -154,7 +160,7 @@ TEST_P(Adopted, ExportedViewsAreTheServersMemory) {
       EXPECT_EQ(a.data, static_cast<char *>(b.data) + b.byte_offset + skipped);
       for (int i = 0, j = 0; i < a.ndim; i++, j++) {
         if (half && j == 1) j++;
-        EXPECT_EQ(a.strides[i], b.strides[j]) << "layer " << l << " pool " << pool << " dim " << i;
+        if (a.shape[i] > 1) EXPECT_EQ(a.strides[i], b.strides[j]) << "layer " << l << " pool " << pool << " dim " << i;
         EXPECT_EQ(a.shape[i], b.shape[j] - (i == 0)) << "of the pages, those that the cache uses";
       }
     }
