@@ -1,5 +1,6 @@
 // Sections 5, 9 and 10 of the header: caches, statistics, audits; and copies of caches without storage.
 #include "api/boundary.h"
+#include "cache/recurrent_layer.h"
 
 using namespace kvc;
 using namespace kvc::api;
@@ -22,7 +23,8 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
   for (size_t i = 0; i < out->layers.size(); ++i) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
     const kvc_layer_config& layer = out->layers[i];
-    if (layer.states != nullptr && layer.num_states >= 1 && layer.num_states <= 16) {  // else refused by its number
+    if (layer.states != nullptr && layer.num_states >= 1 &&
+        layer.num_states <= kMaxStates) {  // else refused by its number
       Status status = read_array(layer.states, layer.num_states, "states", &out->states[i]);
       if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
     }

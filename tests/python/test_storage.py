@@ -140,7 +140,7 @@ def test_tables_only(storage):
         model = {}
         rng = np.random.default_rng(3)
         value = 0
-        for _ in range(400):
+        for _ in range(1200):
             dice = rng.integers(5)
             if not model or (dice == 0 and len(model) < 6):
                 model[cache.add()] = []
