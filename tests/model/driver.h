@@ -69,6 +69,7 @@ class Driver {
       const int64_t n = decode && !chance(0.2) ? 1 : uniform(1, std::max<int64_t>(1, room / 2));
       rows.push_back({handle, static_cast<int32_t>(n)});
       if (h_.nodes(handle) > 0 ? chance(0.9) : chance(0.25)) make_tree(&rows.back());
+      if (chance(rows.back().parents.empty() ? 0.2 : 0.01)) make_spans(&rows.back());
       room -= rows.back().length;
     }
     while (chance(0.15)) {  // inert rows anywhere
@@ -98,6 +99,15 @@ class Driver {
     if (!chance(0.02)) return;
     const int64_t bad = uniform(0, row->length - 1);
     row->parents[bad] = static_cast<int32_t>(bad == 0 ? -3 : uniform(-3, before + row->length));
+  }
+
+  // Spans next to each other, with and without tokens between; an id may come back.
+  void make_spans(Harness::Row *row) {
+    while (static_cast<int32_t>(row->spans.size()) < row->length) {
+      const int32_t id = chance(0.01) ? -1 : static_cast<int32_t>(uniform(0, 3));
+      const int64_t n = std::min(row->length - static_cast<int64_t>(row->spans.size()), uniform(1, 6));
+      row->spans.insert(row->spans.end(), static_cast<size_t>(n), id);
+    }
   }
 
   // Something that begin has to refuse (mostly).

@@ -43,6 +43,17 @@ void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
   l->scale = 0.5;
 }
 
+// A layer over the K and V of another, with queries of its own.
+void add_reader(std::mt19937_64 &random, CacheSpec *spec) {
+  const int source = static_cast<int>(random() % spec->layers.size());
+  LayerSpec l = spec->layers[static_cast<size_t>(source)];
+  l.kv_layer = source;
+  l.hq = l.hkv * static_cast<int>(1 + random() % 4);
+  l.scale = l.latent || random() % 2 ? 0.7 : 0;
+  l.num_scales = 0;
+  spec->layers.push_back(l);
+}
+
 std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window) {
   switch (kind) {
     case Kind::kFull:
@@ -108,6 +119,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     if (c.kind == Kind::kLatent && l.group == 0) make_latent(deep, random, &l);
     spec.layers.push_back(l);
   }
+  if (random() % 2) add_reader(random, &spec);
   const bool full = std::any_of(spec.groups.begin(), spec.groups.end(), [](const GroupSpec &g) { return g.full(); });
   spec.streaming = random() % 2 == 0 && full;
   if (random() % 2) spec.layout = kAdoptedLayouts[random() % std::size(kAdoptedLayouts)];

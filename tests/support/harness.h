@@ -67,6 +67,7 @@ class Harness {
     int32_t length;
     kvc_seq raw = 0;                    // kRaw: this id as it is
     std::vector<int32_t> parents = {};  // of a tree row, [length]; empty = a plain row
+    std::vector<int32_t> spans = {};    // [length], or empty: none
   };
 
   Harness(const CacheSpec &spec, const Options &options);
@@ -124,7 +125,7 @@ class Harness {
   bool position_works(int handle, int64_t position) const;
   int64_t sinks(int handle) const { return sequence(handle).sinks; }
   int64_t window(int handle) const { return sequence(handle).window; }
-  bool layers_left(int forward) const;
+  bool stores(int layer) const { return spec_.layers[layer].kv_layer < 0; }
   kvc_seq id(int handle) const { return sequence(handle).id; }
   kvc_forward forward_id(int forward) const { return forwards_.at(forward).id; }
   int64_t used(int group) const { return pools_[group].used; }
@@ -174,6 +175,7 @@ class Harness {
     bool tree;
     std::vector<std::vector<int>> fresh;  // per group: new pages, the copy of a shared one first
     std::vector<bool> copied;             // per group: fresh[0] replaces the last page
+    std::vector<int32_t> spans;           // as Row's
   };
   struct Open {
     kvc_forward id = 0;
@@ -218,13 +220,16 @@ class Harness {
   // A kvc_batch and what it points to; not copyable.
   struct Batch {
     std::vector<kvc_seq> ids;
-    std::vector<int32_t> lengths, parents;
+    std::vector<int32_t> lengths, parents, spans;
     kvc_batch batch;
     Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end);
     Batch(const Batch &) = delete;
     Batch &operator=(const Batch &) = delete;
   };
   static bool has_trees(const std::vector<Row> &rows);
+  static bool has_spans(const std::vector<Row> &rows);
+  // The layer whose K and V a layer reads: itself, mostly.
+  int source(int layer) const { return stores(layer) ? layer : spec_.layers[layer].kv_layer; }
   void tree_faults(const std::vector<Row> &rows, Faults *faults) const;
   void drop_nodes(Sequence *s, int64_t length);
   static bool sees(const Sequence &s, const GroupSpec &group, int64_t position, int64_t key);

@@ -65,8 +65,8 @@ void Harness::fill_q(const Open &open, const LayerSpec &l, float amplitude, Tens
 void Harness::attend_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
   const LayerSpec &l = spec_.layers[layer];
-  if (open.as_stored && !open.appended.count(layer)) append_layer(forward, layer);
-  const bool plain = options_.plain_inputs, fused = !open.appended.count(layer);
+  if (open.as_stored && !open.appended.count(source(layer))) append_layer(forward, source(layer));
+  const bool plain = options_.plain_inputs, fused = stores(layer) && !open.appended.count(layer);
   const int64_t rows = open.tokens + (plain ? 0 : uniform(0, 2)), padding = plain ? 0 : uniform(0, 3),
                 offset = plain ? 0 : uniform(0, 5);
   const DType q_type = plain ? DType::kF32 : static_cast<DType>(uniform(0, 2));
@@ -89,7 +89,7 @@ void Harness::attend_layer(int forward, int layer) {
   }
   call("kvc_forward_attend", {},
        [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &args, e); });
-  open.appended.insert(layer);
+  if (fused) open.appended.insert(layer);
   open.attended.insert(layer);
 
   // Everything but the rows of sequences is left alone: padding, inert rows, rows from T on.
@@ -155,7 +155,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
         flipped.clear();
         for (int64_t p = low; p < high; p++) {
           const Node entry = stored_at(row, p);
-          if (!(entry.token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
+          if (!(entry.token.layers >> source(layer) & 1)) return;  // a layer-range forward left this layer undefined
           expected(entry.token, entry.position, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
           if (l.rope == KVC_ROPE_ON_READ) {
             float *key = &keys[(p - low) * l.d];

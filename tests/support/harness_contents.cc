@@ -29,6 +29,7 @@ Token Harness::new_token() {
 
 void Harness::expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
                        float *flips) const {
+  layer = source(layer);
   const LayerSpec &l = spec_.layers[layer];
   if (which == 1 && l.latent) {
     std::vector<float> row(l.d), row_flips(l.d);
@@ -109,7 +110,7 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
     if (!is_export_dtype(t.dtype, l.dtype) || t.device.device_type != kDLCPU) fail("export dtype or device");
     std::vector<float> values(dim), flips(dim);
     for (int64_t p = begin; p < end; p++) {
-      if (!(s.tokens[p].layers >> layer & 1)) continue;
+      if (!(s.tokens[p].layers >> source(layer) & 1)) continue;
       for (int h = 0; h < l.hkv; h++) {
         expected(s.tokens[p], p, layer, h, which, values.data(), flips.data());
         for (int i = 0; i < dim; i++) {

@@ -14,12 +14,19 @@ bool Harness::has_trees(const std::vector<Row> &rows) {
   return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return !row.parents.empty(); });
 }
 
+bool Harness::has_spans(const std::vector<Row> &rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return !row.spans.empty(); });
+}
+
 Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end) {
   const bool trees = has_trees(rows);
   for (const Row &row : rows) {
     const bool exists = row.sequence >= 0;
     ids.push_back(exists ? harness.sequence(row.sequence).id : row.sequence == kRaw ? row.raw : 0);
     lengths.push_back(row.length);
+    // What inert rows have for spans is ignored too.
+    if (row.length > 0) spans.insert(spans.end(), static_cast<size_t>(row.length), row.sequence == kInert ? -3 : 0);
+    std::copy(row.spans.begin(), row.spans.end(), spans.end() - static_cast<std::ptrdiff_t>(row.spans.size()));
     if (!trees || row.length <= 0) continue;
     // What an inert row's tokens have for parents is ignored.
     parents.insert(parents.end(), static_cast<size_t>(row.length), row.sequence == kInert ? 12345 : KVC_TREE_NONE);
@@ -32,6 +39,7 @@ Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int 
   batch.layer_begin = layer_begin;
   batch.layer_end = layer_end;
   if (trees) batch.tree_parents = parents.data();
+  if (has_spans(rows)) batch.span_ids = spans.data();
 }
 
 void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
@@ -41,7 +49,7 @@ void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
   uint64_t layers = 0;
   for (int l = open->layer_begin; l < open->layer_end; l++) layers |= 1ull << l;
   for (const Row &row : rows) {
-    OpenRow r{row.sequence, row.length, 0, {}, !row.parents.empty(), {}, {}};
+    OpenRow r{row.sequence, row.length, 0, {}, !row.parents.empty(), {}, {}, row.spans};
     open->tokens += row.length;
     if (row.sequence >= 0) {
       Sequence &s = sequence(row.sequence);
@@ -248,7 +256,11 @@ void Harness::append_layer(int forward, int layer) {
 void Harness::run_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
   if (open.attended.count(layer)) return;
-  if (!open.appended.count(layer)) {
+  if (!stores(layer)) {  // after what it reads
+    const int stored = source(layer);
+    if (stored < open.layer_begin) return;  // of a layer range without it: nothing to attend to
+    if (!open.appended.count(stored)) append_layer(forward, stored);
+  } else if (!open.appended.count(layer)) {
     if (options_.plain_inputs || chance(0.5)) return attend_layer(forward, layer);
     append_layer(forward, layer);
     if (chance(0.2)) return;  // stored, never attended: allowed
@@ -264,11 +276,6 @@ void Harness::run_layers(int forward) {
   for (int l : layers) run_layer(forward, l);
 }
 
-bool Harness::layers_left(int forward) const {
-  const Open &open = forwards_.at(forward);
-  return static_cast<int>(open.appended.size()) < open.layer_end - open.layer_begin;
-}
-
 void Harness::close(int forward) {
   stale_forwards_.push_back(forwards_.at(forward).id);
   forwards_.erase(forward);
@@ -279,7 +286,7 @@ kvc_status Harness::end(int forward) {
   Faults faults;
   if (open.cancelled) faults.push_back({KVC_ERROR_CANCELLED});
   for (int l = open.layer_begin; l < open.layer_end && !open.cancelled; l++) {
-    if (open.appended.count(l)) continue;
+    if (open.appended.count(l) || !stores(l)) continue;
     faults.push_back({KVC_ERROR_ORDER, l});
     if (open.tokens == 0) faults.push_back({KVC_OK});  // nothing to append: either answer
     break;

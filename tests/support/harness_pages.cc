@@ -91,6 +91,15 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
     seen.emplace(id, static_cast<int>(i));
   }
   if (has_trees(rows)) tree_faults(rows, &faults);
+  for (size_t i = 0; i < rows.size(); i++) {
+    const Row &row = rows[i];
+    if (row.sequence == kInert) continue;
+    for (const int32_t id : row.spans) {
+      if (id < 0 || (id > 0 && !row.parents.empty())) {
+        faults.push_back({KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(i)});
+      }
+    }
+  }
   if (tokens > spec_.max_batch_tokens) {
     faults.push_back({KVC_ERROR_BATCH_TOO_LARGE, Fault::kAny, tokens, spec_.max_batch_tokens});
   }

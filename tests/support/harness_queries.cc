@@ -149,7 +149,7 @@ void Harness::check_stats() {
     };
     int64_t token_bytes = 0, page_bytes = 0;
     for (const LayerSpec &l : spec_.layers) {
-      if (l.group != static_cast<int>(g)) continue;
+      if (l.group != static_cast<int>(g) || l.kv_layer >= 0) continue;
       token_bytes += l.token_bytes();
       page_bytes += l.page_bytes(spec_.page_size);
     }

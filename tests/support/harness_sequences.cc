@@ -238,7 +238,7 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
     }
   }
   const int layers = static_cast<int>(spec_.layers.size());
-  const int bad = bad_layer ? static_cast<int>(uniform(0, layers - 1)) : -1;
+  const int bad = bad_layer ? source(static_cast<int>(uniform(0, layers - 1))) : -1;
   if (bad_layer) faults.push_back({KVC_ERROR_SHAPE, bad});
   if (full_of_forwards) {
     if (faults.empty()) faults.push_back({KVC_OK});
@@ -258,6 +258,11 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
   std::vector<const DLTensor *> k_pointers, v_pointers;
   for (int layer = 0; layer < layers; layer++) {
     const LayerSpec &l = spec_.layers[layer];
+    if (!stores(layer)) {
+      k_pointers.push_back(nullptr);
+      v_pointers.push_back(nullptr);
+      continue;
+    }
     k[layer] = Tensor(open.input, {tokens, l.hkv, l.d + (layer == bad)}, padding);
     v[layer] = Tensor(open.input, {tokens, l.hkv, l.v_dim()}, padding);
     for (int t = 0; t < tokens; t++) {
