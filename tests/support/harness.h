@@ -68,6 +68,7 @@ class Harness {
     kvc_seq raw = 0;                    // kRaw: this id as it is
     std::vector<int32_t> parents = {};  // of a tree row, [length]; empty = a plain row
     std::vector<int32_t> spans = {};    // [length], or empty: none
+    int encoder = -1;                   // of all rows alike: the cross group whose encoder sequences grow; -1 = none
   };
 
   Harness(const CacheSpec &spec, const Options &options);
@@ -126,6 +127,11 @@ class Harness {
   int64_t sinks(int handle) const { return sequence(handle).sinks; }
   int64_t window(int handle) const { return sequence(handle).window; }
   bool stores(int layer) const { return spec_.layers[layer].kv_layer < 0; }
+  bool is_cross(size_t group) const { return spec_.groups[group].cross; }
+  // Tokens that a group holds of a sequence: its own, or its encoder sequence's.
+  int64_t length_in(int handle, int group) const {
+    return static_cast<int64_t>(tokens_in(sequence(handle), static_cast<size_t>(group)).size());
+  }
   kvc_seq id(int handle) const { return sequence(handle).id; }
   kvc_forward forward_id(int forward) const { return forwards_.at(forward).id; }
   int64_t used(int group) const { return pools_[group].used; }
@@ -161,8 +167,9 @@ class Harness {
     kvc_seq id = 0;
     std::vector<Token> tokens;
     std::vector<Node> nodes;
-    std::vector<std::vector<int>> pages;  // per group, list of page numbers, -1 = freed
-    int64_t sinks = 0, window = 0;        // of its streaming window, 0 = it does not stream
+    std::vector<std::vector<Token>> encoders;  // per group, of cross groups
+    std::vector<std::vector<int>> pages;       // per group, list of page numbers, -1 = freed
+    int64_t sinks = 0, window = 0;             // of its streaming window, 0 = it does not stream
     int forward = -1;
     bool doomed = false;
     int64_t stored() const { return static_cast<int64_t>(tokens.size() + nodes.size()); }
@@ -184,6 +191,7 @@ class Harness {
     int64_t tokens = 0;
     std::set<int> appended, attended;
     bool checked = false, cancelled = false;
+    int encoder = -1;  // as Row's
     DType input = DType::kF32;
     bool as_stored = false;
   };
@@ -228,6 +236,20 @@ class Harness {
   };
   static bool has_trees(const std::vector<Row> &rows);
   static bool has_spans(const std::vector<Row> &rows);
+  static int encoder_of(const std::vector<Row> &rows) { return rows.empty() ? -1 : rows[0].encoder; }
+  const std::vector<Token> &tokens_in(const Sequence &s, size_t group) const {
+    return is_cross(group) ? s.encoders[group] : s.tokens;
+  }
+  int64_t stored_in(const Sequence &s, size_t group) const {
+    return is_cross(group) ? static_cast<int64_t>(s.encoders[group].size()) : s.stored();
+  }
+  // Whether a step makes a group's lists longer, and whether a layer takes its K and V.
+  bool grows(size_t group, int encoder) const {
+    return is_cross(group) ? static_cast<int>(group) == encoder : encoder < 0;
+  }
+  bool appends(const Open &open, int layer) const {
+    return stores(layer) && grows(static_cast<size_t>(spec_.layers[layer].group), open.encoder);
+  }
   // The layer whose K and V a layer reads: itself, mostly.
   int source(int layer) const { return stores(layer) ? layer : spec_.layers[layer].kv_layer; }
   void tree_faults(const std::vector<Row> &rows, Faults *faults) const;

@@ -40,12 +40,14 @@ Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int 
   batch.layer_end = layer_end;
   if (trees) batch.tree_parents = parents.data();
   if (has_spans(rows)) batch.span_ids = spans.data();
+  batch.encoder_group = 1 + encoder_of(rows);
 }
 
 void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
   open->input = options_.plain_inputs ? DType::kF32 : static_cast<DType>(uniform(0, 2));
   const bool rough = chance(0.3);
   open->as_stored = !options_.plain_inputs && chance(0.1);
+  open->encoder = encoder_of(rows);
   uint64_t layers = 0;
   for (int l = open->layer_begin; l < open->layer_end; l++) layers |= 1ull << l;
   for (const Row &row : rows) {
@@ -53,7 +55,7 @@ void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
     open->tokens += row.length;
     if (row.sequence >= 0) {
       Sequence &s = sequence(row.sequence);
-      r.start = s.stored();
+      r.start = open->encoder < 0 ? s.stored() : stored_in(s, static_cast<size_t>(open->encoder));
       Token token = new_token();
       token.input = open->input;
       token.rough = rough;
@@ -76,6 +78,7 @@ void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
       r.fresh.resize(pools_.size());
       r.copied.assign(pools_.size(), false);
       for (size_t g = 0; g < pools_.size(); g++) {
+        if (!grows(g, open->encoder)) continue;
         const int64_t pages = static_cast<int64_t>(s.pages[g].size());
         const int64_t needed = pages_needed(s, static_cast<int>(g), row.length);
         r.copied[g] = needed > ceil_div(r.start + row.length, spec_.page_size) - pages;
@@ -92,7 +95,9 @@ void Harness::apply_end(Open *open) {
     Sequence &s = sequence(row.sequence);
     s.forward = -1;
     for (const Node &entry : row.entries) {
-      if (row.tree) {
+      if (open->encoder >= 0) {
+        s.encoders[static_cast<size_t>(open->encoder)].push_back(entry.token);
+      } else if (row.tree) {
         s.nodes.push_back(entry);
       } else {
         s.tokens.push_back(entry.token);
@@ -256,7 +261,13 @@ void Harness::append_layer(int forward, int layer) {
 void Harness::run_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
   if (open.attended.count(layer)) return;
-  if (!stores(layer)) {  // after what it reads
+  if (open.encoder >= 0) {
+    if (appends(open, layer) && !open.appended.count(layer)) append_layer(forward, layer);
+    return;
+  }
+  if (is_cross(static_cast<size_t>(spec_.layers[layer].group))) {
+    // It attends to what is there.
+  } else if (!stores(layer)) {  // after what it reads
     const int stored = source(layer);
     if (stored < open.layer_begin) return;  // of a layer range without it: nothing to attend to
     if (!open.appended.count(stored)) append_layer(forward, stored);
@@ -286,7 +297,7 @@ kvc_status Harness::end(int forward) {
   Faults faults;
   if (open.cancelled) faults.push_back({KVC_ERROR_CANCELLED});
   for (int l = open.layer_begin; l < open.layer_end && !open.cancelled; l++) {
-    if (open.appended.count(l) || !stores(l)) continue;
+    if (open.appended.count(l) || !appends(open, l)) continue;
     faults.push_back({KVC_ERROR_ORDER, l});
     if (open.tokens == 0) faults.push_back({KVC_OK});  // nothing to append: either answer
     break;

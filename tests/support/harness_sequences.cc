@@ -31,6 +31,7 @@ kvc_status Harness::add(int n, std::vector<int> *handles) {
     Sequence s;
     s.id = ids[i];
     s.pages.resize(pools_.size());
+    s.encoders.resize(pools_.size());
     note("add -> %d", next_handle_);
     sequences_[next_handle_] = s;
     handles->push_back(next_handle_++);
@@ -134,7 +135,7 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
     const int64_t copies = std::count_if(at.begin(), at.end(), [&](int64_t p) { return p % spec_.page_size != 0; });
     for (size_t g = 0; g < pools_.size(); g++) {
       const int64_t available = free_pages(static_cast<int>(g));
-      if (copies > available) {
+      if (copies > available && !is_cross(g)) {
         faults.push_back({KVC_ERROR_OUT_OF_PAGES, Fault::kAny, copies, available, static_cast<int64_t>(g)});
       }
     }
@@ -155,7 +156,13 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
     child.sinks = parent.sinks;
     child.window = parent.window;
     child.pages.resize(pools_.size());
+    child.encoders = parent.encoders;
     for (size_t g = 0; g < pools_.size(); g++) {
+      if (is_cross(g)) {  // shared whole
+        child.pages[g] = parent.pages[g];
+        for (const int page : child.pages[g]) share_page(static_cast<int>(g), page);
+        continue;
+      }
       for (int64_t p = 0; p < at[i] / spec_.page_size; p++) {
         const int page = parent.pages[g][p];
         if (page >= 0) share_page(static_cast<int>(g), page);
@@ -238,8 +245,9 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
     }
   }
   const int layers = static_cast<int>(spec_.layers.size());
-  const int bad = bad_layer ? source(static_cast<int>(uniform(0, layers - 1))) : -1;
-  if (bad_layer) faults.push_back({KVC_ERROR_SHAPE, bad});
+  int bad = bad_layer ? source(static_cast<int>(uniform(0, layers - 1))) : -1;
+  if (bad_layer && is_cross(static_cast<size_t>(spec_.layers[bad].group))) bad = -1;
+  if (bad >= 0) faults.push_back({KVC_ERROR_SHAPE, bad});
   if (full_of_forwards) {
     if (faults.empty()) faults.push_back({KVC_OK});
     faults.push_back({KVC_ERROR_TOO_MANY_FORWARDS});
@@ -258,7 +266,7 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
   std::vector<const DLTensor *> k_pointers, v_pointers;
   for (int layer = 0; layer < layers; layer++) {
     const LayerSpec &l = spec_.layers[layer];
-    if (!stores(layer)) {
+    if (!stores(layer) || is_cross(static_cast<size_t>(l.group))) {
       k_pointers.push_back(nullptr);
       v_pointers.push_back(nullptr);
       continue;

@@ -63,7 +63,7 @@ std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const G
 void Harness::drop_nodes(Sequence *s, int64_t length) {
   s->nodes.clear();
   for (size_t g = 0; g < pools_.size(); g++) {
-    while (static_cast<int64_t>(s->pages[g].size()) > ceil_div(length, spec_.page_size)) {
+    while (!is_cross(g) && static_cast<int64_t>(s->pages[g].size()) > ceil_div(length, spec_.page_size)) {
       if (s->pages[g].back() >= 0) drop_page(static_cast<int>(g), s->pages[g].back());
       s->pages[g].pop_back();
     }

@@ -50,8 +50,9 @@ struct GroupSpec {
   int64_t window = 0;  // 0 = full
   int64_t pages = 0;   // 0 = from the capacity
   int64_t chunk = 0;   // instead of a window
+  bool cross = false;  // of encoder sequences
 
-  bool full() const { return window == 0 && chunk == 0; }
+  bool full() const { return window == 0 && chunk == 0 && !cross; }
   // First position that a query at `position` sees.
   int64_t first_seen(int64_t position) const {
     if (chunk > 0) return position / chunk * chunk;
@@ -110,6 +111,7 @@ struct BuiltConfig {
       kvc_group_config group;
       kvc_group_config_init(&group);
       group.kind = g.chunk ? KVC_GROUP_CHUNKED : g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
+      if (g.cross) group.kind = KVC_GROUP_CROSS;
       for (const LayerSpec &l : spec.layers) {
         if (l.latent && l.group == &g - spec.groups.data()) group.kind = KVC_GROUP_MLA;
       }
