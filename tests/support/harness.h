@@ -254,6 +254,7 @@ class Harness {
   int source(int layer) const { return stores(layer) ? layer : spec_.layers[layer].kv_layer; }
   void tree_faults(const std::vector<Row> &rows, Faults *faults) const;
   void drop_nodes(Sequence *s, int64_t length);
+  Sequence child_of(const Sequence &parent, kvc_seq id, int64_t position);
   static bool sees(const Sequence &s, const GroupSpec &group, int64_t position, int64_t key);
   Freed freed(const Sequence &s, int group) const;
   bool works(const Sequence &s, int64_t position) const;

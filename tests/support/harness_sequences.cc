@@ -99,6 +99,27 @@ kvc_status Harness::remove(const std::vector<int> &handles) {
   return status;
 }
 
+// What a fork of `parent` at `position` holds: whole pages and encoder sequences are shared, a partial page is a copy.
+Harness::Sequence Harness::child_of(const Sequence &parent, kvc_seq id, int64_t position) {
+  Sequence child;
+  child.id = id;
+  child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + position);
+  child.sinks = parent.sinks;
+  child.window = parent.window;
+  child.pages.resize(pools_.size());
+  child.encoders = parent.encoders;
+  for (size_t g = 0; g < pools_.size(); g++) {
+    const int64_t whole = is_cross(g) ? static_cast<int64_t>(parent.pages[g].size()) : position / spec_.page_size;
+    for (int64_t p = 0; p < whole; p++) {
+      const int page = parent.pages[g][p];
+      if (page >= 0) share_page(static_cast<int>(g), page);
+      child.pages[g].push_back(page);
+    }
+    if (!is_cross(g) && position % spec_.page_size) child.pages[g].push_back(take_page(static_cast<int>(g)));
+  }
+  return child;
+}
+
 kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int64_t> *positions,
                          std::vector<int> *children) {
   const int64_t n = static_cast<int64_t>(parents.size());
@@ -149,28 +170,7 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
   for (size_t i = 0; i < parents.size(); i++) {
     if (result[i] == 0 || result[i] >> 63) fail("sequence id out of range");
     note("fork %d at %lld -> %d", parents[i], static_cast<long long>(at[i]), next_handle_);
-    Sequence child;
-    const Sequence &parent = sequence(parents[i]);
-    child.id = result[i];
-    child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + at[i]);
-    child.sinks = parent.sinks;
-    child.window = parent.window;
-    child.pages.resize(pools_.size());
-    child.encoders = parent.encoders;
-    for (size_t g = 0; g < pools_.size(); g++) {
-      if (is_cross(g)) {  // shared whole
-        child.pages[g] = parent.pages[g];
-        for (const int page : child.pages[g]) share_page(static_cast<int>(g), page);
-        continue;
-      }
-      for (int64_t p = 0; p < at[i] / spec_.page_size; p++) {
-        const int page = parent.pages[g][p];
-        if (page >= 0) share_page(static_cast<int>(g), page);
-        child.pages[g].push_back(page);
-      }
-      if (at[i] % spec_.page_size) child.pages[g].push_back(take_page(static_cast<int>(g)));
-    }
-    sequences_[next_handle_] = child;
+    sequences_[next_handle_] = child_of(sequence(parents[i]), result[i], at[i]);
     children->push_back(next_handle_++);
   }
   return status;
