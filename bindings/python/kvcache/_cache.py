@@ -100,11 +100,11 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
         What Cache raises, except OutOfMemory for the pools.
     """
     context = Context() if context is None else context
-    layers, storage = _with_storage(layers, storage)
+    layers, kind = _with_storage(layers, storage)
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                   deterministic, storage)
+                   deterministic, kind)
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -155,10 +155,10 @@ class Cache(_kvcache.Cache):
                  max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
                  share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
                  storage: Any = "own") -> None:
-        layers, storage = _with_storage(layers, storage)
+        layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                       deterministic, storage)
+                       deterministic, kind)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
 
