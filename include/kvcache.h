@@ -356,8 +356,10 @@ typedef struct kvc_layer_config {
                             (DeepSeek-V3: 0.13523, docs/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
                             memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and
-                            NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its
-                            deleter runs once, when the cache and all exported views of it are gone */
+                            NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory
+                            may be given twice: pools may interleave, but not overlap. Its deleter runs once, when the
+                            cache and all exported views of it are gone; NULL: the memory outlives them all.
+                            docs/storage.md has layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
   DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage
                             (MLA: k_storage alone).
@@ -428,6 +430,15 @@ enum kvc_cache_flags {
   KVC_CACHE_DETERMINISTIC = 16
 };
 
+enum kvc_storage {
+  KVC_STORAGE_OWN = 0, /* the cache has page pools for every layer: in memory of its own, or the caller's
+                          (kvc_layer_config.kv_storage) */
+  KVC_STORAGE_NONE = 1 /* tables only, for engines with pools and kernels of their own: sequences, pages and steps as
+                          always, but no K and V. Copies of tokens are handed over (kvc_cache_take_copies); append,
+                          attend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is
+                          enough). Recurrent states stay in the cache: kvc_forward_load_state works */
+};
+
 typedef struct kvc_cache_config {
   uint32_t struct_size;
   uint32_t flags;                 /* KVC_CACHE_* */
@@ -450,6 +461,8 @@ typedef struct kvc_cache_config {
   int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
   int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
   int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
+  int32_t storage;                /* KVC_STORAGE_* */
+  uint32_t reserved;              /* 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -465,7 +478,7 @@ typedef struct kvc_estimate {
   int64_t num_pages;         /* pages (all groups: their sum) */
   int64_t page_bytes;        /* bytes of one page in all layers of the group (all groups: 0) */
   int64_t token_bytes;       /* bytes one token takes in all layers (of the group) while it is stored */
-  int64_t storage_bytes;     /* pools */
+  int64_t storage_bytes;     /* pools; with KVC_STORAGE_NONE those of recurrent groups alone */
   int64_t bookkeeping_bytes; /* host memory for page tables and sequences */
   int64_t scratch_bytes;     /* host and device memory for the largest batches (all groups only) */
 } kvc_estimate;
@@ -487,7 +500,7 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
  * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given
- * twice), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.
+ * twice, or two that overlap), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.
  * Threads: any. Pools are zeroed on first touch. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
@@ -525,7 +538,7 @@ KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *se
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
- * OUT_OF_PAGES (required and available over all children; error->group).
+ * OUT_OF_PAGES (required and available over all children; error->group), ORDER (KVC_STORAGE_NONE: too many copies wait).
  * Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention. */
 KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
                                 kvc_seq *children, void *stream, kvc_error *error);
@@ -684,7 +697,8 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  * Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,
  * INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a
  * span id below 0, or in a tree), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
- * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens).
+ * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER
+ * (KVC_STORAGE_NONE: copies wait for kvc_cache_take_copies).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);
@@ -719,7 +733,7 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
  *   layer  a layer of the forward; each once, in any order
  * Errors: STALE_ID, BUSY, ORDER (appended already), INVALID_ARGUMENT (a layer that reads another's K and V, or is
  * recurrent; a cross layer outside of its encoder_group's forwards, any other within them), CANCELLED, OUT_OF_RANGE, DTYPE,
- * DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as kvc_forward_abort does.
+ * DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (KVC_STORAGE_NONE). An error of the device itself closes the forward as kvc_forward_abort does.
  * Threads: one at a time for one forward, any between forwards. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
@@ -827,7 +841,8 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
 
 /* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees
  * are kept uncommitted, until kvc_seq_commit.
- * Errors: ORDER (error->index = the first layer in range without its append, or with a state that was not stored),
+ * Errors: ORDER (error->index = the first layer in range without its append, but for KVC_STORAGE_NONE, or with a state that
+ * was not stored),
  * CANCELLED, BUSY, STALE_ID; the forward
  * stays open.  Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
@@ -900,7 +915,7 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *   sequences  [n], distinct
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
- * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes), OUT_OF_RANGE, EVICTED (a node in the
+ * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE, EVICTED (a node in the
  * middle of a chain over recurrent state), each with the index.
  * Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
@@ -933,7 +948,7 @@ enum kvc_pool_flags {
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
  * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that
- * is not quantised, writable scales of float8), OUT_OF_MEMORY.
+ * is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
                                          DLManagedTensorVersioned **tensor, kvc_error *error);
@@ -980,7 +995,7 @@ static inline void kvc_exported_init(kvc_exported *exported) {
  *   exported  filled; its tensors are returned, 256-byte aligned
  *   stream    as kvc_seq_fork
  * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted
- * tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without). Threads:
+ * tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without, KVC_STORAGE_NONE). Threads:
  * any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for page ids that are equal on all
  * ranks, change the cache only when it has returned. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
@@ -1014,9 +1029,47 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a
- * recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state). Threads: any. Since 0.1. */
+ * recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state) and with KVC_STORAGE_NONE.
+ * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);
+
+/* Copies that a cache with KVC_STORAGE_NONE leaves to the engine, which makes them in its own pools:
+ *
+ *   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V
+ *   ...
+ *   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);
+ *   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);
+ *   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group
+ *   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
+ *   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy
+ *   ... store the new tokens, attend ...
+ *   kvc_forward_end(cache, step, &error);
+ *
+ * A fork queues a copy of a partial last page, begin one of a last page that is shared, a commit those that bring the kept
+ * nodes in order; at most one a sequence and group, but for a commit's. Nothing else moves tokens. What must hold:
+ *   Order   Copies are right one after another, in the order in which they come. A fork's and a commit's are made before the
+ *           next step stores or reads anything, begin's before its own step reads.
+ *   Taking  kvc_forward_begin is refused (ORDER) while copies of earlier calls wait, so that nothing overwrites what they
+ *           read. kvc_seq_fork and kvc_seq_commit are refused once max_sequences * num_groups of them wait.
+ *   Abort   drops those of its own step that were not taken; kvc_cache_clear drops all.
+ * The layout of this struct is frozen. */
+typedef struct kvc_copy {
+  int64_t source_slot; /* first slot to read; count slots from there on are in one page */
+  int64_t target_slot; /* first slot to write; likewise. Of a commit the two may overlap, target_slot below source_slot:
+                          copy as memmove does */
+  int32_t group;
+  int32_t count;       /* tokens, >= 1 */
+} kvc_copy;
+
+/* Hands over all copies that wait, and forgets them.
+ *   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart
+ *   item_size  sizeof(kvc_copy)
+ *   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they go on waiting
+ * Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). A cache with storage has
+ * none. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_take_copies(kvc_cache *cache, kvc_copy *copies, uint32_t item_size, int64_t capacity,
+                                         int64_t *count, kvc_error *error);
 
 /* ============================================================================================
  * 9  Statistics
@@ -1034,7 +1087,7 @@ typedef struct kvc_stats {
   int64_t tokens_shared;       /* of those, tokens that belong to two or more sequences */
   int64_t tokens_logical;      /* sum of the sequences' lengths: what a cache without sharing would hold */
   int64_t fragmentation_bytes; /* bytes of used pages that hold no token */
-  int64_t storage_bytes;       /* bytes of the pools */
+  int64_t storage_bytes;       /* bytes of the pools; as kvc_estimate.storage_bytes */
 } kvc_stats;
 
 static inline void kvc_stats_init(kvc_stats *stats) {
@@ -1137,6 +1190,8 @@ typedef struct kvc_api {
                                   const int64_t *window_tokens, uint32_t flags, kvc_error *error);
   kvc_status (*seq_get_streaming)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
                                   int64_t *window_tokens, kvc_error *error);
+  kvc_status (*cache_take_copies)(kvc_cache *cache, kvc_copy *copies, uint32_t item_size, int64_t capacity,
+                                  int64_t *count, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -96,7 +96,7 @@ const std::vector<Case>& table() {
       {Work::kAppend, kBf16, kGqa, 1, 4096, 4096, 16, 0, kCold, kQuick, kOfCopy},
       {Work::kAppend, kF32, kGqa, 1, 4096, 4096, 16, 0, kCold, kFull, kOfCopy},
       {Work::kPageCopy, kBf16, kGqa, 288, 15, 0, 16, 0, kCold, kQuick, kOfCopy},
-      {Work::kCompaction, kBf16, kGqa, 8, 8192, 64, 16, 0, kCold, kFull, kOfCopy},
+      {Work::kCompaction, kBf16, kGqa, 8, 1040, 1024, 16, 0, kCold, kFull, kOfCopy},
   };
   return kCases;
 }
@@ -122,6 +122,9 @@ std::string Case::name() const {
   if (work == Work::kPrefill || work == Work::kAppend) {
     add(" ", tokens(new_tokens));
     if (context > new_tokens) add(" over ", tokens(context - new_tokens));
+  } else if (work == Work::kCompaction) {
+    add(" b", std::to_string(batch));
+    add(" ", tokens(new_tokens / 2) + " of " + tokens(new_tokens));
   } else {
     add(" b", std::to_string(batch));
     add(" ", tokens(context));
@@ -137,7 +140,9 @@ int64_t Case::token_bytes() const {
 }
 
 int64_t Case::kv_bytes() const {
-  const int64_t own = work == Work::kAppend ? new_tokens : context - shared;
+  const int64_t own = work == Work::kAppend       ? new_tokens
+                      : work == Work::kCompaction ? new_tokens / 2
+                                                  : context - shared;
   return (shared + batch * own) * token_bytes();
 }
 

@@ -15,7 +15,7 @@ enum class Work {
   kAppend,        // `new_tokens` stored; timed: append
   kPageCopy,      // `batch` forks inside a page; timed: fork
   kMlaDecode,     // decode in latent space: one row a token, of which kLatentDims are V
-  kCompaction,    // commit of token trees
+  kCompaction,    // trees of `new_tokens` nodes, of which the second half is a path; timed: the commit that keeps it
 };
 
 enum class Type { kF32, kF16, kBf16, kFp8, kInt8 };

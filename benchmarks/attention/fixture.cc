@@ -104,6 +104,7 @@ Fixture::Fixture(const Case& work, const Options& options, int64_t pages, int64_
   config.max_sequences = static_cast<int32_t>(std::max(pages, sequences));
   config.max_batch_tokens = batch_tokens;
   config.capacity_pages = pages;
+  if (work.work == Work::kCompaction) config.max_tree_nodes = work.new_tokens;
   try {
     const kvc_status status = kvc_cache_create(context_, &config, &cache_, &error_);
     if (status == KVC_ERROR_UNSUPPORTED || status == KVC_ERROR_DTYPE) throw NotSupported(error_.message);
@@ -156,22 +157,41 @@ std::vector<kvc_seq> Fixture::fork(const std::vector<kvc_seq>& parents) {
 
 void Fixture::append(const std::vector<kvc_seq>& sequences, int32_t tokens) {
   const int32_t step = static_cast<int32_t>(batch_tokens_ / static_cast<int32_t>(sequences.size()));
-  for (int32_t done = 0; done < tokens; done += step) {
-    const int32_t now = std::min(step, tokens - done);
-    const kvc_forward forward = begin(sequences, now);
-    kvc_append_args args;
-    kvc_append_args_init(&args);
-    args.k = k_.rows(now * static_cast<int64_t>(sequences.size()));
-    if (!latent()) args.v = v_.rows(now * static_cast<int64_t>(sequences.size()));
-    check(kvc_forward_append(cache_, forward, 0, &args, &error_));
-    end(forward);
-  }
+  for (int32_t done = 0; done < tokens; done += step) append_step(sequences, std::min(step, tokens - done), nullptr);
 }
 
-kvc_forward Fixture::begin(const std::vector<kvc_seq>& sequences, int32_t tokens) {
+void Fixture::append_nodes(const std::vector<kvc_seq>& sequences, const std::vector<int32_t>& parents) {
+  std::vector<int32_t> all;  // of the batch
+  for (size_t i = 0; i < sequences.size(); ++i) all.insert(all.end(), parents.begin(), parents.end());
+  append_step(sequences, static_cast<int32_t>(parents.size()), all.data());
+}
+
+void Fixture::append_step(const std::vector<kvc_seq>& sequences, int32_t tokens, const int32_t* parents) {
+  const kvc_forward forward = begin(sequences, tokens, parents);
+  kvc_append_args args;
+  kvc_append_args_init(&args);
+  args.k = k_.rows(tokens * static_cast<int64_t>(sequences.size()));
+  if (!latent()) args.v = v_.rows(tokens * static_cast<int64_t>(sequences.size()));
+  check(kvc_forward_append(cache_, forward, 0, &args, &error_));
+  end(forward);
+}
+
+void Fixture::commit(const std::vector<kvc_seq>& sequences, int32_t leaf) {
+  const std::vector<int32_t> leaves(sequences.size(), leaf);
+  const auto n = static_cast<int64_t>(sequences.size());
+  check(kvc_seq_commit(cache_, n, sequences.data(), leaves.data(), nullptr, &error_));
+}
+
+void Fixture::truncate(const std::vector<kvc_seq>& sequences, int64_t length) {
+  const std::vector<int64_t> lengths(sequences.size(), length);
+  check(kvc_seq_truncate(cache_, static_cast<int64_t>(sequences.size()), sequences.data(), lengths.data(), &error_));
+}
+
+kvc_forward Fixture::begin(const std::vector<kvc_seq>& sequences, int32_t tokens, const int32_t* parents) {
   const std::vector<int32_t> lengths(sequences.size(), tokens);
   kvc_batch batch;
   kvc_batch_init(&batch);
+  batch.tree_parents = parents;
   batch.sequences = sequences.data();
   batch.append_lengths = lengths.data();
   batch.num_sequences = static_cast<int32_t>(sequences.size());

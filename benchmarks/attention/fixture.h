@@ -49,7 +49,11 @@ class Fixture {
   void remove(const std::vector<kvc_seq>& sequences);
   std::vector<kvc_seq> fork(const std::vector<kvc_seq>& parents);      // at their ends
   void append(const std::vector<kvc_seq>& sequences, int32_t tokens);  // random K and V to each
-  kvc_forward begin(const std::vector<kvc_seq>& sequences, int32_t tokens);
+  void append_nodes(const std::vector<kvc_seq>& sequences, const std::vector<int32_t>& parents);  // a tree to each
+  void commit(const std::vector<kvc_seq>& sequences, int32_t leaf);
+  void truncate(const std::vector<kvc_seq>& sequences, int64_t length);
+  // parents: of the tree of each sequence, nullable.
+  kvc_forward begin(const std::vector<kvc_seq>& sequences, int32_t tokens, const int32_t* parents = nullptr);
   void attend(kvc_forward forward, int64_t rows);
   void end(kvc_forward forward);
   void abort(kvc_forward forward);
@@ -62,6 +66,7 @@ class Fixture {
  private:
   bool latent() const { return work_.work == Work::kMlaDecode; }
   void shuffle_pages(int64_t pages);
+  void append_step(const std::vector<kvc_seq>& sequences, int32_t tokens, const int32_t* parents);
   void check(kvc_status status) const;  // throws what `error_` says
 
   const Case work_;

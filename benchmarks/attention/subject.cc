@@ -140,6 +140,44 @@ class PageCopy : public Subject {
   std::vector<std::vector<kvc_seq>> parents_, children_;
 };
 
+// Commits, each of which moves the second half of its trees to where the first half was.
+class Compaction : public Subject {
+ public:
+  Compaction(const Case& work, const Options& options, Team* team)
+      : Subject(work, options, team),
+        fixture_(work, options, copies_of(work) * work.batch * pages_of(work, work.context),
+                 int64_t{copies_of(work)} * work.batch, std::max(kMinBatchTokens, work.new_tokens * work.batch)) {
+    const int32_t half = work.new_tokens / 2;
+    for (int32_t node = 0; node < work.new_tokens; ++node) {
+      parents_.push_back(node <= half ? KVC_TREE_ROOT : node - 1);
+    }
+    for (int c = 0; c < copies_of(work); ++c) {
+      batches_.push_back(fixture_.add(work.batch));
+      fixture_.append(batches_.back(), prompt());
+      fixture_.append_nodes(batches_.back(), parents_);
+    }
+  }
+
+ protected:
+  double run(int turn) override {
+    const std::vector<kvc_seq>& batch = batches_[static_cast<size_t>(turn) % batches_.size()];
+    const double begin = now();
+    fixture_.commit(batch, work_.new_tokens - 1);
+    const double took = now() - begin;
+    fixture_.truncate(batch, prompt());  // and a new tree, for the next time that its turn comes
+    fixture_.append_nodes(batch, parents_);
+    return took;
+  }
+  int copies() const override { return static_cast<int>(batches_.size()); }
+
+ private:
+  int32_t prompt() const { return work_.context - work_.new_tokens; }
+
+  Fixture fixture_;
+  std::vector<int32_t> parents_;
+  std::vector<std::vector<kvc_seq>> batches_;
+};
+
 }  // namespace
 
 Subject::Subject(const Case& work, const Options&, Team* team)
@@ -208,7 +246,7 @@ std::unique_ptr<Subject> make_subject(const Case& work, const Options& options, 
     case Work::kPageCopy:
       return std::make_unique<PageCopy>(work, options, team);
     case Work::kCompaction:
-      throw NotSupported("no token trees in this version");
+      return std::make_unique<Compaction>(work, options, team);
   }
   throw NotSupported("unknown work");
 }

@@ -1,5 +1,6 @@
-// Sections 5, 9 and 10 of the header: caches, statistics, audits.
+// Sections 5, 9 and 10 of the header: caches, statistics, audits; and copies of caches without storage.
 #include "api/boundary.h"
+#include "cache/recurrent_layer.h"
 
 using namespace kvc;
 using namespace kvc::api;
@@ -22,7 +23,8 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
   for (size_t i = 0; i < out->layers.size(); ++i) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
     const kvc_layer_config& layer = out->layers[i];
-    if (layer.states != nullptr && layer.num_states >= 1 && layer.num_states <= 16) {  // else refused by its number
+    if (layer.states != nullptr && layer.num_states >= 1 &&
+        layer.num_states <= kMaxStates) {  // else refused by its number
       Status status = read_array(layer.states, layer.num_states, "states", &out->states[i]);
       if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
     }
@@ -73,6 +75,22 @@ void kvc_cache_destroy(kvc_cache* cache) { delete cache; }
 
 kvc_status kvc_cache_clear(kvc_cache* cache, kvc_error* error) {
   return cache_call("kvc_cache_clear", cache, error, [&](Cache& c) { return c.clear(); });
+}
+
+kvc_status kvc_cache_take_copies(kvc_cache* cache, kvc_copy* copies, uint32_t item_size, int64_t capacity,
+                                 int64_t* count, kvc_error* error) {
+  return cache_call("kvc_cache_take_copies", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_buffer(copies, capacity, "copies"));
+    KVC_TRY(check_not_null(count, "count"));
+    if (item_size != sizeof(kvc_copy)) {
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "item_size %u is not sizeof(kvc_copy), %zu", item_size,
+                           sizeof(kvc_copy));
+    }
+    int64_t waiting = 0;
+    Status status = c.take_copies(span_of(copies, capacity), &waiting);
+    if (status.ok() || status.code() == KVC_ERROR_BUFFER_TOO_SMALL) *count = waiting;
+    return status;
+  });
 }
 
 kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kvc_error* error) {

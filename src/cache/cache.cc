@@ -59,6 +59,7 @@ Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
   checked_slots_.resize(static_cast<size_t>(geometry_.limits.rows));
   copies_.reserve(copies);
   layer_copies_.reserve(copies);
+  if (geometry_.tables_only) copy_queue_.reserve(2 * static_cast<int64_t>(copies));
 }
 
 Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config, std::unique_ptr<Cache>* out) {
@@ -83,6 +84,8 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
     } else if (!geometry_of_layer.states.empty()) {
       const int64_t bytes = geometry_of_layer.page_bytes * geometry_of_layer.layer.num_pages;
       KVC_TRY(DeviceMemory::allocate(cache->context_, bytes, 4096, true, &layer.states));
+    } else if (cache->geometry_.tables_only) {
+      layer.backend = geometry_of_layer.layer;
     } else {
       KVC_TRY(LayerStorage::create(cache->context_, geometry_of_layer, static_cast<int64_t>(i), &layer.storage));
       layer.backend = layer.storage->layer();
@@ -91,6 +94,9 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
     layer.work_class = class_of_layer[i];
     cache->layers_.push_back(std::move(layer));
   }
+  std::vector<std::shared_ptr<LayerStorage>> storages;
+  for (const Layer& layer : cache->layers_) storages.push_back(layer.kv_layer < 0 ? layer.storage : nullptr);
+  KVC_TRY(check_pools_apart(storages));
   KVC_TRY(RopeTables::create(cache->context_, cache->geometry_.rope_classes, &cache->rope_tables_));
   for (int32_t i = 0; i < cache->geometry_.max_open_forwards; ++i) {
     std::unique_ptr<Forward> forward;
@@ -118,7 +124,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
     out->num_pages = alone.groups[0].num_pages;
     out->page_bytes = page_bytes;
     out->token_bytes = geometry.group_token_bytes(group);
-    out->storage_bytes = out->num_pages * page_bytes;
+    out->storage_bytes = geometry.group_storage_bytes(group);
     out->bookkeeping_bytes = SequenceStore::bytes_needed(alone);
     return Status();
   }
@@ -132,7 +138,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   out->storage_bytes = geometry.storage_bytes();
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
   out->scratch_bytes = Forward::scratch_bytes(geometry, classes) + RopeTables::bytes_needed(geometry.rope_classes) +
-                       LatentScratch::bytes_needed(context, geometry);
+                       (geometry.tables_only ? 0 : LatentScratch::bytes_needed(context, geometry));
   return Status();
 }
 
@@ -170,6 +176,7 @@ Status Cache::fork(std::span<const kvc_seq> parents, std::span<const int64_t> po
                    void* stream) {
   KVC_TRY(context_->check_stream(stream));
   MutexLock lock(mutex_);
+  KVC_TRY(make_room_for_copies(static_cast<int64_t>(children.size()) * num_groups()));
   copies_.clear();
   KVC_TRY(store_.fork(parents, positions, children, &copies_));
   Status copied = copy_slots(copies_, stream);
@@ -193,6 +200,7 @@ Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leav
   MutexLock lock(mutex_);
   copies_.clear();
   KVC_TRY(store_.plan_commit(ids, leaves, &copies_));
+  KVC_TRY(make_room_for_copies(static_cast<int64_t>(copies_.size())));
   KVC_TRY(copy_slots(copies_, stream));
   store_.finish_commit(ids, leaves);
   return Status();
@@ -204,6 +212,7 @@ Status Cache::clear() {
     if (forward->open) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   }
   KVC_TRY(store_.clear());
+  copy_queue_.clear();
   rope_sets_.clear();
   return Status();
 }
@@ -373,14 +382,14 @@ Status Cache::stats(int32_t group, kvc_stats* out) {
     if (!store_.rules(g).holds_state()) {
       out->fragmentation_bytes += pages.used() * page_bytes - counts.tokens_held * geometry_.group_token_bytes(g);
     }
-    out->storage_bytes += pages.size() * page_bytes;
+    out->storage_bytes += geometry_.group_storage_bytes(g);
   }
   return Status();
 }
 
 uint64_t Cache::digest() {
   MutexLock lock(mutex_);
-  return rope_sets_.digest(store_.digest());
+  return copy_queue_.digest(rope_sets_.digest(store_.digest()));
 }
 
 Status Cache::check_invariants() {
@@ -392,9 +401,13 @@ Status Cache::check_invariants() {
   return store_.check_invariants(open_steps);
 }
 
-// Makes the copies in every layer of their groups, one call a layer.
+// Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken.
 Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream) {
   if (copies.empty()) return Status();
+  if (geometry_.tables_only) {
+    copy_queue_.add(copies);
+    return Status();
+  }
   layer_copies_.reserve(copies.size());
   for (const Layer& layer : layers_) {
     if (layer.kv_layer >= 0 || layer.states) continue;  // copied once, where it is stored; states never

@@ -20,6 +20,7 @@
 #include "cache/rope_sets.h"
 #include "cache/rope_tables.h"
 #include "cache/tensor_check.h"
+#include "sequence/copy_queue.h"
 
 namespace kvc {
 
@@ -49,6 +50,8 @@ class Cache {
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
   Status checkpoint(std::span<const kvc_seq> ids);
   Status encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
+  // All copies that wait, if they fit; an empty `out` takes none. count: how many there are.
+  Status take_copies(std::span<kvc_copy> out, int64_t* count);
 
   // Steps (cache_forward.cc)
   Status can_fit(const kvc_batch& batch);
@@ -93,7 +96,11 @@ class Cache {
   int32_t num_groups() const noexcept { return static_cast<int32_t>(geometry_.store.groups.size()); }
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
+  // Copies of tokens: made (cache.cc), or without storage handed over (cache_copies.cc).
   Status copy_slots(std::span<const SlotCopy> copies, void* stream) KVC_REQUIRES(mutex_);
+  Status check_copies_taken() const KVC_REQUIRES(mutex_);
+  Status make_room_for_copies(int64_t more) KVC_REQUIRES(mutex_);
+  Status check_has_storage(int32_t layer) const;
 
   uint64_t forward_id(int32_t slot) const KVC_REQUIRES(mutex_);
   Status resolve_forward(kvc_forward id, int32_t* slot) const KVC_REQUIRES(mutex_);
@@ -147,6 +154,7 @@ class Cache {
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
   std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
+  CopyQueue copy_queue_ KVC_GUARDED_BY(mutex_);  // of a cache without storage
 };
 
 }  // namespace kvc

@@ -69,6 +69,7 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
     const std::span<const int32_t> parents = {batch.tree_parents, static_cast<size_t>(tokens)};
     KVC_TRY(store_.check_trees({batch.sequences, n}, {batch.append_lengths, n}, parents));
   }
+  KVC_TRY(check_copies_taken());
   return store_.check_step({batch.sequences, n}, {batch.append_lengths, n}, slots.first(n), *kind);
 }
 
@@ -122,6 +123,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
     return copied;
   }
+  copy_queue_.own(&forward);
   forward.batch->build(store_, forward.row_slots(), forward.row_lengths(), kind.encoder_group);
   if (forward.kind.with_trees) {
     const auto tokens = static_cast<size_t>(forward.batch->rows().num_tokens);

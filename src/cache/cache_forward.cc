@@ -29,6 +29,7 @@ void Cache::close(Forward& forward, bool keep) {
   } else {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
   }
+  copy_queue_.close_step(&forward, keep);
   forward.open = false;
   context_->pool().keep_awake(-1);
 }
@@ -66,7 +67,8 @@ Status Cache::check_complete(const Forward& forward) const {
       return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored", __builtin_ctz(missing), layer)
           .at(layer);
     }
-    if (!appends(forward, layer) || (forward.layer_state[index] & Forward::kAppended) != 0) continue;
+    if (geometry_.tables_only || !appends(forward, layer)) continue;
+    if ((forward.layer_state[index] & Forward::kAppended) != 0) continue;
     return Status::error(KVC_ERROR_ORDER, "layer %d was not appended", layer).at(layer);
   }
   return Status();
@@ -206,6 +208,7 @@ Status Cache::append(kvc_forward id, int32_t layer, const kvc_append_args& args)
   ForwardUse forward(*this);
   KVC_TRY(forward.enter_unless_cancelled(id));
   KVC_TRY(check_forward_layer(*forward, layer));
+  KVC_TRY(check_has_storage(layer));
   if ((args.flags & ~uint32_t{KVC_APPEND_AS_STORED}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
   }
@@ -336,6 +339,7 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
   ForwardUse forward(*this);
   KVC_TRY(forward.enter_unless_cancelled(id));
   KVC_TRY(check_forward_layer(*forward, layer));
+  KVC_TRY(check_has_storage(layer));
   KVC_TRY(check_attend_flags(args.flags));
   const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend;
   if (shape.v_in_k != 0 ? args.k == nullptr && args.v != nullptr : (args.k == nullptr) != (args.v == nullptr)) {

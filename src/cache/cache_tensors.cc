@@ -16,6 +16,7 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
   KVC_TRY(check_stores_kv(layer));
+  KVC_TRY(check_has_storage(layer));
   return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0,
                                    out);
 }
@@ -165,6 +166,7 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
   KVC_TRY(check_layer(args.layer));
   if (args.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", args.reserved);
   KVC_TRY(check_stores_kv(args.layer));
+  KVC_TRY(check_has_storage(args.layer));
   const Layer& source = layers_[static_cast<size_t>(args.layer)];
   ExportParts parts;
   KVC_TRY(parts.choose(source.backend, args.parts));
@@ -255,6 +257,7 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<KvRows>* row
 }
 
 Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* stream) {
+  KVC_TRY(check_has_storage(0));
   std::vector<KvRows> rows;
   int64_t tokens = 0;
   KVC_TRY(check_import(args, &rows, &tokens));

@@ -7,7 +7,9 @@ namespace {
 
 constexpr int64_t kAlignment = 4096;
 
+// A cache without storage attends to nothing.
 int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
+  if (geometry.tables_only) return 0;
   int64_t floats = 0;
   for (const WorkClass& c : classes) floats = std::max(floats, WorkPlan::max_partial_floats(c.shape, geometry.limits));
   return floats * static_cast<int64_t>(sizeof(float));
@@ -66,7 +68,7 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
     if (rope.sets.size() > 1) forward->rotations_[i].sets = LazyArray<int32_t>(geometry.limits.tokens);
     forward->rotations_[i].long_from = rope.long_from;
   }
-  KVC_TRY(LatentScratch::create(context, geometry, &forward->latent));
+  if (!geometry.tables_only) KVC_TRY(LatentScratch::create(context, geometry, &forward->latent));
   *out = std::move(forward);
   return Status();
 }

@@ -274,22 +274,6 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   return Status();
 }
 
-// No tensor may be adopted twice: its deleter runs once.
-Status check_storages_differ(const std::vector<LayerGeometry>& layers) {
-  std::vector<const DLManagedTensorVersioned*> seen;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    for (const auto* storage : {layers[i].kv_storage, layers[i].k_storage, layers[i].v_storage}) {
-      if (storage == nullptr) continue;
-      if (std::find(seen.begin(), seen.end(), storage) != seen.end()) {
-        return Status::error(KVC_ERROR_DUPLICATE, "layer %zu: its storage is given twice", i)
-            .at(static_cast<int64_t>(i));
-      }
-      seen.push_back(storage);
-    }
-  }
-  return Status();
-}
-
 // A field that one kind of group needs, and that is 0 in the others.
 Status check_reach(const char* field, int64_t tokens, int32_t kind, int32_t needed_by, int64_t index) {
   static constexpr const char* kNames[] = {"full", "sliding", "chunked", "MLA", "cross", "recurrent"};
@@ -416,11 +400,14 @@ int64_t Geometry::group_token_bytes(int32_t group) const noexcept {
   return bytes;
 }
 
+int64_t Geometry::group_storage_bytes(int32_t group) const noexcept {
+  const SequenceStoreConfig::Group& g = store.groups[static_cast<size_t>(group)];
+  return tables_only && !g.rules.holds_state() ? 0 : g.num_pages * group_page_bytes(group);
+}
+
 int64_t Geometry::storage_bytes() const noexcept {
   int64_t bytes = 0;
-  for (size_t g = 0; g < store.groups.size(); ++g) {
-    bytes += store.groups[g].num_pages * group_page_bytes(static_cast<int32_t>(g));
-  }
+  for (size_t g = 0; g < store.groups.size(); ++g) bytes += group_storage_bytes(static_cast<int32_t>(g));
   return bytes;
 }
 
@@ -446,6 +433,9 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("rollback_tokens", config.rollback_tokens, 0, kMaxLength));
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
   KVC_TRY(check_range("max_checkpoints", config.max_checkpoints, 0, 1024));
+  KVC_TRY(check_range("storage", config.storage, KVC_STORAGE_OWN, KVC_STORAGE_NONE));
+  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
+  geometry->tables_only = config.storage == KVC_STORAGE_NONE;
   const bool recurrent =
       std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.kind == KVC_GROUP_RECURRENT; });
   if (config.max_checkpoints != 0 && !recurrent) {
@@ -471,13 +461,17 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
     KVC_TRY(holds_state ? make_recurrent_layer(layer, in.states[i], index, geometry)
                         : make_layer(context, in, index, geometry));
   }
-  KVC_TRY(check_storages_differ(geometry->layers));
+  KVC_TRY(check_storages(geometry->layers, geometry->tables_only));
   for (size_t g = 0; g < in.groups.size(); ++g) {
     if (geometry->group_page_bytes(static_cast<int32_t>(g)) == 0) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %zu has no layer", g).in_group(static_cast<int64_t>(g));
     }
   }
   KVC_TRY(make_capacity(in, geometry));
+  if (geometry->tables_only) {  // what turns is the caller's
+    geometry->rope_classes.clear();
+    for (LayerGeometry& layer : geometry->layers) layer.layer.rope_class = -1;
+  }
   for (LayerGeometry& layer : geometry->layers) {
     layer.layer.num_pages = geometry->store.groups[static_cast<size_t>(layer.group)].num_pages;
   }

@@ -55,11 +55,14 @@ struct Geometry {
   BatchLimits limits;
   PrefixSharing sharing = PrefixSharing::kByCost;
   bool deterministic = false;
+  bool tables_only = false;  // KVC_STORAGE_NONE
 
   int64_t group_page_bytes(int32_t group) const noexcept;
   int64_t group_token_bytes(int32_t group) const noexcept;
-  int64_t storage_bytes() const noexcept;  // of all groups; fits, it was checked
-  bool has_rope_sets() const noexcept;     // some layer has longrope
+  // Bytes of the pools of a group, and of all; they fit, it was checked.
+  int64_t group_storage_bytes(int32_t group) const noexcept;
+  int64_t storage_bytes() const noexcept;
+  bool has_rope_sets() const noexcept;  // some layer has longrope
 };
 
 // Layers and groups as the caller's arrays of extensible structs, already read into this library's layout.

@@ -4,6 +4,7 @@
 #include <cinttypes>
 
 #include "cache/page_layout.h"
+#include "cache/pool_overlap.h"
 #include "cache/tensor_check.h"
 
 namespace kvc {
@@ -38,6 +39,25 @@ Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t i
                          "layer %" PRId64 ": kv_storage needs v_head_dim %d to be head_dim %d", index,
                          config.v_head_dim, config.head_dim)
         .at(index);
+  }
+  return Status();
+}
+
+Status check_storages(const std::vector<LayerGeometry>& layers, bool tables_only) {
+  std::vector<const DLManagedTensorVersioned*> seen;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto* storage : {layers[i].kv_storage, layers[i].k_storage, layers[i].v_storage}) {
+      if (storage == nullptr) continue;
+      if (tables_only) {
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %zu: a storage is given, with KVC_STORAGE_NONE", i)
+            .at(static_cast<int64_t>(i));
+      }
+      if (std::find(seen.begin(), seen.end(), storage) != seen.end()) {
+        return Status::error(KVC_ERROR_DUPLICATE, "layer %zu: its storage is given twice", i)
+            .at(static_cast<int64_t>(i));
+      }
+      seen.push_back(storage);
+    }
   }
   return Status();
 }
@@ -175,6 +195,33 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   }
   const int64_t shape[1] = {layer.num_kv_heads};
   *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &scales.head_stride, false);
+  return Status();
+}
+
+Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& storages) {
+  struct Pool {
+    PoolRows rows;
+    size_t layer;
+    char name;
+  };
+  std::vector<Pool> pools;
+  for (size_t i = 0; i < storages.size(); ++i) {
+    if (!storages[i] || !storages[i]->adopted()) continue;
+    const kvc_backend_layer& layer = storages[i]->layer();
+    pools.push_back({PoolRows(layer, layer.k, layer.head_dim), i, 'K'});
+    if (layer.v_in_k == 0) pools.push_back({PoolRows(layer, layer.v, layer.v_head_dim), i, 'V'});
+  }
+  std::stable_sort(pools.begin(), pools.end(),
+                   [](const Pool& a, const Pool& b) { return a.rows.begin() < b.rows.begin(); });
+  for (auto a = pools.begin(); a != pools.end(); ++a) {
+    for (auto b = a + 1; b != pools.end() && b->rows.begin() < a->rows.end(); ++b) {
+      if (!a->rows.overlaps(b->rows)) continue;
+      const auto [first, second] = a->layer <= b->layer ? std::pair(a, b) : std::pair(b, a);
+      return Status::error(KVC_ERROR_DUPLICATE, "layer %zu: its storage of %c overlaps that of %c of layer %zu",
+                           second->layer, second->name, first->name, first->layer)
+          .at(static_cast<int64_t>(second->layer));
+    }
+  }
   return Status();
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "cache/geometry.h"
@@ -15,6 +16,9 @@ namespace kvc {
 
 // Which storages a layer may give: all pools of its kind, or none.
 Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t index);
+
+// No tensor may be adopted twice: its deleter runs once. Without storage there is none.
+Status check_storages(const std::vector<LayerGeometry>& layers, bool tables_only);
 
 class LayerStorage {
  public:
@@ -30,6 +34,8 @@ class LayerStorage {
 
   // The layer with its data pointers set.
   const kvc_backend_layer& layer() const noexcept { return layer_; }
+
+  bool adopted() const noexcept { return adopted_[0] != nullptr; }
 
   // A view of a pool (KVC_POOL_*), which shares `self`.
   static Status export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
@@ -52,6 +58,9 @@ class LayerStorage {
   bool together_ = false;  // K and V in one tensor [pages, 2, ...]
   int64_t k_to_v_ = 0;     // elements from K to V, if together
 };
+
+// Refuses adopted pools that share memory. [layers]: null for those without storage of their own.
+Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& storages);
 
 // What a stored dtype is exported as: itself, and float8 as uint8, which every consumer of DLPack knows.
 DLDataType exported_dtype(DLDataType dtype) noexcept;

@@ -8,7 +8,6 @@
 namespace kvc {
 namespace {
 
-constexpr int32_t kMaxStates = 16;
 constexpr int64_t kStateAlignment = 64;
 constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
 

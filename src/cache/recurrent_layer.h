@@ -8,6 +8,8 @@
 
 namespace kvc {
 
+constexpr int32_t kMaxStates = 16;  // of a layer
+
 // Checks the layer, which is in a recurrent group, and adds it.
 Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
                             Geometry* geometry);

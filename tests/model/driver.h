@@ -57,7 +57,22 @@ class Driver {
     }
   }
 
+  // The cross group that a batch's tokens are of, mostly none.
+  int some_encoder() {
+    if (chance(0.75)) return -1;
+    for (size_t g = 0; g < h_.spec().groups.size(); g++) {
+      if (h_.is_cross(g)) return static_cast<int>(g);
+    }
+    return -1;
+  }
+
   std::vector<Harness::Row> some_batch() {
+    std::vector<Harness::Row> rows = some_rows(some_encoder());
+    if (chance(0.06)) spoil(&rows);
+    return rows;
+  }
+
+  std::vector<Harness::Row> some_rows(int encoder) {
     std::vector<int> from = h_.idle();
     std::shuffle(from.begin(), from.end(), random_);
     std::vector<Harness::Row> rows;
@@ -68,7 +83,8 @@ class Driver {
       if (static_cast<int64_t>(rows.size()) >= count || room < 1) break;
       const int64_t n = decode && !chance(0.2) ? 1 : uniform(1, std::max<int64_t>(1, room / 2));
       rows.push_back({handle, static_cast<int32_t>(n)});
-      if (h_.nodes(handle) > 0 ? chance(0.9) : chance(0.25)) make_tree(&rows.back());
+      if (encoder < 0 && (h_.nodes(handle) > 0 ? chance(0.9) : chance(0.25))) make_tree(&rows.back());
+      if (encoder < 0 && chance(rows.back().parents.empty() ? 0.2 : 0.01)) make_spans(&rows.back());
       room -= rows.back().length;
     }
     while (chance(0.15)) {  // inert rows anywhere
@@ -79,7 +95,7 @@ class Driver {
                   {Harness::kInert, static_cast<int32_t>(n)});
       if (static_cast<int>(rows.size()) > h_.spec().max_sequences) rows.pop_back();
     }
-    if (chance(0.06)) spoil(&rows);
+    for (Harness::Row &row : rows) row.encoder = encoder;
     return rows;
   }
 
@@ -98,6 +114,15 @@ class Driver {
     if (!chance(0.02)) return;
     const int64_t bad = uniform(0, row->length - 1);
     row->parents[bad] = static_cast<int32_t>(bad == 0 ? -3 : uniform(-3, before + row->length));
+  }
+
+  // Spans next to each other, with and without tokens between; an id may come back.
+  void make_spans(Harness::Row *row) {
+    while (static_cast<int32_t>(row->spans.size()) < row->length) {
+      const int32_t id = chance(0.01) ? -1 : static_cast<int32_t>(uniform(0, 3));
+      const int64_t n = std::min(row->length - static_cast<int64_t>(row->spans.size()), uniform(1, 6));
+      row->spans.insert(row->spans.end(), static_cast<size_t>(n), id);
+    }
   }
 
   // Something that begin has to refuse (mostly).
@@ -334,7 +359,7 @@ class Driver {
 
   void exports(int handle) {
     const int layer = static_cast<int>(uniform(0, static_cast<int64_t>(h_.spec().layers.size()) - 1));
-    const int64_t length = h_.length(handle);
+    const int64_t length = h_.length_in(handle, h_.spec().layers[layer].group);
     const Harness::Freed gone = h_.freed(handle, h_.spec().layers[layer].group);
     if (h_.is_busy(handle) || length == 0) {
       if (h_.is_busy(handle)) h_.check_export_refused(handle, layer, 0, 0);

@@ -1,7 +1,7 @@
 // Random operations against the naive model of tests/support/harness.h.
 //
 //   KVC_MODEL_OPERATIONS  operations of the whole run (default 500000), spread over the configurations
-//   KVC_MODEL_ROUNDS      caches tried in each of the 32 configurations (default 12)
+//   KVC_MODEL_ROUNDS      caches tried in each of the 36 configurations (default 12)
 //   KVC_MODEL_SEED        first seed (default: fixed); each configuration prints the seed it runs with
 //   KVC_MODEL_TRACE       1: print every operation
 // A failure prints the environment that repeats it.
@@ -20,7 +20,7 @@ int64_t from_environment(const char *name, int64_t otherwise) {
   return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
 }
 
-enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed, kLatent };
+enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed, kLatent, kCross };
 
 struct Case {
   int page_size;
@@ -28,7 +28,7 @@ struct Case {
 };
 
 std::string name_of(const Case &c) {
-  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed", "latent"};
+  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed", "latent", "cross"};
   return std::string("page") + std::to_string(c.page_size) + "_" + kinds[static_cast<int>(c.kind)];
 }
 
@@ -41,6 +41,17 @@ void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
   l->rope_dim = l->dv = 0;
   l->num_scales = std::min(l->num_scales, 1);
   l->scale = 0.5;
+}
+
+// A layer over the K and V of another, with queries of its own.
+void add_reader(std::mt19937_64 &random, CacheSpec *spec) {
+  const int source = static_cast<int>(random() % spec->layers.size());
+  LayerSpec l = spec->layers[static_cast<size_t>(source)];
+  l.kv_layer = source;
+  l.hq = l.hkv * static_cast<int>(1 + random() % 4);
+  l.scale = l.latent || random() % 2 ? 0.7 : 0;
+  l.num_scales = 0;
+  spec->layers.push_back(l);
 }
 
 std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window) {
@@ -61,6 +72,8 @@ std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window) {
       return {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
     case Kind::kLatent:  // MLA, sliding, full
       return {{0, pages + 1}, {window, pages}, {0, pages + 2}};
+    case Kind::kCross:
+      return {{0, pages + 1}, {0, pages, 0, true}, {window, pages}};
   }
   return {};
 }
@@ -99,7 +112,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     l.dv = static_cast<int>(pick({0, 0, 3}));
     l.dtype = types[random() % 6];
     if (l.dtype == DType::kE4M3 || l.dtype == DType::kE5M2) l.num_scales = static_cast<int>(pick({0, 1, l.hkv}));
-    if (l.d % 2 == 0 && random() % 3 == 0) {
+    if (l.d % 2 == 0 && random() % 3 == 0 && !spec.groups[static_cast<size_t>(l.group)].cross) {
       l.rope = random() % 2 ? KVC_ROPE_ON_APPEND : KVC_ROPE_ON_READ;
       l.theta = random() % 2 ? 0 : 1e6;
       l.rope_dim = random() % 2 ? 0 : 2;
@@ -108,15 +121,17 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     if (c.kind == Kind::kLatent && l.group == 0) make_latent(deep, random, &l);
     spec.layers.push_back(l);
   }
+  if (random() % 2) add_reader(random, &spec);
   const bool full = std::any_of(spec.groups.begin(), spec.groups.end(), [](const GroupSpec &g) { return g.full(); });
   spec.streaming = random() % 2 == 0 && full;
+  if (random() % 2) spec.layout = kAdoptedLayouts[random() % std::size(kAdoptedLayouts)];
   return spec;
 }
 
 const int kPageSizes[] = {1, 3, 16, 64};
-const Kind kKinds[] = {Kind::kFull,  Kind::kSliding, Kind::kTiny,  Kind::kBoth,
-                       Kind::kThree, Kind::kChunked, Kind::kMixed, Kind::kLatent};
-constexpr int64_t kCases = 32;
+const Kind kKinds[] = {Kind::kFull,    Kind::kSliding, Kind::kTiny,   Kind::kBoth, Kind::kThree,
+                       Kind::kChunked, Kind::kMixed,   Kind::kLatent, Kind::kCross};
+constexpr int64_t kCases = 36;
 
 class Model : public testing::TestWithParam<Case> {};
 

@@ -67,6 +67,8 @@ class Harness {
     int32_t length;
     kvc_seq raw = 0;                    // kRaw: this id as it is
     std::vector<int32_t> parents = {};  // of a tree row, [length]; empty = a plain row
+    std::vector<int32_t> spans = {};    // [length], or empty: none
+    int encoder = -1;                   // of all rows alike: the cross group whose encoder sequences grow; -1 = none
   };
 
   Harness(const CacheSpec &spec, const Options &options);
@@ -124,7 +126,12 @@ class Harness {
   bool position_works(int handle, int64_t position) const;
   int64_t sinks(int handle) const { return sequence(handle).sinks; }
   int64_t window(int handle) const { return sequence(handle).window; }
-  bool layers_left(int forward) const;
+  bool stores(int layer) const { return spec_.layers[layer].kv_layer < 0; }
+  bool is_cross(size_t group) const { return spec_.groups[group].cross; }
+  // Tokens that a group holds of a sequence: its own, or its encoder sequence's.
+  int64_t length_in(int handle, int group) const {
+    return static_cast<int64_t>(tokens_in(sequence(handle), static_cast<size_t>(group)).size());
+  }
   kvc_seq id(int handle) const { return sequence(handle).id; }
   kvc_forward forward_id(int forward) const { return forwards_.at(forward).id; }
   int64_t used(int group) const { return pools_[group].used; }
@@ -160,8 +167,9 @@ class Harness {
     kvc_seq id = 0;
     std::vector<Token> tokens;
     std::vector<Node> nodes;
-    std::vector<std::vector<int>> pages;  // per group, list of page numbers, -1 = freed
-    int64_t sinks = 0, window = 0;        // of its streaming window, 0 = it does not stream
+    std::vector<std::vector<Token>> encoders;  // per group, of cross groups
+    std::vector<std::vector<int>> pages;       // per group, list of page numbers, -1 = freed
+    int64_t sinks = 0, window = 0;             // of its streaming window, 0 = it does not stream
     int forward = -1;
     bool doomed = false;
     int64_t stored() const { return static_cast<int64_t>(tokens.size() + nodes.size()); }
@@ -174,6 +182,7 @@ class Harness {
     bool tree;
     std::vector<std::vector<int>> fresh;  // per group: new pages, the copy of a shared one first
     std::vector<bool> copied;             // per group: fresh[0] replaces the last page
+    std::vector<int32_t> spans;           // as Row's
   };
   struct Open {
     kvc_forward id = 0;
@@ -182,6 +191,7 @@ class Harness {
     int64_t tokens = 0;
     std::set<int> appended, attended;
     bool checked = false, cancelled = false;
+    int encoder = -1;  // as Row's
     DType input = DType::kF32;
     bool as_stored = false;
   };
@@ -218,15 +228,33 @@ class Harness {
   // A kvc_batch and what it points to; not copyable.
   struct Batch {
     std::vector<kvc_seq> ids;
-    std::vector<int32_t> lengths, parents;
+    std::vector<int32_t> lengths, parents, spans;
     kvc_batch batch;
     Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end);
     Batch(const Batch &) = delete;
     Batch &operator=(const Batch &) = delete;
   };
   static bool has_trees(const std::vector<Row> &rows);
+  static bool has_spans(const std::vector<Row> &rows);
+  static int encoder_of(const std::vector<Row> &rows) { return rows.empty() ? -1 : rows[0].encoder; }
+  const std::vector<Token> &tokens_in(const Sequence &s, size_t group) const {
+    return is_cross(group) ? s.encoders[group] : s.tokens;
+  }
+  int64_t stored_in(const Sequence &s, size_t group) const {
+    return is_cross(group) ? static_cast<int64_t>(s.encoders[group].size()) : s.stored();
+  }
+  // Whether a step makes a group's lists longer, and whether a layer takes its K and V.
+  bool grows(size_t group, int encoder) const {
+    return is_cross(group) ? static_cast<int>(group) == encoder : encoder < 0;
+  }
+  bool appends(const Open &open, int layer) const {
+    return stores(layer) && grows(static_cast<size_t>(spec_.layers[layer].group), open.encoder);
+  }
+  // The layer whose K and V a layer reads: itself, mostly.
+  int source(int layer) const { return stores(layer) ? layer : spec_.layers[layer].kv_layer; }
   void tree_faults(const std::vector<Row> &rows, Faults *faults) const;
   void drop_nodes(Sequence *s, int64_t length);
+  Sequence child_of(const Sequence &parent, kvc_seq id, int64_t position);
   static bool sees(const Sequence &s, const GroupSpec &group, int64_t position, int64_t key);
   Freed freed(const Sequence &s, int group) const;
   bool works(const Sequence &s, int64_t position) const;

@@ -65,8 +65,9 @@ void Harness::fill_q(const Open &open, const LayerSpec &l, float amplitude, Tens
 void Harness::attend_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
   const LayerSpec &l = spec_.layers[layer];
-  if (open.as_stored && !open.appended.count(layer)) append_layer(forward, layer);
-  const bool plain = options_.plain_inputs, fused = !open.appended.count(layer);
+  const bool cross = is_cross(static_cast<size_t>(l.group));
+  if (open.as_stored && !cross && !open.appended.count(source(layer))) append_layer(forward, source(layer));
+  const bool plain = options_.plain_inputs, fused = appends(open, layer) && !open.appended.count(layer);
   const int64_t rows = open.tokens + (plain ? 0 : uniform(0, 2)), padding = plain ? 0 : uniform(0, 3),
                 offset = plain ? 0 : uniform(0, 5);
   const DType q_type = plain ? DType::kF32 : static_cast<DType>(uniform(0, 2));
@@ -89,7 +90,7 @@ void Harness::attend_layer(int forward, int layer) {
   }
   call("kvc_forward_attend", {},
        [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &args, e); });
-  open.appended.insert(layer);
+  if (fused) open.appended.insert(layer);
   open.attended.insert(layer);
 
   // Everything but the rows of sequences is left alone: padding, inert rows, rows from T on.
@@ -143,7 +144,12 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
     }
     const int64_t next = row.tree ? static_cast<int64_t>(s.tokens.size()) : row.start;  // lowest position of a query
     const bool streams = s.window > 0 && group.full();
-    const int64_t low = streams ? 0 : group.first_seen(next), high = row.start + row.length;
+    const int64_t low = streams ? 0 : group.first_seen(next);
+    const int64_t high = group.cross ? length_in(row.sequence, l.group) : row.start + row.length;
+    const auto stored = [&](int64_t index) {
+      if (!group.cross) return stored_at(row, index);
+      return Node{s.encoders[static_cast<size_t>(l.group)][static_cast<size_t>(index)], -1, index};
+    };
     int loaded = -1;
     std::vector<float> keys((high - low) * l.d), values((high - low) * l.v_dim()), flips(l.d), unused(l.v_dim());
     std::vector<std::vector<float>> key_flips;
@@ -154,8 +160,8 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
         key_flips.clear();
         flipped.clear();
         for (int64_t p = low; p < high; p++) {
-          const Node entry = stored_at(row, p);
-          if (!(entry.token.layers >> layer & 1)) return;  // a layer-range forward left this layer undefined
+          const Node entry = stored(p);
+          if (!(entry.token.layers >> source(layer) & 1)) return;  // a layer-range forward left this layer undefined
           expected(entry.token, entry.position, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
           if (l.rope == KVC_ROPE_ON_READ) {
             float *key = &keys[(p - low) * l.d];
@@ -182,21 +188,31 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
                          part ? std::min(position, s.window - 1) : position, &query[part * l.d + l.latent],
                          &query_flips[part * l.d + l.latent]);
         }
-        const std::vector<int64_t> seen = visible(row, j, group, how.causal);
+        std::vector<int64_t> seen;
+        if (!group.cross) seen = visible(row, j, group, how.causal);
+        for (int64_t index = 0; group.cross && index < high; index++) seen.push_back(index);
         std::vector<float> seen_keys, seen_values;
         std::vector<double> bias;
         for (const int64_t index : seen) {
           const float *key = &keys[(index - low) * l.d], *value = &values[(index - low) * l.v_dim()];
-          const int part = parts == 2 && stored_at(row, index).position < s.sinks ? 1 : 0;
+          const int part = parts == 2 && stored(index).position < s.sinks ? 1 : 0;
           seen_keys.resize(seen_keys.size() + width, 0.0f);
           std::copy_n(key, l.d, seen_keys.end() - width + part * l.d);
           seen_values.insert(seen_values.end(), value, value + l.v_dim());
           if (how.slopes.empty()) continue;
           // To the sinks of a streaming row the kept tokens count as contiguous.
-          const int64_t key_position = stored_at(row, index).position;
+          const int64_t key_position = stored(index).position;
           const int64_t from = streams && key_position < s.sinks ? std::min(position, s.window - 1) : position;
           const auto distance = static_cast<double>(std::abs(from - key_position));
           bias.push_back(-static_cast<double>(how.slopes[static_cast<size_t>(h)]) * distance);
+        }
+        if (seen.empty()) {  // an encoder sequence without tokens
+          const float sink = how.sinks.empty() ? -INFINITY : how.sinks[static_cast<size_t>(h)];
+          for (int i = 0; i < l.v_dim(); i++) {
+            if (out.at(first_t + j, h, i) != 0.0f) fail("attention over nothing is not 0");
+          }
+          if (lse && lse->at(first_t + j, h) != sink) fail("the LSE of nothing is not the sink's, or -inf");
+          continue;
         }
         double slack = 0, query_slack = 0;
         for (size_t f = 0; f < flipped.size(); f++) {

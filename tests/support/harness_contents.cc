@@ -29,6 +29,7 @@ Token Harness::new_token() {
 
 void Harness::expected(const Token &token, int64_t position, int layer, int head, int which, float *values,
                        float *flips) const {
+  layer = source(layer);
   const LayerSpec &l = spec_.layers[layer];
   if (which == 1 && l.latent) {
     std::vector<float> row(l.d), row_flips(l.d);
@@ -98,7 +99,8 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
       !scales[1] == (is_quantised(l.dtype) && !row)) {
     fail("export: not all that the layer has, or more");
   }
-  if (end == 0) end = static_cast<int64_t>(s.tokens.size());
+  const std::vector<Token> &tokens = tokens_in(s, static_cast<size_t>(l.group));
+  if (end == 0) end = static_cast<int64_t>(tokens.size());
   for (int which = 0; which < (row ? 1 : 2); which++) {
     const DLTensor &t = owners[which]->dl_tensor;
     const int dim = which ? l.v_dim() : l.d;
@@ -109,16 +111,16 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
     if (!is_export_dtype(t.dtype, l.dtype) || t.device.device_type != kDLCPU) fail("export dtype or device");
     std::vector<float> values(dim), flips(dim);
     for (int64_t p = begin; p < end; p++) {
-      if (!(s.tokens[p].layers >> layer & 1)) continue;
+      if (!(tokens[p].layers >> source(layer) & 1)) continue;
       for (int h = 0; h < l.hkv; h++) {
-        expected(s.tokens[p], p, layer, h, which, values.data(), flips.data());
+        expected(tokens[p], p, layer, h, which, values.data(), flips.data());
         for (int i = 0; i < dim; i++) {
           const float got = read_export(t, scales[which], l.dtype, p - begin, h, i);
           if (got == values[i] || std::fabs(static_cast<double>(got) - values[i]) <= flips[i]) continue;
           std::ostringstream out;
           out << (which ? "V" : "K") << " of sequence " << handle << " layer " << layer << " position " << p << " head "
               << h << " dim " << i << ": stored " << got << ", expected " << values[i] << " (slack " << flips[i] << "; "
-              << name_of(l.dtype) << " from " << name_of(s.tokens[p].input) << ", D " << l.d << "/" << l.v_dim() << ", "
+              << name_of(l.dtype) << " from " << name_of(tokens[p].input) << ", D " << l.d << "/" << l.v_dim() << ", "
               << l.hkv << " heads, " << l.num_scales << " scales)";
           fail(out.str());
         }
@@ -128,20 +130,21 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
 }
 
 void Harness::check_contents(int handle) {
-  if (length(handle) == 0) return;
   for (size_t layer = 0; layer < spec_.layers.size(); layer++) {
+    const int64_t length = length_in(handle, spec_.layers[layer].group);
+    if (length == 0) continue;
     const Freed gone = freed(handle, spec_.layers[layer].group);
-    if (gone.begin > 0) check_contents(handle, static_cast<int>(layer), 0, std::min(gone.begin, length(handle)));
-    if (gone.end < length(handle)) check_contents(handle, static_cast<int>(layer), gone.end, length(handle));
+    if (gone.begin > 0) check_contents(handle, static_cast<int>(layer), 0, std::min(gone.begin, length));
+    if (gone.end < length) check_contents(handle, static_cast<int>(layer), gone.end, length);
   }
 }
 
 void Harness::check_export_refused(int handle, int layer, int64_t begin, int64_t end) {
   Faults faults;
   const Sequence &s = sequence(handle);
-  const int64_t length = static_cast<int64_t>(s.tokens.size());
   if (s.forward >= 0) faults.push_back({KVC_ERROR_BUSY});
   const bool layer_exists = layer >= 0 && layer < static_cast<int>(spec_.layers.size());
+  const int64_t length = layer_exists ? length_in(handle, spec_.layers[layer].group) : 0;
   if (!layer_exists) faults.push_back({KVC_ERROR_OUT_OF_RANGE});
   const int64_t last = end == 0 ? length : end;
   if (begin < 0 || last > length || begin > last) {

@@ -14,12 +14,19 @@ bool Harness::has_trees(const std::vector<Row> &rows) {
   return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return !row.parents.empty(); });
 }
 
+bool Harness::has_spans(const std::vector<Row> &rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row &row) { return !row.spans.empty(); });
+}
+
 Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end) {
   const bool trees = has_trees(rows);
   for (const Row &row : rows) {
     const bool exists = row.sequence >= 0;
     ids.push_back(exists ? harness.sequence(row.sequence).id : row.sequence == kRaw ? row.raw : 0);
     lengths.push_back(row.length);
+    // What inert rows have for spans is ignored too.
+    if (row.length > 0) spans.insert(spans.end(), static_cast<size_t>(row.length), row.sequence == kInert ? -3 : 0);
+    std::copy(row.spans.begin(), row.spans.end(), spans.end() - static_cast<std::ptrdiff_t>(row.spans.size()));
     if (!trees || row.length <= 0) continue;
     // What an inert row's tokens have for parents is ignored.
     parents.insert(parents.end(), static_cast<size_t>(row.length), row.sequence == kInert ? 12345 : KVC_TREE_NONE);
@@ -32,20 +39,23 @@ Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int 
   batch.layer_begin = layer_begin;
   batch.layer_end = layer_end;
   if (trees) batch.tree_parents = parents.data();
+  if (has_spans(rows)) batch.span_ids = spans.data();
+  batch.encoder_group = 1 + encoder_of(rows);
 }
 
 void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
   open->input = options_.plain_inputs ? DType::kF32 : static_cast<DType>(uniform(0, 2));
   const bool rough = chance(0.3);
   open->as_stored = !options_.plain_inputs && chance(0.1);
+  open->encoder = encoder_of(rows);
   uint64_t layers = 0;
   for (int l = open->layer_begin; l < open->layer_end; l++) layers |= 1ull << l;
   for (const Row &row : rows) {
-    OpenRow r{row.sequence, row.length, 0, {}, !row.parents.empty(), {}, {}};
+    OpenRow r{row.sequence, row.length, 0, {}, !row.parents.empty(), {}, {}, row.spans};
     open->tokens += row.length;
     if (row.sequence >= 0) {
       Sequence &s = sequence(row.sequence);
-      r.start = s.stored();
+      r.start = open->encoder < 0 ? s.stored() : stored_in(s, static_cast<size_t>(open->encoder));
       Token token = new_token();
       token.input = open->input;
       token.rough = rough;
@@ -68,6 +78,7 @@ void Harness::apply_begin(const std::vector<Row> &rows, Open *open) {
       r.fresh.resize(pools_.size());
       r.copied.assign(pools_.size(), false);
       for (size_t g = 0; g < pools_.size(); g++) {
+        if (!grows(g, open->encoder)) continue;
         const int64_t pages = static_cast<int64_t>(s.pages[g].size());
         const int64_t needed = pages_needed(s, static_cast<int>(g), row.length);
         r.copied[g] = needed > ceil_div(r.start + row.length, spec_.page_size) - pages;
@@ -84,7 +95,9 @@ void Harness::apply_end(Open *open) {
     Sequence &s = sequence(row.sequence);
     s.forward = -1;
     for (const Node &entry : row.entries) {
-      if (row.tree) {
+      if (open->encoder >= 0) {
+        s.encoders[static_cast<size_t>(open->encoder)].push_back(entry.token);
+      } else if (row.tree) {
         s.nodes.push_back(entry);
       } else {
         s.tokens.push_back(entry.token);
@@ -248,7 +261,17 @@ void Harness::append_layer(int forward, int layer) {
 void Harness::run_layer(int forward, int layer) {
   Open &open = forwards_.at(forward);
   if (open.attended.count(layer)) return;
-  if (!open.appended.count(layer)) {
+  if (open.encoder >= 0) {
+    if (appends(open, layer) && !open.appended.count(layer)) append_layer(forward, layer);
+    return;
+  }
+  if (is_cross(static_cast<size_t>(spec_.layers[layer].group))) {
+    // It attends to what is there.
+  } else if (!stores(layer)) {  // after what it reads
+    const int stored = source(layer);
+    if (stored < open.layer_begin) return;  // of a layer range without it: nothing to attend to
+    if (!open.appended.count(stored)) append_layer(forward, stored);
+  } else if (!open.appended.count(layer)) {
     if (options_.plain_inputs || chance(0.5)) return attend_layer(forward, layer);
     append_layer(forward, layer);
     if (chance(0.2)) return;  // stored, never attended: allowed
@@ -264,11 +287,6 @@ void Harness::run_layers(int forward) {
   for (int l : layers) run_layer(forward, l);
 }
 
-bool Harness::layers_left(int forward) const {
-  const Open &open = forwards_.at(forward);
-  return static_cast<int>(open.appended.size()) < open.layer_end - open.layer_begin;
-}
-
 void Harness::close(int forward) {
   stale_forwards_.push_back(forwards_.at(forward).id);
   forwards_.erase(forward);
@@ -279,7 +297,7 @@ kvc_status Harness::end(int forward) {
   Faults faults;
   if (open.cancelled) faults.push_back({KVC_ERROR_CANCELLED});
   for (int l = open.layer_begin; l < open.layer_end && !open.cancelled; l++) {
-    if (open.appended.count(l)) continue;
+    if (open.appended.count(l) || !appends(open, l)) continue;
     faults.push_back({KVC_ERROR_ORDER, l});
     if (open.tokens == 0) faults.push_back({KVC_OK});  // nothing to append: either answer
     break;

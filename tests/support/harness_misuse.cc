@@ -32,7 +32,10 @@ void Harness::check_misuse(int forward) {
     call("kvc_forward_attend", with_cancel({{KVC_ERROR_OUT_OF_RANGE}}),
          [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, bad, &attend, e); });
   }
-  if (open.appended.count(layer)) {
+  if (!appends(open, layer)) {
+    call("kvc_forward_append", with_cancel({{KVC_ERROR_INVALID_ARGUMENT, layer}}),
+         [&](kvc_error *e) { return kvc_forward_append(cache_.get(), open.id, layer, &append, e); });
+  } else if (open.appended.count(layer)) {
     call("kvc_forward_append", with_cancel({{KVC_ERROR_ORDER}}),
          [&](kvc_error *e) { return kvc_forward_append(cache_.get(), open.id, layer, &append, e); });
     attend.k = k.dl();

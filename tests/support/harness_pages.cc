@@ -31,7 +31,7 @@ void Harness::drop_page(int group, int page) {
 }
 
 int64_t Harness::pages_needed(const Sequence &s, int group, int64_t tokens) const {
-  const int64_t length = s.stored(), page = spec_.page_size;
+  const int64_t length = stored_in(s, static_cast<size_t>(group)), page = spec_.page_size;
   const std::vector<int> &pages = s.pages[group];
   int64_t needed = ceil_div(length + tokens, page) - static_cast<int64_t>(pages.size());
   if (tokens > 0 && length % page != 0 && pools_[group].refs.at(pages.back()) > 1) needed++;
@@ -44,7 +44,7 @@ Harness::Need Harness::need(const std::vector<Row> &rows) const {
   need.first_over.assign(pools_.size(), -1);
   for (size_t g = 0; g < pools_.size(); g++) {
     for (size_t i = 0; i < rows.size(); i++) {
-      if (rows[i].sequence < 0) continue;
+      if (rows[i].sequence < 0 || !grows(g, encoder_of(rows))) continue;
       need.total[g] += pages_needed(sequence(rows[i].sequence), static_cast<int>(g), rows[i].length);
       if (need.total[g] > free_pages(static_cast<int>(g)) && need.first_over[g] < 0) {
         need.first_over[g] = static_cast<int>(i);
@@ -91,6 +91,15 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
     seen.emplace(id, static_cast<int>(i));
   }
   if (has_trees(rows)) tree_faults(rows, &faults);
+  for (size_t i = 0; i < rows.size(); i++) {
+    const Row &row = rows[i];
+    if (row.sequence == kInert) continue;
+    for (const int32_t id : row.spans) {
+      if (id < 0 || (id > 0 && !row.parents.empty())) {
+        faults.push_back({KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(i)});
+      }
+    }
+  }
   if (tokens > spec_.max_batch_tokens) {
     faults.push_back({KVC_ERROR_BATCH_TOO_LARGE, Fault::kAny, tokens, spec_.max_batch_tokens});
   }

@@ -24,6 +24,7 @@ int64_t Harness::check_max_append(int handle) {
   if (s.forward < 0) {
     auto fits = [&](int64_t n) {
       for (size_t g = 0; g < pools_.size(); g++) {
+        if (is_cross(g)) continue;
         if (pages_needed(s, static_cast<int>(g), n) > free_pages(static_cast<int>(g))) return false;
       }
       return true;
@@ -95,7 +96,14 @@ void Harness::check_tables(int handle) {
   if (stream[0] != s.sinks || stream[1] != s.window) fail("the streaming window is another one");
   for (size_t g = 0; g < pools_.size(); g++) {
     // Those of uncommitted nodes are not told.
-    const std::vector<int> pages(s.pages[g].begin(), s.pages[g].begin() + ceil_div(length(handle), spec_.page_size));
+    const int64_t tokens = length_in(handle, static_cast<int>(g));
+    const std::vector<int> pages(s.pages[g].begin(), s.pages[g].begin() + ceil_div(tokens, spec_.page_size));
+    int64_t encoder_tokens = -1;
+    const Faults faults = is_cross(g) ? Faults{} : Faults{{KVC_ERROR_INVALID_ARGUMENT}};
+    call("kvc_seq_encoder_lengths", faults, [&](kvc_error *e) {
+      return kvc_seq_encoder_lengths(cache_.get(), static_cast<int32_t>(g), 1, &s.id, &encoder_tokens, e);
+    });
+    if (is_cross(g) && encoder_tokens != tokens) fail("encoder_lengths is not " + std::to_string(tokens));
     std::vector<int32_t> ids(pages.size() + 1, -99);
     int64_t count = -1;
     call("kvc_seq_pages", {}, [&](kvc_error *e) {
@@ -149,7 +157,7 @@ void Harness::check_stats() {
     };
     int64_t token_bytes = 0, page_bytes = 0;
     for (const LayerSpec &l : spec_.layers) {
-      if (l.group != static_cast<int>(g)) continue;
+      if (l.group != static_cast<int>(g) || l.kv_layer >= 0) continue;
       token_bytes += l.token_bytes();
       page_bytes += l.page_bytes(spec_.page_size);
     }
@@ -163,14 +171,16 @@ void Harness::check_stats() {
     expect("storage_bytes", stats.storage_bytes, pool.total * page_bytes);
     if (!quiet) continue;
     expect("num_sequences", stats.num_sequences, static_cast<int64_t>(sequences_.size()));
-    expect("tokens_logical", stats.tokens_logical, logical);
+    int64_t of_group = 0;
+    for (const auto &[handle, s] : sequences_) of_group += length_in(handle, static_cast<int>(g));
+    expect("tokens_logical", stats.tokens_logical, of_group);
     // Tokens of a page: as many as its longest owner has; shared: as many as its second longest has.
     std::unordered_map<int, std::pair<int64_t, int64_t>> coverage;
     for (const auto &[handle, s] : sequences_) {
       for (size_t i = 0; i < s.pages[g].size(); i++) {
         if (s.pages[g][i] < 0) continue;
         const int64_t tokens = std::min<int64_t>(
-            spec_.page_size, static_cast<int64_t>(s.tokens.size()) - static_cast<int64_t>(i) * spec_.page_size);
+            spec_.page_size, length_in(handle, static_cast<int>(g)) - static_cast<int64_t>(i) * spec_.page_size);
         if (tokens <= 0) continue;  // nodes only
         auto &[most, second] = coverage[s.pages[g][i]];
         if (tokens > most) {

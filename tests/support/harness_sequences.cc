@@ -31,6 +31,7 @@ kvc_status Harness::add(int n, std::vector<int> *handles) {
     Sequence s;
     s.id = ids[i];
     s.pages.resize(pools_.size());
+    s.encoders.resize(pools_.size());
     note("add -> %d", next_handle_);
     sequences_[next_handle_] = s;
     handles->push_back(next_handle_++);
@@ -98,6 +99,27 @@ kvc_status Harness::remove(const std::vector<int> &handles) {
   return status;
 }
 
+// What a fork of `parent` at `position` holds: whole pages and encoder sequences are shared, a partial page is a copy.
+Harness::Sequence Harness::child_of(const Sequence &parent, kvc_seq id, int64_t position) {
+  Sequence child;
+  child.id = id;
+  child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + position);
+  child.sinks = parent.sinks;
+  child.window = parent.window;
+  child.pages.resize(pools_.size());
+  child.encoders = parent.encoders;
+  for (size_t g = 0; g < pools_.size(); g++) {
+    const int64_t whole = is_cross(g) ? static_cast<int64_t>(parent.pages[g].size()) : position / spec_.page_size;
+    for (int64_t p = 0; p < whole; p++) {
+      const int page = parent.pages[g][p];
+      if (page >= 0) share_page(static_cast<int>(g), page);
+      child.pages[g].push_back(page);
+    }
+    if (!is_cross(g) && position % spec_.page_size) child.pages[g].push_back(take_page(static_cast<int>(g)));
+  }
+  return child;
+}
+
 kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int64_t> *positions,
                          std::vector<int> *children) {
   const int64_t n = static_cast<int64_t>(parents.size());
@@ -134,7 +156,7 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
     const int64_t copies = std::count_if(at.begin(), at.end(), [&](int64_t p) { return p % spec_.page_size != 0; });
     for (size_t g = 0; g < pools_.size(); g++) {
       const int64_t available = free_pages(static_cast<int>(g));
-      if (copies > available) {
+      if (copies > available && !is_cross(g)) {
         faults.push_back({KVC_ERROR_OUT_OF_PAGES, Fault::kAny, copies, available, static_cast<int64_t>(g)});
       }
     }
@@ -148,22 +170,7 @@ kvc_status Harness::fork(const std::vector<int> &parents, const std::vector<int6
   for (size_t i = 0; i < parents.size(); i++) {
     if (result[i] == 0 || result[i] >> 63) fail("sequence id out of range");
     note("fork %d at %lld -> %d", parents[i], static_cast<long long>(at[i]), next_handle_);
-    Sequence child;
-    const Sequence &parent = sequence(parents[i]);
-    child.id = result[i];
-    child.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + at[i]);
-    child.sinks = parent.sinks;
-    child.window = parent.window;
-    child.pages.resize(pools_.size());
-    for (size_t g = 0; g < pools_.size(); g++) {
-      for (int64_t p = 0; p < at[i] / spec_.page_size; p++) {
-        const int page = parent.pages[g][p];
-        if (page >= 0) share_page(static_cast<int>(g), page);
-        child.pages[g].push_back(page);
-      }
-      if (at[i] % spec_.page_size) child.pages[g].push_back(take_page(static_cast<int>(g)));
-    }
-    sequences_[next_handle_] = child;
+    sequences_[next_handle_] = child_of(sequence(parents[i]), result[i], at[i]);
     children->push_back(next_handle_++);
   }
   return status;
@@ -238,8 +245,9 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
     }
   }
   const int layers = static_cast<int>(spec_.layers.size());
-  const int bad = bad_layer ? static_cast<int>(uniform(0, layers - 1)) : -1;
-  if (bad_layer) faults.push_back({KVC_ERROR_SHAPE, bad});
+  int bad = bad_layer ? source(static_cast<int>(uniform(0, layers - 1))) : -1;
+  if (bad_layer && is_cross(static_cast<size_t>(spec_.layers[bad].group))) bad = -1;
+  if (bad >= 0) faults.push_back({KVC_ERROR_SHAPE, bad});
   if (full_of_forwards) {
     if (faults.empty()) faults.push_back({KVC_OK});
     faults.push_back({KVC_ERROR_TOO_MANY_FORWARDS});
@@ -258,6 +266,11 @@ kvc_status Harness::import(int handle, int tokens, bool rotate, bool bad_layer) 
   std::vector<const DLTensor *> k_pointers, v_pointers;
   for (int layer = 0; layer < layers; layer++) {
     const LayerSpec &l = spec_.layers[layer];
+    if (!stores(layer) || is_cross(static_cast<size_t>(l.group))) {
+      k_pointers.push_back(nullptr);
+      v_pointers.push_back(nullptr);
+      continue;
+    }
     k[layer] = Tensor(open.input, {tokens, l.hkv, l.d + (layer == bad)}, padding);
     v[layer] = Tensor(open.input, {tokens, l.hkv, l.v_dim()}, padding);
     for (int t = 0; t < tokens; t++) {

@@ -44,8 +44,12 @@ std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const G
   }
   for (int64_t index = committed; index-- > 0;) seen.push_back(index);
   std::reverse(seen.begin(), seen.end());
-  // Not causal: the row's later tokens too, but for nodes of a tree.
-  for (int64_t index = self + 1; !causal && !row.tree && index < row.start + row.length; index++) seen.push_back(index);
+  // Not causal: the row's later tokens too, but for nodes of a tree. Causal: those of the query's span.
+  for (int32_t later = query + 1; !row.tree && later < row.length; later++) {
+    const bool in_span = !row.spans.empty() && row.spans[query] > 0 && row.spans[later] == row.spans[query];
+    if (causal && !in_span) break;
+    seen.push_back(row.start + later);
+  }
   const int64_t end = group.chunk > 0 ? group.first_seen(position) + group.chunk : INT64_MAX;
   const auto outside = [&](int64_t index) {
     const int64_t key = stored_at(row, index).position;
@@ -59,7 +63,7 @@ std::vector<int64_t> Harness::visible(const OpenRow &row, int32_t query, const G
 void Harness::drop_nodes(Sequence *s, int64_t length) {
   s->nodes.clear();
   for (size_t g = 0; g < pools_.size(); g++) {
-    while (static_cast<int64_t>(s->pages[g].size()) > ceil_div(length, spec_.page_size)) {
+    while (!is_cross(g) && static_cast<int64_t>(s->pages[g].size()) > ceil_div(length, spec_.page_size)) {
       if (s->pages[g].back() >= 0) drop_page(static_cast<int>(g), s->pages[g].back());
       s->pages[g].pop_back();
     }

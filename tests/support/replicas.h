@@ -65,6 +65,7 @@ class Replica {
     return outputs;
   }
   kvc_cache *cache() { return cache_.get(); }
+  kvc_seq id(int seq) const { return seqs_[static_cast<size_t>(seq)]; }
 
   static float value(uint64_t tag, int layer, int head, int dim, int which) {
     uint64_t x = tag * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(((layer * 64 + head) * 512 + dim) * 4 + which);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dtype.h"
+#include "pools.h"
 #include "tensor.h"
 
 namespace kvt {
@@ -19,6 +20,7 @@ struct LayerSpec {
   int rope = KVC_ROPE_NONE, rope_dim = 0;
   double theta = 0, scale = 0;
   int num_scales = 0;  // of float8: 0, 1 or hkv
+  int kv_layer = -1;   // reads what this earlier layer stores, and has no K and V of its own
   int latent = 0;      // MLA: V is the first `latent` dims of K's row of d; its group is an MLA group. Needs a scale
 
   // Of float8, for K (which = 0) and V (1): makes numbers below 1 large enough for normal values.
@@ -48,8 +50,9 @@ struct GroupSpec {
   int64_t window = 0;  // 0 = full
   int64_t pages = 0;   // 0 = from the capacity
   int64_t chunk = 0;   // instead of a window
+  bool cross = false;  // of encoder sequences
 
-  bool full() const { return window == 0 && chunk == 0; }
+  bool full() const { return window == 0 && chunk == 0 && !cross; }
   // First position that a query at `position` sees.
   int64_t first_seen(int64_t position) const {
     if (chunk > 0) return position / chunk * chunk;
@@ -66,6 +69,8 @@ struct CacheSpec {
   int max_tree_nodes = 0;  // 0 = the default, 64
   bool streaming = false;  // KVC_CACHE_STREAMING
   uint32_t flags = 0;      // KVC_CACHE_* beside that
+  int32_t storage = KVC_STORAGE_OWN;
+  Layout layout = Layout::kOwn;  // of its pools
 
   int tree_nodes() const { return max_tree_nodes ? max_tree_nodes : 64; }
 };
@@ -93,6 +98,7 @@ struct BuiltConfig {
       layer.softmax_scale = l.scale;
       layer.num_scales = l.num_scales;
       layer.latent_dim = l.latent;
+      layer.kv_layer = l.kv_layer + 1;
       for (int which = 0; which < (l.latent ? 1 : 2) && l.num_scales > 0; which++) {
         std::vector<float> values;
         for (int h = 0; h < l.num_scales; h++) values.push_back(l.head_scale(which, h));
@@ -105,6 +111,7 @@ struct BuiltConfig {
       kvc_group_config group;
       kvc_group_config_init(&group);
       group.kind = g.chunk ? KVC_GROUP_CHUNKED : g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
+      if (g.cross) group.kind = KVC_GROUP_CROSS;
       for (const LayerSpec &l : spec.layers) {
         if (l.latent && l.group == &g - spec.groups.data()) group.kind = KVC_GROUP_MLA;
       }
@@ -128,6 +135,7 @@ struct BuiltConfig {
     if (spec.streaming) config.flags |= KVC_CACHE_STREAMING;
     config.capacity_tokens = spec.capacity_tokens;
     config.max_tree_nodes = spec.max_tree_nodes;
+    config.storage = spec.storage;
   }
   BuiltConfig(const BuiltConfig &) = delete;
   BuiltConfig &operator=(const BuiltConfig &) = delete;
@@ -166,7 +174,18 @@ inline CachePtr make_cache(kvc_context *context, const CacheSpec &spec) {
   BuiltConfig built(spec);
   kvc_cache *cache = nullptr;
   kvc_error error = KVC_ERROR_INIT;
-  if (kvc_cache_create(context, &built.config, &cache, &error)) throw std::runtime_error("cache: " + describe(error));
+  std::vector<int64_t> pages;
+  for (int32_t g = 0; spec.layout != Layout::kOwn && g < built.config.num_groups; g++) {
+    kvc_estimate estimate;
+    kvc_estimate_init(&estimate);
+    if (kvc_cache_estimate(context, &built.config, g, &estimate, &error)) break;  // create says the same
+    pages.push_back(estimate.num_pages);
+  }
+  if (pages.size() == built.groups.size()) add_pools(spec.layout, pages, spec.page_size, &built.layers);
+  if (kvc_cache_create(context, &built.config, &cache, &error)) {
+    drop_pools(&built.layers);
+    throw std::runtime_error("cache: " + describe(error));
+  }
   return CachePtr(cache);
 }
 

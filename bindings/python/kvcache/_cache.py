@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from . import _kvcache
-from ._config import Context, Group, Layer, RecurrentLayer, _group_fields
+from ._config import Context, Group, Layer, RecurrentLayer, _group_fields, _with_storage
 from ._errors import InvalidArgument, StaleId
 
 _NO_ROLLBACK, _STREAMING, _DETERMINISTIC = 1, 2, 16  # KVC_CACHE_*
@@ -76,31 +77,34 @@ class Estimate:
 
 def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_bytes: int, max_sequences: int,
            max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None, max_tree_nodes: int,
-           max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool) -> tuple[int, ...]:
+           max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool,
+           storage: int) -> tuple[int, ...]:
     if share_prefixes not in _SHARING:
         raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
                               status=1)  # fmt: skip
     flags = _SHARING[share_prefixes] | (_DETERMINISTIC if deterministic else 0)
     flags |= (_NO_ROLLBACK if rollback_tokens == 0 else 0) | (_STREAMING if streaming else 0)
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
-            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints)  # fmt: skip
+            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage)  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
              capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
              max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
              max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
-             share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None) -> Estimate:
+             share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
+             storage: Any = "own") -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
         What Cache raises, except OutOfMemory for the pools.
     """
     context = Context() if context is None else context
+    layers, kind = _with_storage(layers, storage)
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                   deterministic)
+                   deterministic, kind)
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -134,20 +138,27 @@ class Cache(_kvcache.Cache):
         deterministic: the bits of an output depend on nothing but its sequence: not on the batch, the threads, how tokens
             were cut into steps, page ids or forks. Slower, most of all in decoding; no prefix is shared in a group.
         context: where to compute; None = a new Context().
+        storage: "own": page pools of the library, or what layers have as kv_storage. A sequence with an item a layer:
+            the server's pools, adopted: an array for K and V together (of an MLA layer: for its rows), a pair (K, V), or
+            None for the library's; shapes as in Layer, which has none then. None: page tables only, for engines with
+            pools and kernels of their own: take_copies() hands over the copies that the cache would have made, and
+            attend, append, exports and imports raise Unsupported.
 
     Raises:
-        InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage
-        (.index = the layer).
+        InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage,
+        Duplicate for one that overlaps another's (.index = the layer).
     """
 
     def __init__(self, layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
                  capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
                  max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
                  max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
-                 share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None) -> None:
+                 share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
+                 storage: Any = "own") -> None:
+        layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                       deterministic)
+                       deterministic, kind)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
 

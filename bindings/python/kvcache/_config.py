@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import _kvcache
@@ -149,6 +149,32 @@ class RecurrentLayer:
     def _fields(self) -> tuple[Any, ...]:
         states = tuple((tuple(state.shape), state.dtype) for state in self.states)
         return (self.group, 0, 0, 0, 0, None, 0, 0, 0.0, 0.0, None, None, None, [], [], 0, 0, None, 0, states, 0)
+
+
+def _with_storage(layers: Sequence[Layer | RecurrentLayer],
+                  storage: Any) -> tuple[list[Layer | RecurrentLayer], int]:
+    """The layers of Cache(layers, storage=...) with their pools, and KVC_STORAGE_*."""
+    if storage is None or (isinstance(storage, str) and storage in ("own", "none")):
+        return list(layers), 0 if storage == "own" else 1
+    if isinstance(storage, str) or len(storage) != len(layers):
+        given = repr(storage) if isinstance(storage, str) else f"{len(storage)} items for {len(layers)} layers"
+        raise InvalidArgument(f'Cache: storage must be "own", None, or one item a layer, not {given}', status=1)
+    return [_with_pools(index, layer, pools) for index, (layer, pools) in enumerate(zip(layers, storage))], 0
+
+
+def _with_pools(index: int, layer: Layer | RecurrentLayer, pools: Any) -> Layer | RecurrentLayer:
+    if pools is None:
+        return layer
+    if isinstance(layer, RecurrentLayer) or any(
+            given is not None for given in (layer.kv_storage, layer.k_storage, layer.v_storage)):
+        why = "is recurrent" if isinstance(layer, RecurrentLayer) else "has a storage of its own"
+        raise InvalidArgument(f"Cache: storage[{index}] is given, and its layer {why}", status=1, index=index)
+    if isinstance(pools, (tuple, list)):
+        if len(pools) != 2:
+            raise InvalidArgument(f"Cache: storage[{index}] has {len(pools)} pools, not K's and V's", status=1,
+                                  index=index)  # fmt: skip
+        return replace(layer, k_storage=pools[0], v_storage=pools[1])
+    return replace(layer, k_storage=pools) if layer.latent_dim else replace(layer, kv_storage=pools)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 // The tensor calls of kvcache.Cache: views of page pools, exports and imports of a sequence's K and V.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -119,6 +120,32 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
       [&](kvc_error* error) { return kvc_seq_import(handle->cache, id.sequences()[0], &args, nullptr, error); });
 }
 
+// A row (group, source_slot, target_slot, count) a copy.
+nb::object take_copies(const Cache& self) {
+  auto handle = self.open();
+  std::vector<kvc_copy> copies;
+  int64_t count = 0;
+  for (;;) {  // again if another thread's fork added to them in between
+    kvc_error error = KVC_ERROR_INIT;
+    const kvc_status status = kvc_cache_take_copies(handle->cache, copies.data(), sizeof(kvc_copy),
+                                                    static_cast<int64_t>(copies.size()), &count, &error);
+    if (status != KVC_ERROR_BUFFER_TOO_SMALL) check(status, error);
+    if (status == KVC_OK && (count == 0 || !copies.empty())) break;
+    copies.resize(static_cast<size_t>(count));
+  }
+  const auto rows = static_cast<size_t>(count);
+  auto values = std::make_unique<int64_t[]>(rows * 4 + 1);
+  for (size_t i = 0; i < rows; ++i) {
+    const kvc_copy& c = copies[i];
+    const int64_t row[4] = {c.group, c.source_slot, c.target_slot, c.count};
+    std::copy_n(row, 4, values.get() + i * 4);
+  }
+  int64_t* data = values.get();
+  nb::capsule owner(data, [](void* pointer) noexcept { delete[] static_cast<int64_t*>(pointer); });
+  values.release();
+  return nb::cast(nb::ndarray<nb::numpy, int64_t, nb::ndim<2>>(data, {rows, 4}, owner));
+}
+
 }  // namespace
 
 void Cache::bind_tensors(nb::class_<Cache>& cls) {
@@ -165,7 +192,18 @@ Args:
     dtype: as for Step.attend.
     k_scales, v_scales: with stored bytes of int8: an array [T, kv_heads] for each layer, None where there are none.
 
-Raises: those of forward and append (.index = the layer).)");
+Raises: those of forward and append (.index = the layer).)")
+      .def("take_copies", &take_copies,
+           R"(Hands over the copies that a cache with storage=None leaves to the caller, and forgets them.
+
+A fork queues one of a partial last page, forward() one of a shared last page, commit() those of kept nodes. They are to
+be made in the caller's pools in this order, one after another, in every layer of their group: before the next step that
+stores or reads, a step's own before it reads. forward() raises Order while copies of earlier calls wait; so do fork()
+and commit() once max_sequences times the number of groups wait. A step that is aborted drops its own.
+
+Returns:
+    An int64 numpy array [n, 4] of rows (group, source_slot, target_slot, count): count tokens from a slot on, of one
+    page each; slot = page * page_size + offset. Of a commit the two ranges may overlap, the target below the source.)");
 }
 
 }  // namespace kvcpy

@@ -51,6 +51,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
   config_.capacity_bytes = integer_from_python(sizes[8]);
   config_.max_tree_nodes = int32_field(sizes, 9);
   config_.max_checkpoints = int32_field(sizes, 10);
+  config_.storage = int32_field(sizes, 11);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }

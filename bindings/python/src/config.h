@@ -17,8 +17,8 @@ class CacheConfig {
  public:
   // `layers` and `groups`: lists of the tuples that Layer, Full, Sliding and so on make of themselves
   // (kvcache/_config.py); `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards,
-  // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints). Takes the
-  // layers' storages.
+  // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage).
+  // Takes the layers' storages.
   CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes);
   ~CacheConfig();
   CacheConfig(const CacheConfig&) = delete;

@@ -1,0 +1,61 @@
+// CopyQueue: the copies that a cache without storage hands over instead of making them, in the order of the calls.
+//
+// Thread safety: none; the cache locks. Pages that a copy reads need no hold: only a step writes pages, none begins
+// while copies wait, and what a later fork or commit writes comes behind in the queue.
+// Invariant: copies of an open step come first, and are of one step: it began when none waited.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+
+class CopyQueue {
+ public:
+  std::span<const SlotCopy> copies() const noexcept { return copies_; }
+  bool empty() const noexcept { return copies_.empty(); }
+  int64_t size() const noexcept { return static_cast<int64_t>(copies_.size()); }
+
+  // Room for so many more. Throws std::bad_alloc.
+  void reserve(int64_t more) {
+    const size_t needed = copies_.size() + static_cast<size_t>(more);
+    if (needed > copies_.capacity()) copies_.reserve(std::max(needed, 2 * copies_.capacity()));
+  }
+  // There is room.
+  void add(std::span<const SlotCopy> copies) noexcept { copies_.insert(copies_.end(), copies.begin(), copies.end()); }
+  // All that wait now are of this step: none did before it.
+  void own(const void* step) noexcept {
+    step_ = step;
+    of_step_ = copies_.size();
+  }
+  // A step closes: what still waits of its copies is kept, or dropped.
+  void close_step(const void* step, bool keep) noexcept {
+    if (step != step_) return;
+    if (!keep) copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(of_step_));
+    step_ = nullptr;
+  }
+  // All of them are taken, or not wanted any more.
+  void clear() noexcept {
+    copies_.clear();
+    step_ = nullptr;
+  }
+  uint64_t digest(uint64_t before) const noexcept {
+    for (const SlotCopy& c : copies_) {
+      for (const int64_t word : {int64_t{c.group} << 32 | c.tokens, c.source, c.target}) {
+        before = (before ^ static_cast<uint64_t>(word)) * 0x9E3779B97F4A7C15u;
+        before ^= before >> 29;
+      }
+    }
+    return before;
+  }
+
+ private:
+  std::vector<SlotCopy> copies_;
+  const void* step_ = nullptr;  // the open step that the first of_step_ copies are of
+  size_t of_step_ = 0;
+};
+
+}  // namespace kvc
