@@ -1,4 +1,4 @@
-// Sections 5, 9 and 10 of the header: caches, statistics, audits; and copies of caches without storage.
+// The sections on caches, statistics, copies and audits of the header.
 #include "api/boundary.h"
 #include "cache/recurrent_layer.h"
 
