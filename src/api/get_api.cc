@@ -1,4 +1,4 @@
-// The table of all functions (header section 12).
+// The table of all functions (header section 13).
 #include "kvcache.h"
 
 namespace {

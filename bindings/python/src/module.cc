@@ -7,6 +7,7 @@
 #include "kvcache.h"
 #include "stateless.h"
 #include "step.h"
+#include "tables.h"
 #include "tensor.h"
 
 NB_MODULE(_kvcache, module) {
@@ -18,8 +19,10 @@ NB_MODULE(_kvcache, module) {
   Tensor::bind(module);
   Context::bind(module);
   Cache::bind(module);
+  Tables::bind(module);
   Step::bind(module);
   bind_stateless(module);
+  Plan::bind(module);
   module.def("set_error_factories", &set_error_factories, nb::arg("make_error"), nb::arg("make_closed"));
   module.def("status_name", &kvc_status_name, nb::arg("status"));
   module.def("version", &kvc_version);
