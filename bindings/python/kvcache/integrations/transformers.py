@@ -124,7 +124,8 @@ class PagedCache(Cache):
 
     def batch_select_indices(self, indices: torch.Tensor | Sequence[int]) -> None:
         """Keeps these rows, in this order; indices, or one boolean a row."""
-        self._rows.select(torch.arange(len(self._rows.sequences))[indices].tolist())
+        if self._rows.length > 0:
+            self._rows.select(torch.arange(len(self._rows.sequences))[indices].tolist())
 
     def __repr__(self) -> str:
         return f"<PagedCache, {len(self._rows.sequences)} rows of {self._rows.length} tokens in {self.pool!r}>"
@@ -141,6 +142,8 @@ def _geometry(config: PreTrainedConfig,
               dtype: Any) -> tuple[list[kvcache.Layer], list[kvcache.Full | kvcache.Sliding | kvcache.Chunked],
                                    list[_Place | None]]:
     """Layers and groups of the pool, and the place of each layer of the model; None = it has no attention."""
+    if getattr(config, "kv_lora_rank", None):
+        raise NotImplementedError("PagedCache: latent attention (kv_lora_rank): the model expands keys that it reads back")
     if "reuse" in (getattr(config, "kv_sharing_modes", None) or ()):
         raise NotImplementedError("PagedCache: layers that read the keys of other layers (kv_sharing_modes)")
     makers: dict[str, Callable[[Any], Any]] = {"full_attention": lambda window: kvcache.Full(),
@@ -167,7 +170,8 @@ def _geometry(config: PreTrainedConfig,
 class _Rows:
     """The rows of a batch: a sequence each, and which of their tokens are stored.
 
-    Invariants outside a step: `stored` is [rows, length]; sequence b holds the stored[b].sum() tokens that it marks.
+    Invariants outside a step: `stored` is [rows, length]; sequence b holds the stored[b].sum() tokens that it marks. Without
+    tokens there are no sequences, so that the next forward may have any number of rows.
     """
 
     def __init__(self, pool: kvcache.Cache, num_layers: int) -> None:
@@ -187,15 +191,21 @@ class _Rows:
     def begin(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> kvcache.Step:
         """Opens the step of a forward."""
         self.abort()  # of a forward that raised or was interrupted
-        if self.length == 0 and len(self.sequences) != num_rows:
-            self.clear()
+        if not self.sequences:
             self.sequences = self.pool.add(num_rows)
             self.stored = torch.ones(num_rows, 0, dtype=torch.bool)
-        self._check_mask(mask, num_rows, num_new)
-        self.visible = torch.ones(num_rows, num_new, dtype=torch.bool) if mask is None else mask[:, self.length:].bool()
-        self.picked = None if self.visible.all() else self.visible.flatten().nonzero().squeeze(1)
+        try:
+            self._check_mask(mask, num_rows, num_new)
+            new = torch.ones(num_rows, num_new, dtype=torch.bool) if mask is None else mask[:, self.length:].bool()
+            growing = [(sequence, count) for sequence, count in zip(self.sequences, new.sum(1).tolist(), strict=True) if count]
+            if not growing:
+                raise ValueError(f"PagedCache: attention_mask hides all {num_new} new tokens of every row")
+            self.step = self.pool.forward(*zip(*growing, strict=True))
+        except BaseException:
+            self.abort()
+            raise
+        self.visible, self.picked = new, None if new.all() else new.flatten().nonzero().squeeze(1)
         self.pending = set(range(self.num_layers))
-        self.step = self.pool.forward(self.sequences, self.visible.sum(1).tolist())
         return self.step
 
     def _check_mask(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> None:
@@ -250,19 +260,25 @@ class _Rows:
         step, self.step = self.step, None
         if step is not None and not self.pool.closed:
             step.abort()
+        if self.length == 0:
+            self._remove()
 
     def clear(self) -> None:
+        self.stored = self.stored[:, :0]
         self.abort()
-        if self.sequences and not self.pool.closed:
-            self.pool.remove(self.sequences)
-        self.sequences, self.stored = [], torch.ones(0, 0, dtype=torch.bool)
+
+    def _remove(self) -> None:
+        sequences, self.sequences = self.sequences, []
+        if sequences and not self.pool.closed:
+            self.pool.remove(sequences)
 
     def crop(self, tokens: int) -> None:
         self.abort()
         kept = self.stored[:, :max(0, self.length - tokens)]
-        if kept.shape[1] < self.length:
+        if self.sequences:
             self.pool.truncate(self.sequences, kept.sum(1).tolist())
-            self.stored = kept
+        self.stored = kept
+        self.abort()  # its rows go with their last token
 
     def fork(self) -> _Rows:
         other = _Rows(self.pool, self.num_layers)
@@ -272,8 +288,10 @@ class _Rows:
 
     def select(self, rows: Iterable[int]) -> None:
         """Row i becomes what row rows[i] was: its first heir keeps the sequence, others get forks of it."""
-        rows = list(rows)
         self.abort()
+        if not self.sequences:
+            return
+        rows = list(rows)
         heirs: dict[int, int] = {}
         twins = [i for i, row in enumerate(rows) if heirs.setdefault(row, i) != i]
         forks = dict(zip(twins, self.pool.fork([self.sequences[rows[i]] for i in twins]), strict=True))
