@@ -278,6 +278,11 @@ def test_another_window_than_the_cache(mistral):
         mistral.model.config.sliding_window = WINDOW
 
 
+def test_attention_chosen_when_a_model_is_made(llama):
+    model = transformers.AutoModelForCausalLM.from_config(llama.model.config, attn_implementation="kvcache").eval()
+    assert generate(model, prompts(5, padded=False), past_key_values=llama.paged_cache()).sequences.shape == (1, 25)
+
+
 def test_names(llama):
     both = Both(llama, 5, 3)
     assert repr(both.paged).startswith("<PagedCache, 2 rows of 5 tokens in <kvcache.Cache, 2 sequences")

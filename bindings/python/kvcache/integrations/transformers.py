@@ -17,8 +17,8 @@ visible tokens one after another, and windows count those. Outputs of hidden tok
     attention_mask      0 0 1 1 1 | 1        cache.get_seq_length() == 6, as generate counts
     slot in the row         0 1 2 | 3        cache.pool.length(cache.sequences[0]) == 4
 
-A forward is one step of the pool. It opens at the first layer's attention, and its tokens are stored once the last layer
-has run; a forward that raised halfway has stored nothing.
+A forward is one step of the pool. It opens at the first layer's attention and ends with the last one's: a forward that
+raised in between has stored nothing.
 """
 
 from __future__ import annotations
@@ -234,13 +234,13 @@ class _Rows:
             step = self.begin(mask, num_rows, num_new)
         try:
             q, k, v = (self._pack(x) for x in (q, k, v))
-            out = step.attend(place.index, q, k, v, **options)
+            out: torch.Tensor = step.attend(place.index, q, k, v, **options)
         except BaseException:
             self.abort()
             raise
         self.pending.remove(place.index)
         if not self.pending:
-            self._end()
+            self._end(step)
         if self.picked is not None:
             out = out.new_zeros(num_rows * num_new, *out.shape[1:]).index_copy_(0, self.picked, out)
         return out.unflatten(0, (num_rows, num_new))
@@ -250,9 +250,9 @@ class _Rows:
         x = x.transpose(1, 2).flatten(0, 1)
         return x if self.picked is None else x.index_select(0, self.picked)
 
-    def _end(self) -> None:
-        step, self.step = self.step, None
+    def _end(self, step: kvcache.Step) -> None:
         step.end()
+        self.step = None
         self.stored = torch.cat([self.stored, self.visible], dim=1)
 
     def abort(self) -> None:
@@ -314,7 +314,7 @@ class _PagedLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing: pages exist from the start."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any,
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any,  # type: ignore[override]
                **kwargs: Any) -> tuple[_States, _States]:
         """Hands the new states to the attention function, which stores them: only it knows the mask."""
         return _States(self, key_states), _States(self, value_states)
