@@ -3,6 +3,7 @@
 #   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
 #   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
+#   bash scripts/test.sh transformers         a part that runs only by its name: it installs 1.4 GB
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
 if [ "${1:-}" = --full ]; then
@@ -71,6 +72,12 @@ coverage_report() {
   lcov --extract build/coverage/all.info "$root/src/*" "$root/kernels/*" --output-file build/coverage/own.info --quiet
   lcov --list build/coverage/own.info
 }
+# In a layer over .venv, which has PyTorch.
+transformers_tests() {
+  install_python_package
+  bash scripts/setup_transformers.sh
+  OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers
+}
 # The wheel as it would be published: for every CPython by the stable ABI, alone in a new environment.
 wheel() {
   local place
@@ -117,6 +124,9 @@ if [ $level = full ]; then
   # Emulation runs about 0.1 G multiply-adds a second: of the numeric grids, the preset takes every fifth case.
   part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
   part aarch64-kernels run_ctest aarch64 --label-regex '^kernels$'
+fi
+if [[ " ${only[*]} " == *" transformers "* ]]; then
+  part transformers transformers_tests
 fi
 for name in "${only[@]}"; do
   if [[ " ${ran[*]}" != *" $name="* ]]; then

@@ -1,0 +1,1 @@
+"""Frameworks on libkvcache. Each module needs its framework: `pip install kvcache[transformers]`."""

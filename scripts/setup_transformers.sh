@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# PyTorch and transformers in .venv-transformers, over what is in .venv: 1.4 GB, not the 5.6 GB of a plain install. A
+# second run takes no time. For processors only: PyTorch's CUDA libraries are empty files here.
+#   bash scripts/setup_transformers.sh     then .venv-transformers/bin/python
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+layer=$root/.venv-transformers
+stamp=$layer/requirements.stamp
+now="$("$python" --version) $(cat scripts/requirements-transformers.txt "${BASH_SOURCE[0]}" | sha256sum)"
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ]; then
+  exit 0
+fi
+rm -rf "$layer"
+"$python" -m venv "$layer"
+packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+place=$(packages "$layer/bin/python")
+# Packages of .venv come after those of the layer. Loaded so, functions of PyTorch's CUDA part may be missing.
+printf '%s\n' "$(packages "$python")" 'import os; os.environ.setdefault("TORCH_USE_RTLD_GLOBAL", "1")' > "$place/layer.pth"
+"$layer/bin/python" -m pip install --quiet --no-deps --requirement scripts/requirements-transformers.txt
+
+# Empty libraries for those that PyTorch is linked with and that are not there; one of them has a variable that must be.
+for name in $(ldd "$place"/torch/lib/*.so | awk '/not found/ { print $1 }' | sort -u); do
+  link=("$CC" -shared -fPIC -o "$place/torch/lib/$name" -Wl,-soname,"$name" -x c -)
+  case $name in
+    libnvshmem_host.*)
+      "${link[@]}" -Wl,--version-script=<(echo 'NVSHMEM { *; };') \
+        <<< 'int nvshmem_selected_device_transport; void nvshmem_init(void) {}'
+      ;;
+    *) "${link[@]}" < /dev/null ;;
+  esac
+done
+"$layer/bin/python" -c 'import torch, transformers; print(torch.__version__, transformers.__version__)'
+echo "$now" > "$stamp"
