@@ -76,7 +76,7 @@ func firstOf(places []string) (*library, error) {
 		if err == nil {
 			return l, nil
 		}
-		fmt.Fprintf(&problems, "\n  %s: %v", place, err)
+		fmt.Fprintf(&problems, "\n  %s: %s", place, strings.TrimPrefix(err.Error(), place+": "))
 	}
 	return nil, errors.New("kvcache: libkvcache was not found; set KVCACHE_LIBRARY to its path. Looked for:" + problems.String())
 }
