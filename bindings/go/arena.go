@@ -7,13 +7,25 @@ import (
 )
 
 // arena holds everything that one call to the library needs besides the caller's own slices, so that a call allocates
-// nothing. C sees its address and addresses in it, so
+// nothing. C sees addresses of what is in shared, so
 //
 //  1. an arena is made once, pinned for ever, and goes back to the list of free ones after the call; there are as many as
 //     calls were inside the library at once;
-//  2. every Go address that C reads is in an argument, in this struct or in a slice that is pinned for the call (data);
+//  2. every Go address that C reads is in an argument, in shared or in a slice that is pinned for the call (data);
 //  3. after the call nothing in it points to the caller's memory any more (giveBack).
 type arena struct {
+	*shared
+	words  [maxWords]uintptr        // purego: the arguments as registers hold them
+	held   [maxWords]unsafe.Pointer // purego: what keeps them alive, and on the heap
+	self   runtime.Pinner
+	data   [3]runtime.Pinner // each pins five addresses without an allocation
+	pinned int
+	used   int // tensors that hold an address of the caller's
+}
+
+// shared is the part of an arena that C sees: all of its pointers are to pinned memory. With cgo it is C's memory, which
+// cgo's checks of arguments need not search.
+type shared struct {
 	err     kvcError
 	batch   kvcBatch
 	attend  kvcAttendArgs
@@ -23,12 +35,6 @@ type arena struct {
 	numbers [2]int64
 	id      uint64
 	handle  uintptr
-	words   [maxWords]uintptr        // purego: the arguments as registers hold them
-	held    [maxWords]unsafe.Pointer // purego: what keeps them alive, and on the heap
-	self    runtime.Pinner
-	data    [3]runtime.Pinner // each pins five addresses without an allocation
-	pinned  int
-	used    int // tensors that hold an address of the caller's
 }
 
 const (
@@ -58,7 +64,7 @@ func takeArena() *arena {
 	}
 	free.Unlock()
 	a := new(arena)
-	a.self.Pin(a)
+	a.shared = newShared(&a.self)
 	a.err.init()
 	for i := range a.tensors {
 		slot := &a.tensors[i]

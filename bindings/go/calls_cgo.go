@@ -26,6 +26,10 @@ import (
 	"unsafe"
 )
 
+func newShared(*runtime.Pinner) *shared {
+	return (*shared)(C.calloc(1, C.size_t(unsafe.Sizeof(shared{})))) // C.calloc does not return when there is no memory
+}
+
 func callDeleter(function uintptr, tensor *dlManagedTensor) {
 	C.kvcgo_delete(C.uintptr_t(function), unsafe.Pointer(tensor))
 }

@@ -3,10 +3,17 @@
 package kvcache
 
 import (
+	"runtime"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
+
+func newShared(pinner *runtime.Pinner) *shared {
+	s := new(shared)
+	pinner.Pin(s)
+	return s
+}
 
 // hold notes an argument that is an address: the object is then on the heap, where it does not move, and alive.
 func (a *arena) hold(i int, p unsafe.Pointer) uintptr {

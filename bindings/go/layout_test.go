@@ -39,8 +39,7 @@ func goLayout() []string {
 	return lines
 }
 
-// goldenLayout is what C has of kvcache.h: the golden file up to kvcache_backend.h, without the members of the table,
-// which the script that writes the file cannot read (each is a pointer).
+// goldenLayout is what C has of kvcache.h: the golden file without what is of kvcache_backend.h.
 func goldenLayout(t *testing.T) []string {
 	text, err := os.ReadFile("../../tests/abi/layout.golden")
 	if err != nil {
