@@ -96,7 +96,12 @@ func TestCloseAndCancelWhileAttending(t *testing.T) {
 	for name, stop := range map[string]func(*Cache, *Step){
 		"Step.Close":  func(_ *Cache, s *Step) { s.Close() },
 		"Step.Cancel": func(_ *Cache, s *Step) { s.Cancel() },
-		"Cache.Close": func(c *Cache, s *Step) { c.Close(); s.Cancel() }, // released when Attend returns
+		"Cache.Close": func(c *Cache, s *Step) {
+			c.Close() // released when Attend returns, but refused from now on
+			_, err := c.Add()
+			refused(t, err, ErrNullArgument, "closed")
+			s.Cancel()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, s, args := longStep(t, background)
