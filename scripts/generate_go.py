@@ -23,8 +23,7 @@ SCALARS = {
     "DLDataType": "dlDataType", "DLDevice": "dlDevice", "DLTensor": "dlTensor",
     "DLManagedTensorVersioned": "dlManagedTensor",
 }
-HANDLES = {"kvc_context", "kvc_cache"}  # pointers to these, and a stream, are numbers to Go
-OWN = "kvc_api"                         # the table: its members are the functions
+OWN = "kvc_api"  # the table: its members are the functions
 KEYWORDS = {"type", "func", "range", "map", "chan", "var", "select", "package", "len", "cap", "error", "copy", "l", "a", "w"}
 WORDS = {"id": "ID", "dtype": "DType"}  # in names that a user sees
 
@@ -57,7 +56,8 @@ def files(header: str) -> dict:
     prototypes = {function.name.removeprefix("kvc_"): function for function in c_header.functions(header)}
     functions = [prototypes[name] for name in table]
     values = c_header.values(header)
-    types = Types({struct.name for struct in structs})
+    handles = set(re.findall(r"^typedef struct (\w+) \1;", header, flags=re.M))
+    types = Types({struct.name for struct in structs}, handles)
     return {
         "abi_generated.go": abi(structs, table, values, types),
         "calls_purego_generated.go": calls_purego(functions, types),
@@ -67,15 +67,15 @@ def files(header: str) -> dict:
 
 
 class Types:
-    """Go's names of C's types."""
+    """Go's names of C's types. Pointers to handles (structs without a body), and a stream, are numbers to Go."""
 
-    def __init__(self, structs):
-        self.structs = structs
+    def __init__(self, structs: set, handles: set):
+        self.structs, self.handles = structs, handles
 
     def of(self, text: str) -> str:
         words = re.sub(r"\b(const|struct)\b", " ", text)
         stars, name = words.count("*"), words.replace("*", " ").strip()
-        if name in HANDLES:
+        if name in self.handles and stars:
             stars, go = stars - 1, "uintptr"
         elif name.endswith("_fn") or "(" in name:
             go = "uintptr"

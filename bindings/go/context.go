@@ -1,6 +1,7 @@
 package kvcache
 
 import (
+	"errors"
 	"runtime"
 	"unsafe"
 )
@@ -108,12 +109,9 @@ func (c *Context) Merge(parts Merge) error {
 	if len(parts.Outputs) != len(parts.LSEs) {
 		return misuse(ErrInvalidArgument, "Context.Merge: %d Outputs, but %d LSEs", len(parts.Outputs), len(parts.LSEs))
 	}
-	for _, list := range [][]Tensor{parts.Outputs, parts.LSEs, {parts.Out, parts.LSE}} {
-		for i := range list {
-			if err := broken("Context.Merge", &list[i]); err != nil {
-				return err
-			}
-		}
+	if err := errors.Join(brokenList("Context.Merge", "Outputs", parts.Outputs), brokenList("Context.Merge", "LSEs", parts.LSEs),
+		broken("Context.Merge", "Out LSE", &parts.Out, &parts.LSE)); err != nil {
+		return err
 	}
 	args := new(kvcMergeArgs)
 	args.init()

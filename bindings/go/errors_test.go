@@ -157,7 +157,7 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 		"nil slice":       {func(a *Attend) { a.Q = F32(nil, 2, 4, 16) }, ErrShape, "[2 4 16]"},
 		"empty":           {func(a *Attend) { a.Q = F32(nil) }, ErrRank, "q"},
 		"short q":         {func(a *Attend) { a.Q = F32(f(127), 2, 4, 16) }, ErrShape, "127"},
-		"short out":       {func(a *Attend) { a.Out = F32(f(1), 2, 4, 16) }, ErrShape, "slice has: 1"},
+		"short out":       {func(a *Attend) { a.Out = F32(f(1), 2, 4, 16) }, ErrShape, "Out: a tensor of shape [2 4 16]"},
 		"too few rows":    {func(a *Attend) { a.K = F32(f(32), 1, 2, 16) }, ErrShape, "k"},
 		"heads":           {func(a *Attend) { a.V = F32(f(96), 2, 3, 16) }, ErrShape, "v"},
 		"dim":             {func(a *Attend) { a.Q = F32(f(64), 2, 4, 8) }, ErrShape, "q"},
@@ -244,6 +244,7 @@ func TestBatchesThatAreWrong(t *testing.T) {
 	refused(t, cache.Import(ids[0], Import{}), ErrInvalidArgument)
 	refused(t, cache.Import(ids[0], Import{K: make([]Tensor, 1), V: make([]Tensor, 1)}), ErrNullArgument)
 	refused(t, cache.Import(ids[0], Import{K: make([]Tensor, 1), V: make([]Tensor, 2)}), ErrInvalidArgument)
+	refused(t, cache.Import(ids[0], Import{K: []Tensor{F32(nil, 1)}, V: make([]Tensor, 1)}), ErrShape, "Import: K")
 	check(t, cache.Remove())
 	if forks := must(cache.Fork())(t); len(forks) != 0 {
 		t.Error(forks)

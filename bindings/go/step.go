@@ -165,7 +165,7 @@ func (s *Step) Append(ctx context.Context, layer int, args Append) error {
 		return err
 	}
 	defer leave(a, h)
-	if err := broken("Step.Append", &args.K, &args.V, &args.RopeCosSin, &args.KScale, &args.VScale); err != nil {
+	if err := broken("Step.Append", "K V RopeCosSin KScale VScale", &args.K, &args.V, &args.RopeCosSin, &args.KScale, &args.VScale); err != nil {
 		return err
 	}
 	c := &a.append
@@ -213,8 +213,8 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 		return err
 	}
 	defer leave(a, h)
-	if err := broken("Step.Attend", &args.Q, &args.K, &args.V, &args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks,
-		&args.RopeCosSin, &args.WUK, &args.WUV); err != nil {
+	if err := broken("Step.Attend", "Q K V Out LSE AlibiSlopes Sinks RopeCosSin WUK WUV", &args.Q, &args.K, &args.V,
+		&args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks, &args.RopeCosSin, &args.WUK, &args.WUV); err != nil {
 		return err
 	}
 	c := &a.attend
@@ -249,7 +249,7 @@ func (s *Step) state(function string, layer, state int, tensor *Tensor,
 		return err
 	}
 	defer leave(a, h)
-	if err := broken(function, tensor); err != nil {
+	if err := broken(function, "tensor", tensor); err != nil {
 		return err
 	}
 	return s.done(a, call(h.lib, a, h.address, s.id, narrow(layer), narrow(state), a.tensor(0, tensor)))

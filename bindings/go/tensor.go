@@ -1,7 +1,9 @@
 package kvcache
 
 import (
+	"fmt"
 	"math/bits"
+	"strings"
 	"unsafe"
 )
 
@@ -163,15 +165,28 @@ func sliceOf[T any](t *Tensor, matches bool) []T {
 	return unsafe.Slice((*T)(t.data), t.length)
 }
 
-// broken is the first error that the tensors carry.
-func broken(function string, tensors ...*Tensor) error {
+// broken is the first error that the tensors carry; names has a word for each.
+func broken(function, names string, tensors ...*Tensor) error {
 	for i, t := range tensors {
 		if t.err != nil {
-			err := *t.err
-			err.Message = function + ": " + err.Message
-			err.Index = i
-			return &err
+			return t.err.within(function, strings.Fields(names)[i], -1)
 		}
 	}
 	return nil
+}
+
+// brokenList is broken for tensors of one name, with the index.
+func brokenList(function, name string, list []Tensor) error {
+	for i := range list {
+		if list[i].err != nil {
+			return list[i].err.within(function, name, i)
+		}
+	}
+	return nil
+}
+
+func (e *Error) within(function, name string, index int) error {
+	err := *e
+	err.Message, err.Index = fmt.Sprintf("%s: %s: %s", function, name, e.Message), index
+	return &err
 }

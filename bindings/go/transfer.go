@@ -104,14 +104,13 @@ func (c *Cache) Import(sequence Seq, tokens Import) error {
 	}
 	defer leave(a, h)
 	layers := max(len(tokens.K), len(tokens.V))
-	for _, list := range [][]Tensor{tokens.K, tokens.V, tokens.KScale, tokens.VScale} {
+	names := [...]string{"K", "V", "KScale", "VScale"}
+	for i, list := range [...][]Tensor{tokens.K, tokens.V, tokens.KScale, tokens.VScale} {
 		if len(list) != 0 && len(list) != layers {
-			return misuse(ErrInvalidArgument, "Cache.Import: tensors for %d layers, but for %d of others", len(list), layers)
+			return misuse(ErrInvalidArgument, "Cache.Import: %s is for %d layers, others for %d", names[i], len(list), layers)
 		}
-		for i := range list {
-			if err := broken("Cache.Import", &list[i]); err != nil {
-				return err
-			}
+		if err := brokenList("Cache.Import", names[i], list); err != nil {
+			return err
 		}
 	}
 	args := new(kvcImportArgs)

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NEW = """enum kvc_answers { KVC_ANSWER = 6 * 7, KVC_NEXT };
+NEW = """typedef struct kvc_oracle kvc_oracle;
+enum kvc_answers { KVC_ANSWER = 6 * 7, KVC_NEXT };
 typedef struct kvc_question {
   uint32_t struct_size;
   int32_t a, b;
@@ -16,7 +17,7 @@ typedef struct kvc_question {
   char text[8];
 } kvc_question;
 /* Answers. Since 0.1. */
-KVC_API kvc_status kvc_answer(kvc_cache *cache, kvc_seq sequence, const kvc_question *question, void *stream,
+KVC_API kvc_status kvc_answer(kvc_cache *cache, kvc_oracle **oracle, const kvc_question *question, void *stream,
                               kvc_error *error);
 """
 
@@ -56,7 +57,7 @@ def main() -> int:
         check("kvcAnswer = 42 " in abi and "kvcNext = 43 " in abi, "constants have their values")
         check("tensors **dlTensor ask uintptr text [8]byte }" in abi and " a_ int32 b int32 " in abi, "fields have types")
         check("answer uintptr }" in abi, "the table has the function")
-        call = "answer(a *arena, cache uintptr, sequence Seq, question *kvcQuestion, stream uintptr) Status {"
+        call = "answer(a *arena, cache uintptr, oracle *uintptr, question *kvcQuestion, stream uintptr) Status {"
         check(all(call in go[f"calls_{way}_generated.go"] for way in ("purego", "cgo")), "both ways call it")
         check('{"b", unsafe.Offsetof(kvcQuestion{}.b)' in go["layout_generated_test.go"], "its layout is compared")
 
