@@ -24,7 +24,8 @@ class Function:
 @dataclass(frozen=True)
 class Struct:
     name: str
-    fields: list  # names, in order
+    fields: list   # names, in order
+    members: list  # (type, name, array length or 0), in order: ("const kvc_seq *", "sequences", 0)
 
 
 def read(name: str) -> str:
@@ -56,9 +57,10 @@ def structs(text: str) -> list:
     found = []
     text = without_comments(text)
     for match in re.finditer(r"typedef struct (\w+) \{(.*?)\n\}\s*(\w+);", text, flags=re.S):
-        fields = [field for declaration in match[2].split(";") if declaration.strip()
-                  for field in _names(" ".join(declaration.split()))]
-        found.append(Struct(match[3], fields))
+        declarations = [" ".join(declaration.split()) for declaration in match[2].split(";") if declaration.strip()]
+        fields = [field for declaration in declarations for field in _names(declaration)]
+        members = [member for declaration in declarations for member in _members(declaration)]
+        found.append(Struct(match[3], fields, members))
     if len(found) != len(re.findall(r"struct \w+ \{", text)):
         raise HeaderError("a struct that is not `typedef struct name {` ... newline `} name;`")
     return found
@@ -75,6 +77,26 @@ def constants(text: str) -> list:
         elif not match[2] and match[1] not in NOT_NUMERIC and not match[1].endswith("_H_"):
             found.append(match[1])
     return list(dict.fromkeys(found))
+
+
+def values(text: str) -> dict:
+    """Numbers of what constants() names."""
+    text = without_comments(text).replace("\\\n", " ")
+    found = {}
+    for match in re.finditer(r"^#define (\w+)[ \t]+([^\n]+)|\benum\s*\w*\s*\{([^}]*)\}", text, flags=re.M):
+        previous = -1
+        for item in filter(str.strip, match[3].split(",")) if match[3] is not None else [f"{match[1]} = {match[2]}"]:
+            name, _, expression = (part.strip() for part in item.partition("="))
+            if match[3] is None and (name in NOT_NUMERIC or name.endswith("_H_")):
+                continue
+            expression = re.sub(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]+\b", r"\1", expression)
+            if not re.fullmatch(r"[\w\s()|<>+*-]*", expression):
+                raise HeaderError(f"cannot read the value of {name}: {expression}")
+            previous = eval(expression, {"__builtins__": {}}, found) if expression else previous + 1
+            found[name] = previous
+    if missing := [name for name in constants(text) if name not in found]:
+        raise HeaderError(f"constants without a value: {missing}")
+    return found
 
 
 def version(text: str) -> tuple:
@@ -101,3 +123,16 @@ def _names(declaration: str) -> list:
     if "(" in declaration or ":" in declaration or "{" in declaration or not all(names):
         raise HeaderError(f"cannot read the member: {declaration}")
     return [name[1] for name in names]
+
+
+def _members(declaration: str) -> list:
+    """(type, name, array length or 0) of each member that _names found."""
+    pointer = re.match(r"([\w\s*]+\(\*)\w+(\)\s*\(.*\))$", declaration)
+    if pointer:
+        return [(pointer[1] + pointer[2], _names(declaration)[0], 0)]
+    first, *others = declaration.split(",")
+    head = re.match(r"(.*?[\s*])\w+\s*(?:\[\w+\])?$", first)[1].strip()
+    if others and "*" in declaration:
+        raise HeaderError(f"one pointer a declaration: {declaration}")
+    return [(head, name, int(length or 0))
+            for name, length in re.findall(r"(\w+)\s*(?:\[(\w+)\])?\s*(?:,|$)", declaration)]

@@ -76,3 +76,12 @@ for name in "${requirements[@]}"; do
     echo "$now" > "$stamp"
   fi
 done
+if [ "$level" = full ]; then # Debian's Go is older than bindings/go/go.mod asks for
+  need=$(sed -n 's/^go //p' bindings/go/go.mod)
+  have=$(GOTOOLCHAIN=local go env GOVERSION 2> /dev/null || echo none)
+  if [ "$(printf '%s\n' "$need" "${have#go}" | sort -V | head -n 1)" != "$need" ] || [ "$have" = none ]; then
+    echo "setup.sh: Go $need or newer is needed for bindings/go, found: $have. Please install it from go.dev/dl" >&2
+    exit 1
+  fi
+  ( cd bindings/go && go mod download )
+fi

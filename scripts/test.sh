@@ -90,6 +90,25 @@ wheel() {
   ( cd "$place" && "$place/venv/bin/python" -c 'import kvcache; print(kvcache.__version__, kvcache.__file__)' )
   rm -rf "$place"
 }
+# The Go package without and with cgo, under the race detector (which needs cgo to be there) and under cgo's own checks.
+go_package() {
+  export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
+  local results=$root/build/logs/go
+  rm -rf "$results" && mkdir -p "$results"
+  cd bindings/go
+  test -z "$(gofmt -l . | tee /dev/stderr)"
+  CGO_ENABLED=0 go vet . && CGO_ENABLED=1 go vet -tags kvcache_cgo .
+  go_test purego CGO_ENABLED=0
+  go_test cgo CGO_ENABLED=1 -tags kvcache_cgo
+  go_test purego-race CGO_ENABLED=1 -race -short
+  go_test cgo-race CGO_ENABLED=1 -race -short -tags kvcache_cgo
+  CGO_ENABLED=1 GOEXPERIMENT=cgocheck2 go_test cgocheck2 CGO_ENABLED=1 -short -tags kvcache_cgo
+  "$python" "$root/scripts/go_junit.py" "$junit" "$results"/*.json
+}
+go_test() { # NAME CGO_ENABLED=0|1 [option ...]
+  echo "== $1"
+  env "$2" go test -count=1 -timeout 300s -json "${@:3}" . > "$results/$1.json" || true # failures: go_junit.py
+}
 
 mkdir -p "$logs"
 part setup bash scripts/setup.sh "$level"
@@ -111,6 +130,7 @@ if [ $level = full ]; then
   part typing typing
   part python-jax run_pytest tests/python/test_jax.py
   part wheel wheel
+  part go go_package
   part build-asan configure_and_build asan
   part asan run_ctest asan
   part build-tsan configure_and_build tsan

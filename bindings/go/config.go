@@ -1,0 +1,208 @@
+package kvcache
+
+import "unsafe"
+
+// Config says what a cache is made of. Zero is the default everywhere; include/kvcache.h has the ranges.
+type Config struct {
+	Context         *Context // where to compute; nil = a Context of its own
+	Layers          []Layer
+	Groups          []Group // none = one full group
+	PageSize        int     // tokens a page; 0 = 16
+	MaxSequences    int     // 0 = 64
+	MaxBatchTokens  int     // tokens of one step; 0 = 2048
+	MaxOpenForwards int     // steps that are open at once; 0 = 2
+	MaxTreeNodes    int     // uncommitted tree nodes of a sequence; 0 = 64
+	MaxCheckpoints  int     // of a sequence with recurrent layers; 0 = 1
+	RollbackTokens  int64   // kept behind windows, so that as many can be dropped again; 0 = MaxTreeNodes
+	NoRollback      bool    // keep nothing behind windows
+	// Capacity: one of the three, or none if every group sets Pages.
+	CapacityTokens int64
+	CapacityPages  int64
+	CapacityBytes  int64
+	Streaming      bool          // sequences may get streaming windows
+	SharePrefixes  SharePrefixes // whether forks that decode side by side read their prompt once
+	Deterministic  bool          // same bits for any batch, thread count and cut into steps
+}
+
+// SharePrefixes decides whether rows that begin with the same pages are attended together.
+type SharePrefixes uint32
+
+const (
+	ShareAuto   SharePrefixes = 0 // where a cost model says that it pays
+	ShareNever  SharePrefixes = kvcCacheNoPrefixSharing
+	ShareAlways SharePrefixes = kvcCacheShareAllPrefixes
+)
+
+// Layer is the shape of one layer, and how its K and V are stored.
+type Layer struct {
+	Group           int // index into Config.Groups
+	QHeads          int
+	KVHeads         int
+	HeadDim         int
+	VHeadDim        int   // 0 = HeadDim
+	DType           DType // of stored K and V; 0 = Float32
+	Rope            RopeMode
+	RopeDim         int // rotated dims; 0 = all
+	RopeOffset      int
+	RopeInterleaved bool
+	RopeTheta       float64 // 0 = 10000
+	RopeScaling     *RopeScaling
+	SoftmaxScale    float64   // 0 = HeadDim^-0.5
+	KVLayer         int       // 0 = K and V of its own; else 1 + the index of the earlier layer whose K and V it reads
+	KScales         []float32 // float8: one for all kv heads, or one each
+	VScales         []float32
+	LatentDim       int     // MLA: leading dims of the row that are V too
+	States          []State // recurrent
+}
+
+// RopeMode says who rotates q and k.
+type RopeMode int32
+
+const (
+	RopeNone     RopeMode = kvcRopeNone     // nobody, or the caller
+	RopeOnAppend RopeMode = kvcRopeOnAppend // the library, before it stores k
+	RopeOnRead   RopeMode = kvcRopeOnRead   // the library, each time that it reads k
+)
+
+// RopeScaling says how a model was stretched beyond the length it was trained for: "rope_scaling" of its config.json.
+type RopeScaling struct {
+	Kind                RopeScalingKind
+	NoTruncate          bool
+	OriginalMaxPosition int64
+	Factor              float64
+	LowFreqFactor       float64
+	HighFreqFactor      float64
+	BetaFast            float64
+	BetaSlow            float64
+	AttentionFactor     float64
+	MScale              float64
+	MScaleAllDim        float64
+	ShortFactors        []float64
+	LongFactors         []float64
+}
+
+// RopeScalingKind is "rope_type" of a model's config.json.
+type RopeScalingKind int32
+
+const (
+	RopeLinear   RopeScalingKind = kvcRopeScalingLinear
+	RopeLlama3   RopeScalingKind = kvcRopeScalingLlama3
+	RopeYarn     RopeScalingKind = kvcRopeScalingYarn
+	RopeLongrope RopeScalingKind = kvcRopeScalingLongrope
+)
+
+// State is one state tensor of a recurrent layer.
+type State struct {
+	DType DType // 0 = Float32
+	Shape []int
+}
+
+// Group is layers that share page tables.
+type Group struct {
+	Kind   GroupKind
+	Window int64 // sliding
+	Chunk  int64 // chunked
+	Pages  int64 // 0 = from the cache's capacity
+}
+
+// GroupKind says which keys a query sees.
+type GroupKind int32
+
+const (
+	GroupFull      GroupKind = kvcGroupFull
+	GroupSliding   GroupKind = kvcGroupSliding
+	GroupChunked   GroupKind = kvcGroupChunked
+	GroupMLA       GroupKind = kvcGroupMla
+	GroupCross     GroupKind = kvcGroupCross
+	GroupRecurrent GroupKind = kvcGroupRecurrent
+)
+
+// Full is a group in which a query sees all keys up to its own.
+func Full() Group { return Group{Kind: GroupFull} }
+
+// Sliding is a group in which a query sees the last window keys, its own included.
+func Sliding(window int64) Group { return Group{Kind: GroupSliding, Window: window} }
+
+// Chunked is a group in which a query sees the keys of its own chunk.
+func Chunked(chunk int64) Group { return Group{Kind: GroupChunked, Chunk: chunk} }
+
+// c is the config as C has it, pinned for the call.
+func (config *Config) c(a *arena) (*kvcCacheConfig, error) {
+	layers := make([]kvcLayerConfig, len(config.Layers))
+	for i := range layers {
+		if err := config.Layers[i].c(a, &layers[i]); err != nil {
+			err.Index = i
+			return nil, err
+		}
+	}
+	groups := make([]kvcGroupConfig, len(config.Groups))
+	for i, group := range config.Groups {
+		groups[i].init()
+		groups[i].kind, groups[i].numPages = int32(group.Kind), group.Pages
+		groups[i].windowTokens, groups[i].chunkTokens = group.Window, group.Chunk
+	}
+	c := new(kvcCacheConfig)
+	c.init()
+	c.flags = uint32(config.SharePrefixes) | flag(config.NoRollback, kvcCacheNoRollback) |
+		flag(config.Streaming, kvcCacheStreaming) | flag(config.Deterministic, kvcCacheDeterministic)
+	c.layers, c.numLayers = address(a, layers), narrow(len(layers))
+	c.groups, c.numGroups = address(a, groups), narrow(len(groups))
+	c.pageSize, c.maxSequences = narrow(config.PageSize), narrow(config.MaxSequences)
+	c.maxBatchTokens, c.maxOpenForwards = narrow(config.MaxBatchTokens), narrow(config.MaxOpenForwards)
+	c.maxTreeNodes, c.maxCheckpoints = narrow(config.MaxTreeNodes), narrow(config.MaxCheckpoints)
+	c.rollbackTokens = config.RollbackTokens
+	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
+	return c, nil
+}
+
+func (layer *Layer) c(a *arena, c *kvcLayerConfig) *Error {
+	if len(layer.VScales) != len(layer.KScales) && len(layer.VScales) != 0 {
+		return misuse(ErrInvalidArgument, "a layer has %d KScales, but %d VScales", len(layer.KScales), len(layer.VScales))
+	}
+	c.init()
+	c.group, c.kvLayer = narrow(layer.Group), narrow(layer.KVLayer)
+	c.numQHeads, c.numKvHeads = narrow(layer.QHeads), narrow(layer.KVHeads)
+	c.headDim, c.vHeadDim, c.latentDim = narrow(layer.HeadDim), narrow(layer.VHeadDim), narrow(layer.LatentDim)
+	c.dtype = layer.DType.dl()
+	c.ropeMode, c.ropeDim, c.ropeOffset = int32(layer.Rope), narrow(layer.RopeDim), narrow(layer.RopeOffset)
+	c.ropeTheta, c.softmaxScale = layer.RopeTheta, layer.SoftmaxScale
+	c.flags = flag(layer.RopeInterleaved, kvcLayerRopeInterleaved)
+	c.kScales, c.vScales, c.numScales = address(a, layer.KScales), address(a, layer.VScales), narrow(len(layer.KScales))
+	if layer.RopeScaling != nil {
+		c.ropeScaling = layer.RopeScaling.c(a)
+	}
+	states := make([]kvcStateConfig, len(layer.States))
+	for i, state := range layer.States {
+		states[i].init()
+		states[i].dtype, states[i].rank = state.DType.dl(), narrow(len(state.Shape))
+		if len(state.Shape) > len(states[i].shape) {
+			return misuse(ErrRank, "a state has %d dimensions, at most %d are known", len(state.Shape), len(states[i].shape))
+		}
+		for dim, n := range state.Shape {
+			states[i].shape[dim] = int64(n)
+		}
+	}
+	c.states, c.numStates = address(a, states), narrow(len(states))
+	return nil
+}
+
+func (scaling *RopeScaling) c(a *arena) *kvcRopeScaling {
+	c := new(kvcRopeScaling)
+	c.init()
+	c.kind, c.flags = int32(scaling.Kind), flag(scaling.NoTruncate, kvcRopeScalingNoTruncate)
+	c.originalMaxPosition, c.factor = scaling.OriginalMaxPosition, scaling.Factor
+	c.lowFreqFactor, c.highFreqFactor = scaling.LowFreqFactor, scaling.HighFreqFactor
+	c.betaFast, c.betaSlow = scaling.BetaFast, scaling.BetaSlow
+	c.attentionFactor, c.mscale, c.mscaleAllDim = scaling.AttentionFactor, scaling.MScale, scaling.MScaleAllDim
+	c.shortFactors, c.numShortFactors = address(a, scaling.ShortFactors), narrow(len(scaling.ShortFactors))
+	c.longFactors, c.numLongFactors = address(a, scaling.LongFactors), narrow(len(scaling.LongFactors))
+	a.pin(unsafe.Pointer(c))
+	return c
+}
+
+func flag(set bool, bit uint32) uint32 {
+	if set {
+		return bit
+	}
+	return 0
+}

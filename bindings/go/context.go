@@ -1,0 +1,123 @@
+package kvcache
+
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+)
+
+// ContextConfig says where to compute. The zero value is the CPU with every default.
+type ContextConfig struct {
+	Threads int    // threads that compute, the caller's included; 0 = what the process may use
+	SIMD    string // "" = the best that this CPU has; else a name of Describe, or "reference" (float64, for tests)
+}
+
+// Context is a device, its threads and its scratch memory. Caches in one Context share them. Its methods may be called by
+// any goroutine.
+type Context struct{ handle *handle }
+
+// NewContext opens the CPU. Its threads start with the first call that is worth them.
+func NewContext(config ContextConfig) (*Context, error) {
+	lib, err := load()
+	if err != nil {
+		return nil, err
+	}
+	a := takeArena()
+	defer a.giveBack()
+	c := new(kvcContextConfig)
+	c.init()
+	c.numThreads = narrow(config.Threads)
+	if config.SIMD != "" {
+		name := append([]byte(config.SIMD), 0)
+		c.simd = address(a, name)
+	}
+	if err := a.check(lib.contextCreate(a, c, &a.handle)); err != nil {
+		return nil, err
+	}
+	context := &Context{newHandle(lib, a.handle, (*library).contextDestroy)}
+	runtime.AddCleanup(context, (*handle).close, context.handle)
+	return context, nil
+}
+
+// Close gives the Context up; caches in it stay as they are. Closing it again does nothing.
+func (c *Context) Close() error {
+	if c != nil {
+		c.handle.close()
+	}
+	return nil
+}
+
+func (c *Context) enter(function string) (*arena, *handle, error) {
+	if c == nil || !c.handle.enter() {
+		return nil, nil, misuse(ErrNullArgument, "%s: the Context is nil or closed", function)
+	}
+	return takeArena(), c.handle, nil
+}
+
+func leave(a *arena, h *handle) {
+	a.giveBack()
+	h.leave()
+}
+
+// Describe says what the Context is, as one JSON object: device, threads, simd (in use), simd_available.
+func (c *Context) Describe() (string, error) {
+	a, h, err := c.enter("Context.Describe")
+	if err != nil {
+		return "", err
+	}
+	defer leave(a, h)
+	return describe(a, func(buffer *byte, capacity int64, length *int64) Status {
+		return h.lib.contextDescribe(a, h.address, buffer, capacity, length)
+	})
+}
+
+// describe asks for the length of a text, then for the text; again if it has grown between.
+func describe(a *arena, ask func(buffer *byte, capacity int64, length *int64) Status) (string, error) {
+	length := &a.numbers[0]
+	if err := a.check(ask(nil, 0, length)); err != nil {
+		return "", err
+	}
+	for {
+		buffer := make([]byte, *length+1)
+		status := ask(&buffer[0], int64(len(buffer)), length)
+		if status == ErrBufferTooSmall {
+			a.err.init()
+			continue
+		}
+		if err := a.check(status); err != nil {
+			return "", err
+		}
+		return string(buffer[:*length]), nil
+	}
+}
+
+// Merge is what attention over several disjoint sets of keys gave.
+type Merge struct {
+	Outputs []Tensor // each [T, H, Dv] float32
+	LSEs    []Tensor // each [T, H] float32
+	Out     Tensor   // written; [T, H, Dv] float32
+	LSE     Tensor   // may be absent; written; [T, H] float32
+}
+
+// Merge computes in Out what attention over all the keys would have given.
+func (c *Context) Merge(parts Merge) error {
+	a, h, err := c.enter("Context.Merge")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	if len(parts.Outputs) != len(parts.LSEs) {
+		return misuse(ErrInvalidArgument, "Context.Merge: %d Outputs, but %d LSEs", len(parts.Outputs), len(parts.LSEs))
+	}
+	if err := errors.Join(brokenList("Context.Merge", "Outputs", parts.Outputs), brokenList("Context.Merge", "LSEs", parts.LSEs),
+		broken("Context.Merge", "Out LSE", &parts.Out, &parts.LSE)); err != nil {
+		return err
+	}
+	args := new(kvcMergeArgs)
+	args.init()
+	args.numParts = narrow(len(parts.Outputs))
+	args.outputs, args.lses = a.slots(parts.Outputs), a.slots(parts.LSEs)
+	args.out, args.lse = a.tensor(0, &parts.Out), a.tensor(1, &parts.LSE)
+	a.pin(unsafe.Pointer(args))
+	return a.check(h.lib.mergeStates(a, h.address, args, 0))
+}

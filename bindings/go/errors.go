@@ -1,0 +1,95 @@
+package kvcache
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Status says what kind of error an Error is, and is one itself: errors.Is(err, kvcache.ErrStaleID). Codes 1 to 99 are
+// misuse, 100 to 199 capacity (try later, or with less), 200 to 299 state, 300 to 399 the device, 400 to 499 data, 900 and
+// above a bug of the library. New ones may appear: treat an unknown one by its band.
+type Status int32
+
+// Error is the status's name, "KVC_ERROR_STALE_ID".
+func (s Status) Error() string {
+	if name, known := statusNames[s]; known {
+		return name
+	}
+	if l := loaded.Load(); l != nil {
+		a := takeArena()
+		defer a.giveBack()
+		return staticString(l.statusName(a, s))
+	}
+	return fmt.Sprintf("kvcache status %d", int32(s))
+}
+
+// Error is what a call of the library reports.
+type Error struct {
+	Status    Status
+	Message   string // what, with the values
+	Index     int    // the row, layer or array element at fault; -1 = none
+	Group     int    // the layer group at fault; -1 = none
+	Required  int64  // of a capacity error: what the call needs
+	Available int64  // and what there is
+	cause     error  // what ended the context that cancelled the step
+}
+
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return fmt.Sprintf("kvcache: %s: %v", e.Message, e.cause)
+	}
+	return "kvcache: " + e.Message
+}
+
+// Is reports whether target is the error's Status.
+func (e *Error) Is(target error) bool {
+	status, ok := target.(Status)
+	return ok && status == e.Status
+}
+
+// Unwrap is what ended the context that cancelled the step, or nil.
+func (e *Error) Unwrap() error { return e.cause }
+
+// OutOfPages says that a step or fork does not fit now. Nothing has changed; preempt a sequence, or try with less.
+type OutOfPages struct {
+	Row       int   // the first row, or child, that does not fit
+	Group     int   // the layer group without pages
+	Required  int64 // pages that the whole call needs
+	Available int64 // pages that are free
+	err       *Error
+}
+
+func (e *OutOfPages) Error() string { return e.err.Error() }
+
+// Missing is how many pages must become free.
+func (e *OutOfPages) Missing() int64 { return e.Required - e.Available }
+
+// Unwrap is the same as an *Error.
+func (e *OutOfPages) Unwrap() error { return e.err }
+
+// check makes an error of what the library has written into the arena.
+func (a *arena) check(status Status) error {
+	if status == kvcOk {
+		return nil
+	}
+	return a.failure(status)
+}
+
+func (a *arena) failure(status Status) error {
+	written, _, _ := bytes.Cut(a.err.message[:], []byte{0})
+	err := &Error{Status: status, Message: string(written), Index: int(a.err.index), Group: int(a.err.group),
+		Required: a.err.required, Available: a.err.available}
+	a.err.init()
+	if err.Message == "" {
+		err.Message = status.Error()
+	}
+	if status == ErrOutOfPages {
+		return &OutOfPages{Row: err.Index, Group: err.Group, Required: err.Required, Available: err.Available, err: err}
+	}
+	return err
+}
+
+// misuse is an error that the library could not see: of slices, whose lengths C does not have, and of closed handles.
+func misuse(status Status, format string, values ...any) *Error {
+	return &Error{Status: status, Message: fmt.Sprintf(format, values...), Index: -1, Group: -1}
+}

@@ -1,0 +1,5 @@
+module kvcache.dev/kvcache
+
+go 1.25.0
+
+require github.com/ebitengine/purego v0.11.0

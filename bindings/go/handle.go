@@ -1,0 +1,55 @@
+package kvcache
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// handle counts who uses a context or a cache of C: its owner, until close, and each call that is inside it. The last one
+// destroys it, so no call races the destruction, whatever goroutines do.
+type handle struct {
+	lib     *library
+	address uintptr
+	users   atomic.Int64
+	closed  atomic.Bool
+	destroy func(*library, *arena, uintptr)
+}
+
+func newHandle(lib *library, address uintptr, destroy func(*library, *arena, uintptr)) *handle {
+	h := &handle{lib: lib, address: address, destroy: destroy}
+	h.users.Store(1)
+	return h
+}
+
+// enter says whether the handle may be used until leave.
+func (h *handle) enter() bool { return h != nil && !h.closed.Load() && h.join() }
+
+// join is enter for what must reach a closed handle too, as long as a call is inside it.
+func (h *handle) join() bool {
+	for {
+		users := h.users.Load()
+		if users == 0 {
+			return false
+		}
+		if h.users.CompareAndSwap(users, users+1) {
+			return true
+		}
+	}
+}
+
+func (h *handle) leave() {
+	if h.users.Add(-1) == 0 {
+		a := takeArena()
+		defer a.giveBack()
+		h.destroy(h.lib, a, h.address)
+	}
+}
+
+func (h *handle) close() {
+	if h != nil && h.closed.CompareAndSwap(false, true) {
+		h.leave()
+	}
+}
+
+// narrow keeps a number that C's int32 cannot hold out of range, so that the library refuses it.
+func narrow(n int) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }

@@ -1,0 +1,369 @@
+package kvcache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// Batch is what a step appends. The T rows of its tensors are the tokens of the first sequence, then of the second ...
+type Batch struct {
+	Sequences     []Seq   // distinct; 0 = an inert row, whose tokens are padding
+	AppendLengths []int32 // new tokens of each
+	LayerBegin    int     // the step covers layers [LayerBegin, LayerEnd); both 0 = all
+	LayerEnd      int
+	TreeParents   []int32 // [T] or none: of each token its parent node, TreeRoot, or TreeNone in all tokens of a plain row
+	SpanIDs       []int32 // [T] or none: neighbours with the same id above 0 see each other, later ones too
+	EncoderGroup  int     // 1 + the index of the cross group to whose encoder sequences the tokens belong; 0 = none
+}
+
+const (
+	TreeRoot int32 = kvcTreeRoot // the node follows the sequence's last committed token
+	TreeNone int32 = kvcTreeNone // no node: its row appends plain tokens
+)
+
+// c is the batch as C has it, pinned for the call.
+func (b *Batch) c(function string, a *arena) (*kvcBatch, error) {
+	if len(b.AppendLengths) != len(b.Sequences) {
+		return nil, misuse(ErrInvalidArgument, "%s: %d Sequences, but %d AppendLengths", function, len(b.Sequences),
+			len(b.AppendLengths))
+	}
+	tokens := 0
+	for _, n := range b.AppendLengths {
+		tokens += max(0, int(n))
+	}
+	for _, list := range [...][]int32{b.TreeParents, b.SpanIDs} {
+		if list != nil && len(list) != tokens {
+			return nil, misuse(ErrInvalidArgument, "%s: %d tokens, but TreeParents or SpanIDs for %d", function, tokens, len(list))
+		}
+	}
+	c := &a.batch
+	c.init()
+	c.numSequences = narrow(len(b.Sequences))
+	c.sequences, c.appendLengths = address(a, b.Sequences), address(a, b.AppendLengths)
+	c.layerBegin, c.layerEnd = narrow(b.LayerBegin), narrow(b.LayerEnd)
+	c.treeParents, c.spanIds = address(a, b.TreeParents), address(a, b.SpanIDs)
+	c.encoderGroup = narrow(b.EncoderGroup)
+	return c, nil
+}
+
+// CanFit says whether Begin would succeed now: nil, or the error that it would give.
+func (c *Cache) CanFit(batch Batch) error {
+	a, h, err := c.enter("Cache.CanFit")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	b, err := batch.c("Cache.CanFit", a)
+	if err != nil {
+		return err
+	}
+	err = a.check(h.lib.cacheCanFit(a, h.address, b))
+	b.init() // points to the caller's slices no more
+	return err
+}
+
+// Step is one step of the model over a batch, from Begin to End or Close. One goroutine at a time, but for Cancel, Close
+// and the methods that only read.
+type Step struct {
+	cache  *Cache
+	id     uint64
+	ctx    context.Context
+	stop   func() bool // no longer cancel when ctx ends; nil if it cannot end
+	cause  atomic.Pointer[error]
+	closed atomic.Bool
+	mutex  sync.Mutex // the library's arrays live until the step closes: no End or Abort while they are read
+}
+
+// Begin begins a step: it reserves every page for the new tokens, or nothing has changed (OutOfPages). When ctx ends, the
+// step is cancelled, also while it computes: calls return an error that is ErrCancelled and the context's own.
+func (c *Cache) Begin(ctx context.Context, batch Batch) (*Step, error) {
+	a, h, err := c.enter("Cache.Begin")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(a, h)
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if ctx.Err() != nil {
+		err := misuse(ErrCancelled, "Cache.Begin: the context has ended")
+		err.cause = context.Cause(ctx)
+		return nil, err
+	}
+	b, err := batch.c("Cache.Begin", a)
+	if err != nil {
+		return nil, err
+	}
+	err = a.check(h.lib.forwardBegin(a, h.address, b, 0, &a.id))
+	b.init()
+	if err != nil {
+		return nil, err
+	}
+	step := &Step{cache: c, id: a.id, ctx: ctx}
+	if ctx.Done() != nil {
+		step.stop = context.AfterFunc(ctx, func() { step.cancelFor(ctx) })
+	}
+	return step, nil
+}
+
+func (s *Step) enter(function string) (*arena, *handle, error) {
+	if s == nil || s.cache == nil {
+		return nil, nil, misuse(ErrNullArgument, "%s: the Step is nil", function)
+	}
+	return s.cache.enter(function)
+}
+
+// watch cancels the step when ctx ends. The result, if there is one, is called when the call is over.
+func (s *Step) watch(ctx context.Context) func() bool {
+	if ctx == nil || ctx.Done() == nil {
+		ctx = s.ctx // it is watched already
+	}
+	if ctx.Err() != nil {
+		s.cancelFor(ctx) // now: the goroutine that watches may come later
+		return nil
+	}
+	if ctx.Done() == s.ctx.Done() {
+		return nil
+	}
+	return context.AfterFunc(ctx, func() { s.cancelFor(ctx) })
+}
+
+func (s *Step) cancelFor(ctx context.Context) {
+	cause := context.Cause(ctx)
+	s.cause.CompareAndSwap(nil, &cause)
+	_ = s.Cancel()
+}
+
+// done makes an error of a call's status, with the cause of a cancellation.
+func (s *Step) done(a *arena, status Status) error {
+	if status == kvcOk {
+		return nil
+	}
+	err := a.failure(status)
+	if cause := s.cause.Load(); cause != nil && status == ErrCancelled {
+		err.(*Error).cause = *cause
+	}
+	return err
+}
+
+// Append is a layer's new K and V.
+type Append struct {
+	K, V           Tensor // [T, Hkv, D] and [T, Hkv, Dv], float32, float16 or bfloat16
+	RopeCosSin     Tensor // may be absent; [T, 2, rope dim / 2] float32
+	KScale, VScale Tensor // with stored bytes of int8: [T, Hkv] float32
+	AsStored       bool   // k is already rotated; of a quantised layer k and v may be stored bytes
+}
+
+// Append stores a layer's new K and V without attention.
+func (s *Step) Append(ctx context.Context, layer int, args Append) error {
+	a, h, err := s.enter("Step.Append")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	if err := broken("Step.Append", "K V RopeCosSin KScale VScale", &args.K, &args.V, &args.RopeCosSin, &args.KScale, &args.VScale); err != nil {
+		return err
+	}
+	c := &a.append
+	c.init()
+	c.flags = flag(args.AsStored, kvcAppendAsStored)
+	c.k, c.v, c.ropeCosSin = a.tensor(0, &args.K), a.tensor(1, &args.V), a.tensor(2, &args.RopeCosSin)
+	c.kScale, c.vScale = a.tensor(3, &args.KScale), a.tensor(4, &args.VScale)
+	stop := s.watch(ctx)
+	status := h.lib.forwardAppend(a, h.address, s.id, narrow(layer), c)
+	if stop != nil {
+		stop()
+	}
+	return s.done(a, status)
+}
+
+// AttendFlags change which keys an Attend sees.
+type AttendFlags uint32
+
+const (
+	NonCausal AttendFlags = kvcAttendNonCausal // every key of its row, the tokens after it too
+	Past      AttendFlags = kvcAttendPast      // only keys of earlier steps
+	Self      AttendFlags = kvcAttendSelf      // only keys of this step's tokens
+)
+
+// Attend is the tensors and options of one layer's attention. K and V are absent where they were appended already.
+type Attend struct {
+	Q            Tensor // [T, Hq, D] float32, float16 or bfloat16
+	K, V         Tensor // as Append's
+	Out          Tensor // written; [T, Hq, Dv], any of the three types
+	LSE          Tensor // may be absent; written; [T, Hq] float32
+	AlibiSlopes  Tensor // may be absent; [Hq] float32
+	Sinks        Tensor // may be absent; [Hq] float32
+	RopeCosSin   Tensor // may be absent; as Append's
+	WUK, WUV     Tensor // MLA: up-projections, or absent: q and out are in latent space
+	SoftmaxScale float64
+	Softcap      float64
+	Flags        AttendFlags
+}
+
+// Attend stores a layer's new K and V and computes attention over all that is stored. It allocates nothing, unless ctx
+// can end and is not the one that the step was begun with.
+func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
+	a, h, err := s.enter("Step.Attend")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	if err := broken("Step.Attend", "Q K V Out LSE AlibiSlopes Sinks RopeCosSin WUK WUV", &args.Q, &args.K, &args.V,
+		&args.Out, &args.LSE, &args.AlibiSlopes, &args.Sinks, &args.RopeCosSin, &args.WUK, &args.WUV); err != nil {
+		return err
+	}
+	c := &a.attend
+	c.init()
+	c.flags, c.softmaxScale, c.softcap = uint32(args.Flags), args.SoftmaxScale, args.Softcap
+	c.q, c.k, c.v, c.out = a.tensor(0, &args.Q), a.tensor(1, &args.K), a.tensor(2, &args.V), a.tensor(3, &args.Out)
+	c.lse, c.alibiSlopes, c.sinks = a.tensor(4, &args.LSE), a.tensor(5, &args.AlibiSlopes), a.tensor(6, &args.Sinks)
+	c.ropeCosSin, c.wUk, c.wUv = a.tensor(7, &args.RopeCosSin), a.tensor(8, &args.WUK), a.tensor(9, &args.WUV)
+	stop := s.watch(ctx)
+	status := h.lib.forwardAttend(a, h.address, s.id, narrow(layer), c)
+	if stop != nil {
+		stop()
+	}
+	return s.done(a, status)
+}
+
+// LoadState copies a state of a recurrent layer out: row i of the tensor is that of the batch's sequence i before this
+// step, zeros if it is new.
+func (s *Step) LoadState(layer, state int, tensor Tensor) error {
+	return s.state("Step.LoadState", layer, state, &tensor, (*library).forwardLoadState)
+}
+
+// StoreState copies a state in: row i becomes that of the batch's sequence i when the step ends.
+func (s *Step) StoreState(layer, state int, tensor Tensor) error {
+	return s.state("Step.StoreState", layer, state, &tensor, (*library).forwardStoreState)
+}
+
+func (s *Step) state(function string, layer, state int, tensor *Tensor,
+	call func(*library, *arena, uintptr, uint64, int32, int32, *dlTensor) Status) error {
+	a, h, err := s.enter(function)
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	if err := broken(function, "tensor", tensor); err != nil {
+		return err
+	}
+	return s.done(a, call(h.lib, a, h.address, s.id, narrow(layer), narrow(state), a.tensor(0, tensor)))
+}
+
+// Positions are the position of each of the step's T tokens in its sequence.
+func (s *Step) Positions() ([]int32, error) {
+	return s.info("Step.Positions", func(info *kvcForwardInfo) (*int32, int) {
+		return info.positionsHost, int(info.numTokens)
+	})
+}
+
+// LastRows are the index of the last token of each of the batch's rows; -1 if it has none.
+func (s *Step) LastRows() ([]int32, error) {
+	return s.info("Step.LastRows", func(info *kvcForwardInfo) (*int32, int) {
+		return info.lastRowsHost, int(info.numSequences)
+	})
+}
+
+func (s *Step) info(function string, pick func(*kvcForwardInfo) (*int32, int)) ([]int32, error) {
+	a, h, err := s.enter(function)
+	if err != nil {
+		return nil, err
+	}
+	defer leave(a, h)
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	info := new(kvcForwardInfo)
+	info.init()
+	if err := s.done(a, h.lib.forwardGetInfo(a, h.address, s.id, info)); err != nil {
+		return nil, err
+	}
+	start, n := pick(info)
+	return append([]int32{}, unsafe.Slice(start, n)...), nil
+}
+
+// Describe says what was planned, as one JSON object.
+func (s *Step) Describe() (string, error) {
+	a, h, err := s.enter("Step.Describe")
+	if err != nil {
+		return "", err
+	}
+	defer leave(a, h)
+	return describe(a, func(buffer *byte, capacity int64, length *int64) Status {
+		return h.lib.forwardDescribe(a, h.address, s.id, buffer, capacity, length)
+	})
+}
+
+// End keeps the step's tokens. After an error the step is still open.
+func (s *Step) End() error {
+	a, h, err := s.enter("Step.End")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	if s.ctx.Err() != nil && !s.closed.Load() {
+		s.cancelFor(s.ctx)
+	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.finish(a, h.lib.forwardEnd(a, h.address, s.id))
+}
+
+// Abort drops the step's tokens; everything is as before Begin.
+func (s *Step) Abort() error {
+	a, h, err := s.enter("Step.Abort")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.finish(a, h.lib.forwardAbort(a, h.address, s.id))
+}
+
+func (s *Step) finish(a *arena, status Status) error {
+	if err := s.done(a, status); err != nil {
+		return err
+	}
+	s.closed.Store(true)
+	if s.stop != nil {
+		s.stop()
+	}
+	return nil
+}
+
+// Cancel stops the step, also while it computes on another goroutine. Calls of it return ErrCancelled then.
+func (s *Step) Cancel() error {
+	if s == nil || s.cache == nil || !s.cache.handle.join() {
+		return misuse(ErrNullArgument, "Step.Cancel: the Step is nil or its Cache is closed")
+	}
+	a, h := takeArena(), s.cache.handle
+	defer leave(a, h)
+	return a.check(h.lib.forwardCancel(a, h.address, s.id))
+}
+
+// Close aborts the step unless it has ended: for defer. A call that computes on another goroutine is cancelled first.
+func (s *Step) Close() error {
+	if s == nil || s.closed.Load() {
+		return nil
+	}
+	for {
+		err := s.Abort()
+		switch {
+		case err == nil || errors.Is(err, ErrStaleID) || s.cache == nil || s.cache.handle.closed.Load():
+			s.closed.Store(true) // it is gone, by itself or with its cache
+			if s.stop != nil {
+				s.stop()
+			}
+			return nil
+		case !errors.Is(err, ErrBusy):
+			return err
+		}
+		_ = s.Cancel()
+		time.Sleep(50 * time.Microsecond) // until the work items that run now are done
+	}
+}

@@ -1,0 +1,192 @@
+package kvcache
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+	"unsafe"
+)
+
+// DType is the type of a tensor's elements.
+type DType uint32
+
+// A DType is DLPack's code, bits and lanes.
+const (
+	Float32   DType = 2 | 32<<8 | 1<<16
+	Float16   DType = 2 | 16<<8 | 1<<16
+	BFloat16  DType = 4 | 16<<8 | 1<<16
+	Float8E4  DType = 10 | 8<<8 | 1<<16 // e4m3fn
+	Float8E5  DType = 12 | 8<<8 | 1<<16 // e5m2
+	Int8      DType = 0 | 8<<8 | 1<<16
+	Uint8     DType = 1 | 8<<8 | 1<<16
+	Int32     DType = 0 | 32<<8 | 1<<16
+	noDType   DType = 0
+	maxRank         = 5
+	bitsShift       = 8
+)
+
+func (d DType) dl() dlDataType {
+	return dlDataType{code: uint8(d), bits: uint8(d >> bitsShift), lanes: uint16(d >> 16)}
+}
+
+func dtypeOf(d dlDataType) DType {
+	return DType(d.code) | DType(d.bits)<<bitsShift | DType(d.lanes)<<16
+}
+
+func (d DType) bytes() int { return int(d>>bitsShift&0xff) / 8 }
+
+// Tensor is a slice with a type and dimensions; it does not copy. The zero Tensor is an absent one. What is wrong with
+// its dimensions is reported by the call that it is given to.
+type Tensor struct {
+	data    unsafe.Pointer
+	length  int // elements of the slice
+	dims    [maxRank]int64
+	strides *[maxRank]int64
+	dtype   DType
+	rank    uint8
+	err     *Error
+}
+
+// F32 is a tensor of float32. Without dims it has one dimension, the slice's length.
+func F32(data []float32, dims ...int) Tensor { return tensor(Float32, data, dims) }
+
+// F16 is a tensor of float16, each element's bits in a uint16.
+func F16(data []uint16, dims ...int) Tensor { return tensor(Float16, data, dims) }
+
+// BF16 is a tensor of bfloat16, each element's bits in a uint16.
+func BF16(data []uint16, dims ...int) Tensor { return tensor(BFloat16, data, dims) }
+
+// U8 is a tensor of bytes: float8 elements as a quantised layer stores them.
+func U8(data []uint8, dims ...int) Tensor { return tensor(Uint8, data, dims) }
+
+// I8 is a tensor of int8: elements as a quantised layer stores them.
+func I8(data []int8, dims ...int) Tensor { return tensor(Int8, data, dims) }
+
+func tensor[T any](dtype DType, data []T, dims []int) Tensor {
+	t := Tensor{data: unsafe.Pointer(unsafe.SliceData(data)), length: len(data), dtype: dtype}
+	if len(dims) == 0 {
+		t.rank, t.dims[0] = 1, int64(len(data))
+		return t
+	}
+	if len(dims) > maxRank {
+		t.err = misuse(ErrRank, "a tensor has %d dimensions, at most %d are known", len(dims), maxRank)
+		return t
+	}
+	t.rank = uint8(len(dims))
+	for i, n := range dims {
+		t.dims[i] = int64(n)
+	}
+	t.check()
+	return t
+}
+
+// WithStrides gives the tensor strides, in elements, one a dimension: for rows within wider ones. The innermost must be 1.
+func (t Tensor) WithStrides(strides ...int) Tensor {
+	if t.err != nil {
+		return t
+	}
+	if len(strides) != int(t.rank) {
+		t.err = misuse(ErrStride, "a tensor of %d dimensions has %d strides", t.rank, len(strides))
+		return t
+	}
+	t.strides = new([maxRank]int64)
+	for i, n := range strides {
+		t.strides[i] = int64(n)
+	}
+	t.err = nil
+	t.check()
+	return t
+}
+
+// check notes in t.err if the elements do not lie within the slice: C could not see that.
+func (t *Tensor) check() {
+	last, compact := uint64(0), uint64(1) // the last element's index
+	overflow := false
+	for i := int(t.rank) - 1; i >= 0; i-- {
+		n, stride := t.dims[i], compact
+		if t.strides != nil {
+			if t.strides[i] < 0 {
+				t.err = misuse(ErrStride, "a tensor's stride %d of dimension %d is negative", t.strides[i], i)
+				return
+			}
+			stride = uint64(t.strides[i])
+		}
+		if n < 0 {
+			t.err = misuse(ErrShape, "a tensor's dimension %d is %d", i, n)
+			return
+		}
+		if n == 0 {
+			return // no elements
+		}
+		high, low := bits.Mul64(uint64(n-1), stride)
+		sum, carry := bits.Add64(last, low, 0)
+		overflow = overflow || high|carry != 0
+		last = sum
+		high, compact = bits.Mul64(uint64(n), compact)
+		overflow = overflow || high != 0
+	}
+	if overflow || last >= uint64(t.length) {
+		t.err = misuse(ErrShape, "a tensor of shape %v needs more elements than its slice has: %d", t.Shape(), t.length)
+	}
+}
+
+func (t *Tensor) present() bool { return t.dtype != noDType }
+
+// Shape is the tensor's dimensions.
+func (t Tensor) Shape() []int {
+	shape := make([]int, t.rank)
+	for i := range shape {
+		shape[i] = int(t.dims[i])
+	}
+	return shape
+}
+
+// DType is the type of the tensor's elements.
+func (t Tensor) DType() DType { return t.dtype }
+
+// Float32s is the slice of a Float32 tensor, else nil.
+func (t Tensor) Float32s() []float32 { return sliceOf[float32](&t, t.dtype == Float32) }
+
+// Uint16s is the slice of a Float16 or BFloat16 tensor, else nil.
+func (t Tensor) Uint16s() []uint16 {
+	return sliceOf[uint16](&t, t.dtype == Float16 || t.dtype == BFloat16)
+}
+
+// Uint8s is the slice of a Uint8 tensor, else nil.
+func (t Tensor) Uint8s() []uint8 { return sliceOf[uint8](&t, t.dtype == Uint8) }
+
+// Int8s is the slice of an Int8 tensor, else nil.
+func (t Tensor) Int8s() []int8 { return sliceOf[int8](&t, t.dtype == Int8) }
+
+func sliceOf[T any](t *Tensor, matches bool) []T {
+	if !matches {
+		return nil
+	}
+	return unsafe.Slice((*T)(t.data), t.length)
+}
+
+// broken is the first error that the tensors carry; names has a word for each.
+func broken(function, names string, tensors ...*Tensor) error {
+	for i, t := range tensors {
+		if t.err != nil {
+			return t.err.within(function, strings.Fields(names)[i], -1)
+		}
+	}
+	return nil
+}
+
+// brokenList is broken for tensors of one name, with the index.
+func brokenList(function, name string, list []Tensor) error {
+	for i := range list {
+		if list[i].err != nil {
+			return list[i].err.within(function, name, i)
+		}
+	}
+	return nil
+}
+
+func (e *Error) within(function, name string, index int) error {
+	err := *e
+	err.Message, err.Index = fmt.Sprintf("%s: %s: %s", function, name, e.Message), index
+	return &err
+}
