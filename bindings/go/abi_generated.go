@@ -8,55 +8,80 @@ import (
 )
 
 const (
-	kvcVersionMajor          = 0
-	kvcVersionMinor          = 1
-	kvcVersionPatch          = 0
-	kvcAbiVersion            = 1
-	kvcOk                    = 0
-	kvcLogWarning            = 1
-	kvcLogInfo               = 2
-	kvcLogDebug              = 3
-	kvcRopeNone              = 0
-	kvcRopeOnAppend          = 1
-	kvcRopeOnRead            = 2
-	kvcRopeScalingNone       = 0
-	kvcRopeScalingLinear     = 1
-	kvcRopeScalingLlama3     = 2
-	kvcRopeScalingYarn       = 3
-	kvcRopeScalingLongrope   = 4
-	kvcRopeScalingNoTruncate = 1
-	kvcLayerRopeInterleaved  = 1
-	kvcGroupFull             = 0
-	kvcGroupSliding          = 1
-	kvcGroupChunked          = 2
-	kvcGroupMla              = 3
-	kvcGroupCross            = 4
-	kvcGroupRecurrent        = 5
-	kvcCacheNoRollback       = 1
-	kvcCacheStreaming        = 2
-	kvcCacheNoPrefixSharing  = 4
-	kvcCacheShareAllPrefixes = 8
-	kvcCacheDeterministic    = 16
-	kvcStreamingPrefixIsSink = 1
-	kvcRopeSetShort          = 0
-	kvcRopeSetLong           = 1
-	kvcTreeRoot              = -1
-	kvcTreeNone              = -2
-	kvcAppendAsStored        = 1
-	kvcAttendNonCausal       = 1
-	kvcAttendPast            = 2
-	kvcAttendSelf            = 4
-	kvcPoolKv                = 0
-	kvcPoolK                 = 1
-	kvcPoolV                 = 2
-	kvcPoolKScale            = 3
-	kvcPoolVScale            = 4
-	kvcPoolWritable          = 1
-	kvcExportK               = 1
-	kvcExportV               = 2
-	kvcExportKScale          = 4
-	kvcExportVScale          = 8
-	kvcImportAsStored        = 1
+	kvcVersionMajor                 = 0
+	kvcVersionMinor                 = 1
+	kvcVersionPatch                 = 0
+	kvcAbiVersion                   = 1
+	kvcOk                           = 0
+	kvcLogWarning                   = 1
+	kvcLogInfo                      = 2
+	kvcLogDebug                     = 3
+	kvcRopeNone                     = 0
+	kvcRopeOnAppend                 = 1
+	kvcRopeOnRead                   = 2
+	kvcRopeScalingNone              = 0
+	kvcRopeScalingLinear            = 1
+	kvcRopeScalingLlama3            = 2
+	kvcRopeScalingYarn              = 3
+	kvcRopeScalingLongrope          = 4
+	kvcRopeScalingNoTruncate        = 1
+	kvcLayerRopeInterleaved         = 1
+	kvcGroupFull                    = 0
+	kvcGroupSliding                 = 1
+	kvcGroupChunked                 = 2
+	kvcGroupMla                     = 3
+	kvcGroupCross                   = 4
+	kvcGroupRecurrent               = 5
+	kvcCacheNoRollback              = 1
+	kvcCacheStreaming               = 2
+	kvcCacheNoPrefixSharing         = 4
+	kvcCacheShareAllPrefixes        = 8
+	kvcCacheDeterministic           = 16
+	kvcStorageOwn                   = 0
+	kvcStorageNone                  = 1
+	kvcStreamingPrefixIsSink        = 1
+	kvcRopeSetShort                 = 0
+	kvcRopeSetLong                  = 1
+	kvcTreeRoot                     = -1
+	kvcTreeNone                     = -2
+	kvcAppendAsStored               = 1
+	kvcAttendNonCausal              = 1
+	kvcAttendPast                   = 2
+	kvcAttendSelf                   = 4
+	kvcPoolKv                       = 0
+	kvcPoolK                        = 1
+	kvcPoolV                        = 2
+	kvcPoolKScale                   = 3
+	kvcPoolVScale                   = 4
+	kvcPoolWritable                 = 1
+	kvcExportK                      = 1
+	kvcExportV                      = 2
+	kvcExportKScale                 = 4
+	kvcExportVScale                 = 8
+	kvcImportAsStored               = 1
+	kvcFlashAttnCausal              = 1
+	kvcFlashAttnRotaryInterleaved   = 2
+	kvcFlashAttnWindowLeft          = 4
+	kvcFlashAttnWindowRight         = 8
+	kvcAppendSlotsRotaryInterleaved = 1
+	kvcTablesWhole                  = 0
+	kvcTablesPrefix                 = 1
+	kvcTablesBranches               = 2
+	kvcTablesEncoder                = 3
+	kvcTablesPadValue               = 1
+	kvcTablesSlots                  = 2
+	kvcTablesDense                  = 1
+	kvcTablesCsr                    = 2
+	kvcTablesTokens                 = 4
+	kvcPlanDecode                   = 0
+	kvcPlanExtend                   = 1
+	kvcPlanVerify                   = 2
+	kvcPlanDraftDecode              = 3
+	kvcPlanGraph                    = 1
+	kvcPlanPadValue                 = 2
+	kvcPlanSlots                    = 4
+	kvcPlanLengthsWithNew           = 8
+	kvcPlanRowsGrew                 = 1
 )
 
 // What a call can return; include/kvcache.h says what each means.
@@ -85,6 +110,7 @@ const (
 	ErrCancelled         Status = 202
 	ErrEvicted           Status = 203
 	ErrUncommitted       Status = 204
+	ErrStale             Status = 205
 	ErrDeviceUnavailable Status = 300
 	ErrInternal          Status = 900
 )
@@ -114,6 +140,7 @@ var statusNames = map[Status]string{
 	ErrCancelled:         "KVC_ERROR_CANCELLED",
 	ErrEvicted:           "KVC_ERROR_EVICTED",
 	ErrUncommitted:       "KVC_ERROR_UNCOMMITTED",
+	ErrStale:             "KVC_ERROR_STALE",
 	ErrDeviceUnavailable: "KVC_ERROR_DEVICE_UNAVAILABLE",
 	ErrInternal:          "KVC_ERROR_INTERNAL",
 }
@@ -252,6 +279,8 @@ type kvcCacheConfig struct {
 	capacityBytes   int64
 	maxTreeNodes    int32
 	maxCheckpoints  int32
+	storage         int32
+	reserved        uint32
 }
 
 func (s *kvcCacheConfig) init() {
@@ -402,6 +431,14 @@ func (s *kvcImportArgs) init() {
 	*s = kvcImportArgs{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcCopy struct {
+	_          structs.HostLayout
+	sourceSlot int64
+	targetSlot int64
+	group      int32
+	count      int32
+}
+
 type kvcStats struct {
 	_                  structs.HostLayout
 	structSize         uint32
@@ -420,6 +457,144 @@ type kvcStats struct {
 
 func (s *kvcStats) init() {
 	*s = kvcStats{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcFlashAttnArgs struct {
+	_              structs.HostLayout
+	structSize     uint32
+	flags          uint32
+	q              *dlTensor
+	kCache         *dlTensor
+	vCache         *dlTensor
+	k              *dlTensor
+	v              *dlTensor
+	qv             *dlTensor
+	out            *dlTensor
+	softmaxLse     *dlTensor
+	cacheSeqlens   *dlTensor
+	sequsedK       *dlTensor
+	cacheBatchIdx  *dlTensor
+	cacheLeftpad   *dlTensor
+	blockTable     *dlTensor
+	cuSeqlensQ     *dlTensor
+	cuSeqlensKNew  *dlTensor
+	rotaryCos      *dlTensor
+	rotarySin      *dlTensor
+	rotarySeqlens  *dlTensor
+	qDescale       *dlTensor
+	kDescale       *dlTensor
+	vDescale       *dlTensor
+	alibiSlopes    *dlTensor
+	sinks          *dlTensor
+	softmaxScale   float64
+	softcap        float64
+	windowLeft     int32
+	windowRight    int32
+	attentionChunk int32
+	numSplits      int32
+}
+
+func (s *kvcFlashAttnArgs) init() {
+	*s = kvcFlashAttnArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcAppendSlotsArgs struct {
+	_           structs.HostLayout
+	structSize  uint32
+	flags       uint32
+	k           *dlTensor
+	v           *dlTensor
+	kCache      *dlTensor
+	vCache      *dlTensor
+	slotMapping *dlTensor
+	kScale      *dlTensor
+	vScale      *dlTensor
+	rotaryCos   *dlTensor
+	rotarySin   *dlTensor
+	positions   *dlTensor
+}
+
+func (s *kvcAppendSlotsArgs) init() {
+	*s = kvcAppendSlotsArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcTables struct {
+	_              structs.HostLayout
+	structSize     uint32
+	flags          uint32
+	part           int32
+	padValue       int32
+	arrays         uint32
+	causal         uint32
+	numRows        int32
+	numQueries     int32
+	pageSize       int32
+	maxSeqlenQ     int32
+	maxSeqlenK     int32
+	maxPages       int32
+	numPages       int64
+	numKeys        int64
+	generation     uint64
+	blockTable     dlTensor
+	cacheSeqlens   dlTensor
+	cuSeqlensQ     dlTensor
+	cuSeqlensK     dlTensor
+	indptr         dlTensor
+	indices        dlTensor
+	lastPageLen    dlTensor
+	keyStarts      dlTensor
+	leftpad        dlTensor
+	batchRows      dlTensor
+	sinkTokens     dlTensor
+	holeTokens     dlTensor
+	slotMapping    dlTensor
+	positions      dlTensor
+	lastRows       dlTensor
+	generationWord dlTensor
+}
+
+func (s *kvcTables) init() {
+	*s = kvcTables{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPlanConfig struct {
+	_              structs.HostLayout
+	structSize     uint32
+	flags          uint32
+	mode           int32
+	pageSize       int32
+	numDraftTokens int32
+	numSteps       int32
+	topK           int32
+	padValue       int32
+	arrays         uint32
+	maxRows        int32
+	maxTokens      int32
+	maxPagesPerRow int32
+	windowTokens   int64
+	chunkTokens    int64
+	numPoolPages   int64
+}
+
+func (s *kvcPlanConfig) init() {
+	*s = kvcPlanConfig{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPlanArgs struct {
+	_             structs.HostLayout
+	structSize    uint32
+	flags         uint32
+	seqLens       *dlTensor
+	appendLengths *dlTensor
+	rows          *dlTensor
+	blockTable    *dlTensor
+	reqToToken    *dlTensor
+	encoderLens   *dlTensor
+	treeParents   *dlTensor
+}
+
+func (s *kvcPlanArgs) init() {
+	*s = kvcPlanArgs{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
 type kvcApi struct {
@@ -470,4 +645,13 @@ type kvcApi struct {
 	forwardStoreState    uintptr
 	seqSetStreaming      uintptr
 	seqGetStreaming      uintptr
+	cacheTakeCopies      uintptr
+	flashAttnWithKvcache uintptr
+	appendSlots          uintptr
+	forwardTables        uintptr
+	planCreate           uintptr
+	planDestroy          uintptr
+	planBuild            uintptr
+	planTables           uintptr
+	planCheck            uintptr
 }

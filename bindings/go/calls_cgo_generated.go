@@ -139,6 +139,33 @@ static int32_t kvcgo_seqSetStreaming(uintptr_t fn, uintptr_t p0, int64_t p1, voi
 static int32_t kvcgo_seqGetStreaming(uintptr_t fn, uintptr_t p0, int64_t p1, void *p2, void *p3, void *p4, void *p5) {
   return ((int32_t (*)(uintptr_t, int64_t, void *, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
 }
+static int32_t kvcgo_cacheTakeCopies(uintptr_t fn, uintptr_t p0, void *p1, uint32_t p2, int64_t p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, void *, uint32_t, int64_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_flashAttnWithKvcache(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_appendSlots(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_forwardTables(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, void *p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, void *, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_planCreate(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
+static void kvcgo_planDestroy(uintptr_t fn, uintptr_t p0) {
+  ((void (*)(uintptr_t))fn)(p0);
+}
+static int32_t kvcgo_planBuild(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_planTables(uintptr_t fn, uintptr_t p0, int32_t p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, int32_t, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_planCheck(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
+}
 */
 import "C"
 
@@ -318,4 +345,40 @@ func (l *library) seqSetStreaming(a *arena, cache uintptr, n int64, sequences *S
 
 func (l *library) seqGetStreaming(a *arena, cache uintptr, n int64, sequences *Seq, sinkTokens *int64, windowTokens *int64) Status {
 	return Status(C.kvcgo_seqGetStreaming(C.uintptr_t(l.api.seqGetStreaming), C.uintptr_t(cache), C.int64_t(n), unsafe.Pointer(sequences), unsafe.Pointer(sinkTokens), unsafe.Pointer(windowTokens), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheTakeCopies(a *arena, cache uintptr, copies *kvcCopy, itemSize uint32, capacity int64, count *int64) Status {
+	return Status(C.kvcgo_cacheTakeCopies(C.uintptr_t(l.api.cacheTakeCopies), C.uintptr_t(cache), unsafe.Pointer(copies), C.uint32_t(itemSize), C.int64_t(capacity), unsafe.Pointer(count), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) flashAttnWithKvcache(a *arena, context uintptr, args *kvcFlashAttnArgs, stream uintptr) Status {
+	return Status(C.kvcgo_flashAttnWithKvcache(C.uintptr_t(l.api.flashAttnWithKvcache), C.uintptr_t(context), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) appendSlots(a *arena, context uintptr, args *kvcAppendSlotsArgs, stream uintptr) Status {
+	return Status(C.kvcgo_appendSlots(C.uintptr_t(l.api.appendSlots), C.uintptr_t(context), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) forwardTables(a *arena, cache uintptr, forward uint64, group int32, tables *kvcTables) Status {
+	return Status(C.kvcgo_forwardTables(C.uintptr_t(l.api.forwardTables), C.uintptr_t(cache), C.uint64_t(forward), C.int32_t(group), unsafe.Pointer(tables), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) planCreate(a *arena, context uintptr, config *kvcPlanConfig, plan *uintptr) Status {
+	return Status(C.kvcgo_planCreate(C.uintptr_t(l.api.planCreate), C.uintptr_t(context), unsafe.Pointer(config), unsafe.Pointer(plan), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) planDestroy(a *arena, plan uintptr) {
+	C.kvcgo_planDestroy(C.uintptr_t(l.api.planDestroy), C.uintptr_t(plan))
+}
+
+func (l *library) planBuild(a *arena, plan uintptr, args *kvcPlanArgs, stream uintptr, generation *uint64) Status {
+	return Status(C.kvcgo_planBuild(C.uintptr_t(l.api.planBuild), C.uintptr_t(plan), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(generation), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) planTables(a *arena, plan uintptr, step int32, tables *kvcTables) Status {
+	return Status(C.kvcgo_planTables(C.uintptr_t(l.api.planTables), C.uintptr_t(plan), C.int32_t(step), unsafe.Pointer(tables), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) planCheck(a *arena, plan uintptr, generation uint64) Status {
+	return Status(C.kvcgo_planCheck(C.uintptr_t(l.api.planCheck), C.uintptr_t(plan), C.uint64_t(generation), unsafe.Pointer(&a.err)))
 }

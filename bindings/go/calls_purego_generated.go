@@ -364,3 +364,75 @@ func (l *library) seqGetStreaming(a *arena, cache uintptr, n int64, sequences *S
 	a.words[5] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.seqGetStreaming, 6))
 }
+
+func (l *library) cacheTakeCopies(a *arena, cache uintptr, copies *kvcCopy, itemSize uint32, capacity int64, count *int64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(copies))
+	a.words[2] = uintptr(itemSize)
+	a.words[3] = uintptr(capacity)
+	a.words[4] = a.hold(4, unsafe.Pointer(count))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheTakeCopies, 6))
+}
+
+func (l *library) flashAttnWithKvcache(a *arena, context uintptr, args *kvcFlashAttnArgs, stream uintptr) Status {
+	a.words[0] = context
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = stream
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.flashAttnWithKvcache, 4))
+}
+
+func (l *library) appendSlots(a *arena, context uintptr, args *kvcAppendSlotsArgs, stream uintptr) Status {
+	a.words[0] = context
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = stream
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.appendSlots, 4))
+}
+
+func (l *library) forwardTables(a *arena, cache uintptr, forward uint64, group int32, tables *kvcTables) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(forward)
+	a.words[2] = uintptr(group)
+	a.words[3] = a.hold(3, unsafe.Pointer(tables))
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.forwardTables, 5))
+}
+
+func (l *library) planCreate(a *arena, context uintptr, config *kvcPlanConfig, plan *uintptr) Status {
+	a.words[0] = context
+	a.words[1] = a.hold(1, unsafe.Pointer(config))
+	a.words[2] = a.hold(2, unsafe.Pointer(plan))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.planCreate, 4))
+}
+
+func (l *library) planDestroy(a *arena, plan uintptr) {
+	a.words[0] = plan
+	a.call(l.api.planDestroy, 1)
+}
+
+func (l *library) planBuild(a *arena, plan uintptr, args *kvcPlanArgs, stream uintptr, generation *uint64) Status {
+	a.words[0] = plan
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = stream
+	a.words[3] = a.hold(3, unsafe.Pointer(generation))
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.planBuild, 5))
+}
+
+func (l *library) planTables(a *arena, plan uintptr, step int32, tables *kvcTables) Status {
+	a.words[0] = plan
+	a.words[1] = uintptr(step)
+	a.words[2] = a.hold(2, unsafe.Pointer(tables))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.planTables, 4))
+}
+
+func (l *library) planCheck(a *arena, plan uintptr, generation uint64) Status {
+	a.words[0] = plan
+	a.words[1] = uintptr(generation)
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.planCheck, 3))
+}
