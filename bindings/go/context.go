@@ -1,7 +1,6 @@
 package kvcache
 
 import (
-	"errors"
 	"runtime"
 	"unsafe"
 )
@@ -109,9 +108,13 @@ func (c *Context) Merge(parts Merge) error {
 	if len(parts.Outputs) != len(parts.LSEs) {
 		return misuse(ErrInvalidArgument, "Context.Merge: %d Outputs, but %d LSEs", len(parts.Outputs), len(parts.LSEs))
 	}
-	if err := errors.Join(brokenList("Context.Merge", "Outputs", parts.Outputs), brokenList("Context.Merge", "LSEs", parts.LSEs),
-		broken("Context.Merge", "Out LSE", &parts.Out, &parts.LSE)); err != nil {
-		return err
+	for _, err := range [...]error{
+		brokenList("Context.Merge", "Outputs", parts.Outputs), brokenList("Context.Merge", "LSEs", parts.LSEs),
+		broken("Context.Merge", "Out LSE", &parts.Out, &parts.LSE),
+	} {
+		if err != nil {
+			return err
+		}
 	}
 	args := new(kvcMergeArgs)
 	args.init()

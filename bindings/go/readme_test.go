@@ -30,17 +30,37 @@ func TestReadme(t *testing.T) {
 	for name, text := range map[string]string{"main.go": program, "go.mod": goMod, "go.sum": string(goSum)} {
 		check(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
-	path := must(LibraryPath())(t)
-	if strings.Contains(path, "/") { // not a name for the system's loader
-		path = must(filepath.Abs(path))(t)
+	program, want := filepath.Join(folder, "quickstart"), words(t, program)
+	build := exec.Command("go", "build", "-mod=mod", "-o", program, ".")
+	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
 	}
-	run := exec.Command("go", "run", "-mod=mod", ".")
-	run.Dir = folder
-	run.Env = append(os.Environ(), "KVCACHE_LIBRARY="+path, "GOFLAGS=", "GOWORK=off")
-	output, err := run.CombinedOutput()
-	_, want, _ := strings.Cut(program, "fmt.Println(len(users), stats.PagesUsed) // ")
-	want, _, _ = strings.Cut(want, "\n")
-	if err != nil || strings.TrimSpace(string(output)) != want || want == "" {
+	run := func(environment string) (string, error) {
+		command := exec.Command(program)
+		command.Env = append(os.Environ(), "KVCACHE_LIBRARY="+environment)
+		output, err := command.CombinedOutput()
+		return strings.TrimSpace(string(output)), err
+	}
+	if output, err := run("/nowhere/libkvcache.so"); err == nil || !strings.Contains(output, "/nowhere/libkvcache.so: ") {
+		t.Errorf("without the library: %v: %s", err, output)
+	}
+	path := must(LibraryPath())(t)
+	if strings.Contains(path, "/") { // not a name for the system's loader: the library is put beside the program
+		library := must(os.ReadFile(path))(t)
+		check(t, os.WriteFile(filepath.Join(folder, filepath.Base(candidates("", "x/y")[0])), library, 0o600))
+	}
+	if output, err := run(""); err != nil || output != want {
 		t.Errorf("%v: %s instead of %s", err, output, want)
 	}
+}
+
+// words is what the program says that it prints.
+func words(t *testing.T, program string) string {
+	_, want, found := strings.Cut(program, "fmt.Println(len(users), stats.PagesUsed) // ")
+	if !found {
+		t.Fatal("the program does not say what it prints")
+	}
+	want, _, _ = strings.Cut(want, "\n")
+	return want
 }
