@@ -186,7 +186,8 @@ class _Rows:
 
     @property
     def length(self) -> int:
-        return self.stored.shape[1]
+        """Tokens of each row as transformers counts them, hidden ones included."""
+        return int(self.stored.shape[1])
 
     def begin(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> kvcache.Step:
         """Opens the step of a forward."""
@@ -243,7 +244,7 @@ class _Rows:
             self._end(step)
         if self.picked is not None:
             out = out.new_zeros(num_rows * num_new, *out.shape[1:]).index_copy_(0, self.picked, out)
-        return out.unflatten(0, (num_rows, num_new))
+        return out.view(num_rows, num_new, *out.shape[1:])
 
     def _pack(self, x: torch.Tensor) -> torch.Tensor:
         """[rows, heads, new, dim] -> [visible tokens, heads, dim]: a view if there is no padding."""
