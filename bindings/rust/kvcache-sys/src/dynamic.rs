@@ -69,10 +69,15 @@ fn find(path: Option<&Path>) -> Result<kvc_api, String> {
                 Box::leak(Box::new(library)); // its functions are handed out for ever
                 return table.map_err(|problem| format!("{}: {problem}", candidate.display()));
             }
-            Err(problem) => looked.push(problem.to_string()),
+            Err(problem) => looked.push(reason(&problem)),
         }
     }
     Err(format!("libkvcache was not found (KVCACHE_LIBRARY names the file): {}", looked.join("; ")))
+}
+
+/// The loader's own words.
+fn reason(problem: &libloading::Error) -> String {
+    std::error::Error::source(problem).map_or_else(|| problem.to_string(), ToString::to_string)
 }
 
 fn candidates(path: Option<&Path>) -> Vec<std::path::PathBuf> {
@@ -95,7 +100,7 @@ fn candidates(path: Option<&Path>) -> Vec<std::path::PathBuf> {
 fn functions(library: &libloading::Library) -> Result<kvc_api, String> {
     type GetApi = unsafe extern "C" fn(u32) -> *const kvc_api;
     // SAFETY: the header's prototype.
-    let get_api = unsafe { library.get::<GetApi>(c"kvc_get_api") }.map_err(|problem| problem.to_string())?;
+    let get_api = unsafe { library.get::<GetApi>(c"kvc_get_api") }.map_err(|problem| reason(&problem))?;
     let table = unsafe { get_api(KVC_ABI_VERSION) };
     if table.is_null() {
         let (major, minor) = (KVC_VERSION_MAJOR, KVC_VERSION_MINOR);

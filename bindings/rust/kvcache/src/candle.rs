@@ -4,27 +4,28 @@ use crate::step::{Attend, Step};
 use crate::tensor::{Element, Tensor, TensorMut};
 use candle_core::{CpuStorage, DType, Layout, Storage};
 use half::{bf16, f16};
-use std::sync::RwLockReadGuard;
+use std::ops::Deref;
 
 /// A candle tensor that is read: its storage stays locked for readers.
+#[allow(missing_debug_implementations)] // neither has the guard one
 pub struct Borrowed<'a> {
-    storage: RwLockReadGuard<'a, Storage>,
+    storage: Box<dyn Deref<Target = Storage> + 'a>, // a guard, of a type that changes with candle's release
     layout: &'a Layout,
 }
 
 impl<'a> Borrowed<'a> {
     pub fn new(tensor: &'a candle_core::Tensor) -> Self {
         let (storage, layout) = tensor.storage_and_layout();
-        Self { storage, layout }
+        Self { storage: Box::new(storage), layout }
     }
 
     /// Errors: DEVICE (not the CPU's), DTYPE.
     pub fn view(&self) -> Result<Tensor<'_>> {
-        match &*self.storage {
-            Storage::Cpu(CpuStorage::F32(data)) => self.strided(data),
-            Storage::Cpu(CpuStorage::F16(data)) => self.strided(data),
-            Storage::Cpu(CpuStorage::BF16(data)) => self.strided(data),
-            Storage::Cpu(CpuStorage::U8(data)) => self.strided(data),
+        match &**self.storage {
+            Storage::Cpu(CpuStorage::F32(data)) => strided(self.layout, data),
+            Storage::Cpu(CpuStorage::F16(data)) => strided(self.layout, data),
+            Storage::Cpu(CpuStorage::BF16(data)) => strided(self.layout, data),
+            Storage::Cpu(CpuStorage::U8(data)) => strided(self.layout, data),
             Storage::Cpu(other) => {
                 use candle_core::backend::BackendStorage;
                 Err(Error::misuse(
@@ -35,14 +36,10 @@ impl<'a> Borrowed<'a> {
             _ => Err(Error::misuse(Status::DEVICE, "the candle tensor is not on the CPU".into())),
         }
     }
+}
 
-    fn strided<T: Element>(&self, data: &'a [T]) -> Result<Tensor<'_>>
-    where
-        Self: 'a,
-    {
-        let data = &data[self.layout.start_offset().min(data.len())..];
-        Tensor::strided(data, self.layout.dims(), self.layout.stride())
-    }
+fn strided<'b, T: Element>(layout: &Layout, data: &'b [T]) -> Result<Tensor<'b>> {
+    Tensor::strided(&data[layout.start_offset().min(data.len())..], layout.dims(), layout.stride())
 }
 
 impl Step {

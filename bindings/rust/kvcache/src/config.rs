@@ -382,10 +382,12 @@ impl Layer {
 }
 
 /// As C has it. What does not fit is above every limit of the library, which says so.
+#[inline]
 pub(crate) fn narrow(value: usize) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
+#[inline]
 pub(crate) fn wide(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,5 @@
 //! Tensors as the library takes them: borrowed memory with a dtype, a shape and strides.
+use crate::config::wide;
 use crate::error::{Error, Result, Status};
 use crate::sys;
 use half::{bf16, f16};
@@ -218,40 +219,34 @@ impl Layout {
 
     #[inline]
     fn new(data: *const c_void, dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Self> {
-        if shape.len() > MAX_RANK {
-            let message =
-                format!("a tensor has at most {MAX_RANK} dimensions, the shape {shape:?} has {}", shape.len());
-            return Err(Error::misuse(Status::RANK, message));
+        if shape.len() > MAX_RANK || shape.len() != strides.len() {
+            return Err(wrong_rank(shape, strides));
         }
-        if shape.len() != strides.len() {
-            let message = format!("the shape {shape:?} needs a stride a dimension, not the strides {strides:?}");
-            return Err(Error::misuse(Status::STRIDE, message));
-        }
-        let mut layout = Layout {
-            data: data.cast_mut(),
-            device: CPU,
-            dtype,
-            rank: shape.len(),
-            shape: [0; MAX_RANK],
-            strides: [0; MAX_RANK],
-        };
-        for (to, from) in layout.shape.iter_mut().zip(shape).chain(layout.strides.iter_mut().zip(strides)) {
-            *to = i64::try_from(*from).unwrap_or(i64::MAX);
+        let rank = shape.len();
+        let zeros = [0; MAX_RANK];
+        let mut layout = Layout { data: data.cast_mut(), device: CPU, dtype, rank, shape: zeros, strides: zeros };
+        for i in 0..rank {
+            layout.shape[i] = wide(shape[i]);
+            layout.strides[i] = wide(strides[i]);
         }
         Ok(layout)
     }
 
     #[inline]
     fn check_length(&self, length: usize) -> Result<()> {
-        let reach = self.reach();
-        if reach.is_some_and(|reach| reach <= length) {
-            return Ok(());
+        match self.reach() {
+            Some(reach) if reach <= length => Ok(()),
+            reach => Err(self.too_short(reach, length)),
         }
+    }
+
+    #[cold]
+    fn too_short(&self, reach: Option<usize>, length: usize) -> Error {
         let (shape, strides) = (&self.shape[..self.rank], &self.strides[..self.rank]);
         let needed = reach.map_or("more than there can be".into(), |reach| reach.to_string());
         let message =
             format!("shape {shape:?} with strides {strides:?} needs {needed} elements, the slice has {length}");
-        Err(Error::misuse(Status::SHAPE, message))
+        Error::misuse(Status::SHAPE, message)
     }
 
     /// Number of elements from the first to the last, both included; `None` if it overflows.
@@ -269,6 +264,9 @@ impl Layout {
 
     /// Ordered by stride, each dimension steps over all that the ones before it reach.
     fn check_distinct(&self) -> Result<()> {
+        if self.shape[..self.rank].contains(&0) {
+            return Ok(());
+        }
         let mut dims: Vec<_> = (0..self.rank).filter(|&dim| self.shape[dim] > 1).collect();
         dims.sort_by_key(|&dim| self.strides[dim]);
         let mut reach = 1;
@@ -295,6 +293,16 @@ impl Layout {
             byte_offset: 0,
         }
     }
+}
+
+#[cold]
+fn wrong_rank(shape: &[usize], strides: &[usize]) -> Error {
+    if shape.len() > MAX_RANK {
+        let message = format!("a tensor has at most {MAX_RANK} dimensions, the shape {shape:?} has {}", shape.len());
+        return Error::misuse(Status::RANK, message);
+    }
+    let message = format!("the shape {shape:?} needs a stride a dimension, not the strides {strides:?}");
+    Error::misuse(Status::STRIDE, message)
 }
 
 /// Where memory is: a DLPack device.

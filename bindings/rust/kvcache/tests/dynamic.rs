@@ -36,6 +36,49 @@ fn something_else() {
     alone("not_ours", "KVCACHE_LIBRARY", "libm.so.6");
 }
 
+/// Builds a library that has `source` alone.
+fn made_of(name: &str, source: &str) -> String {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (text, library) = (directory.join(format!("{name}.c")), directory.join(format!("{name}.so")));
+    std::fs::write(&text, source).unwrap();
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &text]).status().unwrap();
+    assert!(status.success());
+    library.to_str().unwrap().into()
+}
+
+#[test]
+fn a_library_of_another_version() {
+    let source = "#include <stddef.h>\nvoid *kvc_get_api(unsigned abi) { return abi == 0 ? &abi : NULL; }\n\
+                  const char *kvc_version(void) { return \"7.8.9\"; }\n";
+    alone("another_version", "KVCACHE_LIBRARY", &made_of("another", source));
+}
+
+#[test]
+fn an_older_library_lacks_functions() {
+    let source = "const char *kvc_version(void) { return \"0.1.0\"; }\n\
+                  static struct { unsigned size, abi; void *version; void *beyond; } table = {16, 1, kvc_version, (void *)8};\n\
+                  void *kvc_get_api(unsigned abi) { return abi == 1 ? &table : 0; }\n";
+    alone("older", "KVCACHE_LIBRARY", &made_of("older", source));
+}
+
+#[test]
+#[ignore = "run by the tests above, in a process of its own"]
+fn another_version() {
+    let message = sys::dynamic::load(None).unwrap_err();
+    assert!(message.contains("its version is 7.8.9, and this program was made for 0.1"), "{message}");
+}
+
+#[test]
+#[ignore = "run by the tests above, in a process of its own"]
+fn older() {
+    assert_eq!(kvcache::version(), "0.1.0");
+    // SAFETY: takes nothing. The table ends before it.
+    assert_eq!(unsafe { sys::kvc_abi_version() }, 0);
+    let error = Context::new(ContextConfig::new()).unwrap_err();
+    assert_eq!(error.status(), Status::UNSUPPORTED);
+    assert!(error.message().contains("kvc_context_create: the loaded library is older"), "{error}");
+}
+
 #[test]
 #[ignore = "run by the tests above, in a process of its own"]
 fn present() {

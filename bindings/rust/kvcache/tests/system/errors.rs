@@ -33,6 +33,7 @@ fn slices_that_are_too_short() {
     TensorMut::strided(&mut [0f32; 7], &[2, 3], &[1, 2]).unwrap(); // column-major
     Tensor::strided(&short, &[9, 7], &[0, 1]).unwrap(); // one row, nine times
     Tensor::new(&short, &[0, usize::MAX]).unwrap();
+    TensorMut::strided(&mut [0f32; 7], &[0, 3, 3], &[1, usize::MAX, usize::MAX]).unwrap();
 }
 
 #[test]

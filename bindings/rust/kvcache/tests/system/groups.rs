@@ -102,10 +102,12 @@ fn rope_settings_are_taken() {
     }
 }
 
+type Change = dyn for<'a> Fn(&mut Attend<'a>, &'a [f32; HEADS]);
+
 #[test]
 fn softcap_and_sinks_matter() {
     let tokens = Tokens::random(4, &mut Random(33));
-    let run = |change: &dyn for<'a> Fn(&mut Attend<'a>, &'a [f32; HEADS])| {
+    let run = |change: &Change| {
         let (cache, logits) = (cache(), [3f32; HEADS]);
         let step = cache.begin(&Batch::new(&[cache.add().unwrap()], &[4]), Stream::NONE).unwrap();
         let mut out = vec![0f32; tokens.q.len()];
@@ -121,7 +123,7 @@ fn softcap_and_sinks_matter() {
     let score: f64 = tokens.q[..DIM].iter().zip(&tokens.k).map(|(q, k)| f64::from(q * k)).sum::<f64>() / 4.0;
     let weight = (score.exp() / (score.exp() + 3f64.exp())) as f32;
     assert_close(&sinks[..DIM], &plain[..DIM].iter().map(|x| x * weight).collect::<Vec<_>>());
-    let others: [&dyn for<'a> Fn(&mut Attend<'a>, &'a [f32; HEADS]); 4] = [
+    let others: [&Change; 4] = [
         &|attend, _| attend.softcap = 0.5,
         &|attend, _| attend.softmax_scale = 1.0,
         &|attend, _| attend.non_causal = true,
