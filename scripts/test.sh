@@ -84,6 +84,39 @@ wheel() {
   rm -rf "$place"
 }
 
+# The crates in bindings/rust, with the release build's library.
+rust_environment() {
+  export KVCACHE_LIB_DIR=$root/build/release/src CARGO_TARGET_DIR=$root/build/rust
+}
+run_cargo_test() { # its lines become a JUnit file
+  cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$logs/cargo.txt"
+}
+rust() {
+  rust_environment
+  cd bindings/rust
+  rm -f "$logs/cargo.txt"
+  trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
+  cargo fmt --check
+  cargo clippy --locked --all-targets --no-deps -- -D warnings
+  run_cargo_test
+  run_cargo_test --package kvcache --features dynamic --test dynamic --test system
+  run_cargo_test --package kvcache-sys --features buildtime-bindgen # after scripts/generate_rust.sh
+  env -u KVCACHE_LIB_DIR DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+  cargo bench --locked --bench overhead
+}
+rust_candle() {
+  rust_environment
+  cd bindings/rust
+  rm -f "$logs/cargo.txt"
+  trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
+  run_cargo_test --package kvcache --features candle --test candle
+}
+rust_package() {
+  rust_environment
+  PATH=$venv/bin:$PATH bash scripts/package_rust.sh
+  bash scripts/consume_rust.sh
+}
+
 mkdir -p "$logs"
 part setup bash scripts/setup.sh "$level"
 if [ "${ran[0]}" = setup=FAILED ]; then # its output says what is missing
@@ -104,6 +137,9 @@ if [ $level = full ]; then
   part typing typing
   part python-jax run_pytest tests/python/test_jax.py
   part wheel wheel
+  part rust rust
+  part rust-candle rust_candle
+  part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan
   part build-tsan configure_and_build tsan
