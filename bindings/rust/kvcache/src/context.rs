@@ -201,3 +201,38 @@ unsafe extern "C" fn write_log(user: *mut c_void, level: i32, message: *const c_
         let _ = catch_unwind(AssertUnwindSafe(|| log(level, &message.to_string_lossy())));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    unsafe extern "C" fn count(counts: *mut c_void, index: i64) {
+        // SAFETY: eight of them.
+        let counts = unsafe { &*counts.cast::<[AtomicUsize; 8]>() };
+        counts[index as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whatever the host does, each item runs once.
+    #[test]
+    fn items_run_once_each() {
+        let twice_and_beyond = ContextConfig::new().parallel_for(|n, item| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..n / 2).for_each(item));
+                (0..n / 2 + 1).for_each(item);
+                item(n);
+            });
+        });
+        let stops = ContextConfig::new().parallel_for(|_, item| {
+            item(3);
+            panic!("a panic of the test");
+        });
+        for config in [twice_and_beyond, stops, ContextConfig::new().parallel_for(|_, _| ())] {
+            let counts: [AtomicUsize; 8] = Default::default();
+            let (user, arg) = ((&raw const config).cast_mut().cast(), (&raw const counts).cast_mut().cast());
+            // SAFETY: both live on.
+            unsafe { run_parallel(user, 8, Some(count), arg) };
+            assert_eq!(counts.map(AtomicUsize::into_inner), [1; 8]);
+        }
+    }
+}
