@@ -98,6 +98,7 @@ rust() {
   trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
   cargo fmt --check
   cargo clippy --locked --all-targets --no-deps -- -D warnings
+  cargo clippy --locked --no-deps --features dynamic -- -D warnings
   run_cargo_test
   run_cargo_test --package kvcache --features dynamic --test dynamic --test system
   run_cargo_test --package kvcache-sys --features buildtime-bindgen # after scripts/generate_rust.sh
@@ -109,6 +110,7 @@ rust_candle() {
   cd bindings/rust
   rm -f "$logs/cargo.txt"
   trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
+  cargo clippy --locked --no-deps --package kvcache --features candle --tests -- -D warnings
   run_cargo_test --package kvcache --features candle --test candle
 }
 rust_package() {

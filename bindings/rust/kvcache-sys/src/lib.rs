@@ -8,7 +8,7 @@
 //! that is loaded at run time (module `dynamic`).
 #![no_std]
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
-#![allow(rustdoc::all, clippy::missing_safety_doc, clippy::too_many_arguments, clippy::all)]
+#![allow(rustdoc::all)] // the header's comments
 
 #[cfg(feature = "dynamic")]
 extern crate std;
@@ -18,6 +18,7 @@ pub mod dynamic;
 
 macro_rules! generated {
     ($module:ident, $file:literal) => {
+        #[allow(clippy::all)]
         mod $module {
             #[cfg(feature = "buildtime-bindgen")]
             include!(concat!(env!("OUT_DIR"), "/generated/", $file));

@@ -78,7 +78,6 @@ impl Step {
             ..Attend::stored(q.view()?, TensorMut::new(&mut out, &[tokens, heads, v_dim])?)
         };
         self.attend(layer, &attend)?;
-        drop(attend);
         candle_core::Tensor::from_vec(out, (tokens, heads, v_dim), &candle_core::Device::Cpu)
             .map_err(|error| Error::misuse(Status::SHAPE, error.to_string()))
     }

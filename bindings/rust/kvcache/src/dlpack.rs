@@ -16,7 +16,8 @@ unsafe impl Sync for ManagedTensor {}
 
 impl ManagedTensor {
     /// # Safety
-    /// `raw` is a managed tensor that nobody else releases. What it shows is not written while this lives.
+    /// `raw` is a managed tensor that nobody else releases, with strides unless it has no dimension. What it shows is not
+    /// written while this lives.
     pub unsafe fn from_raw(raw: *mut sys::DLManagedTensorVersioned) -> Option<Self> {
         NonNull::new(raw).map(Self)
     }
@@ -70,6 +71,9 @@ impl ManagedTensor {
 
     /// The same memory as an input, as for [`crate::Cache::import`].
     pub fn view(&self) -> Result<Tensor<'_>> {
+        if self.shape().iter().chain(self.strides()).any(|dim| *dim < 0) {
+            return Err(Error::misuse(Status::STRIDE, format!("strides {:?}: not below 0", self.strides())));
+        }
         let dtype = self.dtype().ok_or_else(|| Error::misuse(Status::DTYPE, "a dtype without a name".into()))?;
         let dims = |dims: &[i64]| dims.iter().map(|dim| *dim as usize).collect::<Vec<_>>();
         // SAFETY: the managed tensor's own description, alive as long as `self`.
