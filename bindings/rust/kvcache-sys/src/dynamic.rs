@@ -5,7 +5,6 @@
 //! message that says where it was looked for. What is loaded stays loaded.
 use crate::*;
 use core::mem::{offset_of, size_of};
-use std::boxed::Box;
 use std::ffi::{CStr, OsString};
 use std::format;
 use std::path::Path;
@@ -66,7 +65,7 @@ fn find(path: Option<&Path>) -> Result<kvc_api, String> {
         match unsafe { libloading::Library::new(&candidate) } {
             Ok(library) => {
                 let table = functions(&library);
-                Box::leak(Box::new(library)); // its functions are handed out for ever
+                core::mem::forget(library); // its functions are handed out for ever
                 return table.map_err(|problem| format!("{}: {problem}", candidate.display()));
             }
             Err(problem) => looked.push(reason(&problem)),
