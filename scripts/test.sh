@@ -88,14 +88,15 @@ wheel() {
 rust_environment() {
   export KVCACHE_LIB_DIR=$root/build/release/src CARGO_TARGET_DIR=$root/build/rust
 }
-run_cargo_test() { # its lines become a JUnit file
-  cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$logs/cargo.txt"
-}
-rust() {
+in_rust() { # a part's tests become its JUnit file when it ends
   rust_environment
   cd bindings/rust
-  rm -f "$logs/cargo.txt"
+  : > "$logs/cargo.txt"
   trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
+}
+run_cargo_test() { cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$logs/cargo.txt"; }
+rust() {
+  in_rust
   cargo fmt --check
   cargo clippy --locked --all-targets --no-deps -- -D warnings
   cargo clippy --locked --no-deps --features dynamic -- -D warnings
@@ -106,12 +107,17 @@ rust() {
   cargo bench --locked --bench overhead
 }
 rust_candle() {
-  rust_environment
-  cd bindings/rust
-  rm -f "$logs/cargo.txt"
-  trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
+  in_rust
   cargo clippy --locked --no-deps --package kvcache --features candle --tests -- -D warnings
   run_cargo_test --package kvcache --features candle --test candle
+}
+rust_asan() { # the library of the sanitizer build, which audits after every call
+  local host
+  in_rust
+  host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+  export "CARGO_TARGET_${host}_RUNNER=env KVCACHE_LIBRARY=$root/build/asan/src/libkvcache.so \
+    LD_PRELOAD=$($CXX -print-file-name=libasan.so):$($CXX -print-file-name=libstdc++.so)"
+  run_cargo_test --package kvcache --features dynamic --test system
 }
 rust_package() {
   rust_environment
@@ -144,6 +150,7 @@ if [ $level = full ]; then
   part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan
+  part rust-asan rust_asan
   part build-tsan configure_and_build tsan
   part tsan run_ctest tsan
   part build-coverage configure_and_build coverage
