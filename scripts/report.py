@@ -3,7 +3,9 @@
 
     report.py part NAME ok|FAILED BEGIN END JUNIT
     report.py summary LOGS NAME=ok|FAILED ...
+    report.py cargo OUTPUT JUNIT        writes the JUnit file of `cargo test`'s output
 """
+import re
 import sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
@@ -49,6 +51,19 @@ def part(name, state, begin, end, junit) -> int:
     return 0
 
 
+def cargo(output, junit) -> int:
+    suite, binary = xml.Element("testsuite", name="cargo"), ""
+    for line in Path(output).read_text().splitlines():
+        binary = line.split()[1] if line.startswith("     Running ") else binary
+        test = re.fullmatch(r"test (.+) \.\.\. (ok|FAILED)", line)  # ignored ones are run by others
+        if test:
+            case = xml.SubElement(suite, "testcase", classname=binary, name=test[1])
+            if test[2] == "FAILED":
+                xml.SubElement(case, "failure")
+    xml.ElementTree(suite).write(junit)
+    return 0
+
+
 def summary(logs, *parts) -> int:
     passed, failed, skipped, broken = 0, 0, 0, []
     for name, state in (entry.split("=") for entry in parts):
@@ -64,4 +79,4 @@ def summary(logs, *parts) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"part": part, "summary": summary}[sys.argv[1]](*sys.argv[2:]))
+    sys.exit({"part": part, "summary": summary, "cargo": cargo}[sys.argv[1]](*sys.argv[2:]))

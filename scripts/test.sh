@@ -110,6 +110,47 @@ go_test() { # NAME CGO_ENABLED=0|1 [option ...]
   env "$2" go test -count=1 -timeout 300s -json "${@:3}" . > "$results/$1.json" || true # failures: go_junit.py
 }
 
+# The crates in bindings/rust, with the release build's library.
+rust_environment() {
+  export KVCACHE_LIB_DIR=$root/build/release/src CARGO_TARGET_DIR=$root/build/rust
+}
+in_rust() { # a part's tests become its JUnit file when it ends
+  rust_environment
+  cd bindings/rust
+  : > "$logs/cargo.txt"
+  trap '"$python" ../../scripts/report.py cargo "$logs/cargo.txt" "$junit"' EXIT
+}
+run_cargo_test() { cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$logs/cargo.txt"; }
+rust() {
+  in_rust
+  cargo fmt --check
+  cargo clippy --locked --all-targets --no-deps -- -D warnings
+  cargo clippy --locked --no-deps --features dynamic -- -D warnings
+  run_cargo_test
+  run_cargo_test --package kvcache --features dynamic --test dynamic --test system
+  run_cargo_test --package kvcache-sys --features buildtime-bindgen # after scripts/generate_rust.sh
+  env -u KVCACHE_LIB_DIR DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+  cargo bench --locked --bench overhead
+}
+rust_candle() {
+  in_rust
+  cargo clippy --locked --no-deps --package kvcache --features candle --tests -- -D warnings
+  run_cargo_test --package kvcache --features candle --test candle
+}
+rust_asan() { # the library of the sanitizer build, which audits after every call
+  local host
+  in_rust
+  host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+  export "CARGO_TARGET_${host}_RUNNER=env KVCACHE_LIBRARY=$root/build/asan/src/libkvcache.so \
+    LD_PRELOAD=$($CXX -print-file-name=libasan.so):$($CXX -print-file-name=libstdc++.so)"
+  run_cargo_test --package kvcache --features dynamic --test system
+}
+rust_package() {
+  rust_environment
+  PATH=$venv/bin:$PATH bash scripts/package_rust.sh
+  bash scripts/consume_rust.sh
+}
+
 mkdir -p "$logs"
 part setup bash scripts/setup.sh "$level"
 if [ "${ran[0]}" = setup=FAILED ]; then # its output says what is missing
@@ -131,8 +172,12 @@ if [ $level = full ]; then
   part python-jax run_pytest tests/python/test_jax.py
   part wheel wheel
   part go go_package
+  part rust rust
+  part rust-candle rust_candle
+  part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan
+  part rust-asan rust_asan
   part build-tsan configure_and_build tsan
   part tsan run_ctest tsan
   part build-coverage configure_and_build coverage

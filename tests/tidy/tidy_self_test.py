@@ -17,6 +17,7 @@ GOOD = {
     "kernels/cpu/attend.cc": '#include "kernels/common/params.h"\n#include "kvcache_backend.h"\n',
     "kernels/common/params.h": "",
     "bindings/python/module.cc": '#include "kvcache.h"\n#include "part.h"\n#include <nanobind/nanobind.h>\n',
+    "bindings/rust/Cargo.lock": 'source = "registry+https://github.com/rust-lang/crates.io-index"\n',
     "scripts/run.sh": "place=$(mktemp -d)  # not ${place}/tmp/x, ~/work or include/root/\n"
                       "# TODO(waits for CMake 4): shorter\n",
     "src/base/id.h": "void ok() {\n" + "\n".join("  x += 1;" for _ in range(tidy.FUNCTION_LINES - 2)) + "\n}\n",

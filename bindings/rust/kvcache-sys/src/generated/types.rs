@@ -1,0 +1,1660 @@
+// Generated from include/kvcache.h by scripts/generate_rust.sh.
+
+pub const DLPACK_MAJOR_VERSION: u32 = 1;
+pub const DLPACK_MINOR_VERSION: u32 = 3;
+pub const DLPACK_FLAG_BITMASK_READ_ONLY: u32 = 1;
+pub const DLPACK_FLAG_BITMASK_IS_COPIED: u32 = 2;
+pub const DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: u32 = 4;
+pub const KVC_VERSION_MAJOR: u32 = 0;
+pub const KVC_VERSION_MINOR: u32 = 1;
+pub const KVC_VERSION_PATCH: u32 = 0;
+pub const KVC_ABI_VERSION: u32 = 1;
+#[doc = " \\brief The DLPack version.\n\n A change in major version indicates that we have changed the\n data layout of the ABI - DLManagedTensorVersioned.\n\n A change in minor version indicates that we have added new\n code, such as a new device type, but the ABI is kept the same.\n\n If an obtained DLPack tensor has a major version that disagrees\n with the version number specified in this header file\n (i.e. major != DLPACK_MAJOR_VERSION), the consumer must call the deleter\n (and it is safe to do so). It is not safe to access any other fields\n as the memory layout will have changed.\n\n In the case of a minor version mismatch, the tensor can be safely used as\n long as the consumer knows how to interpret all fields. Minor version\n updates indicate the addition of enumeration values."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLPackVersion {
+    #[doc = " \\brief DLPack major version."]
+    pub major: u32,
+    #[doc = " \\brief DLPack minor version."]
+    pub minor: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLPackVersion"][::core::mem::size_of::<DLPackVersion>() - 8usize];
+    ["Alignment of DLPackVersion"][::core::mem::align_of::<DLPackVersion>() - 4usize];
+    ["Offset of field: DLPackVersion::major"][::core::mem::offset_of!(DLPackVersion, major) - 0usize];
+    ["Offset of field: DLPackVersion::minor"][::core::mem::offset_of!(DLPackVersion, minor) - 4usize];
+};
+#[doc = " \\brief CPU device"]
+pub const kDLCPU: DLDeviceType = 1;
+#[doc = " \\brief CUDA GPU device"]
+pub const kDLCUDA: DLDeviceType = 2;
+#[doc = " \\brief Pinned CUDA CPU memory by cudaMallocHost"]
+pub const kDLCUDAHost: DLDeviceType = 3;
+#[doc = " \\brief OpenCL devices."]
+pub const kDLOpenCL: DLDeviceType = 4;
+#[doc = " \\brief Vulkan buffer for next generation graphics."]
+pub const kDLVulkan: DLDeviceType = 7;
+#[doc = " \\brief Metal for Apple GPU."]
+pub const kDLMetal: DLDeviceType = 8;
+#[doc = " \\brief Verilog simulator buffer"]
+pub const kDLVPI: DLDeviceType = 9;
+#[doc = " \\brief ROCm GPUs for AMD GPUs"]
+pub const kDLROCM: DLDeviceType = 10;
+#[doc = " \\brief Pinned ROCm CPU memory allocated by hipMallocHost"]
+pub const kDLROCMHost: DLDeviceType = 11;
+#[doc = " \\brief Reserved extension device type,\n used for quickly test extension device\n The semantics can differ depending on the implementation."]
+pub const kDLExtDev: DLDeviceType = 12;
+#[doc = " \\brief CUDA managed/unified memory allocated by cudaMallocManaged"]
+pub const kDLCUDAManaged: DLDeviceType = 13;
+#[doc = " \\brief Unified shared memory allocated on a oneAPI non-partititioned\n device. Call to oneAPI runtime is required to determine the device\n type, the USM allocation type and the sycl context it is bound to.\n"]
+pub const kDLOneAPI: DLDeviceType = 14;
+#[doc = " \\brief GPU support for next generation WebGPU standard."]
+pub const kDLWebGPU: DLDeviceType = 15;
+#[doc = " \\brief Qualcomm Hexagon DSP"]
+pub const kDLHexagon: DLDeviceType = 16;
+#[doc = " \\brief Microsoft MAIA devices"]
+pub const kDLMAIA: DLDeviceType = 17;
+#[doc = " \\brief AWS Trainium"]
+pub const kDLTrn: DLDeviceType = 18;
+pub type DLDeviceType = ::core::ffi::c_uint;
+#[doc = " \\brief A Device for Tensor and operator."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLDevice {
+    #[doc = " \\brief The device type used in the device."]
+    pub device_type: DLDeviceType,
+    #[doc = " \\brief The device index.\n For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."]
+    pub device_id: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLDevice"][::core::mem::size_of::<DLDevice>() - 8usize];
+    ["Alignment of DLDevice"][::core::mem::align_of::<DLDevice>() - 4usize];
+    ["Offset of field: DLDevice::device_type"][::core::mem::offset_of!(DLDevice, device_type) - 0usize];
+    ["Offset of field: DLDevice::device_id"][::core::mem::offset_of!(DLDevice, device_id) - 4usize];
+};
+#[doc = " \\brief signed integer"]
+pub const kDLInt: DLDataTypeCode = 0;
+#[doc = " \\brief unsigned integer"]
+pub const kDLUInt: DLDataTypeCode = 1;
+#[doc = " \\brief IEEE floating point"]
+pub const kDLFloat: DLDataTypeCode = 2;
+#[doc = " \\brief Opaque handle type, reserved for testing purposes.\n Frameworks need to agree on the handle data type for the exchange to be well-defined."]
+pub const kDLOpaqueHandle: DLDataTypeCode = 3;
+#[doc = " \\brief bfloat16"]
+pub const kDLBfloat: DLDataTypeCode = 4;
+#[doc = " \\brief complex number\n (C/C++/Python layout: compact struct per complex number)"]
+pub const kDLComplex: DLDataTypeCode = 5;
+#[doc = " \\brief boolean"]
+pub const kDLBool: DLDataTypeCode = 6;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e3m4: DLDataTypeCode = 7;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e4m3: DLDataTypeCode = 8;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e4m3b11fnuz: DLDataTypeCode = 9;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e4m3fn: DLDataTypeCode = 10;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e4m3fnuz: DLDataTypeCode = 11;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e5m2: DLDataTypeCode = 12;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e5m2fnuz: DLDataTypeCode = 13;
+#[doc = " \\brief FP8 data types"]
+pub const kDLFloat8_e8m0fnu: DLDataTypeCode = 14;
+#[doc = " \\brief FP6 data types\n Setting bits != 6 is currently unspecified, and the producer must ensure it is set\n while the consumer must stop importing if the value is unexpected."]
+pub const kDLFloat6_e2m3fn: DLDataTypeCode = 15;
+#[doc = " \\brief FP6 data types\n Setting bits != 6 is currently unspecified, and the producer must ensure it is set\n while the consumer must stop importing if the value is unexpected."]
+pub const kDLFloat6_e3m2fn: DLDataTypeCode = 16;
+#[doc = " \\brief FP4 data types\n Setting bits != 4 is currently unspecified, and the producer must ensure it is set\n while the consumer must stop importing if the value is unexpected."]
+pub const kDLFloat4_e2m1fn: DLDataTypeCode = 17;
+#[doc = " \\brief The type code options DLDataType."]
+pub type DLDataTypeCode = ::core::ffi::c_uint;
+#[doc = " \\brief The data type the tensor can hold. The data type is assumed to follow the\n native endian-ness. An explicit error message should be raised when attempting to\n export an array with non-native endianness\n\n  Examples\n   - float: type_code = 2, bits = 32, lanes = 1\n   - float4(vectorized 4 float): type_code = 2, bits = 32, lanes = 4\n   - int8: type_code = 0, bits = 8, lanes = 1\n   - std::complex<float>: type_code = 5, bits = 64, lanes = 1\n   - bool: type_code = 6, bits = 8, lanes = 1 (as per common array library convention, the underlying storage size of bool is 8 bits)\n   - float8_e4m3: type_code = 8, bits = 8, lanes = 1 (packed in memory)\n   - float6_e3m2fn: type_code = 16, bits = 6, lanes = 1 (packed in memory)\n   - float4_e2m1fn: type_code = 17, bits = 4, lanes = 1 (packed in memory)\n\n  When a sub-byte type is packed, DLPack requires the data to be in little bit-endian, i.e.,\n  for a packed data set D ((D >> (i * bits)) && bit_mask) stores the i-th element."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLDataType {
+    #[doc = " \\brief Type code of base types.\n We keep it uint8_t instead of DLDataTypeCode for minimal memory\n footprint, but the value should be one of DLDataTypeCode enum values."]
+    pub code: u8,
+    #[doc = " \\brief Number of bits, common choices are 8, 16, 32."]
+    pub bits: u8,
+    #[doc = " \\brief Number of lanes in the type, used for vector types."]
+    pub lanes: u16,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLDataType"][::core::mem::size_of::<DLDataType>() - 4usize];
+    ["Alignment of DLDataType"][::core::mem::align_of::<DLDataType>() - 2usize];
+    ["Offset of field: DLDataType::code"][::core::mem::offset_of!(DLDataType, code) - 0usize];
+    ["Offset of field: DLDataType::bits"][::core::mem::offset_of!(DLDataType, bits) - 1usize];
+    ["Offset of field: DLDataType::lanes"][::core::mem::offset_of!(DLDataType, lanes) - 2usize];
+};
+#[doc = " \\brief Plain C Tensor object, does not manage memory."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLTensor {
+    #[doc = " \\brief The data pointer points to the allocated data. This will be CUDA\n device pointer or cl_mem handle in OpenCL. It may be opaque on some device\n types. This pointer is always aligned to 256 bytes as in CUDA. The\n `byte_offset` field should be used to point to the beginning of the data.\n\n Note that as of Nov 2021, multiple libraries (CuPy, PyTorch, TensorFlow,\n TVM, perhaps others) do not adhere to this 256 byte alignment requirement\n on CPU/CUDA/ROCm, and always use `byte_offset=0`.  This must be fixed\n (after which this note will be updated); at the moment it is recommended\n to not rely on the data pointer being correctly aligned.\n\n For given DLTensor, the size of memory required to store the contents of\n data is calculated as follows:\n\n \\code{.c}\n static inline size_t GetDataSize(const DLTensor* t) {\n   size_t size = 1;\n   for (tvm_index_t i = 0; i < t->ndim; ++i) {\n     size *= t->shape[i];\n   }\n   size *= (t->dtype.bits * t->dtype.lanes + 7) / 8;\n   return size;\n }\n \\endcode\n\n Note that if the tensor is of size zero, then the data pointer should be\n set to `NULL`."]
+    pub data: *mut ::core::ffi::c_void,
+    #[doc = " \\brief The device of the tensor"]
+    pub device: DLDevice,
+    #[doc = " \\brief Number of dimensions"]
+    pub ndim: i32,
+    #[doc = " \\brief The data type of the pointer"]
+    pub dtype: DLDataType,
+    #[doc = " \\brief The shape of the tensor\n\n  When ndim == 0, shape can be set to NULL."]
+    pub shape: *mut i64,
+    #[doc = " \\brief strides of the tensor (in number of elements, not bytes),\n  can not be NULL if ndim != 0, must points to\n  an array of ndim elements that specifies the strides,\n  so consumer can always rely on strides[dim] being valid for 0 <= dim < ndim.\n\n  When ndim == 0, strides can be set to NULL.\n\n  \\note Before DLPack v1.2, strides can be NULL to indicate contiguous data.\n        This is not allowed in DLPack v1.2 and later. The rationale\n        is to simplify the consumer handling."]
+    pub strides: *mut i64,
+    #[doc = " \\brief The offset in bytes to the beginning pointer to data"]
+    pub byte_offset: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLTensor"][::core::mem::size_of::<DLTensor>() - 48usize];
+    ["Alignment of DLTensor"][::core::mem::align_of::<DLTensor>() - 8usize];
+    ["Offset of field: DLTensor::data"][::core::mem::offset_of!(DLTensor, data) - 0usize];
+    ["Offset of field: DLTensor::device"][::core::mem::offset_of!(DLTensor, device) - 8usize];
+    ["Offset of field: DLTensor::ndim"][::core::mem::offset_of!(DLTensor, ndim) - 16usize];
+    ["Offset of field: DLTensor::dtype"][::core::mem::offset_of!(DLTensor, dtype) - 20usize];
+    ["Offset of field: DLTensor::shape"][::core::mem::offset_of!(DLTensor, shape) - 24usize];
+    ["Offset of field: DLTensor::strides"][::core::mem::offset_of!(DLTensor, strides) - 32usize];
+    ["Offset of field: DLTensor::byte_offset"][::core::mem::offset_of!(DLTensor, byte_offset) - 40usize];
+};
+#[doc = " \\brief C Tensor object, manage memory of DLTensor. This data structure is\n  intended to facilitate the borrowing of DLTensor by another framework. It is\n  not meant to transfer the tensor. When the borrowing framework doesn't need\n  the tensor, it should call the deleter to notify the host that the resource\n  is no longer needed.\n\n \\note This data structure is used as Legacy DLManagedTensor\n       in DLPack exchange and is deprecated after DLPack v0.8\n       Use DLManagedTensorVersioned instead.\n       This data structure may get renamed or deleted in future versions.\n\n \\sa DLManagedTensorVersioned"]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLManagedTensor {
+    #[doc = " \\brief DLTensor which is being memory managed"]
+    pub dl_tensor: DLTensor,
+    #[doc = " \\brief the context of the original host framework of DLManagedTensor in\n   which DLManagedTensor is used in the framework. It can also be NULL."]
+    pub manager_ctx: *mut ::core::ffi::c_void,
+    #[doc = " \\brief Destructor - this should be called\n to destruct the manager_ctx  which backs the DLManagedTensor. It can be\n NULL if there is no way for the caller to provide a reasonable destructor.\n The destructor deletes the argument self as well."]
+    pub deleter: ::core::option::Option<unsafe extern "C" fn(self_: *mut DLManagedTensor)>,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLManagedTensor"][::core::mem::size_of::<DLManagedTensor>() - 64usize];
+    ["Alignment of DLManagedTensor"][::core::mem::align_of::<DLManagedTensor>() - 8usize];
+    ["Offset of field: DLManagedTensor::dl_tensor"][::core::mem::offset_of!(DLManagedTensor, dl_tensor) - 0usize];
+    ["Offset of field: DLManagedTensor::manager_ctx"][::core::mem::offset_of!(DLManagedTensor, manager_ctx) - 48usize];
+    ["Offset of field: DLManagedTensor::deleter"][::core::mem::offset_of!(DLManagedTensor, deleter) - 56usize];
+};
+#[doc = " \\brief A versioned and managed C Tensor object, manage memory of DLTensor.\n\n This data structure is intended to facilitate the borrowing of DLTensor by\n another framework. It is not meant to transfer the tensor. When the borrowing\n framework doesn't need the tensor, it should call the deleter to notify the\n host that the resource is no longer needed.\n\n \\note This is the current standard DLPack exchange data structure."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLManagedTensorVersioned {
+    #[doc = " \\brief The API and ABI version of the current managed Tensor"]
+    pub version: DLPackVersion,
+    #[doc = " \\brief the context of the original host framework.\n\n Stores DLManagedTensorVersioned is used in the\n framework. It can also be NULL."]
+    pub manager_ctx: *mut ::core::ffi::c_void,
+    #[doc = " \\brief Destructor.\n\n This should be called to destruct manager_ctx which holds the DLManagedTensorVersioned.\n It can be NULL if there is no way for the caller to provide a reasonable\n destructor. The destructor deletes the argument self as well."]
+    pub deleter: ::core::option::Option<unsafe extern "C" fn(self_: *mut DLManagedTensorVersioned)>,
+    #[doc = " \\brief Additional bitmask flags information about the tensor.\n\n By default the flags should be set to 0.\n\n \\note Future ABI changes should keep everything until this field\n       stable, to ensure that deleter can be correctly called.\n\n \\sa DLPACK_FLAG_BITMASK_READ_ONLY\n \\sa DLPACK_FLAG_BITMASK_IS_COPIED"]
+    pub flags: u64,
+    #[doc = " \\brief DLTensor which is being memory managed"]
+    pub dl_tensor: DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLManagedTensorVersioned"][::core::mem::size_of::<DLManagedTensorVersioned>() - 80usize];
+    ["Alignment of DLManagedTensorVersioned"][::core::mem::align_of::<DLManagedTensorVersioned>() - 8usize];
+    ["Offset of field: DLManagedTensorVersioned::version"]
+        [::core::mem::offset_of!(DLManagedTensorVersioned, version) - 0usize];
+    ["Offset of field: DLManagedTensorVersioned::manager_ctx"]
+        [::core::mem::offset_of!(DLManagedTensorVersioned, manager_ctx) - 8usize];
+    ["Offset of field: DLManagedTensorVersioned::deleter"]
+        [::core::mem::offset_of!(DLManagedTensorVersioned, deleter) - 16usize];
+    ["Offset of field: DLManagedTensorVersioned::flags"]
+        [::core::mem::offset_of!(DLManagedTensorVersioned, flags) - 24usize];
+    ["Offset of field: DLManagedTensorVersioned::dl_tensor"]
+        [::core::mem::offset_of!(DLManagedTensorVersioned, dl_tensor) - 32usize];
+};
+#[doc = "----------------------------------------------------------------------\n DLPack `__dlpack_c_exchange_api__` fast exchange protocol definitions\n----------------------------------------------------------------------\n*!\n* \\brief Request a producer library to create a new tensor.\n*\n* Create a new `DLManagedTensorVersioned` within the context of the producer\n* library. The allocation is defined via the prototype DLTensor.\n*\n* This function is exposed by the framework through the DLPackExchangeAPI.\n*\n* \\param prototype The prototype DLTensor. Only the dtype, ndim, shape,\n*        and device fields are used.\n* \\param out The output DLManagedTensorVersioned.\n* \\param error_ctx Context for `SetError`.\n* \\param SetError The function to set the error.\n* \\return The owning DLManagedTensorVersioned* or NULL on failure.\n*         SetError is called exactly when NULL is returned (the implementer\n*         must ensure this).\n* \\note - As a C function, must not thrown C++ exceptions.\n*       - Error propagation via SetError to avoid any direct need\n*         of Python API. Due to this `SetError` may have to ensure the GIL is\n*         held since it will presumably set a Python error.\n*\n* \\sa DLPackExchangeAPI\n*/"]
+pub type DLPackManagedTensorAllocator = ::core::option::Option<
+    unsafe extern "C" fn(
+        prototype: *mut DLTensor,
+        out: *mut *mut DLManagedTensorVersioned,
+        error_ctx: *mut ::core::ffi::c_void,
+        SetError: ::core::option::Option<
+            unsafe extern "C" fn(
+                error_ctx: *mut ::core::ffi::c_void,
+                kind: *const ::core::ffi::c_char,
+                message: *const ::core::ffi::c_char,
+            ),
+        >,
+    ) -> ::core::ffi::c_int,
+>;
+#[doc = " \\brief Exports a PyObject* Tensor/NDArray to a DLManagedTensorVersioned.\n\n This function does not perform any stream synchronization. The consumer should query\n DLPackCurrentWorkStream to get the current work stream and launch kernels on it.\n\n This function is exposed by the framework through the DLPackExchangeAPI.\n\n \\param py_object The Python object to convert. Must have the same type\n        as the one the `DLPackExchangeAPI` was discovered from.\n \\param out The output DLManagedTensorVersioned.\n \\return The owning DLManagedTensorVersioned* or NULL on failure with a\n         Python exception set. If the data cannot be described using DLPack\n         this should be a BufferError if possible.\n \\note - As a C function, must not thrown C++ exceptions.\n\n \\sa DLPackExchangeAPI, DLPackCurrentWorkStream"]
+pub type DLPackManagedTensorFromPyObjectNoSync = ::core::option::Option<
+    unsafe extern "C" fn(
+        py_object: *mut ::core::ffi::c_void,
+        out: *mut *mut DLManagedTensorVersioned,
+    ) -> ::core::ffi::c_int,
+>;
+#[doc = " \\brief Exports a PyObject* Tensor/NDArray to a provided DLTensor.\n\n This function provides a faster interface for temporary, non-owning, exchange.\n The producer (implementer) still owns the memory of data, strides, shape.\n The liveness of the DLTensor and the data it views is only guaranteed until\n control is returned.\n\n This function currently assumes that the producer (implementer) can fill\n in the DLTensor shape and strides without the need for temporary allocations.\n\n This function does not perform any stream synchronization. The consumer should query\n DLPackCurrentWorkStream to get the current work stream and launch kernels on it.\n\n This function is exposed by the framework through the DLPackExchangeAPI.\n\n \\param py_object The Python object to convert. Must have the same type\n        as the one the `DLPackExchangeAPI` was discovered from.\n \\param out The output DLTensor, whose space is pre-allocated on stack.\n \\return 0 on success, -1 on failure with a Python exception set.\n \\note - As a C function, must not thrown C++ exceptions.\n\n \\sa DLPackExchangeAPI, DLPackCurrentWorkStream"]
+pub type DLPackDLTensorFromPyObjectNoSync = ::core::option::Option<
+    unsafe extern "C" fn(py_object: *mut ::core::ffi::c_void, out: *mut DLTensor) -> ::core::ffi::c_int,
+>;
+#[doc = " \\brief Obtain the current work stream of a device.\n\n Obtain the current work stream of a device from the producer framework.\n For example, it should map to torch.cuda.current_stream in PyTorch.\n\n When device_type is kDLCPU, the consumer do not have to query the stream\n and the producer can simply return NULL when queried.\n The consumer do not have to do anything on stream sync or setting.\n So CPU only framework can just provide a dummy implementation that\n always set out_current_stream[0] to NULL.\n\n \\param device_type The device type.\n \\param device_id The device id.\n \\param out_current_stream The output current work stream.\n\n \\return 0 on success, -1 on failure with a Python exception set.\n \\note - As a C function, must not thrown C++ exceptions.\n\n \\sa DLPackExchangeAPI"]
+pub type DLPackCurrentWorkStream = ::core::option::Option<
+    unsafe extern "C" fn(
+        device_type: DLDeviceType,
+        device_id: i32,
+        out_current_stream: *mut *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int,
+>;
+#[doc = " \\brief Imports a DLManagedTensorVersioned to a PyObject* Tensor/NDArray.\n\n Convert an owning DLManagedTensorVersioned* to the Python tensor of the\n producer (implementer) library with the correct type.\n\n This function does not perform any stream synchronization.\n\n This function is exposed by the framework through the DLPackExchangeAPI.\n\n \\param tensor The DLManagedTensorVersioned to convert the ownership of the\n        tensor is stolen.\n \\param out_py_object The output Python object.\n \\return 0 on success, -1 on failure with a Python exception set.\n\n \\sa DLPackExchangeAPI"]
+pub type DLPackManagedTensorToPyObjectNoSync = ::core::option::Option<
+    unsafe extern "C" fn(
+        tensor: *mut DLManagedTensorVersioned,
+        out_py_object: *mut *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int,
+>;
+#[doc = " \\brief DLPackExchangeAPI stable header.\n \\sa DLPackExchangeAPI"]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLPackExchangeAPIHeader {
+    #[doc = " \\brief The provided DLPack version the consumer must check major version\n        compatibility before using this struct."]
+    pub version: DLPackVersion,
+    #[doc = " \\brief Optional pointer to an older DLPackExchangeAPI in the chain.\n\n It must be NULL if the framework does not support older versions.\n If the current major version is larger than the one supported by the\n consumer, the consumer may walk this to find an earlier supported version.\n\n \\sa DLPackExchangeAPI"]
+    pub prev_api: *mut DLPackExchangeAPIHeader,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLPackExchangeAPIHeader"][::core::mem::size_of::<DLPackExchangeAPIHeader>() - 16usize];
+    ["Alignment of DLPackExchangeAPIHeader"][::core::mem::align_of::<DLPackExchangeAPIHeader>() - 8usize];
+    ["Offset of field: DLPackExchangeAPIHeader::version"]
+        [::core::mem::offset_of!(DLPackExchangeAPIHeader, version) - 0usize];
+    ["Offset of field: DLPackExchangeAPIHeader::prev_api"]
+        [::core::mem::offset_of!(DLPackExchangeAPIHeader, prev_api) - 8usize];
+};
+#[doc = " \\brief Framework-specific function pointers table for DLPack exchange.\n\n Additionally to `__dlpack__()` we define a C function table sharable by\n\n Python implementations via `__dlpack_c_exchange_api__`.\n This attribute must be set on the type as a Python PyCapsule\n with name \"dlpack_exchange_api\".\n\n A consumer library may use a pattern such as:\n\n \\code\n\n  PyObject *api_capsule = PyObject_GetAttrString(\n    (PyObject *)Py_TYPE(tensor_obj), \"__dlpack_c_exchange_api__\")\n  );\n  if (api_capsule == NULL) { goto handle_error; }\n  MyDLPackExchangeAPI *api = (MyDLPackExchangeAPI *)PyCapsule_GetPointer(\n    api_capsule, \"dlpack_exchange_api\"\n  );\n  Py_DECREF(api_capsule);\n  if (api == NULL) { goto handle_error; }\n\n \\endcode\n\n Note that this must be defined on the type. The consumer should look up the\n attribute on the type and may cache the result for each unique type.\n\n The precise API table is given by:\n \\code\n struct MyDLPackExchangeAPI : public DLPackExchangeAPI {\n   MyDLPackExchangeAPI() {\n     header.version.major = DLPACK_MAJOR_VERSION;\n     header.version.minor = DLPACK_MINOR_VERSION;\n     header.prev_version_api = nullptr;\n\n     managed_tensor_allocator = MyDLPackManagedTensorAllocator;\n     managed_tensor_from_py_object_no_sync = MyDLPackManagedTensorFromPyObjectNoSync;\n     managed_tensor_to_py_object_no_sync = MyDLPackManagedTensorToPyObjectNoSync;\n     dltensor_from_py_object_no_sync = MyDLPackDLTensorFromPyObjectNoSync;\n     current_work_stream = MyDLPackCurrentWorkStream;\n  }\n\n  static const DLPackExchangeAPI* Global() {\n     static MyDLPackExchangeAPI inst;\n     return &inst;\n  }\n };\n \\endcode\n\n Guidelines for leveraging DLPackExchangeAPI:\n\n There are generally two kinds of consumer needs for DLPack exchange:\n - N0: library support, where consumer.kernel(x, y, z) would like to run a kernel\n       with the data from x, y, z. The consumer is also expected to run the kernel with the same\n       stream context as the producer. For example, when x, y, z is torch.Tensor,\n       consumer should query exchange_api->current_work_stream to get the\n       current stream and launch the kernel with the same stream.\n       This setup is necessary for no synchronization in kernel launch and maximum compatibility\n       with CUDA graph capture in the producer.\n       This is the desirable behavior for library extension support for frameworks like PyTorch.\n - N1: data ingestion and retention\n\n Note that obj.__dlpack__() API should provide useful ways for N1.\n The primary focus of the current DLPackExchangeAPI is to enable faster exchange N0\n with the support of the function pointer current_work_stream.\n\n Array/Tensor libraries should statically create and initialize this structure\n then return a pointer to DLPackExchangeAPI as an int value in Tensor/Array.\n The DLPackExchangeAPI* must stay alive throughout the lifetime of the process.\n\n One simple way to do so is to create a static instance of DLPackExchangeAPI\n within the framework and return a pointer to it. The following code\n shows an example to do so in C++. It should also be reasonably easy\n to do so in other languages."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct DLPackExchangeAPI {
+    #[doc = " \\brief The header that remains stable across versions."]
+    pub header: DLPackExchangeAPIHeader,
+    #[doc = " \\brief Producer function pointer for DLPackManagedTensorAllocator\n        This function must not be NULL.\n \\sa DLPackManagedTensorAllocator"]
+    pub managed_tensor_allocator: DLPackManagedTensorAllocator,
+    #[doc = " \\brief Producer function pointer for DLPackManagedTensorFromPyObject\n        This function must be not NULL.\n \\sa DLPackManagedTensorFromPyObject"]
+    pub managed_tensor_from_py_object_no_sync: DLPackManagedTensorFromPyObjectNoSync,
+    #[doc = " \\brief Producer function pointer for DLPackManagedTensorToPyObject\n        This function must be not NULL.\n \\sa DLPackManagedTensorToPyObjectNoSync"]
+    pub managed_tensor_to_py_object_no_sync: DLPackManagedTensorToPyObjectNoSync,
+    #[doc = " \\brief Producer function pointer for DLPackDLTensorFromPyObject\n        This function can be NULL when the producer does not support this function.\n \\sa DLPackDLTensorFromPyObjectNoSync"]
+    pub dltensor_from_py_object_no_sync: DLPackDLTensorFromPyObjectNoSync,
+    #[doc = " \\brief Producer function pointer for DLPackCurrentWorkStream\n        This function must be not NULL.\n \\sa DLPackCurrentWorkStream"]
+    pub current_work_stream: DLPackCurrentWorkStream,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DLPackExchangeAPI"][::core::mem::size_of::<DLPackExchangeAPI>() - 56usize];
+    ["Alignment of DLPackExchangeAPI"][::core::mem::align_of::<DLPackExchangeAPI>() - 8usize];
+    ["Offset of field: DLPackExchangeAPI::header"][::core::mem::offset_of!(DLPackExchangeAPI, header) - 0usize];
+    ["Offset of field: DLPackExchangeAPI::managed_tensor_allocator"]
+        [::core::mem::offset_of!(DLPackExchangeAPI, managed_tensor_allocator) - 16usize];
+    ["Offset of field: DLPackExchangeAPI::managed_tensor_from_py_object_no_sync"]
+        [::core::mem::offset_of!(DLPackExchangeAPI, managed_tensor_from_py_object_no_sync) - 24usize];
+    ["Offset of field: DLPackExchangeAPI::managed_tensor_to_py_object_no_sync"]
+        [::core::mem::offset_of!(DLPackExchangeAPI, managed_tensor_to_py_object_no_sync) - 32usize];
+    ["Offset of field: DLPackExchangeAPI::dltensor_from_py_object_no_sync"]
+        [::core::mem::offset_of!(DLPackExchangeAPI, dltensor_from_py_object_no_sync) - 40usize];
+    ["Offset of field: DLPackExchangeAPI::current_work_stream"]
+        [::core::mem::offset_of!(DLPackExchangeAPI, current_work_stream) - 48usize];
+};
+#[doc = " 0 is success. An unknown code is treated by its band: 1..99 misuse (the program is wrong),\n 100..199 capacity (try later, or with less), 200..299 state, 300..399 device,\n 400..499 data and I/O, 900..999 internal."]
+pub type kvc_status = i32;
+pub const KVC_OK: kvc_status_code = 0;
+#[doc = " a value out of its range, or values that contradict each other"]
+pub const KVC_ERROR_INVALID_ARGUMENT: kvc_status_code = 1;
+#[doc = " NULL where a pointer is needed"]
+pub const KVC_ERROR_NULL_ARGUMENT: kvc_status_code = 2;
+#[doc = " struct_size below the first release's, or unlike its neighbours'"]
+pub const KVC_ERROR_STRUCT_SIZE: kvc_status_code = 3;
+#[doc = " well formed, but this library or backend cannot do it"]
+pub const KVC_ERROR_UNSUPPORTED: kvc_status_code = 4;
+#[doc = " a tensor's dtype"]
+pub const KVC_ERROR_DTYPE: kvc_status_code = 5;
+#[doc = " a tensor's device, or a stream that the device does not have"]
+pub const KVC_ERROR_DEVICE: kvc_status_code = 6;
+#[doc = " a tensor's number of dimensions"]
+pub const KVC_ERROR_RANK: kvc_status_code = 7;
+#[doc = " a tensor's shape"]
+pub const KVC_ERROR_SHAPE: kvc_status_code = 8;
+#[doc = " a tensor's strides, or its alignment"]
+pub const KVC_ERROR_STRIDE: kvc_status_code = 9;
+#[doc = " a layer, group, position or length that does not exist"]
+pub const KVC_ERROR_OUT_OF_RANGE: kvc_status_code = 10;
+#[doc = " a sequence or forward that is gone, or is of another cache"]
+pub const KVC_ERROR_STALE_ID: kvc_status_code = 11;
+#[doc = " the same sequence twice in one call"]
+pub const KVC_ERROR_DUPLICATE: kvc_status_code = 12;
+#[doc = " required, available: pages of `group`"]
+pub const KVC_ERROR_OUT_OF_PAGES: kvc_status_code = 100;
+#[doc = " the host or the device refused memory"]
+pub const KVC_ERROR_OUT_OF_MEMORY: kvc_status_code = 101;
+#[doc = " required, available: sequences"]
+pub const KVC_ERROR_TOO_MANY_SEQUENCES: kvc_status_code = 102;
+#[doc = " required, available: open forwards"]
+pub const KVC_ERROR_TOO_MANY_FORWARDS: kvc_status_code = 103;
+#[doc = " required, available: tokens or rows of a batch"]
+pub const KVC_ERROR_BATCH_TOO_LARGE: kvc_status_code = 104;
+#[doc = " required, available: elements of an output array"]
+pub const KVC_ERROR_BUFFER_TOO_SMALL: kvc_status_code = 105;
+#[doc = " required, available: uncommitted tree nodes of a sequence"]
+pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
+#[doc = " the sequence is in an open forward, or the forward is in use by another thread"]
+pub const KVC_ERROR_BUSY: kvc_status_code = 200;
+#[doc = " calls in the wrong order, or the same call twice"]
+pub const KVC_ERROR_ORDER: kvc_status_code = 201;
+#[doc = " the forward was cancelled: only abort is left"]
+pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
+#[doc = " the keys that this needs were freed behind a window"]
+pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
+#[doc = " the sequence has an uncommitted tree: kvc_seq_commit first"]
+pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
+#[doc = " no backend, driver or device of that type"]
+pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
+#[doc = " a bug of the library; kvc_cache_check_invariants reports with this code"]
+pub const KVC_ERROR_INTERNAL: kvc_status_code = 900;
+pub type kvc_status_code = ::core::ffi::c_uint;
+#[doc = " What went wrong, in numbers and in words. Owned by the caller, written only on failure.\n The layout of this struct is frozen."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_error {
+    #[doc = " sizeof(kvc_error), by KVC_ERROR_INIT"]
+    pub struct_size: u32,
+    #[doc = " the returned status"]
+    pub code: kvc_status,
+    #[doc = " row, layer or array element at fault; -1 = none"]
+    pub index: i64,
+    #[doc = " capacity errors: what the call needs, else 0"]
+    pub required: i64,
+    #[doc = " capacity errors: what there is, else 0"]
+    pub available: i64,
+    #[doc = " layer group at fault; -1 = none"]
+    pub group: i64,
+    #[doc = " \"function: what, with the values\"; NUL-terminated ASCII"]
+    pub message: [::core::ffi::c_char; 472usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_error"][::core::mem::size_of::<kvc_error>() - 512usize];
+    ["Alignment of kvc_error"][::core::mem::align_of::<kvc_error>() - 8usize];
+    ["Offset of field: kvc_error::struct_size"][::core::mem::offset_of!(kvc_error, struct_size) - 0usize];
+    ["Offset of field: kvc_error::code"][::core::mem::offset_of!(kvc_error, code) - 4usize];
+    ["Offset of field: kvc_error::index"][::core::mem::offset_of!(kvc_error, index) - 8usize];
+    ["Offset of field: kvc_error::required"][::core::mem::offset_of!(kvc_error, required) - 16usize];
+    ["Offset of field: kvc_error::available"][::core::mem::offset_of!(kvc_error, available) - 24usize];
+    ["Offset of field: kvc_error::group"][::core::mem::offset_of!(kvc_error, group) - 32usize];
+    ["Offset of field: kvc_error::message"][::core::mem::offset_of!(kvc_error, message) - 40usize];
+};
+#[doc = " ============================================================================================\n 4  Context: one device, its threads and scratch\n ============================================================================================"]
+#[repr(C)]
+#[derive(Debug)]
+pub struct kvc_context {
+    _unused: [u8; 0],
+}
+#[doc = " The host's callbacks may be called by several threads at once, never with a lock of the library held. They must not\n unwind, and not destroy the context or a cache. After kvc_context_destroy and kvc_cache_destroy of every cache in it\n they are not called again; exported tensors never call them."]
+pub type kvc_parallel_item_fn = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void, index: i64)>;
+#[doc = " Runs item(arg, i) once for each i in [0, n), in any order, on any threads, even on one; returns\n when all are done. Items never wait for each other."]
+pub type kvc_parallel_for_fn = ::core::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::core::ffi::c_void,
+        n: i64,
+        item: kvc_parallel_item_fn,
+        arg: *mut ::core::ffi::c_void,
+    ),
+>;
+pub const KVC_LOG_WARNING: kvc_log_level = 1;
+pub const KVC_LOG_INFO: kvc_log_level = 2;
+pub const KVC_LOG_DEBUG: kvc_log_level = 3;
+pub type kvc_log_level = ::core::ffi::c_uint;
+#[doc = " Called on the thread that called the library; `message` is borrowed."]
+pub type kvc_log_fn = ::core::option::Option<
+    unsafe extern "C" fn(user: *mut ::core::ffi::c_void, level: i32, message: *const ::core::ffi::c_char),
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_context_config {
+    pub struct_size: u32,
+    #[doc = " a DLDeviceType; 0 = kDLCPU"]
+    pub device_type: i32,
+    #[doc = " ordinal of the device; 0 on the CPU"]
+    pub device_id: i32,
+    #[doc = " CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota).\nWith parallel_for: the most threads that it uses at once. At most 1024."]
+    pub num_threads: i32,
+    #[doc = " nullable: the best that this CPU has. Else a target's name from kvc_context_describe,\nor \"reference\" (float64, for tests). avx512_amx asks Linux for AMX tiles, process-wide"]
+    pub simd: *const ::core::ffi::c_char,
+    #[doc = " nullable: threads of its own, started on first use. Else the host's pool"]
+    pub parallel_for: kvc_parallel_for_fn,
+    pub parallel_for_user: *mut ::core::ffi::c_void,
+    #[doc = " nullable: silence"]
+    pub log: kvc_log_fn,
+    pub log_user: *mut ::core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_context_config"][::core::mem::size_of::<kvc_context_config>() - 56usize];
+    ["Alignment of kvc_context_config"][::core::mem::align_of::<kvc_context_config>() - 8usize];
+    ["Offset of field: kvc_context_config::struct_size"]
+        [::core::mem::offset_of!(kvc_context_config, struct_size) - 0usize];
+    ["Offset of field: kvc_context_config::device_type"]
+        [::core::mem::offset_of!(kvc_context_config, device_type) - 4usize];
+    ["Offset of field: kvc_context_config::device_id"][::core::mem::offset_of!(kvc_context_config, device_id) - 8usize];
+    ["Offset of field: kvc_context_config::num_threads"]
+        [::core::mem::offset_of!(kvc_context_config, num_threads) - 12usize];
+    ["Offset of field: kvc_context_config::simd"][::core::mem::offset_of!(kvc_context_config, simd) - 16usize];
+    ["Offset of field: kvc_context_config::parallel_for"]
+        [::core::mem::offset_of!(kvc_context_config, parallel_for) - 24usize];
+    ["Offset of field: kvc_context_config::parallel_for_user"]
+        [::core::mem::offset_of!(kvc_context_config, parallel_for_user) - 32usize];
+    ["Offset of field: kvc_context_config::log"][::core::mem::offset_of!(kvc_context_config, log) - 40usize];
+    ["Offset of field: kvc_context_config::log_user"][::core::mem::offset_of!(kvc_context_config, log_user) - 48usize];
+};
+#[doc = " ============================================================================================\n 5  Cache: layers, groups, capacity\n ============================================================================================"]
+#[repr(C)]
+#[derive(Debug)]
+pub struct kvc_cache {
+    _unused: [u8; 0],
+}
+#[doc = " q and k are taken as they are; the other rope_* fields are ignored"]
+pub const KVC_ROPE_NONE: kvc_rope_mode = 0;
+#[doc = " the library rotates q and k at their positions and stores rotated k; rotated q is rounded\nto q's dtype, as if the caller had rotated it"]
+pub const KVC_ROPE_ON_APPEND: kvc_rope_mode = 1;
+#[doc = " k is stored, exported and imported as it is; attend rotates q as above, and each key, in\nfloat32, when it reads it"]
+pub const KVC_ROPE_ON_READ: kvc_rope_mode = 2;
+#[doc = " Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle\n position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/rope.md has every formula."]
+pub type kvc_rope_mode = ::core::ffi::c_uint;
+pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
+#[doc = " f(i) / factor (position interpolation)"]
+pub const KVC_ROPE_SCALING_LINEAR: kvc_rope_scaling_kind = 1;
+#[doc = " long waves / factor, short ones unchanged, blended between low_ and high_freq_factor"]
+pub const KVC_ROPE_SCALING_LLAMA3: kvc_rope_scaling_kind = 2;
+#[doc = " blended by pair between beta_fast and beta_slow turns; scales cos and sin"]
+pub const KVC_ROPE_SCALING_YARN: kvc_rope_scaling_kind = 3;
+#[doc = " f(i) / short_factors[i] or / long_factors[i]; scales cos and sin"]
+pub const KVC_ROPE_SCALING_LONGROPE: kvc_rope_scaling_kind = 4;
+pub type kvc_rope_scaling_kind = ::core::ffi::c_uint;
+#[doc = " yarn: the bounds of the blend are not rounded to whole pairs (\"truncate\": false)"]
+pub const KVC_ROPE_SCALING_NO_TRUNCATE: kvc_rope_scaling_flags = 1;
+pub type kvc_rope_scaling_flags = ::core::ffi::c_uint;
+#[doc = " How a model was stretched beyond the length it was trained for: the fields of \"rope_scaling\" in its config.json.\n Fields of other kinds must be 0."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_rope_scaling {
+    pub struct_size: u32,
+    #[doc = " KVC_ROPE_SCALING_*"]
+    pub kind: i32,
+    #[doc = " KVC_ROPE_SCALING_NO_TRUNCATE"]
+    pub flags: u32,
+    #[doc = " longrope: rope_dim / 2"]
+    pub num_short_factors: i32,
+    #[doc = " longrope: rope_dim / 2"]
+    pub num_long_factors: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " llama3, yarn, longrope: tokens the model was trained for before, 2..2^30"]
+    pub original_max_position: i64,
+    #[doc = " 1..1e6. longrope: only for the default of attention_factor; 0 = 1"]
+    pub factor: f64,
+    #[doc = " llama3: > 0"]
+    pub low_freq_factor: f64,
+    #[doc = " llama3: > low_freq_factor"]
+    pub high_freq_factor: f64,
+    #[doc = " yarn: > beta_slow; 0 = 32"]
+    pub beta_fast: f64,
+    #[doc = " yarn: > 0; 0 = 1"]
+    pub beta_slow: f64,
+    #[doc = " yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = from factor"]
+    pub attention_factor: f64,
+    #[doc = " yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it"]
+    pub mscale: f64,
+    #[doc = " yarn: with mscale. softmax_scale stays the caller's: docs/rope.md"]
+    pub mscale_all_dim: f64,
+    #[doc = " longrope: borrowed; [num_short_factors], each > 0"]
+    pub short_factors: *const f64,
+    #[doc = " longrope: borrowed; [num_long_factors], each > 0"]
+    pub long_factors: *const f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_rope_scaling"][::core::mem::size_of::<kvc_rope_scaling>() - 112usize];
+    ["Alignment of kvc_rope_scaling"][::core::mem::align_of::<kvc_rope_scaling>() - 8usize];
+    ["Offset of field: kvc_rope_scaling::struct_size"][::core::mem::offset_of!(kvc_rope_scaling, struct_size) - 0usize];
+    ["Offset of field: kvc_rope_scaling::kind"][::core::mem::offset_of!(kvc_rope_scaling, kind) - 4usize];
+    ["Offset of field: kvc_rope_scaling::flags"][::core::mem::offset_of!(kvc_rope_scaling, flags) - 8usize];
+    ["Offset of field: kvc_rope_scaling::num_short_factors"]
+        [::core::mem::offset_of!(kvc_rope_scaling, num_short_factors) - 12usize];
+    ["Offset of field: kvc_rope_scaling::num_long_factors"]
+        [::core::mem::offset_of!(kvc_rope_scaling, num_long_factors) - 16usize];
+    ["Offset of field: kvc_rope_scaling::reserved"][::core::mem::offset_of!(kvc_rope_scaling, reserved) - 20usize];
+    ["Offset of field: kvc_rope_scaling::original_max_position"]
+        [::core::mem::offset_of!(kvc_rope_scaling, original_max_position) - 24usize];
+    ["Offset of field: kvc_rope_scaling::factor"][::core::mem::offset_of!(kvc_rope_scaling, factor) - 32usize];
+    ["Offset of field: kvc_rope_scaling::low_freq_factor"]
+        [::core::mem::offset_of!(kvc_rope_scaling, low_freq_factor) - 40usize];
+    ["Offset of field: kvc_rope_scaling::high_freq_factor"]
+        [::core::mem::offset_of!(kvc_rope_scaling, high_freq_factor) - 48usize];
+    ["Offset of field: kvc_rope_scaling::beta_fast"][::core::mem::offset_of!(kvc_rope_scaling, beta_fast) - 56usize];
+    ["Offset of field: kvc_rope_scaling::beta_slow"][::core::mem::offset_of!(kvc_rope_scaling, beta_slow) - 64usize];
+    ["Offset of field: kvc_rope_scaling::attention_factor"]
+        [::core::mem::offset_of!(kvc_rope_scaling, attention_factor) - 72usize];
+    ["Offset of field: kvc_rope_scaling::mscale"][::core::mem::offset_of!(kvc_rope_scaling, mscale) - 80usize];
+    ["Offset of field: kvc_rope_scaling::mscale_all_dim"]
+        [::core::mem::offset_of!(kvc_rope_scaling, mscale_all_dim) - 88usize];
+    ["Offset of field: kvc_rope_scaling::short_factors"]
+        [::core::mem::offset_of!(kvc_rope_scaling, short_factors) - 96usize];
+    ["Offset of field: kvc_rope_scaling::long_factors"]
+        [::core::mem::offset_of!(kvc_rope_scaling, long_factors) - 104usize];
+};
+#[doc = " rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX)"]
+pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
+pub type kvc_layer_flags = ::core::ffi::c_uint;
+#[doc = " One state tensor of a recurrent layer: what it keeps of one sequence (a convolution's last inputs, an SSM's or linear\n attention's state)."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_state_config {
+    pub struct_size: u32,
+    #[doc = " float32, float16, bfloat16; {0,0,0} = float32"]
+    pub dtype: DLDataType,
+    #[doc = " 1..4"]
+    pub rank: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " shape[0..rank - 1], each >= 1; the rest 0"]
+    pub shape: [i64; 4usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_state_config"][::core::mem::size_of::<kvc_state_config>() - 48usize];
+    ["Alignment of kvc_state_config"][::core::mem::align_of::<kvc_state_config>() - 8usize];
+    ["Offset of field: kvc_state_config::struct_size"][::core::mem::offset_of!(kvc_state_config, struct_size) - 0usize];
+    ["Offset of field: kvc_state_config::dtype"][::core::mem::offset_of!(kvc_state_config, dtype) - 4usize];
+    ["Offset of field: kvc_state_config::rank"][::core::mem::offset_of!(kvc_state_config, rank) - 8usize];
+    ["Offset of field: kvc_state_config::reserved"][::core::mem::offset_of!(kvc_state_config, reserved) - 12usize];
+    ["Offset of field: kvc_state_config::shape"][::core::mem::offset_of!(kvc_state_config, shape) - 16usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_layer_config {
+    pub struct_size: u32,
+    #[doc = " index into groups[]"]
+    pub group: i32,
+    #[doc = " Hq, a multiple of num_kv_heads, at most 65536"]
+    pub num_q_heads: i32,
+    #[doc = " Hkv, 1..4096; q head h reads kv head h / (Hq / Hkv)"]
+    pub num_kv_heads: i32,
+    #[doc = " D, 1..512 (MLA: 1..1024); multiples of 16 are fast"]
+    pub head_dim: i32,
+    #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
+    pub v_head_dim: i32,
+    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even and\nsaturated to the largest finite value (NaN stays NaN), and is read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of\nzeros has scale 1, and one that holds an infinity or a NaN is read as NaN"]
+    pub dtype: DLDataType,
+    #[doc = " KVC_ROPE_*"]
+    pub rope_mode: i32,
+    #[doc = " rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset"]
+    pub rope_dim: i32,
+    #[doc = " first rotated dim; MLA: 0 = latent_dim, and never below it"]
+    pub rope_offset: i32,
+    #[doc = " KVC_LAYER_*"]
+    pub flags: u32,
+    #[doc = " 0 = K and V of its own. Else 1 + the index of an earlier layer of the group: this one stores\nnothing and attends over what that layer stores (attend without k and v, after that layer's\nappend). What says how K and V are stored must be equal in both: group, num_kv_heads, dims,\ndtype, rope_*; storage and scales are given there alone"]
+    pub kv_layer: i32,
+    #[doc = " base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000"]
+    pub rope_theta: f64,
+    #[doc = " borrowed; nullable: none"]
+    pub rope_scaling: *const kvc_rope_scaling,
+    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it\n(DeepSeek-V3: 0.13523, docs/mla.md)"]
+    pub softmax_scale: f64,
+    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and\nNHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its\ndeleter runs once, when the cache and all exported views of it are gone"]
+    pub kv_storage: *mut DLManagedTensorVersioned,
+    #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
+    pub k_storage: *mut DLManagedTensorVersioned,
+    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage\n(MLA: k_storage alone).\nStorage is of the layer's dtype; that of float8 may be uint8. int8 has none: its pages hold\ntheir scales, and the library lays them out"]
+    pub v_storage: *mut DLManagedTensorVersioned,
+    #[doc = " float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
+    pub k_scales: *const f32,
+    #[doc = " the same for V (MLA: NULL, V's are K's)"]
+    pub v_scales: *const f32,
+    #[doc = " float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0"]
+    pub num_scales: i32,
+    #[doc = " recurrent: state tensors of the layer, 1..16. Else 0"]
+    pub num_states: i32,
+    #[doc = " recurrent: borrowed; [num_states], elements states[0].struct_size bytes apart; every\nfield but group is 0 then. Else NULL"]
+    pub states: *const kvc_state_config,
+    #[doc = " MLA: leading dims of the row that are V too, 1..head_dim; else 0"]
+    pub latent_dim: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_layer_config"][::core::mem::size_of::<kvc_layer_config>() - 136usize];
+    ["Alignment of kvc_layer_config"][::core::mem::align_of::<kvc_layer_config>() - 8usize];
+    ["Offset of field: kvc_layer_config::struct_size"][::core::mem::offset_of!(kvc_layer_config, struct_size) - 0usize];
+    ["Offset of field: kvc_layer_config::group"][::core::mem::offset_of!(kvc_layer_config, group) - 4usize];
+    ["Offset of field: kvc_layer_config::num_q_heads"][::core::mem::offset_of!(kvc_layer_config, num_q_heads) - 8usize];
+    ["Offset of field: kvc_layer_config::num_kv_heads"]
+        [::core::mem::offset_of!(kvc_layer_config, num_kv_heads) - 12usize];
+    ["Offset of field: kvc_layer_config::head_dim"][::core::mem::offset_of!(kvc_layer_config, head_dim) - 16usize];
+    ["Offset of field: kvc_layer_config::v_head_dim"][::core::mem::offset_of!(kvc_layer_config, v_head_dim) - 20usize];
+    ["Offset of field: kvc_layer_config::dtype"][::core::mem::offset_of!(kvc_layer_config, dtype) - 24usize];
+    ["Offset of field: kvc_layer_config::rope_mode"][::core::mem::offset_of!(kvc_layer_config, rope_mode) - 28usize];
+    ["Offset of field: kvc_layer_config::rope_dim"][::core::mem::offset_of!(kvc_layer_config, rope_dim) - 32usize];
+    ["Offset of field: kvc_layer_config::rope_offset"]
+        [::core::mem::offset_of!(kvc_layer_config, rope_offset) - 36usize];
+    ["Offset of field: kvc_layer_config::flags"][::core::mem::offset_of!(kvc_layer_config, flags) - 40usize];
+    ["Offset of field: kvc_layer_config::kv_layer"][::core::mem::offset_of!(kvc_layer_config, kv_layer) - 44usize];
+    ["Offset of field: kvc_layer_config::rope_theta"][::core::mem::offset_of!(kvc_layer_config, rope_theta) - 48usize];
+    ["Offset of field: kvc_layer_config::rope_scaling"]
+        [::core::mem::offset_of!(kvc_layer_config, rope_scaling) - 56usize];
+    ["Offset of field: kvc_layer_config::softmax_scale"]
+        [::core::mem::offset_of!(kvc_layer_config, softmax_scale) - 64usize];
+    ["Offset of field: kvc_layer_config::kv_storage"][::core::mem::offset_of!(kvc_layer_config, kv_storage) - 72usize];
+    ["Offset of field: kvc_layer_config::k_storage"][::core::mem::offset_of!(kvc_layer_config, k_storage) - 80usize];
+    ["Offset of field: kvc_layer_config::v_storage"][::core::mem::offset_of!(kvc_layer_config, v_storage) - 88usize];
+    ["Offset of field: kvc_layer_config::k_scales"][::core::mem::offset_of!(kvc_layer_config, k_scales) - 96usize];
+    ["Offset of field: kvc_layer_config::v_scales"][::core::mem::offset_of!(kvc_layer_config, v_scales) - 104usize];
+    ["Offset of field: kvc_layer_config::num_scales"][::core::mem::offset_of!(kvc_layer_config, num_scales) - 112usize];
+    ["Offset of field: kvc_layer_config::num_states"][::core::mem::offset_of!(kvc_layer_config, num_states) - 116usize];
+    ["Offset of field: kvc_layer_config::states"][::core::mem::offset_of!(kvc_layer_config, states) - 120usize];
+    ["Offset of field: kvc_layer_config::latent_dim"][::core::mem::offset_of!(kvc_layer_config, latent_dim) - 128usize];
+    ["Offset of field: kvc_layer_config::reserved"][::core::mem::offset_of!(kvc_layer_config, reserved) - 132usize];
+};
+#[doc = " a query at position p sees keys 0..p; memory grows with the sequence"]
+pub const KVC_GROUP_FULL: kvc_group_kind = 0;
+#[doc = " it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind\nthe window and the rollback margin are freed when a forward ends"]
+pub const KVC_GROUP_SLIDING: kvc_group_kind = 1;
+#[doc = " it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division);\npages of earlier chunks are freed likewise"]
+pub const KVC_GROUP_CHUNKED: kvc_group_kind = 2;
+#[doc = " multi-head latent attention: sees what a full group sees. A token is one row [latent | rotary]\nfor all heads, stored once: K is the row (num_kv_heads 1, head_dim its width), V its first\nlatent_dim dims"]
+pub const KVC_GROUP_MLA: kvc_group_kind = 3;
+#[doc = " it sees all keys of the sequence's encoder sequence (image, audio, source text), which has a\nlength of its own and is appended in forwards of its own (kvc_batch.encoder_group). Forks\nshare it, truncate leaves it. Layers have KVC_ROPE_NONE"]
+pub const KVC_GROUP_CROSS: kvc_group_kind = 4;
+#[doc = " no keys: each layer keeps state tensors of fixed size a sequence, which a forward loads and\nstores (kvc_forward_load_state). A page is one state of all layers of the group"]
+pub const KVC_GROUP_RECURRENT: kvc_group_kind = 5;
+pub type kvc_group_kind = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_group_config {
+    pub struct_size: u32,
+    #[doc = " KVC_GROUP_*"]
+    pub kind: i32,
+    #[doc = " sliding: w, 1..2^30; else 0"]
+    pub window_tokens: i64,
+    #[doc = " chunked: c, 1..2^30, no multiple of the page size needed; else 0"]
+    pub chunk_tokens: i64,
+    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: each\nsequence has one, and one more in an open forward, for each checkpoint, and while it has an\nuncommitted tree; 0 = max_sequences * (2 + max_checkpoints)"]
+    pub num_pages: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_group_config"][::core::mem::size_of::<kvc_group_config>() - 32usize];
+    ["Alignment of kvc_group_config"][::core::mem::align_of::<kvc_group_config>() - 8usize];
+    ["Offset of field: kvc_group_config::struct_size"][::core::mem::offset_of!(kvc_group_config, struct_size) - 0usize];
+    ["Offset of field: kvc_group_config::kind"][::core::mem::offset_of!(kvc_group_config, kind) - 4usize];
+    ["Offset of field: kvc_group_config::window_tokens"]
+        [::core::mem::offset_of!(kvc_group_config, window_tokens) - 8usize];
+    ["Offset of field: kvc_group_config::chunk_tokens"]
+        [::core::mem::offset_of!(kvc_group_config, chunk_tokens) - 16usize];
+    ["Offset of field: kvc_group_config::num_pages"][::core::mem::offset_of!(kvc_group_config, num_pages) - 24usize];
+};
+#[doc = " keep nothing behind windows: rollback_tokens is 0, not its default"]
+pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
+#[doc = " sequences may get streaming windows (kvc_seq_set_streaming): bookkeeping for lists that go\non for ever, and scratch for two parts of each query. Needs a full or MLA group"]
+pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
+#[doc = " never: each row reads all of its keys"]
+pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
+#[doc = " wherever rows have a page in common, whatever it costs"]
+pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
+#[doc = " A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of\n threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one\n kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/kernels.md\n has how much."]
+pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
+pub type kvc_cache_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_cache_config {
+    pub struct_size: u32,
+    #[doc = " KVC_CACHE_*"]
+    pub flags: u32,
+    #[doc = " borrowed; [num_layers], elements layers[0].struct_size bytes apart"]
+    pub layers: *const kvc_layer_config,
+    #[doc = " borrowed; [num_groups], likewise; nullable: one full group"]
+    pub groups: *const kvc_group_config,
+    #[doc = " 1..4096"]
+    pub num_layers: i32,
+    #[doc = " 1..64; 0 with groups == NULL"]
+    pub num_groups: i32,
+    #[doc = " tokens a page, 1..65536; 0 = 16"]
+    pub page_size: i32,
+    #[doc = " 1..1048575; 0 = 64"]
+    pub max_sequences: i32,
+    #[doc = " tokens of one forward, 1..1048576; 0 = 2048"]
+    pub max_batch_tokens: i32,
+    #[doc = " 1..64; 0 = 2"]
+    pub max_open_forwards: i32,
+    #[doc = " kept behind every window so that up to so many tokens can be dropped again\n(rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes. Behind\nstreaming windows too"]
+    pub rollback_tokens: i64,
+    #[doc = " tokens a full or MLA group holds, rounded up to pages"]
+    pub capacity_tokens: i64,
+    #[doc = " the same in pages"]
+    pub capacity_pages: i64,
+    #[doc = " all pools of all layers together fit in so many bytes"]
+    pub capacity_bytes: i64,
+    #[doc = " uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64"]
+    pub max_tree_nodes: i32,
+    #[doc = " kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group"]
+    pub max_checkpoints: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 88usize];
+    ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
+    ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
+    ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
+    ["Offset of field: kvc_cache_config::layers"][::core::mem::offset_of!(kvc_cache_config, layers) - 8usize];
+    ["Offset of field: kvc_cache_config::groups"][::core::mem::offset_of!(kvc_cache_config, groups) - 16usize];
+    ["Offset of field: kvc_cache_config::num_layers"][::core::mem::offset_of!(kvc_cache_config, num_layers) - 24usize];
+    ["Offset of field: kvc_cache_config::num_groups"][::core::mem::offset_of!(kvc_cache_config, num_groups) - 28usize];
+    ["Offset of field: kvc_cache_config::page_size"][::core::mem::offset_of!(kvc_cache_config, page_size) - 32usize];
+    ["Offset of field: kvc_cache_config::max_sequences"]
+        [::core::mem::offset_of!(kvc_cache_config, max_sequences) - 36usize];
+    ["Offset of field: kvc_cache_config::max_batch_tokens"]
+        [::core::mem::offset_of!(kvc_cache_config, max_batch_tokens) - 40usize];
+    ["Offset of field: kvc_cache_config::max_open_forwards"]
+        [::core::mem::offset_of!(kvc_cache_config, max_open_forwards) - 44usize];
+    ["Offset of field: kvc_cache_config::rollback_tokens"]
+        [::core::mem::offset_of!(kvc_cache_config, rollback_tokens) - 48usize];
+    ["Offset of field: kvc_cache_config::capacity_tokens"]
+        [::core::mem::offset_of!(kvc_cache_config, capacity_tokens) - 56usize];
+    ["Offset of field: kvc_cache_config::capacity_pages"]
+        [::core::mem::offset_of!(kvc_cache_config, capacity_pages) - 64usize];
+    ["Offset of field: kvc_cache_config::capacity_bytes"]
+        [::core::mem::offset_of!(kvc_cache_config, capacity_bytes) - 72usize];
+    ["Offset of field: kvc_cache_config::max_tree_nodes"]
+        [::core::mem::offset_of!(kvc_cache_config, max_tree_nodes) - 80usize];
+    ["Offset of field: kvc_cache_config::max_checkpoints"]
+        [::core::mem::offset_of!(kvc_cache_config, max_checkpoints) - 84usize];
+};
+#[doc = " What a cache of this config would need."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_estimate {
+    pub struct_size: u32,
+    pub reserved: u32,
+    #[doc = " pages (all groups: their sum)"]
+    pub num_pages: i64,
+    #[doc = " bytes of one page in all layers of the group (all groups: 0)"]
+    pub page_bytes: i64,
+    #[doc = " bytes one token takes in all layers (of the group) while it is stored"]
+    pub token_bytes: i64,
+    #[doc = " pools"]
+    pub storage_bytes: i64,
+    #[doc = " host memory for page tables and sequences"]
+    pub bookkeeping_bytes: i64,
+    #[doc = " host and device memory for the largest batches (all groups only)"]
+    pub scratch_bytes: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_estimate"][::core::mem::size_of::<kvc_estimate>() - 56usize];
+    ["Alignment of kvc_estimate"][::core::mem::align_of::<kvc_estimate>() - 8usize];
+    ["Offset of field: kvc_estimate::struct_size"][::core::mem::offset_of!(kvc_estimate, struct_size) - 0usize];
+    ["Offset of field: kvc_estimate::reserved"][::core::mem::offset_of!(kvc_estimate, reserved) - 4usize];
+    ["Offset of field: kvc_estimate::num_pages"][::core::mem::offset_of!(kvc_estimate, num_pages) - 8usize];
+    ["Offset of field: kvc_estimate::page_bytes"][::core::mem::offset_of!(kvc_estimate, page_bytes) - 16usize];
+    ["Offset of field: kvc_estimate::token_bytes"][::core::mem::offset_of!(kvc_estimate, token_bytes) - 24usize];
+    ["Offset of field: kvc_estimate::storage_bytes"][::core::mem::offset_of!(kvc_estimate, storage_bytes) - 32usize];
+    ["Offset of field: kvc_estimate::bookkeeping_bytes"]
+        [::core::mem::offset_of!(kvc_estimate, bookkeeping_bytes) - 40usize];
+    ["Offset of field: kvc_estimate::scratch_bytes"][::core::mem::offset_of!(kvc_estimate, scratch_bytes) - 48usize];
+};
+#[doc = " Id of a sequence: opaque, never 0, below 2^63. A stale id is an error, never undefined behaviour."]
+pub type kvc_seq = u64;
+#[doc = " what a sequence holds now are sinks too: s = max(sink_tokens, its length)"]
+pub const KVC_STREAMING_PREFIX_IS_SINK: kvc_streaming_flags = 1;
+pub type kvc_streaming_flags = ::core::ffi::c_uint;
+pub const KVC_ROPE_SET_SHORT: kvc_rope_set = 0;
+pub const KVC_ROPE_SET_LONG: kvc_rope_set = 1;
+pub type kvc_rope_set = ::core::ffi::c_uint;
+#[doc = " Id of an open forward: opaque, never 0, below 2^63."]
+pub type kvc_forward = u64;
+#[doc = " the node follows the sequence's last committed token"]
+pub const KVC_TREE_ROOT: kvc_tree_parent = -1;
+#[doc = " no node: its row appends plain tokens"]
+pub const KVC_TREE_NONE: kvc_tree_parent = -2;
+pub type kvc_tree_parent = ::core::ffi::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_batch {
+    pub struct_size: u32,
+    #[doc = " rows of the batch, 0..max_sequences"]
+    pub num_sequences: i32,
+    #[doc = " [num_sequences], distinct; 0 = an inert row: its tokens are padding"]
+    pub sequences: *const kvc_seq,
+    #[doc = " [num_sequences], new tokens of each row, >= 1; an inert row may have 0"]
+    pub append_lengths: *const i32,
+    #[doc = " the forward covers layers [layer_begin, layer_end); both 0 = all"]
+    pub layer_begin: i32,
+    pub layer_end: i32,
+    #[doc = " nullable: no trees. [T]: of each new token its parent node or KVC_TREE_ROOT, or in\nall tokens of a plain row KVC_TREE_NONE (see kvc_seq_commit); ignored in inert rows"]
+    pub tree_parents: *const i32,
+    #[doc = " nullable: no spans. [T]: tokens that stand next to each other in one row and have the\nsame id > 0 see each other, later ones too (an image within a text); 0 = none.\nWindows and chunks begin where they do. A span is whole within one forward. Ignored\nin inert rows"]
+    pub span_ids: *const i32,
+    #[doc = " 0 = the tokens are the sequences' own. 1 + the index of a cross group: they are of\nthe encoder sequences in that group, at whose ends they are appended. Its layers\ntake kvc_forward_append alone; lengths of the sequences themselves stay"]
+    pub encoder_group: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_batch"][::core::mem::size_of::<kvc_batch>() - 56usize];
+    ["Alignment of kvc_batch"][::core::mem::align_of::<kvc_batch>() - 8usize];
+    ["Offset of field: kvc_batch::struct_size"][::core::mem::offset_of!(kvc_batch, struct_size) - 0usize];
+    ["Offset of field: kvc_batch::num_sequences"][::core::mem::offset_of!(kvc_batch, num_sequences) - 4usize];
+    ["Offset of field: kvc_batch::sequences"][::core::mem::offset_of!(kvc_batch, sequences) - 8usize];
+    ["Offset of field: kvc_batch::append_lengths"][::core::mem::offset_of!(kvc_batch, append_lengths) - 16usize];
+    ["Offset of field: kvc_batch::layer_begin"][::core::mem::offset_of!(kvc_batch, layer_begin) - 24usize];
+    ["Offset of field: kvc_batch::layer_end"][::core::mem::offset_of!(kvc_batch, layer_end) - 28usize];
+    ["Offset of field: kvc_batch::tree_parents"][::core::mem::offset_of!(kvc_batch, tree_parents) - 32usize];
+    ["Offset of field: kvc_batch::span_ids"][::core::mem::offset_of!(kvc_batch, span_ids) - 40usize];
+    ["Offset of field: kvc_batch::encoder_group"][::core::mem::offset_of!(kvc_batch, encoder_group) - 48usize];
+    ["Offset of field: kvc_batch::reserved"][::core::mem::offset_of!(kvc_batch, reserved) - 52usize];
+};
+#[doc = " k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be\nstored bytes then, both: of its dtype or uint8"]
+pub const KVC_APPEND_AS_STORED: kvc_append_flags = 1;
+pub type kvc_append_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_append_args {
+    pub struct_size: u32,
+    #[doc = " KVC_APPEND_*"]
+    pub flags: u32,
+    #[doc = " borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1"]
+    pub k: *const DLTensor,
+    #[doc = " borrowed; [>= T, Hkv, Dv] likewise. MLA: NULL, and k has whole rows; or the latent parts\n[>= T, 1, latent_dim], and k the rotary ones [>= T, 1, D - latent_dim]"]
+    pub v: *const DLTensor,
+    #[doc = " nullable: what the layer's rope fields and the tokens' positions give. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/rope.md).\nNeeds KVC_ROPE_ON_APPEND. The layer's attend takes the same table"]
+    pub rope_cos_sin: *const DLTensor,
+    #[doc = " borrowed; [>= T, Hkv] float32, with stored bytes of int8: their scales. Else NULL: stored\nbytes of float8 are taken to be by the layer's scales"]
+    pub k_scale: *const DLTensor,
+    #[doc = " likewise"]
+    pub v_scale: *const DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_append_args"][::core::mem::size_of::<kvc_append_args>() - 48usize];
+    ["Alignment of kvc_append_args"][::core::mem::align_of::<kvc_append_args>() - 8usize];
+    ["Offset of field: kvc_append_args::struct_size"][::core::mem::offset_of!(kvc_append_args, struct_size) - 0usize];
+    ["Offset of field: kvc_append_args::flags"][::core::mem::offset_of!(kvc_append_args, flags) - 4usize];
+    ["Offset of field: kvc_append_args::k"][::core::mem::offset_of!(kvc_append_args, k) - 8usize];
+    ["Offset of field: kvc_append_args::v"][::core::mem::offset_of!(kvc_append_args, v) - 16usize];
+    ["Offset of field: kvc_append_args::rope_cos_sin"]
+        [::core::mem::offset_of!(kvc_append_args, rope_cos_sin) - 24usize];
+    ["Offset of field: kvc_append_args::k_scale"][::core::mem::offset_of!(kvc_append_args, k_scale) - 32usize];
+    ["Offset of field: kvc_append_args::v_scale"][::core::mem::offset_of!(kvc_append_args, v_scale) - 40usize];
+};
+#[doc = " a query sees every key of its row, the tokens after it too; windows still begin, and\nchunks begin and end, where they do. Nodes of a tree see their ancestors only"]
+pub const KVC_ATTEND_NON_CAUSAL: kvc_attend_flags = 1;
+#[doc = " only keys of earlier steps"]
+pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
+#[doc = " only keys of this step's tokens. To compute the two parts apart, call attend twice for a\nlayer, and merge by LSE (kvc_merge_states)"]
+pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
+pub type kvc_attend_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_attend_args {
+    pub struct_size: u32,
+    #[doc = " KVC_ATTEND_*; PAST and SELF exclude each other"]
+    pub flags: u32,
+    #[doc = " borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 (MLA: see w_uk)"]
+    pub q: *const DLTensor,
+    #[doc = " nullable, with v: the layer was appended already, reads another's (kvc_layer_config.kv_layer),\nor is a cross layer. Borrowed; as kvc_append_args"]
+    pub k: *const DLTensor,
+    #[doc = " nullable, with k; as kvc_append_args.v (MLA: nullable alone)"]
+    pub v: *const DLTensor,
+    #[doc = " borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k\nor v. Rows of inert rows and rows from T on are left alone"]
+    pub out: *const DLTensor,
+    #[doc = " nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the\nscores, the sink's included; rows as in out"]
+    pub lse: *const DLTensor,
+    #[doc = " 1e-30..1e30; 0 = the layer's"]
+    pub softmax_scale: f64,
+    #[doc = " scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none"]
+    pub softcap: f64,
+    #[doc = " nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k|"]
+    pub alibi_slopes: *const DLTensor,
+    #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without\na value, neither scaled nor capped. Of two parts, give it to one"]
+    pub sinks: *const DLTensor,
+    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED\nin a full group with a sequence longer than its streaming window: q turns twice there"]
+    pub rope_cos_sin: *const DLTensor,
+    #[doc = " nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost\nstride 1; Dn 1..1024 - R"]
+    pub w_uk: *const DLTensor,
+    #[doc = " nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim] likewise; Dv 1..1024"]
+    pub w_uv: *const DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_attend_args"][::core::mem::size_of::<kvc_attend_args>() - 104usize];
+    ["Alignment of kvc_attend_args"][::core::mem::align_of::<kvc_attend_args>() - 8usize];
+    ["Offset of field: kvc_attend_args::struct_size"][::core::mem::offset_of!(kvc_attend_args, struct_size) - 0usize];
+    ["Offset of field: kvc_attend_args::flags"][::core::mem::offset_of!(kvc_attend_args, flags) - 4usize];
+    ["Offset of field: kvc_attend_args::q"][::core::mem::offset_of!(kvc_attend_args, q) - 8usize];
+    ["Offset of field: kvc_attend_args::k"][::core::mem::offset_of!(kvc_attend_args, k) - 16usize];
+    ["Offset of field: kvc_attend_args::v"][::core::mem::offset_of!(kvc_attend_args, v) - 24usize];
+    ["Offset of field: kvc_attend_args::out"][::core::mem::offset_of!(kvc_attend_args, out) - 32usize];
+    ["Offset of field: kvc_attend_args::lse"][::core::mem::offset_of!(kvc_attend_args, lse) - 40usize];
+    ["Offset of field: kvc_attend_args::softmax_scale"]
+        [::core::mem::offset_of!(kvc_attend_args, softmax_scale) - 48usize];
+    ["Offset of field: kvc_attend_args::softcap"][::core::mem::offset_of!(kvc_attend_args, softcap) - 56usize];
+    ["Offset of field: kvc_attend_args::alibi_slopes"]
+        [::core::mem::offset_of!(kvc_attend_args, alibi_slopes) - 64usize];
+    ["Offset of field: kvc_attend_args::sinks"][::core::mem::offset_of!(kvc_attend_args, sinks) - 72usize];
+    ["Offset of field: kvc_attend_args::rope_cos_sin"]
+        [::core::mem::offset_of!(kvc_attend_args, rope_cos_sin) - 80usize];
+    ["Offset of field: kvc_attend_args::w_uk"][::core::mem::offset_of!(kvc_attend_args, w_uk) - 88usize];
+    ["Offset of field: kvc_attend_args::w_uv"][::core::mem::offset_of!(kvc_attend_args, w_uv) - 96usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_merge_args {
+    pub struct_size: u32,
+    #[doc = " 1 or more"]
+    pub num_parts: i32,
+    #[doc = " [num_parts], borrowed; each [T, H, Dv] float32, innermost stride 1"]
+    pub outputs: *const *const DLTensor,
+    #[doc = " [num_parts], borrowed; each [T, H] float32"]
+    pub lses: *const *const DLTensor,
+    #[doc = " borrowed, written; [T, H, Dv] float32: T, H and Dv are its shape. It may be\noutputs[0] itself; must not overlap other parts"]
+    pub out: *const DLTensor,
+    #[doc = " nullable; borrowed, written; [T, H] float32; it may be lses[0] itself"]
+    pub lse: *const DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_merge_args"][::core::mem::size_of::<kvc_merge_args>() - 40usize];
+    ["Alignment of kvc_merge_args"][::core::mem::align_of::<kvc_merge_args>() - 8usize];
+    ["Offset of field: kvc_merge_args::struct_size"][::core::mem::offset_of!(kvc_merge_args, struct_size) - 0usize];
+    ["Offset of field: kvc_merge_args::num_parts"][::core::mem::offset_of!(kvc_merge_args, num_parts) - 4usize];
+    ["Offset of field: kvc_merge_args::outputs"][::core::mem::offset_of!(kvc_merge_args, outputs) - 8usize];
+    ["Offset of field: kvc_merge_args::lses"][::core::mem::offset_of!(kvc_merge_args, lses) - 16usize];
+    ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
+    ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
+};
+#[doc = " Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library\n until the forward closes."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_forward_info {
+    pub struct_size: u32,
+    #[doc = " rows of the batch, inert rows included"]
+    pub num_sequences: i32,
+    #[doc = " T"]
+    pub num_tokens: i64,
+    #[doc = " [T]: position of each token in its sequence (tree nodes: length + depth); 0 in\ninert rows"]
+    pub positions_host: *const i32,
+    #[doc = " [num_sequences]: index in [0, T) of each row's last token; -1 if it has none"]
+    pub last_rows_host: *const i32,
+    #[doc = " the same arrays on the context's device, int32 [T]"]
+    pub positions: DLTensor,
+    #[doc = " int32 [num_sequences]"]
+    pub last_rows: DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_forward_info"][::core::mem::size_of::<kvc_forward_info>() - 128usize];
+    ["Alignment of kvc_forward_info"][::core::mem::align_of::<kvc_forward_info>() - 8usize];
+    ["Offset of field: kvc_forward_info::struct_size"][::core::mem::offset_of!(kvc_forward_info, struct_size) - 0usize];
+    ["Offset of field: kvc_forward_info::num_sequences"]
+        [::core::mem::offset_of!(kvc_forward_info, num_sequences) - 4usize];
+    ["Offset of field: kvc_forward_info::num_tokens"][::core::mem::offset_of!(kvc_forward_info, num_tokens) - 8usize];
+    ["Offset of field: kvc_forward_info::positions_host"]
+        [::core::mem::offset_of!(kvc_forward_info, positions_host) - 16usize];
+    ["Offset of field: kvc_forward_info::last_rows_host"]
+        [::core::mem::offset_of!(kvc_forward_info, last_rows_host) - 24usize];
+    ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
+    ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
+};
+#[doc = " K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so"]
+pub const KVC_POOL_KV: kvc_pool = 0;
+#[doc = " [pages, Hkv, page_size, D]"]
+pub const KVC_POOL_K: kvc_pool = 1;
+#[doc = " [pages, Hkv, page_size, Dv]; MLA: the leading dims of KVC_POOL_K"]
+pub const KVC_POOL_V: kvc_pool = 2;
+#[doc = " float32: [pages, Hkv, page_size] of int8, [Hkv] of float8 (ones if none were given)"]
+pub const KVC_POOL_K_SCALE: kvc_pool = 3;
+pub const KVC_POOL_V_SCALE: kvc_pool = 4;
+#[doc = " ============================================================================================\n 8  Tensors: views, exports, imports\n ============================================================================================"]
+pub type kvc_pool = ::core::ffi::c_uint;
+#[doc = " without it the view carries DLPack's READ_ONLY flag"]
+pub const KVC_POOL_WRITABLE: kvc_pool_flags = 1;
+pub type kvc_pool_flags = ::core::ffi::c_uint;
+pub const KVC_EXPORT_K: kvc_export_parts = 1;
+pub const KVC_EXPORT_V: kvc_export_parts = 2;
+#[doc = " only of a quantised layer"]
+pub const KVC_EXPORT_K_SCALE: kvc_export_parts = 4;
+pub const KVC_EXPORT_V_SCALE: kvc_export_parts = 8;
+pub type kvc_export_parts = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_export_args {
+    pub struct_size: u32,
+    pub layer: i32,
+    #[doc = " KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part)"]
+    pub parts: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " tokens [position_begin, position_end) of the sequence"]
+    pub position_begin: i64,
+    #[doc = " 0 = the sequence's length (so [0, 0) cannot be asked for)"]
+    pub position_end: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_export_args"][::core::mem::size_of::<kvc_export_args>() - 32usize];
+    ["Alignment of kvc_export_args"][::core::mem::align_of::<kvc_export_args>() - 8usize];
+    ["Offset of field: kvc_export_args::struct_size"][::core::mem::offset_of!(kvc_export_args, struct_size) - 0usize];
+    ["Offset of field: kvc_export_args::layer"][::core::mem::offset_of!(kvc_export_args, layer) - 4usize];
+    ["Offset of field: kvc_export_args::parts"][::core::mem::offset_of!(kvc_export_args, parts) - 8usize];
+    ["Offset of field: kvc_export_args::reserved"][::core::mem::offset_of!(kvc_export_args, reserved) - 12usize];
+    ["Offset of field: kvc_export_args::position_begin"]
+        [::core::mem::offset_of!(kvc_export_args, position_begin) - 16usize];
+    ["Offset of field: kvc_export_args::position_end"]
+        [::core::mem::offset_of!(kvc_export_args, position_end) - 24usize];
+};
+#[doc = " What an export returned: NULL where it was not wanted. Each is released by its deleter."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_exported {
+    pub struct_size: u32,
+    pub reserved: u32,
+    #[doc = " [tokens, Hkv, D] of the layer's dtype (float8: uint8)"]
+    pub k: *mut DLManagedTensorVersioned,
+    #[doc = " [tokens, Hkv, Dv]"]
+    pub v: *mut DLManagedTensorVersioned,
+    #[doc = " float32, what k is to be multiplied by: [tokens, Hkv] of int8, [Hkv] of float8"]
+    pub k_scale: *mut DLManagedTensorVersioned,
+    pub v_scale: *mut DLManagedTensorVersioned,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_exported"][::core::mem::size_of::<kvc_exported>() - 40usize];
+    ["Alignment of kvc_exported"][::core::mem::align_of::<kvc_exported>() - 8usize];
+    ["Offset of field: kvc_exported::struct_size"][::core::mem::offset_of!(kvc_exported, struct_size) - 0usize];
+    ["Offset of field: kvc_exported::reserved"][::core::mem::offset_of!(kvc_exported, reserved) - 4usize];
+    ["Offset of field: kvc_exported::k"][::core::mem::offset_of!(kvc_exported, k) - 8usize];
+    ["Offset of field: kvc_exported::v"][::core::mem::offset_of!(kvc_exported, v) - 16usize];
+    ["Offset of field: kvc_exported::k_scale"][::core::mem::offset_of!(kvc_exported, k_scale) - 24usize];
+    ["Offset of field: kvc_exported::v_scale"][::core::mem::offset_of!(kvc_exported, v_scale) - 32usize];
+};
+#[doc = " k is as exported, and k and v may be stored bytes: as KVC_APPEND_AS_STORED"]
+pub const KVC_IMPORT_AS_STORED: kvc_import_flags = 1;
+pub type kvc_import_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_import_args {
+    pub struct_size: u32,
+    #[doc = " KVC_IMPORT_*"]
+    pub flags: u32,
+    #[doc = " all layers of the cache"]
+    pub num_layers: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL\nfor a layer that reads another's (kvc_layer_config.kv_layer) or is a cross layer; v likewise"]
+    pub k: *const *const DLTensor,
+    #[doc = " [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v. Nullable if every layer is MLA"]
+    pub v: *const *const DLTensor,
+    #[doc = " nullable: none. [num_layers], each as kvc_append_args.k_scale, NULL where none"]
+    pub k_scale: *const *const DLTensor,
+    #[doc = " likewise"]
+    pub v_scale: *const *const DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_import_args"][::core::mem::size_of::<kvc_import_args>() - 48usize];
+    ["Alignment of kvc_import_args"][::core::mem::align_of::<kvc_import_args>() - 8usize];
+    ["Offset of field: kvc_import_args::struct_size"][::core::mem::offset_of!(kvc_import_args, struct_size) - 0usize];
+    ["Offset of field: kvc_import_args::flags"][::core::mem::offset_of!(kvc_import_args, flags) - 4usize];
+    ["Offset of field: kvc_import_args::num_layers"][::core::mem::offset_of!(kvc_import_args, num_layers) - 8usize];
+    ["Offset of field: kvc_import_args::reserved"][::core::mem::offset_of!(kvc_import_args, reserved) - 12usize];
+    ["Offset of field: kvc_import_args::k"][::core::mem::offset_of!(kvc_import_args, k) - 16usize];
+    ["Offset of field: kvc_import_args::v"][::core::mem::offset_of!(kvc_import_args, v) - 24usize];
+    ["Offset of field: kvc_import_args::k_scale"][::core::mem::offset_of!(kvc_import_args, k_scale) - 32usize];
+    ["Offset of field: kvc_import_args::v_scale"][::core::mem::offset_of!(kvc_import_args, v_scale) - 40usize];
+};
+#[doc = " ============================================================================================\n 9  Statistics\n ============================================================================================"]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_stats {
+    pub struct_size: u32,
+    #[doc = " sequences that exist"]
+    pub num_sequences: i32,
+    #[doc = " pages of the group (whole cache: of all groups)"]
+    pub pages_total: i64,
+    #[doc = " pages with at least one reference"]
+    pub pages_used: i64,
+    pub pages_free: i64,
+    #[doc = " used pages that belong to two or more sequences"]
+    pub pages_shared: i64,
+    #[doc = " most pages ever used at once since create"]
+    pub pages_peak: i64,
+    #[doc = " tokens stored, a shared one counted once (whole cache: the largest group's)"]
+    pub tokens_held: i64,
+    #[doc = " of those, tokens that belong to two or more sequences"]
+    pub tokens_shared: i64,
+    #[doc = " sum of the sequences' lengths: what a cache without sharing would hold"]
+    pub tokens_logical: i64,
+    #[doc = " bytes of used pages that hold no token"]
+    pub fragmentation_bytes: i64,
+    #[doc = " bytes of the pools"]
+    pub storage_bytes: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_stats"][::core::mem::size_of::<kvc_stats>() - 88usize];
+    ["Alignment of kvc_stats"][::core::mem::align_of::<kvc_stats>() - 8usize];
+    ["Offset of field: kvc_stats::struct_size"][::core::mem::offset_of!(kvc_stats, struct_size) - 0usize];
+    ["Offset of field: kvc_stats::num_sequences"][::core::mem::offset_of!(kvc_stats, num_sequences) - 4usize];
+    ["Offset of field: kvc_stats::pages_total"][::core::mem::offset_of!(kvc_stats, pages_total) - 8usize];
+    ["Offset of field: kvc_stats::pages_used"][::core::mem::offset_of!(kvc_stats, pages_used) - 16usize];
+    ["Offset of field: kvc_stats::pages_free"][::core::mem::offset_of!(kvc_stats, pages_free) - 24usize];
+    ["Offset of field: kvc_stats::pages_shared"][::core::mem::offset_of!(kvc_stats, pages_shared) - 32usize];
+    ["Offset of field: kvc_stats::pages_peak"][::core::mem::offset_of!(kvc_stats, pages_peak) - 40usize];
+    ["Offset of field: kvc_stats::tokens_held"][::core::mem::offset_of!(kvc_stats, tokens_held) - 48usize];
+    ["Offset of field: kvc_stats::tokens_shared"][::core::mem::offset_of!(kvc_stats, tokens_shared) - 56usize];
+    ["Offset of field: kvc_stats::tokens_logical"][::core::mem::offset_of!(kvc_stats, tokens_logical) - 64usize];
+    ["Offset of field: kvc_stats::fragmentation_bytes"]
+        [::core::mem::offset_of!(kvc_stats, fragmentation_bytes) - 72usize];
+    ["Offset of field: kvc_stats::storage_bytes"][::core::mem::offset_of!(kvc_stats, storage_bytes) - 80usize];
+};
+#[doc = " BEGIN GENERATED by scripts/generate_api.py"]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_api {
+    pub struct_size: u32,
+    #[doc = " KVC_ABI_VERSION of the library"]
+    pub abi: u32,
+    pub version: ::core::option::Option<unsafe extern "C" fn() -> *const ::core::ffi::c_char>,
+    pub abi_version: ::core::option::Option<unsafe extern "C" fn() -> u32>,
+    pub build_info: ::core::option::Option<unsafe extern "C" fn() -> *const ::core::ffi::c_char>,
+    pub status_name: ::core::option::Option<unsafe extern "C" fn(status: kvc_status) -> *const ::core::ffi::c_char>,
+    pub context_create: ::core::option::Option<
+        unsafe extern "C" fn(
+            config: *const kvc_context_config,
+            context: *mut *mut kvc_context,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub context_destroy: ::core::option::Option<unsafe extern "C" fn(context: *mut kvc_context)>,
+    pub context_describe: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            buffer: *mut ::core::ffi::c_char,
+            capacity: i64,
+            length: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_estimate: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            config: *const kvc_cache_config,
+            group: i32,
+            estimate: *mut kvc_estimate,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_create: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            config: *const kvc_cache_config,
+            cache: *mut *mut kvc_cache,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_destroy: ::core::option::Option<unsafe extern "C" fn(cache: *mut kvc_cache)>,
+    pub cache_clear:
+        ::core::option::Option<unsafe extern "C" fn(cache: *mut kvc_cache, error: *mut kvc_error) -> kvc_status>,
+    pub seq_add: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *mut kvc_seq,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_remove: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_fork: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            parents: *const kvc_seq,
+            positions: *const i64,
+            children: *mut kvc_seq,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_truncate: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            lengths: *const i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_lengths: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            lengths: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_pages: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            group: i32,
+            pages: *mut i32,
+            capacity: i64,
+            count: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_nearest_position: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            position: i64,
+            before: *mut i64,
+            after: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_max_append: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            tokens: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_can_fit: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, batch: *const kvc_batch, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub forward_begin: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            batch: *const kvc_batch,
+            stream: *mut ::core::ffi::c_void,
+            forward: *mut kvc_forward,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_append: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            layer: i32,
+            args: *const kvc_append_args,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_attend: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            layer: i32,
+            args: *const kvc_attend_args,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_end: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub forward_abort: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub forward_cancel: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub forward_get_info: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            info: *mut kvc_forward_info,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_describe: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            buffer: *mut ::core::ffi::c_char,
+            capacity: i64,
+            length: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_export_pool: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            layer: i32,
+            pool: i32,
+            flags: u32,
+            tensor: *mut *mut DLManagedTensorVersioned,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_export: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            args: *const kvc_export_args,
+            exported: *mut kvc_exported,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_import: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            args: *const kvc_import_args,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_stats: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            group: i32,
+            stats: *mut kvc_stats,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub cache_digest: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub cache_check_invariants:
+        ::core::option::Option<unsafe extern "C" fn(cache: *mut kvc_cache, error: *mut kvc_error) -> kvc_status>,
+    pub seq_commit: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            leaves: *const i32,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_tree_nodes: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            nodes: *mut i32,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub merge_states: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            args: *const kvc_merge_args,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_set_rope: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            set: i32,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_checkpoint: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_encoder_lengths: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            group: i32,
+            n: i64,
+            sequences: *const kvc_seq,
+            lengths: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_load_state: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            layer: i32,
+            state: i32,
+            tensor: *const DLTensor,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_store_state: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            layer: i32,
+            state: i32,
+            tensor: *const DLTensor,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_set_streaming: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            sink_tokens: *const i64,
+            window_tokens: *const i64,
+            flags: u32,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_get_streaming: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            n: i64,
+            sequences: *const kvc_seq,
+            sink_tokens: *mut i64,
+            window_tokens: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 360usize];
+    ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
+    ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
+    ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
+    ["Offset of field: kvc_api::version"][::core::mem::offset_of!(kvc_api, version) - 8usize];
+    ["Offset of field: kvc_api::abi_version"][::core::mem::offset_of!(kvc_api, abi_version) - 16usize];
+    ["Offset of field: kvc_api::build_info"][::core::mem::offset_of!(kvc_api, build_info) - 24usize];
+    ["Offset of field: kvc_api::status_name"][::core::mem::offset_of!(kvc_api, status_name) - 32usize];
+    ["Offset of field: kvc_api::context_create"][::core::mem::offset_of!(kvc_api, context_create) - 40usize];
+    ["Offset of field: kvc_api::context_destroy"][::core::mem::offset_of!(kvc_api, context_destroy) - 48usize];
+    ["Offset of field: kvc_api::context_describe"][::core::mem::offset_of!(kvc_api, context_describe) - 56usize];
+    ["Offset of field: kvc_api::cache_estimate"][::core::mem::offset_of!(kvc_api, cache_estimate) - 64usize];
+    ["Offset of field: kvc_api::cache_create"][::core::mem::offset_of!(kvc_api, cache_create) - 72usize];
+    ["Offset of field: kvc_api::cache_destroy"][::core::mem::offset_of!(kvc_api, cache_destroy) - 80usize];
+    ["Offset of field: kvc_api::cache_clear"][::core::mem::offset_of!(kvc_api, cache_clear) - 88usize];
+    ["Offset of field: kvc_api::seq_add"][::core::mem::offset_of!(kvc_api, seq_add) - 96usize];
+    ["Offset of field: kvc_api::seq_remove"][::core::mem::offset_of!(kvc_api, seq_remove) - 104usize];
+    ["Offset of field: kvc_api::seq_fork"][::core::mem::offset_of!(kvc_api, seq_fork) - 112usize];
+    ["Offset of field: kvc_api::seq_truncate"][::core::mem::offset_of!(kvc_api, seq_truncate) - 120usize];
+    ["Offset of field: kvc_api::seq_lengths"][::core::mem::offset_of!(kvc_api, seq_lengths) - 128usize];
+    ["Offset of field: kvc_api::seq_pages"][::core::mem::offset_of!(kvc_api, seq_pages) - 136usize];
+    ["Offset of field: kvc_api::seq_nearest_position"]
+        [::core::mem::offset_of!(kvc_api, seq_nearest_position) - 144usize];
+    ["Offset of field: kvc_api::seq_max_append"][::core::mem::offset_of!(kvc_api, seq_max_append) - 152usize];
+    ["Offset of field: kvc_api::cache_can_fit"][::core::mem::offset_of!(kvc_api, cache_can_fit) - 160usize];
+    ["Offset of field: kvc_api::forward_begin"][::core::mem::offset_of!(kvc_api, forward_begin) - 168usize];
+    ["Offset of field: kvc_api::forward_append"][::core::mem::offset_of!(kvc_api, forward_append) - 176usize];
+    ["Offset of field: kvc_api::forward_attend"][::core::mem::offset_of!(kvc_api, forward_attend) - 184usize];
+    ["Offset of field: kvc_api::forward_end"][::core::mem::offset_of!(kvc_api, forward_end) - 192usize];
+    ["Offset of field: kvc_api::forward_abort"][::core::mem::offset_of!(kvc_api, forward_abort) - 200usize];
+    ["Offset of field: kvc_api::forward_cancel"][::core::mem::offset_of!(kvc_api, forward_cancel) - 208usize];
+    ["Offset of field: kvc_api::forward_get_info"][::core::mem::offset_of!(kvc_api, forward_get_info) - 216usize];
+    ["Offset of field: kvc_api::forward_describe"][::core::mem::offset_of!(kvc_api, forward_describe) - 224usize];
+    ["Offset of field: kvc_api::cache_export_pool"][::core::mem::offset_of!(kvc_api, cache_export_pool) - 232usize];
+    ["Offset of field: kvc_api::seq_export"][::core::mem::offset_of!(kvc_api, seq_export) - 240usize];
+    ["Offset of field: kvc_api::seq_import"][::core::mem::offset_of!(kvc_api, seq_import) - 248usize];
+    ["Offset of field: kvc_api::cache_stats"][::core::mem::offset_of!(kvc_api, cache_stats) - 256usize];
+    ["Offset of field: kvc_api::cache_digest"][::core::mem::offset_of!(kvc_api, cache_digest) - 264usize];
+    ["Offset of field: kvc_api::cache_check_invariants"]
+        [::core::mem::offset_of!(kvc_api, cache_check_invariants) - 272usize];
+    ["Offset of field: kvc_api::seq_commit"][::core::mem::offset_of!(kvc_api, seq_commit) - 280usize];
+    ["Offset of field: kvc_api::seq_tree_nodes"][::core::mem::offset_of!(kvc_api, seq_tree_nodes) - 288usize];
+    ["Offset of field: kvc_api::merge_states"][::core::mem::offset_of!(kvc_api, merge_states) - 296usize];
+    ["Offset of field: kvc_api::seq_set_rope"][::core::mem::offset_of!(kvc_api, seq_set_rope) - 304usize];
+    ["Offset of field: kvc_api::seq_checkpoint"][::core::mem::offset_of!(kvc_api, seq_checkpoint) - 312usize];
+    ["Offset of field: kvc_api::seq_encoder_lengths"][::core::mem::offset_of!(kvc_api, seq_encoder_lengths) - 320usize];
+    ["Offset of field: kvc_api::forward_load_state"][::core::mem::offset_of!(kvc_api, forward_load_state) - 328usize];
+    ["Offset of field: kvc_api::forward_store_state"][::core::mem::offset_of!(kvc_api, forward_store_state) - 336usize];
+    ["Offset of field: kvc_api::seq_set_streaming"][::core::mem::offset_of!(kvc_api, seq_set_streaming) - 344usize];
+    ["Offset of field: kvc_api::seq_get_streaming"][::core::mem::offset_of!(kvc_api, seq_get_streaming) - 352usize];
+};
+impl Default for kvc_error {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value.index = -1;
+        value.group = -1;
+        value
+    }
+}
+impl Default for kvc_context_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_rope_scaling {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_state_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_layer_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_group_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_cache_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_estimate {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_batch {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_append_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_attend_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_merge_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_forward_info {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_export_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_exported {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_import_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_stats {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}

@@ -1,0 +1,393 @@
+//! What a cache is made of: layers, groups, capacity. The fields are the header's; 0 and `None` mean its defaults.
+use crate::error::{Error, Result, Status};
+use crate::sys;
+use crate::tensor::DType;
+use std::ptr::null;
+
+/// A cache: [`crate::Cache::new`] takes it.
+///
+/// ```
+/// # use kvcache::*;
+/// let config = CacheConfig {
+///     layers: vec![Layer { q_heads: 4, kv_heads: 1, head_dim: 256, rope: Rope::on_append(1e4), ..Layer::default() }; 18],
+///     capacity: Capacity::Tokens(65536),
+///     ..CacheConfig::default()
+/// };
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct CacheConfig {
+    pub layers: Vec<Layer>,
+    /// Empty: one full group.
+    pub groups: Vec<Group>,
+    pub capacity: Capacity,
+    /// Tokens a page; 0 = 16.
+    pub page_size: usize,
+    /// 0 = 64
+    pub max_sequences: usize,
+    /// Tokens of one step; 0 = 2048.
+    pub max_batch_tokens: usize,
+    /// 0 = 2
+    pub max_open_steps: usize,
+    /// Tokens kept behind every window, so that they can be dropped again; `None`: as `max_tree_nodes`, `Some(0)`: none.
+    pub rollback_tokens: Option<usize>,
+    /// Uncommitted tree nodes of a sequence; 0 = 64.
+    pub max_tree_nodes: usize,
+    /// Checkpoints of a sequence over recurrent state; 0 = 1.
+    pub max_checkpoints: usize,
+    /// Sequences may get streaming windows.
+    pub streaming: bool,
+    pub prefix_sharing: PrefixSharing,
+    /// The same bits whatever else is in the batch.
+    pub deterministic: bool,
+}
+
+/// Size of the pools of full, latent and cross groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Capacity {
+    /// Every group sets its own number of pages.
+    #[default]
+    Groups,
+    Tokens(usize),
+    Pages(usize),
+    /// All pools of all layers together.
+    Bytes(usize),
+}
+
+/// Whether rows of a step that begin with the same pages are attended together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PrefixSharing {
+    /// Where it pays.
+    #[default]
+    Auto,
+    Never,
+    Always,
+}
+
+/// Layers that share page tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    pub kind: GroupKind,
+    /// Pages of the group's pool; 0 = from the cache's capacity.
+    pub pages: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupKind {
+    /// A query sees every key up to its own position.
+    Full,
+    /// It sees the last `window` keys, its own included.
+    Sliding { window: usize },
+    /// It sees the keys of its own chunk.
+    Chunked { chunk: usize },
+    /// Multi-head latent attention: one row a token for all heads.
+    Latent,
+    /// Keys of an encoder sequence.
+    Cross,
+    /// No keys: state tensors of fixed size.
+    Recurrent,
+}
+
+impl Group {
+    pub const fn new(kind: GroupKind) -> Self {
+        Self { kind, pages: 0 }
+    }
+    pub const fn full() -> Self {
+        Self::new(GroupKind::Full)
+    }
+    pub const fn sliding(window: usize) -> Self {
+        Self::new(GroupKind::Sliding { window })
+    }
+    /// With a pool of so many pages.
+    pub const fn pages(self, pages: usize) -> Self {
+        Self { pages, ..self }
+    }
+
+    fn raw(&self) -> sys::kvc_group_config {
+        let (kind, window, chunk) = match self.kind {
+            GroupKind::Full => (sys::KVC_GROUP_FULL, 0, 0),
+            GroupKind::Sliding { window } => (sys::KVC_GROUP_SLIDING, window, 0),
+            GroupKind::Chunked { chunk } => (sys::KVC_GROUP_CHUNKED, 0, chunk),
+            GroupKind::Latent => (sys::KVC_GROUP_MLA, 0, 0),
+            GroupKind::Cross => (sys::KVC_GROUP_CROSS, 0, 0),
+            GroupKind::Recurrent => (sys::KVC_GROUP_RECURRENT, 0, 0),
+        };
+        sys::kvc_group_config {
+            kind: kind as i32,
+            window_tokens: wide(window),
+            chunk_tokens: wide(chunk),
+            num_pages: wide(self.pages),
+            ..Default::default()
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Layer {
+    /// Index into the cache's groups.
+    pub group: usize,
+    pub q_heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// 0 = `head_dim`, of a latent layer `latent_dim`.
+    pub v_head_dim: usize,
+    /// Latent layers: leading dims of the row that are V too.
+    pub latent_dim: usize,
+    /// Of stored K and V.
+    pub dtype: DType,
+    pub rope: Rope,
+    /// An earlier layer of the group whose K and V this one reads.
+    pub kv_layer: Option<usize>,
+    /// 0 = `head_dim^-0.5`.
+    pub softmax_scale: f64,
+    /// float8: none, one, or one a kv head; V's have the same number (latent layers: none).
+    pub k_scales: Vec<f32>,
+    pub v_scales: Vec<f32>,
+    /// Recurrent layers: their state tensors.
+    pub states: Vec<State>,
+}
+
+/// A state tensor of a recurrent layer, of one sequence.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    pub dtype: DType,
+    /// 1 to 4 dimensions.
+    pub shape: Vec<usize>,
+}
+
+/// Rotary position embedding of a layer; the default is none.
+#[derive(Debug, Clone, Default)]
+pub struct Rope {
+    pub mode: RopeMode,
+    /// Rotated dims; 0 = all from `offset` on.
+    pub dim: usize,
+    pub offset: usize,
+    /// Pairs are dims 2i and 2i+1; else i and i + dim/2.
+    pub interleaved: bool,
+    /// 0 = 10000
+    pub theta: f64,
+    pub scaling: Option<RopeScaling>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RopeMode {
+    #[default]
+    None,
+    OnAppend,
+    OnRead,
+}
+
+impl Rope {
+    pub fn on_append(theta: f64) -> Self {
+        Self { mode: RopeMode::OnAppend, theta, ..Self::default() }
+    }
+    pub fn on_read(theta: f64) -> Self {
+        Self { mode: RopeMode::OnRead, theta, ..Self::default() }
+    }
+    pub fn scaled(self, scaling: RopeScaling) -> Self {
+        Self { scaling: Some(scaling), ..self }
+    }
+}
+
+/// "rope_scaling" of a model's config.json.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum RopeScaling {
+    Linear { factor: f64 },
+    Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_max_position: usize },
+    Yarn(Yarn),
+    LongRope(LongRope),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Yarn {
+    pub factor: f64,
+    pub original_max_position: usize,
+    /// 0 = 32
+    pub beta_fast: f64,
+    /// 0 = 1
+    pub beta_slow: f64,
+    /// 0 = from `factor`, or from the two mscales.
+    pub attention_factor: f64,
+    pub mscale: f64,
+    pub mscale_all_dim: f64,
+    /// The bounds of the blend are not rounded ("truncate": false).
+    pub no_truncate: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct LongRope {
+    pub factor: f64,
+    pub original_max_position: usize,
+    pub attention_factor: f64,
+    pub short_factors: Vec<f64>,
+    pub long_factors: Vec<f64>,
+}
+
+impl RopeScaling {
+    fn raw(&self) -> sys::kvc_rope_scaling {
+        let init = sys::kvc_rope_scaling::default();
+        match self {
+            RopeScaling::Linear { factor } => {
+                sys::kvc_rope_scaling { kind: sys::KVC_ROPE_SCALING_LINEAR as i32, factor: *factor, ..init }
+            }
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position } => {
+                sys::kvc_rope_scaling {
+                    kind: sys::KVC_ROPE_SCALING_LLAMA3 as i32,
+                    factor: *factor,
+                    low_freq_factor: *low_freq_factor,
+                    high_freq_factor: *high_freq_factor,
+                    original_max_position: wide(*original_max_position),
+                    ..init
+                }
+            }
+            RopeScaling::Yarn(yarn) => sys::kvc_rope_scaling {
+                kind: sys::KVC_ROPE_SCALING_YARN as i32,
+                flags: if yarn.no_truncate { sys::KVC_ROPE_SCALING_NO_TRUNCATE } else { 0 },
+                factor: yarn.factor,
+                original_max_position: wide(yarn.original_max_position),
+                beta_fast: yarn.beta_fast,
+                beta_slow: yarn.beta_slow,
+                attention_factor: yarn.attention_factor,
+                mscale: yarn.mscale,
+                mscale_all_dim: yarn.mscale_all_dim,
+                ..init
+            },
+            RopeScaling::LongRope(long) => sys::kvc_rope_scaling {
+                kind: sys::KVC_ROPE_SCALING_LONGROPE as i32,
+                factor: long.factor,
+                original_max_position: wide(long.original_max_position),
+                attention_factor: long.attention_factor,
+                num_short_factors: narrow(long.short_factors.len()),
+                num_long_factors: narrow(long.long_factors.len()),
+                short_factors: long.short_factors.as_ptr(),
+                long_factors: long.long_factors.as_ptr(),
+                ..init
+            },
+        }
+    }
+}
+
+impl CacheConfig {
+    /// Calls `function` with the config as C has it, whose pointers live so long.
+    pub(crate) fn with_raw<R>(&self, function: impl FnOnce(&sys::kvc_cache_config) -> Result<R>) -> Result<R> {
+        let scalings: Vec<_> =
+            self.layers.iter().map(|layer| layer.rope.scaling.as_ref().map(RopeScaling::raw)).collect();
+        let states = self.layers.iter().map(|layer| layer.states.iter().map(State::raw).collect());
+        let states = states.collect::<Result<Vec<Vec<_>>>>()?;
+        let layers = self.layers.iter().zip(&scalings).zip(&states);
+        let layers = layers.map(|((layer, scaling), states)| layer.raw(scaling.as_ref(), states));
+        let layers = layers.collect::<Result<Vec<_>>>()?;
+        let groups: Vec<_> = self.groups.iter().map(Group::raw).collect();
+        let (tokens, pages, bytes) = match self.capacity {
+            Capacity::Groups => (0, 0, 0),
+            Capacity::Tokens(tokens) => (tokens, 0, 0),
+            Capacity::Pages(pages) => (0, pages, 0),
+            Capacity::Bytes(bytes) => (0, 0, bytes),
+        };
+        function(&sys::kvc_cache_config {
+            flags: self.flags(),
+            layers: layers.as_ptr(),
+            groups: if groups.is_empty() { null() } else { groups.as_ptr() },
+            num_layers: narrow(layers.len()),
+            num_groups: narrow(groups.len()),
+            page_size: narrow(self.page_size),
+            max_sequences: narrow(self.max_sequences),
+            max_batch_tokens: narrow(self.max_batch_tokens),
+            max_open_forwards: narrow(self.max_open_steps),
+            rollback_tokens: wide(self.rollback_tokens.unwrap_or(0)),
+            capacity_tokens: wide(tokens),
+            capacity_pages: wide(pages),
+            capacity_bytes: wide(bytes),
+            max_tree_nodes: narrow(self.max_tree_nodes),
+            max_checkpoints: narrow(self.max_checkpoints),
+            ..Default::default()
+        })
+    }
+
+    fn flags(&self) -> u32 {
+        let sharing = match self.prefix_sharing {
+            PrefixSharing::Auto => 0,
+            PrefixSharing::Never => sys::KVC_CACHE_NO_PREFIX_SHARING,
+            PrefixSharing::Always => sys::KVC_CACHE_SHARE_ALL_PREFIXES,
+        };
+        let when = |condition, flag| if condition { flag } else { 0 };
+        sharing
+            | when(self.rollback_tokens == Some(0), sys::KVC_CACHE_NO_ROLLBACK)
+            | when(self.streaming, sys::KVC_CACHE_STREAMING)
+            | when(self.deterministic, sys::KVC_CACHE_DETERMINISTIC)
+    }
+}
+
+impl State {
+    fn raw(&self) -> Result<sys::kvc_state_config> {
+        let mut shape = [0; 4];
+        if self.shape.len() > shape.len() {
+            let message = format!("a state has 1 to 4 dimensions, not the shape {:?}", self.shape);
+            return Err(Error::misuse(Status::RANK, message));
+        }
+        shape.iter_mut().zip(&self.shape).for_each(|(to, from)| *to = wide(*from));
+        Ok(sys::kvc_state_config {
+            dtype: self.dtype.raw(),
+            rank: self.shape.len() as i32,
+            shape,
+            ..Default::default()
+        })
+    }
+}
+
+impl Layer {
+    fn raw(
+        &self,
+        scaling: Option<&sys::kvc_rope_scaling>,
+        states: &[sys::kvc_state_config],
+    ) -> Result<sys::kvc_layer_config> {
+        let (k_scales, v_scales) = (&self.k_scales, &self.v_scales);
+        if !v_scales.is_empty() && v_scales.len() != k_scales.len() {
+            let message = format!("a layer has {} k_scales and {} v_scales", k_scales.len(), v_scales.len());
+            return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+        }
+        let pointer = |scales: &Vec<f32>| if scales.is_empty() { null() } else { scales.as_ptr() };
+        let mode = match self.rope.mode {
+            RopeMode::None => sys::KVC_ROPE_NONE,
+            RopeMode::OnAppend => sys::KVC_ROPE_ON_APPEND,
+            RopeMode::OnRead => sys::KVC_ROPE_ON_READ,
+        };
+        // A recurrent layer's other fields are 0, its dtype too.
+        let dtype = if states.is_empty() { self.dtype.raw() } else { sys::DLDataType { code: 0, bits: 0, lanes: 0 } };
+        Ok(sys::kvc_layer_config {
+            group: narrow(self.group),
+            num_q_heads: narrow(self.q_heads),
+            num_kv_heads: narrow(self.kv_heads),
+            head_dim: narrow(self.head_dim),
+            v_head_dim: narrow(self.v_head_dim),
+            dtype,
+            rope_mode: mode as i32,
+            rope_dim: narrow(self.rope.dim),
+            rope_offset: narrow(self.rope.offset),
+            flags: if self.rope.interleaved { sys::KVC_LAYER_ROPE_INTERLEAVED } else { 0 },
+            kv_layer: self.kv_layer.map_or(0, |layer| narrow(layer.saturating_add(1))),
+            rope_theta: self.rope.theta,
+            rope_scaling: scaling.map_or(null(), |scaling| scaling),
+            softmax_scale: self.softmax_scale,
+            k_scales: pointer(k_scales),
+            v_scales: pointer(v_scales),
+            num_scales: narrow(k_scales.len()),
+            num_states: narrow(states.len()),
+            states: if states.is_empty() { null() } else { states.as_ptr() },
+            latent_dim: narrow(self.latent_dim),
+            ..Default::default()
+        })
+    }
+}
+
+/// As C has it. What does not fit is above every limit of the library, which says so.
+#[inline]
+pub(crate) fn narrow(value: usize) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+#[inline]
+pub(crate) fn wide(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

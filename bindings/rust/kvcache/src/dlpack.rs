@@ -1,0 +1,150 @@
+//! Tensors that the library returned, as DLPack has them.
+use crate::error::{Error, Result, Status};
+use crate::sys;
+use crate::tensor::{DType, Device, Element, Tensor};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::slice;
+
+/// Owns a `DLManagedTensorVersioned`: dropping it calls its deleter. It may outlive the cache that it came from.
+#[derive(Debug)]
+pub struct ManagedTensor(NonNull<sys::DLManagedTensorVersioned>);
+
+// SAFETY: the header: the deleter may be called on any thread; shared access only reads.
+unsafe impl Send for ManagedTensor {}
+unsafe impl Sync for ManagedTensor {}
+
+impl ManagedTensor {
+    /// # Safety
+    /// `raw` is a managed tensor that nobody else releases, with strides unless it has no dimension. What it shows is not
+    /// written while this lives.
+    pub unsafe fn from_raw(raw: *mut sys::DLManagedTensorVersioned) -> Option<Self> {
+        NonNull::new(raw).map(Self)
+    }
+
+    /// Gives it to a consumer of DLPack, which calls the deleter.
+    pub fn into_raw(self) -> *mut sys::DLManagedTensorVersioned {
+        let raw = self.0.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// `None` for a dtype that this crate has no name for.
+    pub fn dtype(&self) -> Option<DType> {
+        DType::from_raw(self.tensor().dtype)
+    }
+
+    pub fn device(&self) -> Device {
+        let device = self.tensor().device;
+        Device { device_type: device.device_type as i32, device_id: device.device_id }
+    }
+
+    pub fn shape(&self) -> &[i64] {
+        self.dims(self.tensor().shape)
+    }
+
+    /// In elements.
+    pub fn strides(&self) -> &[i64] {
+        self.dims(self.tensor().strides)
+    }
+
+    pub fn data(&self) -> *const c_void {
+        let tensor = self.tensor();
+        tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize).cast()
+    }
+
+    /// All elements in row-major order.
+    /// Errors: DTYPE (another type), DEVICE (not the CPU's memory), STRIDE (not compact).
+    pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        if self.dtype() != Some(T::DTYPE) {
+            let dtype = self.tensor().dtype;
+            let message = format!("the tensor is of {:?} ({dtype:?}), not of {:?}", self.dtype(), T::DTYPE);
+            return Err(Error::misuse(Status::DTYPE, message));
+        }
+        let length = self.compact()?;
+        if length == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: compact, on the CPU, of that type, not written while `self` lives.
+        Ok(unsafe { slice::from_raw_parts(self.data().cast(), length) })
+    }
+
+    /// The same memory as an input, as for [`crate::Cache::import`].
+    pub fn view(&self) -> Result<Tensor<'_>> {
+        if self.shape().iter().chain(self.strides()).any(|dim| *dim < 0) {
+            return Err(Error::misuse(Status::STRIDE, format!("strides {:?}: not below 0", self.strides())));
+        }
+        let dtype = self.dtype().ok_or_else(|| Error::misuse(Status::DTYPE, "a dtype without a name".into()))?;
+        let dims = |dims: &[i64]| dims.iter().map(|dim| *dim as usize).collect::<Vec<_>>();
+        // SAFETY: the managed tensor's own description, alive as long as `self`.
+        unsafe { Tensor::from_raw(self.data(), self.device(), dtype, &dims(self.shape()), &dims(self.strides())) }
+    }
+
+    fn compact(&self) -> Result<usize> {
+        if self.device() != Device::CPU {
+            return Err(Error::misuse(Status::DEVICE, format!("the tensor is on {:?}, not on the CPU", self.device())));
+        }
+        let mut length = 1;
+        for (&extent, &stride) in self.shape().iter().zip(self.strides()).rev() {
+            if extent != 1 && stride != length {
+                let message = format!("shape {:?}, strides {:?}: not compact", self.shape(), self.strides());
+                return Err(Error::misuse(Status::STRIDE, message));
+            }
+            length *= extent;
+        }
+        Ok(length as usize)
+    }
+
+    fn dims(&self, dims: *const i64) -> &[i64] {
+        match self.tensor().ndim {
+            0 => &[],
+            // SAFETY: DLPack: [ndim]; version 1.2 and this library always give strides.
+            rank => unsafe { slice::from_raw_parts(dims, rank as usize) },
+        }
+    }
+
+    fn tensor(&self) -> &sys::DLTensor {
+        // SAFETY: valid until its deleter runs.
+        unsafe { &(*self.0.as_ptr()).dl_tensor }
+    }
+}
+
+impl Drop for ManagedTensor {
+    fn drop(&mut self) {
+        // SAFETY: released once. A deleter may be absent.
+        unsafe {
+            if let Some(deleter) = (*self.0.as_ptr()).deleter {
+                deleter(self.0.as_ptr());
+            }
+        }
+    }
+}
+
+/// A layer's page pool, which the cache goes on writing: reading it is the caller's responsibility.
+#[derive(Debug)]
+pub struct PoolView(pub(crate) ManagedTensor);
+
+impl PoolView {
+    pub fn dtype(&self) -> Option<DType> {
+        self.0.dtype()
+    }
+
+    /// As the header's `KVC_POOL_*`: pages first.
+    pub fn shape(&self) -> &[i64] {
+        self.0.shape()
+    }
+
+    /// In elements.
+    pub fn strides(&self) -> &[i64] {
+        self.0.strides()
+    }
+
+    pub fn data(&self) -> *const c_void {
+        self.0.data()
+    }
+
+    /// Gives it to a consumer of DLPack, which calls the deleter.
+    pub fn into_raw(self) -> *mut sys::DLManagedTensorVersioned {
+        self.0.into_raw()
+    }
+}

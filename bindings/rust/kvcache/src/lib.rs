@@ -1,0 +1,57 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_debug_implementations, unsafe_op_in_unsafe_fn)]
+
+mod cache;
+#[cfg(feature = "candle")]
+pub mod candle;
+mod config;
+mod context;
+mod dlpack;
+mod error;
+mod step;
+mod tensor;
+mod transfer;
+
+pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
+pub use config::{
+    CacheConfig, Capacity, Group, GroupKind, Layer, LongRope, PrefixSharing, Rope, RopeMode, RopeScaling, State, Yarn,
+};
+pub use context::{Context, ContextConfig, LogLevel};
+pub use dlpack::{ManagedTensor, PoolView};
+pub use error::{Error, Failure, Result, Status};
+pub use half::{bf16, f16};
+pub use kvcache_sys as sys;
+pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
+/// What a cache would need.
+pub use sys::kvc_estimate as Estimate;
+/// Counts of a cache or a group.
+pub use sys::kvc_stats as Stats;
+pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
+pub use transfer::{Exported, Import};
+
+/// Version of the loaded library, "0.1.0".
+pub fn version() -> &'static str {
+    // SAFETY: takes nothing.
+    error::static_text(unsafe { sys::kvc_version() })
+}
+
+/// What the library was built with, as one JSON object.
+pub fn build_info() -> &'static str {
+    // SAFETY: takes nothing.
+    error::static_text(unsafe { sys::kvc_build_info() })
+}
+
+// The threading rules of the header, which a change must not break in silence. (That a Step is not Sync: its page.)
+const _: () = {
+    const fn send<T: Send>() {}
+    const fn send_and_sync<T: Send + Sync>() {}
+    send_and_sync::<Context>();
+    send_and_sync::<Cache>();
+    send_and_sync::<Canceller>();
+    send_and_sync::<ManagedTensor>();
+    send_and_sync::<Tensor<'_>>();
+    send_and_sync::<Error>();
+    send::<TensorMut<'_>>();
+    send::<Attend<'_>>();
+    send::<Step>();
+};

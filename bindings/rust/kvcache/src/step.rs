@@ -1,0 +1,418 @@
+//! One step of the model over a batch.
+use crate::cache::{Cache, Seq, Stream};
+use crate::config::narrow;
+use crate::context::{text, Context};
+use crate::error::{check, Error, Result, Status};
+use crate::sys;
+use crate::tensor::{pointer, Tensor, TensorMut};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr::null;
+use std::slice;
+
+/// Which sequences get how many new tokens.
+///
+/// ```
+/// # use kvcache::*;
+/// let mut batch = Batch::new(&[Seq(1), Seq(2)], &[5, 1]);
+/// batch.push(Seq(3), 1); // rows may be added, and a batch used again
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    sequences: Vec<Seq>,
+    append_lengths: Vec<i32>,
+    layers: Option<(usize, usize)>,
+    tree_parents: Vec<i32>,
+    span_ids: Vec<i32>,
+    encoder_group: Option<usize>,
+}
+
+impl Batch {
+    /// A row for each sequence: `append_lengths[i]` new tokens of `sequences[i]`.
+    pub fn new(sequences: &[Seq], append_lengths: &[usize]) -> Self {
+        Self {
+            sequences: sequences.into(),
+            append_lengths: append_lengths.iter().map(|length| narrow(*length)).collect(),
+            ..Self::default()
+        }
+    }
+
+    pub fn push(&mut self, sequence: Seq, append_length: usize) {
+        self.sequences.push(sequence);
+        self.append_lengths.push(narrow(append_length));
+    }
+
+    /// Drops the rows, and keeps their memory.
+    pub fn clear(&mut self) {
+        self.sequences.clear();
+        self.append_lengths.clear();
+        self.tree_parents.clear();
+        self.span_ids.clear();
+    }
+
+    /// The step covers these layers only.
+    pub fn layers(mut self, layers: std::ops::Range<usize>) -> Self {
+        self.layers = Some((layers.start, layers.end));
+        self
+    }
+
+    /// Token trees: of each new token of the batch its parent node, [`Batch::ROOT`], or [`Batch::NO_NODE`].
+    pub fn tree_parents(mut self, parents: &[i32]) -> Self {
+        self.tree_parents = parents.into();
+        self
+    }
+
+    /// The node follows the sequence's last committed token.
+    pub const ROOT: i32 = sys::KVC_TREE_ROOT;
+    /// The token's row appends plain tokens.
+    pub const NO_NODE: i32 = sys::KVC_TREE_NONE;
+
+    /// Neighbouring tokens with the same id above 0 see each other, later ones too (an image within a text).
+    pub fn span_ids(mut self, ids: &[i32]) -> Self {
+        self.span_ids = ids.into();
+        self
+    }
+
+    /// The tokens are of the encoder sequences in a cross group.
+    pub fn encoder_group(mut self, group: usize) -> Self {
+        self.encoder_group = Some(group);
+        self
+    }
+
+    /// As C has it; borrows `self`.
+    pub(crate) fn raw(&self) -> Result<sys::kvc_batch> {
+        if self.sequences.len() != self.append_lengths.len() {
+            let (sequences, lengths) = (self.sequences.len(), self.append_lengths.len());
+            let message = format!("a batch of {sequences} sequences has {lengths} append_lengths");
+            return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+        }
+        for (name, array) in [("tree_parents", &self.tree_parents), ("span_ids", &self.span_ids)] {
+            let tokens: i64 = self.append_lengths.iter().map(|length| i64::from(*length)).sum();
+            if !array.is_empty() && (array.len() as i64) < tokens {
+                let message = format!("a batch of {tokens} new tokens has {} {name}", array.len());
+                return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+            }
+        }
+        let array = |array: &Vec<i32>| if array.is_empty() { null() } else { array.as_ptr() };
+        Ok(sys::kvc_batch {
+            num_sequences: narrow(self.sequences.len()),
+            sequences: self.sequences.as_ptr().cast(),
+            append_lengths: self.append_lengths.as_ptr(),
+            layer_begin: self.layers.map_or(0, |layers| narrow(layers.0)),
+            layer_end: self.layers.map_or(0, |layers| narrow(layers.1)),
+            tree_parents: array(&self.tree_parents),
+            span_ids: array(&self.span_ids),
+            encoder_group: self.encoder_group.map_or(0, |group| narrow(group.saturating_add(1))),
+            ..Default::default()
+        })
+    }
+}
+
+/// An open step; it keeps its cache alive. One thread at a time may use it (`Send`, not `Sync`), and a [`Canceller`] stops
+/// it from others. Dropped without [`Step::end`], it is aborted: its tokens and pages are given back.
+///
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<kvcache::Step>();
+/// ```
+#[derive(Debug)]
+#[must_use = "a dropped step is aborted"]
+pub struct Step {
+    cache: Cache,
+    forward: sys::kvc_forward,
+    one_thread: PhantomData<Cell<()>>,
+}
+
+impl Step {
+    pub(crate) fn new(cache: Cache, forward: sys::kvc_forward) -> Self {
+        Self { cache, forward, one_thread: PhantomData }
+    }
+
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// For what only `kvcache::sys` has; owned by `self`.
+    pub fn as_raw(&self) -> sys::kvc_forward {
+        self.forward
+    }
+
+    /// Stores a layer's new K and V.
+    pub fn append(&self, layer: usize, append: &Append<'_>) -> Result<()> {
+        let Append { k, v, rope_cos_sin, k_scale, v_scale, as_stored } = append;
+        let (k, v, rope) = (k.raw(), v.as_ref().map(Tensor::raw), rope_cos_sin.as_ref().map(Tensor::raw));
+        let (k_scale, v_scale) = (k_scale.as_ref().map(Tensor::raw), v_scale.as_ref().map(Tensor::raw));
+        let args = sys::kvc_append_args {
+            flags: if *as_stored { sys::KVC_APPEND_AS_STORED } else { 0 },
+            k: &k,
+            v: pointer(&v),
+            rope_cos_sin: pointer(&rope),
+            k_scale: pointer(&k_scale),
+            v_scale: pointer(&v_scale),
+            ..Default::default()
+        };
+        // SAFETY: tensors that borrow their memory; the library checks their shapes.
+        check(|error| unsafe { sys::kvc_forward_append(self.cache.raw(), self.forward, narrow(layer), &args, error) })
+    }
+
+    /// Stores a layer's new K and V, and computes attention over all that is stored.
+    #[inline]
+    pub fn attend(&self, layer: usize, attend: &Attend<'_>) -> Result<()> {
+        let raw = |tensor: &Option<Tensor<'_>>| tensor.as_ref().map(Tensor::raw);
+        let (q, out, lse) = (attend.q.raw(), attend.out.raw(), attend.lse.as_ref().map(TensorMut::raw));
+        let (k, v, rope) = (raw(&attend.k), raw(&attend.v), raw(&attend.rope_cos_sin));
+        let (slopes, sinks) = (raw(&attend.alibi_slopes), raw(&attend.sinks));
+        let (w_uk, w_uv) = (raw(&attend.w_uk), raw(&attend.w_uv));
+        let args = sys::kvc_attend_args {
+            flags: attend.flags(),
+            q: &q,
+            k: pointer(&k),
+            v: pointer(&v),
+            out: &out,
+            lse: pointer(&lse),
+            softmax_scale: attend.softmax_scale,
+            softcap: attend.softcap,
+            alibi_slopes: pointer(&slopes),
+            sinks: pointer(&sinks),
+            rope_cos_sin: pointer(&rope),
+            w_uk: pointer(&w_uk),
+            w_uv: pointer(&w_uv),
+            ..Default::default()
+        };
+        // SAFETY: tensors that borrow their memory, those that are written exclusively; the library checks their shapes.
+        check(|error| unsafe { sys::kvc_forward_attend(self.cache.raw(), self.forward, narrow(layer), &args, error) })
+    }
+
+    /// Copies the states that the batch's sequences had before the step into `tensor`: `[rows, shape...]`.
+    pub fn load_state(&self, layer: usize, state: usize, tensor: &mut TensorMut<'_>) -> Result<()> {
+        let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
+        // SAFETY: the tensor borrows its memory exclusively.
+        check(|error| unsafe {
+            sys::kvc_forward_load_state(self.cache.raw(), self.forward, layer, state, &tensor, error)
+        })
+    }
+
+    /// Makes `tensor` the states that the sequences have once the step ends.
+    pub fn store_state(&self, layer: usize, state: usize, tensor: &Tensor<'_>) -> Result<()> {
+        let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
+        // SAFETY: the tensor borrows its memory.
+        check(|error| unsafe {
+            sys::kvc_forward_store_state(self.cache.raw(), self.forward, layer, state, &tensor, error)
+        })
+    }
+
+    /// Position of each new token in its sequence.
+    pub fn positions(&self) -> Result<Vec<i32>> {
+        let info = self.info()?;
+        // SAFETY: [num_tokens], valid while the step is open. A copy, since an error of a device may close it.
+        Ok(unsafe { array(info.positions_host, info.num_tokens as usize) })
+    }
+
+    /// Index of each row's last token among the batch's tokens; -1 if the row has none.
+    pub fn last_rows(&self) -> Result<Vec<i32>> {
+        let info = self.info()?;
+        // SAFETY: as `positions`.
+        Ok(unsafe { array(info.last_rows_host, info.num_sequences as usize) })
+    }
+
+    fn info(&self) -> Result<sys::kvc_forward_info> {
+        let mut info = sys::kvc_forward_info::default();
+        // SAFETY: filled by the library.
+        check(|error| unsafe { sys::kvc_forward_get_info(self.cache.raw(), self.forward, &mut info, error) })?;
+        Ok(info)
+    }
+
+    /// What was planned, as one JSON object.
+    pub fn describe(&self) -> Result<String> {
+        // SAFETY: the buffer has its capacity.
+        text(|buffer, capacity, length, error| unsafe {
+            sys::kvc_forward_describe(self.cache.raw(), self.forward, buffer, capacity, length, error)
+        })
+    }
+
+    pub fn canceller(&self) -> Canceller {
+        Canceller { cache: self.cache.clone(), forward: self.forward }
+    }
+
+    /// Keeps the step's tokens. If it fails (a layer was left out, or the step was cancelled), the step is aborted.
+    pub fn end(self) -> Result<()> {
+        // SAFETY: an open step of this cache.
+        check(|error| unsafe { sys::kvc_forward_end(self.cache.raw(), self.forward, error) })?;
+        self.forget();
+        Ok(())
+    }
+
+    /// Drops the step's tokens, as dropping the step does, but says what failed.
+    pub fn abort(self) -> Result<()> {
+        // SAFETY: an open step of this cache.
+        check(|error| unsafe { sys::kvc_forward_abort(self.cache.raw(), self.forward, error) })?;
+        self.forget();
+        Ok(())
+    }
+
+    /// The library has closed it: gives up the cache alone.
+    fn forget(mut self) {
+        self.forward = 0;
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if self.forward != 0 {
+            // SAFETY: our step. It may be gone (an error of a device closes it): then this does nothing.
+            unsafe { sys::kvc_forward_abort(self.cache.raw(), self.forward, std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// Stops a step from another thread.
+#[derive(Debug, Clone)]
+pub struct Canceller {
+    cache: Cache,
+    forward: sys::kvc_forward,
+}
+
+impl Canceller {
+    /// From here on the step's calls return `CANCELLED`, an attend in progress soon; it can only be dropped. Does not wait.
+    pub fn cancel(&self) -> Result<()> {
+        // SAFETY: an id that may be gone: an error.
+        check(|error| unsafe { sys::kvc_forward_cancel(self.cache.raw(), self.forward, error) })
+    }
+}
+
+/// New K and V of a layer. T is the number of the batch's new tokens.
+#[derive(Debug, Clone)]
+pub struct Append<'a> {
+    /// `[T, kv heads, head dim]` of f32, f16 or bf16
+    pub k: Tensor<'a>,
+    /// `[T, kv heads, v head dim]`. `None`: a latent layer whose `k` has whole rows.
+    pub v: Option<Tensor<'a>>,
+    /// `[T, 2, rope dim / 2]` f32: cos and sin of positions that only the caller knows.
+    pub rope_cos_sin: Option<Tensor<'a>>,
+    /// `[T, kv heads]` f32: scales of stored bytes of i8.
+    pub k_scale: Option<Tensor<'a>>,
+    pub v_scale: Option<Tensor<'a>>,
+    /// `k` is rotated already, and both may be stored bytes.
+    pub as_stored: bool,
+}
+
+impl<'a> Append<'a> {
+    pub fn new(k: Tensor<'a>, v: Tensor<'a>) -> Self {
+        Self { v: Some(v), ..Self::latent(k) }
+    }
+
+    /// Whole rows of a latent layer: `[T, 1, head dim]`.
+    pub fn latent(k: Tensor<'a>) -> Self {
+        Self { k, v: None, rope_cos_sin: None, k_scale: None, v_scale: None, as_stored: false }
+    }
+}
+
+/// One layer's attention. Set fields after `new` or `stored`, or by `Attend { softcap: 50.0, ..Attend::new(q, k, v, out) }`.
+#[derive(Debug)]
+pub struct Attend<'a> {
+    /// `[T, q heads, head dim]` of f32, f16 or bf16
+    pub q: Tensor<'a>,
+    /// As [`Append::k`]; `None`: appended already.
+    pub k: Option<Tensor<'a>>,
+    pub v: Option<Tensor<'a>>,
+    /// `[T, q heads, v head dim]` of any of the three types
+    pub out: TensorMut<'a>,
+    /// `[T, q heads]` f32: log-sum-exp of the scores.
+    pub lse: Option<TensorMut<'a>>,
+    /// 0 = the layer's.
+    pub softmax_scale: f64,
+    /// 0 = none.
+    pub softcap: f64,
+    /// `[q heads]` f32
+    pub alibi_slopes: Option<Tensor<'a>>,
+    /// `[q heads]` f32: a logit of each head that takes part in the softmax without a value.
+    pub sinks: Option<Tensor<'a>>,
+    pub rope_cos_sin: Option<Tensor<'a>>,
+    /// Latent layers: up-projections of K and V, `[q heads, dim, latent dim]`.
+    pub w_uk: Option<Tensor<'a>>,
+    pub w_uv: Option<Tensor<'a>>,
+    /// A query sees every key of its row, later ones too.
+    pub non_causal: bool,
+    pub keys: Keys,
+}
+
+/// Which keys an attend reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keys {
+    #[default]
+    All,
+    /// Of earlier steps only.
+    Past,
+    /// Of this step only.
+    New,
+}
+
+impl<'a> Attend<'a> {
+    /// Stores `k` and `v`, and attends with `q`.
+    #[inline]
+    pub fn new(q: Tensor<'a>, k: Tensor<'a>, v: Tensor<'a>, out: TensorMut<'a>) -> Self {
+        Self { k: Some(k), v: Some(v), ..Self::stored(q, out) }
+    }
+
+    /// Attends over what is stored: after [`Step::append`], in a layer that reads another's keys, or in a cross layer.
+    #[inline]
+    pub fn stored(q: Tensor<'a>, out: TensorMut<'a>) -> Self {
+        Self {
+            q,
+            k: None,
+            v: None,
+            out,
+            lse: None,
+            softmax_scale: 0.0,
+            softcap: 0.0,
+            alibi_slopes: None,
+            sinks: None,
+            rope_cos_sin: None,
+            w_uk: None,
+            w_uv: None,
+            non_causal: false,
+            keys: Keys::All,
+        }
+    }
+
+    fn flags(&self) -> u32 {
+        let keys = match self.keys {
+            Keys::All => 0,
+            Keys::Past => sys::KVC_ATTEND_PAST,
+            Keys::New => sys::KVC_ATTEND_SELF,
+        };
+        keys | if self.non_causal { sys::KVC_ATTEND_NON_CAUSAL } else { 0 }
+    }
+}
+
+/// Merges results of attention over disjoint sets of keys, `(output [T, H, Dv], lse [T, H])` each, by their LSE.
+pub fn merge_states(
+    context: &Context,
+    parts: &[(Tensor<'_>, Tensor<'_>)],
+    out: &mut TensorMut<'_>,
+    lse: Option<&mut TensorMut<'_>>,
+    stream: Stream,
+) -> Result<()> {
+    let raw: Vec<_> = parts.iter().map(|part| (part.0.raw(), part.1.raw())).collect();
+    let outputs: Vec<_> = raw.iter().map(|part| &raw const part.0).collect();
+    let lses: Vec<_> = raw.iter().map(|part| &raw const part.1).collect();
+    let (out, lse) = (out.raw(), lse.map(|lse| lse.raw()));
+    let args = sys::kvc_merge_args {
+        num_parts: narrow(parts.len()),
+        outputs: outputs.as_ptr(),
+        lses: lses.as_ptr(),
+        out: &out,
+        lse: pointer(&lse),
+        ..Default::default()
+    };
+    // SAFETY: tensors that borrow their memory, those that are written exclusively.
+    check(|error| unsafe { sys::kvc_merge_states(context.raw(), &args, stream.raw(), error) })
+}
+
+unsafe fn array(pointer: *const i32, length: usize) -> Vec<i32> {
+    if length == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's word.
+    unsafe { slice::from_raw_parts(pointer, length) }.to_vec()
+}

@@ -1,0 +1,328 @@
+//! Tensors as the library takes them: borrowed memory with a dtype, a shape and strides.
+use crate::config::wide;
+use crate::error::{Error, Result, Status};
+use crate::sys;
+use half::{bf16, f16};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+/// Most dimensions of a tensor.
+pub const MAX_RANK: usize = 6;
+
+/// Type of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DType {
+    #[default]
+    F32,
+    F16,
+    BF16,
+    /// float8_e4m3fn
+    F8E4M3,
+    /// float8_e5m2
+    F8E5M2,
+    I8,
+    U8,
+    I32,
+    F64,
+}
+
+impl DType {
+    const ALL: [(DType, sys::DLDataTypeCode, usize); 9] = [
+        (DType::F32, sys::kDLFloat, 4),
+        (DType::F16, sys::kDLFloat, 2),
+        (DType::BF16, sys::kDLBfloat, 2),
+        (DType::F8E4M3, sys::kDLFloat8_e4m3fn, 1),
+        (DType::F8E5M2, sys::kDLFloat8_e5m2, 1),
+        (DType::I8, sys::kDLInt, 1),
+        (DType::U8, sys::kDLUInt, 1),
+        (DType::I32, sys::kDLInt, 4),
+        (DType::F64, sys::kDLFloat, 8),
+    ];
+
+    pub fn size_bytes(self) -> usize {
+        Self::ALL[self as usize].2
+    }
+
+    #[inline]
+    pub(crate) fn raw(self) -> sys::DLDataType {
+        let (_, code, bytes) = Self::ALL[self as usize];
+        sys::DLDataType { code: code as u8, bits: 8 * bytes as u8, lanes: 1 }
+    }
+
+    pub(crate) fn from_raw(raw: sys::DLDataType) -> Option<Self> {
+        let same = |dtype: &sys::DLDataType| (dtype.code, dtype.bits, dtype.lanes) == (raw.code, raw.bits, raw.lanes);
+        Self::ALL.iter().map(|entry| entry.0).find(|dtype| same(&dtype.raw()))
+    }
+}
+
+/// Rust types whose slices are tensors.
+///
+/// # Safety
+/// The type has no padding, every bit pattern is a value of it, and `DTYPE` describes it.
+pub unsafe trait Element: Copy + Send + Sync + 'static {
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($rust:ty: $dtype:ident),*) => {
+        $(
+            // SAFETY: a number, of the size that its dtype says.
+            unsafe impl Element for $rust { const DTYPE: DType = DType::$dtype; }
+        )*
+    };
+}
+elements!(f32: F32, f16: F16, bf16: BF16, i8: I8, u8: U8, i32: I32, f64: F64);
+
+/// Memory that the library reads. Copying it copies the description.
+#[derive(Debug, Clone, Copy)]
+pub struct Tensor<'a> {
+    layout: Layout,
+    borrowed: PhantomData<&'a [u8]>,
+}
+
+/// Memory that the library writes.
+#[derive(Debug)]
+pub struct TensorMut<'a> {
+    layout: Layout,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: they stand for `&[T]` and `&mut [T]` of numbers. TensorMut is not Sync on purpose: the library writes through a
+// shared reference to it (Attend), so only one thread at a time may have one.
+unsafe impl Send for Tensor<'_> {}
+unsafe impl Sync for Tensor<'_> {}
+unsafe impl Send for TensorMut<'_> {}
+
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    data: *mut c_void,
+    device: sys::DLDevice,
+    dtype: DType,
+    rank: usize,
+    shape: [i64; MAX_RANK],
+    strides: [i64; MAX_RANK],
+}
+
+const CPU: sys::DLDevice = sys::DLDevice { device_type: sys::kDLCPU, device_id: 0 };
+
+impl<'a> Tensor<'a> {
+    /// A slice as a compact tensor: its first elements in row-major order. The slice may be longer.
+    #[inline]
+    pub fn new<T: Element>(data: &'a [T], shape: &[usize]) -> Result<Self> {
+        let layout = Layout::compact(data.as_ptr().cast(), T::DTYPE, shape)?;
+        layout.check_length(data.len())?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// A slice with a stride for each dimension, in elements.
+    #[inline]
+    pub fn strided<T: Element>(data: &'a [T], shape: &[usize], strides: &[usize]) -> Result<Self> {
+        let layout = Layout::new(data.as_ptr().cast(), T::DTYPE, shape, strides)?;
+        layout.check_length(data.len())?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// Bytes as a compact tensor of any dtype: how float8 comes, of which Rust has no type.
+    pub fn from_bytes(data: &'a [u8], dtype: DType, shape: &[usize]) -> Result<Self> {
+        let layout = Layout::compact(data.as_ptr().cast(), dtype, shape)?;
+        layout.check_length(data.len() / dtype.size_bytes())?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// Any memory, on any device.
+    ///
+    /// # Safety
+    /// All elements that the shape and the strides reach are readable and unchanged for `'a` (on a GPU: until the stream
+    /// has passed the work that reads them).
+    pub unsafe fn from_raw(
+        data: *const c_void,
+        device: Device,
+        dtype: DType,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<Self> {
+        let layout = Layout { device: device.raw(), ..Layout::new(data, dtype, shape, strides)? };
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+}
+
+impl<'a> TensorMut<'a> {
+    /// A slice as a compact tensor: its first elements in row-major order. The slice may be longer.
+    #[inline]
+    pub fn new<T: Element>(data: &'a mut [T], shape: &[usize]) -> Result<Self> {
+        let layout = Layout::compact(data.as_mut_ptr().cast(), T::DTYPE, shape)?;
+        layout.check_length(data.len())?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// A slice with a stride for each dimension, in elements. No two elements may be in one place.
+    pub fn strided<T: Element>(data: &'a mut [T], shape: &[usize], strides: &[usize]) -> Result<Self> {
+        let layout = Layout::new(data.as_mut_ptr().cast(), T::DTYPE, shape, strides)?;
+        layout.check_length(data.len())?;
+        layout.check_distinct()?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// Any memory, on any device.
+    ///
+    /// # Safety
+    /// All elements that the shape and the strides reach are writable, and nothing else accesses them for `'a` (on a GPU:
+    /// until the stream has passed the work that writes them).
+    pub unsafe fn from_raw(
+        data: *mut c_void,
+        device: Device,
+        dtype: DType,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<Self> {
+        let layout = Layout { device: device.raw(), ..Layout::new(data, dtype, shape, strides)? };
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// The same memory for a while.
+    pub fn reborrow(&mut self) -> TensorMut<'_> {
+        TensorMut { layout: self.layout, borrowed: PhantomData }
+    }
+}
+
+macro_rules! accessors {
+    ($($type:ident),*) => {
+        $(impl $type<'_> {
+            pub fn dtype(&self) -> DType {
+                self.layout.dtype
+            }
+
+            pub fn shape(&self) -> Vec<usize> {
+                self.layout.shape[..self.layout.rank].iter().map(|extent| *extent as usize).collect()
+            }
+
+            /// Points into `self`, which must stay where it is meanwhile.
+            #[inline]
+            pub(crate) fn raw(&self) -> sys::DLTensor {
+                self.layout.raw()
+            }
+        })*
+    };
+}
+accessors!(Tensor, TensorMut);
+
+impl Layout {
+    #[inline]
+    fn compact(data: *const c_void, dtype: DType, shape: &[usize]) -> Result<Self> {
+        let mut strides = [1; MAX_RANK];
+        for i in (1..shape.len().min(MAX_RANK)).rev() {
+            strides[i - 1] = shape[i].max(1).saturating_mul(strides[i]);
+        }
+        Self::new(data, dtype, shape, &strides[..shape.len().min(MAX_RANK)])
+    }
+
+    #[inline]
+    fn new(data: *const c_void, dtype: DType, shape: &[usize], strides: &[usize]) -> Result<Self> {
+        if shape.len() > MAX_RANK || shape.len() != strides.len() {
+            return Err(wrong_rank(shape, strides));
+        }
+        let rank = shape.len();
+        let zeros = [0; MAX_RANK];
+        let mut layout = Layout { data: data.cast_mut(), device: CPU, dtype, rank, shape: zeros, strides: zeros };
+        for i in 0..rank {
+            layout.shape[i] = wide(shape[i]);
+            layout.strides[i] = wide(strides[i]);
+        }
+        Ok(layout)
+    }
+
+    #[inline]
+    fn check_length(&self, length: usize) -> Result<()> {
+        match self.reach() {
+            Some(reach) if reach <= length => Ok(()),
+            reach => Err(self.too_short(reach, length)),
+        }
+    }
+
+    #[cold]
+    fn too_short(&self, reach: Option<usize>, length: usize) -> Error {
+        let (shape, strides) = (&self.shape[..self.rank], &self.strides[..self.rank]);
+        let needed = reach.map_or("more than there can be".into(), |reach| reach.to_string());
+        let message =
+            format!("shape {shape:?} with strides {strides:?} needs {needed} elements, the slice has {length}");
+        Error::misuse(Status::SHAPE, message)
+    }
+
+    /// Number of elements from the first to the last, both included; `None` if it overflows.
+    #[inline]
+    fn reach(&self) -> Option<usize> {
+        let mut last = 0i64;
+        for (&extent, &stride) in self.shape[..self.rank].iter().zip(&self.strides) {
+            if extent == 0 {
+                return Some(0);
+            }
+            last = last.checked_add((extent - 1).checked_mul(stride)?)?;
+        }
+        usize::try_from(last.checked_add(1)?).ok()
+    }
+
+    /// Ordered by stride, each dimension steps over all that the ones before it reach.
+    fn check_distinct(&self) -> Result<()> {
+        if self.shape[..self.rank].contains(&0) {
+            return Ok(());
+        }
+        let mut dims: Vec<_> = (0..self.rank).filter(|&dim| self.shape[dim] > 1).collect();
+        dims.sort_by_key(|&dim| self.strides[dim]);
+        let mut reach = 1;
+        for dim in dims {
+            if self.strides[dim] < reach {
+                let strides = &self.strides[..self.rank];
+                let message = format!("strides {strides:?} of an output put two elements in one place");
+                return Err(Error::misuse(Status::STRIDE, message));
+            }
+            reach += (self.shape[dim] - 1) * self.strides[dim]; // within the slice: no overflow
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn raw(&self) -> sys::DLTensor {
+        sys::DLTensor {
+            data: self.data,
+            device: self.device,
+            ndim: self.rank as i32,
+            dtype: self.dtype.raw(),
+            shape: self.shape.as_ptr().cast_mut(),
+            strides: self.strides.as_ptr().cast_mut(),
+            byte_offset: 0,
+        }
+    }
+}
+
+#[cold]
+fn wrong_rank(shape: &[usize], strides: &[usize]) -> Error {
+    if shape.len() > MAX_RANK {
+        let message = format!("a tensor has at most {MAX_RANK} dimensions, the shape {shape:?} has {}", shape.len());
+        return Error::misuse(Status::RANK, message);
+    }
+    let message = format!("the shape {shape:?} needs a stride a dimension, not the strides {strides:?}");
+    Error::misuse(Status::STRIDE, message)
+}
+
+/// Where memory is: a DLPack device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// A `DLDeviceType`.
+    pub device_type: i32,
+    pub device_id: i32,
+}
+
+impl Device {
+    pub const CPU: Device = Device { device_type: sys::kDLCPU as i32, device_id: 0 };
+
+    fn raw(self) -> sys::DLDevice {
+        sys::DLDevice { device_type: self.device_type as sys::DLDeviceType, device_id: self.device_id }
+    }
+}
+
+/// The address of a tensor's description, or null.
+#[inline]
+pub(crate) fn pointer(tensor: &Option<sys::DLTensor>) -> *const sys::DLTensor {
+    tensor.as_ref().map_or(std::ptr::null(), |tensor| tensor)
+}

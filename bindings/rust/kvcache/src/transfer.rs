@@ -1,0 +1,108 @@
+//! K and V out of a cache and into it.
+use crate::cache::{Cache, Seq, Stream};
+use crate::config::{narrow, wide};
+use crate::dlpack::ManagedTensor;
+use crate::error::{check, Error, Result, Status};
+use crate::sys;
+use crate::tensor::{pointer, Tensor};
+use std::ops::{Bound, RangeBounds};
+use std::ptr::null;
+
+/// Dense copies of what is stored of one layer of one sequence. They may outlive the cache.
+#[derive(Debug)]
+pub struct Exported {
+    /// `[tokens, kv heads, head dim]` of the layer's dtype (float8: u8)
+    pub k: Option<ManagedTensor>,
+    /// `[tokens, kv heads, v head dim]`; `None` of a latent layer.
+    pub v: Option<ManagedTensor>,
+    /// f32, what `k` is to be multiplied by: `[tokens, kv heads]` of i8, `[kv heads]` of float8.
+    pub k_scale: Option<ManagedTensor>,
+    pub v_scale: Option<ManagedTensor>,
+}
+
+/// K and V for every layer of a cache, in order; `None` for a layer that reads another's, or a cross layer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Import<'a> {
+    /// `[tokens, kv heads, head dim]`
+    pub k: &'a [Option<Tensor<'a>>],
+    /// Empty if every layer is latent.
+    pub v: &'a [Option<Tensor<'a>>],
+    /// Scales of stored bytes of i8; empty: none.
+    pub k_scale: &'a [Option<Tensor<'a>>],
+    pub v_scale: &'a [Option<Tensor<'a>>],
+    /// As exported: rotated already, stored bytes of quantised layers.
+    pub as_stored: bool,
+}
+
+impl Cache {
+    /// Copies a range of a sequence's tokens out of one layer, as stored.
+    pub fn export(
+        &self,
+        sequence: Seq,
+        layer: usize,
+        positions: impl RangeBounds<usize>,
+        stream: Stream,
+    ) -> Result<Exported> {
+        let begin = match positions.start_bound() {
+            Bound::Unbounded => 0,
+            Bound::Included(begin) => *begin,
+            Bound::Excluded(begin) => begin.saturating_add(1),
+        };
+        let end = match positions.end_bound() {
+            Bound::Unbounded => self.length(sequence)?,
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+        };
+        if end == 0 {
+            let message = format!("an export of no token: positions [{begin}, {end})"); // C's 0 means the length
+            return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+        }
+        let args = sys::kvc_export_args {
+            layer: narrow(layer),
+            position_begin: wide(begin),
+            position_end: wide(end),
+            ..Default::default()
+        };
+        let mut exported = sys::kvc_exported::default();
+        // SAFETY: filled by the library.
+        check(|error| unsafe {
+            sys::kvc_seq_export(self.raw(), sequence.0, &args, &mut exported, stream.raw(), error)
+        })?;
+        // SAFETY: copies, returned to us.
+        unsafe {
+            Ok(Exported {
+                k: ManagedTensor::from_raw(exported.k),
+                v: ManagedTensor::from_raw(exported.v),
+                k_scale: ManagedTensor::from_raw(exported.k_scale),
+                v_scale: ManagedTensor::from_raw(exported.v_scale),
+            })
+        }
+    }
+
+    /// Appends tokens of dense K and V to a sequence, in every layer.
+    pub fn import(&self, sequence: Seq, import: &Import<'_>, stream: Stream) -> Result<()> {
+        let layers = import.k.len();
+        for (name, array) in [("v", import.v), ("k_scale", import.k_scale), ("v_scale", import.v_scale)] {
+            if !array.is_empty() && array.len() != layers {
+                let message = format!("import.k has {layers} layers, import.{name} has {}", array.len());
+                return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+            }
+        }
+        let raw = [import.k, import.v, import.k_scale, import.v_scale]
+            .map(|array| array.iter().map(|tensor| tensor.as_ref().map(Tensor::raw)).collect::<Vec<_>>());
+        let pointers = raw.each_ref().map(|array| array.iter().map(pointer).collect::<Vec<_>>());
+        let [k, v, k_scale, v_scale] =
+            pointers.each_ref().map(|array| if array.is_empty() { null() } else { array.as_ptr() });
+        let args = sys::kvc_import_args {
+            flags: if import.as_stored { sys::KVC_IMPORT_AS_STORED } else { 0 },
+            num_layers: narrow(layers),
+            k,
+            v,
+            k_scale,
+            v_scale,
+            ..Default::default()
+        };
+        // SAFETY: [num_layers] each, of tensors that borrow their memory.
+        check(|error| unsafe { sys::kvc_seq_import(self.raw(), sequence.0, &args, stream.raw(), error) })
+    }
+}

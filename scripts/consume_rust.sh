@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Builds and runs the README's program from the packaged crates alone, in an empty place and without a library: kvcache-sys
+# builds the one that it carries. After scripts/package_rust.sh.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+packages=${CARGO_TARGET_DIR:-$root/bindings/rust/target}/package
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+for crate in kvcache-sys kvcache; do
+  mkdir "$place/$crate"
+  tar -xzf "$packages/$crate"-[0-9]*.crate --directory "$place/$crate" --strip-components 1
+done
+cmp include/kvcache.h "$place/kvcache-sys/libkvcache/include/kvcache.h"
+mkdir -p "$place/program/src"
+sed -n '/^```rust$/,/^```$/p' "$place/kvcache/README.md" | grep -v '^```' > "$place/program/src/main.rs"
+cat > "$place/program/Cargo.toml" <<'TOML'
+[package]
+name = "program"
+version = "0.0.0"
+edition = "2021"
+[dependencies]
+kvcache = { path = "../kvcache" }
+[patch.crates-io]
+kvcache-sys = { path = "../kvcache-sys" }
+TOML
+cd "$place/program"
+unset KVCACHE_LIB_DIR DLPACK_INCLUDE_DIR
+export KVCACHE_NO_PKG_CONFIG=1 CARGO_TARGET_DIR=$place/target CCACHE_BASEDIR=$place CCACHE_NOHASHDIR=1 NUM_JOBS=$jobs
+cargo run --release | tee output
+grep -q '^preempt Some(' output

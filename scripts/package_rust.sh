@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Makes the crates in bindings/rust (target/package/*.crate) and builds each from its package alone. kvcache-sys takes
+# libkvcache's sources along, which it builds where it finds no library.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+crate=$root/bindings/rust/kvcache-sys
+dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
+
+rm -rf "$crate/libkvcache"
+mkdir -p "$crate/libkvcache/include/dlpack"
+trap 'rm -rf "$crate/libkvcache"' EXIT # a checkout builds from its own sources
+cp -r CMakeLists.txt LICENSE cmake src kernels "$crate/libkvcache"
+cp include/*.h "$crate/libkvcache/include"
+cp "$dlpack/dlpack/dlpack.h" "$crate/libkvcache/include/dlpack"
+cp LICENSE "$crate/libkvcache/LICENSE.dlpack" # DLPack's licence is the same text
+find "$crate/libkvcache" -name __pycache__ -prune -exec rm -rf {} +
+
+cd bindings/rust
+cargo package --locked --allow-dirty --workspace "$@" # dirty: the sources above are not committed twice
