@@ -33,7 +33,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7; sections 8 to 11 are for the rest.
+ * A newcomer can stop after section 7; sections 8 to 12 are for the rest.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -164,6 +164,7 @@ enum kvc_status_code {
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
   KVC_ERROR_EVICTED = 203,    /* the keys that this needs were freed behind a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
+  KVC_ERROR_STALE = 205,      /* the arrays of a plan hold another step than the one asked for */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
   /* Internal. */
@@ -1066,7 +1067,222 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 11  One symbol for all
+ * 11  Tables for other kernels
+ * ============================================================================================
+ * What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward
+ * (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/tables.md has a table
+ * of the kinds of steps, and what each array means.
+ *
+ *   kvc_tables tables;  kvc_tables_init(&tables);
+ *   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);
+ *   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);
+ *
+ * A table names exactly the keys that queries see, so no kernel needs a mask beyond "causal" (and a window, where one
+ * row has several queries of a sliding group or of a stream). Where one table cannot, there are two, and attention over
+ * them merges by LSE (kvc_merge_states) to the exact result. */
+
+enum kvc_tables_part {
+  KVC_TABLES_WHOLE = 0,    /* all keys of each row */
+  KVC_TABLES_PREFIX = 1,   /* steps that branch (trees; drafts with top_k > 1): keys that all branches share */
+  KVC_TABLES_BRANCHES = 2, /* and each branch's own: a row a token, with its visible ancestors alone and itself */
+  KVC_TABLES_ENCODER = 3   /* plans with encoder_lens: the encoder's keys */
+};
+
+enum kvc_tables_flags {
+  KVC_TABLES_PAD_VALUE = 1, /* pad_value is the padding; without it -1 (graph mode: 0) */
+  KVC_TABLES_SLOTS = 2      /* tables of page size 1: slots where pages were, and no leftpad */
+};
+
+enum kvc_tables_arrays {
+  KVC_TABLES_DENSE = 1, /* block_table */
+  KVC_TABLES_CSR = 2,   /* indptr, indices, last_page_len */
+  KVC_TABLES_TOKENS = 4 /* slot_mapping, positions, last_rows */
+};
+
+/* Tables of one step. Rows of a table are rows of the batch, in their order, unless a row is cut (chunks) or branches;
+ * batch_rows says whose each is. Tensors are borrowed, on the device, int32 and compact unless said otherwise; those that
+ * were not asked for have ndim 0. In graph mode shapes and maxima are those of the capacity. */
+typedef struct kvc_tables {
+  uint32_t struct_size;
+  /* In: set before the call. Of a plan only part; the rest is its config's. */
+  uint32_t flags;           /* KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS */
+  int32_t part;             /* KVC_TABLES_* part */
+  int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: of block_table behind a row's pages */
+  uint32_t arrays;          /* KVC_TABLES_DENSE | ...; 0 = all */
+  /* Out */
+  uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them */
+  int32_t num_rows;         /* R, rows of the table */
+  int32_t num_queries;      /* of all rows: T */
+  int32_t page_size;        /* of block_table and the CSR: the group's, or 1 */
+  int32_t max_seqlen_q;     /* host maxima: queries of a row, */
+  int32_t max_seqlen_k;     /* cache_seqlens, */
+  int32_t max_pages;        /* columns of block_table */
+  int64_t num_pages;        /* entries of indices that are used */
+  int64_t num_keys;         /* the last of cu_seqlens_k */
+  uint64_t generation;      /* of a plan: number of the build (kvc_plan_check); else 0 */
+  DLTensor block_table;     /* [R, max_pages], rows by their stride: page ids, then padding (FlashAttention) */
+  DLTensor cache_seqlens;   /* [R]: tokens in the row's pages up to its last key, leftpad and hole included; 0 = no keys */
+  DLTensor cu_seqlens_q;    /* [R + 1]: the row's queries are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step */
+  DLTensor cu_seqlens_k;    /* [R + 1]: sums of the keys that rows have, leftpad and hole not counted */
+  DLTensor indptr;          /* [R + 1]: the row's pages are indices[indptr[r]..indptr[r+1]) (FlashInfer) */
+  DLTensor indices;         /* [num_pages] */
+  DLTensor last_page_len;   /* [R]: tokens in the row's last page, 1..page_size; 0 of a row without pages */
+  DLTensor key_starts;      /* [R]: position of the row's first key, sinks aside (k_start); 0 where keys are listed one by one */
+  DLTensor leftpad;         /* [R]: tokens of the row's first page before its first key (cache_leftpad) */
+  DLTensor batch_rows;      /* [R]: row of the batch; -1 = unused (graph mode) */
+  DLTensor sink_tokens;     /* [R], only if a row streams: the row's first tokens, that every query sees */
+  DLTensor hole_tokens;     /* [R], with it: tokens behind the sinks that no query sees; the window's keys follow */
+  DLTensor slot_mapping;    /* int64 [T]: slot of each new token; -1 = padding */
+  DLTensor positions;       /* [T]: position of each new token, by depth in trees */
+  DLTensor last_rows;       /* [rows of the batch]: index in [0, T) of the row's last token; -1 = none */
+  DLTensor generation_word; /* int64 [1], of a plan: what kernels of a captured graph compare. 0 = stale: write nothing */
+} kvc_tables;
+
+static inline void kvc_tables_init(kvc_tables *tables) {
+  kvc_tables zero = KVC_ZERO_STRUCT;
+  *tables = zero;
+  tables->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Tables of an open forward in one group, the new tokens included. What the group's kind means:
+ *   full, MLA  all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between
+ *   sliding    the last pages only: from the first key that the row's first query sees
+ *   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on
+ *   cross      the encoder's keys
+ *   trees      PREFIX and BRANCHES, of plain rows in the same batch too; WHOLE if every tree is a chain
+ *   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the
+ *              forward and group with the same part and flags, or until the forward closes
+ * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
+ * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees), UNSUPPORTED (spans; slots
+ * of a pool beyond 2^31 tokens). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1. */
+KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
+                                      kvc_error *error);
+
+/* Plans: the same tables for a server that has an allocator of its own.
+ *
+ *   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step
+ *   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;
+ *   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);
+ *   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step
+ *   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;
+ *   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);
+ *   kvc_tables tables;  kvc_tables_init(&tables);
+ *   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);
+ *
+ * An entry of a row is the place of a token in it: columns of req_to_token, page_size of them to a column of block_table.
+ * A row holds its encoder's tokens, if any, then its own by position, new ones too: the server has allocated those. */
+enum kvc_plan_mode {
+  KVC_PLAN_DECODE = 0,      /* one new token a row. Parts: WHOLE (and ENCODER) */
+  KVC_PLAN_EXTEND = 1,      /* append_lengths[i] new tokens: prefill, with a cached prefix or without, mixed with decoding
+                               rows, and draft extend. Parts: WHOLE (and ENCODER) */
+  KVC_PLAN_VERIFY = 2,      /* num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES */
+  KVC_PLAN_DRAFT_DECODE = 3 /* step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:
+                               WHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. Behind the
+                               whole pages each branch has a region of whole pages: the tokens of the partial last page
+                               (copied there by the server, in branch 0 they are in place), then its drafts */
+};
+
+enum kvc_plan_flags {
+  KVC_PLAN_GRAPH = 1,           /* capacity-sized arrays whose addresses never change: max_* are needed */
+  KVC_PLAN_PAD_VALUE = 2,       /* pad_value is the padding; without it -1 (graph mode: 0) */
+  KVC_PLAN_SLOTS = 4,           /* tables of page size 1: slots where pages were, and no leftpad */
+  KVC_PLAN_LENGTHS_WITH_NEW = 8 /* seq_lens count this step's new tokens (not in DRAFT_DECODE); a row of 0 is inert.
+                                   Without it they count the tokens before the step */
+};
+
+typedef struct kvc_plan_config {
+  uint32_t struct_size;
+  uint32_t flags;            /* KVC_PLAN_* */
+  int32_t mode;              /* KVC_PLAN_* mode */
+  int32_t page_size;         /* tokens a page, 1..65536; 0 = 16 */
+  int32_t num_draft_tokens;  /* VERIFY: 1..1024; else 0 */
+  int32_t num_steps;         /* DRAFT_DECODE: 1..64; else 0 */
+  int32_t top_k;             /* DRAFT_DECODE: branches of a row, 1..64; 0 = 1; else 0 */
+  int32_t pad_value;         /* with KVC_PLAN_PAD_VALUE */
+  uint32_t arrays;           /* KVC_TABLES_DENSE | ...; 0 = all */
+  int32_t max_rows;          /* graph mode: rows of a batch, 1..1048576; else 0 */
+  int32_t max_tokens;        /* graph mode, EXTEND: new tokens of a batch, 1..1048576; else 0 */
+  int32_t max_pages_per_row; /* graph mode: columns of block_table, 1..2^26; else 0 */
+  int64_t window_tokens;     /* queries see this many keys, themselves included: only the last pages. 0 = all */
+  int64_t chunk_tokens;      /* queries see their chunk up to themselves: virtual rows. 0 = all; not with window_tokens */
+  int64_t num_pool_pages;    /* pages of the server's pool, against which tables are checked: 1..2^31 / page_size, since slots
+                                are int32; 0 = unknown, as many */
+} kvc_plan_config;
+
+static inline void kvc_plan_config_init(kvc_plan_config *config) {
+  kvc_plan_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+enum kvc_plan_build_flags {
+  KVC_PLAN_ROWS_GREW = 1 /* DECODE, EXTEND; a promise: the rows are those of the last build, in the same order, each at least as long, with
+                            the pages that it had. Only what is new is read. (CSR arrays are written anew anyway) */
+};
+
+/* A step's arrays, all borrowed, on the host. One-dimensional ones are int32 or int64, compact; tables int32 with
+ * innermost stride 1. */
+typedef struct kvc_plan_args {
+  uint32_t struct_size;
+  uint32_t flags;                 /* KVC_PLAN_ROWS_GREW */
+  const DLTensor *seq_lens;       /* [B]: tokens of each row, 0..2^30, without encoder tokens. B may be 0 */
+  const DLTensor *append_lengths; /* EXTEND: [B], >= 0; else NULL */
+  const DLTensor *rows;           /* nullable: row i of the batch is row i of the table. [B]: rows of the table; -1 = inert,
+                                     its tokens are padding */
+  const DLTensor *block_table;    /* [rows, columns]: page ids. Either this */
+  const DLTensor *req_to_token;   /* [rows, columns]: the slot of each token, or this. With pages above 1, each page's tokens
+                                     have consecutive slots, the first a multiple of page_size */
+  const DLTensor *encoder_lens;   /* nullable; [B]: encoder tokens that lie before the row's own; DECODE and EXTEND */
+  const DLTensor *tree_parents;   /* nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, of each row
+                                     by itself: parents come before their children, -1 = root */
+} kvc_plan_args;
+
+static inline void kvc_plan_args_init(kvc_plan_args *args) {
+  kvc_plan_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+typedef struct kvc_plan kvc_plan;
+
+/* Creates a plan, which owns the arrays of the tables that it makes.
+ *   plan  returned; released by kvc_plan_destroy
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE (config), UNSUPPORTED (a context that is not on the CPU), OUT_OF_MEMORY.
+ * Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_plan_create(kvc_context *context, const kvc_plan_config *config, kvc_plan **plan,
+                                   kvc_error *error);
+
+/* Releases a plan and its tables. NULL does nothing. Threads: any, once. Since 0.1. */
+KVC_API void kvc_plan_destroy(kvc_plan *plan);
+
+/* Makes the tables of a step, of all its draft steps and parts. Tables are checked before anything is written: a refused
+ * build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep
+ * their addresses, and what a smaller batch does not use is inert.
+ *   args        borrowed, arrays included
+ *   stream      the device's stream; NULL on the CPU
+ *   generation  nullable; filled: the number of this build
+ * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,
+ * rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:
+ * the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,
+ * available). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than
+ * ever before. Since 0.1.
+ * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
+KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
+                                  kvc_error *error);
+
+/* Hands out the tables that the last build made.
+ *   step    DRAFT_DECODE: 0..num_steps - 1; else 0
+ *   tables  in: part; filled. Valid until the next build, in graph mode until kvc_plan_destroy
+ * Errors: STALE (no build, or the last was refused), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan has not;
+ * fields that are the config's). Threads: as kvc_plan_build. Since 0.1. */
+KVC_API kvc_status kvc_plan_tables(kvc_plan *plan, int32_t step, kvc_tables *tables, kvc_error *error);
+
+/* To be asked before recorded calls over a plan's tables are replayed: whether the arrays hold build `generation`.
+ * Errors: STALE (they hold another, or the last build was refused). Threads: as kvc_plan_build. Since 0.1. */
+KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error *error);
+
+/* ============================================================================================
+ * 12  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -1137,6 +1353,14 @@ typedef struct kvc_api {
                                   const int64_t *window_tokens, uint32_t flags, kvc_error *error);
   kvc_status (*seq_get_streaming)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
                                   int64_t *window_tokens, kvc_error *error);
+  kvc_status (*forward_tables)(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
+                               kvc_error *error);
+  kvc_status (*plan_create)(kvc_context *context, const kvc_plan_config *config, kvc_plan **plan, kvc_error *error);
+  void (*plan_destroy)(kvc_plan *plan);
+  kvc_status (*plan_build)(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
+                           kvc_error *error);
+  kvc_status (*plan_tables)(kvc_plan *plan, int32_t step, kvc_tables *tables, kvc_error *error);
+  kvc_status (*plan_check)(kvc_plan *plan, uint64_t generation, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

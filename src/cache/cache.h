@@ -61,6 +61,7 @@ class Cache {
   Status cancel(kvc_forward id);
   Status info(kvc_forward id, kvc_forward_info* out);
   Status describe(kvc_forward id, std::string* out);
+  Status tables(kvc_forward id, int32_t group, kvc_tables* out);  // in cache_tables.cc
 
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out);
@@ -112,6 +113,7 @@ class Cache {
   Status check_complete(const Forward& forward) const;
   void find_state_pages(Forward& forward, int32_t group, bool after) KVC_REQUIRES(mutex_);
   std::string describe_group(Forward& forward, int32_t group) const;
+  Status check_tables(const Forward& forward, int32_t group, const kvc_tables& wanted) const;
   // A layer's new K and V, checked.
   struct NewKv {
     KvRows rows = {};

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/forward_tables.h"
 #include "cache/geometry.h"
 #include "cache/latent_attend.h"
 #include "cache/rope_tables.h"
@@ -52,6 +53,7 @@ class Forward {
   LazyArray<int32_t> state_pages;       // [rows]: scratch of a copy of states
   std::unique_ptr<BatchPlan> batch;
   std::unique_ptr<LatentScratch> latent;  // null without MLA layers
+  ForwardTables tables;                   // for other kernels, as far as they were asked for
   std::vector<uint8_t> layer_state;       // [layers]: kAppended | kAttended*
   std::vector<uint16_t> stored_states;    // [layers]: a bit for each state tensor that was stored
   int64_t info_shapes[2] = {0, 0};        // tokens, rows: what kvc_forward_info's tensors point to

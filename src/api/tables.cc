@@ -1,0 +1,83 @@
+// Section 11 of the header: tables of forwards and plans, for other kernels.
+#include "api/boundary.h"
+#include "tables/table_plan.h"
+
+using namespace kvc;
+using namespace kvc::api;
+
+struct kvc_plan {
+  std::shared_ptr<kvc::Context> context;
+  std::unique_ptr<kvc::TablePlan> plan;
+};
+
+namespace {
+
+// Fills a caller's kvc_tables by `fill`, which reads its in-fields.
+template <class Fill>
+Status fill_tables(kvc_tables* tables, Fill fill) {
+  kvc_tables in, out;
+  KVC_TRY(read_struct(tables, "tables", &in));
+  kvc_tables_init(&out);
+  out.flags = in.flags;
+  out.part = in.part;
+  out.pad_value = in.pad_value;
+  out.arrays = in.arrays;
+  KVC_TRY(fill(&out));
+  write_struct(out, tables);
+  return Status();
+}
+
+}  // namespace
+
+kvc_status kvc_forward_tables(kvc_cache* cache, kvc_forward forward, int32_t group, kvc_tables* tables,
+                              kvc_error* error) {
+  return cache_call("kvc_forward_tables", cache, error, [&](Cache& c) {
+    return fill_tables(tables, [&](kvc_tables* out) { return c.tables(forward, group, out); });
+  });
+}
+
+kvc_status kvc_plan_create(kvc_context* context, const kvc_plan_config* config, kvc_plan** plan, kvc_error* error) {
+  return call("kvc_plan_create", error, [&]() -> Status {
+    KVC_TRY(check_not_null(context, "context"));
+    KVC_TRY(check_not_null(plan, "plan"));
+    kvc_plan_config known;
+    KVC_TRY(read_struct(config, "config", &known));
+    if (context->context->dl_device().device_type != kDLCPU) {
+      return Status::error(KVC_ERROR_UNSUPPORTED, "plans are made on the CPU only");
+    }
+    auto handle = std::make_unique<kvc_plan>();
+    handle->context = context->context;
+    KVC_TRY(TablePlan::create(known, &handle->plan));
+    *plan = handle.release();
+    return Status();
+  });
+}
+
+void kvc_plan_destroy(kvc_plan* plan) { delete plan; }
+
+kvc_status kvc_plan_build(kvc_plan* plan, const kvc_plan_args* args, void* stream, uint64_t* generation,
+                          kvc_error* error) {
+  const kvc_status status = call("kvc_plan_build", error, [&]() -> Status {
+    KVC_TRY(check_not_null(plan, "plan"));
+    KVC_TRY(plan->context->check_stream(stream));
+    kvc_plan_args known;
+    KVC_TRY(read_struct(args, "args", &known));
+    return plan->plan->build(known, generation);
+  });
+  if (status != KVC_OK && plan != nullptr) plan->plan->refuse();
+  return status;
+}
+
+kvc_status kvc_plan_tables(kvc_plan* plan, int32_t step, kvc_tables* tables, kvc_error* error) {
+  return call("kvc_plan_tables", error, [&]() -> Status {
+    KVC_TRY(check_not_null(plan, "plan"));
+    return fill_tables(tables, [&](kvc_tables* out) { return plan->plan->tables(step, out); });
+  });
+}
+
+kvc_status kvc_plan_check(kvc_plan* plan, uint64_t generation, kvc_error* error) {
+  return call("kvc_plan_check", error, [&]() -> Status {
+    KVC_TRY(check_not_null(plan, "plan"));
+    return plan->plan->check(generation);
+  });
+}

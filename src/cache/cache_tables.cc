@@ -1,0 +1,86 @@
+// Tables of a forward for other kernels.
+#include <cinttypes>
+
+#include "cache/cache.h"
+#include "cache/forward_use.h"
+#include "tables/borrowed_tensor.h"
+
+namespace kvc {
+namespace {
+
+constexpr uint32_t kFlags = KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS;
+constexpr uint32_t kArrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
+
+// Whether a part names what the rows of a step see.
+Status check_part(const kvc_backend_rows& rows, bool cross, int32_t part) {
+  const bool branches = part == KVC_TABLES_PREFIX || part == KVC_TABLES_BRANCHES;
+  if (part != KVC_TABLES_WHOLE && !branches) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d is not WHOLE, PREFIX or BRANCHES", part);
+  }
+  if (cross) {
+    if (!branches) return Status();
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d: the keys of a cross group do not branch", part);
+  }
+  if (branches && rows.tree_nodes == nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d: the forward has no trees", part);
+  }
+  if (branches || ForwardTables::only_chains(rows)) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                       "part %d (WHOLE): a tree of the forward branches; ask for PREFIX and for BRANCHES", part);
+}
+
+}  // namespace
+
+Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tables& wanted) const {
+  KVC_TRY(check_group(group, false));
+  if ((wanted.flags & ~kFlags) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", wanted.flags);
+  }
+  if ((wanted.arrays & ~kArrays) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "arrays 0x%x has unknown bits", wanted.arrays);
+  }
+  if ((wanted.flags & KVC_TABLES_PAD_VALUE) == 0 && wanted.pad_value != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_TABLES_PAD_VALUE", wanted.pad_value);
+  }
+  if (context_->dl_device().device_type != kDLCPU) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "tables are made on the CPU only");
+  }
+  const SequenceStoreConfig::Group& config = geometry_.store.groups[static_cast<size_t>(group)];
+  const int32_t encoder = forward.kind.encoder_group;
+  if (config.rules.holds_state() || (encoder >= 0 && encoder != group)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d %s", group,
+                         config.rules.holds_state() ? "is recurrent: it has no keys"
+                                                    : "is not the one to which the forward appends encoder tokens")
+        .in_group(group);
+  }
+  const bool cross = config.rules.holds_encoder() && encoder < 0;
+  const kvc_backend_rows& rows = forward.batch->rows();
+  KVC_TRY(check_part(rows, cross, wanted.part));
+  if (rows.key_ends != nullptr && !cross) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the forward has spans, which no table can say without a mask");
+  }
+  const bool slots = (wanted.flags & KVC_TABLES_SLOTS) != 0 || wanted.part == KVC_TABLES_BRANCHES;
+  const int64_t tokens = config.num_pages * config.rules.page_size;
+  if (!slots || tokens <= int64_t{1} << 31) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "%" PRId64 " slots of group %d do not fit int32", tokens, group)
+      .in_group(group);
+}
+
+Status Cache::tables(kvc_forward id, int32_t group, kvc_tables* out) {
+  ForwardUse forward(*this);
+  KVC_TRY(forward.enter(id));
+  KVC_TRY(check_tables(*forward, group, *out));
+  const GroupRules& group_rules = geometry_.store.groups[static_cast<size_t>(group)].rules;
+  const bool cross = group_rules.holds_encoder() && forward->kind.encoder_group < 0;
+  KVC_TRY(forward->tables.make(*forward->batch, group, group_rules, cross, out));
+  if (out->arrays != 0 && (out->arrays & KVC_TABLES_TOKENS) == 0) return Status();
+  const BatchPlan& batch = *forward->batch;
+  if (!cross) {
+    out->slot_mapping = borrowed_tensor(const_cast<int64_t*>(batch.slot_mapping(group)), &forward->info_shapes[0]);
+  }
+  out->positions = borrowed_tensor(const_cast<int32_t*>(batch.rows().positions), &forward->info_shapes[0]);
+  out->last_rows = borrowed_tensor(const_cast<int32_t*>(batch.last_rows()), &forward->info_shapes[1]);
+  return Status();
+}
+
+}  // namespace kvc

@@ -1,0 +1,17 @@
+// DLTensors over arrays that the library keeps, on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "kvcache.h"
+
+namespace kvc {
+
+template <class T>
+DLTensor borrowed_tensor(T* data, int64_t* shape) noexcept {
+  static constexpr int64_t kStride = 1;
+  const uint8_t bits = sizeof(T) * 8;
+  return {data, {kDLCPU, 0}, 1, {kDLInt, bits, 1}, shape, const_cast<int64_t*>(&kStride), 0};
+}
+
+}  // namespace kvc

@@ -1,0 +1,404 @@
+#include "tables/table_plan.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "sequence/token_tree.h"
+#include "tables/borrowed_tensor.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a row, its encoder's included
+constexpr int64_t kMaxRows = 1 << 20;
+constexpr int64_t kMaxSlots = int64_t{1} << 31;  // slots are int32 in tables of page size 1
+
+Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %" PRId64 " is not in %" PRId64 "..%" PRId64, name, value, least,
+                       most);
+}
+
+Status check_config(const kvc_plan_config& c) {
+  constexpr uint32_t kFlags = KVC_PLAN_GRAPH | KVC_PLAN_PAD_VALUE | KVC_PLAN_SLOTS | KVC_PLAN_LENGTHS_WITH_NEW;
+  constexpr uint32_t kArrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
+  if ((c.flags & ~kFlags) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", c.flags);
+  if ((c.arrays & ~kArrays) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "arrays 0x%x has unknown bits", c.arrays);
+  if (c.mode < KVC_PLAN_DECODE || c.mode > KVC_PLAN_DRAFT_DECODE) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "mode %d is not a KVC_PLAN_* mode", c.mode);
+  }
+  const bool verify = c.mode == KVC_PLAN_VERIFY, draft = c.mode == KVC_PLAN_DRAFT_DECODE;
+  const bool graph = (c.flags & KVC_PLAN_GRAPH) != 0, extend = c.mode == KVC_PLAN_EXTEND;
+  KVC_TRY(check_range("page_size", c.page_size, 1, 65536));
+  KVC_TRY(check_range("num_draft_tokens", c.num_draft_tokens, verify ? 1 : 0, verify ? kMaxTreeNodes : 0));
+  KVC_TRY(check_range("num_steps", c.num_steps, draft ? 1 : 0, draft ? 64 : 0));
+  KVC_TRY(check_range("top_k", c.top_k, draft ? 1 : 0, draft ? 64 : 0));
+  KVC_TRY(check_range("max_rows", c.max_rows, graph ? 1 : 0, graph ? kMaxRows : 0));
+  KVC_TRY(check_range("max_tokens", c.max_tokens, graph && extend ? 1 : 0, graph && extend ? kMaxRows : 0));
+  KVC_TRY(check_range("max_pages_per_row", c.max_pages_per_row, graph ? 1 : 0, graph ? 1 << 26 : 0));
+  KVC_TRY(check_range("window_tokens", c.window_tokens, 0, kMaxLength));
+  KVC_TRY(check_range("chunk_tokens", c.chunk_tokens, 0, kMaxLength));
+  KVC_TRY(check_range("num_pool_pages", c.num_pool_pages, 0, kMaxSlots / c.page_size));
+  if (c.window_tokens > 0 && c.chunk_tokens > 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "window_tokens %" PRId64 " with chunk_tokens %" PRId64,
+                         c.window_tokens, c.chunk_tokens);
+  }
+  if (draft && (c.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_LENGTHS_WITH_NEW with draft steps: of which one?");
+  }
+  if ((c.flags & KVC_PLAN_PAD_VALUE) != 0 || c.pad_value == 0) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);
+}
+
+// With defaults in place of zeros.
+kvc_plan_config complete(kvc_plan_config config) {
+  if (config.page_size == 0) config.page_size = 16;
+  if (config.arrays == 0) config.arrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
+  if (config.mode == KVC_PLAN_DRAFT_DECODE && config.top_k == 0) config.top_k = 1;
+  if ((config.flags & KVC_PLAN_PAD_VALUE) == 0 && config.pad_value == 0) {
+    config.pad_value = (config.flags & KVC_PLAN_GRAPH) != 0 ? 0 : -1;
+  }
+  return config;
+}
+
+}  // namespace
+
+Status TablePlan::create(const kvc_plan_config& config, std::unique_ptr<TablePlan>* out) {
+  kvc_plan_config checked = complete(config);
+  if ((config.flags & KVC_PLAN_PAD_VALUE) == 0) checked.pad_value = config.pad_value;
+  KVC_TRY(check_config(checked));
+  out->reset(new TablePlan(complete(config)));
+  return Status();
+}
+
+TablePlan::TablePlan(const kvc_plan_config& config)
+    : config_(config), draft_{std::max(config.num_steps, 1), std::max(config.top_k, 1), config.page_size} {
+  const int64_t rows = config.max_rows, columns = config.max_pages_per_row;
+  const int64_t branches = config.mode == KVC_PLAN_VERIFY ? config.num_draft_tokens : draft_.top_k;
+  const int64_t tokens = config.mode == KVC_PLAN_EXTEND ? config.max_tokens : rows * branches;
+  parts_.reserve(static_cast<size_t>(3 * num_steps()));
+  for (int32_t s = 0; s < num_steps(); ++s) {
+    tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}});
+    if (draft_.top_k == 1) {
+      // A row of q queries touches at most q chunks, and at most q / c + 2; without any it is a row too.
+      const int64_t chunks = config.chunk_tokens > 0 ? tokens / config.chunk_tokens + 2 * rows : rows;
+      add_part(s, KVC_TABLES_WHOLE, std::min(chunks, tokens + rows), columns,
+               config.mode == KVC_PLAN_EXTEND ? tokens : branches);
+    }
+    if (config.mode == KVC_PLAN_VERIFY || draft_.top_k > 1) {
+      const bool windowed = config.mode == KVC_PLAN_VERIFY && rules().windowed();
+      add_part(s, KVC_TABLES_PREFIX, windowed ? tokens : rows, columns, windowed ? 1 : branches);
+      add_part(s, KVC_TABLES_BRANCHES, tokens, config.mode == KVC_PLAN_VERIFY ? branches : columns, 1);
+    }
+  }
+  if (config.mode <= KVC_PLAN_EXTEND) {
+    add_part(0, KVC_TABLES_ENCODER, rows, columns, config.mode == KVC_PLAN_EXTEND ? tokens : 1);
+  }
+}
+
+// rows, columns and queries of a row: the capacity in graph mode.
+void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries) {
+  TableOptions options;
+  options.arrays = config_.arrays;
+  options.pad_value = config_.pad_value;
+  options.slots = (config_.flags & KVC_PLAN_SLOTS) != 0;
+  const bool listed = part == KVC_TABLES_BRANCHES && config_.mode == KVC_PLAN_VERIFY;
+  const int64_t page_size = listed ? 1 : config_.page_size;
+  if (fixed()) {
+    options.max_rows = static_cast<int32_t>(rows);
+    options.max_columns = static_cast<int32_t>(std::min<int64_t>(columns * (options.slots ? page_size : 1), INT32_MAX));
+  }
+  parts_.push_back({step, part, 0, TableSet(options), {}});
+  parts_.back().set.set_bounds(static_cast<int32_t>(queries),
+                               static_cast<int32_t>(std::min<int64_t>(columns * page_size, INT32_MAX)));
+}
+
+GroupRules TablePlan::rules() const noexcept {
+  GroupRules rules;
+  rules.window_tokens = config_.window_tokens;
+  rules.chunk_tokens = config_.chunk_tokens;
+  rules.page_size = config_.page_size;
+  return rules;
+}
+
+Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
+  if ((args.flags & ~uint32_t{KVC_PLAN_ROWS_GREW}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
+  }
+  KVC_TRY(IndexArray::read(args.seq_lens, "seq_lens", -1, &out->seq_lens));
+  const int64_t size = out->size = out->seq_lens.size();
+  if (size > kMaxRows) return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, more than 2^20", size);
+  const auto only = [&](const char* name, bool given, bool allowed) {
+    if (!given || allowed) return Status();
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and mode %d has none", name, config_.mode);
+  };
+  KVC_TRY(only("append_lengths", args.append_lengths != nullptr, config_.mode == KVC_PLAN_EXTEND));
+  KVC_TRY(only("tree_parents", args.tree_parents != nullptr, config_.mode == KVC_PLAN_VERIFY));
+  KVC_TRY(only("encoder_lens", args.encoder_lens != nullptr, config_.mode <= KVC_PLAN_EXTEND));
+  if (config_.mode == KVC_PLAN_EXTEND) {
+    KVC_TRY(IndexArray::read(args.append_lengths, "append_lengths", size, &out->append_lengths));
+  }
+  if (args.rows != nullptr) KVC_TRY(IndexArray::read(args.rows, "rows", size, &out->rows));
+  if (args.encoder_lens != nullptr)
+    KVC_TRY(IndexArray::read(args.encoder_lens, "encoder_lens", size, &out->encoder_lens));
+  if (args.tree_parents != nullptr) {
+    KVC_TRY(IndexArray::read(args.tree_parents, "tree_parents", size * config_.num_draft_tokens, &out->parents));
+  }
+  if (args.block_table != nullptr && args.req_to_token != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
+  }
+  out->slots = args.req_to_token != nullptr;
+  out->grown = (args.flags & KVC_PLAN_ROWS_GREW) != 0;
+  if (out->grown && config_.mode > KVC_PLAN_EXTEND) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, whose drafts come and go",
+                         config_.mode);
+  }
+  KVC_TRY(IndexTable::read(out->slots ? args.req_to_token : args.block_table,
+                           out->slots ? "req_to_token" : "block_table", &out->table));
+  if (args.rows == nullptr && size > out->table.num_rows) {
+    return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, and %s %" PRId64, size,
+                         out->slots ? "req_to_token" : "block_table", out->table.num_rows);
+  }
+  if (!fixed() || size <= config_.max_rows) return Status();
+  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows exceed max_rows %d", size, config_.max_rows)
+      .missing(size, config_.max_rows);
+}
+
+// Row i of the batch, of `fresh` new tokens, to step_ and row_index_.
+Status TablePlan::read_row(const Batch& batch, int64_t i, int32_t fresh) {
+  StepRow row;
+  row.fresh = fresh;
+  int64_t source = i;
+  if (batch.rows.size() > 0) {
+    source = batch.rows[i];
+    if (source < -1 || source >= batch.table.num_rows) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i, source,
+                           batch.table.num_rows - 1)
+          .at(i);
+    }
+  }
+  int64_t before = batch.seq_lens[i];
+  if (before < 0 || before > kMaxLength) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, before)
+        .at(i);
+  }
+  row.inert = source < 0;
+  if ((config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
+    row.inert = row.inert || before == 0;
+    before -= fresh;
+    if (before < 0 && !row.inert) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %d new tokens",
+                           i, before + fresh, fresh)
+          .at(i);
+    }
+  }
+  const int64_t base = batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0;
+  const bool too_long = base < 0 || base > kMaxLength || base + before + fresh > kMaxLength;
+  if (too_long && !row.inert) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
+                         base, before + fresh)
+        .at(i);
+  }
+  row.before = row.inert ? 0 : static_cast<int32_t>(before);
+  row.base = row.inert ? 0 : static_cast<int32_t>(base);
+  encoder_lengths_.push_back(row.base);
+  step_.push_back(row);
+  row_index_.push_back(row.inert ? 0 : static_cast<int32_t>(source));
+  return Status();
+}
+
+Status TablePlan::check_grown(const Batch& batch, int64_t i) const {
+  const auto at = static_cast<size_t>(i);
+  if (last_step_.size() != step_.size()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
+                         batch.size, last_step_.size());
+  }
+  const StepRow &now = step_[at], &then = last_step_[at];
+  const bool same = now.inert == then.inert && now.base == then.base && row_index_[at] == last_row_index_[at];
+  if (same && now.before >= then.before) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                       "KVC_PLAN_ROWS_GREW: row %" PRId64
+                       " is row %d with %d tokens before the step, and was row %d with %d",
+                       i, row_index_[at], now.before, last_row_index_[at], then.before)
+      .at(i);
+}
+
+Status TablePlan::read_rows(const Batch& batch) {
+  step_.clear();
+  row_index_.clear();
+  encoder_lengths_.clear();
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < batch.size; ++i) {
+    int64_t fresh = 1;
+    if (config_.mode == KVC_PLAN_EXTEND) fresh = batch.append_lengths[i];
+    if (config_.mode == KVC_PLAN_VERIFY) fresh = config_.num_draft_tokens;
+    if (fresh < 0 || fresh > kMaxLength) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i,
+                           fresh)
+          .at(i);
+    }
+    tokens += fresh;
+    if (tokens > kMaxLength || (config_.max_tokens > 0 && tokens > config_.max_tokens)) {
+      const int64_t most = config_.max_tokens > 0 ? config_.max_tokens : kMaxLength;
+      return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
+                           tokens, i, most)
+          .at(i)
+          .missing(tokens, most);
+    }
+    KVC_TRY(read_row(batch, i, static_cast<int32_t>(fresh)));
+  }
+  for (int64_t i = 0; batch.grown && i < batch.size; ++i) KVC_TRY(check_grown(batch, i));
+  return Status();
+}
+
+Status TablePlan::read_trees(const Batch& batch) {
+  if (!trees_) return Status();
+  const int32_t n = config_.num_draft_tokens;
+  nodes_.resize(static_cast<size_t>(batch.size * n));
+  int16_t parents[kMaxTreeNodes];
+  for (int64_t row = 0; row < batch.size; ++row) {
+    for (int32_t i = 0; i < n; ++i) {
+      const int64_t parent = batch.parents[row * n + i];
+      if (parent < KVC_TREE_ROOT || parent >= i) {
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                             "row %" PRId64 ": the parent of node %d is %" PRId64 ", not in -1..%d", row, i, parent,
+                             i - 1)
+            .at(row);
+      }
+      parents[i] = static_cast<int16_t>(parent);
+    }
+    number_tree({parents, static_cast<size_t>(n)}, step_[static_cast<size_t>(row)].before, nodes_.data() + row * n);
+  }
+  return Status();
+}
+
+void TablePlan::make_tables() {
+  const auto tree_of = [&](int32_t row) {
+    const auto n = static_cast<size_t>(config_.num_draft_tokens);
+    return trees_ ? StepTree{{nodes_.data() + static_cast<size_t>(row) * n, n}, step_[static_cast<size_t>(row)].before}
+                  : StepTree{};
+  };
+  for (Part& part : parts_) {
+    const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
+    if (part.part == KVC_TABLES_ENCODER) {
+      encoder_rows(step_, encoder_lengths_, &part.rows);
+    } else if (draft && part.part == KVC_TABLES_PREFIX) {
+      draft_prefix_rows(step_, rules(), draft_, part.step, &part.rows);
+    } else if (draft) {
+      draft_branch_rows(step_, rules(), draft_, part.step, &part.rows);
+    } else if (part.part == KVC_TABLES_PREFIX) {
+      if (trees_) prefix_rows(step_, rules(), tree_of, &part.rows);
+    } else if (part.part == KVC_TABLES_BRANCHES) {
+      if (trees_) branch_rows(step_, rules(), tree_of, &part.rows);
+    } else if (!trees_) {
+      whole_rows(step_, rules(), &part.rows);
+    }
+  }
+}
+
+void TablePlan::make_tokens(int32_t step) {
+  std::vector<TokenRun>& runs = tokens_[static_cast<size_t>(step)].runs;
+  runs.clear();
+  for (size_t i = 0; i < step_.size(); ++i) {
+    const StepRow& row = step_[i];
+    const auto index = static_cast<int32_t>(i);
+    if (config_.mode == KVC_PLAN_DRAFT_DECODE) {
+      const int32_t position = row.before + step;
+      for (int32_t k = 0; k < draft_.top_k; ++k) {
+        const int32_t entry = draft_.branch_begin(row, k) + draft_.tail(row.before) + step;
+        runs.push_back({index, 1, row.inert ? -1 : entry, position});
+      }
+    } else if (trees_ && !row.inert) {
+      const kvc_backend_tree_node* nodes = nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens;
+      for (int32_t k = 0; k < row.fresh; ++k) runs.push_back({index, 1, row.base + row.before + k, nodes[k].position});
+    } else {
+      runs.push_back({index, row.fresh, row.inert ? -1 : row.base + row.before, row.before});
+    }
+  }
+}
+
+Status TablePlan::write(const Batch& batch, const TableSource& source) {
+  for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.runs, source));
+  const auto made = [&](const Part& part) {
+    if (part.part == KVC_TABLES_ENCODER) return encoders_;
+    return config_.mode != KVC_PLAN_VERIFY || trees_ == (part.part != KVC_TABLES_WHOLE);
+  };
+  for (Part& part : parts_) {
+    if (made(part)) KVC_TRY(part.set.check(part.rows, source, batch.grown && part.build == builds_));
+  }
+  word_ = 0;  // in case memory runs out on the way
+  last_step_.clear();
+  const int32_t tokens_a_row = config_.mode == KVC_PLAN_DRAFT_DECODE ? draft_.top_k : 0;
+  for (Part& part : parts_) {
+    if (!made(part)) continue;
+    part.set.write(part.rows, source, batch.grown && part.build == builds_);
+    part.build = builds_ + 1;
+  }
+  for (Tokens& tokens : tokens_) {
+    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.runs, step_, tokens_a_row, source);
+  }
+  return Status();
+}
+
+Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
+  Batch batch;
+  KVC_TRY(read_batch(args, &batch));
+  KVC_TRY(read_rows(batch));
+  trees_ = args.tree_parents != nullptr;
+  KVC_TRY(read_trees(batch));
+  encoders_ = args.encoder_lens != nullptr;
+  make_tables();
+  for (int32_t s = 0; s < num_steps(); ++s) make_tokens(s);
+  const ServerTable table = {batch.table.data, batch.table.row_stride, batch.table.num_columns, row_index_.data(),
+                             config_.num_pool_pages > 0 ? config_.num_pool_pages : kMaxSlots / config_.page_size};
+  if (batch.slots) {
+    KVC_TRY(write(batch, SlotTableSource(table, config_.page_size)));
+  } else {
+    KVC_TRY(write(batch, BlockTableSource(table, config_.page_size)));
+  }
+  std::swap(step_, last_step_);
+  std::swap(row_index_, last_row_index_);
+  word_ = static_cast<int64_t>(++builds_);
+  if (generation != nullptr) *generation = builds_;
+  return Status();
+}
+
+Status TablePlan::tables(int32_t step, kvc_tables* out) {
+  if (out->flags != 0 || out->pad_value != 0 || out->arrays != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "flags 0x%x, pad_value %d, arrays 0x%x: a plan's are in its config", out->flags,
+                         out->pad_value, out->arrays);
+  }
+  if (step < 0 || step >= num_steps()) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "step %d is not in 0..%d", step, num_steps() - 1).at(step);
+  }
+  if (word_ == 0)
+    return Status::error(KVC_ERROR_STALE, "the plan holds no step: %s",
+                         builds_ == 0 ? "nothing was built" : "the last build was refused");
+  for (Part& part : parts_) {
+    if (part.step != step || part.part != out->part) continue;
+    if (config_.mode == KVC_PLAN_VERIFY && trees_ == (part.part == KVC_TABLES_WHOLE)) break;
+    if (part.part == KVC_TABLES_ENCODER && !encoders_) break;
+    part.set.describe(out);
+    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens_[static_cast<size_t>(step)].set.describe(out);
+    out->generation = static_cast<uint64_t>(word_);
+    out->generation_word = borrowed_tensor(&word_, &word_shape_);
+    return Status();
+  }
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d: the last build of this plan (mode %d%s) has none",
+                       out->part, config_.mode, trees_ ? ", with trees" : "");
+}
+
+Status TablePlan::check(uint64_t generation) const {
+  if (word_ != 0 && generation == static_cast<uint64_t>(word_)) return Status();
+  if (word_ == 0) {
+    return Status::error(KVC_ERROR_STALE,
+                         "generation %" PRIu64 " is asked for, and the last build was refused or none was made",
+                         generation);
+  }
+  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " is asked for, and the tables hold %" PRId64, generation,
+                       word_);
+}
+
+}  // namespace kvc

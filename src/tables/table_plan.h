@@ -1,0 +1,78 @@
+// TablePlan: what a kvc_plan is: tables of one kind of step, over the arrays of a server that has an allocator of its
+// own. A build reads the server's arrays into rows of the step, turns those into rows of tables (table_rows.h), checks
+// all of them against the server's table, and writes (table_set.h).
+//
+// Thread safety: none; one thread at a time. Ownership: of its tables; borrows a build's arguments for the build.
+// Invariant: generation_word() is the number of the build that the arrays hold, and 0 if the last one was refused.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tables/index_array.h"
+#include "tables/table_set.h"
+
+namespace kvc {
+
+class TablePlan {
+ public:
+  // `config` has every field of this library's version.
+  static Status create(const kvc_plan_config& config, std::unique_ptr<TablePlan>* out);
+
+  Status build(const kvc_plan_args& args, uint64_t* generation);
+  Status tables(int32_t step, kvc_tables* out);
+  Status check(uint64_t generation) const;
+  void refuse() noexcept { word_ = 0; }  // the build that was asked for came to nothing
+
+ private:
+  struct Part {
+    int32_t step;
+    int32_t part;    // KVC_TABLES_*
+    uint64_t build;  // the last one that had it
+    TableSet set;
+    TableRows rows;
+  };
+  struct Tokens {
+    TokenSet set;
+    std::vector<TokenRun> runs;
+  };
+  // A batch as the arguments give it.
+  struct Batch {
+    IndexArray seq_lens, append_lengths, rows, encoder_lens, parents;
+    IndexTable table;
+    bool slots = false;  // table is req_to_token
+    int64_t size = 0;
+    bool grown = false;
+  };
+
+  explicit TablePlan(const kvc_plan_config& config);
+
+  int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
+  bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
+  GroupRules rules() const noexcept;
+  void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
+  Status read_batch(const kvc_plan_args& args, Batch* out) const;
+  Status read_rows(const Batch& batch);
+  Status read_row(const Batch& batch, int64_t i, int32_t fresh);
+  Status check_grown(const Batch& batch, int64_t i) const;
+  Status read_trees(const Batch& batch);
+  void make_tables();
+  void make_tokens(int32_t step);
+  Status write(const Batch& batch, const TableSource& source);
+
+  const kvc_plan_config config_;
+  const DraftShape draft_;
+  bool trees_ = false, encoders_ = false;  // the last build had tree_parents, encoder_lens
+  std::vector<Part> parts_;
+  std::vector<Tokens> tokens_;  // [steps]
+  // The batch of the last build, and scratch of the one that runs.
+  std::vector<StepRow> step_, last_step_;
+  std::vector<int32_t> row_index_, last_row_index_;  // rows of the server's table; 0 of inert rows
+  std::vector<int32_t> encoder_lengths_;
+  std::vector<kvc_backend_tree_node> nodes_;  // [B, num_draft_tokens]
+  uint64_t builds_ = 0;
+  int64_t word_ = 0, word_shape_ = 1;
+};
+
+}  // namespace kvc

@@ -1,0 +1,248 @@
+#include "tables/table_set.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "tables/borrowed_tensor.h"
+
+namespace kvc {
+
+TableSet::TableSet(const TableOptions& options) : options_(options) {
+  if (!options.fixed()) return;
+  const int64_t rows = options.max_rows;
+  stride_ = options.max_columns;
+  for (GrowingArray<int32_t>* array :
+       {&written_, &padded_, &first_, &owner_, &last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_}) {
+    array->reserve(rows);
+  }
+  for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(rows + 1);
+  if ((options.arrays & KVC_TABLES_DENSE) != 0) {
+    dense_.reserve(rows * stride_);
+    std::fill_n(dense_.data(), rows * stride_, options.pad_value);
+    std::fill_n(padded_.data(), rows, static_cast<int32_t>(stride_));
+  }
+  if ((options.arrays & KVC_TABLES_CSR) != 0) {
+    indices_.reserve(rows * stride_);
+    std::fill_n(indices_.data(), rows * stride_, options.pad_value);
+  }
+  std::fill_n(row_of_.data(), rows, -1);
+  row_shape_ = rows;
+  border_shape_ = rows + 1;
+  columns_ = stride_;
+  page_shape_ = rows * stride_;
+}
+
+TableSet::Columns TableSet::columns(const TableRow& row, const PageDivider& divider) const noexcept {
+  const int32_t keys = row.end - row.begin;
+  if (row.sinks == 0) {
+    if (keys <= 0) return {0, 0, 0, 0, 0, 0};
+    const int32_t first = divider.page(row.begin), leftpad = row.begin - first * divider.size();
+    return {0, first, divider.pages(row.end) - first, leftpad + keys, leftpad, 0};
+  }
+  const int32_t head = divider.pages(row.sinks);
+  if (keys <= 0) return {head, head, head, row.sinks, 0, 0};
+  const int32_t first = divider.page(row.begin);
+  if (first <= head) return {0, 0, divider.pages(row.end), row.end, 0, row.begin - row.sinks};
+  const int32_t at = head * divider.size() + (row.begin - first * divider.size());  // of the window's first key
+  return {head, first, head + divider.pages(row.end) - first, at + keys, 0, at - row.sinks};
+}
+
+// Leading columns of row `index` that already hold what they are to hold, if its source row has only grown.
+int32_t TableSet::reusable(int64_t index, const TableRow& row, const Columns& c) const noexcept {
+  auto& self = const_cast<TableSet&>(*this);
+  if (index >= rows_ || index >= first_.size() || c.head > 0) return 0;
+  return self.first_[index] == c.first && self.owner_[index] == row.row ? std::min(self.written_[index], c.count) : 0;
+}
+
+Status TableSet::check(const TableRows& rows, const TableSource& source, bool grown) const {
+  const auto count = static_cast<int64_t>(rows.rows.size());
+  if (options_.fixed() && count > options_.max_rows) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed the plan's %d", count,
+                         options_.max_rows)
+        .missing(count, options_.max_rows);
+  }
+  const PageDivider divider = options_.slots || rows.listed ? PageDivider(1) : source.divider();
+  for (int64_t i = 0; i < count; ++i) {
+    const TableRow& row = rows.rows[static_cast<size_t>(i)];
+    const Columns c = columns(row, divider);
+    if (options_.fixed() && c.count > options_.max_columns) {
+      return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
+                           c.count, options_.max_columns)
+          .at(row.row)
+          .missing(c.count, options_.max_columns);
+    }
+    if (rows.listed || c.count == 0) continue;  // keys of lists are new tokens: TokenSet's
+    const int32_t first = c.first + (grown && (options_.arrays & KVC_TABLES_CSR) == 0 ? reusable(i, row, c) : 0);
+    const int32_t end = c.first + c.count - c.head;
+    if (options_.slots) {
+      KVC_TRY(source.check_slots(row.row, 0, c.head));
+      KVC_TRY(source.check_slots(row.row, first, end));
+    } else {
+      KVC_TRY(source.check_pages(row.row, 0, c.head));
+      KVC_TRY(source.check_pages(row.row, first, end));
+    }
+  }
+  return Status();
+}
+
+// Columns [skip, count) of a row to `out`.
+void TableSet::read(const TableRows& rows, const TableRow& row, const Columns& c, int32_t skip,
+                    const TableSource& source, int32_t* out) const noexcept {
+  if (c.count <= skip) return;
+  if (rows.listed) {
+    for (int32_t i = skip; i < c.count; ++i) {
+      const int32_t entry = rows.keys[static_cast<size_t>(row.begin + i)];
+      source.slots(row.row, entry, entry + 1, out++);
+    }
+  } else if (options_.slots) {
+    if (c.head > 0) source.slots(row.row, 0, c.head, out);
+    source.slots(row.row, c.first + std::max(0, skip - c.head), c.first + c.count - c.head, out + c.head);
+  } else {
+    if (c.head > 0) source.pages(row.row, 0, c.head, out);
+    source.pages(row.row, c.first + std::max(0, skip - c.head), c.first + c.count - c.head, out + c.head);
+  }
+}
+
+void TableSet::reserve(const TableRows& rows, const PageDivider& divider) {
+  if (options_.fixed()) return;
+  const auto count = static_cast<int64_t>(rows.rows.size());
+  int64_t pages = 0, widest = 0;
+  for (const TableRow& row : rows.rows) {
+    const Columns c = columns(row, divider);
+    pages += c.count;
+    widest = std::max<int64_t>(widest, c.count);
+  }
+  for (GrowingArray<int32_t>* array : {&last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_, &sinks_, &holes_}) {
+    array->reserve(count);
+  }
+  for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(count + 1);
+  if ((options_.arrays & KVC_TABLES_CSR) != 0) indices_.reserve(pages);
+  columns_ = widest;
+  if ((options_.arrays & KVC_TABLES_DENSE) == 0) return;
+  const bool wider = widest > stride_;
+  if (wider) stride_ = (widest + widest / 4 + 31) / 32 * 32;
+  bool moved = dense_.reserve(count * stride_) || wider;
+  for (GrowingArray<int32_t>* array : {&written_, &padded_, &first_, &owner_}) moved = array->reserve(count) || moved;
+  if (!moved) return;
+  std::fill_n(written_.data(), written_.size(), 0);
+  std::fill_n(padded_.data(), padded_.size(), 0);
+  rows_ = 0;  // nothing can be used again
+}
+
+void TableSet::write_dense(int64_t index, const TableRows& rows, const Columns& c, bool grown,
+                           const TableSource& source) noexcept {
+  const TableRow& row = rows.rows[static_cast<size_t>(index)];
+  int32_t* out = dense_.data() + index * stride_;
+  const int32_t skip = grown && !rows.listed ? reusable(index, row, c) : 0;
+  read(rows, row, c, skip, source, out + skip);
+  if (c.count < written_[index]) std::fill(out + c.count, out + written_[index], options_.pad_value);
+  const int32_t padded = std::max({padded_[index], written_[index], c.count});
+  if (padded < columns_) std::fill(out + padded, out + columns_, options_.pad_value);
+  written_[index] = c.count;
+  padded_[index] = std::max(padded, static_cast<int32_t>(columns_));
+  first_[index] = c.first;
+  owner_[index] = row.row;
+}
+
+// Makes rows that the last write used, and this one does not, inert.
+void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
+  for (int64_t i = begin; i < end; ++i) {
+    if ((options_.arrays & KVC_TABLES_DENSE) != 0) {
+      std::fill_n(dense_.data() + i * stride_, written_[i], options_.pad_value);
+    }
+    written_[i] = first_[i] = 0;
+    row_of_[i] = owner_[i] = -1;
+    last_page_len_[i] = seqlens_[i] = starts_[i] = leftpad_[i] = 0;
+  }
+}
+
+void TableSet::write(const TableRows& rows, const TableSource& source, bool grown) {
+  const PageDivider divider = options_.slots || rows.listed ? PageDivider(1) : source.divider();
+  reserve(rows, divider);
+  const auto count = static_cast<int64_t>(rows.rows.size());
+  const bool dense = (options_.arrays & KVC_TABLES_DENSE) != 0, csr = (options_.arrays & KVC_TABLES_CSR) != 0;
+  int32_t pages = 0, queries = 0, keys = 0;
+  max_q_ = max_k_ = 0;
+  streams_ = false;
+  indptr_[0] = cu_q_[0] = cu_k_[0] = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const TableRow& row = rows.rows[static_cast<size_t>(i)];
+    const Columns c = columns(row, divider);
+    if (dense) write_dense(i, rows, c, grown, source);
+    if (csr) {
+      read(rows, row, c, 0, source, indices_.data() + pages);
+      last_page_len_[i] = c.count == 0 ? 0 : c.seqlen - (c.count - 1) * divider.size();
+      indptr_[i + 1] = pages += c.count;
+    }
+    seqlens_[i] = c.seqlen;
+    leftpad_[i] = c.leftpad;
+    starts_[i] = row.position;
+    row_of_[i] = row.row;
+    cu_q_[i + 1] = queries += row.queries;
+    cu_k_[i + 1] = keys += c.seqlen - c.leftpad - c.hole;
+    max_q_ = std::max(max_q_, row.queries);
+    max_k_ = std::max(max_k_, c.seqlen);
+    if (!options_.fixed()) {
+      sinks_[i] = row.sinks;
+      holes_[i] = c.hole;
+      streams_ = streams_ || row.sinks > 0;
+    }
+  }
+  if (options_.fixed()) {
+    if (rows_ > count) clear_rows(count, rows_);
+    for (int64_t i = count; i < options_.max_rows; ++i)
+      indptr_[i + 1] = pages, cu_q_[i + 1] = queries, cu_k_[i + 1] = keys;
+    if (csr && used_pages_ > pages)
+      std::fill(indices_.data() + pages, indices_.data() + used_pages_, options_.pad_value);
+  }
+  used_pages_ = pages_ = pages;
+  rows_ = count;
+  queries_ = queries;
+  keys_ = keys;
+  causal_ = rows.causal;
+  page_size_ = divider.size();
+}
+
+void TableSet::describe(kvc_tables* out) noexcept {
+  if (!options_.fixed()) {
+    row_shape_ = rows_;
+    border_shape_ = rows_ + 1;
+    page_shape_ = pages_;
+  }
+  dense_shape_[0] = row_shape_;
+  dense_shape_[1] = columns_;
+  dense_strides_[0] = stride_;
+  out->causal = causal_ ? 1 : 0;
+  out->num_rows = static_cast<int32_t>(rows_);
+  out->page_size = page_size_;
+  out->num_queries = static_cast<int32_t>(queries_);
+  out->max_seqlen_q = options_.fixed() ? bound_q_ : max_q_;
+  out->max_seqlen_k = options_.fixed() ? bound_k_ : max_k_;
+  out->max_pages = static_cast<int32_t>(columns_);
+  out->num_pages = pages_;
+  out->num_keys = keys_;
+  const auto of_rows = [&](GrowingArray<int32_t>& array) { return borrowed_tensor(array.data(), &row_shape_); };
+  const auto of_borders = [&](GrowingArray<int32_t>& array) { return borrowed_tensor(array.data(), &border_shape_); };
+  if ((options_.arrays & KVC_TABLES_DENSE) != 0) {
+    out->block_table = borrowed_tensor(dense_.data(), dense_shape_);
+    out->block_table.ndim = 2;
+    out->block_table.strides = dense_strides_;
+  }
+  if ((options_.arrays & KVC_TABLES_CSR) != 0) {
+    out->indptr = of_borders(indptr_);
+    out->indices = borrowed_tensor(indices_.data(), &page_shape_);
+    out->last_page_len = of_rows(last_page_len_);
+  }
+  out->cache_seqlens = of_rows(seqlens_);
+  out->cu_seqlens_q = of_borders(cu_q_);
+  out->cu_seqlens_k = of_borders(cu_k_);
+  out->key_starts = of_rows(starts_);
+  out->leftpad = of_rows(leftpad_);
+  out->batch_rows = of_rows(row_of_);
+  if (streams_) {
+    out->sink_tokens = of_rows(sinks_);
+    out->hole_tokens = of_rows(holes_);
+  }
+}
+
+}  // namespace kvc

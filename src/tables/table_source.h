@@ -1,0 +1,111 @@
+// TableSource: where a token of a batch row is stored. Two kinds of owner have that knowledge: a cache (page lists) and
+// a server with its own allocator (a block table, or a token-slot table). Builders of tables read both through this.
+//
+// An entry is the index of a token in its source row. Page j of a row holds entries [j * page_size, (j + 1) *
+// page_size). Thread safety: read by any thread while what it borrows stays as it is.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kvcache_backend.h"
+
+namespace kvc {
+
+// Division of what is not negative by a page size: a shift for powers of two.
+class PageDivider {
+ public:
+  explicit PageDivider(int32_t page_size) noexcept
+      : size_(page_size),
+        shift_((page_size & (page_size - 1)) == 0 ? __builtin_ctz(static_cast<uint32_t>(page_size)) : -1) {}
+
+  int32_t size() const noexcept { return size_; }
+  int32_t page(int32_t entry) const noexcept {
+    return shift_ >= 0 ? entry >> shift_
+                       : static_cast<int32_t>(static_cast<uint32_t>(entry) / static_cast<uint32_t>(size_));
+  }
+  int32_t pages(int32_t entries) const noexcept { return page(entries + size_ - 1); }
+  int32_t offset(int32_t entry) const noexcept { return entry - page(entry) * size_; }
+
+ private:
+  int32_t size_;
+  int32_t shift_;
+};
+
+class TableSource {
+ public:
+  explicit TableSource(int32_t page_size) noexcept : divider_(page_size) {}
+  virtual ~TableSource() = default;
+
+  const PageDivider& divider() const noexcept { return divider_; }
+
+  // Page ids of pages [begin, end) of a row.
+  virtual void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
+  // Slots of entries [begin, end).
+  virtual void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
+  virtual void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept = 0;
+
+  // Whether pages [begin, end), or entries, of a row are there and hold ids that exist.
+  virtual Status check_pages(int32_t row, int32_t begin, int32_t end) const = 0;
+  virtual Status check_slots(int32_t row, int32_t begin, int32_t end) const = 0;
+
+ private:
+  PageDivider divider_;
+};
+
+// The page lists of a forward's rows, in one group. They are the library's own: nothing to check.
+class ListSource final : public TableSource {
+ public:
+  ListSource(const kvc_backend_tables& tables, int32_t page_size) noexcept : TableSource(page_size), tables_(tables) {}
+
+  void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
+  void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
+  void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept override;
+  Status check_pages(int32_t, int32_t, int32_t) const override { return Status(); }
+  Status check_slots(int32_t, int32_t, int32_t) const override { return Status(); }
+
+ private:
+  const kvc_backend_tables& tables_;
+};
+
+// A server's table, of which batch row r has row rows[r].
+struct ServerTable {
+  const int32_t* data;  // borrowed; rows of `row_stride` elements
+  int64_t row_stride;
+  int64_t num_columns;
+  const int32_t* rows;  // borrowed; [batch rows], checked; nullable: r itself
+  int64_t num_pages;    // page ids are below it; num_pages * page_size <= 2^31
+  const int32_t* row(int32_t r) const noexcept { return data + (rows == nullptr ? r : rows[r]) * row_stride; }
+};
+
+// Column j holds the id of page j.
+class BlockTableSource final : public TableSource {
+ public:
+  BlockTableSource(const ServerTable& table, int32_t page_size) noexcept : TableSource(page_size), table_(table) {}
+
+  void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
+  void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
+  void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept override;
+  Status check_pages(int32_t row, int32_t begin, int32_t end) const override;
+  Status check_slots(int32_t row, int32_t begin, int32_t end) const override;
+
+ private:
+  ServerTable table_;
+};
+
+// Column j holds the slot of token j (req_to_token). Tokens of one page have consecutive slots.
+class SlotTableSource final : public TableSource {
+ public:
+  SlotTableSource(const ServerTable& table, int32_t page_size) noexcept : TableSource(page_size), table_(table) {}
+
+  void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
+  void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
+  void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept override;
+  Status check_pages(int32_t row, int32_t begin, int32_t end) const override;
+  Status check_slots(int32_t row, int32_t begin, int32_t end) const override;
+
+ private:
+  ServerTable table_;
+};
+
+}  // namespace kvc
