@@ -29,7 +29,7 @@ void ForwardTables::read_rows(const kvc_backend_rows& rows) {
     row.fresh = rows.token_begin[r + 1] - rows.token_begin[r];
     row.inert = rows.kv_lengths[r] < 0;
     row.before = row.inert ? 0 : rows.kv_lengths[r] - row.fresh;
-    if (rows.stream_windows != nullptr) row.stream = {rows.stream_sinks[r], rows.stream_windows[r]};
+    if (!streams_.empty()) row.stream = streams_[static_cast<size_t>(r)];
     step_.push_back(row);
   }
 }

@@ -20,6 +20,8 @@ class ForwardTables {
   // Whether every tree of the batch is a chain, so that its rows are plain ones.
   static bool only_chains(const kvc_backend_rows& rows) noexcept;
 
+  // Before make: the rows' streaming windows, on or not; empty: no row streams.
+  std::vector<StreamWindow>& streams() noexcept { return streams_; }
   // Fills all but the tokens' arrays. cross: the group's keys are an encoder's. `wanted` was checked.
   Status make(const BatchPlan& batch, int32_t group, const GroupRules& rules, bool cross, kvc_tables* wanted);
 
@@ -35,6 +37,7 @@ class ForwardTables {
   void read_rows(const kvc_backend_rows& rows);
 
   std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and page size
+  std::vector<StreamWindow> streams_;         // [rows] or none
   std::vector<StepRow> step_;
   TableRows rows_;
 };

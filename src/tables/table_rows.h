@@ -108,7 +108,6 @@ inline void add_row(const StepRow& step, int32_t index, const GroupRules& rules,
     row.position = std::max(std::min(first, end), row.sinks);
     row.begin = step.base + row.position;
     row.end = step.base + end;
-    if (row.begin == row.sinks) row.begin = row.position = row.sinks = 0;  // sinks and window touch: all is one range
   }
   out->rows.push_back(row);
 }
