@@ -285,5 +285,74 @@ TEST(Steady, NoAllocationInProjectedAttends) {
   EXPECT_EQ(c.allocations, 0);
 }
 
+// Tables for other kernels: of forwards, and of plans. Nothing is allocated after the first step of a size.
+TEST(Steady, TablesOfForwards) {
+  Steady s(1, 4, 4000, 3);
+  const auto round = [&] {
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = s.seqs.data();
+    batch.append_lengths = s.lengths.data();
+    batch.num_sequences = 3;
+    kvc_forward f = 0;
+    if (kvc_forward_begin(s.cache, &batch, nullptr, &f, &s.error)) return false;
+    for (int32_t group = 0; group < 2; group++) {
+      kvc_tables tables;
+      kvc_tables_init(&tables);
+      if (kvc_forward_tables(s.cache, f, group, &tables, &s.error)) return false;
+    }
+    return kvc_forward_abort(s.cache, f, &s.error) == KVC_OK;
+  };
+  for (int i = 0; i < 30; i++) ASSERT_TRUE(s.step(true));
+  for (int i = 0; i < 3; i++) ASSERT_TRUE(round()) << s.error.message;  // of each Forward the first
+  count_from_now();
+  bool ok = true;
+  for (int i = 0; i < 1000 && ok; i++) ok = round();
+  const Counts c = counts();
+  EXPECT_TRUE(ok) << s.error.message;
+  EXPECT_EQ(c.allocations, 0);
+}
+
+TEST(Steady, Plans) {
+  ContextPtr context = make_context(1);
+  std::vector<int32_t> pages(64 * 40), lengths(64, 100), fresh(64, 9), parents(64 * 5);
+  for (size_t i = 0; i < parents.size(); i++) parents[i] = static_cast<int32_t>(i % 5) / 2 - 1;
+  int64_t rows = 64, table_shape[] = {64, 40}, nodes = 64 * 5;
+  const auto tensor = [](std::vector<int32_t> &values, int32_t ndim, int64_t *shape) {
+    return DLTensor{values.data(), {kDLCPU, 0}, ndim, {kDLInt, 32, 1}, shape, nullptr, 0};
+  };
+  const DLTensor seq_lens = tensor(lengths, 1, &rows), appends = tensor(fresh, 1, &rows),
+                 table = tensor(pages, 2, table_shape), trees = tensor(parents, 1, &nodes);
+  for (int32_t mode = KVC_PLAN_DECODE; mode <= KVC_PLAN_DRAFT_DECODE; mode++) {
+    kvc_plan_config config;
+    kvc_plan_config_init(&config);
+    config.mode = mode;
+    config.page_size = 4;
+    config.chunk_tokens = mode == KVC_PLAN_EXTEND ? 7 : 0;
+    config.num_draft_tokens = mode == KVC_PLAN_VERIFY ? 5 : 0;
+    config.num_steps = config.top_k = mode == KVC_PLAN_DRAFT_DECODE ? 3 : 0;
+    kvc_plan *plan = nullptr;
+    ASSERT_EQ(kvc_plan_create(context.get(), &config, &plan, nullptr), KVC_OK);
+    kvc_plan_args args;
+    kvc_plan_args_init(&args);
+    args.seq_lens = &seq_lens;
+    args.block_table = &table;
+    args.append_lengths = mode == KVC_PLAN_EXTEND ? &appends : nullptr;
+    args.tree_parents = mode == KVC_PLAN_VERIFY ? &trees : nullptr;
+    bool ok = true;
+    for (int i = 0; i < 3; i++) ASSERT_EQ(kvc_plan_build(plan, &args, nullptr, nullptr, nullptr), KVC_OK);
+    count_from_now();
+    for (int i = 0; i < 100 && ok; i++) {
+      lengths[static_cast<size_t>(i) % 64] = i % 100;
+      ok = kvc_plan_build(plan, &args, nullptr, nullptr, nullptr) == KVC_OK;
+    }
+    const Counts c = counts();
+    EXPECT_TRUE(ok);
+    EXPECT_EQ(c.allocations, 0) << "mode " << mode;
+    std::fill(lengths.begin(), lengths.end(), 100);
+    kvc_plan_destroy(plan);
+  }
+}
+
 }  // namespace
 }  // namespace kvt

@@ -45,6 +45,7 @@ from ._errors import (
     OutOfRange,
     Rank,
     Shape,
+    Stale,
     StaleId,
     State,
     Stride,
@@ -55,8 +56,9 @@ from ._errors import (
     Uncommitted,
     Unsupported,
 )
-from ._kvcache import Step, Tensor, build_info, version
+from ._kvcache import Step, Tables, Tensor, build_info, version
 from ._rope import RopeScaling
+from ._tables import Plan
 
 __version__: str = version()
 
@@ -103,12 +105,14 @@ __all__ = [
     "OutOfMemory",
     "OutOfPages",
     "OutOfRange",
+    "Plan",
     "Rank",
     "Recurrent",
     "RecurrentLayer",
     "RopeScaling",
     "Shape",
     "Sliding",
+    "Stale",
     "StaleId",
     "State",
     "StateTensor",
@@ -116,6 +120,7 @@ __all__ = [
     "Step",
     "Stride",
     "StructSize",
+    "Tables",
     "Tensor",
     "TooManyForwards",
     "TooManySequences",

@@ -156,6 +156,10 @@ class Evicted(State):
     """The keys that this needs were freed behind a window."""
 
 
+class Stale(State):
+    """The tables of a plan hold another step than the one asked for."""
+
+
 class Uncommitted(State):
     """The sequence has an uncommitted tree: commit() it first."""
 
@@ -185,7 +189,7 @@ _BY_STATUS: dict[int, type[Error]] = {
     9: Stride, 10: OutOfRange, 11: StaleId, 12: Duplicate,
     100: OutOfPages, 101: OutOfMemory, 102: TooManySequences, 103: TooManyForwards, 104: BatchTooLarge,
     105: BufferTooSmall, 106: TreeTooLarge,
-    200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted,
+    200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted, 205: Stale,
     300: DeviceUnavailable,
     900: Internal,
 }  # fmt: skip

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "kvcache.h"
 #include "step.h"
+#include "tables.h"
 #include "tensor.h"
 
 NB_MODULE(_kvcache, module) {
@@ -17,7 +18,9 @@ NB_MODULE(_kvcache, module) {
   Tensor::bind(module);
   Context::bind(module);
   Cache::bind(module);
+  Tables::bind(module);
   Step::bind(module);
+  Plan::bind(module);
   module.def("set_error_factories", &set_error_factories, nb::arg("make_error"), nb::arg("make_closed"));
   module.def("status_name", &kvc_status_name, nb::arg("status"));
   module.def("version", &kvc_version);

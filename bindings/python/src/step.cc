@@ -190,6 +190,14 @@ nb::object Step::describe() const {
   return parse_json(text.c_str());
 }
 
+Tables Step::tables(int64_t group, nb::handle part, bool slots, nb::handle pad, nb::handle arrays) const {
+  auto handle = open();
+  kvc_tables tables = Tables::wanted(part, slots, pad, arrays);
+  call_quick(
+      [&](kvc_error* error) { return kvc_forward_tables(handle->cache, forward_, saturate(group), &tables, error); });
+  return Tables(tables, nb::handle());
+}
+
 int Step::traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -307,6 +315,22 @@ Raises: Busy (another thread computes in it: cancel first), StaleId.)")
 After that only abort() is accepted. Does not wait. Raises StaleId.)")
       .def("describe", &Step::describe,
            "What was planned, a dict: rows, tokens, and per group kernels, splits and bytes.")
+      .def("tables", &Step::tables, nb::arg("group") = 0, nb::kw_only(), nb::arg("part") = "whole",
+           nb::arg("slots") = false, nb::arg("pad").none() = nb::none(), nb::arg("arrays").none() = nb::none(),
+           R"(Tables of a group for other attention kernels, the new tokens included.
+
+Args:
+    group: index of the group.
+    part: "whole"; with trees that branch "prefix" and "branches", attention over which merges by LSE.
+    slots: tables of page size 1: slots where pages were.
+    pad: what block_table has behind a row's pages; None: -1.
+    arrays: of "dense", "csr" and "tokens"; None: all.
+
+Returns:
+    Tables, new arrays.
+
+Raises: OutOfRange (group), InvalidArgument (a recurrent group; a part that does not fit), Unsupported (spans), StaleId,
+Busy; ValueError for unknown names.)")
       .def_prop_ro("positions", &Step::positions,
                    "Position of each of the T tokens in its sequence, int32 numpy array; 0 in inert rows.")
       .def_prop_ro("last_rows", &Step::last_rows,

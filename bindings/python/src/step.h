@@ -8,6 +8,7 @@
 
 #include "cache.h"
 #include "kvcache.h"
+#include "tables.h"
 
 namespace kvcpy {
 
@@ -31,6 +32,7 @@ class Step {
   // Leaves a `with` block: ends the forward, or aborts it if that fails or an exception is on its way.
   void leave(bool failed);
   nb::object describe() const;
+  Tables tables(int64_t group, nb::handle part, bool slots, nb::handle pad, nb::handle arrays) const;
   // int32 arrays; copied once, so they outlive the forward.
   nb::object positions();
   nb::object last_rows();
