@@ -70,7 +70,9 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
   }
   TableSet& set = find(group, *wanted);
   const auto page_size = static_cast<int32_t>(rules.page_size);
-  set.write(rows_, ListSource(batch.tables(group), page_size), false);
+  const ListSource source(batch.tables(group), page_size);
+  KVC_TRY(set.check(rows_, source, false));
+  set.write(rows_, source);
   set.describe(wanted);
   return Status();
 }

@@ -108,7 +108,7 @@ void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t colum
     options.max_rows = static_cast<int32_t>(rows);
     options.max_columns = static_cast<int32_t>(std::min<int64_t>(columns * (options.slots ? page_size : 1), INT32_MAX));
   }
-  parts_.push_back({step, part, 0, TableSet(options), {}});
+  parts_.push_back({step, part, 0, false, TableSet(options), {}});
   parts_.back().set.set_bounds(static_cast<int32_t>(queries),
                                static_cast<int32_t>(std::min<int64_t>(columns * page_size, INT32_MAX)));
 }
@@ -202,7 +202,7 @@ Status TablePlan::read_row(const Batch& batch, int64_t i, int32_t fresh) {
   }
   row.before = row.inert ? 0 : static_cast<int32_t>(before);
   row.base = row.inert ? 0 : static_cast<int32_t>(base);
-  encoder_lengths_.push_back(row.base);
+  if (encoders_) encoder_lengths_.push_back(row.base);
   step_.push_back(row);
   row_index_.push_back(row.inert ? 0 : static_cast<int32_t>(source));
   return Status();
@@ -279,8 +279,10 @@ void TablePlan::make_tables() {
     return trees_ ? StepTree{{nodes_.data() + static_cast<size_t>(row) * n, n}, step_[static_cast<size_t>(row)].before}
                   : StepTree{};
   };
+  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE, verify = config_.mode == KVC_PLAN_VERIFY;
   for (Part& part : parts_) {
-    const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
+    part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
+    if (!part.made) continue;
     if (part.part == KVC_TABLES_ENCODER) {
       encoder_rows(step_, encoder_lengths_, &part.rows);
     } else if (draft && part.part == KVC_TABLES_PREFIX) {
@@ -288,10 +290,10 @@ void TablePlan::make_tables() {
     } else if (draft) {
       draft_branch_rows(step_, rules(), draft_, part.step, &part.rows);
     } else if (part.part == KVC_TABLES_PREFIX) {
-      if (trees_) prefix_rows(step_, rules(), tree_of, &part.rows);
+      prefix_rows(step_, rules(), tree_of, &part.rows);
     } else if (part.part == KVC_TABLES_BRANCHES) {
-      if (trees_) branch_rows(step_, rules(), tree_of, &part.rows);
-    } else if (!trees_) {
+      branch_rows(step_, rules(), tree_of, &part.rows);
+    } else {
       whole_rows(step_, rules(), &part.rows);
     }
   }
@@ -307,32 +309,31 @@ void TablePlan::make_tokens(int32_t step) {
       const int32_t position = row.before + step;
       for (int32_t k = 0; k < draft_.top_k; ++k) {
         const int32_t entry = draft_.branch_begin(row, k) + draft_.tail(row.before) + step;
-        runs.push_back({index, 1, row.inert ? -1 : entry, position});
+        runs.push_back({index, 1, row.inert ? -1 : entry, position, nullptr});
       }
     } else if (trees_ && !row.inert) {
       const kvc_backend_tree_node* nodes = nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens;
-      for (int32_t k = 0; k < row.fresh; ++k) runs.push_back({index, 1, row.base + row.before + k, nodes[k].position});
+      runs.push_back({index, row.fresh, row.before, row.before, nodes});
     } else {
-      runs.push_back({index, row.fresh, row.inert ? -1 : row.base + row.before, row.before});
+      runs.push_back({index, row.fresh, row.inert ? -1 : row.base + row.before, row.before, nullptr});
     }
   }
 }
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
-  for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.runs, source));
-  const auto made = [&](const Part& part) {
-    if (part.part == KVC_TABLES_ENCODER) return encoders_;
-    return config_.mode != KVC_PLAN_VERIFY || trees_ == (part.part != KVC_TABLES_WHOLE);
-  };
+  // New tokens are keys too, so rows that name pages check theirs; nodes of trees are listed, and slots lie anywhere.
+  if (batch.slots || trees_) {
+    for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.runs, source));
+  }
   for (Part& part : parts_) {
-    if (made(part)) KVC_TRY(part.set.check(part.rows, source, batch.grown && part.build == builds_));
+    if (part.made) KVC_TRY(part.set.check(part.rows, source, batch.grown && part.build == builds_));
   }
   word_ = 0;  // in case memory runs out on the way
   last_step_.clear();
   const int32_t tokens_a_row = config_.mode == KVC_PLAN_DRAFT_DECODE ? draft_.top_k : 0;
   for (Part& part : parts_) {
-    if (!made(part)) continue;
-    part.set.write(part.rows, source, batch.grown && part.build == builds_);
+    if (!part.made) continue;
+    part.set.write(part.rows, source);
     part.build = builds_ + 1;
   }
   for (Tokens& tokens : tokens_) {
@@ -344,12 +345,13 @@ Status TablePlan::write(const Batch& batch, const TableSource& source) {
 Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
   Batch batch;
   KVC_TRY(read_batch(args, &batch));
+  encoders_ = args.encoder_lens != nullptr;
   KVC_TRY(read_rows(batch));
   trees_ = args.tree_parents != nullptr;
   KVC_TRY(read_trees(batch));
-  encoders_ = args.encoder_lens != nullptr;
   make_tables();
-  for (int32_t s = 0; s < num_steps(); ++s) make_tokens(s);
+  const bool tokens = (config_.arrays & KVC_TABLES_TOKENS) != 0 || batch.slots || trees_;
+  for (int32_t s = 0; tokens && s < num_steps(); ++s) make_tokens(s);
   const ServerTable table = {batch.table.data, batch.table.row_stride, batch.table.num_columns, row_index_.data(),
                              config_.num_pool_pages > 0 ? config_.num_pool_pages : kMaxSlots / config_.page_size};
   if (batch.slots) {
@@ -377,9 +379,7 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
     return Status::error(KVC_ERROR_STALE, "the plan holds no step: %s",
                          builds_ == 0 ? "nothing was built" : "the last build was refused");
   for (Part& part : parts_) {
-    if (part.step != step || part.part != out->part) continue;
-    if (config_.mode == KVC_PLAN_VERIFY && trees_ == (part.part == KVC_TABLES_WHOLE)) break;
-    if (part.part == KVC_TABLES_ENCODER && !encoders_) break;
+    if (part.step != step || part.part != out->part || !part.made) continue;
     part.set.describe(out);
     if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens_[static_cast<size_t>(step)].set.describe(out);
     out->generation = static_cast<uint64_t>(word_);

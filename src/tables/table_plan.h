@@ -30,6 +30,7 @@ class TablePlan {
     int32_t step;
     int32_t part;    // KVC_TABLES_*
     uint64_t build;  // the last one that had it
+    bool made;       // whether this one has
     TableSet set;
     TableRows rows;
   };

@@ -25,6 +25,27 @@ void whole_rows(std::span<const StepRow> step, const GroupRules& rules, TableRow
   }
 }
 
+void list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree, int32_t q, TableRows* out) {
+  const GroupRules own = rules.with(row.stream);
+  const bool all = !own.windowed();
+  const auto count = static_cast<int32_t>(tree.nodes.size());
+  if (count == 0) {
+    const auto first = static_cast<int32_t>(own.first_visible(row.before + q));
+    for (int32_t p = row.before; p <= row.before + q; ++p) {
+      if (all || p >= first || p < own.sink_tokens) out->keys.push_back(row.base + p);
+    }
+    return;
+  }
+  const int32_t last = count - row.fresh + q;
+  const kvc_backend_tree_node& query = tree.nodes[static_cast<size_t>(last)];
+  const auto first = static_cast<int32_t>(own.first_visible(query.position));
+  for (int32_t k = 0; k <= last; ++k) {
+    const kvc_backend_tree_node& key = tree.nodes[static_cast<size_t>(k)];
+    if (key.enter > query.enter || query.enter >= key.exit) continue;
+    if (all || key.position >= first || key.position < own.sink_tokens) out->keys.push_back(row.base + tree.begin + k);
+  }
+}
+
 void draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
                        TableRows* out) {
   out->clear(false);

@@ -39,13 +39,21 @@ struct TableRow {
 
 struct TableRows {
   std::vector<TableRow> rows;
-  std::vector<int32_t> keys;  // entries, of rows that name keys one by one
-  bool listed = false;        // they do
-  bool causal = false;        // the queries of a row are the last of its keys, and each sees those up to itself
+  // Rows that name keys one by one: entries, and for each row of the step where its keys are, and in which range.
+  std::vector<int32_t> keys;
+  struct Range {
+    int32_t row;
+    int32_t begin, end;              // of keys
+    int32_t entry_begin, entry_end;  // of what they name
+  };
+  std::vector<Range> ranges;
+  bool listed = false;  // they do
+  bool causal = false;  // the queries of a row are the last of its keys, and each sees those up to itself
 
   void clear(bool is_causal, bool is_listed = false) noexcept {
     rows.clear();
     keys.clear();
+    ranges.clear();
     causal = is_causal;
     listed = is_listed;
   }
@@ -96,12 +104,17 @@ void draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, c
 // The keys of encoder sequences: entries [0, lengths[row]), seen by all queries.
 void encoder_rows(std::span<const StepRow> step, std::span<const int32_t> lengths, TableRows* out);
 
-// Appends the queries `first_query` and on of a row, `queries` of them at position `position` or later, over keys
-// [first visible, end) of positions.
+// Appends the keys that query q of the row's new tokens sees of the row's tree, or chain.
+void list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree, int32_t q, TableRows* out);
+
+// Appends a row of `queries` queries from position `position` on, over the positions [first visible, end).
 inline void add_row(const StepRow& step, int32_t index, const GroupRules& rules, int32_t position, int32_t queries,
                     int32_t end, TableRows* out) {
   TableRow row{index, queries, 0, 0, 0, 0};
-  if (!step.inert) {
+  if (!step.inert && !rules.windowed() && !step.stream.on()) {
+    row.begin = step.base;
+    row.end = step.base + end;
+  } else if (!step.inert) {
     const GroupRules own = rules.with(step.stream);
     const auto first = static_cast<int32_t>(own.first_visible(position));
     row.sinks = static_cast<int32_t>(std::min<int64_t>(own.sink_tokens, end));
@@ -139,27 +152,17 @@ void branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
     const StepRow& row = step[i];
     const auto index = static_cast<int32_t>(i);
     const StepTree tree = tree_of(index);
-    const GroupRules own = rules.with(row.stream);
-    const auto count = static_cast<int32_t>(tree.nodes.size());
+    const auto first_key = static_cast<int32_t>(out->keys.size());
+    const int32_t begin = row.base + (tree.nodes.empty() ? row.before : tree.begin);
     for (int32_t q = 0; q < row.fresh; ++q) {
       TableRow target{index, 1, static_cast<int32_t>(out->keys.size()), 0, 0, 0};
-      if (!row.inert && count == 0) {
-        const auto first = static_cast<int32_t>(std::max<int64_t>(row.before, own.first_visible(row.before + q)));
-        for (int32_t p = row.before; p <= row.before + q; ++p) {
-          if (p >= first || p < own.sink_tokens) out->keys.push_back(row.base + p);
-        }
-      } else if (!row.inert) {
-        const kvc_backend_tree_node& query = tree.nodes[count - row.fresh + q];
-        const auto first = static_cast<int32_t>(own.first_visible(query.position));
-        for (int32_t k = 0; k <= count - row.fresh + q; ++k) {
-          const kvc_backend_tree_node& key = tree.nodes[k];
-          const bool ancestor = key.enter <= query.enter && query.enter < key.exit;
-          if (!ancestor || (key.position < first && key.position >= own.sink_tokens)) continue;
-          out->keys.push_back(row.base + tree.begin + k);
-        }
-      }
+      if (!row.inert) list_keys(row, rules, tree, q, out);
       target.end = static_cast<int32_t>(out->keys.size());
       out->rows.push_back(target);
+    }
+    if (!row.inert) {
+      const auto last_key = static_cast<int32_t>(out->keys.size());
+      out->ranges.push_back({index, first_key, last_key, begin, row.base + row.before + row.fresh});
     }
   }
 }

@@ -35,45 +35,48 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
 TableSet::Columns TableSet::columns(const TableRow& row, const PageDivider& divider) const noexcept {
   const int32_t keys = row.end - row.begin;
   if (row.sinks == 0) {
-    if (keys <= 0) return {0, 0, 0, 0, 0, 0};
+    if (keys <= 0) return {0, 0, 0, 0, 0, 0, 0};
     const int32_t first = divider.page(row.begin), leftpad = row.begin - first * divider.size();
-    return {0, first, divider.pages(row.end) - first, leftpad + keys, leftpad, 0};
+    return {0, first, divider.pages(row.end) - first, leftpad + keys, leftpad, 0, 0};
   }
   const int32_t head = divider.pages(row.sinks);
-  if (keys <= 0) return {head, head, head, row.sinks, 0, 0};
+  if (keys <= 0) return {head, head, head, row.sinks, 0, 0, 0};
   const int32_t first = divider.page(row.begin);
-  if (first <= head) return {0, 0, divider.pages(row.end), row.end, 0, row.begin - row.sinks};
+  if (first <= head) return {0, 0, divider.pages(row.end), row.end, 0, row.begin - row.sinks, 0};
   const int32_t at = head * divider.size() + (row.begin - first * divider.size());  // of the window's first key
-  return {head, first, head + divider.pages(row.end) - first, at + keys, 0, at - row.sinks};
+  return {head, first, head + divider.pages(row.end) - first, at + keys, 0, at - row.sinks, 0};
 }
 
 // Leading columns of row `index` that already hold what they are to hold, if its source row has only grown.
-int32_t TableSet::reusable(int64_t index, const TableRow& row, const Columns& c) const noexcept {
-  auto& self = const_cast<TableSet&>(*this);
-  if (index >= rows_ || index >= first_.size() || c.head > 0) return 0;
-  return self.first_[index] == c.first && self.owner_[index] == row.row ? std::min(self.written_[index], c.count) : 0;
+int32_t TableSet::reusable(int64_t index, const TableRow& row, const Columns& c) noexcept {
+  if (index >= rows_ || c.head > 0 || first_[index] != c.first || owner_[index] != row.row) return 0;
+  return std::min(written_[index], c.count);
 }
 
-Status TableSet::check(const TableRows& rows, const TableSource& source, bool grown) const {
-  const auto count = static_cast<int64_t>(rows.rows.size());
-  if (options_.fixed() && count > options_.max_rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed the plan's %d", count,
+Status TableSet::check(const TableRows& rows, const TableSource& source, bool grown) {
+  const size_t count = rows.rows.size();
+  if (options_.fixed() && static_cast<int64_t>(count) > options_.max_rows) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%zu rows of a table exceed the plan's %d", count,
                          options_.max_rows)
-        .missing(count, options_.max_rows);
+        .missing(static_cast<int64_t>(count), options_.max_rows);
   }
   const PageDivider divider = options_.slots || rows.listed ? PageDivider(1) : source.divider();
-  for (int64_t i = 0; i < count; ++i) {
-    const TableRow& row = rows.rows[static_cast<size_t>(i)];
-    const Columns c = columns(row, divider);
+  const bool keeps = grown && options_.arrays != 0 && (options_.arrays & KVC_TABLES_CSR) == 0 && !rows.listed &&
+                     (options_.arrays & KVC_TABLES_DENSE) != 0;
+  page_size_ = divider.size();
+  checked_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const TableRow& row = rows.rows[i];
+    Columns& c = checked_[i] = columns(row, divider);
     if (options_.fixed() && c.count > options_.max_columns) {
       return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
                            c.count, options_.max_columns)
           .at(row.row)
           .missing(c.count, options_.max_columns);
     }
-    if (rows.listed || c.count == 0) continue;  // keys of lists are new tokens: TokenSet's
-    const int32_t first = c.first + (grown && (options_.arrays & KVC_TABLES_CSR) == 0 ? reusable(i, row, c) : 0);
-    const int32_t end = c.first + c.count - c.head;
+    if (keeps) c.kept = reusable(static_cast<int64_t>(i), row, c);
+    if (rows.listed || c.count == c.kept) continue;  // keys of lists are new tokens: TokenSet's
+    const int32_t first = c.first + c.kept, end = c.first + c.count - c.head;
     if (options_.slots) {
       KVC_TRY(source.check_slots(row.row, 0, c.head));
       KVC_TRY(source.check_slots(row.row, first, end));
@@ -85,30 +88,27 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
   return Status();
 }
 
-// Columns [skip, count) of a row to `out`.
+// Columns [skip, count) of a row to `out`; skip is 0 of rows with a head.
 void TableSet::read(const TableRows& rows, const TableRow& row, const Columns& c, int32_t skip,
                     const TableSource& source, int32_t* out) const noexcept {
   if (c.count <= skip) return;
+  const int32_t first = c.first + skip, end = c.first + c.count - c.head;
   if (rows.listed) {
-    for (int32_t i = skip; i < c.count; ++i) {
-      const int32_t entry = rows.keys[static_cast<size_t>(row.begin + i)];
-      source.slots(row.row, entry, entry + 1, out++);
-    }
+    std::copy_n(listed_.data() + row.begin, c.count, out);
   } else if (options_.slots) {
     if (c.head > 0) source.slots(row.row, 0, c.head, out);
-    source.slots(row.row, c.first + std::max(0, skip - c.head), c.first + c.count - c.head, out + c.head);
+    source.slots(row.row, first, end, out + c.head);
   } else {
     if (c.head > 0) source.pages(row.row, 0, c.head, out);
-    source.pages(row.row, c.first + std::max(0, skip - c.head), c.first + c.count - c.head, out + c.head);
+    source.pages(row.row, first, end, out + c.head);
   }
 }
 
-void TableSet::reserve(const TableRows& rows, const PageDivider& divider) {
+void TableSet::reserve(const TableRows& rows) {
   if (options_.fixed()) return;
   const auto count = static_cast<int64_t>(rows.rows.size());
   int64_t pages = 0, widest = 0;
-  for (const TableRow& row : rows.rows) {
-    const Columns c = columns(row, divider);
+  for (const Columns& c : checked_) {
     pages += c.count;
     widest = std::max<int64_t>(widest, c.count);
   }
@@ -119,22 +119,42 @@ void TableSet::reserve(const TableRows& rows, const PageDivider& divider) {
   if ((options_.arrays & KVC_TABLES_CSR) != 0) indices_.reserve(pages);
   columns_ = widest;
   if ((options_.arrays & KVC_TABLES_DENSE) == 0) return;
-  const bool wider = widest > stride_;
-  if (wider) stride_ = (widest + widest / 4 + 31) / 32 * 32;
-  bool moved = dense_.reserve(count * stride_) || wider;
-  for (GrowingArray<int32_t>* array : {&written_, &padded_, &first_, &owner_}) moved = array->reserve(count) || moved;
-  if (!moved) return;
-  std::fill_n(written_.data(), written_.size(), 0);
-  std::fill_n(padded_.data(), padded_.size(), 0);
-  rows_ = 0;  // nothing can be used again
+  for (GrowingArray<int32_t>* array : {&written_, &padded_, &first_, &owner_}) array->reserve(count);
+  if (widest > stride_) widen(count, (widest + widest / 4 + 31) / 32 * 32);
+  dense_.reserve(count * stride_);
 }
 
-void TableSet::write_dense(int64_t index, const TableRows& rows, const Columns& c, bool grown,
-                           const TableSource& source) noexcept {
+// Makes rows of the block table `columns` long; pages in it stay.
+void TableSet::widen(int64_t rows, int64_t columns) {
+  GrowingArray<int32_t> wider;
+  const int64_t held = stride_ == 0 ? 0 : dense_.size() / stride_;
+  wider.reserve(std::max(rows, held) * columns);
+  for (int64_t r = 0; r < std::min(held, written_.size()); ++r) {
+    std::copy_n(dense_.data() + r * stride_, written_[r], wider.data() + r * columns);
+  }
+  std::copy_n(written_.data(), written_.size(), padded_.data());
+  dense_ = std::move(wider);
+  stride_ = columns;
+}
+
+// Slots of listed keys: those of each range of entries are read once.
+void TableSet::list_slots(const TableRows& rows, const TableSource& source) {
+  listed_.resize(rows.keys.size());
+  for (const TableRows::Range& range : rows.ranges) {
+    range_.resize(static_cast<size_t>(range.entry_end - range.entry_begin));
+    source.slots(range.row, range.entry_begin, range.entry_end, range_.data());
+    for (int32_t k = range.begin; k < range.end; ++k) {
+      const auto at = static_cast<size_t>(k);
+      listed_[at] = range_[static_cast<size_t>(rows.keys[at] - range.entry_begin)];
+    }
+  }
+}
+
+void TableSet::write_dense(int64_t index, const TableRows& rows, const TableSource& source) noexcept {
   const TableRow& row = rows.rows[static_cast<size_t>(index)];
+  const Columns& c = checked_[static_cast<size_t>(index)];
   int32_t* out = dense_.data() + index * stride_;
-  const int32_t skip = grown && !rows.listed ? reusable(index, row, c) : 0;
-  read(rows, row, c, skip, source, out + skip);
+  read(rows, row, c, c.kept, source, out + c.kept);
   if (c.count < written_[index]) std::fill(out + c.count, out + written_[index], options_.pad_value);
   const int32_t padded = std::max({padded_[index], written_[index], c.count});
   if (padded < columns_) std::fill(out + padded, out + columns_, options_.pad_value);
@@ -156,9 +176,9 @@ void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
   }
 }
 
-void TableSet::write(const TableRows& rows, const TableSource& source, bool grown) {
-  const PageDivider divider = options_.slots || rows.listed ? PageDivider(1) : source.divider();
-  reserve(rows, divider);
+void TableSet::write(const TableRows& rows, const TableSource& source) {
+  if (rows.listed) list_slots(rows, source);
+  reserve(rows);
   const auto count = static_cast<int64_t>(rows.rows.size());
   const bool dense = (options_.arrays & KVC_TABLES_DENSE) != 0, csr = (options_.arrays & KVC_TABLES_CSR) != 0;
   int32_t pages = 0, queries = 0, keys = 0;
@@ -167,11 +187,11 @@ void TableSet::write(const TableRows& rows, const TableSource& source, bool grow
   indptr_[0] = cu_q_[0] = cu_k_[0] = 0;
   for (int64_t i = 0; i < count; ++i) {
     const TableRow& row = rows.rows[static_cast<size_t>(i)];
-    const Columns c = columns(row, divider);
-    if (dense) write_dense(i, rows, c, grown, source);
+    const Columns& c = checked_[static_cast<size_t>(i)];
+    if (dense) write_dense(i, rows, source);
     if (csr) {
       read(rows, row, c, 0, source, indices_.data() + pages);
-      last_page_len_[i] = c.count == 0 ? 0 : c.seqlen - (c.count - 1) * divider.size();
+      last_page_len_[i] = c.count == 0 ? 0 : c.seqlen - (c.count - 1) * page_size_;
       indptr_[i + 1] = pages += c.count;
     }
     seqlens_[i] = c.seqlen;
@@ -200,7 +220,6 @@ void TableSet::write(const TableRows& rows, const TableSource& source, bool grow
   queries_ = queries;
   keys_ = keys;
   causal_ = rows.causal;
-  page_size_ = divider.size();
 }
 
 void TableSet::describe(kvc_tables* out) noexcept {

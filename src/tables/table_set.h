@@ -7,8 +7,10 @@
 //   3. write allocates only for more rows, pages or columns than ever before, and before it writes anything.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/lazy_array.h"
 #include "base/status.h"
@@ -29,15 +31,16 @@ struct TableOptions {
   bool fixed() const noexcept { return max_rows > 0; }
 };
 
-// An array that grows, and forgets what it held when it does.
+// An array that grows, and is zero where it was not written.
 template <class T>
 class GrowingArray {
  public:
-  // Throws std::bad_alloc. True if it moved.
-  bool reserve(int64_t size) {
-    if (size <= array_.size()) return false;
-    array_ = LazyArray<T>(size > 2 * array_.size() ? size : 2 * array_.size());
-    return true;
+  // Throws std::bad_alloc.
+  void reserve(int64_t size) {
+    if (size <= array_.size()) return;
+    LazyArray<T> larger(std::max(size, 2 * array_.size()));
+    std::copy_n(array_.data(), array_.size(), larger.data());
+    array_ = std::move(larger);
   }
   T* data() noexcept { return array_.data(); }
   T& operator[](int64_t i) noexcept { return array_[i]; }
@@ -53,6 +56,7 @@ struct TokenRun {
   int32_t count = 0;
   int32_t entry = 0;  // -1: an inert row's
   int32_t position = 0;
+  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: theirs are the positions
 };
 
 // slot_mapping, positions and last_rows of a step's tokens.
@@ -80,9 +84,9 @@ class TableSet {
 
   // Whether `rows` fit and name only what the source has. grown: the source's rows hold what they held at the last
   // write, in the same order.
-  Status check(const TableRows& rows, const TableSource& source, bool grown) const;
-  // After check. Throws std::bad_alloc before it has changed anything.
-  void write(const TableRows& rows, const TableSource& source, bool grown);
+  Status check(const TableRows& rows, const TableSource& source, bool grown);
+  // After check of the same. Throws std::bad_alloc before it has changed anything.
+  void write(const TableRows& rows, const TableSource& source);
   // All but the tokens' arrays and the generation.
   void describe(kvc_tables* out) noexcept;
   // Host maxima by capacity, for launches that are recorded: graph mode.
@@ -95,18 +99,23 @@ class TableSet {
   struct Columns {
     int32_t head, first, count;
     int32_t seqlen, leftpad, hole;
+    int32_t kept;  // leading ones that the block table holds already
   };
   Columns columns(const TableRow& row, const PageDivider& divider) const noexcept;
-  int32_t reusable(int64_t index, const TableRow& row, const Columns& columns) const noexcept;
+  int32_t reusable(int64_t index, const TableRow& row, const Columns& columns) noexcept;
   void read(const TableRows& rows, const TableRow& row, const Columns& columns, int32_t skip, const TableSource& source,
             int32_t* out) const noexcept;
-  void reserve(const TableRows& rows, const PageDivider& divider);
-  void write_dense(int64_t index, const TableRows& rows, const Columns& columns, bool grown,
-                   const TableSource& source) noexcept;
+  void reserve(const TableRows& rows);
+  void widen(int64_t rows, int64_t columns);
+  void list_slots(const TableRows& rows, const TableSource& source);
+  void write_dense(int64_t index, const TableRows& rows, const TableSource& source) noexcept;
   void clear_rows(int64_t begin, int64_t end) noexcept;
 
   TableOptions options_;
-  GrowingArray<int32_t> dense_;  // [rows, stride_]
+  std::vector<Columns> checked_;  // of the rows that check saw
+  std::vector<int32_t> listed_;   // slots of listed keys
+  std::vector<int32_t> range_;    // slots of a range of entries
+  GrowingArray<int32_t> dense_;   // [rows, stride_]
   GrowingArray<int32_t> written_, padded_, first_, owner_;
   GrowingArray<int32_t> indptr_, indices_, last_page_len_;
   GrowingArray<int32_t> seqlens_, cu_q_, cu_k_, starts_, leftpad_, row_of_, sinks_, holes_;

@@ -47,16 +47,21 @@ Status check_columns(const char* what, const ServerTable& table, int32_t row, in
   if (end <= begin) return Status();
   if (end > table.num_columns) return too_narrow(what, row, end, table.num_columns);
   const int32_t* columns = table.row(row);
-  const auto bound = static_cast<uint32_t>(limit);
-  uint32_t largest = 0;  // ids below 0 are the largest
+  // The sign of `outside` is that of an id below 0, or of one above the last: limit - 1 - id is below 0.
+  const auto last = static_cast<uint32_t>(limit - 1);
+  uint32_t outside = 0;
   if (step == 1) {
-    for (int64_t j = begin; j < end; ++j) largest = std::max(largest, static_cast<uint32_t>(columns[j]));
+    for (int64_t j = begin; j < end; ++j) {
+      outside |= static_cast<uint32_t>(columns[j]) | (last - static_cast<uint32_t>(columns[j]));
+    }
   } else {
-    for (int64_t j = begin; j < end; j += step) largest = std::max(largest, static_cast<uint32_t>(columns[j]));
+    for (int64_t j = begin; j < end; j += step) {
+      outside |= static_cast<uint32_t>(columns[j]) | (last - static_cast<uint32_t>(columns[j]));
+    }
   }
-  if (largest < bound) return Status();
+  if (static_cast<int32_t>(outside) >= 0) return Status();
   for (int64_t j = begin;; j += step) {
-    if (static_cast<uint32_t>(columns[j]) >= bound) return bad_entry(what, table, row, j, limit);
+    if (columns[j] < 0 || columns[j] >= limit) return bad_entry(what, table, row, j, limit);
   }
 }
 

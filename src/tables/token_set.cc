@@ -42,7 +42,11 @@ void TokenSet::write(std::span<const TokenRun> runs, std::span<const StepRow> st
     } else {
       std::fill_n(slots_.data() + at, run.count, int64_t{-1});
     }
-    for (int32_t i = 0; i < run.count; ++i) positions_[at + i] = run.entry >= 0 ? run.position + i : 0;
+    if (run.nodes != nullptr) {
+      for (int32_t i = 0; i < run.count; ++i) positions_[at + i] = run.nodes[i].position;
+    } else {
+      for (int32_t i = 0; i < run.count; ++i) positions_[at + i] = run.entry >= 0 ? run.position + i : 0;
+    }
     at += run.count;
   }
   int32_t last = -1;
