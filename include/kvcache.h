@@ -1117,7 +1117,7 @@ typedef struct kvc_tables {
   int32_t max_seqlen_q;     /* host maxima: queries of a row, */
   int32_t max_seqlen_k;     /* cache_seqlens, */
   int32_t max_pages;        /* columns of block_table */
-  int64_t num_pages;        /* entries of indices that are used */
+  int64_t num_pages;        /* columns of all rows together: entries of indices that are used */
   int64_t num_keys;         /* the last of cu_seqlens_k */
   uint64_t generation;      /* of a plan: number of the build (kvc_plan_check); else 0 */
   DLTensor block_table;     /* [R, max_pages], rows by their stride: page ids, then padding (FlashAttention) */

@@ -36,14 +36,21 @@ void list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree
     }
     return;
   }
-  const int32_t last = count - row.fresh + q;
+  const int32_t last = count - row.fresh + q, tree_entry = row.base + tree.begin;
   const kvc_backend_tree_node& query = tree.nodes[static_cast<size_t>(last)];
   const auto first = static_cast<int32_t>(own.first_visible(query.position));
+  const size_t begin = out->keys.size();
+  out->keys.resize(begin + static_cast<size_t>(last + 1));
+  int32_t* keys = out->keys.data() + begin;
+  size_t found = 0;
   for (int32_t k = 0; k <= last; ++k) {
     const kvc_backend_tree_node& key = tree.nodes[static_cast<size_t>(k)];
-    if (key.enter > query.enter || query.enter >= key.exit) continue;
-    if (all || key.position >= first || key.position < own.sink_tokens) out->keys.push_back(row.base + tree.begin + k);
+    const bool ancestor = key.enter <= query.enter && query.enter < key.exit;
+    const bool in_reach = all || key.position >= first || key.position < own.sink_tokens;
+    keys[found] = tree_entry + k;
+    found += ancestor && in_reach ? 1 : 0;
   }
+  out->keys.resize(begin + found);
 }
 
 void draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,

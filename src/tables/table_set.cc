@@ -65,6 +65,8 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
                      (options_.arrays & KVC_TABLES_DENSE) != 0;
   page_size_ = divider.size();
   checked_.resize(count);
+  int64_t pages = 0;
+  int32_t widest = 0;
   for (size_t i = 0; i < count; ++i) {
     const TableRow& row = rows.rows[i];
     Columns& c = checked_[i] = columns(row, divider);
@@ -74,6 +76,8 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
           .at(row.row)
           .missing(c.count, options_.max_columns);
     }
+    pages += c.count;
+    widest = std::max(widest, c.count);
     if (keeps) c.kept = reusable(static_cast<int64_t>(i), row, c);
     if (rows.listed || c.count == c.kept) continue;  // keys of lists are new tokens: TokenSet's
     const int32_t first = c.first + c.kept, end = c.first + c.count - c.head;
@@ -85,6 +89,8 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
       KVC_TRY(source.check_pages(row.row, first, end));
     }
   }
+  checked_pages_ = pages;
+  checked_widest_ = widest;
   return Status();
 }
 
@@ -94,7 +100,8 @@ void TableSet::read(const TableRows& rows, const TableRow& row, const Columns& c
   if (c.count <= skip) return;
   const int32_t first = c.first + skip, end = c.first + c.count - c.head;
   if (rows.listed) {
-    std::copy_n(listed_.data() + row.begin, c.count, out);
+    const int32_t* keys = listed_.data() + row.begin;
+    for (int32_t i = 0; i < c.count; ++i) out[i] = keys[i];
   } else if (options_.slots) {
     if (c.head > 0) source.slots(row.row, 0, c.head, out);
     source.slots(row.row, first, end, out + c.head);
@@ -107,20 +114,15 @@ void TableSet::read(const TableRows& rows, const TableRow& row, const Columns& c
 void TableSet::reserve(const TableRows& rows) {
   if (options_.fixed()) return;
   const auto count = static_cast<int64_t>(rows.rows.size());
-  int64_t pages = 0, widest = 0;
-  for (const Columns& c : checked_) {
-    pages += c.count;
-    widest = std::max<int64_t>(widest, c.count);
-  }
   for (GrowingArray<int32_t>* array : {&last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_, &sinks_, &holes_}) {
     array->reserve(count);
   }
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(count + 1);
-  if ((options_.arrays & KVC_TABLES_CSR) != 0) indices_.reserve(pages);
-  columns_ = widest;
+  if ((options_.arrays & KVC_TABLES_CSR) != 0) indices_.reserve(checked_pages_);
+  columns_ = checked_widest_;
   if ((options_.arrays & KVC_TABLES_DENSE) == 0) return;
   for (GrowingArray<int32_t>* array : {&written_, &padded_, &first_, &owner_}) array->reserve(count);
-  if (widest > stride_) widen(count, (widest + widest / 4 + 31) / 32 * 32);
+  if (columns_ > stride_) widen(count, (columns_ + columns_ / 4 + 31) / 32 * 32);
   dense_.reserve(count * stride_);
 }
 
@@ -154,12 +156,13 @@ void TableSet::write_dense(int64_t index, const TableRows& rows, const TableSour
   const TableRow& row = rows.rows[static_cast<size_t>(index)];
   const Columns& c = checked_[static_cast<size_t>(index)];
   int32_t* out = dense_.data() + index * stride_;
+  const int32_t written = written_[index], padded = std::max(padded_[index], std::max(written, c.count));
+  const auto width = static_cast<int32_t>(columns_);
   read(rows, row, c, c.kept, source, out + c.kept);
-  if (c.count < written_[index]) std::fill(out + c.count, out + written_[index], options_.pad_value);
-  const int32_t padded = std::max({padded_[index], written_[index], c.count});
-  if (padded < columns_) std::fill(out + padded, out + columns_, options_.pad_value);
+  for (int32_t i = c.count; i < written; ++i) out[i] = options_.pad_value;
+  for (int32_t i = padded; i < width; ++i) out[i] = options_.pad_value;
   written_[index] = c.count;
-  padded_[index] = std::max(padded, static_cast<int32_t>(columns_));
+  padded_[index] = std::max(padded, width);
   first_[index] = c.first;
   owner_[index] = row.row;
 }
@@ -180,46 +183,62 @@ void TableSet::write(const TableRows& rows, const TableSource& source) {
   if (rows.listed) list_slots(rows, source);
   reserve(rows);
   const auto count = static_cast<int64_t>(rows.rows.size());
-  const bool dense = (options_.arrays & KVC_TABLES_DENSE) != 0, csr = (options_.arrays & KVC_TABLES_CSR) != 0;
-  int32_t pages = 0, queries = 0, keys = 0;
-  max_q_ = max_k_ = 0;
-  streams_ = false;
-  indptr_[0] = cu_q_[0] = cu_k_[0] = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const TableRow& row = rows.rows[static_cast<size_t>(i)];
-    const Columns& c = checked_[static_cast<size_t>(i)];
-    if (dense) write_dense(i, rows, source);
-    if (csr) {
-      read(rows, row, c, 0, source, indices_.data() + pages);
-      last_page_len_[i] = c.count == 0 ? 0 : c.seqlen - (c.count - 1) * page_size_;
-      indptr_[i + 1] = pages += c.count;
-    }
-    seqlens_[i] = c.seqlen;
-    leftpad_[i] = c.leftpad;
-    starts_[i] = row.position;
-    row_of_[i] = row.row;
-    cu_q_[i + 1] = queries += row.queries;
-    cu_k_[i + 1] = keys += c.seqlen - c.leftpad - c.hole;
-    max_q_ = std::max(max_q_, row.queries);
-    max_k_ = std::max(max_k_, c.seqlen);
-    if (!options_.fixed()) {
-      sinks_[i] = row.sinks;
-      holes_[i] = c.hole;
-      streams_ = streams_ || row.sinks > 0;
-    }
+  if ((options_.arrays & KVC_TABLES_DENSE) != 0) {
+    for (int64_t i = 0; i < count; ++i) write_dense(i, rows, source);
   }
-  if (options_.fixed()) {
-    if (rows_ > count) clear_rows(count, rows_);
-    for (int64_t i = count; i < options_.max_rows; ++i)
-      indptr_[i + 1] = pages, cu_q_[i + 1] = queries, cu_k_[i + 1] = keys;
-    if (csr && used_pages_ > pages)
-      std::fill(indices_.data() + pages, indices_.data() + used_pages_, options_.pad_value);
-  }
-  used_pages_ = pages_ = pages;
+  if ((options_.arrays & KVC_TABLES_CSR) != 0) write_csr(rows, source);
+  write_lengths(rows);
+  if (options_.fixed() && rows_ > count) clear_rows(count, rows_);
   rows_ = count;
+  pages_ = checked_pages_;
+  causal_ = rows.causal;
+}
+
+void TableSet::write_csr(const TableRows& rows, const TableSource& source) noexcept {
+  const auto count = static_cast<int64_t>(rows.rows.size());
+  int32_t* indices = indices_.data();
+  int32_t pages = 0;
+  indptr_[0] = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const Columns& c = checked_[static_cast<size_t>(i)];
+    if (!rows.listed) read(rows, rows.rows[static_cast<size_t>(i)], c, 0, source, indices + pages);
+    last_page_len_[i] = c.count == 0 ? 0 : c.seqlen - (c.count - 1) * page_size_;
+    indptr_[i + 1] = pages += c.count;
+  }
+  if (rows.listed) std::copy_n(listed_.data(), pages, indices);  // they are the keys, row after row
+  for (int64_t i = count; i < options_.max_rows; ++i) indptr_[i + 1] = pages;
+  if (options_.fixed() && pages_ > pages) std::fill(indices + pages, indices + pages_, options_.pad_value);
+}
+
+void TableSet::write_lengths(const TableRows& rows) noexcept {
+  const size_t count = rows.rows.size();
+  int32_t *seqlens = seqlens_.data(), *leftpad = leftpad_.data(), *starts = starts_.data(), *owners = row_of_.data();
+  int32_t *cu_q = cu_q_.data(), *cu_k = cu_k_.data(), *sinks = sinks_.data(), *holes = holes_.data();
+  int32_t queries = 0, keys = 0, max_q = 0, max_k = 0, all_sinks = 0;
+  cu_q[0] = cu_k[0] = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const TableRow& row = rows.rows[i];
+    const Columns& c = checked_[i];
+    seqlens[i] = c.seqlen;
+    leftpad[i] = c.leftpad;
+    starts[i] = row.position;
+    owners[i] = row.row;
+    cu_q[i + 1] = queries += row.queries;
+    cu_k[i + 1] = keys += c.seqlen - c.leftpad - c.hole;
+    max_q = std::max(max_q, row.queries);
+    max_k = std::max(max_k, c.seqlen);
+    all_sinks |= row.sinks;
+  }
+  for (size_t i = count; i < static_cast<size_t>(options_.max_rows); ++i) cu_q[i + 1] = queries, cu_k[i + 1] = keys;
+  streams_ = all_sinks > 0;
+  for (size_t i = 0; streams_ && i < count; ++i) {
+    sinks[i] = rows.rows[i].sinks;
+    holes[i] = checked_[i].hole;
+  }
   queries_ = queries;
   keys_ = keys;
-  causal_ = rows.causal;
+  max_q_ = max_q;
+  max_k_ = max_k;
 }
 
 void TableSet::describe(kvc_tables* out) noexcept {

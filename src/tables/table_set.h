@@ -109,13 +109,17 @@ class TableSet {
   void widen(int64_t rows, int64_t columns);
   void list_slots(const TableRows& rows, const TableSource& source);
   void write_dense(int64_t index, const TableRows& rows, const TableSource& source) noexcept;
+  void write_csr(const TableRows& rows, const TableSource& source) noexcept;
+  void write_lengths(const TableRows& rows) noexcept;
   void clear_rows(int64_t begin, int64_t end) noexcept;
 
   TableOptions options_;
   std::vector<Columns> checked_;  // of the rows that check saw
-  std::vector<int32_t> listed_;   // slots of listed keys
-  std::vector<int32_t> range_;    // slots of a range of entries
-  GrowingArray<int32_t> dense_;   // [rows, stride_]
+  int64_t checked_pages_ = 0;
+  int32_t checked_widest_ = 0;
+  std::vector<int32_t> listed_;  // slots of listed keys
+  std::vector<int32_t> range_;   // slots of a range of entries
+  GrowingArray<int32_t> dense_;  // [rows, stride_]
   GrowingArray<int32_t> written_, padded_, first_, owner_;
   GrowingArray<int32_t> indptr_, indices_, last_page_len_;
   GrowingArray<int32_t> seqlens_, cu_q_, cu_k_, starts_, leftpad_, row_of_, sinks_, holes_;
@@ -124,7 +128,6 @@ class TableSet {
   int64_t rows_ = 0, columns_ = 0, pages_ = 0, keys_ = 0, queries_ = 0;
   int32_t max_q_ = 0, max_k_ = 0, page_size_ = 1, bound_q_ = 0, bound_k_ = 0;
   bool causal_ = false, streams_ = false;
-  int64_t used_pages_ = 0;
   // Shapes that describe's tensors point to.
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
