@@ -110,7 +110,9 @@ void list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree
 // Appends a row of `queries` queries from position `position` on, over the positions [first visible, end).
 inline void add_row(const StepRow& step, int32_t index, const GroupRules& rules, int32_t position, int32_t queries,
                     int32_t end, TableRows* out) {
-  TableRow row{index, queries, 0, 0, 0, 0};
+  TableRow& row = out->rows.emplace_back();
+  row.row = index;
+  row.queries = queries;
   if (!step.inert && !rules.windowed() && !step.stream.on()) {
     row.begin = step.base;
     row.end = step.base + end;
@@ -122,7 +124,6 @@ inline void add_row(const StepRow& step, int32_t index, const GroupRules& rules,
     row.begin = step.base + row.position;
     row.end = step.base + end;
   }
-  out->rows.push_back(row);
 }
 
 template <class TreeOf>
@@ -155,10 +156,12 @@ void branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
     const auto first_key = static_cast<int32_t>(out->keys.size());
     const int32_t begin = row.base + (tree.nodes.empty() ? row.before : tree.begin);
     for (int32_t q = 0; q < row.fresh; ++q) {
-      TableRow target{index, 1, static_cast<int32_t>(out->keys.size()), 0, 0, 0};
+      TableRow& target = out->rows.emplace_back();  // filled in place: copies of rows cost more than what is in them
+      target.row = index;
+      target.queries = 1;
+      target.begin = static_cast<int32_t>(out->keys.size());
       if (!row.inert) list_keys(row, rules, tree, q, out);
       target.end = static_cast<int32_t>(out->keys.size());
-      out->rows.push_back(target);
     }
     if (!row.inert) {
       const auto last_key = static_cast<int32_t>(out->keys.size());

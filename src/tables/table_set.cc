@@ -158,7 +158,7 @@ void TableSet::write_dense(int64_t index, const TableRows& rows, const TableSour
   int32_t* out = dense_.data() + index * stride_;
   const int32_t written = written_[index], padded = std::max(padded_[index], std::max(written, c.count));
   const auto width = static_cast<int32_t>(columns_);
-  read(rows, row, c, c.kept, source, out + c.kept);
+  if (c.kept < c.count) read(rows, row, c, c.kept, source, out + c.kept);
   for (int32_t i = c.count; i < written; ++i) out[i] = options_.pad_value;
   for (int32_t i = padded; i < width; ++i) out[i] = options_.pad_value;
   written_[index] = c.count;
