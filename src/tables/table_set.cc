@@ -32,19 +32,32 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   page_shape_ = rows * stride_;
 }
 
-TableSet::Columns TableSet::columns(const TableRow& row, const PageDivider& divider) const noexcept {
-  const int32_t keys = row.end - row.begin;
+void TableSet::find_columns(const TableRow& row, const PageDivider& divider, Columns* out) noexcept {
+  const int32_t keys = row.end - row.begin, first = divider.page(row.begin), page_begin = first * divider.size();
+  out->head = out->first = out->count = out->seqlen = out->leftpad = out->hole = out->kept = 0;
   if (row.sinks == 0) {
-    if (keys <= 0) return {0, 0, 0, 0, 0, 0, 0};
-    const int32_t first = divider.page(row.begin), leftpad = row.begin - first * divider.size();
-    return {0, first, divider.pages(row.end) - first, leftpad + keys, leftpad, 0, 0};
+    if (keys <= 0) return;
+    out->first = first;
+    out->count = divider.pages(row.end) - first;
+    out->leftpad = row.begin - page_begin;
+    out->seqlen = row.end - page_begin;
+    return;
   }
   const int32_t head = divider.pages(row.sinks);
-  if (keys <= 0) return {head, head, head, row.sinks, 0, 0, 0};
-  const int32_t first = divider.page(row.begin);
-  if (first <= head) return {0, 0, divider.pages(row.end), row.end, 0, row.begin - row.sinks, 0};
-  const int32_t at = head * divider.size() + (row.begin - first * divider.size());  // of the window's first key
-  return {head, first, head + divider.pages(row.end) - first, at + keys, 0, at - row.sinks, 0};
+  if (keys > 0 && first <= head) {  // sinks and window are neighbours
+    out->count = divider.pages(row.end);
+    out->seqlen = row.end;
+    out->hole = row.begin - row.sinks;
+    return;
+  }
+  out->head = out->first = out->count = head;
+  out->seqlen = row.sinks;
+  if (keys <= 0) return;
+  const int32_t at = head * divider.size() + (row.begin - page_begin);  // of the window's first key
+  out->first = first;
+  out->count += divider.pages(row.end) - first;
+  out->seqlen = at + keys;
+  out->hole = at - row.sinks;
 }
 
 // Leading columns of row `index` that already hold what they are to hold, if its source row has only grown.
@@ -69,7 +82,8 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
   int32_t widest = 0;
   for (size_t i = 0; i < count; ++i) {
     const TableRow& row = rows.rows[i];
-    Columns& c = checked_[i] = columns(row, divider);
+    Columns& c = checked_[i];
+    find_columns(row, divider, &c);
     if (options_.fixed() && c.count > options_.max_columns) {
       return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
                            c.count, options_.max_columns)
