@@ -18,12 +18,12 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(rows + 1);
   if ((options.arrays & KVC_TABLES_DENSE) != 0) {
     dense_.reserve(rows * stride_);
-    std::fill_n(dense_.data(), rows * stride_, options.pad_value);
+    if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // else not touched
     std::fill_n(padded_.data(), rows, static_cast<int32_t>(stride_));
   }
   if ((options.arrays & KVC_TABLES_CSR) != 0) {
     indices_.reserve(rows * stride_);
-    std::fill_n(indices_.data(), rows * stride_, options.pad_value);
+    if (options.pad_value != 0) std::fill_n(indices_.data(), rows * stride_, options.pad_value);
   }
   std::fill_n(row_of_.data(), rows, -1);
   row_shape_ = rows;
@@ -78,7 +78,7 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
                      (options_.arrays & KVC_TABLES_DENSE) != 0;
   page_size_ = divider.size();
   checked_.resize(count);
-  int64_t pages = 0;
+  int64_t pages = 0, keys = 0;
   int32_t widest = 0;
   for (size_t i = 0; i < count; ++i) {
     const TableRow& row = rows.rows[i];
@@ -91,6 +91,7 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
           .missing(c.count, options_.max_columns);
     }
     pages += c.count;
+    keys += c.seqlen;
     widest = std::max(widest, c.count);
     if (keeps) c.kept = reusable(static_cast<int64_t>(i), row, c);
     if (rows.listed || c.count == c.kept) continue;  // keys of lists are new tokens: TokenSet's
@@ -102,6 +103,11 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
       KVC_TRY(source.check_pages(row.row, 0, c.head));
       KVC_TRY(source.check_pages(row.row, first, end));
     }
+  }
+  if (keys > INT32_MAX) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
+                         keys)
+        .missing(keys, INT32_MAX);
   }
   checked_pages_ = pages;
   checked_widest_ = widest;
