@@ -1329,7 +1329,7 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  *              forward and group with the same part and flags, or until the forward closes
  * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
  * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees), UNSUPPORTED (spans; slots
- * of a pool beyond 2^31 tokens). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1. */
+ * of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
 
@@ -1439,7 +1439,7 @@ KVC_API void kvc_plan_destroy(kvc_plan *plan);
  * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,
  * rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:
  * the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,
- * available). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than
+ * available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than
  * ever before. Since 0.1.
  * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
 KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,

@@ -1,5 +1,7 @@
 #include "cache/forward_tables.h"
 
+#include <cinttypes>
+
 namespace kvc {
 namespace {
 
@@ -64,6 +66,15 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
   } else if (wanted->part == KVC_TABLES_PREFIX) {
     prefix_rows(step_, rules, tree, &rows_);
   } else if (wanted->part == KVC_TABLES_BRANCHES) {
+    int64_t keys = 0;
+    for (int32_t r = 0; r < rows.num_rows; ++r) {
+      const int64_t nodes = static_cast<int64_t>(tree(r).nodes.size()), fresh = step_[static_cast<size_t>(r)].fresh;
+      keys += fresh * (nodes > 0 ? nodes : fresh);
+    }
+    if (keys > INT32_MAX) {
+      return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of branches do not fit int32", keys)
+          .missing(keys, INT32_MAX);
+    }
     branch_rows(step_, rules, tree, &rows_);
   } else {
     whole_rows(step_, rules, &rows_);

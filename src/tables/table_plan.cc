@@ -166,7 +166,7 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
 
 // Row i of the batch, of `fresh` new tokens, to step_ and row_index_.
 Status TablePlan::read_row(const Batch& batch, int64_t i, int32_t fresh) {
-  StepRow row;
+  StepRow& row = step_.emplace_back();
   row.fresh = fresh;
   int64_t source = i;
   if (batch.rows.size() > 0) {
@@ -203,7 +203,6 @@ Status TablePlan::read_row(const Batch& batch, int64_t i, int32_t fresh) {
   row.before = row.inert ? 0 : static_cast<int32_t>(before);
   row.base = row.inert ? 0 : static_cast<int32_t>(base);
   if (encoders_) encoder_lengths_.push_back(row.base);
-  step_.push_back(row);
   row_index_.push_back(row.inert ? 0 : static_cast<int32_t>(source));
   return Status();
 }
@@ -301,21 +300,19 @@ void TablePlan::make_tables() {
 
 void TablePlan::make_tokens(int32_t step) {
   std::vector<TokenRun>& runs = tokens_[static_cast<size_t>(step)].runs;
+  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   runs.clear();
   for (size_t i = 0; i < step_.size(); ++i) {
     const StepRow& row = step_[i];
-    const auto index = static_cast<int32_t>(i);
-    if (config_.mode == KVC_PLAN_DRAFT_DECODE) {
-      const int32_t position = row.before + step;
-      for (int32_t k = 0; k < draft_.top_k; ++k) {
-        const int32_t entry = draft_.branch_begin(row, k) + draft_.tail(row.before) + step;
-        runs.push_back({index, 1, row.inert ? -1 : entry, position, nullptr});
-      }
-    } else if (trees_ && !row.inert) {
-      const kvc_backend_tree_node* nodes = nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens;
-      runs.push_back({index, row.fresh, row.before, row.before, nodes});
-    } else {
-      runs.push_back({index, row.fresh, row.inert ? -1 : row.base + row.before, row.before, nullptr});
+    for (int32_t k = 0; k < draft_.top_k; ++k) {  // without drafts one run
+      TokenRun& run = runs.emplace_back();
+      run.row = static_cast<int32_t>(i);
+      run.count = draft ? 1 : row.fresh;
+      run.position = row.before + step;
+      run.entry = row.base + run.position;
+      if (draft_.top_k > 1) run.entry = draft_.branch_begin(row, k) + draft_.tail(row.before) + step;
+      if (row.inert) run.entry = -1;
+      if (trees_ && !row.inert) run.nodes = nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens;
     }
   }
 }

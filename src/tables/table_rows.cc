@@ -25,32 +25,30 @@ void whole_rows(std::span<const StepRow> step, const GroupRules& rules, TableRow
   }
 }
 
-void list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree, int32_t q, TableRows* out) {
+int32_t list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree, int32_t q,
+                  int32_t* keys) noexcept {
   const GroupRules own = rules.with(row.stream);
   const bool all = !own.windowed();
   const auto count = static_cast<int32_t>(tree.nodes.size());
+  int32_t found = 0;
   if (count == 0) {
     const auto first = static_cast<int32_t>(own.first_visible(row.before + q));
     for (int32_t p = row.before; p <= row.before + q; ++p) {
-      if (all || p >= first || p < own.sink_tokens) out->keys.push_back(row.base + p);
+      if (all || p >= first || p < own.sink_tokens) keys[found++] = row.base + p;
     }
-    return;
+    return found;
   }
   const int32_t last = count - row.fresh + q, tree_entry = row.base + tree.begin;
-  const kvc_backend_tree_node& query = tree.nodes[static_cast<size_t>(last)];
-  const auto first = static_cast<int32_t>(own.first_visible(query.position));
-  const size_t begin = out->keys.size();
-  out->keys.resize(begin + static_cast<size_t>(last + 1));
-  int32_t* keys = out->keys.data() + begin;
-  size_t found = 0;
-  for (int32_t k = 0; k <= last; ++k) {
-    const kvc_backend_tree_node& key = tree.nodes[static_cast<size_t>(k)];
-    const bool ancestor = key.enter <= query.enter && query.enter < key.exit;
-    const bool in_reach = all || key.position >= first || key.position < own.sink_tokens;
+  const kvc_backend_tree_node* nodes = tree.nodes.data();
+  const int32_t enter = nodes[last].enter;
+  const auto first = static_cast<int32_t>(own.first_visible(nodes[last].position));
+  for (int32_t k = 0; k <= last; ++k) {  // without branches: most nodes are no ancestors, and nobody knows which
+    const bool ancestor = nodes[k].enter <= enter && enter < nodes[k].exit;
+    const bool in_reach = all || nodes[k].position >= first || nodes[k].position < own.sink_tokens;
     keys[found] = tree_entry + k;
-    found += ancestor && in_reach ? 1 : 0;
+    found += static_cast<int32_t>(ancestor) & static_cast<int32_t>(in_reach);
   }
-  out->keys.resize(begin + found);
+  return found;
 }
 
 void draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,

@@ -104,13 +104,15 @@ void draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, c
 // The keys of encoder sequences: entries [0, lengths[row]), seen by all queries.
 void encoder_rows(std::span<const StepRow> step, std::span<const int32_t> lengths, TableRows* out);
 
-// Appends the keys that query q of the row's new tokens sees of the row's tree, or chain.
-void list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree, int32_t q, TableRows* out);
+// Fills keys with those that query q of the row's new tokens sees of the row's tree, or chain; returns how many.
+int32_t list_keys(const StepRow& row, const GroupRules& rules, const StepTree& tree, int32_t q, int32_t* keys) noexcept;
 
 // Appends a row of `queries` queries from position `position` on, over the positions [first visible, end).
 inline void add_row(const StepRow& step, int32_t index, const GroupRules& rules, int32_t position, int32_t queries,
                     int32_t end, TableRows* out) {
-  TableRow row{index, queries, 0, 0, 0, 0};
+  TableRow& row = out->rows.emplace_back();
+  row.row = index;
+  row.queries = queries;
   if (!step.inert && !rules.windowed() && !step.stream.on()) {
     row.begin = step.base;
     row.end = step.base + end;
@@ -122,7 +124,6 @@ inline void add_row(const StepRow& step, int32_t index, const GroupRules& rules,
     row.begin = step.base + row.position;
     row.end = step.base + end;
   }
-  out->rows.push_back(row);
 }
 
 template <class TreeOf>
@@ -152,17 +153,23 @@ void branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
     const StepRow& row = step[i];
     const auto index = static_cast<int32_t>(i);
     const StepTree tree = tree_of(index);
-    const auto first_key = static_cast<int32_t>(out->keys.size());
     const int32_t begin = row.base + (tree.nodes.empty() ? row.before : tree.begin);
+    const size_t most = tree.nodes.empty() ? static_cast<size_t>(row.fresh) : tree.nodes.size();  // keys of a query
+    const size_t first_key = out->keys.size();
+    out->keys.resize(first_key + (row.inert ? 0 : most * static_cast<size_t>(row.fresh)));
+    int32_t* keys = out->keys.data();
+    auto at = static_cast<int32_t>(first_key);
     for (int32_t q = 0; q < row.fresh; ++q) {
-      TableRow target{index, 1, static_cast<int32_t>(out->keys.size()), 0, 0, 0};
-      if (!row.inert) list_keys(row, rules, tree, q, out);
-      target.end = static_cast<int32_t>(out->keys.size());
-      out->rows.push_back(target);
+      TableRow& target = out->rows.emplace_back();  // filled in place: copies of rows cost more than what is in them
+      target.row = index;
+      target.queries = 1;
+      target.begin = at;
+      if (!row.inert) at += list_keys(row, rules, tree, q, keys + at);
+      target.end = at;
     }
+    out->keys.resize(static_cast<size_t>(at));
     if (!row.inert) {
-      const auto last_key = static_cast<int32_t>(out->keys.size());
-      out->ranges.push_back({index, first_key, last_key, begin, row.base + row.before + row.fresh});
+      out->ranges.push_back({index, static_cast<int32_t>(first_key), at, begin, row.base + row.before + row.fresh});
     }
   }
 }

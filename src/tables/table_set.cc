@@ -18,12 +18,12 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(rows + 1);
   if ((options.arrays & KVC_TABLES_DENSE) != 0) {
     dense_.reserve(rows * stride_);
-    std::fill_n(dense_.data(), rows * stride_, options.pad_value);
+    if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // else not touched
     std::fill_n(padded_.data(), rows, static_cast<int32_t>(stride_));
   }
   if ((options.arrays & KVC_TABLES_CSR) != 0) {
     indices_.reserve(rows * stride_);
-    std::fill_n(indices_.data(), rows * stride_, options.pad_value);
+    if (options.pad_value != 0) std::fill_n(indices_.data(), rows * stride_, options.pad_value);
   }
   std::fill_n(row_of_.data(), rows, -1);
   row_shape_ = rows;
@@ -32,19 +32,32 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   page_shape_ = rows * stride_;
 }
 
-TableSet::Columns TableSet::columns(const TableRow& row, const PageDivider& divider) const noexcept {
-  const int32_t keys = row.end - row.begin;
+void TableSet::find_columns(const TableRow& row, const PageDivider& divider, Columns* out) noexcept {
+  const int32_t keys = row.end - row.begin, first = divider.page(row.begin), page_begin = first * divider.size();
+  out->head = out->first = out->count = out->seqlen = out->leftpad = out->hole = out->kept = 0;
   if (row.sinks == 0) {
-    if (keys <= 0) return {0, 0, 0, 0, 0, 0, 0};
-    const int32_t first = divider.page(row.begin), leftpad = row.begin - first * divider.size();
-    return {0, first, divider.pages(row.end) - first, leftpad + keys, leftpad, 0, 0};
+    if (keys <= 0) return;
+    out->first = first;
+    out->count = divider.pages(row.end) - first;
+    out->leftpad = row.begin - page_begin;
+    out->seqlen = row.end - page_begin;
+    return;
   }
   const int32_t head = divider.pages(row.sinks);
-  if (keys <= 0) return {head, head, head, row.sinks, 0, 0, 0};
-  const int32_t first = divider.page(row.begin);
-  if (first <= head) return {0, 0, divider.pages(row.end), row.end, 0, row.begin - row.sinks, 0};
-  const int32_t at = head * divider.size() + (row.begin - first * divider.size());  // of the window's first key
-  return {head, first, head + divider.pages(row.end) - first, at + keys, 0, at - row.sinks, 0};
+  if (keys > 0 && first <= head) {  // sinks and window are neighbours
+    out->count = divider.pages(row.end);
+    out->seqlen = row.end;
+    out->hole = row.begin - row.sinks;
+    return;
+  }
+  out->head = out->first = out->count = head;
+  out->seqlen = row.sinks;
+  if (keys <= 0) return;
+  const int32_t at = head * divider.size() + (row.begin - page_begin);  // of the window's first key
+  out->first = first;
+  out->count += divider.pages(row.end) - first;
+  out->seqlen = at + keys;
+  out->hole = at - row.sinks;
 }
 
 // Leading columns of row `index` that already hold what they are to hold, if its source row has only grown.
@@ -65,11 +78,12 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
                      (options_.arrays & KVC_TABLES_DENSE) != 0;
   page_size_ = divider.size();
   checked_.resize(count);
-  int64_t pages = 0;
+  int64_t pages = 0, keys = 0;
   int32_t widest = 0;
   for (size_t i = 0; i < count; ++i) {
     const TableRow& row = rows.rows[i];
-    Columns& c = checked_[i] = columns(row, divider);
+    Columns& c = checked_[i];
+    find_columns(row, divider, &c);
     if (options_.fixed() && c.count > options_.max_columns) {
       return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
                            c.count, options_.max_columns)
@@ -77,6 +91,7 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
           .missing(c.count, options_.max_columns);
     }
     pages += c.count;
+    keys += c.seqlen;
     widest = std::max(widest, c.count);
     if (keeps) c.kept = reusable(static_cast<int64_t>(i), row, c);
     if (rows.listed || c.count == c.kept) continue;  // keys of lists are new tokens: TokenSet's
@@ -88,6 +103,11 @@ Status TableSet::check(const TableRows& rows, const TableSource& source, bool gr
       KVC_TRY(source.check_pages(row.row, 0, c.head));
       KVC_TRY(source.check_pages(row.row, first, end));
     }
+  }
+  if (keys > INT32_MAX) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
+                         keys)
+        .missing(keys, INT32_MAX);
   }
   checked_pages_ = pages;
   checked_widest_ = widest;
@@ -158,7 +178,7 @@ void TableSet::write_dense(int64_t index, const TableRows& rows, const TableSour
   int32_t* out = dense_.data() + index * stride_;
   const int32_t written = written_[index], padded = std::max(padded_[index], std::max(written, c.count));
   const auto width = static_cast<int32_t>(columns_);
-  read(rows, row, c, c.kept, source, out + c.kept);
+  if (c.kept < c.count) read(rows, row, c, c.kept, source, out + c.kept);
   for (int32_t i = c.count; i < written; ++i) out[i] = options_.pad_value;
   for (int32_t i = padded; i < width; ++i) out[i] = options_.pad_value;
   written_[index] = c.count;

@@ -101,7 +101,7 @@ class TableSet {
     int32_t seqlen, leftpad, hole;
     int32_t kept;  // leading ones that the block table holds already
   };
-  Columns columns(const TableRow& row, const PageDivider& divider) const noexcept;
+  static void find_columns(const TableRow& row, const PageDivider& divider, Columns* out) noexcept;
   int32_t reusable(int64_t index, const TableRow& row, const Columns& columns) noexcept;
   void read(const TableRows& rows, const TableRow& row, const Columns& columns, int32_t skip, const TableSource& source,
             int32_t* out) const noexcept;

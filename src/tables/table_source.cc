@@ -9,6 +9,11 @@ namespace {
 // Slots of entries [begin, end), page by page: page_of(j) is the id of page j.
 template <class T, class PageOf>
 void slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, T* out, PageOf page_of) noexcept {
+  if (end - begin == 1) {  // decode
+    const int32_t page = divider.page(begin);
+    *out = static_cast<T>(static_cast<int64_t>(page_of(page)) * divider.size() + (begin - page * divider.size()));
+    return;
+  }
   for (int32_t entry = begin; entry < end;) {
     const int32_t page = divider.page(entry), page_begin = page * divider.size();
     const int32_t stop = std::min<int64_t>(end, int64_t{page_begin} + divider.size());

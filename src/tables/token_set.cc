@@ -37,6 +37,11 @@ void TokenSet::write(std::span<const TokenRun> runs, std::span<const StepRow> st
   }
   int64_t at = 0;
   for (const TokenRun& run : runs) {
+    if (run.count == 1 && run.entry >= 0) {  // decode
+      source.slots(run.row, run.entry, run.entry + 1, slots_.data() + at);
+      positions_[at++] = run.nodes != nullptr ? run.nodes->position : run.position;
+      continue;
+    }
     if (run.entry >= 0) {
       source.slots(run.row, run.entry, run.entry + run.count, slots_.data() + at);
     } else {

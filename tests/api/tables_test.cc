@@ -118,6 +118,24 @@ TEST_F(Refused, Lengths) {
   expect([](kvc_plan_args &a) { a.flags = 2; }, kUnsupported, -1, {"0x2"});
 }
 
+// Sums of keys are int32.
+TEST(PlanSums, ThatDoNotFit) {
+  ContextPtr context = make_context();
+  PlanPtr plan = make_plan(context.get(), plan_config(KVC_PLAN_DECODE, 65536));
+  const int64_t most = (int64_t{1} << 30) - 1;
+  const Ints table(std::vector<int64_t>(3 * 16384, 5), false, 16384), two({most, most - 65536, 0}),
+      three({most, most, most});
+  kvc_plan_args args;
+  kvc_plan_args_init(&args);
+  args.block_table = &table.tensor;
+  args.seq_lens = &three.tensor;
+  kvc_error error = refused(nullptr, {KVC_ERROR_BATCH_TOO_LARGE}, "kvc_plan_build",
+                            [&](kvc_error *e) { return kvc_plan_build(plan.get(), &args, nullptr, nullptr, e); });
+  EXPECT_EQ(error.required, 3 * (most + 1));
+  args.seq_lens = &two.tensor;
+  EXPECT_EQ(kvc_plan_build(plan.get(), &args, nullptr, nullptr, &error), KVC_OK) << error.message;
+}
+
 TEST_F(Refused, LengthsWithNewTokens) {
   config.flags = KVC_PLAN_LENGTHS_WITH_NEW;
   lens = {2, 1};

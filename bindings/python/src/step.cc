@@ -220,6 +220,22 @@ const PyType_Slot Step::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&St
                                     {Py_tp_clear, reinterpret_cast<void*>(&Step::clear_references)},
                                     {0, nullptr}};
 
+static constexpr char kTablesDoc[] =
+    R"(Tables of a group for other attention kernels, the new tokens included.
+
+Args:
+    group: index of the group.
+    part: "whole"; with trees that branch "prefix" and "branches", attention over which merges by LSE.
+    slots: tables of page size 1: slots where pages were.
+    pad: what block_table has behind a row's pages; None: -1.
+    arrays: of "dense", "csr" and "tokens"; None: all.
+
+Returns:
+    Tables, new arrays.
+
+Raises: OutOfRange (group), InvalidArgument (a recurrent group; a part that does not fit), Unsupported (spans), StaleId,
+Busy; ValueError for unknown names.)";
+
 static constexpr char kAttendDoc[] =
     R"(Stores a layer's new K and V, and computes softmax(scores, masked) V over all that is stored.
 
@@ -316,21 +332,7 @@ After that only abort() is accepted. Does not wait. Raises StaleId.)")
       .def("describe", &Step::describe,
            "What was planned, a dict: rows, tokens, and per group kernels, splits and bytes.")
       .def("tables", &Step::tables, nb::arg("group") = 0, nb::kw_only(), nb::arg("part") = "whole",
-           nb::arg("slots") = false, nb::arg("pad").none() = nb::none(), nb::arg("arrays").none() = nb::none(),
-           R"(Tables of a group for other attention kernels, the new tokens included.
-
-Args:
-    group: index of the group.
-    part: "whole"; with trees that branch "prefix" and "branches", attention over which merges by LSE.
-    slots: tables of page size 1: slots where pages were.
-    pad: what block_table has behind a row's pages; None: -1.
-    arrays: of "dense", "csr" and "tokens"; None: all.
-
-Returns:
-    Tables, new arrays.
-
-Raises: OutOfRange (group), InvalidArgument (a recurrent group; a part that does not fit), Unsupported (spans), StaleId,
-Busy; ValueError for unknown names.)")
+           nb::arg("slots") = false, nb::arg("pad") = nb::none(), nb::arg("arrays") = nb::none(), kTablesDoc)
       .def_prop_ro("positions", &Step::positions,
                    "Position of each of the T tokens in its sequence, int32 numpy array; 0 in inert rows.")
       .def_prop_ro("last_rows", &Step::last_rows,
