@@ -33,7 +33,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7; sections 8 to 11 are for the rest.
+ * A newcomer can stop after section 7; sections 8 to 12 are for the rest.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -1052,7 +1052,143 @@ static inline void kvc_stats_init(kvc_stats *stats) {
 KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
 
 /* ============================================================================================
- * 10  Advanced: proofs and comparisons
+ * 10  Stateless calls: attention over a cache of the caller's own
+ * ============================================================================================ */
+
+/* For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged
+ * cache:
+ *
+ *   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);
+ *   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]
+ *   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]
+ *   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]
+ *   args.flags = KVC_FLASH_ATTN_CAUSAL;
+ *   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);
+ *
+ * More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on
+ * the context's device and borrowed. Index tensors are int32, by any stride: 0 means one value for all. */
+
+enum kvc_flash_attn_flags {
+  KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
+  KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2, /* rotated pairs are dims 2i, 2i+1; without: i, i + rotary_dim/2 */
+  KVC_FLASH_ATTN_WINDOW_LEFT = 4,        /* window_left counts; without, a query sees everything before it */
+  KVC_FLASH_ATTN_WINDOW_RIGHT = 8        /* window_right counts; without, a query sees everything after it */
+};
+
+typedef struct kvc_flash_attn_args {
+  uint32_t struct_size;
+  uint32_t flags;          /* KVC_FLASH_ATTN_* */
+  const DLTensor *q;       /* [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without
+                              rotary also float8. Of this and all tensors below with dims last: innermost stride 1 */
+  const DLTensor *k_cache; /* [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,
+                              float16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a
+                              transposed view). Written if k is given. Any page size, any D and Dv up to 1024 */
+  const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements */
+  const DLTensor *k;       /* nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new
+                              [>= Tn, Hkv, D]: stored behind each row's cached tokens before anything attends. float32, float16,
+                              bfloat16, or of the cache's dtype as it is */
+  const DLTensor *v;       /* nullable, with k; [likewise, Dv] */
+  const DLTensor *qv;      /* nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention: v_cache
+                              has the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1 and a row of k_cache
+                              is stored right behind that of v_cache */
+  const DLTensor *out;     /* written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16 */
+  const DLTensor *softmax_lse;  /* nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum of
+                              exponentials of the scores, the sink's included */
+  const DLTensor *cache_seqlens;     /* [B], or of rank 0: tokens in each row's cache, without the new ones; this call does not
+                              advance it. Nullable, without k: the cache's whole capacity */
+  const DLTensor *seqused_k;         /* nullable: the other name of cache_seqlens; only one of them may be given */
+  const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: which one (with block_table: which row of
+                              that); none twice if k is given */
+  const DLTensor *cache_leftpad;     /* nullable: 0. [B]: first valid key of each row, at most cache_seqlens */
+  const DLTensor *block_table;       /* nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order. Entries of
+                              which nothing is read or written may be anything, -1 for example */
+  const DLTensor *cu_seqlens_q;      /* nullable. [B + 1], from 0 on, not descending: row b's queries are
+                              [cu_seqlens_q[b], cu_seqlens_q[b+1]) */
+  const DLTensor *cu_seqlens_k_new;  /* nullable; [B + 1]: the same of k and v; ignored without k */
+  const DLTensor *rotary_cos;        /* nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or
+                              bfloat16; the first rotary_dim dims of q and k turn: row b's new keys at cache_seqlens[b],
+                              cache_seqlens[b] + 1 ..., its queries likewise; without causal and windows all its queries at
+                              cache_seqlens[b]. Left padding does not change that */
+  const DLTensor *rotary_sin;
+  const DLTensor *rotary_seqlens;    /* nullable; [B]: positions count from here, not from cache_seqlens */
+  const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: what q is to be multiplied by */
+  const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: what k_cache is to be multiplied by. New k
+                              that is not float8 is stored as k / k_descale, rounded to nearest even and saturated */
+  const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
+  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| */
+  const DLTensor *sinks;             /* nullable; [Hq] float32: a logit of each head that joins the softmax without a value */
+  double softmax_scale;    /* 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5 */
+  double softcap;          /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
+  int32_t window_left;     /* a query at p sees keys from p - window_left on; with its flag; >= 0, else 0 */
+  int32_t window_right;    /* ... and up to p + window_right, included; likewise */
+  int32_t attention_chunk; /* c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none */
+  int32_t num_splits;      /* parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = as it pays */
+} kvc_flash_attn_args;
+
+static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
+  kvc_flash_attn_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Appends k and v to the caller's cache, if they are given, and computes attention over it: the contract of
+ * flash_attn_with_kvcache of FlashAttention 2 and 3. Of a row with L valid keys, the new ones included, query i of n stands
+ * at p = L - n + i (so the last one sees the last key); where p is negative, a causal query sees nothing. Queries that see nothing have
+ * output 0 and LSE -inf (with a sink: the sink's logit). Rows of q behind the last cu_seqlens_q are left alone in out.
+ *   args    borrowed, tensors included; every value of the index tensors is checked before anything is written
+ *   stream  the device's stream; NULL on the CPU
+ * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; dims),
+ * INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps anything else in elements; a cache row
+ * twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row
+ * that has no room for its new tokens: error->required and available in tokens, error->index = the row).
+ * Two rows must not append to one slot through their tables. Threads: any, on unlike caches. Allocates nothing once calls as
+ * large as this were made. Since 0.1.
+ * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
+KVC_API kvc_status kvc_flash_attn_with_kvcache(kvc_context *context, const kvc_flash_attn_args *args, void *stream,
+                                               kvc_error *error);
+
+enum kvc_append_slots_flags {
+  KVC_APPEND_SLOTS_ROTARY_INTERLEAVED = 1 /* as KVC_FLASH_ATTN_ROTARY_INTERLEAVED */
+};
+
+typedef struct kvc_append_slots_args {
+  uint32_t struct_size;
+  uint32_t flags;               /* KVC_APPEND_SLOTS_* */
+  const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride
+                                   1. Latent form: the rotary parts, [>= T, 1, D - L] */
+  const DLTensor *v;            /* [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L] */
+  const DLTensor *k_cache;      /* written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:
+                                   [pages, page_size, 1, D], rows [latent | rotary] */
+  const DLTensor *v_cache;      /* written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form */
+  const DLTensor *slot_mapping; /* int32 or int64 [T]: where each row goes, page * page_size + offset; negative: nowhere */
+  const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to
+                                   nearest even and saturated (latent form: whole rows) */
+  const DLTensor *v_scale;      /* nullable; the same for v (latent form: NULL) */
+  const DLTensor *rotary_cos;   /* nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k turn */
+  const DLTensor *rotary_sin;
+  const DLTensor *positions;    /* nullable, with rotary_cos; int32 or int64 [T]: the row of cos and sin of each token that is
+                                   stored */
+} kvc_append_slots_args;
+
+static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
+  kvc_append_slots_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two
+ * rows with one slot, either stays.
+ *   args    borrowed, tensors included; every slot and position is checked before anything is written
+ *   stream  the device's stream; NULL on the CPU
+ * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),
+ * INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or
+ * position, with the token in error->index). Threads: any, on unlike slots. Since 0.1.
+ * From: reshape_and_cache and concat_and_cache_mla of vLLM. */
+KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots_args *args, void *stream,
+                                    kvc_error *error);
+
+/* ============================================================================================
+ * 11  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal configs, so
@@ -1066,7 +1202,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 11  One symbol for all
+ * 12  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -1137,6 +1273,9 @@ typedef struct kvc_api {
                                   const int64_t *window_tokens, uint32_t flags, kvc_error *error);
   kvc_status (*seq_get_streaming)(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
                                   int64_t *window_tokens, kvc_error *error);
+  kvc_status (*flash_attn_with_kvcache)(kvc_context *context, const kvc_flash_attn_args *args, void *stream,
+                                        kvc_error *error);
+  kvc_status (*append_slots)(kvc_context *context, const kvc_append_slots_args *args, void *stream, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

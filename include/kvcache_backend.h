@@ -78,6 +78,9 @@ typedef struct kvc_backend_layer {
   int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
   uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): v and v_scales are k and k_scales, and a row is
                               written and moved once. No rotated dim is below v_head_dim, and num_kv_heads is 1 */
+  uint32_t k_behind_v;     /* 1: a row of K is V's row and behind it that of the pool k, [head_dim - v_head_dim] (latent
+                              and rotary parts in pools of their own). Attended only; without scales of tokens */
+  uint32_t reserved;
 } kvc_backend_layer;
 
 /* ---- Page tables ---------------------------------------------------------------------------- */
@@ -85,13 +88,17 @@ typedef struct kvc_backend_layer {
 /* A sequence's page list is a tree with KVC_BACKEND_NODE_FANOUT children a node, `levels` levels deep; level 1 nodes
  * hold page ids, higher ones node ids, both -1 = none. List index i is reached from the root by the base-FANOUT
  * digits of i. Lists share nodes, and a node that an open forward can reach is never changed: forks cost nothing, and
- * a device copy of the node pool takes deltas. */
+ * a device copy of the node pool takes deltas.
+ * Lists that are arrays, as callers without a cache have them: row r's are pages[page_begin[r]], and what follows. Entries
+ * that no query sees are never read, of either kind. */
 enum { KVC_BACKEND_NODE_FANOUT_LOG2 = 5, KVC_BACKEND_NODE_FANOUT = 32 };
 
 typedef struct kvc_backend_tables {
   const int32_t *nodes;  /* [num_nodes, FANOUT] */
   const int32_t *roots;  /* [num_rows]: root node of each row, -1 = no page */
   const int32_t *levels; /* [num_rows]: levels of each row's tree, 0 = no page */
+  const int32_t *pages;  /* nullable: trees. Else arrays, and the three above are not read */
+  const int64_t *page_begin; /* [num_rows]: of arrays */
 } kvc_backend_tables;
 
 /* ---- A step --------------------------------------------------------------------------------- */
@@ -123,6 +130,8 @@ typedef struct kvc_backend_rows {
   const int32_t *tree_begin;     /* [num_rows]; kv_lengths[r] = no tree */
   const int32_t *tree_offset;    /* [num_rows] */
   const kvc_backend_tree_node *tree_nodes;
+  const int32_t *key_begins; /* nullable: all 0. [num_rows]: no query sees a key before it (left padding); chunks are
+                                counted from it. positions may then be below it, and without it below 0: sees nothing */
 } kvc_backend_rows;
 
 /* A borrowed tensor of rows [T, heads, dims]; strides in elements, innermost 1. */
@@ -133,6 +142,13 @@ typedef struct kvc_backend_tensor {
   DLDataType dtype;
   uint32_t reserved;
 } kvc_backend_tensor;
+
+/* Factors of each row and kv head. */
+typedef struct kvc_backend_row_scales {
+  const float *data; /* nullable: all 1. Of (row, kv head) at row*row_stride + head*head_stride */
+  int64_t row_stride;
+  int64_t head_stride;
+} kvc_backend_row_scales;
 
 enum kvc_backend_part {
   KVC_BACKEND_PART_ALL = 0,  /* all keys of a row; of a streaming row those of its window */
@@ -202,7 +218,7 @@ typedef struct kvc_backend_rope_table {
   double *table;                     /* out: [LEVELS, RADIX, 2, rope_dim/2], cos then sin */
 } kvc_backend_rope_table;
 
-/* cos and sin of one RoPE class for the tokens of a step. */
+/* cos and sin for the tokens of a step: of one RoPE class by its tables, or rows of a caller's arrays. */
 typedef struct kvc_backend_rope {
   int32_t rope_dim;          /* even */
   int32_t num_tokens;
@@ -210,6 +226,8 @@ typedef struct kvc_backend_rope {
   const int32_t *positions;  /* [num_tokens] */
   const int32_t *sets;       /* nullable: all 0. [num_tokens]: which table */
   float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
+  kvc_backend_tensor cos, sin; /* without data: by the tables. Else [positions, rope_dim/2], float32, float16 or bfloat16:
+                                  rows by token_stride, and tables is not read */
 } kvc_backend_rope;
 
 /* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. To a quantised layer: divided by the scale in
@@ -240,7 +258,7 @@ typedef struct kvc_backend_attend {
   int64_t num_parts;
   int32_t *tile_counters;        /* [num_tiles], 0 at the start of the call, any value after it */
   float *partials;               /* what the items' partial_offset index */
-  kvc_backend_tensor q;          /* [T, Hq, D] */
+  kvc_backend_tensor q;          /* [T, Hq, D]: float32, float16, bfloat16; float8 if there is no cos_sin */
   kvc_backend_tensor out;        /* [T, Hq, Dv] */
   float *lse;                    /* nullable; [T, Hq] by the strides below */
   int64_t lse_token_stride, lse_head_stride;
@@ -260,8 +278,17 @@ typedef struct kvc_backend_attend {
   double softcap;                /* 0 = none */
   const float *alibi_slopes;     /* nullable; [Hq] */
   const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
-  const int32_t *cancel_host;    /* read with relaxed atomic loads between items; not 0 = stop: the rest is skipped, and
-                                    attend returns KVC_ERROR_CANCELLED */
+  const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
+                                    skipped, and attend returns KVC_ERROR_CANCELLED */
+  /* What only callers with tensors of their own have; all 0 in a forward. */
+  kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, and behind
+                                    it that of q, [T, Hq, D - Dv] */
+  int64_t q_row_stride;          /* tokens of row r lie r * so many elements behind where their token_stride says: batches */
+  int64_t qv_row_stride;
+  int64_t out_row_stride;
+  int64_t lse_row_stride;
+  int64_t alibi_row_stride;      /* slopes of row r: alibi_slopes + r * so many */
+  kvc_backend_row_scales q_scales, k_scales, v_scales; /* beside the layer's scales; q may be float8 then. No shared items */
 } kvc_backend_attend;
 
 /* Results of attention over some keys: normalised outputs [T, H, Dv] float32 (of a merge's result also float16 or bfloat16,

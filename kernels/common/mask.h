@@ -51,17 +51,28 @@ struct QueryMask {
   int32_t position;    // of the query, for biases
 };
 
+KVC_HOST_DEVICE int32_t floor_to(int32_t n, int32_t multiple) {
+  const int32_t rest = n % multiple;
+  return n - (rest < 0 ? rest + multiple : rest);
+}
+
+// The first key that is not left padding.
+KVC_HOST_DEVICE int32_t first_key_of_row(const kvc_backend_rows* rows, int32_t row) {
+  return rows->key_begins == nullptr ? 0 : rows->key_begins[row];
+}
+
 // Positions that the rules of layer, row and call let a query see, whatever the item covers.
 KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                            int32_t token) {
   const kvc_backend_rows* rows = args->rows;
-  const int32_t p = rows->positions[token];
+  const int32_t p = rows->positions[token], first_key = first_key_of_row(rows, row);
   const int32_t window = args->layer->window_tokens, chunk = args->layer->chunk_tokens;
-  KeyRange range = {window > 0 && p >= window ? p - window + 1 : 0, p + 1};
+  KeyRange range = {window > 0 && p - first_key >= window ? p - window + 1 : first_key, p + 1};
   if (rows->key_ends != nullptr) range.end = rows->key_ends[token];
   if ((args->flags & KVC_ATTEND_NON_CAUSAL) != 0) range.end = INT32_MAX;
   if (chunk > 0) {
-    const KeyRange of_chunk = {p - p % chunk, p - p % chunk + chunk};
+    const int32_t begin = first_key + floor_to(p - first_key, chunk);
+    const KeyRange of_chunk = {begin, begin + chunk};
     range = intersect(range, of_chunk);
   }
   const int32_t stream_window = rows->stream_windows == nullptr ? 0 : rows->stream_windows[row];

@@ -1,4 +1,4 @@
-// From a key position to its page: the walk of kvc_backend_tables' trees.
+// From a key position to its page: the walk of kvc_backend_tables' trees, or arrays, of which every stretch is a leaf.
 // A leaf holds the page ids of FANOUT consecutive list entries, so a cursor walks the tree once per leaf and then reads
 // neighbouring ids from one cache line pair. Entries that no query sees are never looked at: they may be anything.
 // SPDX-License-Identifier: Apache-2.0
@@ -13,22 +13,25 @@ struct PageCursor {
   const int32_t* nodes;  // [num_nodes, FANOUT]
   int32_t root;
   int32_t levels;
-  int64_t leaf_index;   // which leaf `leaf` is, -1 = none yet
-  const int32_t* leaf;  // [FANOUT] page ids
+  const int32_t* pages;  // null: a tree. Else the row's list as an array
+  int64_t leaf_index;    // which leaf `leaf` is, -1 = none yet
+  const int32_t* leaf;   // [FANOUT] page ids
 };
 
 KVC_HOST_DEVICE PageCursor page_cursor(const kvc_backend_tables* tables, int32_t row) {
   PageCursor cursor;
   cursor.nodes = tables->nodes;
-  cursor.root = tables->roots[row];
-  cursor.levels = tables->levels[row];
+  cursor.pages = tables->pages == nullptr ? nullptr : tables->pages + tables->page_begin[row];
+  cursor.root = cursor.pages != nullptr ? -1 : tables->roots[row];
+  cursor.levels = cursor.pages != nullptr ? 0 : tables->levels[row];
   cursor.leaf_index = -1;
   cursor.leaf = nullptr;
   return cursor;
 }
 
-// Leaf `leaf_index` of the tree: page ids of list entries [leaf_index * FANOUT, + FANOUT).
+// Leaf `leaf_index` of the list: page ids of list entries [leaf_index * FANOUT, + FANOUT).
 KVC_HOST_DEVICE const int32_t* page_leaf(const PageCursor* cursor, int64_t leaf_index) {
+  if (cursor->pages != nullptr) return cursor->pages + leaf_index * KVC_BACKEND_NODE_FANOUT;
   int32_t node = cursor->root;
   for (int32_t level = cursor->levels - 2; level >= 0; --level) {
     const int32_t digit =

@@ -17,6 +17,14 @@ struct QueryPlace {
   int64_t partial_offset;  // of the block; negative: none, the output is written
 };
 
+// Elements of a token and head from the beginning of out, and of lse.
+KVC_HOST_DEVICE int64_t out_element(const kvc_backend_attend& args, int64_t row, int64_t token, int64_t head) {
+  return row * args.out_row_stride + token * args.out.token_stride + head * args.out.head_stride;
+}
+KVC_HOST_DEVICE int64_t lse_element(const kvc_backend_attend& args, int64_t row, int64_t token, int64_t head) {
+  return row * args.lse_row_stride + token * args.lse_token_stride + head * args.lse_head_stride;
+}
+
 // Walks the queries of an item; they may only go forward.
 struct QueryCursor {
   const kvc_backend_attend* args;

@@ -22,6 +22,11 @@ KVC_HOST_DEVICE float head_scale(const kvc_backend_scales* scales, int32_t head)
   return scales->data == nullptr || scales->slot_stride != 0 ? 1.0f : scales->data[head * scales->head_stride];
 }
 
+// Of a row of queries and a kv head.
+KVC_HOST_DEVICE float row_factor(const kvc_backend_row_scales* scales, int32_t row, int32_t head) {
+  return scales->data == nullptr ? 1.0f : scales->data[row * scales->row_stride + head * scales->head_stride];
+}
+
 // Of either kind.
 KVC_HOST_DEVICE float scale_of(const kvc_backend_scales* scales, int64_t page, int32_t head, int64_t slot) {
   return scales->data == nullptr ? 1.0f : *token_scale(scales, page, head, slot);

@@ -32,6 +32,10 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
     return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",
                 layer->v_head_dim, layer->head_dim, layer->num_kv_heads, layer->rope_offset);
   }
+  if (layer->k_behind_v != 0 && layer->v_head_dim >= layer->head_dim) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "K's row of %d dims begins with V's %d", layer->head_dim,
+                layer->v_head_dim);
+  }
   return KVC_OK;
 }
 

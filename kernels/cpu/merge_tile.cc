@@ -3,6 +3,7 @@
 #include "kernels/cpu/merge_tile.h"
 
 #include "kernels/common/merge.h"
+#include "kernels/common/query_place.h"
 
 namespace kvc::kernels {
 namespace {
@@ -48,11 +49,11 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
     const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
     const float scale = static_cast<float>(final.scale);
     for (int64_t d = 0; d < dims; ++d) row[d] *= scale;
-    unsigned char* out = static_cast<unsigned char*>(args.out.data) +
-                         (token * args.out.token_stride + head * args.out.head_stride) * type_bytes(type);
+    unsigned char* out =
+        static_cast<unsigned char*>(args.out.data) + out_element(args, first.row, token, head) * type_bytes(type);
     implementation.convert_row(type, out, Type::kF32, row, static_cast<int32_t>(dims));
     if (args.lse != nullptr) {
-      memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &final.lse, sizeof final.lse);
+      memcpy(args.lse + lse_element(args, first.row, token, head), &final.lse, sizeof final.lse);
     }
   }
 }

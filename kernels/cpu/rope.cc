@@ -19,6 +19,21 @@ void exact_rotation(double a, double b, double* cosine, double* sine) {
   *sine = s + error * c;
 }
 
+// Rows of a caller's arrays instead of tables.
+void copy_rows(const kvc_backend_device& device, const kvc_backend_rope& args, int64_t begin, int64_t end) {
+  const int32_t half = args.rope_dim / 2;
+  const auto copy = [&](const kvc_backend_tensor& from, int64_t position, float* to) {
+    const Type type = type_of(from.dtype);
+    const auto* data = static_cast<const unsigned char*>(from.data);
+    device.implementation->convert_row(Type::kF32, to, type, data + position * from.token_stride * type_bytes(type),
+                                       half);
+  };
+  for (int64_t t = begin; t < end; ++t) {
+    copy(args.cos, args.positions[t], args.cos_sin + t * args.rope_dim);
+    copy(args.sin, args.positions[t], args.cos_sin + t * args.rope_dim + half);
+  }
+}
+
 }  // namespace
 
 kvc_status rope_table(kvc_backend_device*, const kvc_backend_rope_table* args, kvc_error*) {
@@ -43,6 +58,10 @@ kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void*,
   const int32_t half = args->rope_dim / 2;
   // An angle takes about the time of moving 8 bytes.
   parallel_chunks(device, args->num_tokens, half * int64_t{8}, [&](int64_t begin, int64_t end) {
+    if (args->cos.data != nullptr) {
+      copy_rows(*device, *args, begin, end);
+      return;
+    }
     double coarse[kMaxHeadDim];
     int32_t coarse_position = -1, coarse_set = 0;
     for (int64_t t = begin; t < end; ++t) {

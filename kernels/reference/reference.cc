@@ -61,8 +61,14 @@ struct Query {
 void load_query(const kvc_backend_attend& args, const kvc_backend_item& item, Query* query) {
   const Type type = type_of(args.q.dtype);
   const kvc_backend_layer& layer = *args.layer;
-  const int64_t base = query->place.token * args.q.token_stride + query->head * args.q.head_stride;
-  for (int32_t d = 0; d < layer.head_dim; ++d) query->q[d] = load_element(type, args.q.data, base + d);
+  const QueryPlace& place = query->place;
+  const int32_t q_begin = args.qv.data != nullptr ? layer.v_head_dim : 0;
+  const int64_t qv =
+      place.row * args.qv_row_stride + place.token * args.qv.token_stride + query->head * args.qv.head_stride;
+  const int64_t q =
+      place.row * args.q_row_stride + place.token * args.q.token_stride + query->head * args.q.head_stride;
+  for (int32_t d = 0; d < q_begin; ++d) query->q[d] = load_element(type, args.qv.data, qv + d);
+  for (int32_t d = q_begin; d < layer.head_dim; ++d) query->q[d] = load_element(type, args.q.data, q + d - q_begin);
   const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
   if (cos_sin == nullptr) return;
   rotate_row(&layer, cos_sin + static_cast<int64_t>(query->place.token) * layer.rope_dim, query->q);
@@ -88,11 +94,14 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           static_cast<double>(scale_of(&scales, page, kv_head, slot))};
 }
 
-// Element `begin`.. of the pool of K as the key attends: turned at its position if it is stored raw. key: [head_dim].
-void load_key(const kvc_backend_attend& args, const double* table, int64_t begin, int32_t position, float* key) {
+// The key at elements `k` of the pool of K and `v` of that of V as it attends: turned at its position if it is stored
+// raw. key: [head_dim].
+void load_key(const kvc_backend_attend& args, const double* table, int64_t k, int64_t v, int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;
   const Type type = type_of(layer.dtype);
-  for (int32_t d = 0; d < layer.head_dim; ++d) key[d] = load_element(type, layer.k.data, begin + d);
+  const int32_t k_begin = layer.k_behind_v != 0 ? layer.v_head_dim : 0;
+  for (int32_t d = 0; d < k_begin; ++d) key[d] = load_element(type, layer.v.data, v + d);
+  for (int32_t d = k_begin; d < layer.head_dim; ++d) key[d] = load_element(type, layer.k.data, k + d - k_begin);
   if (table == nullptr) return;
   double coarse[kMaxHeadDim];
   float cos_sin[kMaxHeadDim];
@@ -102,12 +111,12 @@ void load_key(const kvc_backend_attend& args, const double* table, int64_t begin
 }
 
 // Score of a dot product of q and k, `distance` positions apart.
-double score_of(const kvc_backend_attend& args, double dot, int32_t head, double distance) {
+double score_of(const kvc_backend_attend& args, double dot, int32_t row, int32_t head, double distance) {
   double score =
       dot * (args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(args.layer->softmax_scale));
   if (args.softcap != 0.0) score = args.softcap * tanh(score / args.softcap);
-  if (args.alibi_slopes != nullptr) score -= static_cast<double>(args.alibi_slopes[head]) * fabs(distance);
-  return score;
+  if (args.alibi_slopes == nullptr) return score;
+  return score - static_cast<double>(args.alibi_slopes[row * args.alibi_row_stride + head]) * fabs(distance);
 }
 
 void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, State* state) {
@@ -118,18 +127,24 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   const KeyTree tree = tree_of_row(args.rows, query.place.row);
   PageCursor cursor = page_cursor(args.tables, item.row);
   const double* key_table = key_table_of_row(&args, item.row);
+  const int32_t row = query.place.row;
+  const double score_scale = static_cast<double>(row_factor(&args.q_scales, row, kv_head)) *
+                             static_cast<double>(row_factor(&args.k_scales, row, kv_head));
+  const double value_scale = static_cast<double>(row_factor(&args.v_scales, row, kv_head));
   *state = {-INFINITY, 0.0, {}};
   for (int32_t key = mask.keys.begin; key < mask.keys.end; ++key) {
     if (!sees_key(&tree, &mask, key)) continue;
     const StoredRow k = row_of(layer, layer.k, layer.k_scales, &cursor, key, kv_head);
+    const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
     const int32_t position = key_position(&tree, key);
     float stored[kMaxHeadDim];
-    load_key(args, key_table, k.element, position, stored);
+    load_key(args, key_table, k.element, v.element, position, stored);
     double dot = 0.0;
     for (int32_t d = 0; d < layer.head_dim; ++d) {
       dot += static_cast<double>(query.q[d]) * static_cast<double>(stored[d]);
     }
-    const double score = score_of(args, dot * k.scale, query.head, static_cast<double>(mask.position) - position);
+    const double distance = static_cast<double>(mask.position) - position;
+    const double score = score_of(args, dot * (k.scale * score_scale), row, query.head, distance);
     if (score > state->m) {
       const double factor = exp(state->m - score);
       state->m = score;
@@ -137,10 +152,9 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
       for (int32_t d = 0; d < layer.v_head_dim; ++d) state->o[d] *= factor;
     }
     const double p = score == -INFINITY ? 0.0 : exp(score - state->m);  // also where nothing else was seen yet
-    const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
     state->l += p;
     for (int32_t d = 0; d < layer.v_head_dim; ++d) {
-      state->o[d] += p * v.scale * static_cast<double>(load_element(type, layer.v.data, v.element + d));
+      state->o[d] += p * (v.scale * value_scale) * static_cast<double>(load_element(type, layer.v.data, v.element + d));
     }
   }
 }
@@ -170,12 +184,13 @@ void write_partial(const kvc_backend_attend& args, const Query& query, const Rou
 // o: normalised.
 void write_row(const kvc_backend_attend& args, const Query& query, const State& state, float lse) {
   const Type type = type_of(args.out.dtype);
-  const int64_t base = query.place.token * args.out.token_stride + query.head * args.out.head_stride;
+  const QueryPlace& place = query.place;
+  const int64_t base = out_element(args, place.row, place.token, query.head);
   for (int32_t d = 0; d < args.layer->v_head_dim; ++d) {
     store_element(type, args.out.data, base + d, static_cast<float>(state.o[d]));
   }
   if (args.lse == nullptr) return;
-  memcpy(args.lse + query.place.token * args.lse_token_stride + query.head * args.lse_head_stride, &lse, sizeof lse);
+  memcpy(args.lse + lse_element(args, place.row, place.token, query.head), &lse, sizeof lse);
 }
 
 void write_output(const kvc_backend_attend& args, const Query& query, State* state) {

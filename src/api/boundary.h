@@ -15,9 +15,11 @@
 #include "cache/cache.h"
 #include "context/context.h"
 #include "kvcache.h"
+#include "stateless/scratch.h"
 
 struct kvc_context {
   std::shared_ptr<kvc::Context> context;
+  kvc::StatelessScratches stateless;
 };
 
 struct kvc_cache {

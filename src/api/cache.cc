@@ -1,4 +1,4 @@
-// Sections 5, 9 and 10 of the header: caches, statistics, audits.
+// Sections 5, 9 and 11 of the header: caches, statistics, audits.
 #include "api/boundary.h"
 
 using namespace kvc;

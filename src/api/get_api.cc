@@ -1,4 +1,4 @@
-// The table of all functions (header section 11).
+// The table of all functions (header section 12).
 #include "kvcache.h"
 
 namespace {

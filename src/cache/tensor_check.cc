@@ -59,7 +59,7 @@ Status check_float32(const DLTensor& t, const char* name) {
 
 Status check_rank(const DLTensor& t, const char* name, int32_t rank) {
   if (t.ndim != rank) return Status::error(KVC_ERROR_RANK, "%s has %d dims, not %d", name, t.ndim, rank);
-  if (t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
+  if (rank > 0 && t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
   return Status();
 }
 
@@ -300,5 +300,42 @@ Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int6
   Status status = check();
   return status.ok() ? Status() : std::move(status).at(layer);
 }
+
+Status check_tensor(const DLTensor* tensor, const TensorSpec& spec, TensorView* out) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
+  const DLTensor& t = *tensor;
+  KVC_TRY(check_device(t, spec.name, spec.device));
+  KVC_TRY(check_rank(t, spec.name, spec.rank));
+  if (t.dtype.lanes != 1 || t.dtype.bits == 0 || t.dtype.bits % 8 != 0) {
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}", spec.name, t.dtype.code,
+                         t.dtype.bits, t.dtype.lanes);
+  }
+  int64_t wanted[kMaxRank] = {};
+  bool empty = false;
+  for (int32_t i = 0; i < t.ndim; ++i) {
+    if (t.shape[i] < 0) {
+      return Status::error(KVC_ERROR_SHAPE, "%s has shape %s", spec.name, ShapeText(t.shape, t.ndim).text);
+    }
+    wanted[i] = spec.shape[i] < 0 ? t.shape[i] : spec.shape[i];
+    empty = empty || wanted[i] == 0;
+  }
+  if (t.ndim > 0) KVC_TRY(check_shape(t, spec.name, wanted, spec.letters));
+  KVC_TRY(resolve_strides(t, spec.name, wanted, spec.dense, spec.written, out->strides));
+  out->dtype = t.dtype;
+  out->rank = t.ndim;
+  std::copy_n(wanted, t.ndim, out->shape);
+  void* data = nullptr;
+  KVC_TRY(data_of(t, spec.name, empty, &data));
+  out->data = static_cast<char*>(data);
+  return Status();
+}
+
+bool is_float_dtype(DLDataType dtype) { return is_float(dtype); }
+
+bool is_float8_dtype(DLDataType dtype) {
+  return same(dtype, {kDLFloat8_e4m3fn, 8, 1}) || same(dtype, {kDLFloat8_e5m2, 8, 1});
+}
+
+bool same_dtype(DLDataType a, DLDataType b) { return same(a, b); }
 
 }  // namespace kvc

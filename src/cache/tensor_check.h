@@ -58,6 +58,29 @@ Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDe
 Status check_cos_sin(const DLTensor& tensor, const char* name, int64_t tokens, int64_t half, DLDevice device,
                      const float** data);
 
+// Any tensor of a call: what it must be, and what it is.
+struct TensorSpec {
+  const char* name;  // for messages
+  DLDevice device;
+  int32_t rank;          // at most 5
+  const int64_t* shape;  // [rank]; -1 = any size, and the first dim may be larger than asked for
+  const char* letters;   // of the shape, for messages
+  bool dense = true;     // innermost stride 1
+  bool written = false;  // elements must not overlap
+};
+struct TensorView {
+  char* data = nullptr;  // of the first element; null if there is none
+  DLDataType dtype = {0, 0, 0};
+  int32_t rank = 0;
+  int64_t shape[5] = {};
+  int64_t strides[5] = {};  // in elements
+};
+Status check_tensor(const DLTensor* tensor, const TensorSpec& spec, TensorView* out);
+
+bool is_float_dtype(DLDataType dtype);   // float32, float16, bfloat16
+bool is_float8_dtype(DLDataType dtype);  // e4m3fn, e5m2
+bool same_dtype(DLDataType a, DLDataType b);
+
 // An adopted pool: exactly `rank` dims, shape[0] >= shape_wanted[0] and the others equal, `dtype`, innermost stride 1,
 // elements that do not overlap (float8 also as uint8). Fills strides (in elements, compact if the tensor has none).
 Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int64_t layer, DLDevice device,

@@ -44,12 +44,13 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
     return std::tie(s.num_q_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.key_bytes, s.page_size, s.window_tokens,
                     s.chunk_tokens, s.streaming, s.tiling.decode_max_queries, s.tiling.query_tile,
                     s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys, s.num_threads,
-                    s.fixed_splits, s.sharing, s.key_sets_class);
+                    s.fixed_splits, s.key_splits, s.sharing, s.key_sets_class);
   };
   return key(a) == key(b);
 }
 
 int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
+  if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
   // A prefix that costs more than an even share is cut into so many items, and once more by heads.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
   const int64_t split = splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : splits(shape);
@@ -57,7 +58,7 @@ int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) n
 }
 
 int64_t WorkPlan::max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept {
-  return (shape.streaming ? max_bases(shape, limits) : splits(shape)) +
+  return (shape.streaming || shape.key_splits > 0 ? max_bases(shape, limits) : splits(shape)) +
          (max_shared_queries(shape, limits) > 0 ? limits.rows : 0);
 }
 
@@ -109,10 +110,15 @@ WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : trie_(0) {
   tiles_.reserve(static_cast<size_t>(max_tiles));
 }
 
-// First key that a query at `position` sees, and with it every later one of its tile.
-int32_t WorkPlan::first_key(int32_t position) const noexcept {
-  if (shape_.chunk_tokens > 0) return position - position % shape_.chunk_tokens;
-  return shape_.window_tokens > 0 ? std::max(0, position - shape_.window_tokens + 1) : 0;
+int32_t WorkPlan::first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept {
+  int32_t first = rows.key_begins == nullptr ? 0 : rows.key_begins[row];
+  const int32_t distance = std::max(0, position - first);
+  if (shape_.window_tokens > 0 && distance >= shape_.window_tokens) {
+    return std::max(first + (shape_.chunk_tokens > 0 ? distance - distance % shape_.chunk_tokens : 0),
+                    position - shape_.window_tokens + 1);
+  }
+  if (shape_.chunk_tokens > 0) first += distance - distance % shape_.chunk_tokens;
+  return first;
 }
 
 // Key ranges of the queries [q_begin, q_end) of a row, without heads.
@@ -128,8 +134,8 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
   keys.row = row;
   keys.q_begin = q_begin;
   keys.q_end = q_end;
-  keys.key_begin = first_key(first_position);
-  keys.key_end = first_index + q_end;
+  keys.key_begin = first_key(rows, row, first_position);
+  keys.key_end = std::max(0, first_index + q_end);
   if (rows.key_ends != nullptr) {
     const int32_t* ends = rows.key_ends + rows.token_begin[row];
     keys.key_end = *std::max_element(ends + q_begin, ends + q_end);
@@ -238,7 +244,9 @@ int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
 void WorkPlan::split(const kvc_backend_item& part, int64_t target_cost) noexcept {
   const kvc_backend_tiling& tiling = shape_.tiling;
   const int64_t keys = part.key_end - part.key_begin;
-  const int64_t wanted = std::min(ceil_div(cost(part), target_cost), keys / tiling.min_split_keys);
+  const int64_t wanted = shape_.key_splits > 0
+                             ? shape_.key_splits
+                             : std::min(ceil_div(cost(part), target_cost), keys / tiling.min_split_keys);
   const int64_t first_block = part.key_begin / tiling.split_align;
   const int64_t blocks = std::max<int64_t>(1, ceil_div(part.key_end, tiling.split_align) - first_block);
   int64_t blocks_each = wanted > 1 ? ceil_div(blocks, wanted) : blocks;

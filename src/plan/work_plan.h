@@ -34,13 +34,14 @@ struct WorkShape {
   int32_t v_head_dim = 1;
   int32_t key_bytes = 1;  // K and V of one token and kv head
   int32_t page_size = 1;
-  int32_t window_tokens = 0;  // at most one of the two: which keys a query sees, as in kvc_backend_layer
+  int32_t window_tokens = 0;  // which keys a query sees, as in kvc_backend_layer
   int32_t chunk_tokens = 0;
   bool streaming = false;  // rows may have streaming windows
   kvc_backend_tiling tiling = {};
   int32_t num_threads = 1;  // items that run at once
   // Bits of outputs must not depend on how work is cut: items are split at every multiple of split_align or not at all.
   bool fixed_splits = false;
+  int32_t key_splits = 0;  // 0: as it pays. Else parts that keys are cut into, fewer where they have fewer blocks
   PrefixSharing sharing = PrefixSharing::kByCost;
   int32_t key_sets_class = -1;  // the RoPE class whose sets stored keys turn by, where it has several
 
@@ -77,6 +78,9 @@ class WorkPlan {
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
              const int32_t* key_sets = nullptr) noexcept;
 
+  // First key that a query of `row` at `position` may see, and every later one of that row.
+  int32_t first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept;
+
   const std::vector<kvc_backend_item>& items() const noexcept { return items_; }
   const std::vector<kvc_backend_tile>& tiles() const noexcept { return tiles_; }
   const std::vector<kvc_backend_span>& spans() const noexcept { return spans_; }
@@ -112,7 +116,6 @@ class WorkPlan {
     int32_t tile;   // -1: none
   };
 
-  int32_t first_key(int32_t position) const noexcept;
   // All keys of some queries and heads, before they are split: one item, or those of the sinks and those of the window.
   struct Base {
     kvc_backend_item parts[2];

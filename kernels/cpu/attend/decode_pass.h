@@ -191,7 +191,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
                                       next_head * view.v_head_bytes,
                                       scales.k,
                                       scales.v};
-      if (view.key_table != nullptr) {
+      if (view.staged) {
         decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole);
         continue;
       }

@@ -40,7 +40,7 @@ static int32_t preferred_rows_of(const kvc_backend_layer* layer, int32_t row_gro
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
   if (type_of(args->layer->dtype) == Type::kBf16 && type_of(args->q.dtype) == Type::kBf16) {
     const View view = make_view(args, item, scratch);
-    const bool stored = view.key_table == nullptr;  // else blocks are staged as float32
+    const bool stored = !view.staged;  // else blocks are staged as float32
     if (stored && wants_panels(view)) {
       panel_item<KVC_TARGET_BF16>(view);
       return;
@@ -73,28 +73,28 @@ static void attend_rows(const View& view) {
 
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
   const View view = make_view(args, item, scratch);
-  if (view.key_table != nullptr) {  // blocks are staged as float32
-    attend_rows<Widened<float>>(view);
+  if (view.staged) {  // blocks are staged as float32
+    attend_rows<Widened<float> >(view);
     return;
   }
   switch (type_of(args->layer->dtype)) {
     case Type::kF32:
-      attend_rows<Widened<float>>(view);
+      attend_rows<Widened<float> >(view);
       break;
     case Type::kF16:
-      attend_rows<Widened<F16>>(view);
+      attend_rows<Widened<F16> >(view);
       break;
     case Type::kE4m3:
-      attend_rows<Widened<E4m3>>(view);
+      attend_rows<Widened<E4m3> >(view);
       break;
     case Type::kE5m2:
-      attend_rows<Widened<E5m2>>(view);
+      attend_rows<Widened<E5m2> >(view);
       break;
     case Type::kI8:
-      attend_rows<Widened<I8>>(view);
+      attend_rows<Widened<I8> >(view);
       break;
     default:
-      attend_rows<Widened<Bf16>>(view);
+      attend_rows<Widened<Bf16> >(view);
       break;
   }
 }

@@ -131,8 +131,8 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
       load_key_block(view, cursor, behind, min_of(behind < end ? end : keys.end, behind + kKeyBlock), behind, next);
     }
     DecodeKeys rows = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
-    if (view.key_table != nullptr) {
-      turn_keys(view, *block, &coarse_of);
+    if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
+    if (view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);
     }
     pack_keys<Format>(view, pass, rows, key - panel.begin);

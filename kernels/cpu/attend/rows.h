@@ -66,6 +66,34 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
+// A stored row in float32, E4m3 in its unit (view.stored_unit).
+static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
+  unsigned char* target = reinterpret_cast<unsigned char*>(to);
+  switch (type) {
+    case Type::kE4m3:
+      convert_elements<float, E4m3>(target, from, n);
+      break;
+    case Type::kE5m2:
+      convert_elements<float, E5m2>(target, from, n);
+      break;
+    case Type::kI8:
+      convert_elements<float, I8>(target, from, n);
+      break;
+    default:
+      convert_row(Type::kF32, to, type, from, n);
+      break;
+  }
+}
+
+// A caller's row of q, or of qv, to out[0, n).
+static void load_query_part(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place, int32_t head,
+                            int32_t n, float* out) {
+  const Type type = type_of(tensor.dtype);
+  const int64_t element = place.token * tensor.token_stride + place.row * row_stride + head * tensor.head_stride;
+  const unsigned char* source = static_cast<const unsigned char*>(tensor.data) + element * type_bytes(type);
+  widen_row(type, source, n, out);
+}
+
 // q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels see it: rotated and
 // rounded to q's type if the layer asks for that, and times what the head's stored K is to be multiplied by. Ends at
 // out[D), [D, padded) is zeroed.
@@ -73,9 +101,9 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
   const kvc_backend_attend& args = *view.args;
   const Type type = type_of(args.q.dtype);
   const int64_t token = place.token;
-  const unsigned char* source = static_cast<const unsigned char*>(args.q.data) +
-                                (token * args.q.token_stride + head * args.q.head_stride) * type_bytes(type);
-  convert_row(Type::kF32, out, type, source, view.head_dim);
+  const int32_t q_begin = args.qv.data != nullptr ? view.v_head_dim : 0, kv_head = head / view.group;
+  if (q_begin > 0) load_query_part(args.qv, args.qv_row_stride, place, head, q_begin, out);
+  load_query_part(args.q, args.q_row_stride, place, head, view.head_dim - q_begin, out + q_begin);
   const float* cos_sin = view.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
   if (cos_sin != nullptr) {
     rotate_row(view.layer, cos_sin + token * view.layer->rope_dim, out);
@@ -85,7 +113,11 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
-  const float factor = view.q_sign * view.stored_unit * head_scale(&view.layer->k_scales, head / view.group);
+  const float q_unit = type == Type::kE4m3 ? kE4m3Unit : 1.0f;
+  const float row_scale =
+      row_factor(&args.q_scales, place.row, kv_head) * row_factor(&args.k_scales, place.row, kv_head);
+  const float factor =
+      view.q_sign * view.stored_unit * head_scale(&view.layer->k_scales, kv_head) * (q_unit * row_scale);
   if (factor != 1.0f) {
     for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= factor;
   }
@@ -99,7 +131,9 @@ struct RowState {
 
 // What V's loaded elements are to be multiplied by, to o.
 KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
-  const float factor = view.stored_unit * head_scale(&view.layer->v_scales, head / view.group);
+  const int32_t kv_head = head / view.group;
+  const float factor = view.stored_unit * head_scale(&view.layer->v_scales, kv_head) *
+                       row_factor(&view.args->v_scales, view.item->row, kv_head);
   for (int32_t d = 0; d < view.v_head_dim && factor != 1.0f; ++d) o[d] *= factor;
 }
 
@@ -136,11 +170,11 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
   const float scale = static_cast<float>(final.scale);
   for (int32_t d = 0; d < view.v_head_dim; ++d) o[d] = l != 0.0 ? o[d] * scale : 0.0f;
   const Type type = type_of(args.out.dtype);
-  unsigned char* target = static_cast<unsigned char*>(args.out.data) +
-                          (token * args.out.token_stride + head * args.out.head_stride) * type_bytes(type);
+  unsigned char* target =
+      static_cast<unsigned char*>(args.out.data) + out_element(args, place.row, token, head) * type_bytes(type);
   convert_row(type, target, Type::kF32, o, view.v_head_dim);
   if (args.lse != nullptr) {
-    memcpy(args.lse + token * args.lse_token_stride + head * args.lse_head_stride, &final.lse, sizeof final.lse);
+    memcpy(args.lse + lse_element(args, place.row, token, head), &final.lse, sizeof final.lse);
   }
 }
 

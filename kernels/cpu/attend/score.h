@@ -12,15 +12,15 @@ struct ScoreOptions {
   bool any;
   float scale;                // of dot products; with a softcap, softmax scale / softcap
   float softcap;              // 0 = none
-  const float* alibi_slopes;  // [Hq], nullable
+  const float* alibi_slopes;  // [Hq] of the item's row, nullable
 };
 
-static ScoreOptions score_options(const kvc_backend_attend* args, double softmax_scale) {
+static ScoreOptions score_options(const kvc_backend_attend* args, int32_t row, double softmax_scale) {
   ScoreOptions options;
   options.any = args->softcap != 0.0 || args->alibi_slopes != nullptr;
   options.scale = static_cast<float>(args->softcap != 0.0 ? softmax_scale / args->softcap : softmax_scale);
   options.softcap = static_cast<float>(args->softcap);
-  options.alibi_slopes = args->alibi_slopes;
+  options.alibi_slopes = args->alibi_slopes == nullptr ? nullptr : args->alibi_slopes + row * args->alibi_row_stride;
   return options;
 }
 

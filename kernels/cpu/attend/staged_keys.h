@@ -1,5 +1,6 @@
 // RoPE on read: a block of raw keys of one kv head becomes a block of turned float32 keys in scratch, with its values
-// in float32 beside it, on which the kernels run as on stored float32.
+// in float32 beside it, on which the kernels run as on stored float32. So do keys that lie in two pools
+// (kvc_backend_layer.k_behind_v): a block has both parts behind each other.
 //
 // Cost: cos and sin of a key once for all heads of an item (a complex product in float64 an angle), and of each key and
 // head one pass over its row in L1. Bits are those that an append would have stored in a float32 layer.
@@ -30,25 +31,6 @@ KVC_INLINE void prefetch_row(const unsigned char* row, int32_t bytes) {
   for (int32_t b = 0; b < bytes; b += 64) prefetch(row + b);
 }
 
-// A stored row in float32, E4m3 in its unit (view.stored_unit).
-static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
-  unsigned char* target = reinterpret_cast<unsigned char*>(to);
-  switch (type) {
-    case Type::kE4m3:
-      convert_elements<float, E4m3>(target, from, n);
-      break;
-    case Type::kE5m2:
-      convert_elements<float, E5m2>(target, from, n);
-      break;
-    case Type::kI8:
-      convert_elements<float, I8>(target, from, n);
-      break;
-    default:
-      convert_row(Type::kF32, to, type, from, n);
-      break;
-  }
-}
-
 KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }
@@ -60,15 +42,17 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
   Scratch& scratch = *view.scratch;
   const Type type = type_of(view.layer->dtype);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
+  const int32_t k_begin = view.layer->k_behind_v != 0 ? view.v_head_dim : 0;  // dim of K's row where its pool begins
   staged->begin = keys.block->begin;
   staged->count = keys.block->count;
   for (int32_t i = 0; i < staged->count; ++i) {
-    prefetch_row(keys.next->k[i] + keys.next_k_offset, view.head_dim * view.kv_bytes);
+    prefetch_row(keys.next->k[i] + keys.next_k_offset, (view.head_dim - k_begin) * view.kv_bytes);
     prefetch_row(keys.next->v[i] + keys.next_v_offset, view.v_head_dim * view.kv_bytes);
     float* k = scratch.staged_k + i * kMaxHeadDim;
-    widen_row(type, keys.block->k[i] + keys.k_offset, view.head_dim, k);
+    if (k_begin > 0) widen_row(type, keys.block->v[i] + keys.v_offset, k_begin, k);
+    widen_row(type, keys.block->k[i] + keys.k_offset, view.head_dim - k_begin, k + k_begin);
     if (token_scales) scale_row(keys.block->k_scale[i][head * view.layer->k_scales.head_stride], view.head_dim, k);
-    rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
+    if (view.key_table != nullptr) rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
     staged->k[i] = reinterpret_cast<const unsigned char*>(k);
     staged->v[i] = keys.block->v[i] + keys.v_offset;
     if (type == Type::kF32) continue;

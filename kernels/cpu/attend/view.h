@@ -24,7 +24,8 @@ struct View {
   int32_t num_rows;         // queries of the item x group
   int32_t kv_bytes;         // bytes of a stored element
   KeyTree tree;             // of the item's row; rows share no nodes
-  const double* key_table;  // null: K is stored as it attends. Else K turns as it is read (staged_keys.h)
+  const double* key_table;  // null: K is stored as it attends. Else K turns as it is read
+  bool staged;              // blocks of K go through scratch: K turns, or lies in two pools (staged_keys.h)
   ScoreOptions options;
   // Without options, scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what
   // the dot product lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
@@ -54,10 +55,11 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.kv_bytes = type_bytes(type_of(layer->dtype));
   view.tree = is_shared(item) ? KeyTree{INT32_MAX, nullptr} : tree_of_row(args->rows, item->row);
   view.key_table = key_table_of_row(args, item->row);
+  view.staged = view.key_table != nullptr || layer->k_behind_v != 0;
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
   view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   view.natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;
-  view.options = score_options(args, view.natural_scale);
+  view.options = score_options(args, item->row, view.natural_scale);
   if (view.options.any) view.natural_scale = 1.0;
   view.exp2_scale = static_cast<float>(view.natural_scale * 1.44269504088896340736);
   view.stored_unit = type_of(layer->dtype) == Type::kE4m3 ? kE4m3Unit : 1.0f;

@@ -1,0 +1,179 @@
+#include "stateless/append_slots.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "stateless/overlap.h"
+
+namespace kvc {
+namespace {
+
+struct AppendSlotsCall {
+  ForeignCache cache;
+  TensorView k, v, k_scale, v_scale;
+  IndexTensor slots, positions;
+  RotaryTables rotary;
+  bool latent = false;  // rows [latent | rotary] of one tensor
+};
+
+Status read_rows(const DLTensor* tensor, const char* name, int64_t tokens, int64_t heads, int64_t dims,
+                 DLDataType stored, DLDevice device, TensorView* out) {
+  const int64_t shape[3] = {tokens, heads, dims};
+  KVC_TRY(check_tensor(tensor, {name, device, 3, shape, "[tokens, heads, dims]"}, out));
+  if (is_float_dtype(out->dtype) || same_dtype(out->dtype, stored)) return Status();
+  return Status::error(KVC_ERROR_DTYPE,
+                       "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16, bfloat16 or that of the cache",
+                       name, out->dtype.code, out->dtype.bits, out->dtype.lanes);
+}
+
+// One scale for all heads, or one each.
+Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_layer& layer, DLDevice device,
+                  TensorView* out, kvc_backend_scales* scales) {
+  if (tensor == nullptr) return Status();
+  if (!is_float8_dtype(layer.dtype)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and the cache is not float8", name);
+  }
+  static constexpr int64_t kAny = -1;
+  KVC_TRY(check_tensor(tensor, {name, device, 1, &kAny, "[1] or [heads]", false}, out));
+  if (!same_dtype(out->dtype, {kDLFloat, 32, 1})) {
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", name,
+                         out->dtype.code, out->dtype.bits, out->dtype.lanes);
+  }
+  if (out->shape[0] != 1 && out->shape[0] != layer.num_kv_heads) {
+    return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " elements, not 1 or %d", name, out->shape[0],
+                         layer.num_kv_heads);
+  }
+  *scales = {reinterpret_cast<float*>(out->data), 0, out->shape[0] == 1 ? 0 : out->strides[0], 0};
+  return Status();
+}
+
+Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
+  kvc_backend_layer& layer = call->cache.layer;
+  const int32_t offset = call->latent ? layer.v_head_dim : 0;
+  KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, layer.head_dim - offset, device, &call->rotary));
+  KVC_TRY(IndexTensor::read(args.positions, "positions", call->slots.size(), true, false, device, &call->positions));
+  if (call->rotary.given() != call->positions.given()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s is not",
+                         call->rotary.given() ? "rotary_cos" : "positions",
+                         call->rotary.given() ? "positions" : "rotary_cos");
+  }
+  if (!call->rotary.given()) return Status();
+  if (!is_float_dtype(call->k.dtype)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 k: rotate before quantising");
+  }
+  layer.rope_class = 0;
+  layer.rope_dim = call->rotary.rotary_dim();
+  layer.rope_offset = offset;
+  layer.rope_interleaved = (args.flags & KVC_APPEND_SLOTS_ROTARY_INTERLEAVED) != 0;
+  return Status();
+}
+
+// K's row with its leading dims as V's.
+Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
+  kvc_backend_layer& layer = call->cache.layer;
+  static constexpr int64_t kAny[3] = {-1, -1, -1};
+  TensorView latent;
+  KVC_TRY(check_tensor(args.v, {"v", device, 3, kAny, "[tokens, 1, latent dims]"}, &latent));
+  const int64_t latent_dims = latent.shape[2];
+  if (layer.num_kv_heads != 1 || latent_dims < 1 || latent_dims >= layer.head_dim) {
+    return Status::error(KVC_ERROR_SHAPE,
+                         "v_cache is NULL, and v has %" PRId64
+                         " dims: not the latent part of a k_cache of %d heads of "
+                         "%d dims",
+                         latent_dims, layer.num_kv_heads, layer.head_dim);
+  }
+  if (args.v_scale != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "v_scale is given, and v_cache is NULL: k_scale scales whole rows");
+  }
+  layer.v_head_dim = static_cast<int32_t>(latent_dims);
+  layer.v_in_k = 1;
+  layer.v = layer.k;
+  return Status();
+}
+
+Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
+  if ((args.flags & ~uint32_t{KVC_APPEND_SLOTS_ROTARY_INTERLEAVED}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
+  }
+  if (args.slot_mapping == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "slot_mapping is NULL");
+  KVC_TRY(IndexTensor::read(args.slot_mapping, "slot_mapping", -1, true, false, device, &call->slots));
+  KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, true, device, &call->cache));
+  call->latent = args.v_cache == nullptr;
+  if (call->latent) KVC_TRY(read_latent(args, device, call));
+  kvc_backend_layer& layer = call->cache.layer;
+  const int64_t tokens = call->slots.size(), k_dims = layer.head_dim - (call->latent ? layer.v_head_dim : 0);
+  const DLDataType stored = call->latent ? DLDataType{kDLFloat, 32, 1} : layer.dtype;
+  KVC_TRY(read_rows(args.k, "k", tokens, layer.num_kv_heads, k_dims, stored, device, &call->k));
+  KVC_TRY(read_rows(args.v, "v", tokens, layer.num_kv_heads, layer.v_head_dim, stored, device, &call->v));
+  KVC_TRY(read_scale(args.k_scale, "k_scale", layer, device, &call->k_scale, &layer.k_scales));
+  KVC_TRY(read_scale(args.v_scale, "v_scale", layer, device, &call->v_scale, &layer.v_scales));
+  if (call->latent) layer.v_scales = layer.k_scales;
+  KVC_TRY(read_rotation(args, device, call));
+  const auto given = [](const TensorView& t) { return t.rank != 0 ? &t : nullptr; };
+  const NamedTensor written[2] = {{"k_cache", &call->cache.k}, {"v_cache", given(call->cache.v)}};
+  const NamedTensor read[8] = {{"k", &call->k},
+                               {"v", &call->v},
+                               {"slot_mapping", call->slots.tensor()},
+                               {"k_scale", given(call->k_scale)},
+                               {"v_scale", given(call->v_scale)},
+                               {"rotary_cos", given(call->rotary.cos)},
+                               {"rotary_sin", given(call->rotary.sin)},
+                               {"positions", call->positions.tensor()}};
+  return check_overlaps(written, 2, read, 8);
+}
+
+Status check_values(const AppendSlotsCall& call, StatelessScratch* scratch) {
+  const int64_t tokens = call.slots.size(), most = call.cache.layer.num_pages * call.cache.layer.page_size;
+  scratch->slots.resize(static_cast<size_t>(tokens));
+  scratch->rotations.assign(call.rotary.given() ? static_cast<size_t>(tokens) : 0, 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t slot = call.slots[t];
+    if (slot >= most) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "slot_mapping[%" PRId64 "] is %" PRId64 "; k_cache has %" PRId64 " slots", t, slot, most)
+          .at(t);
+    }
+    scratch->slots[static_cast<size_t>(t)] = slot;
+    if (!call.rotary.given() || slot < 0) continue;
+    const int64_t position = call.positions[t];
+    if (position < 0 || position >= call.rotary.positions()) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "positions[%" PRId64 "] is %" PRId64 "; rotary_cos has %" PRId64 " positions", t, position,
+                           call.rotary.positions())
+          .at(t);
+    }
+    scratch->rotations[static_cast<size_t>(t)] = static_cast<int32_t>(position);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& scratch,
+                    const kvc_append_slots_args& args, void* stream) {
+  KVC_TRY(context->check_stream(stream));
+  AppendSlotsCall call;
+  KVC_TRY(read_call(args, context->dl_device(), &call));
+  kvc_error error = KVC_ERROR_INIT;
+  const kvc_backend& backend = context->backend();
+  KVC_TRY(Status::from(backend.check_layer(context->device(), &call.cache.layer, &error), error));
+  KVC_TRY(check_values(call, &scratch));
+  kvc_backend_append append = {};
+  append.layer = &call.cache.layer;
+  append.num_tokens = call.slots.size();
+  append.slots = scratch.slots.data();
+  append.k = rows_of(call.k);
+  append.v = rows_of(call.v);
+  if (append.num_tokens == 0) return Status();
+  if (call.rotary.given()) {
+    KVC_TRY(
+        scratch.new_cos_sin.reserve(context, append.num_tokens * call.rotary.rotary_dim() * int64_t{sizeof(float)}));
+    append.cos_sin = scratch.new_cos_sin.data();
+    KVC_TRY(
+        call.rotary.turn(*context, scratch.rotations.data(), append.num_tokens, stream, scratch.new_cos_sin.data()));
+  }
+  return Status::from(backend.append(context->device(), &append, stream, &error), error);
+}
+
+}  // namespace kvc

@@ -1,0 +1,128 @@
+#include "stateless/flash_attn.h"
+
+#include <algorithm>
+
+namespace kvc {
+namespace {
+
+WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
+  const kvc_backend_layer& layer = call.layer;
+  WorkShape shape;
+  shape.num_q_heads = layer.num_q_heads;
+  shape.num_kv_heads = layer.num_kv_heads;
+  shape.head_dim = layer.head_dim;
+  shape.v_head_dim = layer.v_head_dim;
+  shape.key_bytes = (layer.head_dim + layer.v_head_dim) * (layer.dtype.bits / 8);
+  shape.page_size = layer.page_size;
+  shape.window_tokens = layer.window_tokens;
+  shape.chunk_tokens = layer.chunk_tokens;
+  context.backend().tiling(context.device(), &layer, &shape.tiling);
+  shape.num_threads = context.num_threads();
+  shape.key_splits = call.num_splits;
+  shape.sharing = PrefixSharing::kNever;
+  return shape;
+}
+
+// A plan with room for the call; nothing is planned yet.
+void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, StatelessScratch* scratch) {
+  const BatchLimits limits = {rows.num_rows, rows.num_tokens, 0, false};
+  const int64_t items = WorkPlan::max_items(shape, limits), tiles = WorkPlan::max_tiles(shape, limits);
+  if (!scratch->plan || items > scratch->plan_items || tiles > scratch->plan_tiles) {
+    scratch->plan_items = std::max(items, scratch->plan_items);
+    scratch->plan_tiles = std::max(tiles, scratch->plan_tiles);
+    scratch->plan = std::make_unique<WorkPlan>(scratch->plan_items, scratch->plan_tiles);
+  }
+  scratch->plan->set_shape(shape);
+}
+
+// Rows from `token` on of row `row`'s.
+kvc_backend_tensor tokens_from(const TensorView& t, int64_t row, int64_t token, int64_t row_tokens) {
+  kvc_backend_tensor tensor = rows_of(t);
+  int64_t element = token * tensor.token_stride;
+  if (t.rank == 4) element += row * (t.strides[0] - row_tokens * t.strides[1]);
+  tensor.data = t.data == nullptr ? nullptr : t.data + element * (t.dtype.bits / 8);
+  return tensor;
+}
+
+kvc_backend_scales scales_of_row(const kvc_backend_row_scales& scales, int64_t row) {
+  if (scales.data == nullptr) return {};
+  return {const_cast<float*>(scales.data) + row * scales.row_stride, 0, scales.head_stride, 0};
+}
+
+// Whether the rows of a batch lie behind each other as their tokens do.
+bool uniform(const TensorView& t) {
+  return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
+}
+
+// Stores new K and V: at once, or row by row where rows have scales or places of their own.
+Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const float* cos_sin,
+              void* stream) {
+  const int32_t* begin = rows.new_begin();
+  const bool at_once = !call.unlike_scales && uniform(call.k) && uniform(call.v);
+  const int64_t step = at_once ? std::max<int64_t>(call.rows, 1) : 1;
+  for (int64_t row = 0; row < call.rows; row += step) {
+    kvc_backend_layer layer = call.cache.layer;
+    layer.k_scales = scales_of_row(call.attend.k_scales, row);
+    layer.v_scales = scales_of_row(call.attend.v_scales, row);
+    kvc_backend_append args = {};
+    args.layer = &layer;
+    args.num_tokens = begin[row + step] - begin[row];
+    args.slots = rows.slots() + begin[row];
+    args.k = tokens_from(call.k, row, begin[row], call.row_new);
+    args.v = tokens_from(call.v, row, begin[row], call.row_new);
+    if (cos_sin != nullptr) args.cos_sin = cos_sin + int64_t{begin[row]} * call.rotary.rotary_dim();
+    if (args.num_tokens == 0) continue;
+    kvc_error error = KVC_ERROR_INIT;
+    KVC_TRY(Status::from(context.backend().append(context.device(), &args, stream, &error), error));
+  }
+  return Status();
+}
+
+Status attend(const Context& context, const StatelessScratch& scratch, kvc_backend_attend* args, int32_t* counters,
+              void* stream) {
+  const WorkPlan& plan = *scratch.plan;
+  args->rows = &scratch.rows.rows();
+  args->tables = &scratch.rows.tables();
+  args->items = plan.items().data();
+  args->num_items = static_cast<int64_t>(plan.items().size());
+  args->tiles = plan.tiles().data();
+  args->num_tiles = static_cast<int64_t>(plan.tiles().size());
+  args->tile_counters = counters;
+  args->partials = scratch.partials.data();
+  std::fill_n(counters, args->num_tiles, 0);
+  if (args->num_items == 0) return Status();
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context.backend().attend(context.device(), args, stream, &error), error);
+}
+
+}  // namespace
+
+Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, StatelessScratch& scratch,
+                               const kvc_flash_attn_args& args, void* stream) {
+  KVC_TRY(context->check_stream(stream));
+  FlashAttnCall call;
+  KVC_TRY(FlashAttnCall::read(args, *context, &call));
+  FlashAttnRows& rows = scratch.rows;
+  KVC_TRY(rows.build(call));
+  prepare_plan(shape_of(*context, call), rows.rows(), &scratch);
+  KVC_TRY(rows.map_pages(call, *scratch.plan));
+  scratch.plan->build(rows.rows(), call.attend.flags);
+  scratch.tile_counters.resize(std::max(scratch.tile_counters.size(), scratch.plan->tiles().size()));
+  KVC_TRY(scratch.partials.reserve(context, scratch.plan->partial_floats() * int64_t{sizeof(float)}));
+  const int32_t queries = rows.rows().num_tokens, fresh = rows.new_begin()[call.rows];
+  if (call.rotary.given()) {
+    const int64_t bytes = call.rotary.rotary_dim() * int64_t{sizeof(float)};
+    KVC_TRY(scratch.query_cos_sin.reserve(context, queries * bytes));
+    KVC_TRY(scratch.new_cos_sin.reserve(context, fresh * bytes));
+    KVC_TRY(call.rotary.turn(*context, rows.query_rotations(), queries, stream, scratch.query_cos_sin.data()));
+    KVC_TRY(call.rotary.turn(*context, rows.new_rotations(), fresh, stream, scratch.new_cos_sin.data()));
+    call.attend.cos_sin = scratch.query_cos_sin.data();
+  }
+  if (call.appends) {
+    const float* cos_sin = call.rotary.given() ? scratch.new_cos_sin.data() : nullptr;
+    KVC_TRY(append(*context, call, rows, cos_sin, stream));
+  }
+  return attend(*context, scratch, &call.attend, scratch.tile_counters.data(), stream);
+}
+
+}  // namespace kvc

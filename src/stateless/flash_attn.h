@@ -1,0 +1,18 @@
+// kvc_flash_attn_with_kvcache: attention over a cache of the caller's own, by the plan and the kernels of a forward.
+//
+//   FlashAttnCall   shapes, dtypes, options       -> layer and tensors
+//   FlashAttnRows   values of the index tensors   -> rows, page lists, slots
+//   WorkPlan        as in a forward               -> work items
+//
+// All of it is checked and allocated before the first byte is written.
+#pragma once
+
+#include "stateless/scratch.h"
+
+namespace kvc {
+
+// Any thread, each with a scratch of its own. May throw std::bad_alloc.
+Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, StatelessScratch& scratch,
+                               const kvc_flash_attn_args& args, void* stream);
+
+}  // namespace kvc

@@ -1,0 +1,320 @@
+#include "stateless/flash_attn_call.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+
+#include "stateless/overlap.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kMaxRows = 1 << 20;
+constexpr int64_t kMaxTokens = 1 << 30;  // of a call, and of a row
+constexpr int32_t kMaxWindow = 1 << 30;
+constexpr int32_t kMaxSplits = 256;
+constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_INTERLEAVED |
+                                 KVC_FLASH_ATTN_WINDOW_LEFT | KVC_FLASH_ATTN_WINDOW_RIGHT;
+
+Status contradiction(const char* given, const char* other) {
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s", given, other);
+}
+
+Status bad_dtype(const char* name, DLDataType t, const char* wanted) {
+  return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not %s", name, t.code, t.bits,
+                       t.lanes, wanted);
+}
+
+Status check_count(const char* what, int64_t n, int64_t most) {
+  if (n <= most) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "%s: %" PRId64 " are more than %" PRId64, what, n, most);
+}
+
+Status check_option(double value, double smallest, const char* name) {
+  if (value == 0.0 || (value >= smallest && value <= 1e30)) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %g is not 0 and not in %g..1e30", name, value, smallest);
+}
+
+Status check_number(int32_t value, int32_t most, const char* name) {
+  if (value >= 0 && value <= most) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
+}
+
+// Strides between rows of a batch, beside those between tokens.
+int64_t row_stride_of(const TensorView& t) noexcept {
+  return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
+}
+
+Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const int64_t* shape, const char* letters,
+                   DLDevice device, bool dense, TensorView* out) {
+  KVC_TRY(check_tensor(tensor, {name, device, rank, shape, letters, dense}, out));
+  return same_dtype(out->dtype, {kDLFloat, 32, 1}) ? Status() : bad_dtype(name, out->dtype, "float32");
+}
+
+}  // namespace
+
+// Rows of tokens: batched or ragged as q is.
+Status FlashAttnCall::check_tokens(const DLTensor* tensor, const char* name, int64_t dims, bool written,
+                                   TensorView* view) const {
+  const int64_t heads = layer.num_q_heads;
+  const int64_t batched[4] = {rows, row_queries, heads, dims}, ragged[3] = {tokens_, heads, dims};
+  const bool is_ragged = row_queries < 0;
+  return check_tensor(tensor,
+                      {name, device_, is_ragged ? 3 : 4, is_ragged ? ragged : batched,
+                       is_ragged ? "[tokens, heads, dims]" : "[rows, queries, heads, dims]", true, written},
+                      view);
+}
+
+Status FlashAttnCall::read_cache(const kvc_flash_attn_args& args) {
+  appends = args.k != nullptr;
+  if (appends != (args.v != nullptr)) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither", appends ? "v" : "k",
+                         appends ? "k" : "v");
+  }
+  if (args.v_cache == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "v_cache is NULL");
+  KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, appends, device_, &cache));
+  capacity = std::min<int64_t>(cache.layer.page_size, kMaxTokens);
+  if (args.block_table == nullptr) return Status();
+  static constexpr int64_t kAny[2] = {-1, -1};
+  KVC_TRY(check_tensor(args.block_table, {"block_table", device_, 2, kAny, "[rows, max_pages]"}, &block_table));
+  if (!same_dtype(block_table.dtype, {kDLInt, 32, 1})) return bad_dtype("block_table", block_table.dtype, "int32");
+  capacity = std::min(cache.layer.page_size * std::min(block_table.shape[1], kMaxTokens), kMaxTokens);
+  return Status();
+}
+
+Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
+  static constexpr int64_t kAny[4] = {-1, -1, -1, -1};
+  const bool ragged = args.cu_seqlens_q != nullptr;
+  KVC_TRY(check_tensor(
+      args.q, {"q", device_, ragged ? 3 : 4, kAny, ragged ? "[tokens, heads, dims]" : "[rows, queries, heads, dims]"},
+      &q));
+  const int64_t *shape = q.shape, heads = shape[q.rank - 2], dims = shape[q.rank - 1], kv_heads = layer.num_kv_heads;
+  if (!is_float_dtype(q.dtype) && !is_float8_dtype(q.dtype)) {
+    return bad_dtype("q", q.dtype, "float32, float16, bfloat16 or float8");
+  }
+  if (dims != layer.head_dim) {
+    return Status::error(KVC_ERROR_SHAPE, "q has %" PRId64 " dims, k_cache %d", dims, layer.head_dim);
+  }
+  if (heads < 1 || heads > 65536 || heads % kv_heads != 0) {
+    return Status::error(KVC_ERROR_SHAPE, "q has %" PRId64 " heads, which is no multiple of k_cache's %" PRId64, heads,
+                         kv_heads);
+  }
+  layer.num_q_heads = static_cast<int32_t>(heads);
+  KVC_TRY(IndexTensor::read(args.cu_seqlens_q, "cu_seqlens_q", -1, false, false, device_, &cu_seqlens_q));
+  if (ragged && cu_seqlens_q.size() < 1) return Status::error(KVC_ERROR_SHAPE, "cu_seqlens_q is empty, not [rows + 1]");
+  rows = ragged ? cu_seqlens_q.size() - 1 : shape[0];
+  row_queries = ragged ? -1 : shape[1];
+  KVC_TRY(check_count("rows", rows, kMaxRows));
+  KVC_TRY(check_count("queries",
+                      ragged      ? shape[0]
+                      : rows == 0 ? 0
+                                  : row_queries,
+                      kMaxTokens / std::max<int64_t>(rows, 1)));
+  tokens_ = ragged ? shape[0] : rows * row_queries;
+  attend.q = rows_of(q);
+  attend.q_row_stride = row_stride_of(q);
+  if (args.qv == nullptr) return Status();
+  KVC_TRY(check_tokens(args.qv, "qv", layer.v_head_dim, false, &qv));
+  if (!same_dtype(qv.dtype, q.dtype)) return bad_dtype("qv", qv.dtype, "that of q");
+  attend.qv = rows_of(qv);
+  attend.qv_row_stride = row_stride_of(qv);
+  return Status();
+}
+
+Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
+  if (!appends) {
+    if (args.rotary_cos != nullptr || args.rotary_sin != nullptr) return contradiction("rotary_cos", "k is not");
+    return args.rotary_seqlens == nullptr ? Status() : contradiction("rotary_seqlens", "k is not");
+  }
+  const bool ragged = args.cu_seqlens_k_new != nullptr;
+  KVC_TRY(
+      IndexTensor::read(args.cu_seqlens_k_new, "cu_seqlens_k_new", rows + 1, false, false, device_, &cu_seqlens_k_new));
+  const auto read = [&](const DLTensor* tensor, const char* name, int64_t tokens, int64_t dims, TensorView* view) {
+    const int64_t heads = cache.layer.num_kv_heads;
+    const int64_t batched[4] = {rows, tokens, heads, dims}, packed[3] = {tokens, heads, dims};
+    KVC_TRY(check_tensor(tensor,
+                         {name, device_, ragged ? 3 : 4, ragged ? packed : batched,
+                          ragged ? "[tokens, heads, dims]" : "[rows, tokens, heads, dims]"},
+                         view));
+    if (is_float_dtype(view->dtype) || same_dtype(view->dtype, cache.layer.dtype)) return Status();
+    return bad_dtype(name, view->dtype, "float32, float16, bfloat16 or that of the cache");
+  };
+  KVC_TRY(read(args.k, "k", -1, cache.layer.head_dim, &k));
+  KVC_TRY(read(args.v, "v", k.shape[ragged ? 0 : 1], cache.layer.v_head_dim, &v));
+  row_new = ragged ? -1 : k.shape[1];
+  KVC_TRY(check_count("new tokens", ragged ? k.shape[0] : row_new, kMaxTokens / std::max<int64_t>(rows, 1)));
+  KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, cache.layer.head_dim, device_, &rotary));
+  if (!rotary.given())
+    return args.rotary_seqlens == nullptr ? Status() : contradiction("rotary_seqlens", "rotary_cos is not");
+  KVC_TRY(IndexTensor::read(args.rotary_seqlens, "rotary_seqlens", rows, false, true, device_, &rotary_seqlens));
+  if (!is_float_dtype(q.dtype) || !is_float_dtype(k.dtype)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 %s: rotate before quantising",
+                         is_float_dtype(q.dtype) ? "k" : "q");
+  }
+  const auto turn = [&](kvc_backend_layer* turned, int32_t offset) {
+    turned->rope_class = 0;
+    turned->rope_dim = rotary.rotary_dim();
+    turned->rope_offset = offset;
+    turned->rope_interleaved = (args.flags & KVC_FLASH_ATTN_ROTARY_INTERLEAVED) != 0;
+  };
+  turn(&cache.layer, 0);
+  turn(&layer, qv.rank != 0 ? cache.layer.v_head_dim : 0);
+  return Status();
+}
+
+Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
+  if (args.cache_seqlens != nullptr && args.seqused_k != nullptr) {
+    return contradiction("cache_seqlens", "so is seqused_k, its other name");
+  }
+  const bool other_name = args.cache_seqlens == nullptr && args.seqused_k != nullptr;
+  KVC_TRY(IndexTensor::read(other_name ? args.seqused_k : args.cache_seqlens,
+                            other_name ? "seqused_k" : "cache_seqlens", rows, false, true, device_, &cache_seqlens));
+  if (appends && !cache_seqlens.given()) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is to be appended behind it");
+  }
+  KVC_TRY(IndexTensor::read(args.cache_batch_idx, "cache_batch_idx", rows, false, false, device_, &batch_idx));
+  KVC_TRY(IndexTensor::read(args.cache_leftpad, "cache_leftpad", rows, false, true, device_, &leftpad));
+  const int64_t cache_rows = paged() ? block_table.shape[0] : cache.layer.num_pages;
+  if (batch_idx.given() || cache_rows >= rows) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " rows, and q %" PRId64, paged() ? "block_table" : "k_cache",
+                       cache_rows, rows);
+}
+
+Status FlashAttnCall::read_outputs(const kvc_flash_attn_args& args) {
+  KVC_TRY(check_tokens(args.out, "out", layer.v_head_dim, true, &out));
+  if (!is_float_dtype(out.dtype)) return bad_dtype("out", out.dtype, "float32, float16 or bfloat16");
+  attend.out = rows_of(out);
+  attend.out_row_stride = row_stride_of(out);
+  if (args.softmax_lse == nullptr) return Status();
+  const bool ragged = row_queries < 0;
+  const int64_t batched[3] = {rows, layer.num_q_heads, row_queries}, packed[2] = {layer.num_q_heads, tokens_};
+  KVC_TRY(check_tensor(args.softmax_lse,
+                       {"softmax_lse", device_, ragged ? 2 : 3, ragged ? packed : batched,
+                        ragged ? "[heads, tokens]" : "[rows, heads, queries]", false, true},
+                       &lse));
+  if (!same_dtype(lse.dtype, {kDLFloat, 32, 1})) return bad_dtype("softmax_lse", lse.dtype, "float32");
+  attend.lse = reinterpret_cast<float*>(lse.data);
+  attend.lse_token_stride = lse.strides[lse.rank - 1];
+  attend.lse_head_stride = lse.strides[lse.rank - 2];
+  attend.lse_row_stride = ragged ? 0 : lse.strides[0] - row_queries * lse.strides[2];
+  return Status();
+}
+
+Status FlashAttnCall::read_scales(const kvc_flash_attn_args& args) {
+  const auto read = [&](const DLTensor* tensor, const char* name, DLDataType scaled, TensorView* view,
+                        kvc_backend_row_scales* scales) {
+    if (tensor == nullptr) return Status();
+    if (!is_float8_dtype(scaled)) return contradiction(name, "what it scales is not float8");
+    const int64_t shape[2] = {rows, layer.num_kv_heads};
+    KVC_TRY(read_floats(tensor, name, 2, shape, "[rows, kv heads]", device_, false, view));
+    *scales = {reinterpret_cast<const float*>(view->data), view->strides[0], view->strides[1]};
+    return Status();
+  };
+  KVC_TRY(read(args.q_descale, "q_descale", q.dtype, &q_descale, &attend.q_scales));
+  KVC_TRY(read(args.k_descale, "k_descale", layer.dtype, &k_descale, &attend.k_scales));
+  KVC_TRY(read(args.v_descale, "v_descale", layer.dtype, &v_descale, &attend.v_scales));
+  unlike_scales = appends && (args.k_descale != nullptr || args.v_descale != nullptr);
+  if (qv.rank == 0 || (args.k_descale == nullptr && args.v_descale == nullptr)) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "qv with k_descale or v_descale: a score has parts of unlike scales");
+}
+
+Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
+  if ((args.flags & ~kKnownFlags) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
+  }
+  KVC_TRY(check_option(args.softmax_scale, 1e-30, "softmax_scale"));
+  KVC_TRY(check_option(args.softcap, 1e-6, "softcap"));
+  KVC_TRY(check_number(args.window_left, INT32_MAX, "window_left"));
+  KVC_TRY(check_number(args.window_right, INT32_MAX, "window_right"));
+  KVC_TRY(check_number(args.attention_chunk, INT32_MAX, "attention_chunk"));
+  KVC_TRY(check_number(args.num_splits, kMaxSplits, "num_splits"));
+  causal = (args.flags & KVC_FLASH_ATTN_CAUSAL) != 0;
+  const auto flag_of = [&](uint32_t flag, int32_t value, const char* name) {
+    return (args.flags & flag) != 0 || value == 0 ? Status() : contradiction(name, "its flag is not");
+  };
+  KVC_TRY(flag_of(KVC_FLASH_ATTN_WINDOW_LEFT, args.window_left, "window_left"));
+  KVC_TRY(flag_of(KVC_FLASH_ATTN_WINDOW_RIGHT, args.window_right, "window_right"));
+  if ((args.flags & KVC_FLASH_ATTN_WINDOW_LEFT) != 0)
+    layer.window_tokens = std::min(args.window_left, kMaxWindow - 1) + 1;
+  if ((args.flags & KVC_FLASH_ATTN_WINDOW_RIGHT) != 0) window_right = std::min(args.window_right, kMaxWindow);
+  if (causal) window_right = 0;
+  if (window_right < 0) attend.flags |= KVC_ATTEND_NON_CAUSAL;
+  layer.chunk_tokens = std::min(args.attention_chunk, kMaxWindow);
+  num_splits = args.num_splits;
+  attend.softmax_scale = args.softmax_scale != 0.0 ? args.softmax_scale : 1.0 / std::sqrt(layer.head_dim);
+  attend.softcap = args.softcap;
+  const int64_t shape[2] = {rows, layer.num_q_heads};
+  if (args.alibi_slopes != nullptr) {
+    const int32_t rank = args.alibi_slopes->ndim == 2 ? 2 : 1;
+    KVC_TRY(read_floats(args.alibi_slopes, "alibi_slopes", rank, shape + 2 - rank,
+                        rank == 2 ? "[rows, heads]" : "[heads]", device_, true, &alibi_slopes));
+    attend.alibi_slopes = reinterpret_cast<const float*>(alibi_slopes.data);
+    attend.alibi_row_stride = rank == 2 ? alibi_slopes.strides[0] : 0;
+  }
+  if (args.sinks == nullptr) return Status();
+  KVC_TRY(read_floats(args.sinks, "sinks", 1, shape + 1, "[heads]", device_, true, &sinks));
+  attend.sinks = reinterpret_cast<const float*>(sinks.data);
+  return Status();
+}
+
+Status FlashAttnCall::check_disjoint() const {
+  const auto given = [](const TensorView& t) { return t.rank != 0 ? &t : nullptr; };
+  const NamedTensor written[4] = {{"out", &out},
+                                  {"softmax_lse", given(lse)},
+                                  {"k_cache", appends ? &cache.k : nullptr},
+                                  {"v_cache", appends ? &cache.v : nullptr}};
+  const NamedTensor read[] = {{"q", &q},
+                              {"qv", given(qv)},
+                              {"k", given(k)},
+                              {"v", given(v)},
+                              {"k_cache", appends ? nullptr : &cache.k},
+                              {"v_cache", appends ? nullptr : &cache.v},
+                              {"rotary_cos", given(rotary.cos)},
+                              {"rotary_sin", given(rotary.sin)},
+                              {"block_table", given(block_table)},
+                              {"q_descale", given(q_descale)},
+                              {"k_descale", given(k_descale)},
+                              {"v_descale", given(v_descale)},
+                              {"alibi_slopes", given(alibi_slopes)},
+                              {"sinks", given(sinks)},
+                              {cache_seqlens.name(), cache_seqlens.tensor()},
+                              {batch_idx.name(), batch_idx.tensor()},
+                              {leftpad.name(), leftpad.tensor()},
+                              {rotary_seqlens.name(), rotary_seqlens.tensor()},
+                              {cu_seqlens_q.name(), cu_seqlens_q.tensor()},
+                              {cu_seqlens_k_new.name(), cu_seqlens_k_new.tensor()}};
+  return check_overlaps(written, 4, read, static_cast<int>(sizeof read / sizeof read[0]));
+}
+
+Status FlashAttnCall::read(const kvc_flash_attn_args& args, const Context& context, FlashAttnCall* out) {
+  FlashAttnCall& call = *out;
+  call.device_ = context.dl_device();
+  KVC_TRY(call.read_cache(args));
+  call.layer = call.cache.layer;
+  KVC_TRY(call.read_queries(args));
+  KVC_TRY(call.read_new(args));
+  if (call.qv.rank != 0) {
+    kvc_backend_layer& layer = call.layer;
+    const TensorView &k = call.cache.k, &v = call.cache.v;
+    layer.head_dim += layer.v_head_dim;
+    bool behind = layer.num_kv_heads == 1 && k.data == v.data + int64_t{layer.v_head_dim} * (k.dtype.bits / 8);
+    for (int dim = 0; dim < 2; ++dim) behind = behind && (k.shape[dim] <= 1 || k.strides[dim] == v.strides[dim]);
+    layer.v_in_k = behind ? 1 : 0;
+    layer.k_behind_v = behind ? 0 : 1;
+    if (behind) layer.k = layer.v;
+  }
+  KVC_TRY(call.read_indexes(args));
+  KVC_TRY(call.read_outputs(args));
+  KVC_TRY(call.read_options(args));
+  KVC_TRY(call.read_scales(args));
+  KVC_TRY(call.check_disjoint());
+  call.layer.softmax_scale = static_cast<float>(call.attend.softmax_scale);
+  call.attend.layer = &call.layer;
+  kvc_error error = KVC_ERROR_INIT;
+  for (const kvc_backend_layer* layer : {&call.cache.layer, &call.layer}) {
+    KVC_TRY(Status::from(context.backend().check_layer(context.device(), layer, &error), error));
+  }
+  return Status();
+}
+
+}  // namespace kvc

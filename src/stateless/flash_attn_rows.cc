@@ -1,0 +1,175 @@
+#include "stateless/flash_attn_rows.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/checked.h"
+
+namespace kvc {
+namespace {
+
+// [rows + 1] of a batch, or of the caller's offsets: from 0 on, never descending, at most `tokens`.
+Status fill_offsets(const IndexTensor& offsets, int64_t rows, int64_t each, int64_t tokens, std::vector<int32_t>* out) {
+  out->resize(static_cast<size_t>(rows) + 1);
+  int32_t* begin = out->data();
+  if (!offsets.given()) {
+    for (int64_t r = 0; r <= rows; ++r) begin[r] = static_cast<int32_t>(r * each);
+    return Status();
+  }
+  for (int64_t r = 0; r <= rows; ++r) {
+    const int64_t value = offsets[r], least = r == 0 ? 0 : begin[r - 1], most = r == 0 ? 0 : tokens;
+    if (value < least || value > most) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s[%" PRId64 "] is %" PRId64 ", not in %" PRId64 "..%" PRId64,
+                           offsets.name(), r, value, least, most)
+          .at(r);
+    }
+    begin[r] = static_cast<int32_t>(value);
+  }
+  return Status();
+}
+
+Status check_in(const char* name, int64_t row, int64_t value, int64_t most) {
+  if (value >= 0 && value <= most) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s of row %" PRId64 " is %" PRId64 ", not in 0..%" PRId64, name, row,
+                       value, most)
+      .at(row);
+}
+
+}  // namespace
+
+Status FlashAttnRows::build(const FlashAttnCall& call) {
+  const auto rows = static_cast<size_t>(call.rows);
+  KVC_TRY(fill_offsets(call.cu_seqlens_q, call.rows, call.row_queries, call.q.shape[0], &token_begin_));
+  if (call.appends) {
+    KVC_TRY(fill_offsets(call.cu_seqlens_k_new, call.rows, call.row_new, call.k.shape[0], &new_begin_));
+  } else {
+    new_begin_.assign(rows + 1, 0);
+  }
+  const auto queries = static_cast<size_t>(token_begin_.back()), fresh = static_cast<size_t>(new_begin_.back());
+  kv_lengths_.resize(rows);
+  key_begins_.resize(rows);
+  cache_rows_.resize(rows);
+  page_begin_.resize(rows);
+  positions_.resize(queries);
+  const bool ends = call.window_right > 0;  // 0 is causal
+  if (ends) key_ends_.resize(queries);
+  slots_.resize(fresh);
+  if (call.rotary.given()) {
+    query_rotations_.resize(queries);
+    new_rotations_.resize(fresh);
+  }
+  rows_ = {};
+  rows_.num_rows = static_cast<int32_t>(rows);
+  rows_.num_tokens = token_begin_.back();
+  rows_.token_begin = token_begin_.data();
+  rows_.kv_lengths = kv_lengths_.data();
+  rows_.positions = positions_.data();
+  rows_.key_ends = ends ? key_ends_.data() : nullptr;
+  rows_.key_begins = key_begins_.data();
+  tables_ = {};
+  tables_.pages = call.paged() ? reinterpret_cast<const int32_t*>(call.block_table.data) : cache_rows_.data();
+  tables_.page_begin = page_begin_.data();
+  for (int32_t row = 0; row < rows_.num_rows; ++row) KVC_TRY(build_row(call, row));
+  return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
+}
+
+Status FlashAttnRows::build_row(const FlashAttnCall& call, int32_t row) {
+  const auto r = static_cast<size_t>(row);
+  const int64_t cached = call.cache_seqlens.given() ? call.cache_seqlens[row] : call.capacity;
+  const int64_t fresh = new_begin_[r + 1] - new_begin_[r], length = cached + fresh;
+  KVC_TRY(
+      check_in(call.cache_seqlens.given() ? call.cache_seqlens.name() : "cache_seqlens", row, cached, call.capacity));
+  if (length > call.capacity) {
+    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
+                         "the cache of row %d holds %" PRId64 " tokens: %" PRId64 " and %" PRId64
+                         " new ones are %" PRId64 " too many",
+                         row, call.capacity, cached, fresh, length - call.capacity)
+        .at(row)
+        .missing(length, call.capacity);
+  }
+  const int64_t pad = call.leftpad.given() ? call.leftpad[row] : 0;
+  KVC_TRY(check_in("cache_leftpad", row, pad, cached));
+  const int64_t cache_rows = call.paged() ? call.block_table.shape[0] : call.cache.layer.num_pages;
+  const int64_t cache_row = call.batch_idx.given() ? call.batch_idx[row] : row;
+  KVC_TRY(check_in("cache_batch_idx", row, cache_row, cache_rows - 1));
+  kv_lengths_[r] = static_cast<int32_t>(length);
+  key_begins_[r] = static_cast<int32_t>(pad);
+  cache_rows_[r] = static_cast<int32_t>(cache_row);
+  page_begin_[r] = call.paged() ? cache_row * call.block_table.strides[0] : row;
+  const int32_t begin = token_begin_[r], end = token_begin_[r + 1];
+  for (int32_t t = begin; t < end; ++t) {
+    const int64_t position = length - (end - t);
+    positions_[static_cast<size_t>(t)] = static_cast<int32_t>(position);
+    if (call.window_right <= 0) continue;
+    key_ends_[static_cast<size_t>(t)] = static_cast<int32_t>(std::min(length, position + 1 + call.window_right));
+  }
+  return call.rotary.given() ? rotate_row(call, row, cached) : Status();
+}
+
+Status FlashAttnRows::rotate_row(const FlashAttnCall& call, int32_t row, int64_t cached) {
+  const auto r = static_cast<size_t>(row);
+  const int64_t first = call.rotary_seqlens.given() ? call.rotary_seqlens[row] : cached;
+  const bool advances = call.window_right >= 0 || call.layer.window_tokens > 0;
+  const auto fill = [&](int32_t begin, int32_t end, bool moves, std::vector<int32_t>* out) {
+    if (begin == end) return Status();
+    const int64_t last = first + (moves ? end - begin - 1 : 0), positions = call.rotary.positions();
+    if (first < 0 || last >= positions) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "row %d turns at positions %" PRId64 "..%" PRId64 ", and rotary_cos has %" PRId64, row,
+                           first, last, positions)
+          .at(row);
+    }
+    for (int32_t t = begin; t < end; ++t) {
+      (*out)[static_cast<size_t>(t)] = static_cast<int32_t>(first + (moves ? t - begin : 0));
+    }
+    return Status();
+  };
+  KVC_TRY(fill(token_begin_[r], token_begin_[r + 1], advances, &query_rotations_));
+  return fill(new_begin_[r], new_begin_[r + 1], true, &new_rotations_);
+}
+
+// Two rows that append to one cache row would write the same slots.
+Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
+  sorted_.resize(cache_rows_.size());
+  for (size_t r = 0; r < sorted_.size(); ++r) {
+    sorted_[r] = int64_t{cache_rows_[r]} * (int64_t{1} << 32) + static_cast<int64_t>(r);
+  }
+  std::sort(sorted_.begin(), sorted_.end());
+  for (size_t i = 1; i < sorted_.size(); ++i) {
+    if (sorted_[i - 1] >> 32 != sorted_[i] >> 32) continue;
+    const int64_t one = sorted_[i - 1] & UINT32_MAX, other = sorted_[i] & UINT32_MAX;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "%s has %" PRId64 " in rows %" PRId64 " and %" PRId64 ", and both append",
+                         call.batch_idx.name(), sorted_[i] >> 32, one, other)
+        .at(other);
+  }
+  return Status();
+}
+
+Status FlashAttnRows::map_pages(const FlashAttnCall& call, const WorkPlan& plan) {
+  const int64_t page_size = call.cache.layer.page_size, pages = call.cache.layer.num_pages;
+  for (int32_t row = 0; row < rows_.num_rows; ++row) {
+    const auto r = static_cast<size_t>(row);
+    const int32_t length = kv_lengths_[r], queries = token_begin_[r + 1] - token_begin_[r];
+    const int32_t fresh = new_begin_[r + 1] - new_begin_[r];
+    int64_t first = queries > 0 ? plan.first_key(rows_, row, length - queries) : length;
+    first = std::min<int64_t>(first, length - fresh);
+    if (first >= length) continue;  // nothing is read or written
+    const int32_t* list = tables_.pages + page_begin_[r];
+    for (int64_t column = first / page_size; call.paged() && column < ceil_div(length, page_size); ++column) {
+      if (list[column] >= 0 && list[column] < pages) continue;
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "block_table has page %d for row %d in row %d, column %" PRId64 "; k_cache has %" PRId64
+                           " pages",
+                           list[column], row, cache_rows_[r], column, pages)
+          .at(row);
+    }
+    for (int32_t i = 0; i < fresh; ++i) {
+      const int64_t position = length - fresh + i;
+      slots_[static_cast<size_t>(new_begin_[r] + i)] = list[position / page_size] * page_size + position % page_size;
+    }
+  }
+  return Status();
+}
+
+}  // namespace kvc

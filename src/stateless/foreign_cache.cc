@@ -1,0 +1,101 @@
+#include "stateless/foreign_cache.h"
+
+#include <cinttypes>
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxDims = 1024;
+
+kvc_backend_pool pool_of(const TensorView& t) noexcept { return {t.data, t.strides[0], t.strides[2], t.strides[1]}; }
+
+Status check_stored_dtype(const TensorView& t, const char* name) {
+  if (is_float_dtype(t.dtype) || is_float8_dtype(t.dtype)) return Status();
+  return Status::error(KVC_ERROR_DTYPE,
+                       "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16, bfloat16, float8_e4m3fn or "
+                       "float8_e5m2",
+                       name, t.dtype.code, t.dtype.bits, t.dtype.lanes);
+}
+
+Status check_sizes(const TensorView& t, const char* name) {
+  const int64_t* shape = t.shape;
+  if (shape[0] <= INT32_MAX && shape[1] >= 1 && shape[1] <= INT32_MAX && shape[2] >= 1 && shape[2] <= kMaxHeads &&
+      shape[3] >= 1 && shape[3] <= kMaxDims)
+    return Status();
+  return Status::error(KVC_ERROR_SHAPE,
+                       "%s has shape [%" PRId64 ", %" PRId64 ", %" PRId64 ", %" PRId64
+                       "]; pages and their size below "
+                       "2^31, 1..%" PRId64 " heads, 1..%" PRId64 " dims",
+                       name, shape[0], shape[1], shape[2], shape[3], kMaxHeads, kMaxDims);
+}
+
+}  // namespace
+
+Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DLDevice device, ForeignCache* out) {
+  *out = {};
+  static constexpr int64_t kAny[4] = {-1, -1, -1, -1};
+  const char* letters = "[pages, page_size, heads, dims]";
+  KVC_TRY(check_tensor(k, {"k_cache", device, 4, kAny, letters, true, written}, &out->k));
+  KVC_TRY(check_stored_dtype(out->k, "k_cache"));
+  KVC_TRY(check_sizes(out->k, "k_cache"));
+  kvc_backend_layer& layer = out->layer;
+  layer.dtype = out->k.dtype;
+  layer.num_pages = out->k.shape[0];
+  layer.page_size = static_cast<int32_t>(out->k.shape[1]);
+  layer.num_q_heads = layer.num_kv_heads = static_cast<int32_t>(out->k.shape[2]);
+  layer.head_dim = static_cast<int32_t>(out->k.shape[3]);
+  layer.rope_class = -1;
+  layer.k = pool_of(out->k);
+  if (v == nullptr) return Status();
+  const int64_t wanted[4] = {layer.num_pages, layer.page_size, layer.num_kv_heads, -1};
+  KVC_TRY(check_tensor(v, {"v_cache", device, 4, wanted, letters, true, written}, &out->v));
+  if (!same_dtype(out->v.dtype, layer.dtype)) {
+    return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype {code %d, bits %d, lanes %d}, k_cache {%d, %d, %d}",
+                         out->v.dtype.code, out->v.dtype.bits, out->v.dtype.lanes, layer.dtype.code, layer.dtype.bits,
+                         layer.dtype.lanes);
+  }
+  KVC_TRY(check_sizes(out->v, "v_cache"));
+  layer.v_head_dim = static_cast<int32_t>(out->v.shape[3]);
+  layer.v = pool_of(out->v);
+  return Status();
+}
+
+Status RotaryTables::read(const DLTensor* cos, const DLTensor* sin, int32_t head_dim, DLDevice device,
+                          RotaryTables* out) {
+  *out = {};
+  if (cos == nullptr && sin == nullptr) return Status();
+  static constexpr int64_t kAny[2] = {-1, -1};
+  const char* letters = "[positions, rotary_dim / 2]";
+  KVC_TRY(check_tensor(cos, {"rotary_cos", device, 2, kAny, letters}, &out->cos));
+  KVC_TRY(check_tensor(sin, {"rotary_sin", device, 2, out->cos.shape, letters}, &out->sin));
+  for (const TensorView* t : {&out->cos, &out->sin}) {
+    if (is_float_dtype(t->dtype)) continue;
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16 or bfloat16",
+                         t == &out->cos ? "rotary_cos" : "rotary_sin", t->dtype.code, t->dtype.bits, t->dtype.lanes);
+  }
+  const int64_t half = out->cos.shape[1];
+  if (half >= 1 && half <= head_dim / 2) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "rotary_cos turns %" PRId64 " dims of %d: 2, 4 .. up to the head dim", 2 * half,
+                       head_dim);
+}
+
+Status RotaryTables::turn(const Context& context, const int32_t* rows, int64_t tokens, void* stream,
+                          float* cos_sin) const {
+  kvc_backend_rope args = {};
+  args.rope_dim = rotary_dim();
+  args.num_tokens = static_cast<int32_t>(tokens);
+  args.positions = rows;
+  args.cos_sin = cos_sin;
+  args.cos = {cos.data, cos.strides[0], 0, cos.dtype, 0};
+  args.sin = {sin.data, sin.strides[0], 0, sin.dtype, 0};
+  kvc_error error = KVC_ERROR_INIT;
+  return tokens == 0 ? Status() : Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
+}
+
+kvc_backend_tensor rows_of(const TensorView& t) noexcept {
+  const int64_t* strides = t.strides + (t.rank == 4 ? 1 : 0);
+  return {t.data, strides[0], strides[1], t.dtype, 0};
+}
+
+}  // namespace kvc

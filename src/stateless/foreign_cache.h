@@ -1,0 +1,36 @@
+// ForeignCache: a caller's K and V tensors as a backend takes them: two pools by their strides. A contiguous cache is
+// one whose pages hold a whole sequence.
+#pragma once
+
+#include "base/status.h"
+#include "cache/tensor_check.h"
+#include "context/context.h"
+#include "kvcache_backend.h"
+
+namespace kvc {
+
+struct ForeignCache {
+  TensorView k, v;               // [pages, page_size, Hkv, dims]; v without data if there is none
+  kvc_backend_layer layer = {};  // of both: storage, shapes and dtype; q heads as kv heads
+
+  // Checks the tensors, written if anything is appended. v: nullable (rows that have V in K).
+  static Status read(const DLTensor* k, const DLTensor* v, bool written, DLDevice device, ForeignCache* out);
+};
+
+// A caller's cos and sin, [positions, rotary_dim / 2] each.
+struct RotaryTables {
+  TensorView cos, sin;  // without data: none
+  int64_t positions() const noexcept { return cos.shape[0]; }
+  int32_t rotary_dim() const noexcept { return 2 * static_cast<int32_t>(cos.shape[1]); }
+  bool given() const noexcept { return cos.rank != 0; }
+
+  // Both or none; rotary_dim at most head_dim.
+  static Status read(const DLTensor* cos, const DLTensor* sin, int32_t head_dim, DLDevice device, RotaryTables* out);
+  // Their rows `positions` [tokens], as float32: cos_sin [tokens, 2, rotary_dim / 2].
+  Status turn(const Context& context, const int32_t* positions, int64_t tokens, void* stream, float* cos_sin) const;
+};
+
+// A backend's view of rows [tokens, heads, dims].
+kvc_backend_tensor rows_of(const TensorView& t) noexcept;
+
+}  // namespace kvc
