@@ -9,8 +9,6 @@
 namespace kvt {
 namespace {
 
-constexpr int kPositions = 32768;  // rows of cos and sin, more than any length
-
 // Products and the sum each rounded to float32, as the library says that it rotates.
 float rounded_difference(float a, float b, float c, float d) {
   volatile float left = a * b, right = c * d;
@@ -169,9 +167,10 @@ void FlashCall::make_tokens(std::mt19937 *random) {
   lse = s.ragged_q ? Array(DType::kF32, {s.hq, cu_q.values.back() + 2})
                    : Array(DType::kF32, {s.rows, s.hq, s.sq}, {0, 1, 2}, 3);
   if (s.rotary_dim) {
-    cos = Array(is_quantised(s.q) ? DType::kF32 : s.q, {kPositions, s.rotary_dim / 2});
-    sin = Array(cos.type, {kPositions, s.rotary_dim / 2}, {}, 1);
-    for (int64_t p = 0; p < kPositions; p++) {
+    const int64_t positions = s.sk + s.sq + 8;
+    cos = Array(is_quantised(s.q) ? DType::kF32 : s.q, {positions, s.rotary_dim / 2});
+    sin = Array(cos.type, {positions, s.rotary_dim / 2}, {}, 1);
+    for (int64_t p = 0; p < positions; p++) {
       for (int i = 0; i < s.rotary_dim / 2; i++) {
         const double angle = static_cast<double>(p) * std::pow(100.0, -2.0 * i / s.rotary_dim);
         cos.set({p, i}, static_cast<float>(std::cos(angle)));
