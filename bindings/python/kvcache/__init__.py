@@ -57,6 +57,7 @@ from ._errors import (
 )
 from ._kvcache import Step, Tensor, build_info, version
 from ._rope import RopeScaling
+from ._stateless import append_slots, flash_attn_with_kvcache
 
 __version__: str = version()
 
@@ -123,8 +124,10 @@ __all__ = [
     "Uncommitted",
     "Unsupported",
     "__version__",
+    "append_slots",
     "build_info",
     "estimate",
+    "flash_attn_with_kvcache",
     "get_include",
     "get_library",
     "version",

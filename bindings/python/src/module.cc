@@ -5,6 +5,7 @@
 #include "context.h"
 #include "error.h"
 #include "kvcache.h"
+#include "stateless.h"
 #include "step.h"
 #include "tensor.h"
 
@@ -18,6 +19,7 @@ NB_MODULE(_kvcache, module) {
   Context::bind(module);
   Cache::bind(module);
   Step::bind(module);
+  bind_stateless(module);
   module.def("set_error_factories", &set_error_factories, nb::arg("make_error"), nb::arg("make_closed"));
   module.def("status_name", &kvc_status_name, nb::arg("status"));
   module.def("version", &kvc_version);

@@ -1,0 +1,160 @@
+"""Attention over a cache of the caller's own: what takes arrays alone, and no Cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import _kvcache
+from ._config import Context
+
+_CAUSAL, _INTERLEAVED, _WINDOW_LEFT, _WINDOW_RIGHT = 1, 2, 4, 8
+_default_context: Context | None = None
+
+
+def _context(context: Context | None) -> Context:
+    global _default_context
+    if context is not None:
+        return context
+    if _default_context is None:
+        _default_context = Context()
+    return _default_context
+
+
+def _indexes(values: Any) -> Any:
+    """Numbers as int32; arrays as they are."""
+    if isinstance(values, int | list | tuple):
+        import numpy as np
+
+        return np.asarray(values, np.int32)
+    return values
+
+
+def _floats(values: Any) -> Any:
+    if isinstance(values, float | int | list | tuple):
+        import numpy as np
+
+        return np.atleast_1d(np.asarray(values, np.float32))
+    return values
+
+
+def _is_float8(array: Any, dtype: Any) -> bool:
+    name = str(getattr(array, "dtype", ""))
+    return "float8" in name or (dtype is not None and "uint8" in name)
+
+
+def _new_bfloat16(like: Any, dims: int) -> Any:
+    """A new output for float8 queries."""
+    shape = (*like.shape[:-1], dims)
+    if hasattr(like, "new_empty"):
+        import torch
+
+        return like.new_empty(shape, dtype=torch.bfloat16)
+    import ml_dtypes
+    import numpy as np
+
+    return np.empty(shape, ml_dtypes.bfloat16)
+
+
+def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
+    q: Any, k_cache: Any, v_cache: Any, k: Any = None, v: Any = None, *, qv: Any = None, rotary_cos: Any = None,
+    rotary_sin: Any = None, cache_seqlens: Any = None, cache_batch_idx: Any = None, cache_leftpad: Any = None,
+    block_table: Any = None, page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k_new: Any = None,
+    max_seqlen_q: int | None = None, rotary_seqlens: Any = None, seqused_k: Any = None, q_descale: Any = None,
+    k_descale: Any = None, v_descale: Any = None, softmax_scale: float | None = None, causal: bool = False,
+    window_size: Sequence[int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
+    rotary_interleaved: bool = True, alibi_slopes: Any = None, sinks: Any = None, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
+    out: Any = None, dtype: Any = None, context: Context | None = None,
+) -> Any:
+    """Appends k and v to the caller's cache, if they are given, and computes attention over it.
+
+    The function of that name of FlashAttention 2 and 3: arguments, defaults, shapes and results are theirs. Arrays are
+    numpy's (bfloat16 and float8 by ml_dtypes), PyTorch's or anyone's with __dlpack__; none is copied. Of a row with L
+    valid keys, the new ones included, query i of n stands at L - n + i: the last query sees the last key.
+
+    Args:
+        q: [batch, queries, heads, dim], or with cu_seqlens_q [tokens, heads, dim].
+        k_cache, v_cache: [batch, capacity, kv heads, dim], or with a table [pages, page size, kv heads, dim]; v_cache
+            may have other dims. Written in place if k is given. float8 too.
+        k, v: new tokens, stored from cache_seqlens on: [batch, new, kv heads, dim], or with cu_seqlens_k_new
+            [tokens, kv heads, dim].
+        qv: as q with v_cache's dims: scores are q.k + qv.v (absorbed latent attention).
+        rotary_cos, rotary_sin: [positions, rotary dim / 2]: the first dims of q and k turn; only with k.
+        cache_seqlens: tokens in the cache without the new ones: an int, or [batch] int32. None: all of the cache.
+        cache_batch_idx: [batch] int32: which row of the cache (or of the table) each row has.
+        cache_leftpad: [batch] int32: first valid key.
+        block_table, page_table: [batch, max pages] int32, the same under both names.
+        cu_seqlens_q, cu_seqlens_k_new: [batch + 1] int32: the second is ignored without k.
+        rotary_seqlens: [batch] int32: rotary positions count from here, not from cache_seqlens.
+        seqused_k: another name of cache_seqlens.
+        q_descale, k_descale, v_descale: [batch, kv heads] float32: what float8 q, k_cache and v_cache are to be
+            multiplied by; ignored for other types, as FlashAttention does.
+        softmax_scale: None = dim ** -0.5 (with qv of both dims together).
+        causal: a query sees no later key.
+        window_size: (left, right): keys from p - left to p + right; -1 or None = no bound.
+        attention_chunk: of those, keys of the query's own chunk; 0 = all.
+        softcap: scores become softcap * tanh(score / softcap); 0 = none.
+        rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
+        alibi_slopes: [heads] or [batch, heads] float32.
+        sinks: [heads] float32: a logit of each head that joins the softmax without a value.
+        num_splits: parts that the keys are cut into; 0 = as it pays.
+        return_softmax_lse: also return the LSE.
+        max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin: hints for a GPU's kernels; accepted and not needed.
+        out: where to write; None = a new array of q's kind and type (bfloat16 for float8 q).
+        dtype: the element type that unsigned-integer arrays of its width stand for, "float8_e4m3fn" for uint8.
+        context: where to compute; None = a context of the process, on the CPU.
+
+    Returns:
+        out, or (out, softmax_lse): float32 [batch, heads, queries], or with cu_seqlens_q [heads, tokens].
+
+    Raises:
+        OutOfRange (a page id, index, length or position, with .index = the row), BufferTooSmall (no room for the new
+        tokens: .required and .available), InvalidArgument (contradictions; an output that overlaps an input),
+        Shape, DType and so on. Nothing is written then.
+    """
+    del max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin
+    if block_table is not None and page_table is not None:
+        raise TypeError("flash_attn_with_kvcache: block_table and page_table are two names of one argument")
+    float8_cache = _is_float8(k_cache, dtype)
+    if out is None and _is_float8(q, dtype):
+        out = _new_bfloat16(q, v_cache.shape[-1])
+    left, right = (-1 if bound is None else int(bound) for bound in window_size)
+    flags = (_CAUSAL if causal else 0) | (_INTERLEAVED if rotary_interleaved else 0)
+    flags |= (_WINDOW_LEFT if left >= 0 else 0) | (_WINDOW_RIGHT if right >= 0 else 0)
+    arrays = (
+        q, k_cache, v_cache, k, v, qv, out, None, _indexes(cache_seqlens), _indexes(seqused_k),
+        _indexes(cache_batch_idx), _indexes(cache_leftpad), page_table if block_table is None else block_table,
+        _indexes(cu_seqlens_q), None if k is None else _indexes(cu_seqlens_k_new), rotary_cos, rotary_sin,
+        _indexes(rotary_seqlens), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
+        v_descale if float8_cache else None, alibi_slopes, sinks,
+    )
+    numbers = (max(left, 0), max(right, 0), attention_chunk, num_splits)
+    return _kvcache.flash_attn(_context(context), arrays, return_softmax_lse, flags, softmax_scale or 0.0, softcap,
+                               numbers, dtype)
+
+
+def append_slots(
+    k: Any, v: Any, k_cache: Any, v_cache: Any, slot_mapping: Any, *, k_scale: Any = None, v_scale: Any = None,
+    rotary_cos: Any = None, rotary_sin: Any = None, positions: Any = None, rotary_interleaved: bool = False,
+    dtype: Any = None, context: Context | None = None,
+) -> None:
+    """Stores rows of k and v in the caller's own paged cache, at the slots that the caller says.
+
+    Args:
+        k, v: [tokens, kv heads, dim]. With v_cache None: the rotary parts [tokens, 1, ...] and the latent parts.
+        k_cache, v_cache: [pages, page size, kv heads, dim], by any strides; written. v_cache None: k_cache has rows
+            [latent | rotary] (MLA).
+        slot_mapping: [tokens] int32 or int64: page * page size + offset; negative = not stored.
+        k_scale, v_scale: of a float8 cache: x is stored as x / scale. A number, [1] or [kv heads] float32.
+        rotary_cos, rotary_sin, positions: the first dims of k (the rotary parts) turn by rows `positions` [tokens].
+        rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
+        dtype, context: as flash_attn_with_kvcache.
+
+    Raises:
+        OutOfRange (a slot or position, with .index = the token), InvalidArgument, Shape, DType and so on. Nothing is
+        stored then.
+    """
+    arrays = (k, v, k_cache, v_cache, slot_mapping, _floats(k_scale), _floats(v_scale), rotary_cos, rotary_sin,
+              positions)
+    _kvcache.append_slots(_context(context), arrays, rotary_interleaved, dtype)
