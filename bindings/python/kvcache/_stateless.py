@@ -43,6 +43,12 @@ def _is_float8(array: Any, dtype: Any) -> bool:
     return "float8" in name or (dtype is not None and "uint8" in name)
 
 
+def _mask(causal: bool, window_size: Sequence[int | None]) -> tuple[int, int, int]:
+    left, right = (-1 if bound is None else int(bound) for bound in window_size)
+    flags = (_CAUSAL if causal else 0) | (_WINDOW_LEFT if left >= 0 else 0) | (_WINDOW_RIGHT if right >= 0 else 0)
+    return flags, max(left, 0), max(right, 0)
+
+
 def _new_bfloat16(like: Any, dims: int) -> Any:
     """A new output for float8 queries."""
     shape = (*like.shape[:-1], dims)
@@ -86,20 +92,16 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         cache_leftpad: [batch] int32: first valid key.
         block_table, page_table: [batch, max pages] int32, the same under both names.
         cu_seqlens_q, cu_seqlens_k_new: [batch + 1] int32: the second is ignored without k.
-        rotary_seqlens: [batch] int32: rotary positions count from here, not from cache_seqlens.
-        seqused_k: another name of cache_seqlens.
-        q_descale, k_descale, v_descale: [batch, kv heads] float32: what float8 q, k_cache and v_cache are to be
-            multiplied by; ignored for other types, as FlashAttention does.
+        rotary_seqlens, seqused_k: [batch] int32: where rotary positions count from; another name of cache_seqlens.
+        q_descale, k_descale, v_descale: [batch, kv heads] float32: factors of float8; ignored for other types.
         softmax_scale: None = dim ** -0.5 (with qv of both dims together).
         causal: a query sees no later key.
         window_size: (left, right): keys from p - left to p + right; -1 or None = no bound.
         attention_chunk: of those, keys of the query's own chunk; 0 = all.
         softcap: scores become softcap * tanh(score / softcap); 0 = none.
         rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
-        alibi_slopes: [heads] or [batch, heads] float32.
-        sinks: [heads] float32: a logit of each head that joins the softmax without a value.
+        alibi_slopes, sinks: [heads] (slopes: or [batch, heads]) float32; a sink is a logit without a value.
         num_splits: parts that the keys are cut into; 0 = as it pays.
-        return_softmax_lse: also return the LSE.
         max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin: hints for a GPU's kernels; accepted and not needed.
         out: where to write; None = a new array of q's kind and type (bfloat16 for float8 q).
         dtype: the element type that unsigned-integer arrays of its width stand for, "float8_e4m3fn" for uint8.
@@ -119,9 +121,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
     float8_cache = _is_float8(k_cache, dtype)
     if out is None and _is_float8(q, dtype):
         out = _new_bfloat16(q, v_cache.shape[-1])
-    left, right = (-1 if bound is None else int(bound) for bound in window_size)
-    flags = (_CAUSAL if causal else 0) | (_INTERLEAVED if rotary_interleaved else 0)
-    flags |= (_WINDOW_LEFT if left >= 0 else 0) | (_WINDOW_RIGHT if right >= 0 else 0)
+    flags, left, right = _mask(causal, window_size)
     arrays = (
         q, k_cache, v_cache, k, v, qv, out, None, _indexes(cache_seqlens), _indexes(seqused_k),
         _indexes(cache_batch_idx), _indexes(cache_leftpad), page_table if block_table is None else block_table,
@@ -129,9 +129,9 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         _indexes(rotary_seqlens), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
         v_descale if float8_cache else None, alibi_slopes, sinks,
     )
-    numbers = (max(left, 0), max(right, 0), attention_chunk, num_splits)
-    return _kvcache.flash_attn(_context(context), arrays, return_softmax_lse, flags, softmax_scale or 0.0, softcap,
-                               numbers, dtype)
+    return _kvcache.flash_attn(_context(context), arrays, return_softmax_lse,
+                               flags | (_INTERLEAVED if rotary_interleaved else 0), softmax_scale or 0.0, softcap,
+                               (left, right, attention_chunk, num_splits), dtype)
 
 
 def append_slots(
