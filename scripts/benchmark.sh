@@ -29,6 +29,7 @@ manager() {
   echo "stripped library: $(stat -c %s "$stripped") bytes (target below 3145728)"
   "$build/benchmarks/cold_start" "$library"
   "$build/benchmarks/handoff"
+  "$build/benchmarks/stateless"
   "$build/benchmarks/manager_benchmark" "$@"
 }
 
@@ -43,7 +44,7 @@ case ${1:-} in
     "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --json "$build/peers.json" "${@:2}"
     ;;
   *)
-    build kvcache manager_benchmark handoff cold_start
+    build kvcache manager_benchmark handoff cold_start stateless
     manager "$@"
     ;;
 esac

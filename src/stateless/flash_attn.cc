@@ -28,9 +28,10 @@ void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, Stateles
   const BatchLimits limits = {rows.num_rows, rows.num_tokens, 0, false};
   const int64_t items = WorkPlan::max_items(shape, limits), tiles = WorkPlan::max_tiles(shape, limits);
   if (!scratch->plan || items > scratch->plan_items || tiles > scratch->plan_tiles) {
-    scratch->plan_items = std::max(items, scratch->plan_items);
-    scratch->plan_tiles = std::max(tiles, scratch->plan_tiles);
-    scratch->plan = std::make_unique<WorkPlan>(scratch->plan_items, scratch->plan_tiles);
+    const int64_t more_items = std::max(items, scratch->plan_items), more_tiles = std::max(tiles, scratch->plan_tiles);
+    scratch->plan = std::make_unique<WorkPlan>(more_items, more_tiles);  // may throw: the sizes are those of the plan
+    scratch->plan_items = more_items;
+    scratch->plan_tiles = more_tiles;
   }
   scratch->plan->set_shape(shape);
 }

@@ -58,7 +58,7 @@ TEST(Stateless, NullAndStructs) {
   refused(nullptr, {KVC_ERROR_NULL_ARGUMENT}, "kvc_append_slots",
           [&](kvc_error *e) { return kvc_append_slots(nullptr, &slots, nullptr, e); });
   refused(nullptr, {KVC_ERROR_NULL_ARGUMENT}, "kvc_append_slots", [&](kvc_error *e) { return append(nullptr, e); });
-  for (uint32_t size : {0u, 8u, static_cast<uint32_t>(sizeof(kvc_flash_attn_args) - 8), 1u << 20}) {
+  for (uint32_t size : {0u, 8u, static_cast<uint32_t>(sizeof slots - 8), 1u << 20}) {
     d.args.struct_size = size;
     refused(nullptr, {KVC_ERROR_STRUCT_SIZE}, "kvc_flash_attn_with_kvcache",
             [&](kvc_error *e) { return flash(&d.args, e); });

@@ -78,3 +78,40 @@ def test_pools_exports_and_storage(qkv):
         b = cache.add()
         cache.import_(b, [exported_k], [exported_v], as_stored=True)
         assert cache.length(b) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_attn_with_kvcache_like_sdpa(rng, dtype, causal):
+    """PyTorch's own attention as the oracle, and the caches appended in place."""
+    def new(*shape):
+        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(dtype)
+
+    q, k, v, k_cache, v_cache = new(2, 5, 4, 32), new(2, 5, 2, 32), new(2, 5, 2, 32), new(2, 30, 2, 32), new(2, 30, 2, 32)
+    lengths = torch.tensor([25, 11], dtype=torch.int32)
+    with torch.no_grad():
+        out, lse = kvcache.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=causal,
+                                                   return_softmax_lse=True)
+    assert type(out) is torch.Tensor and out.dtype == dtype and lse.shape == (2, 4, 5)
+    for row, length in enumerate([30, 16]):
+        assert torch.equal(k_cache[row, length - 5:length], k[row])
+        mask = torch.ones(5, length, dtype=torch.bool).tril(length - 5) if causal else None
+        expected = torch.nn.functional.scaled_dot_product_attention(
+            *(x.float().transpose(0, 1)[None] for x in (q[row], k_cache[row, :length], v_cache[row, :length])),
+            attn_mask=mask, enable_gqa=True)
+        torch.testing.assert_close(out[row].float(), expected[0].transpose(0, 1), atol=2e-2 if dtype != torch.float32 else 2e-5,
+                                   rtol=0)
+
+
+def test_flash_attn_with_kvcache_paged_float8(rng):
+    q = torch.from_numpy(rng.standard_normal((2, 1, 4, 16)).astype(np.float32)).to(torch.bfloat16)
+    pool = torch.from_numpy(rng.standard_normal((6, 4, 2, 16)).astype(np.float32))
+    table = torch.tensor([[5, 1, -1], [0, 2, 4]], dtype=torch.int32)
+    out = kvcache.flash_attn_with_kvcache(q, pool.to(torch.bfloat16), pool.to(torch.bfloat16), page_table=table,
+                                          cache_seqlens=torch.tensor([7, 12], dtype=torch.int32))
+    stored = pool.to(torch.float8_e4m3fn)
+    quantised = kvcache.flash_attn_with_kvcache(
+        q, stored.view(torch.uint8), stored.view(torch.uint8), page_table=table, dtype="float8_e4m3fn",
+        cache_seqlens=torch.tensor([7, 12], dtype=torch.int32), k_descale=torch.ones(2, 2), v_descale=torch.ones(2, 2))
+    assert quantised.dtype == torch.bfloat16
+    torch.testing.assert_close(out, quantised, atol=0.2, rtol=0)

@@ -169,6 +169,25 @@ TEST(FlashAttnGrid, EveryPairOfValues) {
   }
 }
 
+// Queries before the first key: a causal one sees nothing, one of a chunk before it neither, others what they would.
+TEST(FlashAttnGrid, MoreQueriesThanKeys) {
+  for (const std::string &simd : simd_targets()) {
+    const ContextPtr context = make_context(2, simd.c_str());
+    for (int sq : {9, 40}) {
+      for (int chunk : {0, 7}) {
+        for (uint32_t flags : {0u, uint32_t{KVC_FLASH_ATTN_CAUSAL}, uint32_t{KVC_FLASH_ATTN_WINDOW_RIGHT}}) {
+          FlashSetting setting;
+          setting.sq = sq, setting.sk = 4, setting.flags = flags, setting.chunk = chunk, setting.pad = Pad::kLeft;
+          setting.window_right = flags == KVC_FLASH_ATTN_WINDOW_RIGHT ? 6 : 0;
+          setting.sinks = sq == 40;
+          FlashCall(setting).run_and_check(context.get(), true);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST(FlashAttnGrid, LongContext) {
   const ContextPtr context = make_context(2);
   for (int page : {0, 64}) {

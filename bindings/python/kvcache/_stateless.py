@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,9 +54,7 @@ def _new_bfloat16(like: Any, dims: int) -> Any:
     """A new output for float8 queries."""
     shape = (*like.shape[:-1], dims)
     if hasattr(like, "new_empty"):
-        import torch
-
-        return like.new_empty(shape, dtype=torch.bfloat16)
+        return like.new_empty(shape, dtype=sys.modules["torch"].bfloat16)
     import ml_dtypes
     import numpy as np
 

@@ -74,27 +74,27 @@ static void attend_rows(const View& view) {
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
   const View view = make_view(args, item, scratch);
   if (view.staged) {  // blocks are staged as float32
-    attend_rows<Widened<float> >(view);
+    attend_rows<Widened<float>>(view);
     return;
   }
   switch (type_of(args->layer->dtype)) {
     case Type::kF32:
-      attend_rows<Widened<float> >(view);
+      attend_rows<Widened<float>>(view);
       break;
     case Type::kF16:
-      attend_rows<Widened<F16> >(view);
+      attend_rows<Widened<F16>>(view);
       break;
     case Type::kE4m3:
-      attend_rows<Widened<E4m3> >(view);
+      attend_rows<Widened<E4m3>>(view);
       break;
     case Type::kE5m2:
-      attend_rows<Widened<E5m2> >(view);
+      attend_rows<Widened<E5m2>>(view);
       break;
     case Type::kI8:
-      attend_rows<Widened<I8> >(view);
+      attend_rows<Widened<I8>>(view);
       break;
     default:
-      attend_rows<Widened<Bf16> >(view);
+      attend_rows<Widened<Bf16>>(view);
       break;
   }
 }
