@@ -34,7 +34,7 @@ unsafe extern "C" {
         estimate: *mut kvc_estimate,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).\n   config   borrowed, arrays included; storages in it are adopted\n   cache    returned; released by kvc_cache_destroy\n Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given\n twice), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.\n Threads: any. Pools are zeroed on first touch. Since 0.1."]
+    #[doc = " Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).\n   config   borrowed, arrays included; storages in it are adopted\n   cache    returned; released by kvc_cache_destroy\n Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given\n twice, or two that overlap), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.\n Threads: any. Pools are zeroed on first touch. Since 0.1."]
     pub fn kvc_cache_create(
         context: *mut kvc_context,
         config: *const kvc_cache_config,
@@ -54,7 +54,7 @@ unsafe extern "C" {
         sequences: *const kvc_seq,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Forks n children: child i holds the first positions[i] tokens of parents[i], sharing every whole page and\n copying a partial last one. A parent with an uncommitted tree is refused. Atomic over the arrays. Costs the logarithm of the length, not the length.\n   parents    [n]; one parent may occur often\n   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty\n   children   [n], filled\n   stream     the device's stream for page copies; NULL on the CPU\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,\n OUT_OF_PAGES (required and available over all children; error->group).\n Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention."]
+    #[doc = " Forks n children: child i holds the first positions[i] tokens of parents[i], sharing every whole page and\n copying a partial last one. A parent with an uncommitted tree is refused. Atomic over the arrays. Costs the logarithm of the length, not the length.\n   parents    [n]; one parent may occur often\n   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty\n   children   [n], filled\n   stream     the device's stream for page copies; NULL on the CPU\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,\n OUT_OF_PAGES (required and available over all children; error->group), ORDER (KVC_STORAGE_NONE: too many copies wait).\n Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention."]
     pub fn kvc_seq_fork(
         cache: *mut kvc_cache,
         n: i64,
@@ -152,7 +152,7 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Says whether kvc_forward_begin would succeed now, without any effect: the same status and numbers.\n Errors: as kvc_forward_begin. Threads: any. Since 0.1."]
     pub fn kvc_cache_can_fit(cache: *mut kvc_cache, batch: *const kvc_batch, error: *mut kvc_error) -> kvc_status;
-    #[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, plans the work.\n The T rows of q, k and v are the rows of the batch one after another, append_lengths[i] tokens each.\n Everything is reserved, or nothing changed. Costs what the batch and its new pages cost, not the context.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,\n INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a\n span id below 0, or in a tree), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and\n available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens).\n Threads: any. Since 0.1."]
+    #[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, plans the work.\n The T rows of q, k and v are the rows of the batch one after another, append_lengths[i] tokens each.\n Everything is reserved, or nothing changed. Costs what the batch and its new pages cost, not the context.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,\n INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a\n span id below 0, or in a tree), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and\n available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER\n (KVC_STORAGE_NONE: copies wait for kvc_cache_take_copies).\n Threads: any. Since 0.1."]
     pub fn kvc_forward_begin(
         cache: *mut kvc_cache,
         batch: *const kvc_batch,
@@ -160,7 +160,7 @@ unsafe extern "C" {
         forward: *mut kvc_forward,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Stores a layer's new K and V, rounded or quantised to the layer's dtype (and rotated, if the layer says so).\n   layer  a layer of the forward; each once, in any order\n Errors: STALE_ID, BUSY, ORDER (appended already), INVALID_ARGUMENT (a layer that reads another's K and V, or is\n recurrent; a cross layer outside of its encoder_group's forwards, any other within them), CANCELLED, OUT_OF_RANGE, DTYPE,\n DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as kvc_forward_abort does.\n Threads: one at a time for one forward, any between forwards. Since 0.1."]
+    #[doc = " Stores a layer's new K and V, rounded or quantised to the layer's dtype (and rotated, if the layer says so).\n   layer  a layer of the forward; each once, in any order\n Errors: STALE_ID, BUSY, ORDER (appended already), INVALID_ARGUMENT (a layer that reads another's K and V, or is\n recurrent; a cross layer outside of its encoder_group's forwards, any other within them), CANCELLED, OUT_OF_RANGE, DTYPE,\n DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (KVC_STORAGE_NONE). An error of the device itself closes the forward as kvc_forward_abort does.\n Threads: one at a time for one forward, any between forwards. Since 0.1."]
     pub fn kvc_forward_append(
         cache: *mut kvc_cache,
         forward: kvc_forward,
@@ -201,7 +201,7 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees\n are kept uncommitted, until kvc_seq_commit.\n Errors: ORDER (error->index = the first layer in range without its append, or with a state that was not stored),\n CANCELLED, BUSY, STALE_ID; the forward\n stays open.  Threads: any. Since 0.1."]
+    #[doc = " Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees\n are kept uncommitted, until kvc_seq_commit.\n Errors: ORDER (error->index = the first layer in range without its append, but for KVC_STORAGE_NONE, or with a state that\n was not stored),\n CANCELLED, BUSY, STALE_ID; the forward\n stays open.  Threads: any. Since 0.1."]
     pub fn kvc_forward_end(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status;
     #[doc = " Closes a step and drops its tokens: its pages and lengths are given back, everything else is untouched.\n Errors: BUSY (a call is computing: cancel first), STALE_ID. Threads: any. Since 0.1."]
     pub fn kvc_forward_abort(cache: *mut kvc_cache, forward: kvc_forward, error: *mut kvc_error) -> kvc_status;
@@ -223,7 +223,7 @@ unsafe extern "C" {
         length: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any\n sequences with uncommitted nodes, in any order, each with a leaf of its own; atomic over the arrays. Moves K and V of kept\n nodes that do not lie in order yet; needs no page. An error of the device itself leaves the nodes' K and V undefined:\n what remains is to drop them (-1).\n   sequences  [n], distinct\n   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all\n   stream     as kvc_seq_fork\n Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes), OUT_OF_RANGE, EVICTED (a node in the\n middle of a chain over recurrent state), each with the index.\n Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa."]
+    #[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any\n sequences with uncommitted nodes, in any order, each with a leaf of its own; atomic over the arrays. Moves K and V of kept\n nodes that do not lie in order yet; needs no page. An error of the device itself leaves the nodes' K and V undefined:\n what remains is to drop them (-1).\n   sequences  [n], distinct\n   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all\n   stream     as kvc_seq_fork\n Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE, EVICTED (a node in the\n middle of a chain over recurrent state), each with the index.\n Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa."]
     pub fn kvc_seq_commit(
         cache: *mut kvc_cache,
         n: i64,
@@ -240,7 +240,7 @@ unsafe extern "C" {
         nodes: *mut i32,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.\n It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows.\n   pool    KVC_POOL_*\n   flags   KVC_POOL_WRITABLE or 0\n   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy\n Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that\n is not quantised, writable scales of float8), OUT_OF_MEMORY.\n Threads: any. Since 0.1."]
+    #[doc = " A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.\n It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows.\n   pool    KVC_POOL_*\n   flags   KVC_POOL_WRITABLE or 0\n   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy\n Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that\n is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.\n Threads: any. Since 0.1."]
     pub fn kvc_cache_export_pool(
         cache: *mut kvc_cache,
         layer: i32,
@@ -249,7 +249,7 @@ unsafe extern "C" {
         tensor: *mut *mut DLManagedTensorVersioned,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded or quantised).\n   exported  filled; its tensors are returned, 256-byte aligned\n   stream    as kvc_seq_fork\n Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted\n tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without). Threads:\n any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for page ids that are equal on all\n ranks, change the cache only when it has returned. Since 0.1."]
+    #[doc = " Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded or quantised).\n   exported  filled; its tensors are returned, 256-byte aligned\n   stream    as kvc_seq_fork\n Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted\n tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without, KVC_STORAGE_NONE). Threads:\n any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for page ids that are equal on all\n ranks, change the cache only when it has returned. Since 0.1."]
     pub fn kvc_seq_export(
         cache: *mut kvc_cache,
         sequence: kvc_seq,
@@ -258,12 +258,21 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED\n the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet (rotated keys of longrope: give\n it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).\n   args    borrowed, tensors included\n   stream  as kvc_seq_fork\n Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a\n recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state). Threads: any. Since 0.1."]
+    #[doc = " Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED\n the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet (rotated keys of longrope: give\n it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).\n   args    borrowed, tensors included\n   stream  as kvc_seq_fork\n Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a\n recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state) and with KVC_STORAGE_NONE.\n Threads: any. Since 0.1."]
     pub fn kvc_seq_import(
         cache: *mut kvc_cache,
         sequence: kvc_seq,
         args: *const kvc_import_args,
         stream: *mut ::core::ffi::c_void,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Hands over all copies that wait, and forgets them.\n   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart\n   item_size  sizeof(kvc_copy)\n   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they go on waiting\n Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). A cache with storage has\n none. Threads: any. Since 0.1."]
+    pub fn kvc_cache_take_copies(
+        cache: *mut kvc_cache,
+        copies: *mut kvc_copy,
+        item_size: u32,
+        capacity: i64,
+        count: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
     #[doc = " Counts of one group or of the whole cache. Pages of open forwards and uncommitted trees count as used, their tokens\n not as held.\n   group  group index, or -1 for the whole cache\n   stats  filled\n Errors: OUT_OF_RANGE. Threads: any. Walks the page tables in use under the cache's lock, microseconds a thousand pages:\n for dashboards, not for every step (there: kvc_cache_can_fit, kvc_seq_max_append). Since 0.1."]
@@ -273,6 +282,54 @@ unsafe extern "C" {
         stats: *mut kvc_stats,
         error: *mut kvc_error,
     ) -> kvc_status;
+    #[doc = " Appends k and v to the caller's cache, if they are given, and computes attention over it: the contract of\n flash_attn_with_kvcache of FlashAttention 2 and 3. Of a row with L valid keys, the new ones included, query i of n stands\n at p = L - n + i (so the last one sees the last key); where p is negative, a causal query sees nothing. Queries that see nothing have\n output 0 and LSE -inf (with a sink: the sink's logit). Rows of q behind the last cu_seqlens_q are left alone in out.\n   args    borrowed, tensors included; every value of the index tensors is checked before anything is written\n   stream  the device's stream; NULL on the CPU\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; dims),\n INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps anything else in elements; a cache row\n twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row\n that has no room for its new tokens: error->required and available in tokens, error->index = the row).\n Two rows must not append to one slot through their tables. Threads: any, on unlike caches. Allocates nothing once calls as\n large as this were made. Since 0.1.\n From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend."]
+    pub fn kvc_flash_attn_with_kvcache(
+        context: *mut kvc_context,
+        args: *const kvc_flash_attn_args,
+        stream: *mut ::core::ffi::c_void,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two\n rows with one slot, either stays.\n   args    borrowed, tensors included; every slot and position is checked before anything is written\n   stream  the device's stream; NULL on the CPU\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),\n INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or\n position, with the token in error->index). Threads: any, on unlike slots. Since 0.1.\n From: reshape_and_cache and concat_and_cache_mla of vLLM."]
+    pub fn kvc_append_slots(
+        context: *mut kvc_context,
+        args: *const kvc_append_slots_args,
+        stream: *mut ::core::ffi::c_void,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Tables of an open forward in one group, the new tokens included. What the group's kind means:\n   full, MLA  all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between\n   sliding    the last pages only: from the first key that the row's first query sees\n   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on\n   cross      the encoder's keys\n   trees      PREFIX and BRANCHES, of plain rows in the same batch too; WHOLE if every tree is a chain\n   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the\n              forward and group with the same part and flags, or until the forward closes\n Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the\n forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees), UNSUPPORTED (spans; slots\n of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1."]
+    pub fn kvc_forward_tables(
+        cache: *mut kvc_cache,
+        forward: kvc_forward,
+        group: i32,
+        tables: *mut kvc_tables,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Creates a plan, which owns the arrays of the tables that it makes.\n   plan  returned; released by kvc_plan_destroy\n Errors: INVALID_ARGUMENT, OUT_OF_RANGE (config), UNSUPPORTED (a context that is not on the CPU), OUT_OF_MEMORY.\n Threads: any. Since 0.1."]
+    pub fn kvc_plan_create(
+        context: *mut kvc_context,
+        config: *const kvc_plan_config,
+        plan: *mut *mut kvc_plan,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Releases a plan and its tables. NULL does nothing. Threads: any, once. Since 0.1."]
+    pub fn kvc_plan_destroy(plan: *mut kvc_plan);
+    #[doc = " Makes the tables of a step, of all its draft steps and parts. Tables are checked before anything is written: a refused\n build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep\n their addresses, and what a smaller batch does not use is inert.\n   args        borrowed, arrays included\n   stream      the device's stream; NULL on the CPU\n   generation  nullable; filled: the number of this build\n Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,\n rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:\n the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,\n available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than\n ever before. Since 0.1.\n From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention."]
+    pub fn kvc_plan_build(
+        plan: *mut kvc_plan,
+        args: *const kvc_plan_args,
+        stream: *mut ::core::ffi::c_void,
+        generation: *mut u64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Hands out the tables that the last build made.\n   step    DRAFT_DECODE: 0..num_steps - 1; else 0\n   tables  in: part; filled. Valid until the next build, in graph mode until kvc_plan_destroy\n Errors: STALE (no build, or the last was refused), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan has not;\n fields that are the config's). Threads: as kvc_plan_build. Since 0.1."]
+    pub fn kvc_plan_tables(
+        plan: *mut kvc_plan,
+        step: i32,
+        tables: *mut kvc_tables,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " To be asked before recorded calls over a plan's tables are replayed: whether the arrays hold build `generation`.\n Errors: STALE (they hold another, or the last build was refused). Threads: as kvc_plan_build. Since 0.1."]
+    pub fn kvc_plan_check(plan: *mut kvc_plan, generation: u64, error: *mut kvc_error) -> kvc_status;
     #[doc = " A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal configs, so\n ranks and replays can be compared. Not stable between versions.\n   digest  filled\n Errors: none but misuse. Threads: any. Costs what the tables hold. Since 0.1."]
     pub fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status;
     #[doc = " Checks that references add up, that free + used = total, and that no page is in two tables unless its count says\n so. Errors: INTERNAL with what does not hold. Threads: any. Costs what the tables hold. Since 0.1."]

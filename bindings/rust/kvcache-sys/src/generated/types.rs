@@ -354,6 +354,8 @@ pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree: kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
+#[doc = " the arrays of a plan hold another step than the one asked for"]
+pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " no backend, driver or device of that type"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
 #[doc = " a bug of the library; kvc_cache_check_invariants reports with this code"]
@@ -608,7 +610,7 @@ pub struct kvc_layer_config {
     pub rope_scaling: *const kvc_rope_scaling,
     #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it\n(DeepSeek-V3: 0.13523, docs/mla.md)"]
     pub softmax_scale: f64,
-    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and\nNHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. No tensor may be given twice; its\ndeleter runs once, when the cache and all exported views of it are gone"]
+    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and\nNHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory\nmay be given twice: pools may interleave, but not overlap. Its deleter runs once, when the\ncache and all exported views of it are gone; NULL: the memory outlives them all.\ndocs/storage.md has layouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
@@ -712,6 +714,11 @@ pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
 #[doc = " A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of\n threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one\n kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/kernels.md\n has how much."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
+#[doc = " the cache has page pools for every layer: in memory of its own, or the caller's\n(kvc_layer_config.kv_storage)"]
+pub const KVC_STORAGE_OWN: kvc_storage = 0;
+#[doc = " tables only, for engines with pools and kernels of their own: sequences, pages and steps as\nalways, but no K and V. Copies of tokens are handed over (kvc_cache_take_copies); append,\nattend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is\nenough). Recurrent states stay in the cache: kvc_forward_load_state works"]
+pub const KVC_STORAGE_NONE: kvc_storage = 1;
+pub type kvc_storage = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_cache_config {
@@ -746,10 +753,14 @@ pub struct kvc_cache_config {
     pub max_tree_nodes: i32,
     #[doc = " kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group"]
     pub max_checkpoints: i32,
+    #[doc = " KVC_STORAGE_*"]
+    pub storage: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 88usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 96usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -776,6 +787,8 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, max_tree_nodes) - 80usize];
     ["Offset of field: kvc_cache_config::max_checkpoints"]
         [::core::mem::offset_of!(kvc_cache_config, max_checkpoints) - 84usize];
+    ["Offset of field: kvc_cache_config::storage"][::core::mem::offset_of!(kvc_cache_config, storage) - 88usize];
+    ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 92usize];
 };
 #[doc = " What a cache of this config would need."]
 #[repr(C)]
@@ -789,7 +802,7 @@ pub struct kvc_estimate {
     pub page_bytes: i64,
     #[doc = " bytes one token takes in all layers (of the group) while it is stored"]
     pub token_bytes: i64,
-    #[doc = " pools"]
+    #[doc = " pools; with KVC_STORAGE_NONE those of recurrent groups alone"]
     pub storage_bytes: i64,
     #[doc = " host memory for page tables and sequences"]
     pub bookkeeping_bytes: i64,
@@ -1121,6 +1134,27 @@ const _: () = {
     ["Offset of field: kvc_import_args::k_scale"][::core::mem::offset_of!(kvc_import_args, k_scale) - 32usize];
     ["Offset of field: kvc_import_args::v_scale"][::core::mem::offset_of!(kvc_import_args, v_scale) - 40usize];
 };
+#[doc = " Copies that a cache with KVC_STORAGE_NONE leaves to the engine, which makes them in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n A fork queues a copy of a partial last page, begin one of a last page that is shared, a commit those that bring the kept\n nodes in order; at most one a sequence and group, but for a commit's. Nothing else moves tokens. What must hold:\n   Order   Copies are right one after another, in the order in which they come. A fork's and a commit's are made before the\n           next step stores or reads anything, begin's before its own step reads.\n   Taking  kvc_forward_begin is refused (ORDER) while copies of earlier calls wait, so that nothing overwrites what they\n           read. kvc_seq_fork and kvc_seq_commit are refused once max_sequences * num_groups of them wait.\n   Abort   drops those of its own step that were not taken; kvc_cache_clear drops all.\n The layout of this struct is frozen."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_copy {
+    #[doc = " first slot to read; count slots from there on are in one page"]
+    pub source_slot: i64,
+    #[doc = " first slot to write; likewise. Of a commit the two may overlap, target_slot below source_slot:\ncopy as memmove does"]
+    pub target_slot: i64,
+    pub group: i32,
+    #[doc = " tokens, >= 1"]
+    pub count: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_copy"][::core::mem::size_of::<kvc_copy>() - 24usize];
+    ["Alignment of kvc_copy"][::core::mem::align_of::<kvc_copy>() - 8usize];
+    ["Offset of field: kvc_copy::source_slot"][::core::mem::offset_of!(kvc_copy, source_slot) - 0usize];
+    ["Offset of field: kvc_copy::target_slot"][::core::mem::offset_of!(kvc_copy, target_slot) - 8usize];
+    ["Offset of field: kvc_copy::group"][::core::mem::offset_of!(kvc_copy, group) - 16usize];
+    ["Offset of field: kvc_copy::count"][::core::mem::offset_of!(kvc_copy, count) - 20usize];
+};
 #[doc = " ============================================================================================\n 9  Statistics\n ============================================================================================"]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1145,7 +1179,7 @@ pub struct kvc_stats {
     pub tokens_logical: i64,
     #[doc = " bytes of used pages that hold no token"]
     pub fragmentation_bytes: i64,
-    #[doc = " bytes of the pools"]
+    #[doc = " bytes of the pools; as kvc_estimate.storage_bytes"]
     pub storage_bytes: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1166,6 +1200,438 @@ const _: () = {
         [::core::mem::offset_of!(kvc_stats, fragmentation_bytes) - 72usize];
     ["Offset of field: kvc_stats::storage_bytes"][::core::mem::offset_of!(kvc_stats, storage_bytes) - 80usize];
 };
+#[doc = " a query sees no later key: window_right is 0"]
+pub const KVC_FLASH_ATTN_CAUSAL: kvc_flash_attn_flags = 1;
+#[doc = " rotated pairs are dims 2i, 2i+1; without: i, i + rotary_dim/2"]
+pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
+#[doc = " window_left counts; without, a query sees everything before it"]
+pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
+#[doc = " window_right counts; without, a query sees everything after it"]
+pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
+#[doc = " For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged\n cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on\n the context's device and borrowed. Index tensors are int32, by any stride: 0 means one value for all."]
+pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_flash_attn_args {
+    pub struct_size: u32,
+    #[doc = " KVC_FLASH_ATTN_*"]
+    pub flags: u32,
+    #[doc = " [B, Sq, Hq, D], or with cu_seqlens_q [>= Tq, Hq, D]; float32, float16 or bfloat16, or without\nrotary also float8. Of this and all tensors below with dims last: innermost stride 1"]
+    pub q: *const DLTensor,
+    #[doc = " [pages, page_size, Hkv, D] with block_table, else [cache rows, capacity, Hkv, D]; float32,\nfloat16, bfloat16, float8_e4m3fn or float8_e5m2, by any strides (a cache in HND order is a\ntransposed view). Written if k is given. Any page size, any D and Dv up to 1024"]
+    pub k_cache: *const DLTensor,
+    #[doc = " [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements"]
+    pub v_cache: *const DLTensor,
+    #[doc = " nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new\n[>= Tn, Hkv, D]: stored behind each row's cached tokens before anything attends. float32, float16,\nbfloat16, or of the cache's dtype as it is"]
+    pub k: *const DLTensor,
+    #[doc = " nullable, with k; [likewise, Dv]"]
+    pub v: *const DLTensor,
+    #[doc = " nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention: v_cache\nhas the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1 and a row of k_cache\nis stored right behind that of v_cache"]
+    pub qv: *const DLTensor,
+    #[doc = " written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16"]
+    pub out: *const DLTensor,
+    #[doc = " nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum of\nexponentials of the scores, the sink's included"]
+    pub softmax_lse: *const DLTensor,
+    #[doc = " [B], or of rank 0: tokens in each row's cache, without the new ones; this call does not\nadvance it. Nullable, without k: the cache's whole capacity"]
+    pub cache_seqlens: *const DLTensor,
+    #[doc = " nullable: the other name of cache_seqlens; only one of them may be given"]
+    pub seqused_k: *const DLTensor,
+    #[doc = " nullable: row b's cache is cache row b. [B]: which one (with block_table: which row of\nthat); none twice if k is given"]
+    pub cache_batch_idx: *const DLTensor,
+    #[doc = " nullable: 0. [B]: first valid key of each row, at most cache_seqlens"]
+    pub cache_leftpad: *const DLTensor,
+    #[doc = " nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order. Entries of\nwhich nothing is read or written may be anything, -1 for example"]
+    pub block_table: *const DLTensor,
+    #[doc = " nullable. [B + 1], from 0 on, not descending: row b's queries are\n[cu_seqlens_q[b], cu_seqlens_q[b+1])"]
+    pub cu_seqlens_q: *const DLTensor,
+    #[doc = " nullable; [B + 1]: the same of k and v; ignored without k"]
+    pub cu_seqlens_k_new: *const DLTensor,
+    #[doc = " nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or\nbfloat16; the first rotary_dim dims of q and k turn: row b's new keys at cache_seqlens[b],\ncache_seqlens[b] + 1 ..., its queries likewise; without causal and windows all its queries at\ncache_seqlens[b]. Left padding does not change that"]
+    pub rotary_cos: *const DLTensor,
+    pub rotary_sin: *const DLTensor,
+    #[doc = " nullable; [B]: positions count from here, not from cache_seqlens"]
+    pub rotary_seqlens: *const DLTensor,
+    #[doc = " nullable; [B, Hkv] float32, with float8 q: what q is to be multiplied by"]
+    pub q_descale: *const DLTensor,
+    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: what k_cache is to be multiplied by. New k\nthat is not float8 is stored as k / k_descale, rounded to nearest even and saturated"]
+    pub k_descale: *const DLTensor,
+    #[doc = " nullable; [B, Hkv]: the same for v"]
+    pub v_descale: *const DLTensor,
+    #[doc = " nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k|"]
+    pub alibi_slopes: *const DLTensor,
+    #[doc = " nullable; [Hq] float32: a logit of each head that joins the softmax without a value"]
+    pub sinks: *const DLTensor,
+    #[doc = " 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5"]
+    pub softmax_scale: f64,
+    #[doc = " scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none"]
+    pub softcap: f64,
+    #[doc = " a query at p sees keys from p - window_left on; with its flag; >= 0, else 0"]
+    pub window_left: i32,
+    #[doc = " ... and up to p + window_right, included; likewise"]
+    pub window_right: i32,
+    #[doc = " c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none"]
+    pub attention_chunk: i32,
+    #[doc = " parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = as it pays"]
+    pub num_splits: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_flash_attn_args"][::core::mem::size_of::<kvc_flash_attn_args>() - 224usize];
+    ["Alignment of kvc_flash_attn_args"][::core::mem::align_of::<kvc_flash_attn_args>() - 8usize];
+    ["Offset of field: kvc_flash_attn_args::struct_size"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, struct_size) - 0usize];
+    ["Offset of field: kvc_flash_attn_args::flags"][::core::mem::offset_of!(kvc_flash_attn_args, flags) - 4usize];
+    ["Offset of field: kvc_flash_attn_args::q"][::core::mem::offset_of!(kvc_flash_attn_args, q) - 8usize];
+    ["Offset of field: kvc_flash_attn_args::k_cache"][::core::mem::offset_of!(kvc_flash_attn_args, k_cache) - 16usize];
+    ["Offset of field: kvc_flash_attn_args::v_cache"][::core::mem::offset_of!(kvc_flash_attn_args, v_cache) - 24usize];
+    ["Offset of field: kvc_flash_attn_args::k"][::core::mem::offset_of!(kvc_flash_attn_args, k) - 32usize];
+    ["Offset of field: kvc_flash_attn_args::v"][::core::mem::offset_of!(kvc_flash_attn_args, v) - 40usize];
+    ["Offset of field: kvc_flash_attn_args::qv"][::core::mem::offset_of!(kvc_flash_attn_args, qv) - 48usize];
+    ["Offset of field: kvc_flash_attn_args::out"][::core::mem::offset_of!(kvc_flash_attn_args, out) - 56usize];
+    ["Offset of field: kvc_flash_attn_args::softmax_lse"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, softmax_lse) - 64usize];
+    ["Offset of field: kvc_flash_attn_args::cache_seqlens"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, cache_seqlens) - 72usize];
+    ["Offset of field: kvc_flash_attn_args::seqused_k"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, seqused_k) - 80usize];
+    ["Offset of field: kvc_flash_attn_args::cache_batch_idx"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, cache_batch_idx) - 88usize];
+    ["Offset of field: kvc_flash_attn_args::cache_leftpad"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, cache_leftpad) - 96usize];
+    ["Offset of field: kvc_flash_attn_args::block_table"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, block_table) - 104usize];
+    ["Offset of field: kvc_flash_attn_args::cu_seqlens_q"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, cu_seqlens_q) - 112usize];
+    ["Offset of field: kvc_flash_attn_args::cu_seqlens_k_new"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, cu_seqlens_k_new) - 120usize];
+    ["Offset of field: kvc_flash_attn_args::rotary_cos"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, rotary_cos) - 128usize];
+    ["Offset of field: kvc_flash_attn_args::rotary_sin"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, rotary_sin) - 136usize];
+    ["Offset of field: kvc_flash_attn_args::rotary_seqlens"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, rotary_seqlens) - 144usize];
+    ["Offset of field: kvc_flash_attn_args::q_descale"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, q_descale) - 152usize];
+    ["Offset of field: kvc_flash_attn_args::k_descale"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, k_descale) - 160usize];
+    ["Offset of field: kvc_flash_attn_args::v_descale"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, v_descale) - 168usize];
+    ["Offset of field: kvc_flash_attn_args::alibi_slopes"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, alibi_slopes) - 176usize];
+    ["Offset of field: kvc_flash_attn_args::sinks"][::core::mem::offset_of!(kvc_flash_attn_args, sinks) - 184usize];
+    ["Offset of field: kvc_flash_attn_args::softmax_scale"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, softmax_scale) - 192usize];
+    ["Offset of field: kvc_flash_attn_args::softcap"][::core::mem::offset_of!(kvc_flash_attn_args, softcap) - 200usize];
+    ["Offset of field: kvc_flash_attn_args::window_left"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, window_left) - 208usize];
+    ["Offset of field: kvc_flash_attn_args::window_right"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, window_right) - 212usize];
+    ["Offset of field: kvc_flash_attn_args::attention_chunk"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, attention_chunk) - 216usize];
+    ["Offset of field: kvc_flash_attn_args::num_splits"]
+        [::core::mem::offset_of!(kvc_flash_attn_args, num_splits) - 220usize];
+};
+#[doc = " as KVC_FLASH_ATTN_ROTARY_INTERLEAVED"]
+pub const KVC_APPEND_SLOTS_ROTARY_INTERLEAVED: kvc_append_slots_flags = 1;
+pub type kvc_append_slots_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_append_slots_args {
+    pub struct_size: u32,
+    #[doc = " KVC_APPEND_SLOTS_*"]
+    pub flags: u32,
+    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride\n1. Latent form: the rotary parts, [>= T, 1, D - L]"]
+    pub k: *const DLTensor,
+    #[doc = " [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L]"]
+    pub v: *const DLTensor,
+    #[doc = " written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:\n[pages, page_size, 1, D], rows [latent | rotary]"]
+    pub k_cache: *const DLTensor,
+    #[doc = " written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form"]
+    pub v_cache: *const DLTensor,
+    #[doc = " int32 or int64 [T]: where each row goes, page * page_size + offset; negative: nowhere"]
+    pub slot_mapping: *const DLTensor,
+    #[doc = " nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to\nnearest even and saturated (latent form: whole rows)"]
+    pub k_scale: *const DLTensor,
+    #[doc = " nullable; the same for v (latent form: NULL)"]
+    pub v_scale: *const DLTensor,
+    #[doc = " nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k turn"]
+    pub rotary_cos: *const DLTensor,
+    pub rotary_sin: *const DLTensor,
+    #[doc = " nullable, with rotary_cos; int32 or int64 [T]: the row of cos and sin of each token that is\nstored"]
+    pub positions: *const DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_append_slots_args"][::core::mem::size_of::<kvc_append_slots_args>() - 88usize];
+    ["Alignment of kvc_append_slots_args"][::core::mem::align_of::<kvc_append_slots_args>() - 8usize];
+    ["Offset of field: kvc_append_slots_args::struct_size"]
+        [::core::mem::offset_of!(kvc_append_slots_args, struct_size) - 0usize];
+    ["Offset of field: kvc_append_slots_args::flags"][::core::mem::offset_of!(kvc_append_slots_args, flags) - 4usize];
+    ["Offset of field: kvc_append_slots_args::k"][::core::mem::offset_of!(kvc_append_slots_args, k) - 8usize];
+    ["Offset of field: kvc_append_slots_args::v"][::core::mem::offset_of!(kvc_append_slots_args, v) - 16usize];
+    ["Offset of field: kvc_append_slots_args::k_cache"]
+        [::core::mem::offset_of!(kvc_append_slots_args, k_cache) - 24usize];
+    ["Offset of field: kvc_append_slots_args::v_cache"]
+        [::core::mem::offset_of!(kvc_append_slots_args, v_cache) - 32usize];
+    ["Offset of field: kvc_append_slots_args::slot_mapping"]
+        [::core::mem::offset_of!(kvc_append_slots_args, slot_mapping) - 40usize];
+    ["Offset of field: kvc_append_slots_args::k_scale"]
+        [::core::mem::offset_of!(kvc_append_slots_args, k_scale) - 48usize];
+    ["Offset of field: kvc_append_slots_args::v_scale"]
+        [::core::mem::offset_of!(kvc_append_slots_args, v_scale) - 56usize];
+    ["Offset of field: kvc_append_slots_args::rotary_cos"]
+        [::core::mem::offset_of!(kvc_append_slots_args, rotary_cos) - 64usize];
+    ["Offset of field: kvc_append_slots_args::rotary_sin"]
+        [::core::mem::offset_of!(kvc_append_slots_args, rotary_sin) - 72usize];
+    ["Offset of field: kvc_append_slots_args::positions"]
+        [::core::mem::offset_of!(kvc_append_slots_args, positions) - 80usize];
+};
+#[doc = " all keys of each row"]
+pub const KVC_TABLES_WHOLE: kvc_tables_part = 0;
+#[doc = " steps that branch (trees; drafts with top_k > 1): keys that all branches share"]
+pub const KVC_TABLES_PREFIX: kvc_tables_part = 1;
+#[doc = " and each branch's own: a row a token, with its visible ancestors alone and itself"]
+pub const KVC_TABLES_BRANCHES: kvc_tables_part = 2;
+#[doc = " plans with encoder_lens: the encoder's keys"]
+pub const KVC_TABLES_ENCODER: kvc_tables_part = 3;
+#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward\n (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/tables.md has a table\n of the kinds of steps, and what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table names exactly the keys that queries see, so no kernel needs a mask beyond \"causal\" (and a window, where one\n row has several queries of a sliding group or of a stream). Where one table cannot, there are two, and attention over\n them merges by LSE (kvc_merge_states) to the exact result."]
+pub type kvc_tables_part = ::core::ffi::c_uint;
+#[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
+pub const KVC_TABLES_PAD_VALUE: kvc_tables_flags = 1;
+#[doc = " tables of page size 1: slots where pages were, and no leftpad"]
+pub const KVC_TABLES_SLOTS: kvc_tables_flags = 2;
+pub type kvc_tables_flags = ::core::ffi::c_uint;
+#[doc = " block_table"]
+pub const KVC_TABLES_DENSE: kvc_tables_arrays = 1;
+#[doc = " indptr, indices, last_page_len"]
+pub const KVC_TABLES_CSR: kvc_tables_arrays = 2;
+#[doc = " slot_mapping, positions, last_rows"]
+pub const KVC_TABLES_TOKENS: kvc_tables_arrays = 4;
+pub type kvc_tables_arrays = ::core::ffi::c_uint;
+#[doc = " Tables of one step. Rows of a table are rows of the batch, in their order, unless a row is cut (chunks) or branches;\n batch_rows says whose each is. Tensors are borrowed, on the device, int32 and compact unless said otherwise; those that\n were not asked for have ndim 0. In graph mode shapes and maxima are those of the capacity."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_tables {
+    pub struct_size: u32,
+    #[doc = " KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS"]
+    pub flags: u32,
+    #[doc = " KVC_TABLES_* part"]
+    pub part: i32,
+    #[doc = " with KVC_TABLES_PAD_VALUE: of block_table behind a row's pages"]
+    pub pad_value: i32,
+    #[doc = " KVC_TABLES_DENSE | ...; 0 = all"]
+    pub arrays: u32,
+    #[doc = " 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them"]
+    pub causal: u32,
+    #[doc = " R, rows of the table"]
+    pub num_rows: i32,
+    #[doc = " of all rows: T"]
+    pub num_queries: i32,
+    #[doc = " of block_table and the CSR: the group's, or 1"]
+    pub page_size: i32,
+    #[doc = " host maxima: queries of a row,"]
+    pub max_seqlen_q: i32,
+    #[doc = " cache_seqlens,"]
+    pub max_seqlen_k: i32,
+    #[doc = " columns of block_table"]
+    pub max_pages: i32,
+    #[doc = " columns of all rows together: entries of indices that are used"]
+    pub num_pages: i64,
+    #[doc = " the last of cu_seqlens_k"]
+    pub num_keys: i64,
+    #[doc = " of a plan: number of the build (kvc_plan_check); else 0"]
+    pub generation: u64,
+    #[doc = " [R, max_pages], rows by their stride: page ids, then padding (FlashAttention)"]
+    pub block_table: DLTensor,
+    #[doc = " [R]: tokens in the row's pages up to its last key, leftpad and hole included; 0 = no keys"]
+    pub cache_seqlens: DLTensor,
+    #[doc = " [R + 1]: the row's queries are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step"]
+    pub cu_seqlens_q: DLTensor,
+    #[doc = " [R + 1]: sums of the keys that rows have, leftpad and hole not counted"]
+    pub cu_seqlens_k: DLTensor,
+    #[doc = " [R + 1]: the row's pages are indices[indptr[r]..indptr[r+1]) (FlashInfer)"]
+    pub indptr: DLTensor,
+    #[doc = " [num_pages]"]
+    pub indices: DLTensor,
+    #[doc = " [R]: tokens in the row's last page, 1..page_size; 0 of a row without pages"]
+    pub last_page_len: DLTensor,
+    #[doc = " [R]: position of the row's first key, sinks aside (k_start); 0 where keys are listed one by one"]
+    pub key_starts: DLTensor,
+    #[doc = " [R]: tokens of the row's first page before its first key (cache_leftpad)"]
+    pub leftpad: DLTensor,
+    #[doc = " [R]: row of the batch; -1 = unused (graph mode)"]
+    pub batch_rows: DLTensor,
+    #[doc = " [R], only if a row streams: the row's first tokens, that every query sees"]
+    pub sink_tokens: DLTensor,
+    #[doc = " [R], with it: tokens behind the sinks that no query sees; the window's keys follow"]
+    pub hole_tokens: DLTensor,
+    #[doc = " int64 [T]: slot of each new token; -1 = padding"]
+    pub slot_mapping: DLTensor,
+    #[doc = " [T]: position of each new token, by depth in trees"]
+    pub positions: DLTensor,
+    #[doc = " [rows of the batch]: index in [0, T) of the row's last token; -1 = none"]
+    pub last_rows: DLTensor,
+    #[doc = " int64 [1], of a plan: what kernels of a captured graph compare. 0 = stale: write nothing"]
+    pub generation_word: DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_tables"][::core::mem::size_of::<kvc_tables>() - 840usize];
+    ["Alignment of kvc_tables"][::core::mem::align_of::<kvc_tables>() - 8usize];
+    ["Offset of field: kvc_tables::struct_size"][::core::mem::offset_of!(kvc_tables, struct_size) - 0usize];
+    ["Offset of field: kvc_tables::flags"][::core::mem::offset_of!(kvc_tables, flags) - 4usize];
+    ["Offset of field: kvc_tables::part"][::core::mem::offset_of!(kvc_tables, part) - 8usize];
+    ["Offset of field: kvc_tables::pad_value"][::core::mem::offset_of!(kvc_tables, pad_value) - 12usize];
+    ["Offset of field: kvc_tables::arrays"][::core::mem::offset_of!(kvc_tables, arrays) - 16usize];
+    ["Offset of field: kvc_tables::causal"][::core::mem::offset_of!(kvc_tables, causal) - 20usize];
+    ["Offset of field: kvc_tables::num_rows"][::core::mem::offset_of!(kvc_tables, num_rows) - 24usize];
+    ["Offset of field: kvc_tables::num_queries"][::core::mem::offset_of!(kvc_tables, num_queries) - 28usize];
+    ["Offset of field: kvc_tables::page_size"][::core::mem::offset_of!(kvc_tables, page_size) - 32usize];
+    ["Offset of field: kvc_tables::max_seqlen_q"][::core::mem::offset_of!(kvc_tables, max_seqlen_q) - 36usize];
+    ["Offset of field: kvc_tables::max_seqlen_k"][::core::mem::offset_of!(kvc_tables, max_seqlen_k) - 40usize];
+    ["Offset of field: kvc_tables::max_pages"][::core::mem::offset_of!(kvc_tables, max_pages) - 44usize];
+    ["Offset of field: kvc_tables::num_pages"][::core::mem::offset_of!(kvc_tables, num_pages) - 48usize];
+    ["Offset of field: kvc_tables::num_keys"][::core::mem::offset_of!(kvc_tables, num_keys) - 56usize];
+    ["Offset of field: kvc_tables::generation"][::core::mem::offset_of!(kvc_tables, generation) - 64usize];
+    ["Offset of field: kvc_tables::block_table"][::core::mem::offset_of!(kvc_tables, block_table) - 72usize];
+    ["Offset of field: kvc_tables::cache_seqlens"][::core::mem::offset_of!(kvc_tables, cache_seqlens) - 120usize];
+    ["Offset of field: kvc_tables::cu_seqlens_q"][::core::mem::offset_of!(kvc_tables, cu_seqlens_q) - 168usize];
+    ["Offset of field: kvc_tables::cu_seqlens_k"][::core::mem::offset_of!(kvc_tables, cu_seqlens_k) - 216usize];
+    ["Offset of field: kvc_tables::indptr"][::core::mem::offset_of!(kvc_tables, indptr) - 264usize];
+    ["Offset of field: kvc_tables::indices"][::core::mem::offset_of!(kvc_tables, indices) - 312usize];
+    ["Offset of field: kvc_tables::last_page_len"][::core::mem::offset_of!(kvc_tables, last_page_len) - 360usize];
+    ["Offset of field: kvc_tables::key_starts"][::core::mem::offset_of!(kvc_tables, key_starts) - 408usize];
+    ["Offset of field: kvc_tables::leftpad"][::core::mem::offset_of!(kvc_tables, leftpad) - 456usize];
+    ["Offset of field: kvc_tables::batch_rows"][::core::mem::offset_of!(kvc_tables, batch_rows) - 504usize];
+    ["Offset of field: kvc_tables::sink_tokens"][::core::mem::offset_of!(kvc_tables, sink_tokens) - 552usize];
+    ["Offset of field: kvc_tables::hole_tokens"][::core::mem::offset_of!(kvc_tables, hole_tokens) - 600usize];
+    ["Offset of field: kvc_tables::slot_mapping"][::core::mem::offset_of!(kvc_tables, slot_mapping) - 648usize];
+    ["Offset of field: kvc_tables::positions"][::core::mem::offset_of!(kvc_tables, positions) - 696usize];
+    ["Offset of field: kvc_tables::last_rows"][::core::mem::offset_of!(kvc_tables, last_rows) - 744usize];
+    ["Offset of field: kvc_tables::generation_word"][::core::mem::offset_of!(kvc_tables, generation_word) - 792usize];
+};
+#[doc = " one new token a row. Parts: WHOLE (and ENCODER)"]
+pub const KVC_PLAN_DECODE: kvc_plan_mode = 0;
+#[doc = " append_lengths[i] new tokens: prefill, with a cached prefix or without, mixed with decoding\nrows, and draft extend. Parts: WHOLE (and ENCODER)"]
+pub const KVC_PLAN_EXTEND: kvc_plan_mode = 1;
+#[doc = " num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES"]
+pub const KVC_PLAN_VERIFY: kvc_plan_mode = 2;
+#[doc = " step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:\nWHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. Behind the\nwhole pages each branch has a region of whole pages: the tokens of the partial last page\n(copied there by the server, in branch 0 they are in place), then its drafts"]
+pub const KVC_PLAN_DRAFT_DECODE: kvc_plan_mode = 3;
+#[doc = " Plans: the same tables for a server that has an allocator of its own.\n\n   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step\n   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;\n   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);\n   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step\n   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;\n   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);\n\n An entry of a row is the place of a token in it: columns of req_to_token, page_size of them to a column of block_table.\n A row holds its encoder's tokens, if any, then its own by position, new ones too: the server has allocated those."]
+pub type kvc_plan_mode = ::core::ffi::c_uint;
+#[doc = " capacity-sized arrays whose addresses never change: max_* are needed"]
+pub const KVC_PLAN_GRAPH: kvc_plan_flags = 1;
+#[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
+pub const KVC_PLAN_PAD_VALUE: kvc_plan_flags = 2;
+#[doc = " tables of page size 1: slots where pages were, and no leftpad"]
+pub const KVC_PLAN_SLOTS: kvc_plan_flags = 4;
+#[doc = " seq_lens count this step's new tokens (not in DRAFT_DECODE); a row of 0 is inert.\nWithout it they count the tokens before the step"]
+pub const KVC_PLAN_LENGTHS_WITH_NEW: kvc_plan_flags = 8;
+pub type kvc_plan_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_plan_config {
+    pub struct_size: u32,
+    #[doc = " KVC_PLAN_*"]
+    pub flags: u32,
+    #[doc = " KVC_PLAN_* mode"]
+    pub mode: i32,
+    #[doc = " tokens a page, 1..65536; 0 = 16"]
+    pub page_size: i32,
+    #[doc = " VERIFY: 1..1024; else 0"]
+    pub num_draft_tokens: i32,
+    #[doc = " DRAFT_DECODE: 1..64; else 0"]
+    pub num_steps: i32,
+    #[doc = " DRAFT_DECODE: branches of a row, 1..64; 0 = 1; else 0"]
+    pub top_k: i32,
+    #[doc = " with KVC_PLAN_PAD_VALUE"]
+    pub pad_value: i32,
+    #[doc = " KVC_TABLES_DENSE | ...; 0 = all"]
+    pub arrays: u32,
+    #[doc = " graph mode: rows of a batch, 1..1048576; else 0"]
+    pub max_rows: i32,
+    #[doc = " graph mode, EXTEND: new tokens of a batch, 1..1048576; else 0"]
+    pub max_tokens: i32,
+    #[doc = " graph mode: columns of block_table, 1..2^26; else 0"]
+    pub max_pages_per_row: i32,
+    #[doc = " queries see this many keys, themselves included: only the last pages. 0 = all"]
+    pub window_tokens: i64,
+    #[doc = " queries see their chunk up to themselves: virtual rows. 0 = all; not with window_tokens"]
+    pub chunk_tokens: i64,
+    #[doc = " pages of the server's pool, against which tables are checked: 1..2^31 / page_size, since slots\nare int32; 0 = unknown, as many"]
+    pub num_pool_pages: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_plan_config"][::core::mem::size_of::<kvc_plan_config>() - 72usize];
+    ["Alignment of kvc_plan_config"][::core::mem::align_of::<kvc_plan_config>() - 8usize];
+    ["Offset of field: kvc_plan_config::struct_size"][::core::mem::offset_of!(kvc_plan_config, struct_size) - 0usize];
+    ["Offset of field: kvc_plan_config::flags"][::core::mem::offset_of!(kvc_plan_config, flags) - 4usize];
+    ["Offset of field: kvc_plan_config::mode"][::core::mem::offset_of!(kvc_plan_config, mode) - 8usize];
+    ["Offset of field: kvc_plan_config::page_size"][::core::mem::offset_of!(kvc_plan_config, page_size) - 12usize];
+    ["Offset of field: kvc_plan_config::num_draft_tokens"]
+        [::core::mem::offset_of!(kvc_plan_config, num_draft_tokens) - 16usize];
+    ["Offset of field: kvc_plan_config::num_steps"][::core::mem::offset_of!(kvc_plan_config, num_steps) - 20usize];
+    ["Offset of field: kvc_plan_config::top_k"][::core::mem::offset_of!(kvc_plan_config, top_k) - 24usize];
+    ["Offset of field: kvc_plan_config::pad_value"][::core::mem::offset_of!(kvc_plan_config, pad_value) - 28usize];
+    ["Offset of field: kvc_plan_config::arrays"][::core::mem::offset_of!(kvc_plan_config, arrays) - 32usize];
+    ["Offset of field: kvc_plan_config::max_rows"][::core::mem::offset_of!(kvc_plan_config, max_rows) - 36usize];
+    ["Offset of field: kvc_plan_config::max_tokens"][::core::mem::offset_of!(kvc_plan_config, max_tokens) - 40usize];
+    ["Offset of field: kvc_plan_config::max_pages_per_row"]
+        [::core::mem::offset_of!(kvc_plan_config, max_pages_per_row) - 44usize];
+    ["Offset of field: kvc_plan_config::window_tokens"]
+        [::core::mem::offset_of!(kvc_plan_config, window_tokens) - 48usize];
+    ["Offset of field: kvc_plan_config::chunk_tokens"]
+        [::core::mem::offset_of!(kvc_plan_config, chunk_tokens) - 56usize];
+    ["Offset of field: kvc_plan_config::num_pool_pages"]
+        [::core::mem::offset_of!(kvc_plan_config, num_pool_pages) - 64usize];
+};
+#[doc = " DECODE, EXTEND; a promise: the rows are those of the last build, in the same order, each at least as long, with\nthe pages that it had. Only what is new is read. (CSR arrays are written anew anyway)"]
+pub const KVC_PLAN_ROWS_GREW: kvc_plan_build_flags = 1;
+pub type kvc_plan_build_flags = ::core::ffi::c_uint;
+#[doc = " A step's arrays, all borrowed, on the host. One-dimensional ones are int32 or int64, compact; tables int32 with\n innermost stride 1."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_plan_args {
+    pub struct_size: u32,
+    #[doc = " KVC_PLAN_ROWS_GREW"]
+    pub flags: u32,
+    #[doc = " [B]: tokens of each row, 0..2^30, without encoder tokens. B may be 0"]
+    pub seq_lens: *const DLTensor,
+    #[doc = " EXTEND: [B], >= 0; else NULL"]
+    pub append_lengths: *const DLTensor,
+    #[doc = " nullable: row i of the batch is row i of the table. [B]: rows of the table; -1 = inert,\nits tokens are padding"]
+    pub rows: *const DLTensor,
+    #[doc = " [rows, columns]: page ids. Either this"]
+    pub block_table: *const DLTensor,
+    #[doc = " [rows, columns]: the slot of each token, or this. With pages above 1, each page's tokens\nhave consecutive slots, the first a multiple of page_size"]
+    pub req_to_token: *const DLTensor,
+    #[doc = " nullable; [B]: encoder tokens that lie before the row's own; DECODE and EXTEND"]
+    pub encoder_lens: *const DLTensor,
+    #[doc = " nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, of each row\nby itself: parents come before their children, -1 = root"]
+    pub tree_parents: *const DLTensor,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_plan_args"][::core::mem::size_of::<kvc_plan_args>() - 64usize];
+    ["Alignment of kvc_plan_args"][::core::mem::align_of::<kvc_plan_args>() - 8usize];
+    ["Offset of field: kvc_plan_args::struct_size"][::core::mem::offset_of!(kvc_plan_args, struct_size) - 0usize];
+    ["Offset of field: kvc_plan_args::flags"][::core::mem::offset_of!(kvc_plan_args, flags) - 4usize];
+    ["Offset of field: kvc_plan_args::seq_lens"][::core::mem::offset_of!(kvc_plan_args, seq_lens) - 8usize];
+    ["Offset of field: kvc_plan_args::append_lengths"]
+        [::core::mem::offset_of!(kvc_plan_args, append_lengths) - 16usize];
+    ["Offset of field: kvc_plan_args::rows"][::core::mem::offset_of!(kvc_plan_args, rows) - 24usize];
+    ["Offset of field: kvc_plan_args::block_table"][::core::mem::offset_of!(kvc_plan_args, block_table) - 32usize];
+    ["Offset of field: kvc_plan_args::req_to_token"][::core::mem::offset_of!(kvc_plan_args, req_to_token) - 40usize];
+    ["Offset of field: kvc_plan_args::encoder_lens"][::core::mem::offset_of!(kvc_plan_args, encoder_lens) - 48usize];
+    ["Offset of field: kvc_plan_args::tree_parents"][::core::mem::offset_of!(kvc_plan_args, tree_parents) - 56usize];
+};
+#[repr(C)]
+#[derive(Debug)]
+pub struct kvc_plan {
+    _unused: [u8; 0],
+}
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1483,10 +1949,74 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub cache_take_copies: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            copies: *mut kvc_copy,
+            item_size: u32,
+            capacity: i64,
+            count: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub flash_attn_with_kvcache: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            args: *const kvc_flash_attn_args,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub append_slots: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            args: *const kvc_append_slots_args,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub forward_tables: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            forward: kvc_forward,
+            group: i32,
+            tables: *mut kvc_tables,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub plan_create: ::core::option::Option<
+        unsafe extern "C" fn(
+            context: *mut kvc_context,
+            config: *const kvc_plan_config,
+            plan: *mut *mut kvc_plan,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub plan_destroy: ::core::option::Option<unsafe extern "C" fn(plan: *mut kvc_plan)>,
+    pub plan_build: ::core::option::Option<
+        unsafe extern "C" fn(
+            plan: *mut kvc_plan,
+            args: *const kvc_plan_args,
+            stream: *mut ::core::ffi::c_void,
+            generation: *mut u64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub plan_tables: ::core::option::Option<
+        unsafe extern "C" fn(
+            plan: *mut kvc_plan,
+            step: i32,
+            tables: *mut kvc_tables,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub plan_check: ::core::option::Option<
+        unsafe extern "C" fn(plan: *mut kvc_plan, generation: u64, error: *mut kvc_error) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 360usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 432usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -1536,6 +2066,16 @@ const _: () = {
     ["Offset of field: kvc_api::forward_store_state"][::core::mem::offset_of!(kvc_api, forward_store_state) - 336usize];
     ["Offset of field: kvc_api::seq_set_streaming"][::core::mem::offset_of!(kvc_api, seq_set_streaming) - 344usize];
     ["Offset of field: kvc_api::seq_get_streaming"][::core::mem::offset_of!(kvc_api, seq_get_streaming) - 352usize];
+    ["Offset of field: kvc_api::cache_take_copies"][::core::mem::offset_of!(kvc_api, cache_take_copies) - 360usize];
+    ["Offset of field: kvc_api::flash_attn_with_kvcache"]
+        [::core::mem::offset_of!(kvc_api, flash_attn_with_kvcache) - 368usize];
+    ["Offset of field: kvc_api::append_slots"][::core::mem::offset_of!(kvc_api, append_slots) - 376usize];
+    ["Offset of field: kvc_api::forward_tables"][::core::mem::offset_of!(kvc_api, forward_tables) - 384usize];
+    ["Offset of field: kvc_api::plan_create"][::core::mem::offset_of!(kvc_api, plan_create) - 392usize];
+    ["Offset of field: kvc_api::plan_destroy"][::core::mem::offset_of!(kvc_api, plan_destroy) - 400usize];
+    ["Offset of field: kvc_api::plan_build"][::core::mem::offset_of!(kvc_api, plan_build) - 408usize];
+    ["Offset of field: kvc_api::plan_tables"][::core::mem::offset_of!(kvc_api, plan_tables) - 416usize];
+    ["Offset of field: kvc_api::plan_check"][::core::mem::offset_of!(kvc_api, plan_check) - 424usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -1652,6 +2192,41 @@ impl Default for kvc_import_args {
     }
 }
 impl Default for kvc_stats {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_flash_attn_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_append_slots_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_tables {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_plan_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_plan_args {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;
