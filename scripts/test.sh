@@ -3,7 +3,7 @@
 #   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
 #   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
-#   bash scripts/test.sh transformers         a part that runs only by its name: it installs 1.4 GB
+#   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
 if [ "${1:-}" = --full ]; then
@@ -76,7 +76,7 @@ coverage_report() {
 transformers_tests() {
   install_python_package
   bash scripts/setup_transformers.sh
-  OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers
+  OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers tests/python/test_torch.py
 }
 # The wheel as it would be published: for every CPython by the stable ABI, alone in a new environment.
 wheel() {
@@ -171,9 +171,9 @@ if [ $level = full ]; then
   part typing typing
   part python-jax run_pytest tests/python/test_jax.py
   part wheel wheel
+  part transformers transformers_tests
   part go go_package
   part rust rust
-  part rust-candle rust_candle
   part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan
@@ -190,8 +190,8 @@ if [ $level = full ]; then
   part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
   part aarch64-kernels run_ctest aarch64 --label-regex '^kernels$'
 fi
-if [[ " ${only[*]} " == *" transformers "* ]]; then
-  part transformers transformers_tests
+if [[ " ${only[*]} " == *" rust-candle "* ]]; then
+  part rust-candle rust_candle
 fi
 for name in "${only[@]}"; do
   if [[ " ${ran[*]}" != *" $name="* ]]; then
