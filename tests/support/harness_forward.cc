@@ -19,13 +19,15 @@ bool Harness::has_spans(const std::vector<Row> &rows) {
 }
 
 Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int layer_begin, int layer_end) {
-  const bool trees = has_trees(rows);
+  const bool trees = has_trees(rows), any_spans = has_spans(rows);
   for (const Row &row : rows) {
     const bool exists = row.sequence >= 0;
     ids.push_back(exists ? harness.sequence(row.sequence).id : row.sequence == kRaw ? row.raw : 0);
     lengths.push_back(row.length);
     // What inert rows have for spans is ignored too.
-    if (row.length > 0) spans.insert(spans.end(), static_cast<size_t>(row.length), row.sequence == kInert ? -3 : 0);
+    if (any_spans && row.length > 0) {
+      spans.insert(spans.end(), static_cast<size_t>(row.length), row.sequence == kInert ? -3 : 0);
+    }
     std::copy(row.spans.begin(), row.spans.end(), spans.end() - static_cast<std::ptrdiff_t>(row.spans.size()));
     if (!trees || row.length <= 0) continue;
     // What an inert row's tokens have for parents is ignored.
@@ -39,7 +41,7 @@ Harness::Batch::Batch(const Harness &harness, const std::vector<Row> &rows, int 
   batch.layer_begin = layer_begin;
   batch.layer_end = layer_end;
   if (trees) batch.tree_parents = parents.data();
-  if (has_spans(rows)) batch.span_ids = spans.data();
+  if (any_spans) batch.span_ids = spans.data();
   batch.encoder_group = 1 + encoder_of(rows);
 }
 
