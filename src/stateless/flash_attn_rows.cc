@@ -67,7 +67,9 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   rows_.key_ends = ends ? key_ends_.data() : nullptr;
   rows_.key_begins = key_begins_.data();
   tables_ = {};
-  tables_.pages = call.paged() ? reinterpret_cast<const int32_t*>(call.block_table.data) : cache_rows_.data();
+  // Never null, which would mean trees: a table without columns may be, and nothing of it is read.
+  const bool has_pages = call.paged() && call.block_table.data != nullptr;
+  tables_.pages = has_pages ? reinterpret_cast<const int32_t*>(call.block_table.data) : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
   for (int32_t row = 0; row < rows_.num_rows; ++row) KVC_TRY(build_row(call, row));
   return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
