@@ -6,6 +6,10 @@ venv=$root/.venv
 python=$venv/bin/python
 jobs=$(nproc)
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
+export HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+for place in "$HOME/.cargo/bin" /usr/local/go/bin; do # where rustup and Go install themselves
+  case :$PATH: in *":$place:"*) ;; *) [ ! -d "$place" ] || PATH=$PATH:$place ;; esac
+done
 export CC=${CC:-gcc} CXX=${CXX:-g++} # one name everywhere: ccache tells c++ and g++ apart
 if command -v ccache > /dev/null; then # the same objects are compiled for the library, the wheel and a subproject
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
