@@ -24,24 +24,6 @@ CacheSpec spec_of(DType dtype = DType::kF32) {
   return spec;
 }
 
-// An export's K and V, each only if asked for.
-struct Export {
-  Managed k, v, k_scale, v_scale;
-  explicit Export(kvc_cache *cache, kvc_seq seq, uint32_t parts = 0) {
-    kvc_export_args args;
-    kvc_export_args_init(&args);
-    args.parts = parts;
-    kvc_exported exported;
-    kvc_exported_init(&exported);
-    kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(kvc_seq_export(cache, seq, &args, &exported, nullptr, &error), KVC_OK) << error.message;
-    k.reset(exported.k);
-    v.reset(exported.v);
-    k_scale.reset(exported.k_scale);
-    v_scale.reset(exported.v_scale);
-  }
-};
-
 // A cache of `spec` with one empty sequence.
 struct Rows {
   ContextPtr context = make_context();

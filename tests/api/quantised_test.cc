@@ -18,24 +18,6 @@ CacheSpec spec_of(DType dtype, int num_scales = 0) {
   return spec;
 }
 
-// All four tensors of an export.
-struct Export {
-  Managed k, v, k_scale, v_scale;
-  explicit Export(kvc_cache *cache, kvc_seq seq, uint32_t parts = 0) {
-    kvc_export_args args;
-    kvc_export_args_init(&args);
-    args.parts = parts;
-    kvc_exported exported;
-    kvc_exported_init(&exported);
-    kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(kvc_seq_export(cache, seq, &args, &exported, nullptr, &error), KVC_OK) << error.message;
-    k.reset(exported.k);
-    v.reset(exported.v);
-    k_scale.reset(exported.k_scale);
-    v_scale.reset(exported.v_scale);
-  }
-};
-
 bool equal_bytes(const DLTensor &a, const DLTensor &b) {
   int64_t bytes = a.dtype.bits / 8;
   for (int i = 0; i < a.ndim; i++) {

@@ -90,31 +90,7 @@ TEST(Gaps, TruncateAndForkAfterAWindowSlid) {
       EXPECT_PLAYS({
         Play p(small_spec(page, 400 / page + 8, 10, rollback), Options{});
         p.step({{0, 60}});
-        Harness &h = p.harness();
-        const int s = p.handle(0);
-        for (int64_t t = 0; t <= 60; t++) {
-          h.check_nearest(s, t);
-          std::vector<int> children;
-          const std::vector<int64_t> at{t};
-          const kvc_status status = h.fork({s}, &at, &children);
-          if ((status == KVC_OK) != h.position_works(s, t)) throw Mismatch("fork after the window slid");
-          if (t + rollback >= 60 && status) throw Mismatch("within the margin: must work");
-          if (status) continue;
-          h.step({{children[0], 3}});
-          h.check_tables(children[0]);
-          h.check_contents(children[0]);
-          h.remove(children);
-        }
-        for (int64_t t = 59; t >= 0; t--) {
-          const kvc_status status = h.truncate({s}, {t});
-          if ((status == KVC_OK) != h.position_works(s, t)) throw Mismatch("truncate after the window slid");
-          if (status) continue;
-          h.step({{s, 1}});
-          h.check_contents(s);
-          h.check_tables(s);
-          h.truncate({s}, {t});
-        }
-        if (h.length(s) != 0) throw Mismatch("0 always works");
+        p.fork_and_truncate_everywhere(0, [&](int64_t t) { return t + rollback >= 60; });
         p.step({{0, 20}});
         p.verify_all();
       });

@@ -65,6 +65,36 @@ class Play {
     for (const auto &[sequence, leaf] : leaves) verify(sequence);
     h_.check_invariants();
   }
+  // Forks a sequence at each position, then truncates it to each from the end to 0: library and model agree which work,
+  // and those that do go on with the right contents. `must`: positions that have to work.
+  template <class Must>
+  void fork_and_truncate_everywhere(int sequence, Must must) {
+    const int s = handle(sequence);
+    const int64_t length = h_.length(s);
+    for (int64_t t = 0; t <= length; t++) {
+      h_.check_nearest(s, t);
+      std::vector<int> children;
+      const std::vector<int64_t> at{t};
+      const kvc_status status = h_.fork({s}, &at, &children);
+      if ((status == KVC_OK) != h_.position_works(s, t)) throw Mismatch("scenario: a fork after a slide");
+      if (must(t) && status) throw Mismatch("scenario: this position must work");
+      if (status) continue;
+      h_.step({{children[0], 3}});
+      h_.check_tables(children[0]);
+      h_.check_contents(children[0]);
+      h_.remove(children);
+    }
+    for (int64_t t = length - 1; t >= 0; t--) {
+      const kvc_status status = h_.truncate({s}, {t});
+      if ((status == KVC_OK) != h_.position_works(s, t)) throw Mismatch("scenario: a truncate after a slide");
+      if (status) continue;
+      h_.step({{s, 1}});
+      h_.check_contents(s);
+      h_.check_tables(s);
+      h_.truncate({s}, {t});
+    }
+    if (h_.length(s) != 0) throw Mismatch("scenario: 0 always works");
+  }
   // Streaming windows of sequences; those that do not exist yet are added.
   struct Stream {
     int sequence;

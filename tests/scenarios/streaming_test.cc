@@ -213,31 +213,7 @@ TEST(StreamingGaps, TruncateAndForkAfterAStreamSlid) {
         Play p(stream_spec(page, 500 / page + 12, false, rollback), Options{});
         p.stream({{0, 7, 18}});
         p.step({{0, 70}});
-        Harness &h = p.harness();
-        const int s = p.handle(0);
-        for (int64_t t = 0; t <= 70; t++) {
-          h.check_nearest(s, t);
-          std::vector<int> children;
-          const std::vector<int64_t> at{t};
-          const kvc_status status = h.fork({s}, &at, &children);
-          if ((status == KVC_OK) != h.position_works(s, t)) throw Mismatch("fork after the stream slid");
-          if ((t <= 7 || t + rollback >= 70) && status) throw Mismatch("in the sinks or the margin: must work");
-          if (status) continue;
-          h.step({{children[0], 3}});
-          h.check_tables(children[0]);
-          h.check_contents(children[0]);
-          h.remove(children);
-        }
-        for (int64_t t = 69; t >= 0; t--) {
-          const kvc_status status = h.truncate({s}, {t});
-          if ((status == KVC_OK) != h.position_works(s, t)) throw Mismatch("truncate after the stream slid");
-          if (status) continue;
-          h.step({{s, 1}});
-          h.check_contents(s);
-          h.check_tables(s);
-          h.truncate({s}, {t});
-        }
-        if (h.length(s) != 0) throw Mismatch("0 always works");
+        p.fork_and_truncate_everywhere(0, [&](int64_t t) { return t <= 7 || t + rollback >= 70; });
         p.step({{0, 40}});
         p.verify_all();
       });
