@@ -164,7 +164,7 @@ enum kvc_status_code {
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
   KVC_ERROR_EVICTED = 203,    /* the keys that this needs were freed behind a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* the arrays of a plan hold another step than the one asked for */
+  KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the one asked for, or a graph holds none */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
   /* Internal. */
@@ -677,6 +677,8 @@ typedef struct kvc_batch {
                                      the encoder sequences in that group, at whose ends they are appended. Its layers
                                      take kvc_forward_append alone; lengths of the sequences themselves stay */
   uint32_t reserved;              /* 0 */
+  kvc_forward graph;              /* 0 = none: the forward gets an id of its own. Else of kvc_graph_create: the forward is
+                                     open in that graph, and has its id */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -695,9 +697,9 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,
- * INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a
- * span id below 0, or in a tree), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
+ * Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (a plain row of a sequence with a
+ * tree), TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a
+ * span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
  * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER
  * (KVC_STORAGE_NONE: copies wait for kvc_cache_take_copies).
  * Threads: any. Since 0.1. */
@@ -859,7 +861,8 @@ KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
 /* Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library
- * until the forward closes. */
+ * until the forward closes; of a graph until kvc_graph_destroy, and the arrays have its capacity in place of T and
+ * num_sequences, position 0 and last row -1 where the step has nothing. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
@@ -888,6 +891,55 @@ KVC_API kvc_status kvc_forward_get_info(kvc_cache *cache, kvc_forward forward, k
  * Errors: STALE_ID, BUSY, BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, char *buffer, int64_t capacity,
                                         int64_t *length, kvc_error *error);
+
+/* Graph mode, for steps whose calls are recorded once and replayed: by a CUDA graph, or by a compiled program that
+ * holds its arguments as constants.
+ *
+ *   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once
+ *   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows
+ *   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);
+ *   batch.graph = graph;
+ *   for (;;) {                                                                 // each step
+ *     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...
+ *     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);
+ *     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it
+ *     kvc_forward_end(cache, graph, &error);
+ *   }
+ *
+ *   Ids        A forward in a graph has the graph's id, in every step: whatever takes a forward takes it, and means the one
+ *              that is open in the graph. While none is, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.
+ *   Addresses  What kvc_forward_get_info and kvc_forward_tables give is at the same addresses in every step, in shapes of the
+ *              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.
+ *              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.
+ *   Tensors    of recorded calls have max_tokens rows; those from the step's T on are neither read nor written.
+ *
+ * A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any
+ * size up to its capacity, so one is enough for a server that records several batch sizes. */
+typedef struct kvc_graph_config {
+  uint32_t struct_size;
+  uint32_t flags;            /* 0 */
+  int32_t max_sequences;     /* rows of a step, 1..the cache's max_sequences; 0 = that */
+  int32_t max_tokens;        /* tokens of a step, 1..the cache's max_batch_tokens; 0 = that */
+  int32_t max_pages_per_row; /* columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own */
+  uint32_t reserved;         /* 0 */
+} kvc_graph_config;
+
+static inline void kvc_graph_config_init(kvc_graph_config *config) {
+  kvc_graph_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Makes a graph: the memory that its forwards need, of which kvc_cache_estimate tells the size of one at the cache's limits.
+ *   graph  filled
+ * Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.
+ * Since 0.1. */
+KVC_API kvc_status kvc_graph_create(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph,
+                                    kvc_error *error);
+
+/* Frees it, and what was borrowed from it. kvc_cache_destroy frees the others.
+ * Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in it: end or abort it). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_error *error);
 
 /* Token trees, for speculative decoding: one step computes many possible continuations, and the accepted path is kept.
  *
@@ -1294,7 +1346,7 @@ typedef struct kvc_tables {
   int32_t max_pages;        /* columns of block_table */
   int64_t num_pages;        /* columns of all rows together: entries of indices that are used */
   int64_t num_keys;         /* the last of cu_seqlens_k */
-  uint64_t generation;      /* of a plan: number of the build (kvc_plan_check); else 0 */
+  uint64_t generation;      /* of a plan: number of the build (kvc_plan_check); of a graph: of the step; else 0 */
   DLTensor block_table;     /* [R, max_pages], rows by their stride: page ids, then padding (FlashAttention) */
   DLTensor cache_seqlens;   /* [R]: tokens in the row's pages up to its last key, leftpad and hole included; 0 = no keys */
   DLTensor cu_seqlens_q;    /* [R + 1]: the row's queries are tokens [cu_seqlens_q[r], cu_seqlens_q[r+1]) of the step */
@@ -1310,7 +1362,8 @@ typedef struct kvc_tables {
   DLTensor slot_mapping;    /* int64 [T]: slot of each new token; -1 = padding */
   DLTensor positions;       /* [T]: position of each new token, by depth in trees */
   DLTensor last_rows;       /* [rows of the batch]: index in [0, T) of the row's last token; -1 = none */
-  DLTensor generation_word; /* int64 [1], of a plan: what kernels of a captured graph compare. 0 = stale: write nothing */
+  DLTensor generation_word; /* int64 [1], of a plan or a graph: the generation of what the arrays hold, for kernels of a captured
+                               graph to look at. 0 = stale: write nothing */
 } kvc_tables;
 
 static inline void kvc_tables_init(kvc_tables *tables) {
@@ -1328,8 +1381,9 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  *   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the
  *              forward and group with the same part and flags, or until the forward closes
  * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
- * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees), UNSUPPORTED (spans; slots
- * of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1. */
+ * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
+ * the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
+ * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
 
@@ -1555,6 +1609,8 @@ typedef struct kvc_api {
                            kvc_error *error);
   kvc_status (*plan_tables)(kvc_plan *plan, int32_t step, kvc_tables *tables, kvc_error *error);
   kvc_status (*plan_check)(kvc_plan *plan, uint64_t generation, kvc_error *error);
+  kvc_status (*graph_create)(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph, kvc_error *error);
+  kvc_status (*graph_destroy)(kvc_cache *cache, kvc_forward graph, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

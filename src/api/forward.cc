@@ -85,6 +85,19 @@ kvc_status kvc_forward_get_info(kvc_cache* cache, kvc_forward forward, kvc_forwa
   });
 }
 
+kvc_status kvc_graph_create(kvc_cache* cache, const kvc_graph_config* config, kvc_forward* graph, kvc_error* error) {
+  return cache_call("kvc_graph_create", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(graph, "graph"));
+    kvc_graph_config known;
+    KVC_TRY(read_struct(config, "config", &known));
+    return c.create_graph(known, graph);
+  });
+}
+
+kvc_status kvc_graph_destroy(kvc_cache* cache, kvc_forward graph, kvc_error* error) {
+  return cache_call("kvc_graph_destroy", cache, error, [&](Cache& c) { return c.destroy_graph(graph); });
+}
+
 kvc_status kvc_forward_describe(kvc_cache* cache, kvc_forward forward, char* buffer, int64_t capacity, int64_t* length,
                                 kvc_error* error) {
   return cache_call("kvc_forward_describe", cache, error, [&](Cache& c) -> Status {

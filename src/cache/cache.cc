@@ -48,7 +48,7 @@ void Cache::plan_classes(const Context& context, const Geometry& geometry, std::
 Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
     : context_(std::move(context)),
       geometry_(std::move(geometry)),
-      forward_ids_(IdKind::kForward, tag, geometry_.max_open_forwards),
+      forward_ids_(IdKind::kForward, tag, geometry_.max_open_forwards + kMaxGraphs),
       store_([&] {
         SequenceStoreConfig config = geometry_.store;
         config.cache_tag = tag;
@@ -103,6 +103,7 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
     KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, &forward));
     cache->forwards_.push_back(std::move(forward));
   }
+  cache->forwards_.resize(cache->forwards_.size() + kMaxGraphs);
   for (Layer& layer : cache->layers_) {
     if (layer.storage) layer.storage->take_ownership();  // nothing can fail from here on
   }
@@ -143,9 +144,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
 }
 
 Cache::~Cache() {
-  for (const auto& forward : forwards_) {
-    if (forward->open) context_->pool().keep_awake(-1);
-  }
+  for_each_open([&](const Forward&) { context_->pool().keep_awake(-1); });
 }
 
 Status Cache::check_group(int32_t group, bool all_allowed) const {
@@ -208,9 +207,9 @@ Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leav
 
 Status Cache::clear() {
   MutexLock lock(mutex_);
-  for (const auto& forward : forwards_) {
-    if (forward->open) return Status::error(KVC_ERROR_BUSY, "a forward is open");
-  }
+  bool busy = false;
+  for_each_open([&](const Forward&) { busy = true; });
+  if (busy) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   KVC_TRY(store_.clear());
   copy_queue_.clear();
   rope_sets_.clear();
@@ -268,14 +267,14 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
                                [&](int64_t index, int32_t page) { out[static_cast<size_t>(index)] = page; });
   if (!store_.busy(slot)) return Status();
   // An open step may have put a copy in place of a shared last page; until it ends the original is the sequence's.
-  for (const auto& forward : forwards_) {
-    const auto rows = forward->row_slots();
+  for_each_open([&](const Forward& forward) {
+    const auto rows = forward.row_slots();
     const auto row = std::find(rows.begin(), rows.end(), slot);
-    if (!forward->open || row == rows.end()) continue;
-    const Reservation& reservation = forward->reservations[(row - rows.begin()) * num_groups() + group];
-    if (reservation.copied_from < 0 || reservation.old_size > *count) continue;  // or of uncommitted nodes
+    if (row == rows.end()) return;
+    const Reservation& reservation = forward.reservations[(row - rows.begin()) * num_groups() + group];
+    if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // or of uncommitted nodes
     out[static_cast<size_t>(reservation.old_size - 1)] = reservation.copied_from;
-  }
+  });
   return Status();
 }
 
@@ -395,9 +394,7 @@ uint64_t Cache::digest() {
 Status Cache::check_invariants() {
   MutexLock lock(mutex_);
   std::vector<std::span<const Reservation>> open_steps;
-  for (const auto& forward : forwards_) {
-    if (forward->open) open_steps.push_back(forward->row_reservations(num_groups()));
-  }
+  for_each_open([&](const Forward& forward) { open_steps.push_back(forward.row_reservations(num_groups())); });
   return store_.check_invariants(open_steps);
 }
 

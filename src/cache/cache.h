@@ -66,6 +66,10 @@ class Cache {
   Status describe(kvc_forward id, std::string* out);
   Status tables(kvc_forward id, int32_t group, kvc_tables* out);  // in cache_tables.cc
 
+  // Graphs (cache_graphs.cc)
+  Status create_graph(const kvc_graph_config& config, kvc_forward* out);
+  Status destroy_graph(kvc_forward id);
+
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out);
   Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
@@ -105,6 +109,16 @@ class Cache {
 
   uint64_t forward_id(int32_t slot) const KVC_REQUIRES(mutex_);
   Status resolve_forward(kvc_forward id, int32_t* slot) const KVC_REQUIRES(mutex_);
+  // Slot of a graph, whether or not a step is open in it.
+  Status resolve_graph(kvc_forward id, int32_t* slot) const KVC_REQUIRES(mutex_);
+  Status find_forward(kvc_forward graph, int32_t* slot) const KVC_REQUIRES(mutex_);
+  // Open steps, graphs' too.
+  template <class Visit>
+  void for_each_open(Visit visit) const {
+    for (const auto& forward : forwards_) {
+      if (forward && forward->open) visit(*forward);
+    }
+  }
   Status read_kind(const kvc_batch& batch, StepKind* out) const;
   Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* forward)
       KVC_REQUIRES(mutex_);
@@ -150,7 +164,9 @@ class Cache {
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
   RopeSets rope_sets_ KVC_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Forward>> forwards_;  // [max_open_forwards]
+  static constexpr int32_t kMaxGraphs = 64;
+  std::vector<std::unique_ptr<Forward>> forwards_;  // [max_open_forwards], then those of graphs, null where there is none
+  uint64_t graphs_made_ KVC_GUARDED_BY(mutex_) = 0;
   // Scratch of the calls under the lock: [max_sequences] and [max_sequences * groups], made once; a commit that
   // copies more makes the latter two larger before it changes anything.
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);

@@ -23,9 +23,47 @@ Status check_spans(const kvc_batch& batch) {
   return Status();
 }
 
+// Counts the tokens of a batch. Its rows and tokens must be within limits, which have these names.
+Status count_tokens(const kvc_batch& batch, const BatchLimits& limits, const char* rows_name, const char* tokens_name,
+                    int64_t* out) {
+  const int32_t rows = batch.num_sequences;
+  if (rows > limits.rows) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed %s %" PRId64, rows, rows_name, limits.rows)
+        .missing(rows, limits.rows);
+  }
+  int64_t tokens = 0;
+  int64_t first_over = -1;
+  for (int32_t i = 0; i < rows; ++i) {
+    tokens += std::max(batch.append_lengths[i], 0);
+    if (tokens > limits.tokens && first_over < 0) first_over = i;
+  }
+  *out = tokens;
+  if (first_over < 0) return Status();
+  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed %s %" PRId64, tokens, tokens_name,
+                       limits.tokens)
+      .at(first_over)
+      .missing(tokens, limits.tokens);
+}
+
 }  // namespace
 
-// The checks of begin and can_fit. On success slots[i] is row i's slot, and *forward a free Forward.
+// A forward for a new step: a free one, or the graph's.
+Status Cache::find_forward(kvc_forward graph, int32_t* slot) const {
+  if (graph != 0) {
+    KVC_TRY(resolve_graph(graph, slot));
+    if (!forwards_[static_cast<size_t>(*slot)]->open) return Status();
+    return Status::error(KVC_ERROR_BUSY, "a forward is open in graph %" PRIu64, graph);
+  }
+  const auto end = forwards_.begin() + geometry_.max_open_forwards;
+  const auto free = std::find_if(forwards_.begin(), end, [](const auto& f) { return !f->open; });
+  *slot = static_cast<int32_t>(free - forwards_.begin());
+  if (free != end) return Status();
+  const int64_t most = geometry_.max_open_forwards;
+  return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
+      .missing(most + 1, most);
+}
+
+// The checks of begin and can_fit. On success slots[i] is row i's slot, and *forward the Forward to use.
 Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* forward) {
   const auto num_layers = static_cast<int32_t>(layers_.size());
   const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
@@ -39,30 +77,12 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_sequences %d",
                          batch.sequences == nullptr ? "sequences" : "append_lengths", rows);
   }
-  if (rows > geometry_.limits.rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed max_sequences %" PRId64, rows,
-                         geometry_.limits.rows)
-        .missing(rows, geometry_.limits.rows);
-  }
   int64_t tokens = 0;
-  int64_t first_over = -1;
-  for (int32_t i = 0; i < rows; ++i) {
-    tokens += std::max(batch.append_lengths[i], 0);
-    if (tokens > geometry_.limits.tokens && first_over < 0) first_over = i;
+  KVC_TRY(count_tokens(batch, geometry_.limits, "max_sequences", "max_batch_tokens", &tokens));
+  KVC_TRY(find_forward(batch.graph, forward));
+  if (const Forward& target = *forwards_[static_cast<size_t>(*forward)]; target.graph) {
+    KVC_TRY(count_tokens(batch, target.limits, "the graph's max_sequences", "the graph's max_tokens", &tokens));
   }
-  if (first_over >= 0) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
-                         geometry_.limits.tokens)
-        .at(first_over)
-        .missing(tokens, geometry_.limits.tokens);
-  }
-  const auto free = std::find_if(forwards_.begin(), forwards_.end(), [](const auto& f) { return !f->open; });
-  if (free == forwards_.end()) {
-    const auto most = static_cast<int64_t>(forwards_.size());
-    return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
-        .missing(most + 1, most);
-  }
-  *forward = static_cast<int32_t>(free - forwards_.begin());
   const auto n = static_cast<size_t>(rows);
   KVC_TRY(read_kind(batch, kind));
   if (kind->with_trees) {
@@ -106,7 +126,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   Forward& forward = *forwards_[static_cast<size_t>(index)];
   forward.start();
   forward.kind = kind;
-  ++forward.generation;
+  if (!forward.graph) ++forward.generation;
   forward.num_rows = batch.num_sequences;
   forward.layer_begin = batch.layer_begin;
   forward.layer_end = batch.layer_end == 0 ? static_cast<int32_t>(layers_.size()) : batch.layer_end;
@@ -132,8 +152,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   }
   if (batch.span_ids != nullptr) forward.batch->add_spans(batch.span_ids);
   if (geometry_.limits.streaming && kind.encoder_group < 0) forward.batch->add_streams(store_, forward.row_slots());
-  forward.info_shapes[0] = forward.batch->rows().num_tokens;
-  forward.info_shapes[1] = forward.num_rows;
+  forward.finish_batch();
   forward.open = true;
   context_->pool().keep_awake(1);
   *out = forward_id(index);

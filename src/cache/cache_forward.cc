@@ -14,12 +14,14 @@ uint64_t Cache::forward_id(int32_t slot) const {
 
 Status Cache::resolve_forward(kvc_forward id, int32_t* slot) const {
   const int32_t candidate = forward_ids_.slot_of(id);
-  if (candidate >= 0 && candidate < static_cast<int32_t>(forwards_.size()) &&
-      forwards_[static_cast<size_t>(candidate)]->open && forward_id(candidate) == id) {
-    *slot = candidate;
-    return Status();
+  const bool in_range = candidate >= 0 && candidate < static_cast<int32_t>(forwards_.size());
+  const Forward* forward = in_range ? forwards_[static_cast<size_t>(candidate)].get() : nullptr;
+  if (forward == nullptr || !(forward->open || forward->graph) || forward_id(candidate) != id) {
+    return Status::error(KVC_ERROR_STALE_ID, "forward %" PRIu64 " is not open in this cache", id);
   }
-  return Status::error(KVC_ERROR_STALE_ID, "forward %" PRIu64 " is not open in this cache", id);
+  if (!forward->open) return Status::error(KVC_ERROR_STALE, "no forward is open in graph %" PRIu64, id);
+  *slot = candidate;
+  return Status();
 }
 
 void Cache::close(Forward& forward, bool keep) {
@@ -30,6 +32,7 @@ void Cache::close(Forward& forward, bool keep) {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
   }
   copy_queue_.close_step(&forward, keep);
+  forward.tables.close();
   forward.open = false;
   context_->pool().keep_awake(-1);
 }

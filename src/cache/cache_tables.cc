@@ -70,15 +70,15 @@ Status Cache::tables(kvc_forward id, int32_t group, kvc_tables* out) {
   ForwardUse forward(*this);
   KVC_TRY(forward.enter(id));
   KVC_TRY(check_tables(*forward, group, *out));
-  const GroupRules& group_rules = geometry_.store.groups[static_cast<size_t>(group)].rules;
-  const bool cross = group_rules.holds_encoder() && forward->kind.encoder_group < 0;
+  const SequenceStoreConfig::Group& config = geometry_.store.groups[static_cast<size_t>(group)];
+  const bool cross = config.rules.holds_encoder() && forward->kind.encoder_group < 0;
   std::vector<StreamWindow>& streams = forward->tables.streams();
   streams.clear();
   if (geometry_.limits.streaming) {
     MutexLock lock(mutex_);
     for (const int32_t slot : forward->row_slots()) streams.push_back(slot < 0 ? StreamWindow{} : store_.stream(slot));
   }
-  KVC_TRY(forward->tables.make(*forward->batch, group, group_rules, cross, out));
+  KVC_TRY(forward->tables.make(*forward->batch, {group, config.rules, config.num_pages, cross}, out));
   if (out->arrays != 0 && (out->arrays & KVC_TABLES_TOKENS) == 0) return Status();
   const BatchPlan& batch = *forward->batch;
   if (!cross) {

@@ -38,6 +38,7 @@ int64_t Forward::scratch_bytes(const Geometry& geometry, const std::vector<WorkC
 Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& geometry,
                        const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out) {
   auto forward = std::make_unique<Forward>();
+  forward->limits = geometry.limits;
   const int64_t rows = geometry.limits.rows;
   const auto groups = static_cast<int64_t>(geometry.store.groups.size());
   forward->slots = LazyArray<int32_t>(rows);
@@ -79,6 +80,12 @@ void Forward::start() noexcept {
   std::fill(stored_states.begin(), stored_states.end(), uint16_t{0});
   for (Planned& planned : plans_) planned.made = false;
   for (Rotation& rotation : rotations_) rotation.made = rotation.made_sinks = rotation.sets_made = false;
+}
+
+void Forward::finish_batch() noexcept {
+  if (graph) batch->clear_rest();
+  info_shapes[0] = graph ? limits.tokens : batch->rows().num_tokens;
+  info_shapes[1] = graph ? limits.rows : num_rows;
 }
 
 const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {

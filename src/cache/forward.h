@@ -1,4 +1,5 @@
-// Forward: the state of one open step. Its buffers are made when the cache is created and used again by every step.
+// Forward: the state of one open step. Its buffers are made when the cache is created, or the graph that it is of, and used
+// again by every step.
 //
 // Thread safety: `generation`, `open` and `in_use` are guarded by the cache's lock. Everything else belongs to the
 // thread that set in_use (one at a time), but for `cancelled`, which any thread may set.
@@ -35,8 +36,9 @@ class Forward {
   // Host and device memory that create takes.
   static int64_t scratch_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes);
 
-  uint64_t generation = 0;
+  uint64_t generation = 0;  // of its id: one for each step, but one for all steps of a graph
   bool open = false;
+  bool graph = false;  // what callers see keeps the shapes of the limits
   bool in_use = false;
   int32_t cancelled = 0;  // read and written by __atomic builtins: a backend polls it
 
@@ -56,6 +58,7 @@ class Forward {
   ForwardTables tables;                   // for other kernels, as far as they were asked for
   std::vector<uint8_t> layer_state;       // [layers]: kAppended | kAttended*
   std::vector<uint16_t> stored_states;    // [layers]: a bit for each state tensor that was stored
+  BatchLimits limits;                     // of the cache, or of the graph
   int64_t info_shapes[2] = {0, 0};        // tokens, rows: what kvc_forward_info's tensors point to
 
   static constexpr uint8_t kAppended = 1;
@@ -75,6 +78,8 @@ class Forward {
 
   // Forgets what the last step had planned.
   void start() noexcept;
+  // After the batch is built: the shapes that callers see.
+  void finish_batch() noexcept;
   // The plan of a work class, and the cos and sin of a RoPE class: made by the first layer that needs them. flags: the
   // call's KVC_ATTEND_*; a class keeps the plan of its last ones.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;

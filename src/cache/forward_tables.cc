@@ -1,6 +1,9 @@
 #include "cache/forward_tables.h"
 
+#include <algorithm>
 #include <cinttypes>
+
+#include "tables/borrowed_tensor.h"
 
 namespace kvc {
 namespace {
@@ -36,29 +39,67 @@ void ForwardTables::read_rows(const kvc_backend_rows& rows) {
   }
 }
 
-TableSet& ForwardTables::find(int32_t group, const kvc_tables& wanted) {
+// What the call asks for; in a graph with its capacity.
+TableOptions ForwardTables::options_of(const Group& group, const kvc_tables& wanted) const {
   TableOptions options;
   options.arrays = wanted.arrays != 0 ? wanted.arrays : KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
-  options.pad_value = (wanted.flags & KVC_TABLES_PAD_VALUE) != 0 ? wanted.pad_value : -1;
+  options.pad_value = (wanted.flags & KVC_TABLES_PAD_VALUE) != 0 ? wanted.pad_value : of_graph() ? 0 : -1;
   options.slots = (wanted.flags & KVC_TABLES_SLOTS) != 0;
-  for (std::unique_ptr<Part>& part : parts_) {
-    if (part->group != group || part->part != wanted.part || part->slots != options.slots) continue;
-    if (part->options.arrays != options.arrays || part->options.pad_value != options.pad_value) {
-      part->set = TableSet(options);
-      part->options = options;
-    }
-    return part->set;
+  if (!of_graph()) return options;
+  options.streams = limits_.streaming && group.rules.streams();
+  const int64_t a_page = options.slots ? group.rules.page_size : 1;
+  int64_t rows = limits_.rows, columns = (pages_per_row_ > 0 ? pages_per_row_ : group.num_pages) * a_page;
+  if (wanted.part == KVC_TABLES_BRANCHES) {
+    rows = limits_.tokens;
+    columns = std::max(limits_.tree_nodes, limits_.tokens);  // rows without a tree list their new tokens
+  } else if (wanted.part == KVC_TABLES_PREFIX && (group.rules.windowed() || options.streams)) {
+    rows = limits_.rows + limits_.tokens;
+  } else if (!group.cross) {
+    rows = most_whole_rows(group.rules, limits_.rows, limits_.tokens);
   }
-  parts_.push_back(std::make_unique<Part>(Part{group, wanted.part, options.slots, options, TableSet(options)}));
-  return parts_.back()->set;
+  options.max_rows = static_cast<int32_t>(rows);
+  options.max_columns = static_cast<int32_t>(std::min<int64_t>(columns, INT32_MAX));
+  return options;
 }
 
-Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRules& rules, bool cross,
-                           kvc_tables* wanted) {
-  const kvc_backend_rows& rows = batch.rows(group);
+Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** out) {
+  const TableOptions options = options_of(group, wanted);
+  for (std::unique_ptr<Part>& part : parts_) {
+    if (part->group != group.index || part->part != wanted.part || part->slots != options.slots) continue;
+    *out = part.get();
+    if (part->options.arrays == options.arrays && part->options.pad_value == options.pad_value) return Status();
+    if (of_graph()) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "arrays 0x%x with padding %d: the graph's table of part %d has arrays 0x%x and padding %d",
+                           options.arrays, options.pad_value, wanted.part, part->options.arrays,
+                           part->options.pad_value)
+          .in_group(group.index);
+    }
+    part->set = TableSet(options);
+    part->options = options;
+    return Status();
+  }
+  auto part = std::make_unique<Part>(Part{group.index, wanted.part, options.slots, options, TableSet(options)});
+  if (of_graph()) {
+    const int64_t page = options.slots || wanted.part == KVC_TABLES_BRANCHES ? 1 : group.rules.page_size;
+    part->set.set_bounds(wanted.part == KVC_TABLES_BRANCHES ? 1 : static_cast<int32_t>(limits_.tokens),
+                         static_cast<int32_t>(std::min<int64_t>(options.max_columns * page, INT32_MAX)));
+  }
+  parts_.push_back(std::move(part));
+  *out = parts_.back().get();
+  return Status();
+}
+
+void ForwardTables::close() noexcept {
+  for (const std::unique_ptr<Part>& part : parts_) part->word = 0;
+}
+
+Status ForwardTables::make(const BatchPlan& batch, const Group& group, kvc_tables* wanted) {
+  const kvc_backend_rows& rows = batch.rows(group.index);
+  const GroupRules& rules = group.rules;
   const auto tree = [&](int32_t row) { return tree_of(rows, row); };
-  read_rows(cross ? batch.rows() : rows);
-  if (cross) {
+  read_rows(group.cross ? batch.rows() : rows);
+  if (group.cross) {
     for (int32_t r = 0; r < rows.num_rows; ++r) {
       if (rows.kv_lengths[r] < 0) step_[static_cast<size_t>(r)].inert = true;
     }
@@ -79,12 +120,17 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
   } else {
     whole_rows(step_, rules, &rows_);
   }
-  TableSet& set = find(group, *wanted);
-  const auto page_size = static_cast<int32_t>(rules.page_size);
-  const ListSource source(batch.tables(group), page_size);
-  KVC_TRY(set.check(rows_, source, false));
-  set.write(rows_, source);
-  set.describe(wanted);
+  Part* part = nullptr;
+  KVC_TRY(find(group, *wanted, &part));
+  part->word = 0;  // until all of it is written
+  const ListSource source(batch.tables(group.index), static_cast<int32_t>(rules.page_size));
+  KVC_TRY(part->set.check(rows_, source, false));
+  part->set.write(rows_, source);
+  part->set.describe(wanted);
+  if (!of_graph()) return Status();
+  part->word = ++calls_;
+  wanted->generation = static_cast<uint64_t>(part->word);
+  wanted->generation_word = borrowed_tensor(&part->word, &part->word_shape);
   return Status();
 }
 

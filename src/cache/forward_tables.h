@@ -1,5 +1,5 @@
 // ForwardTables: the tables for other kernels of one open step. Their arrays are made when they are first asked for,
-// and used again by later steps.
+// and used again by later steps; of a graph they never move, and have the shapes of its limits.
 //
 // Thread safety: none: they belong to the call that is inside the step. Ownership: of their arrays; borrows the
 // BatchPlan and the page lists of the call.
@@ -17,13 +17,26 @@ namespace kvc {
 
 class ForwardTables {
  public:
+  ForwardTables() = default;
+  // Of a graph. pages_per_row: columns of block tables; 0 = the pages of the group.
+  ForwardTables(const BatchLimits& limits, int32_t pages_per_row) : limits_(limits), pages_per_row_(pages_per_row) {}
+
   // Whether every tree of the batch is a chain, so that its rows are plain ones.
   static bool only_chains(const kvc_backend_rows& rows) noexcept;
 
   // Before make: the rows' streaming windows, on or not; empty: no row streams.
   std::vector<StreamWindow>& streams() noexcept { return streams_; }
-  // Fills all but the tokens' arrays. cross: the group's keys are an encoder's. `wanted` was checked.
-  Status make(const BatchPlan& batch, int32_t group, const GroupRules& rules, bool cross, kvc_tables* wanted);
+  // A group of the cache: its rules and pages, and whether its keys are an encoder's.
+  struct Group {
+    int32_t index;
+    const GroupRules& rules;
+    int64_t num_pages;
+    bool cross;
+  };
+  // Fills all but the tokens' arrays. `wanted` was checked.
+  Status make(const BatchPlan& batch, const Group& group, kvc_tables* wanted);
+  // The step has ended: its tables are stale.
+  void close() noexcept;
 
  private:
   struct Part {
@@ -32,10 +45,17 @@ class ForwardTables {
     bool slots;
     TableOptions options;
     TableSet set;
+    int64_t word = 0;  // of a graph: the number of the call that filled the set, in an open step; else 0
+    int64_t word_shape = 1;
   };
-  TableSet& find(int32_t group, const kvc_tables& wanted);
+  Status find(const Group& group, const kvc_tables& wanted, Part** out);
+  TableOptions options_of(const Group& group, const kvc_tables& wanted) const;
+  bool of_graph() const noexcept { return limits_.rows > 0; }
   void read_rows(const kvc_backend_rows& rows);
 
+  BatchLimits limits_;  // of a graph
+  int32_t pages_per_row_ = 0;
+  int64_t calls_ = 0;
   std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and page size
   std::vector<StreamWindow> streams_;         // [rows] or none
   std::vector<StepRow> step_;

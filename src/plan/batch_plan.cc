@@ -16,7 +16,9 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
       stream_sinks_(limits.streaming ? limits.rows : 0),
       stream_windows_(limits.streaming ? limits.rows : 0),
       sink_positions_(limits.streaming ? limits.tokens : 0),
-      groups_(static_cast<size_t>(num_groups)) {
+      groups_(static_cast<size_t>(num_groups)),
+      used_rows_(limits.rows),
+      used_tokens_(limits.tokens) {
   for (Group& group : groups_) {
     group.roots = LazyArray<int32_t>(limits.rows);
     group.levels = LazyArray<int32_t>(limits.rows);
@@ -159,6 +161,17 @@ void BatchPlan::add_streams(const SequenceStore& store, std::span<const int32_t>
   for (size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].streams = store.rules(static_cast<int32_t>(g)).streams();
   }
+}
+
+void BatchPlan::clear_rest() noexcept {
+  const int64_t rows = rows_.num_rows, tokens = rows_.num_tokens;
+  for (int64_t i = rows; i < used_rows_; ++i) last_rows_[i] = -1;
+  for (int64_t i = tokens; i < used_tokens_; ++i) positions_[i] = 0;
+  for (Group& group : groups_) {
+    for (int64_t i = tokens; i < used_tokens_; ++i) group.slot_mapping[i] = -1;
+  }
+  used_rows_ = rows;
+  used_tokens_ = tokens;
 }
 
 }  // namespace kvc

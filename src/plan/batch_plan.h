@@ -40,6 +40,10 @@ class BatchPlan {
   // After the other two.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
+  // Makes what earlier batches used, and this one does not, inert: position 0, slot -1, no last row. The first time: all
+  // of the arrays that callers see, so that these are valid in the shapes of the limits.
+  void clear_rest() noexcept;
+
   const kvc_backend_rows& rows() const noexcept { return rows_; }
   // The same as attention in a group sees them: full groups with the rows' streaming windows; over encoder sequences
   // there are no trees, and other lengths.
@@ -90,6 +94,7 @@ class BatchPlan {
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
   kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows
+  int64_t used_rows_, used_tokens_;    // up to here the last clear_rest left more than inert values
 };
 
 }  // namespace kvc

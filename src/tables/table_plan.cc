@@ -80,9 +80,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   for (int32_t s = 0; s < num_steps(); ++s) {
     tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}});
     if (draft_.top_k == 1) {
-      // A row of q queries touches at most q chunks, and at most q / c + 2; without any it is a row too.
-      const int64_t chunks = config.chunk_tokens > 0 ? tokens / config.chunk_tokens + 2 * rows : rows;
-      add_part(s, KVC_TABLES_WHOLE, std::min(chunks, tokens + rows), columns,
+      add_part(s, KVC_TABLES_WHOLE, most_whole_rows(rules(), rows, tokens), columns,
                config.mode == KVC_PLAN_EXTEND ? tokens : branches);
     }
     if (config.mode == KVC_PLAN_VERIFY || draft_.top_k > 1) {

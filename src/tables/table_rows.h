@@ -7,6 +7,7 @@
 // size.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -62,6 +63,12 @@ struct TableRows {
 // All that the new tokens of each row see, causal: from the first key of the first query on. Rows of a chunked group
 // are cut at the edges of chunks: a query's row is its chunk up to itself.
 void whole_rows(std::span<const StepRow> step, const GroupRules& rules, TableRows* out);
+
+// The most rows that whole_rows makes of a step. A row of q queries touches at most q chunks, and at most q / c + 2;
+// without any it is a row too.
+inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t tokens) noexcept {
+  return rules.chunk_tokens > 0 ? std::min(tokens / rules.chunk_tokens + 2 * rows, tokens + rows) : rows;
+}
 
 // Trees. Node i of a row sees what is before the tree, its ancestors and itself. Two tables name that without a mask:
 // the keys before (of all queries of a row alike), and for each query a list of its ancestors.

@@ -16,6 +16,7 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
     array->reserve(rows);
   }
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(rows + 1);
+  for (GrowingArray<int32_t>* array : {&sinks_, &holes_}) array->reserve(options.streams ? rows : 0);
   if ((options.arrays & KVC_TABLES_DENSE) != 0) {
     dense_.reserve(rows * stride_);
     if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // else not touched
@@ -196,6 +197,7 @@ void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
     written_[i] = first_[i] = 0;
     row_of_[i] = owner_[i] = -1;
     last_page_len_[i] = seqlens_[i] = starts_[i] = leftpad_[i] = 0;
+    if (options_.streams) sinks_[i] = holes_[i] = 0;
   }
 }
 
@@ -250,7 +252,7 @@ void TableSet::write_lengths(const TableRows& rows) noexcept {
     all_sinks |= row.sinks;
   }
   for (size_t i = count; i < static_cast<size_t>(options_.max_rows); ++i) cu_q[i + 1] = queries, cu_k[i + 1] = keys;
-  streams_ = all_sinks > 0;
+  streams_ = all_sinks > 0 || options_.streams;
   for (size_t i = 0; streams_ && i < count; ++i) {
     sinks[i] = rows.rows[i].sinks;
     holes[i] = checked_[i].hole;

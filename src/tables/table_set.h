@@ -24,7 +24,8 @@ namespace kvc {
 struct TableOptions {
   uint32_t arrays = 0;  // KVC_TABLES_DENSE | _CSR | _TOKENS
   int32_t pad_value = -1;
-  bool slots = false;  // of page size 1: slots in place of pages
+  bool slots = false;    // of page size 1: slots in place of pages
+  bool streams = false;  // rows may have sinks: their arrays are there in every step of graph mode
   int32_t max_rows = 0;
   int32_t max_columns = 0;
 

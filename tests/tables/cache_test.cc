@@ -1,5 +1,6 @@
 // Tables of a cache's forwards: every kind of group, streams and trees, in random steps with forks and truncates,
-// against the definitions. Slots are those that kvc_seq_pages and the slot mappings say.
+// against the definitions. Slots are those that kvc_seq_pages and the slot mappings say. In a graph the same tables are
+// read by what the first step gave: addresses and shapes never change, and what a step does not use is inert.
 #include <map>
 #include <random>
 
@@ -28,8 +29,10 @@ struct Known {
   int64_t length = 0, sinks = 0, stream = 0;
 };
 
-struct CacheTables : testing::TestWithParam<int> {
-  int page = GetParam();
+struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
+  int page = std::get<0>(GetParam());
+  kvc_forward graph = 0;
+  std::map<std::tuple<int32_t, int32_t, uint32_t>, kvc_tables> recorded;  // of a graph: of each table the first step's
   CacheSpec spec;
   ContextPtr context = make_context();
   CachePtr owner;
@@ -49,6 +52,43 @@ struct CacheTables : testing::TestWithParam<int> {
     spec.layers.erase(spec.layers.begin());
     owner = make_cache(context.get(), spec);
     cache = owner.get();
+    if (!std::get<1>(GetParam())) return;
+    kvc_graph_config config;
+    kvc_graph_config_init(&config);
+    config.max_sequences = kGraphRows;
+    config.max_tokens = 60;
+    config.max_pages_per_row = 1000;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_graph_create(cache, &config, &graph, &error), KVC_OK) << error.message;
+  }
+  static constexpr int kGraphRows = 10;
+
+  // A table of the step; of a graph as a kernel that was recorded in its first step sees it.
+  kvc_tables look(kvc_forward f, int32_t group, int32_t part, uint32_t flags = 0, int32_t pad = 0) {
+    const kvc_tables now = ask(cache, f, group, part, flags, pad);
+    if (!graph) return now;
+    const auto [at, fresh] = recorded.try_emplace({group, part, flags}, now);
+    kvc_tables then = at->second;
+    const auto old_tensors = tensors(then), new_tensors = tensors(now);
+    for (size_t i = 0; i < old_tensors.size(); i++) {
+      EXPECT_EQ(old_tensors[i]->data, new_tensors[i]->data) << "tensor " << i << " moved";
+      EXPECT_EQ(old_tensors[i]->ndim, new_tensors[i]->ndim);
+      for (int d = 0; d < old_tensors[i]->ndim; d++) EXPECT_EQ(old_tensors[i]->shape[d], new_tensors[i]->shape[d]);
+    }
+    EXPECT_EQ(then.max_seqlen_q, now.max_seqlen_q);
+    EXPECT_EQ(then.max_seqlen_k, now.max_seqlen_k);
+    EXPECT_EQ(then.causal, now.causal);
+    EXPECT_EQ(static_cast<uint64_t>(int_at(then.generation_word, 0)), now.generation);
+    EXPECT_GT(now.generation, 0u);
+    then.num_rows = static_cast<int32_t>(then.cache_seqlens.shape[0]);
+    for (int32_t r = now.num_rows; r < then.num_rows; r++) {
+      EXPECT_EQ(int_at(then.cache_seqlens, r), 0);
+      EXPECT_EQ(int_at(then.batch_rows, r), -1);
+    }
+    for (int64_t i = int_at(then.indptr, then.num_rows); i < now.num_pages + 64; i++) {
+      EXPECT_EQ(int_at(then.indices, i), pad);
+    }
+    return then;
   }
   int64_t below(int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); }
   kvc_seq add() {
@@ -80,6 +120,7 @@ struct CacheTables : testing::TestWithParam<int> {
     batch.append_lengths = lengths.data();
     batch.num_sequences = static_cast<int32_t>(seqs.size());
     batch.tree_parents = parents.empty() ? nullptr : parents.data();
+    batch.graph = graph;
     kvc_forward f = 0;
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(kvc_forward_begin(cache, &batch, nullptr, &f, &error), KVC_OK) << error.message;
@@ -88,7 +129,7 @@ struct CacheTables : testing::TestWithParam<int> {
       if (seq) relocate(seq);  // begin may have copied a shared page
     }
     for (int group = 0; group < 3; group++) {
-      const kvc_tables tokens = ask(cache, f, group, parents.empty() ? KVC_TABLES_WHOLE : KVC_TABLES_PREFIX);
+      const kvc_tables tokens = look(f, group, parents.empty() ? KVC_TABLES_WHOLE : KVC_TABLES_PREFIX);
       size_t token = 0;
       for (size_t i = 0; i < seqs.size(); i++) {
         for (int t = 0; t < lengths[i]; t++, token++) {
@@ -112,10 +153,34 @@ struct CacheTables : testing::TestWithParam<int> {
       const kvc_append_args args = t.append_args();
       ASSERT_EQ(kvc_forward_append(cache, f, static_cast<int32_t>(l), &args, nullptr), KVC_OK);
     }
+    if (graph) {
+      EXPECT_EQ(f, graph);
+      check_tokens(seqs.size(), total);
+    }
     ASSERT_EQ(kvc_forward_end(cache, f, nullptr), KVC_OK);
+    for (const auto &[key, tables] : recorded) EXPECT_EQ(int_at(tables.generation_word, 0), 0) << "after the step";
     for (size_t i = 0; i < seqs.size(); i++) {
       if (seqs[i] && known[seqs[i]].parents.empty()) known[seqs[i]].length += lengths[i];
       if (seqs[i]) check_pages(seqs[i]);
+    }
+  }
+  // Of a graph: tokens and rows that the step has not are inert.
+  void check_tokens(size_t rows, int64_t total) {
+    kvc_forward_info info;
+    kvc_forward_info_init(&info);
+    ASSERT_EQ(kvc_forward_get_info(cache, graph, &info, nullptr), KVC_OK);
+    EXPECT_EQ(info.num_tokens, total);
+    EXPECT_EQ(info.positions.shape[0], 60);
+    EXPECT_EQ(info.last_rows.shape[0], kGraphRows);
+    for (const auto &[key, t] : recorded) {
+      EXPECT_EQ(t.positions.data, info.positions.data);
+      EXPECT_EQ(t.last_rows.data, info.last_rows.data);
+      EXPECT_EQ(t.slot_mapping.shape[0], 60);
+      for (int64_t i = total; i < 60; i++) {
+        ASSERT_EQ(int_at(t.slot_mapping, i), -1);
+        ASSERT_EQ(int_at(t.positions, i), 0);
+      }
+      for (int64_t r = static_cast<int64_t>(rows); r < kGraphRows; r++) ASSERT_EQ(int_at(t.last_rows, r), -1);
     }
   }
   // Slots of committed tokens, by the pages that the sequence has.
@@ -172,16 +237,19 @@ struct CacheTables : testing::TestWithParam<int> {
     }
     const auto total = static_cast<int64_t>(wanted.size());
     for (const uint32_t flags : {0u, uint32_t{KVC_TABLES_SLOTS}, uint32_t{KVC_TABLES_PAD_VALUE}}) {
+      if (graph && flags == KVC_TABLES_PAD_VALUE) continue;  // a table of a graph has one padding
       const int32_t pad = flags & KVC_TABLES_PAD_VALUE ? 77 : 0;
       std::vector<std::vector<Slots>> seen;
       for (const int32_t part : trees ? std::vector<int32_t>{KVC_TABLES_PREFIX, KVC_TABLES_BRANCHES}
                                       : std::vector<int32_t>{KVC_TABLES_WHOLE}) {
-        const kvc_tables t = ask(cache, f, group, part, flags, pad);
+        const kvc_tables t = look(f, group, part, flags, pad);
         seen.push_back(read_tables(t, total, trees || group == 2 ? 0 : kernel_window(group, seqs)));
-        EXPECT_EQ(ints(t.positions), positions);
+        std::vector<int64_t> shown = ints(t.positions);
+        shown.resize(positions.size());
+        EXPECT_EQ(shown, positions);
         for (int64_t r = 0; r < t.num_rows; r++) {
           for (int64_t c = (int_at(t.cache_seqlens, r) + t.page_size - 1) / t.page_size; c < t.max_pages; c++) {
-            ASSERT_EQ(int_at(t.block_table, r, c), pad ? pad : -1);
+            ASSERT_EQ(int_at(t.block_table, r, c), graph || pad ? pad : -1);
           }
         }
       }
@@ -285,7 +353,12 @@ TEST_P(CacheTables, Trees) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pages, CacheTables, testing::Values(1, 3, 16, 64));
+INSTANTIATE_TEST_SUITE_P(Pages, CacheTables,
+                         testing::Combine(testing::Values(1, 3, 16, 64), testing::Bool()),
+                         [](const auto &info) {
+                           return "page" + std::to_string(std::get<0>(info.param)) +
+                                  (std::get<1>(info.param) ? "_graph" : "");
+                         });
 
 // A chain of drafts needs one table; what branches has no whole one.
 TEST(ForwardTables, ChainsAreWholeAndTreesAreNot) {

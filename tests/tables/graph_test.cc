@@ -9,12 +9,6 @@ namespace {
 
 constexpr int kRows = 6, kPages = 40, kPage = 4;
 
-std::vector<const DLTensor *> tensors(const kvc_tables &t) {
-  return {&t.block_table,  &t.cache_seqlens, &t.cu_seqlens_q, &t.cu_seqlens_k,   &t.indptr,
-          &t.indices,      &t.last_page_len, &t.key_starts,   &t.leftpad,        &t.batch_rows,
-          &t.slot_mapping, &t.positions,     &t.last_rows,    &t.generation_word};
-}
-
 struct Graph : testing::Test {
   ContextPtr context = make_context();
   Server server{kRows, kPages + 5, kPage, 3};

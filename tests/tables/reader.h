@@ -31,6 +31,13 @@ inline int64_t int_at(const DLTensor &t, int64_t i, int64_t j) {
   return data[i * t.strides[0] + j * t.strides[1]];
 }
 
+// All tensors that a table may have, sinks aside.
+inline std::vector<const DLTensor *> tensors(const kvc_tables &t) {
+  return {&t.block_table,  &t.cache_seqlens, &t.cu_seqlens_q, &t.cu_seqlens_k,   &t.indptr,
+          &t.indices,      &t.last_page_len, &t.key_starts,   &t.leftpad,        &t.batch_rows,
+          &t.slot_mapping, &t.positions,     &t.last_rows,    &t.generation_word};
+}
+
 // Slots of row r's tokens up to its last key, leftpad and hole included.
 inline Slots dense_row(const kvc_tables &t, int64_t r) {
   Slots slots;
