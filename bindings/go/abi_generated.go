@@ -315,6 +315,7 @@ type kvcBatch struct {
 	spanIds       *int32
 	encoderGroup  int32
 	reserved      uint32
+	graph         uint64
 }
 
 func (s *kvcBatch) init() {
@@ -385,6 +386,20 @@ type kvcForwardInfo struct {
 
 func (s *kvcForwardInfo) init() {
 	*s = kvcForwardInfo{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcGraphConfig struct {
+	_              structs.HostLayout
+	structSize     uint32
+	flags          uint32
+	maxSequences   int32
+	maxTokens      int32
+	maxPagesPerRow int32
+	reserved       uint32
+}
+
+func (s *kvcGraphConfig) init() {
+	*s = kvcGraphConfig{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
 type kvcExportArgs struct {
@@ -654,4 +669,6 @@ type kvcApi struct {
 	planBuild            uintptr
 	planTables           uintptr
 	planCheck            uintptr
+	graphCreate          uintptr
+	graphDestroy         uintptr
 }

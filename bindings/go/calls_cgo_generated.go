@@ -166,6 +166,12 @@ static int32_t kvcgo_planTables(uintptr_t fn, uintptr_t p0, int32_t p1, void *p2
 static int32_t kvcgo_planCheck(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
   return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
 }
+static int32_t kvcgo_graphCreate(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_graphDestroy(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
+}
 */
 import "C"
 
@@ -381,4 +387,12 @@ func (l *library) planTables(a *arena, plan uintptr, step int32, tables *kvcTabl
 
 func (l *library) planCheck(a *arena, plan uintptr, generation uint64) Status {
 	return Status(C.kvcgo_planCheck(C.uintptr_t(l.api.planCheck), C.uintptr_t(plan), C.uint64_t(generation), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) graphCreate(a *arena, cache uintptr, config *kvcGraphConfig, graph *uint64) Status {
+	return Status(C.kvcgo_graphCreate(C.uintptr_t(l.api.graphCreate), C.uintptr_t(cache), unsafe.Pointer(config), unsafe.Pointer(graph), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) graphDestroy(a *arena, cache uintptr, graph uint64) Status {
+	return Status(C.kvcgo_graphDestroy(C.uintptr_t(l.api.graphDestroy), C.uintptr_t(cache), C.uint64_t(graph), unsafe.Pointer(&a.err)))
 }

@@ -436,3 +436,18 @@ func (l *library) planCheck(a *arena, plan uintptr, generation uint64) Status {
 	a.words[2] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.planCheck, 3))
 }
+
+func (l *library) graphCreate(a *arena, cache uintptr, config *kvcGraphConfig, graph *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(config))
+	a.words[2] = a.hold(2, unsafe.Pointer(graph))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.graphCreate, 4))
+}
+
+func (l *library) graphDestroy(a *arena, cache uintptr, graph uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(graph)
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.graphDestroy, 3))
+}

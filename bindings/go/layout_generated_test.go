@@ -126,6 +126,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"span_ids", unsafe.Offsetof(kvcBatch{}.spanIds), unsafe.Sizeof(kvcBatch{}.spanIds)},
 		{"encoder_group", unsafe.Offsetof(kvcBatch{}.encoderGroup), unsafe.Sizeof(kvcBatch{}.encoderGroup)},
 		{"reserved", unsafe.Offsetof(kvcBatch{}.reserved), unsafe.Sizeof(kvcBatch{}.reserved)},
+		{"graph", unsafe.Offsetof(kvcBatch{}.graph), unsafe.Sizeof(kvcBatch{}.graph)},
 	}},
 	{"kvc_append_args", unsafe.Sizeof(kvcAppendArgs{}), unsafe.Alignof(kvcAppendArgs{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcAppendArgs{}.structSize), unsafe.Sizeof(kvcAppendArgs{}.structSize)},
@@ -168,6 +169,14 @@ var layoutOfStructs = []layoutOfStruct{
 		{"last_rows_host", unsafe.Offsetof(kvcForwardInfo{}.lastRowsHost), unsafe.Sizeof(kvcForwardInfo{}.lastRowsHost)},
 		{"positions", unsafe.Offsetof(kvcForwardInfo{}.positions), unsafe.Sizeof(kvcForwardInfo{}.positions)},
 		{"last_rows", unsafe.Offsetof(kvcForwardInfo{}.lastRows), unsafe.Sizeof(kvcForwardInfo{}.lastRows)},
+	}},
+	{"kvc_graph_config", unsafe.Sizeof(kvcGraphConfig{}), unsafe.Alignof(kvcGraphConfig{}), []layoutOfField{
+		{"struct_size", unsafe.Offsetof(kvcGraphConfig{}.structSize), unsafe.Sizeof(kvcGraphConfig{}.structSize)},
+		{"flags", unsafe.Offsetof(kvcGraphConfig{}.flags), unsafe.Sizeof(kvcGraphConfig{}.flags)},
+		{"max_sequences", unsafe.Offsetof(kvcGraphConfig{}.maxSequences), unsafe.Sizeof(kvcGraphConfig{}.maxSequences)},
+		{"max_tokens", unsafe.Offsetof(kvcGraphConfig{}.maxTokens), unsafe.Sizeof(kvcGraphConfig{}.maxTokens)},
+		{"max_pages_per_row", unsafe.Offsetof(kvcGraphConfig{}.maxPagesPerRow), unsafe.Sizeof(kvcGraphConfig{}.maxPagesPerRow)},
+		{"reserved", unsafe.Offsetof(kvcGraphConfig{}.reserved), unsafe.Sizeof(kvcGraphConfig{}.reserved)},
 	}},
 	{"kvc_export_args", unsafe.Sizeof(kvcExportArgs{}), unsafe.Alignof(kvcExportArgs{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcExportArgs{}.structSize), unsafe.Sizeof(kvcExportArgs{}.structSize)},
@@ -379,6 +388,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"plan_build", unsafe.Offsetof(kvcApi{}.planBuild), unsafe.Sizeof(kvcApi{}.planBuild)},
 		{"plan_tables", unsafe.Offsetof(kvcApi{}.planTables), unsafe.Sizeof(kvcApi{}.planTables)},
 		{"plan_check", unsafe.Offsetof(kvcApi{}.planCheck), unsafe.Sizeof(kvcApi{}.planCheck)},
+		{"graph_create", unsafe.Offsetof(kvcApi{}.graphCreate), unsafe.Sizeof(kvcApi{}.graphCreate)},
+		{"graph_destroy", unsafe.Offsetof(kvcApi{}.graphDestroy), unsafe.Sizeof(kvcApi{}.graphDestroy)},
 	}},
 }
 

@@ -1,7 +1,7 @@
 // 64-bit ids of sequences and forwards: never 0, below 2^63, and stale after their slot is reused.
 //   bits 0..44 slot + 1 and, above it, the generation; 45..61 cache tag; 62 kind
-// A slot takes as many bits as its owner has slots, so that generations last: with 64 slots one wraps after 2^38 reuses
-// of its slot, with a million after 2^25. A tag wraps after 2^17 caches of one process.
+// A slot takes as many bits as its owner has slots, so that generations last: with 128 slots (forwards and graphs) one
+// wraps after 2^37 reuses of its slot, with a million after 2^25. A tag wraps after 2^17 caches of one process.
 #pragma once
 
 #include <cstdint>

@@ -165,7 +165,8 @@ class Cache {
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
   RopeSets rope_sets_ KVC_GUARDED_BY(mutex_);
   static constexpr int32_t kMaxGraphs = 64;
-  std::vector<std::unique_ptr<Forward>> forwards_;  // [max_open_forwards], then those of graphs, null where there is none
+  std::vector<std::unique_ptr<Forward>>
+      forwards_;  // [max_open_forwards], then those of graphs, null where there is none
   uint64_t graphs_made_ KVC_GUARDED_BY(mutex_) = 0;
   // Scratch of the calls under the lock: [max_sequences] and [max_sequences * groups], made once; a commit that
   // copies more makes the latter two larger before it changes anything.

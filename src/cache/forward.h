@@ -1,5 +1,5 @@
-// Forward: the state of one open step. Its buffers are made when the cache is created, or the graph that it is of, and used
-// again by every step.
+// Forward: the state of one open step. Its buffers are made when the cache is created, or the graph that it is of, and
+// used again by every step.
 //
 // Thread safety: `generation`, `open` and `in_use` are guarded by the cache's lock. Everything else belongs to the
 // thread that set in_use (one at a time), but for `cancelled`, which any thread may set.

@@ -40,8 +40,8 @@ class BatchPlan {
   // After the other two.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // Makes what earlier batches used, and this one does not, inert: position 0, slot -1, no last row. The first time: all
-  // of the arrays that callers see, so that these are valid in the shapes of the limits.
+  // Makes what earlier batches used, and this one does not, inert: position 0, slot -1, no last row. The first time:
+  // all of the arrays that callers see, so that these are valid in the shapes of the limits.
   void clear_rest() noexcept;
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }

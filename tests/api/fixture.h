@@ -116,6 +116,28 @@ struct World {
   }
 };
 
+inline kvc_forward make_graph(kvc_cache *cache, int32_t rows, int32_t tokens) {
+  kvc_graph_config config;
+  kvc_graph_config_init(&config);
+  config.max_sequences = rows;
+  config.max_tokens = tokens;
+  kvc_forward graph = 0;
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_graph_create(cache, &config, &graph, &error), KVC_OK) << error.message;
+  return graph;
+}
+
+// A step of a graph, or of none (0). Borrows both.
+inline kvc_batch batch_of(const std::vector<kvc_seq> &seqs, const std::vector<int32_t> &lengths, kvc_forward graph) {
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = seqs.data();
+  batch.append_lengths = lengths.data();
+  batch.num_sequences = static_cast<int32_t>(seqs.size());
+  batch.graph = graph;
+  return batch;
+}
+
 // Calls with an error struct and with NULL, expects one of `statuses` both times, the function's name at the start of
 // the message, the words in `mentions` in it, and, with a cache, the same digest as before. Returns the error.
 inline kvc_error refused(kvc_cache *cache, const Statuses &statuses, const char *function,

@@ -84,6 +84,37 @@ TEST(Faults, CacheCreate) {
   EXPECT_GT(failures, 0) << "nothing was made to fail";
 }
 
+TEST(Faults, GraphCreate) {
+  ContextPtr context = make_context(2);
+  CacheSpec spec = small_spec();
+  spec.groups.push_back({0, 80});
+  spec.layers.push_back({2, 4, 1, 24});
+  spec.layers.back().latent = 16;
+  spec.layers.back().scale = 0.2;
+  CachePtr cache = make_cache(context.get(), spec);
+  kvc_graph_config config;
+  kvc_graph_config_init(&config);
+  int64_t failures = 0, blocks = live_blocks(), mapped = live_mapped_bytes();
+  for (int64_t n = 1; n < 500; n++) {
+    kvc_forward graph = 0;
+    kvc_error error = KVC_ERROR_INIT;
+    fail_allocation(n);
+    const kvc_status status = kvc_graph_create(cache.get(), &config, &graph, &error);
+    const bool happened = failed();
+    fail_allocation(0);
+    ASSERT_EQ(status, happened ? KVC_ERROR_OUT_OF_MEMORY : KVC_OK) << error.message;
+    ASSERT_EQ(graph != 0, !happened);
+    if (!happened) {
+      ASSERT_EQ(kvc_graph_destroy(cache.get(), graph, nullptr), KVC_OK);
+    }
+    ASSERT_EQ(live_blocks(), blocks) << "leak at allocation " << n;
+    ASSERT_EQ(live_mapped_bytes(), mapped) << "leak at allocation " << n;
+    if (!happened) break;
+    failures++;
+  }
+  EXPECT_GT(failures, 10) << "nothing was made to fail";
+}
+
 struct Prepared {
   CacheSpec spec = small_spec();
   ContextPtr context = make_context(1);

@@ -44,9 +44,10 @@ struct Steady {
     }
   }
   // No allocation here either.
-  bool step(bool attend, const int32_t *tree_parents = nullptr) {
+  bool step(bool attend, const int32_t *tree_parents = nullptr, kvc_forward graph = 0) {
     kvc_batch batch;
     kvc_batch_init(&batch);
+    batch.graph = graph;
     batch.sequences = seqs.data();
     batch.append_lengths = lengths.data();
     batch.num_sequences = static_cast<int32_t>(seqs.size());
@@ -308,6 +309,42 @@ TEST(Steady, TablesOfForwards) {
   count_from_now();
   bool ok = true;
   for (int i = 0; i < 1000 && ok; i++) ok = round();
+  const Counts c = counts();
+  EXPECT_TRUE(ok) << s.error.message;
+  EXPECT_EQ(c.allocations, 0);
+}
+
+// A graph has all its memory from the start; its tables from the first time that they are asked for, whatever comes
+// later.
+TEST(Steady, GraphsOfAnyLength) {
+  Steady s(1, 4, 4000, 3);
+  kvc_graph_config config;
+  kvc_graph_config_init(&config);
+  kvc_forward graph = 0;
+  ASSERT_EQ(kvc_graph_create(s.cache, &config, &graph, &s.error), KVC_OK) << s.error.message;
+  const auto round = [&] {
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = s.seqs.data();
+    batch.append_lengths = s.lengths.data();
+    batch.num_sequences = 3;
+    batch.graph = graph;
+    kvc_forward f = 0;
+    if (kvc_forward_begin(s.cache, &batch, nullptr, &f, &s.error)) return false;
+    for (int32_t group = 0; group < 2; group++) {
+      kvc_tables tables;
+      kvc_tables_init(&tables);
+      if (kvc_forward_tables(s.cache, f, group, &tables, &s.error)) return false;
+    }
+    return kvc_forward_abort(s.cache, f, &s.error) == KVC_OK && s.step(true, nullptr, graph);
+  };
+  for (int i = 0; i < 2; i++) ASSERT_TRUE(round()) << s.error.message;
+  count_from_now();
+  bool ok = true;
+  for (int i = 0; i < 3000 && ok; i++) {  // across pages and table growth
+    s.lengths[1] = 1 + i % 3;
+    ok = round();
+  }
   const Counts c = counts();
   EXPECT_TRUE(ok) << s.error.message;
   EXPECT_EQ(c.allocations, 0);

@@ -145,6 +145,7 @@ TEST_P(Model, RandomOperations) {
     options.seed = first_seed + static_cast<uint64_t>(round) * 1000 + static_cast<uint64_t>(GetParam().page_size) * 10 +
                    static_cast<uint64_t>(GetParam().kind);
     options.attend_checks = 0.25;
+    options.graph = round % 2 == 1;
     options.trace = from_environment("KVC_MODEL_TRACE", 0) != 0;
     std::mt19937_64 random(options.seed);
     const CacheSpec spec = make_spec(GetParam(), random);

@@ -40,6 +40,11 @@ Harness::Harness(const CacheSpec &spec, const Options &options)
     pools_[g].total = stats.pages_total;
     if (spec.groups[g].pages && spec.groups[g].pages != stats.pages_total) fail("pages_total is not num_pages");
   }
+  if (options.graph) {
+    kvc_graph_config config;
+    kvc_graph_config_init(&config);
+    if (kvc_graph_create(cache_.get(), &config, &graph_, nullptr)) fail("kvc_graph_create");
+  }
   if (!options.poison) return;
   for (size_t layer = 0; layer < spec.layers.size(); layer++) {
     for (int32_t pool : {KVC_POOL_K, KVC_POOL_V}) poison_pool(static_cast<int32_t>(layer), pool);

@@ -56,6 +56,7 @@ struct Options {
   int heads_checked = 1 << 20;  // q heads sampled per row and layer
   int rows_checked = 1 << 20;   // query rows sampled per batch row, first and last always
   bool trace = false;           // print every operation, for a reproduction
+  bool graph = false;           // half of the forwards are those of a graph, if none is open in it
   bool plain_inputs = false;    // f32 inputs, contiguous, fused attend, no attention options (for speed)
 };
 
@@ -218,7 +219,7 @@ class Harness {
   void drop_page(int group, int page);
   int64_t pages_needed(const Sequence &s, int group, int64_t tokens) const;
   Need need(const std::vector<Row> &rows) const;
-  Faults batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end) const;
+  Faults batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end, bool in_graph = false) const;
   Faults open_faults() const;
   void apply_begin(const std::vector<Row> &rows, Open *open);
   void apply_end(Open *open);
@@ -295,6 +296,7 @@ class Harness {
   std::map<int, Open> forwards_;
   std::vector<kvc_seq> stale_;
   std::vector<kvc_forward> stale_forwards_;
+  kvc_forward graph_ = 0;
   int next_handle_ = 0, next_forward_ = 0, doomed_ = 0;
   uint32_t next_tag_ = 1;
   uint64_t trail_ = 1, calls_ = 0, attends_checked_ = 0;

@@ -138,9 +138,14 @@ void Harness::apply_abort(Open *open) {
 }
 
 kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_begin, int layer_end) {
-  const Batch built(*this, rows, layer_begin, layer_end);
+  Batch built(*this, rows, layer_begin, layer_end);
   const kvc_batch &batch = built.batch;
-  const Faults faults = batch_faults(rows, layer_begin, layer_end);
+  if (graph_ && chance(0.5) && std::none_of(forwards_.begin(), forwards_.end(), [&](const auto &forward) {
+        return forward.second.id == graph_;
+      })) {
+    built.batch.graph = graph_;
+  }
+  const Faults faults = batch_faults(rows, layer_begin, layer_end, batch.graph != 0);
   // can_fit says the same, with the same numbers.
   const bool ask = chance(0.5);
   kvc_error fit = KVC_ERROR_INIT, refused = KVC_ERROR_INIT;
@@ -161,6 +166,7 @@ kvc_status Harness::begin(const std::vector<Row> &rows, int *forward, int layer_
   }
   if (status) return status;
   if (id == 0 || id >> 63) fail("forward id out of range");
+  if (batch.graph ? id != graph_ : id == graph_) fail("the id of a forward in a graph");
   Open open;
   open.id = id;
   open.layer_begin = layer_begin;
@@ -199,7 +205,8 @@ void Harness::check_info(const Open &open) {
   }
   const DLTensor *tensors[] = {&info.positions, &info.last_rows};
   const int32_t *host[] = {info.positions_host, info.last_rows_host};
-  const int64_t sizes[] = {open.tokens, static_cast<int64_t>(open.rows.size())};
+  int64_t sizes[] = {open.tokens, static_cast<int64_t>(open.rows.size())};
+  if (open.id == graph_) sizes[0] = spec_.max_batch_tokens, sizes[1] = spec_.max_sequences;
   for (int i = 0; i < 2; i++) {
     const DLTensor &t = *tensors[i];
     if (t.ndim != 1 || t.shape[0] != sizes[i] || t.dtype.code != kDLInt || t.dtype.bits != 32 ||
@@ -290,7 +297,7 @@ void Harness::run_layers(int forward) {
 }
 
 void Harness::close(int forward) {
-  stale_forwards_.push_back(forwards_.at(forward).id);
+  if (forwards_.at(forward).id != graph_) stale_forwards_.push_back(forwards_.at(forward).id);
   forwards_.erase(forward);
 }
 

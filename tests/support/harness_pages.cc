@@ -55,11 +55,13 @@ Harness::Need Harness::need(const std::vector<Row> &rows) const {
 }
 
 Faults Harness::open_faults() const {
-  if (static_cast<int>(forwards_.size()) < spec_.max_open_forwards) return {};
+  const auto open = std::count_if(forwards_.begin(), forwards_.end(),
+                                  [&](const auto &forward) { return forward.second.id != graph_; });
+  if (open < spec_.max_open_forwards) return {};
   return {{KVC_ERROR_TOO_MANY_FORWARDS}};
 }
 
-Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end) const {
+Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end, bool in_graph) const {
   Faults faults;
   const int layers = static_cast<int>(spec_.layers.size());
   if (layer_begin || layer_end) {
@@ -106,7 +108,7 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
   if (static_cast<int>(rows.size()) > spec_.max_sequences) {
     faults.push_back({KVC_ERROR_BATCH_TOO_LARGE, Fault::kAny, static_cast<int64_t>(rows.size()), spec_.max_sequences});
   }
-  for (const Fault &f : open_faults()) faults.push_back(f);
+  for (const Fault &f : in_graph ? Faults{} : open_faults()) faults.push_back(f);
   if (!faults.empty()) return faults;
   const Need n = need(rows);
   for (size_t g = 0; g < pools_.size(); g++) {

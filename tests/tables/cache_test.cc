@@ -353,8 +353,7 @@ TEST_P(CacheTables, Trees) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pages, CacheTables,
-                         testing::Combine(testing::Values(1, 3, 16, 64), testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(Pages, CacheTables, testing::Combine(testing::Values(1, 3, 16, 64), testing::Bool()),
                          [](const auto &info) {
                            return "page" + std::to_string(std::get<0>(info.param)) +
                                   (std::get<1>(info.param) ? "_graph" : "");

@@ -53,7 +53,7 @@ const PyType_Slot Cache::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&C
                                      {0, nullptr}};
 
 Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengths, nb::handle layers,
-             nb::handle row_parents, nb::handle span_ids, nb::handle encoder_group)
+             nb::handle row_parents, nb::handle span_ids, nb::handle encoder_group, nb::handle graph)
     : ids(integers_from_python(sequences)) {
   const Integers given = integers_from_python(append_lengths);
   check_same_size(function, ids, given, "lengths");
@@ -66,6 +66,7 @@ Batch::Batch(const char* function, nb::handle sequences, nb::handle append_lengt
   if (!layers.is_none()) read_layers(function, layers);
   if (!row_parents.is_none()) read_parents(function, row_parents);
   if (!span_ids.is_none()) read_spans(function, span_ids);
+  if (!graph.is_none()) batch.graph = static_cast<kvc_forward>(integer_from_python(graph));
   if (encoder_group.is_none()) return;
   const int64_t group = integer_from_python(encoder_group);
   if (group < 0) raise(KVC_ERROR_OUT_OF_RANGE, -1, "%s: encoder_group %" PRId64 " is negative", function, group);
@@ -152,9 +153,9 @@ nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::lis
 
 // Whether the batch fits: a capacity or state outcome is an answer, misuse is an exception.
 bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
-             nb::handle spans, nb::handle encoder_group) {
+             nb::handle spans, nb::handle encoder_group, nb::handle graph) {
   auto handle = self.open();
-  const Batch batch("can_fit", sequences, lengths, layers, parents, spans, encoder_group);
+  const Batch batch("can_fit", sequences, lengths, layers, parents, spans, encoder_group, graph);
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status status = kvc_cache_can_fit(handle->cache, &batch.batch, &error);
   if (status >= 100 && status < 300) return false;
@@ -163,9 +164,9 @@ bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::ha
 }
 
 void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
-               nb::handle spans, nb::handle encoder_group) {
+               nb::handle spans, nb::handle encoder_group, nb::handle graph) {
   auto handle = self.open();
-  const Batch batch("check_fit", sequences, lengths, layers, parents, spans, encoder_group);
+  const Batch batch("check_fit", sequences, lengths, layers, parents, spans, encoder_group, graph);
   call_quick([&](kvc_error* error) { return kvc_cache_can_fit(handle->cache, &batch.batch, error); });
 }
 
@@ -175,11 +176,12 @@ void Cache::bind_batches(nb::class_<Cache>& cls) {
   cls.def(
          "forward",
          [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
-            nb::handle spans, nb::handle encoder_group) {
-           return Step::begin(self, sequences, lengths, layers, parents, spans, encoder_group);
+            nb::handle spans, nb::handle encoder_group, nb::handle graph) {
+           return Step::begin(self, sequences, lengths, layers, parents, spans, encoder_group, graph);
          },
          nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(), nb::arg("parents") = nb::none(),
          nb::kw_only(), nb::arg("spans") = nb::none(), nb::arg("encoder_group") = nb::none(),
+         nb::arg("graph") = nb::none(),
          R"(Begins a step of the model over a batch: reserves every page for its new tokens, or changes nothing.
 
 Args:
@@ -193,6 +195,7 @@ Args:
         within a text).
     encoder_group: None, or the index of a Cross group: the tokens are of the encoder sequences there, and only its
         layers are appended.
+    graph: None, or what create_graph returned: the step is open in that graph.
 
 Returns:
     A Step, open already. `with` ends it, or aborts it if an exception leaves the block.
@@ -202,14 +205,52 @@ Raises:
     row of a sequence with a tree), StaleId, Duplicate, InvalidArgument, OutOfRange. Nothing has changed then.)")
       .def("can_fit", &can_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
            nb::arg("parents") = nb::none(), nb::kw_only(), nb::arg("spans") = nb::none(),
-           nb::arg("encoder_group") = nb::none(),
+           nb::arg("encoder_group") = nb::none(), nb::arg("graph") = nb::none(),
            R"(True if forward() with the same arguments would succeed now; no effect.
 
 False for want of room (pages, batch size, open forwards) and for a busy or uncommitted sequence; misuse raises as forward() does.)")
       .def("check_fit", &check_fit, nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(),
            nb::arg("parents") = nb::none(), nb::kw_only(), nb::arg("spans") = nb::none(),
-           nb::arg("encoder_group") = nb::none(),
+           nb::arg("encoder_group") = nb::none(), nb::arg("graph") = nb::none(),
            "As can_fit, but raises what forward() would raise (OutOfPages with .row, .missing, ...).");
+}
+
+void Cache::bind_graphs(nb::class_<Cache>& cls) {
+  cls.def(
+         "create_graph",
+         [](const Cache& self, int64_t max_sequences, int64_t max_tokens, int64_t max_pages_per_row) {
+           auto handle = self.open();
+           kvc_graph_config config;
+           kvc_graph_config_init(&config);
+           config.max_sequences = saturate(max_sequences);
+           config.max_tokens = saturate(max_tokens);
+           config.max_pages_per_row = saturate(max_pages_per_row);
+           kvc_forward graph = 0;
+           call_without_gil([&](kvc_error* error) { return kvc_graph_create(handle->cache, &config, &graph, error); });
+           return graph;
+         },
+         nb::kw_only(), nb::arg("max_sequences") = 0, nb::arg("max_tokens") = 0, nb::arg("max_pages_per_row") = 0,
+         R"(Makes a graph, for programs that are recorded once and replayed: its steps share one id and their memory.
+
+A call on any Step of a graph, of an earlier step too, is one of the step that is open in it now: so what was recorded with
+a Step can be replayed in later steps. While none is open, such calls raise Stale and touch nothing.
+
+Args:
+    max_sequences, max_tokens: the largest step; 0 = what the cache allows.
+    max_pages_per_row: columns of block tables in the library's memory; 0 = the pages of the group.
+
+Returns:
+    Its id, for forward(..., graph=id).
+
+Raises: OutOfRange, OutOfMemory, TooManyForwards (64 graphs exist).)")
+      .def(
+          "destroy_graph",
+          [](const Cache& self, nb::handle graph) {
+            auto handle = self.open();
+            const auto id = static_cast<kvc_forward>(integer_from_python(graph));
+            call_without_gil([&](kvc_error* error) { return kvc_graph_destroy(handle->cache, id, error); });
+          },
+          nb::arg("graph"), "Frees a graph. Raises StaleId (no graph of this cache), Busy (a step is open in it).");
 }
 
 void Cache::bind(nb::module_& module) {
@@ -248,6 +289,7 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
           },
           "Removes every sequence; their ids become stale. Raises Busy while a forward is open.");
   bind_batches(cls);
+  bind_graphs(cls);
   bind_sequences(cls);
   bind_trees(cls);
   bind_groups(cls);

@@ -46,6 +46,7 @@ class Cache {
 
  private:
   static void bind_batches(nb::class_<Cache>& cls);
+  static void bind_graphs(nb::class_<Cache>& cls);
   static void bind_sequences(nb::class_<Cache>& cls);
   static void bind_settings(nb::class_<Cache>& cls);
   static void bind_trees(nb::class_<Cache>& cls);
@@ -64,7 +65,7 @@ class Cache {
 // The batch of forward and can_fit. Borrows nothing from Python; not movable.
 struct Batch {
   Batch(const char* function, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
-        nb::handle spans, nb::handle encoder_group);
+        nb::handle spans, nb::handle encoder_group, nb::handle graph);
   Batch(const Batch&) = delete;
 
   Integers ids;

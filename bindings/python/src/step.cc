@@ -9,9 +9,9 @@
 namespace kvcpy {
 
 Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                 nb::handle parents, nb::handle spans, nb::handle encoder_group) {
+                 nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph) {
   auto handle = nb::inst_ptr<Cache>(cache)->open();
-  const Batch batch("forward", sequences, lengths, layers, parents, spans, encoder_group);
+  const Batch batch("forward", sequences, lengths, layers, parents, spans, encoder_group, graph);
   kvc_forward forward = 0;
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error); });
@@ -231,7 +231,7 @@ Args:
     arrays: of "dense", "csr" and "tokens"; None: all.
 
 Returns:
-    Tables, new arrays.
+    Tables, new arrays. Of a graph -1 as padding is 0, and shapes are those of its capacity.
 
 Raises: OutOfRange (group), InvalidArgument (a recurrent group; a part that does not fit), Unsupported (spans), StaleId,
 Busy; ValueError for unknown names.)";

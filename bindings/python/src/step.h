@@ -17,7 +17,7 @@ namespace nb = nanobind;
 class Step {
  public:
   static Step begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                    nb::handle parents, nb::handle spans, nb::handle encoder_group);
+                    nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph);
 
   nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                     nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,

@@ -201,7 +201,7 @@ pub unsafe fn kvc_cache_can_fit(cache: *mut kvc_cache, batch: *const kvc_batch, 
         None => { unsafe { failure("kvc_cache_can_fit", error) } }
     }
 }
-#[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, plans the work.\n The T rows of q, k and v are the rows of the batch one after another, append_lengths[i] tokens each.\n Everything is reserved, or nothing changed. Costs what the batch and its new pages cost, not the context.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n Errors: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED (a plain row of a sequence with a tree), TREE_TOO_LARGE,\n INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a\n span id below 0, or in a tree), BATCH_TOO_LARGE, TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and\n available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER\n (KVC_STORAGE_NONE: copies wait for kvc_cache_take_copies).\n Threads: any. Since 0.1."]
+#[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, plans the work.\n The T rows of q, k and v are the rows of the batch one after another, append_lengths[i] tokens each.\n Everything is reserved, or nothing changed. Costs what the batch and its new pages cost, not the context.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (a plain row of a sequence with a\n tree), TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a\n span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and\n available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER\n (KVC_STORAGE_NONE: copies wait for kvc_cache_take_copies).\n Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_begin(cache: *mut kvc_cache, batch: *const kvc_batch, stream: *mut ::core::ffi::c_void, forward: *mut kvc_forward, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_begin) {
@@ -289,6 +289,22 @@ pub unsafe fn kvc_forward_describe(cache: *mut kvc_cache, forward: kvc_forward, 
         None => { unsafe { failure("kvc_forward_describe", error) } }
     }
 }
+#[doc = " Makes a graph: the memory that its forwards need, of which kvc_cache_estimate tells the size of one at the cache's limits.\n   graph  filled\n Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.\n Since 0.1."]
+#[inline]
+pub unsafe fn kvc_graph_create(cache: *mut kvc_cache, config: *const kvc_graph_config, graph: *mut kvc_forward, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.graph_create) {
+        Some(function) => unsafe { function(cache, config, graph, error) },
+        None => { unsafe { failure("kvc_graph_create", error) } }
+    }
+}
+#[doc = " Frees it, and what was borrowed from it. kvc_cache_destroy frees the others.\n Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in it: end or abort it). Threads: any. Since 0.1."]
+#[inline]
+pub unsafe fn kvc_graph_destroy(cache: *mut kvc_cache, graph: kvc_forward, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.graph_destroy) {
+        Some(function) => unsafe { function(cache, graph, error) },
+        None => { unsafe { failure("kvc_graph_destroy", error) } }
+    }
+}
 #[doc = " Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any\n sequences with uncommitted nodes, in any order, each with a leaf of its own; atomic over the arrays. Moves K and V of kept\n nodes that do not lie in order yet; needs no page. An error of the device itself leaves the nodes' K and V undefined:\n what remains is to drop them (-1).\n   sequences  [n], distinct\n   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all\n   stream     as kvc_seq_fork\n Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE, EVICTED (a node in the\n middle of a chain over recurrent state), each with the index.\n Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa."]
 #[inline]
 pub unsafe fn kvc_seq_commit(cache: *mut kvc_cache, n: i64, sequences: *const kvc_seq, leaves: *const i32, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
@@ -361,7 +377,7 @@ pub unsafe fn kvc_append_slots(context: *mut kvc_context, args: *const kvc_appen
         None => { unsafe { failure("kvc_append_slots", error) } }
     }
 }
-#[doc = " Tables of an open forward in one group, the new tokens included. What the group's kind means:\n   full, MLA  all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between\n   sliding    the last pages only: from the first key that the row's first query sees\n   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on\n   cross      the encoder's keys\n   trees      PREFIX and BRANCHES, of plain rows in the same batch too; WHOLE if every tree is a chain\n   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the\n              forward and group with the same part and flags, or until the forward closes\n Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the\n forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees), UNSUPPORTED (spans; slots\n of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1."]
+#[doc = " Tables of an open forward in one group, the new tokens included. What the group's kind means:\n   full, MLA  all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between\n   sliding    the last pages only: from the first key that the row's first query sees\n   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on\n   cross      the encoder's keys\n   trees      PREFIX and BRANCHES, of plain rows in the same batch too; WHOLE if every tree is a chain\n   tables     in: flags, part, arrays, pad_value. The rest is filled; valid until the next kvc_forward_tables of the\n              forward and group with the same part and flags, or until the forward closes\n Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the\n forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than\n the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;\n a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_forward_tables(cache: *mut kvc_cache, forward: kvc_forward, group: i32, tables: *mut kvc_tables, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.forward_tables) {

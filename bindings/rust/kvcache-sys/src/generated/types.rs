@@ -354,7 +354,7 @@ pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree: kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " the arrays of a plan hold another step than the one asked for"]
+#[doc = " a plan's arrays hold another step than the one asked for, or a graph holds none"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " no backend, driver or device of that type"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
@@ -859,10 +859,12 @@ pub struct kvc_batch {
     pub encoder_group: i32,
     #[doc = " 0"]
     pub reserved: u32,
+    #[doc = " 0 = none: the forward gets an id of its own. Else of kvc_graph_create: the forward is\nopen in that graph, and has its id"]
+    pub graph: kvc_forward,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_batch"][::core::mem::size_of::<kvc_batch>() - 56usize];
+    ["Size of kvc_batch"][::core::mem::size_of::<kvc_batch>() - 64usize];
     ["Alignment of kvc_batch"][::core::mem::align_of::<kvc_batch>() - 8usize];
     ["Offset of field: kvc_batch::struct_size"][::core::mem::offset_of!(kvc_batch, struct_size) - 0usize];
     ["Offset of field: kvc_batch::num_sequences"][::core::mem::offset_of!(kvc_batch, num_sequences) - 4usize];
@@ -874,6 +876,7 @@ const _: () = {
     ["Offset of field: kvc_batch::span_ids"][::core::mem::offset_of!(kvc_batch, span_ids) - 40usize];
     ["Offset of field: kvc_batch::encoder_group"][::core::mem::offset_of!(kvc_batch, encoder_group) - 48usize];
     ["Offset of field: kvc_batch::reserved"][::core::mem::offset_of!(kvc_batch, reserved) - 52usize];
+    ["Offset of field: kvc_batch::graph"][::core::mem::offset_of!(kvc_batch, graph) - 56usize];
 };
 #[doc = " k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be\nstored bytes then, both: of its dtype or uint8"]
 pub const KVC_APPEND_AS_STORED: kvc_append_flags = 1;
@@ -994,7 +997,7 @@ const _: () = {
     ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
     ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
 };
-#[doc = " Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library\n until the forward closes."]
+#[doc = " Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library\n until the forward closes; of a graph until kvc_graph_destroy, and the arrays have its capacity in place of T and\n num_sequences, position 0 and last row -1 where the step has nothing."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_forward_info {
@@ -1026,6 +1029,35 @@ const _: () = {
         [::core::mem::offset_of!(kvc_forward_info, last_rows_host) - 24usize];
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
+};
+#[doc = " Graph mode, for steps whose calls are recorded once and replayed: by a CUDA graph, or by a compiled program that\n holds its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step: whatever takes a forward takes it, and means the one\n              that is open in the graph. While none is, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  What kvc_forward_get_info and kvc_forward_tables give is at the same addresses in every step, in shapes of the\n              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.\n              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.\n   Tensors    of recorded calls have max_tokens rows; those from the step's T on are neither read nor written.\n\n A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any\n size up to its capacity, so one is enough for a server that records several batch sizes."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_graph_config {
+    pub struct_size: u32,
+    #[doc = " 0"]
+    pub flags: u32,
+    #[doc = " rows of a step, 1..the cache's max_sequences; 0 = that"]
+    pub max_sequences: i32,
+    #[doc = " tokens of a step, 1..the cache's max_batch_tokens; 0 = that"]
+    pub max_tokens: i32,
+    #[doc = " columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own"]
+    pub max_pages_per_row: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_graph_config"][::core::mem::size_of::<kvc_graph_config>() - 24usize];
+    ["Alignment of kvc_graph_config"][::core::mem::align_of::<kvc_graph_config>() - 4usize];
+    ["Offset of field: kvc_graph_config::struct_size"][::core::mem::offset_of!(kvc_graph_config, struct_size) - 0usize];
+    ["Offset of field: kvc_graph_config::flags"][::core::mem::offset_of!(kvc_graph_config, flags) - 4usize];
+    ["Offset of field: kvc_graph_config::max_sequences"]
+        [::core::mem::offset_of!(kvc_graph_config, max_sequences) - 8usize];
+    ["Offset of field: kvc_graph_config::max_tokens"][::core::mem::offset_of!(kvc_graph_config, max_tokens) - 12usize];
+    ["Offset of field: kvc_graph_config::max_pages_per_row"]
+        [::core::mem::offset_of!(kvc_graph_config, max_pages_per_row) - 16usize];
+    ["Offset of field: kvc_graph_config::reserved"][::core::mem::offset_of!(kvc_graph_config, reserved) - 20usize];
 };
 #[doc = " K and V together: [pages, 2, Hkv, page_size, D]; only if they are stored so"]
 pub const KVC_POOL_KV: kvc_pool = 0;
@@ -1439,7 +1471,7 @@ pub struct kvc_tables {
     pub num_pages: i64,
     #[doc = " the last of cu_seqlens_k"]
     pub num_keys: i64,
-    #[doc = " of a plan: number of the build (kvc_plan_check); else 0"]
+    #[doc = " of a plan: number of the build (kvc_plan_check); of a graph: of the step; else 0"]
     pub generation: u64,
     #[doc = " [R, max_pages], rows by their stride: page ids, then padding (FlashAttention)"]
     pub block_table: DLTensor,
@@ -1471,7 +1503,7 @@ pub struct kvc_tables {
     pub positions: DLTensor,
     #[doc = " [rows of the batch]: index in [0, T) of the row's last token; -1 = none"]
     pub last_rows: DLTensor,
-    #[doc = " int64 [1], of a plan: what kernels of a captured graph compare. 0 = stale: write nothing"]
+    #[doc = " int64 [1], of a plan or a graph: the generation of what the arrays hold, for kernels of a captured\ngraph to look at. 0 = stale: write nothing"]
     pub generation_word: DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -2013,10 +2045,21 @@ pub struct kvc_api {
     pub plan_check: ::core::option::Option<
         unsafe extern "C" fn(plan: *mut kvc_plan, generation: u64, error: *mut kvc_error) -> kvc_status,
     >,
+    pub graph_create: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            config: *const kvc_graph_config,
+            graph: *mut kvc_forward,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub graph_destroy: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, graph: kvc_forward, error: *mut kvc_error) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 432usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 448usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2076,6 +2119,8 @@ const _: () = {
     ["Offset of field: kvc_api::plan_build"][::core::mem::offset_of!(kvc_api, plan_build) - 408usize];
     ["Offset of field: kvc_api::plan_tables"][::core::mem::offset_of!(kvc_api, plan_tables) - 416usize];
     ["Offset of field: kvc_api::plan_check"][::core::mem::offset_of!(kvc_api, plan_check) - 424usize];
+    ["Offset of field: kvc_api::graph_create"][::core::mem::offset_of!(kvc_api, graph_create) - 432usize];
+    ["Offset of field: kvc_api::graph_destroy"][::core::mem::offset_of!(kvc_api, graph_destroy) - 440usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -2164,6 +2209,13 @@ impl Default for kvc_merge_args {
     }
 }
 impl Default for kvc_forward_info {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_graph_config {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;
