@@ -17,7 +17,7 @@ from pathlib import Path
 import functions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SKIPPED_FOLDERS = r"\.(?!ci$).*|build.*|dist|__pycache__|.*\.egg-info"
+SKIPPED_FOLDERS = r"\.(?!ci$).*|build.*|target|dist|__pycache__|.*\.egg-info"
 CODE = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc"}
 FILE_LINES, FUNCTION_LINES = 500, 70
 
