@@ -181,8 +181,7 @@ if [ $level = full ]; then
   part build-tsan configure_and_build tsan
   part tsan run_ctest tsan
   part build-coverage configure_and_build coverage
-  # Its preset leaves out two folders. A debug build audits after every call, and an audit allocates: nothing for the
-  # tests that fail allocations. The scenarios take long there, and reach few lines that the others do not.
+  # Its preset leaves out two folders that take long there, and reach few lines that the others do not.
   part coverage run_ctest coverage
   part coverage-report coverage_report
   part build-aarch64 configure_and_build aarch64

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/dtype_text.h"
 #include "cache/latent_rows.h"
 #include "cache/layer_storage.h"
 #include "cache/page_layout.h"
@@ -44,9 +45,9 @@ Status check_dtype(DLDataType* dtype, int64_t index) {
   }
   return Status::error(KVC_ERROR_DTYPE,
                        "layer %" PRId64
-                       ": dtype {code %d, bits %d, lanes %d} is not float32, float16, bfloat16, "
+                       ": dtype %s is not float32, float16, bfloat16, "
                        "float8_e4m3fn, float8_e5m2 or int8",
-                       index, dtype->code, dtype->bits, dtype->lanes)
+                       index, DtypeText(*dtype).c_str())
       .at(index);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype_text.h"
 #include "cache/tensor_check.h"
 
 namespace kvc {
@@ -33,8 +34,8 @@ Status read_state(const DLTensor* out, const DLTensor* lse, RowsSpec spec, const
   spec.name = out_name;
   KVC_TRY(check_rows(out, spec, &state->out));
   if (state->out.dtype.bits != 32) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes 1}, not float32", out_name,
-                         state->out.dtype.code, state->out.dtype.bits);
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", out_name,
+                         DtypeText(state->out.dtype).c_str());
   }
   spec.name = lse_name;
   if (lse == nullptr && spec.written) return Status();

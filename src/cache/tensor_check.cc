@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/checked.h"
+#include "base/dtype_text.h"
 #include "cache/latent_rows.h"
 
 namespace kvc {
@@ -53,8 +54,7 @@ Status check_device(const DLTensor& t, const char* name, DLDevice device) {
 
 Status check_float32(const DLTensor& t, const char* name) {
   if (same(t.dtype, {kDLFloat, 32, 1})) return Status();
-  return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", name, t.dtype.code,
-                       t.dtype.bits, t.dtype.lanes);
+  return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", name, DtypeText(t.dtype).c_str());
 }
 
 Status check_rank(const DLTensor& t, const char* name, int32_t rank) {
@@ -161,9 +161,8 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
   KVC_TRY(check_device(t, spec.name, spec.device));
   const bool stored = holds_stored(t.dtype, spec.stored);
   if (!is_float(t.dtype) && !stored) {
-    return Status::error(
-        KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16 or bfloat16%s", spec.name,
-        t.dtype.code, t.dtype.bits, t.dtype.lanes, is_quantised(spec.stored) ? ", nor the layer's" : "");
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16%s", spec.name,
+                         DtypeText(t.dtype).c_str(), is_quantised(spec.stored) ? ", nor the layer's" : "");
   }
   KVC_TRY(check_rank(t, spec.name, 3));
   const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
@@ -220,8 +219,8 @@ Status check_states(const DLTensor* tensor, const char* name, int64_t rows, DLDa
   const DLTensor& t = *tensor;
   KVC_TRY(check_device(t, name, device));
   if (!same(t.dtype, dtype)) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, the state {%d, %d, %d}", name,
-                         t.dtype.code, t.dtype.bits, t.dtype.lanes, dtype.code, dtype.bits, dtype.lanes);
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, the state %s", name, DtypeText(t.dtype).c_str(),
+                         DtypeText(dtype).c_str());
   }
   KVC_TRY(check_rank(t, name, rank + 1));
   int64_t wanted[kMaxRank] = {rows};
@@ -287,8 +286,8 @@ Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int6
     }
     KVC_TRY(check_device(t, name, device));
     if (!same(t.dtype, dtype) && !holds_stored(t.dtype, dtype)) {
-      return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, the layer {%d, %d, %d}", name,
-                           t.dtype.code, t.dtype.bits, t.dtype.lanes, dtype.code, dtype.bits, dtype.lanes);
+      return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, the layer %s", name, DtypeText(t.dtype).c_str(),
+                           DtypeText(dtype).c_str());
     }
     KVC_TRY(check_rank(t, name, rank));
     KVC_TRY(check_shape(t, name, shape_wanted,
@@ -307,8 +306,7 @@ Status check_tensor(const DLTensor* tensor, const TensorSpec& spec, TensorView* 
   KVC_TRY(check_device(t, spec.name, spec.device));
   KVC_TRY(check_rank(t, spec.name, spec.rank));
   if (t.dtype.lanes != 1 || t.dtype.bits == 0 || t.dtype.bits % 8 != 0) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}", spec.name, t.dtype.code,
-                         t.dtype.bits, t.dtype.lanes);
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s", spec.name, DtypeText(t.dtype).c_str());
   }
   int64_t wanted[kMaxRank] = {};
   bool empty = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/dtype_text.h"
 #include "stateless/overlap.h"
 
 namespace kvc {
@@ -21,9 +22,8 @@ Status read_rows(const DLTensor* tensor, const char* name, int64_t tokens, int64
   const int64_t shape[3] = {tokens, heads, dims};
   KVC_TRY(check_tensor(tensor, {name, device, 3, shape, "[tokens, heads, dims]"}, out));
   if (is_float_dtype(out->dtype) || same_dtype(out->dtype, stored)) return Status();
-  return Status::error(KVC_ERROR_DTYPE,
-                       "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16, bfloat16 or that of the cache",
-                       name, out->dtype.code, out->dtype.bits, out->dtype.lanes);
+  return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16, bfloat16 or that of the cache", name,
+                       DtypeText(out->dtype).c_str());
 }
 
 // One scale for all heads, or one each.
@@ -36,8 +36,7 @@ Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_la
   static constexpr int64_t kAny = -1;
   KVC_TRY(check_tensor(tensor, {name, device, 1, &kAny, "[1] or [heads]", false}, out));
   if (!same_dtype(out->dtype, {kDLFloat, 32, 1})) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32", name,
-                         out->dtype.code, out->dtype.bits, out->dtype.lanes);
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", name, DtypeText(out->dtype).c_str());
   }
   if (out->shape[0] != 1 && out->shape[0] != layer.num_kv_heads) {
     return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " elements, not 1 or %d", name, out->shape[0],

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "base/dtype_text.h"
 #include "stateless/overlap.h"
 
 namespace kvc {
@@ -21,8 +22,7 @@ Status contradiction(const char* given, const char* other) {
 }
 
 Status bad_dtype(const char* name, DLDataType t, const char* wanted) {
-  return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not %s", name, t.code, t.bits,
-                       t.lanes, wanted);
+  return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not %s", name, DtypeText(t).c_str(), wanted);
 }
 
 Status check_count(const char* what, int64_t n, int64_t most) {

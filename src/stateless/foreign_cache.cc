@@ -2,6 +2,8 @@
 
 #include <cinttypes>
 
+#include "base/dtype_text.h"
+
 namespace kvc {
 namespace {
 
@@ -13,9 +15,9 @@ kvc_backend_pool pool_of(const TensorView& t) noexcept { return {t.data, t.strid
 Status check_stored_dtype(const TensorView& t, const char* name) {
   if (is_float_dtype(t.dtype) || is_float8_dtype(t.dtype)) return Status();
   return Status::error(KVC_ERROR_DTYPE,
-                       "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16, bfloat16, float8_e4m3fn or "
+                       "%s has dtype %s, not float32, float16, bfloat16, float8_e4m3fn or "
                        "float8_e5m2",
-                       name, t.dtype.code, t.dtype.bits, t.dtype.lanes);
+                       name, DtypeText(t.dtype).c_str());
 }
 
 Status check_sizes(const TensorView& t, const char* name) {
@@ -51,9 +53,8 @@ Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DL
   const int64_t wanted[4] = {layer.num_pages, layer.page_size, layer.num_kv_heads, -1};
   KVC_TRY(check_tensor(v, {"v_cache", device, 4, wanted, letters, true, written}, &out->v));
   if (!same_dtype(out->v.dtype, layer.dtype)) {
-    return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype {code %d, bits %d, lanes %d}, k_cache {%d, %d, %d}",
-                         out->v.dtype.code, out->v.dtype.bits, out->v.dtype.lanes, layer.dtype.code, layer.dtype.bits,
-                         layer.dtype.lanes);
+    return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype %s, k_cache %s", DtypeText(out->v.dtype).c_str(),
+                         DtypeText(layer.dtype).c_str());
   }
   KVC_TRY(check_sizes(out->v, "v_cache"));
   layer.v_head_dim = static_cast<int32_t>(out->v.shape[3]);
@@ -71,8 +72,8 @@ Status RotaryTables::read(const DLTensor* cos, const DLTensor* sin, int32_t head
   KVC_TRY(check_tensor(sin, {"rotary_sin", device, 2, out->cos.shape, letters}, &out->sin));
   for (const TensorView* t : {&out->cos, &out->sin}) {
     if (is_float_dtype(t->dtype)) continue;
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not float32, float16 or bfloat16",
-                         t == &out->cos ? "rotary_cos" : "rotary_sin", t->dtype.code, t->dtype.bits, t->dtype.lanes);
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16",
+                         t == &out->cos ? "rotary_cos" : "rotary_sin", DtypeText(t->dtype).c_str());
   }
   const int64_t half = out->cos.shape[1];
   if (half >= 1 && half <= head_dim / 2) return Status();

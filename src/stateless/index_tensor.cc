@@ -1,5 +1,7 @@
 #include "stateless/index_tensor.h"
 
+#include "base/dtype_text.h"
+
 namespace kvc {
 
 Status IndexTensor::read(const DLTensor* tensor, const char* name, int64_t n, bool wide, bool scalar, DLDevice device,
@@ -11,8 +13,8 @@ Status IndexTensor::read(const DLTensor* tensor, const char* name, int64_t n, bo
   const DLDataType dtype = out->view_.dtype;
   out->wide_ = wide && same_dtype(dtype, {kDLInt, 64, 1});
   if (!out->wide_ && !same_dtype(dtype, {kDLInt, 32, 1})) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not int32%s", name, dtype.code,
-                         dtype.bits, dtype.lanes, wide ? " or int64" : "");
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not int32%s", name, DtypeText(dtype).c_str(),
+                         wide ? " or int64" : "");
   }
   out->name_ = name;
   out->data_ = out->view_.data;

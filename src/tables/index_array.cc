@@ -2,6 +2,8 @@
 
 #include <cinttypes>
 
+#include "base/dtype_text.h"
+
 namespace kvc {
 namespace {
 
@@ -22,8 +24,8 @@ Status check(const DLTensor* t, const char* name, int32_t rank) {
     return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " elements in dim %d, not 0..2^31-1", name, t->shape[i], i);
   }
   if (!is_int(t->dtype, 32) && (rank > 1 || !is_int(t->dtype, 64))) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype {code %d, bits %d, lanes %d}, not int32%s", name, t->dtype.code,
-                         t->dtype.bits, t->dtype.lanes, rank > 1 ? "" : " or int64");
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not int32%s", name, DtypeText(t->dtype).c_str(),
+                         rank > 1 ? "" : " or int64");
   }
   if (t->strides != nullptr && t->shape[rank - 1] > 1 && t->strides[rank - 1] != 1) {
     return Status::error(KVC_ERROR_STRIDE, "%s has innermost stride %" PRId64 ", not 1", name, t->strides[rank - 1]);

@@ -134,3 +134,18 @@ def test_errors_can_be_pickled(cache):
         cache.forward([cache.add()], [33])
     copy = pickle.loads(pickle.dumps(caught.value))
     assert type(copy) is kvcache.OutOfPages and vars(copy) == vars(caught.value) and copy.missing == 1
+
+
+def test_what_is_no_layer_is_named():
+    layer = kvcache.Layer(head_dim=16)
+    with pytest.raises(TypeError, match="layers: a sequence of Layer and RecurrentLayer is needed, not Layer"):
+        kvcache.Cache(layer, capacity_tokens=64)
+    with pytest.raises(TypeError, match=r"layers\[1\]: a Layer or RecurrentLayer is needed, not int"):
+        kvcache.estimate([layer, 3], capacity_tokens=64)
+
+
+def test_element_types_are_named():
+    with kvcache.Cache([kvcache.Layer(head_dim=16)], capacity_tokens=64) as cache:
+        step = cache.forward(cache.add(), 1)
+        with pytest.raises(kvcache.DType, match="q has dtype float64, not float32, float16 or bfloat16"):
+            step.attend(0, *(np.zeros((1, 1, 16), np.float64) for _ in "qkv"))

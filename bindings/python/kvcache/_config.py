@@ -154,6 +154,11 @@ class RecurrentLayer:
 def _with_storage(layers: Sequence[Layer | RecurrentLayer],
                   storage: Any) -> tuple[list[Layer | RecurrentLayer], int]:
     """The layers of Cache(layers, storage=...) with their pools, and KVC_STORAGE_*."""
+    if not isinstance(layers, Sequence):
+        raise TypeError(f"layers: a sequence of Layer and RecurrentLayer is needed, not {type(layers).__name__}")
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, (Layer, RecurrentLayer)):
+            raise TypeError(f"layers[{index}]: a Layer or RecurrentLayer is needed, not {type(layer).__name__}")
     if storage is None or (isinstance(storage, str) and storage in ("own", "none")):
         return list(layers), 0 if storage == "own" else 1
     if isinstance(storage, str) or len(storage) != len(layers):
