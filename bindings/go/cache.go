@@ -29,7 +29,9 @@ func New(config Config) (*Cache, error) {
 		return nil, err
 	}
 	defer leave(a, context)
-	c, err := config.c(a)
+	kept := newAdopted()
+	defer kept.release()
+	c, err := config.c(a, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +39,7 @@ func New(config Config) (*Cache, error) {
 		return nil, err
 	}
 	cache := &Cache{newHandle(context.lib, a.handle, (*library).cacheDestroy)}
+	cache.handle.adopted = kept.share()
 	runtime.AddCleanup(cache, (*handle).close, cache.handle)
 	return cache, nil
 }
@@ -71,7 +74,9 @@ func EstimateOf(config Config, group int) (Estimate, error) {
 		return Estimate{}, err
 	}
 	defer leave(a, context)
-	c, err := config.c(a)
+	kept := newAdopted()
+	defer kept.release()
+	c, err := config.c(a, kept)
 	if err != nil {
 		return Estimate{}, err
 	}
