@@ -11,7 +11,7 @@ import pytest
 from conftest import EXAMPLE
 
 LAYERS, EMBEDDING, Q_HEADS, DIM, WIDE, WINDOW, VOCABULARY = 7, 32, 4, 16, 48, 20, 61
-SYSTEM, USERS, NEW_TOKENS, STOP = 300, 3, 9, [9, 27]  # the system prompt takes two steps
+SYSTEM, USERS, NEW_TOKENS, STOP = 300, 3, 9, [20, 59]  # the system prompt takes two steps
 METADATA = {
     "format": "kvcache-gemma-1", "layers": LAYERS, "embedding": EMBEDDING, "q_heads": Q_HEADS, "kv_heads": 1,
     "head_dim": DIM, "window_tokens": WINDOW, "full_attention_every": 6, "full_rope_theta": 1e6,
@@ -33,6 +33,8 @@ def make_tensors():
                   "post_attention_norm": (EMBEDDING,), "ffn_norm": (EMBEDDING,), "post_ffw_norm": (EMBEDDING,),
                   "attn_q_norm": (DIM,), "attn_k_norm": (DIM,)}  # fmt: skip
         tensors |= {f"blk.{i}.{name}.weight": weight(*shape) for name, shape in shapes.items()}
+        for name in ("attn_q_norm", "attn_k_norm", "post_attention_norm"):  # attention that matters
+            tensors[f"blk.{i}.{name}.weight"] *= 3
     ids = {"prompts.system": rng.integers(VOCABULARY, size=SYSTEM), "stop_ids": STOP}
     ids |= {f"prompts.user.{i}": rng.integers(VOCABULARY, size=4 + 3 * i) for i in range(USERS)}
     tensors |= {name: np.asarray(values, np.int32) for name, values in ids.items()}
