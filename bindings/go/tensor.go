@@ -160,6 +160,19 @@ func (t Tensor) Shape() []int {
 	return shape
 }
 
+// Strides are the distances between the tensor's elements along each dimension, in elements.
+func (t Tensor) Strides() []int {
+	strides, compact := make([]int, t.rank), 1
+	for i := int(t.rank) - 1; i >= 0; i-- {
+		strides[i] = compact
+		if t.strides != nil {
+			strides[i] = int(t.strides[i])
+		}
+		compact *= int(t.dims[i])
+	}
+	return strides
+}
+
 // DType is the type of the tensor's elements.
 func (t Tensor) DType() DType { return t.dtype }
 

@@ -134,9 +134,10 @@ const (
 
 // PoolView is a layer's page pool itself, not a copy. It keeps the memory alive until Close, also after the Cache's.
 type PoolView struct {
-	Tensor  Tensor // its slices are the pool: do not use them after Close, nor write to them unless writable
-	managed *dlManagedTensor
-	adopted *adopted
+	Tensor   Tensor // its slices are the pool: do not use them after Close
+	ReadOnly bool   // they must not be written to
+	managed  *dlManagedTensor
+	adopted  *adopted
 }
 
 // ViewPool views a layer's page pool. What the pages hold changes with every step.
@@ -151,7 +152,9 @@ func (c *Cache) ViewPool(layer int, pool Pool, writable bool) (*PoolView, error)
 	if err := a.check(h.lib.cacheExportPool(a, h.address, narrow(layer), int32(pool), flags, out)); err != nil {
 		return nil, err
 	}
-	return &PoolView{Tensor: viewOf(*out), managed: *out, adopted: h.adopted.share()}, nil
+	view := &PoolView{Tensor: viewOf(*out), ReadOnly: (*out).flags&dlFlagReadOnly != 0, managed: *out}
+	view.adopted = h.adopted.share()
+	return view, nil
 }
 
 // Close releases the view. Closing it again does nothing. One goroutine at a time.
