@@ -90,22 +90,27 @@ wheel() {
   ( cd "$place" && "$place/venv/bin/python" -c 'import kvcache; print(kvcache.__version__, kvcache.__file__)' )
   rm -rf "$place"
 }
-# The Go package without and with cgo, then both under the race detector (which needs cgo to be there) and cgo's own checks:
-# together, since each of the two wants a standard library of its own.
+# The Go package without and with cgo. Beside that, both under the race detector (which needs cgo to be there) and cgo's own
+# checks: together, since each of the two wants a standard library of its own.
 go_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
-  local results=$root/build/logs/go
+  local results=$root/build/logs/go checked
   rm -rf "$results" && mkdir -p "$results"
   cd bindings/go
   test -z "$(gofmt -l . ../../examples/gemma/go | tee /dev/stderr)"
   CGO_ENABLED=0 go vet ./... && CGO_ENABLED=1 go vet -tags kvcache_cgo .
+  go_checked &
+  checked=$!
   go_test runner CGO_ENABLED=0 ./conformance
   go_test purego CGO_ENABLED=0 .
   go_test cgo CGO_ENABLED=1 -tags kvcache_cgo .
+  wait $checked
+  "$python" "$root/scripts/go_junit.py" "$junit" "$results"/*.json
+}
+go_checked() {
   export GOEXPERIMENT=cgocheck2
   go_test purego-race CGO_ENABLED=1 -race -short .
   go_test cgo-race CGO_ENABLED=1 -race -short -tags kvcache_cgo .
-  "$python" "$root/scripts/go_junit.py" "$junit" "$results"/*.json
 }
 go_test() { # NAME CGO_ENABLED=0|1 [option ...] PACKAGE
   echo "== $1"
