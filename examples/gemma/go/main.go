@@ -3,8 +3,9 @@
 //	python examples/gemma/generate.py --export gemma.safetensors
 //	cd examples/gemma/go && KVCACHE_LIBRARY=... go run . gemma.safetensors [most new tokens a user, default 24]
 //
-// Keys, values and attention are the library's, matrix products gonum's (pure Go with assembly for the inner loops: no C
-// compiler, no cgo); everything else is in this file. ../README.md has the format of the file and of the lines printed here.
+// Keys, values and attention are the library's. Matrix products are gonum's (BSD-3-Clause): the most used of Go's numeric
+// libraries, pure Go with assembly for the inner loops, so that this builds without a C compiler and runs on all cores.
+// Everything else is in this file. ../README.md has the format of the file and of the lines printed here.
 package main
 
 import (
