@@ -7,9 +7,12 @@
 // Tensors are slices with dimensions: F32(slice, rows, heads, dim). Errors are values: *Error with a Status, *OutOfPages.
 // A context that ends cancels the step that was begun with it.
 //
+// Engines with kernels, pools or a cache of their own take Step.Tables or a Plan, Layer.KVStorage or StorageNone, and
+// Context.FlashAttnWithKVCache.
+//
 // Methods may be called by any goroutine; calls on one Step are one at a time. The library is found at run time (Load).
-// Whatever was not closed is released when it is unreachable, but a garbage collector never removes a sequence or ends a
-// step: page ids would depend on it.
+// Whatever was not closed is released when it is unreachable (but for a PoolView, whose slice may be elsewhere), but a
+// garbage collector never removes a sequence or ends a step: page ids would depend on it.
 package kvcache
 
 import (

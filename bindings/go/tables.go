@@ -33,8 +33,8 @@ type TablesOptions struct {
 }
 
 // Tables is what attention kernels of others want to know of a step; docs/tables.md says what each array means. The slices
-// are the library's memory: read them, and not longer than the call that gave them says. Clone copies them. Those of a graph's
-// plan are as long as its capacity.
+// are the library's memory: read them, as long as the call that gave them says, and keep the Tables, the Plan or the Cache that
+// long. Clone copies them. Those of a graph's plan are as long as its capacity.
 type Tables struct {
 	Causal           bool // a row's queries are the last of its keys, and each sees those up to itself
 	Rows             int
