@@ -2,7 +2,6 @@
 # Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
 #   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh attention [ARGS]     attention beside this machine's limits; draws docs/attention-roofline.svg
-#   benchmark.sh overhead             what the bindings add to a call (targets of a length: Go 250 ns)
 #   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -34,23 +33,7 @@ manager() {
   "$build/benchmarks/manager_benchmark" "$@"
 }
 
-# The same two calls in C and in each language.
-overhead() {
-  local c
-  export KVCACHE_LIBRARY=$build/src/libkvcache.so.0
-  c=$("$build/benchmarks/call_overhead" "$KVCACHE_LIBRARY")
-  printf '%-8s %-26s %8s %8s %8s\n' '' 'ns a call' here C added
-  cd bindings/go
-  # shellcheck disable=SC2086 # two words
-  CGO_ENABLED=0 go run ./overhead go $c
-  CGO_ENABLED=1 go run -tags kvcache_cgo ./overhead go-cgo $c
-}
-
 case ${1:-} in
-  overhead)
-    build kvcache call_overhead
-    overhead
-    ;;
   attention)
     build kvcache attention handoff
     "$build/benchmarks/handoff"

@@ -90,8 +90,7 @@ wheel() {
   ( cd "$place" && "$place/venv/bin/python" -c 'import kvcache; print(kvcache.__version__, kvcache.__file__)' )
   rm -rf "$place"
 }
-# The Go package without and with cgo. Beside that, both under the race detector (which needs cgo to be there) and cgo's own
-# checks: together, since each of the two wants a standard library of its own.
+# The Go package without and with cgo, under the race detector (which needs cgo to be there) and under cgo's own checks.
 go_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
   local results=$root/build/logs/go checked
@@ -99,7 +98,7 @@ go_package() {
   cd bindings/go
   test -z "$(gofmt -l . ../../examples/gemma/go | tee /dev/stderr)"
   CGO_ENABLED=0 go vet ./... && CGO_ENABLED=1 go vet -tags kvcache_cgo .
-  go_checked &
+  go_checked & # beside the others
   checked=$!
   go_test runner CGO_ENABLED=0 ./conformance
   go_test purego CGO_ENABLED=0 .
@@ -107,7 +106,7 @@ go_package() {
   wait $checked
   "$python" "$root/scripts/go_junit.py" "$junit" "$results"/*.json
 }
-go_checked() {
+go_checked() { # the two checks together, since each wants a standard library of its own
   export GOEXPERIMENT=cgocheck2
   go_test purego-race CGO_ENABLED=1 -race -short .
   go_test cgo-race CGO_ENABLED=1 -race -short -tags kvcache_cgo .
