@@ -89,4 +89,5 @@ if [ "$level" = full ]; then # Debian's Go is older than bindings/go/go.mod asks
     exit 1
   fi
   ( cd bindings/go && go mod download )
+  ( cd examples/gemma/go && go mod download )
 fi

@@ -30,6 +30,10 @@ type shared struct {
 	batch   kvcBatch
 	attend  kvcAttendArgs
 	append  kvcAppendArgs
+	flash   kvcFlashAttnArgs
+	slots   kvcAppendSlotsArgs
+	plan    kvcPlanArgs
+	tables  kvcTables
 	tensors [maxTensors]tensorSlot
 	seq     Seq
 	numbers [2]int64
@@ -38,7 +42,7 @@ type shared struct {
 }
 
 const (
-	maxTensors = 10 // of kvc_attend_args
+	maxTensors = 23 // of kvc_flash_attn_args
 	maxWords   = 10 // most parameters of a function
 )
 
@@ -123,7 +127,7 @@ func (s *tensorSlot) fill(t *Tensor) {
 }
 
 // slots makes DLTensors of any number of tensors, and the array of their addresses that C wants: nil for absent ones.
-func (a *arena) slots(tensors []Tensor) **dlTensor {
+func (a *arena) list(tensors []Tensor) **dlTensor {
 	if len(tensors) == 0 {
 		return nil
 	}

@@ -54,6 +54,50 @@ func TestHotCallsAllocateNothing(t *testing.T) {
 		layer++
 	})
 	expect("End that is refused", 4, func() { _ = s.End() }) // the error and its text
+
+	decode := decodeOverOwnCache(t)
+	expect("FlashAttnWithKVCache", 0, decode)
+	table := make([]int32, 8)
+	plan := newPlan(t, PlanConfig{Mode: PlanDecode})
+	prepared := PlanStep{SeqLens: I32(make([]int32, 2)), BlockTable: I32(table, 2, 4)}
+	expect("Plan.Build and Tables", 0, func() {
+		must(plan.Build(prepared))(t)
+		tables, err := plan.Tables(0, TablesWhole)
+		if err != nil || tables.Rows != 2 {
+			t.Error(tables.Rows, err)
+		}
+	})
+	append_ := AppendSlots{K: x.K, V: x.V, KCache: F32(make([]float32, 4*kvHeads*dim), 1, 4, kvHeads, dim),
+		VCache: F32(make([]float32, 4*kvHeads*dim), 1, 4, kvHeads, dim), SlotMapping: I32(make([]int32, 1))}
+	single := newContext(t)
+	expect("AppendSlots", 0, func() { check(t, single.AppendSlots(append_)) })
+	tablesOf := Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{1}}
+	expect("Step.Tables", 1, func() { // the step itself
+		s := must(cache.Begin(background, tablesOf))(t)
+		if _, err := s.Tables(0, TablesOptions{}); err != nil {
+			t.Error(err)
+		}
+		check(t, s.Abort())
+	})
+}
+
+// decodeOverOwnCache is one decode row over a paged cache of the caller's, on one thread.
+func decodeOverOwnCache(t testing.TB) func() {
+	context := newContext(t)
+	x := randomTokens(rand.New(rand.NewSource(1)), 1)
+	own := newOwnCache(rand.New(rand.NewSource(1)), 4, 1)
+	args := own.args([]int32{1})
+	args.Q, args.K, args.V = F32(x.q, 1, 1, qHeads, dim), F32(x.k, 1, 1, kvHeads, dim), F32(x.v, 1, 1, kvHeads, dim)
+	args.Out, args.Causal = F32(x.out, 1, 1, qHeads, dim), true
+	return func() { check(t, context.FlashAttnWithKVCache(args)) }
+}
+
+func BenchmarkFlashAttn(b *testing.B) {
+	decode := decodeOverOwnCache(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		decode()
+	}
 }
 
 func BenchmarkLength(b *testing.B) { // a trivial call

@@ -7,9 +7,12 @@
 // Tensors are slices with dimensions: F32(slice, rows, heads, dim). Errors are values: *Error with a Status, *OutOfPages.
 // A context that ends cancels the step that was begun with it.
 //
+// Engines with kernels, pools or a cache of their own take Step.Tables or a Plan, Layer.KVStorage or StorageNone, and
+// Context.FlashAttnWithKVCache.
+//
 // Methods may be called by any goroutine; calls on one Step are one at a time. The library is found at run time (Load).
-// Whatever was not closed is released when it is unreachable, but a garbage collector never removes a sequence or ends a
-// step: page ids would depend on it.
+// Whatever was not closed is released when it is unreachable (but for a PoolView, whose slice may be elsewhere), but a
+// garbage collector never removes a sequence or ends a step: page ids would depend on it.
 package kvcache
 
 import (
@@ -29,7 +32,9 @@ func New(config Config) (*Cache, error) {
 		return nil, err
 	}
 	defer leave(a, context)
-	c, err := config.c(a)
+	kept := newAdopted()
+	defer kept.release()
+	c, err := config.c(a, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +42,7 @@ func New(config Config) (*Cache, error) {
 		return nil, err
 	}
 	cache := &Cache{newHandle(context.lib, a.handle, (*library).cacheDestroy)}
+	cache.handle.adopted = kept.share()
 	runtime.AddCleanup(cache, (*handle).close, cache.handle)
 	return cache, nil
 }
@@ -71,7 +77,9 @@ func EstimateOf(config Config, group int) (Estimate, error) {
 		return Estimate{}, err
 	}
 	defer leave(a, context)
-	c, err := config.c(a)
+	kept := newAdopted()
+	defer kept.release()
+	c, err := config.c(a, kept)
 	if err != nil {
 		return Estimate{}, err
 	}

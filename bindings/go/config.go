@@ -22,6 +22,7 @@ type Config struct {
 	Streaming      bool          // sequences may get streaming windows
 	SharePrefixes  SharePrefixes // whether forks that decode side by side read their prompt once
 	Deterministic  bool          // same bits for any batch, thread count and cut into steps
+	Storage        Storage       // whether the cache has pools for K and V; a layer's may be the caller's
 }
 
 // SharePrefixes decides whether rows that begin with the same pages are attended together.
@@ -53,6 +54,12 @@ type Layer struct {
 	VScales         []float32
 	LatentDim       int     // MLA: leading dims of the row that are V too
 	States          []State // recurrent
+
+	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/storage.md has layouts), of DType;
+	// float8's may be U8. Absent: the cache allocates it. The slices stay where they are until the cache is closed, and every
+	// PoolView of it; what is in slots of open steps must be left alone.
+	KVStorage          Tensor // [pages, 2, Hkv, page size, D], K and V together; or apart:
+	KStorage, VStorage Tensor // [pages, Hkv, page size, D] and Dv (MLA: KStorage alone)
 }
 
 // RopeMode says who rotates q and k.
@@ -126,11 +133,11 @@ func Sliding(window int64) Group { return Group{Kind: GroupSliding, Window: wind
 // Chunked is a group in which a query sees the keys of its own chunk.
 func Chunked(chunk int64) Group { return Group{Kind: GroupChunked, Chunk: chunk} }
 
-// c is the config as C has it, pinned for the call.
-func (config *Config) c(a *arena) (*kvcCacheConfig, error) {
+// c is the config as C has it, pinned for the call; the caller's pools for as long as kept is not released.
+func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	layers := make([]kvcLayerConfig, len(config.Layers))
 	for i := range layers {
-		if err := config.Layers[i].c(a, &layers[i]); err != nil {
+		if err := config.Layers[i].c(a, kept, &layers[i]); err != nil {
 			err.Index = i
 			return nil, err
 		}
@@ -150,16 +157,20 @@ func (config *Config) c(a *arena) (*kvcCacheConfig, error) {
 	c.pageSize, c.maxSequences = narrow(config.PageSize), narrow(config.MaxSequences)
 	c.maxBatchTokens, c.maxOpenForwards = narrow(config.MaxBatchTokens), narrow(config.MaxOpenForwards)
 	c.maxTreeNodes, c.maxCheckpoints = narrow(config.MaxTreeNodes), narrow(config.MaxCheckpoints)
-	c.rollbackTokens = config.RollbackTokens
+	c.rollbackTokens, c.storage = config.RollbackTokens, int32(config.Storage)
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
 	return c, nil
 }
 
-func (layer *Layer) c(a *arena, c *kvcLayerConfig) *Error {
+func (layer *Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	if len(layer.VScales) != len(layer.KScales) && len(layer.VScales) != 0 {
 		return misuse(ErrInvalidArgument, "a layer has %d KScales, but %d VScales", len(layer.KScales), len(layer.VScales))
 	}
+	if err := broken("Layer", "KVStorage KStorage VStorage", &layer.KVStorage, &layer.KStorage, &layer.VStorage); err != nil {
+		return err.(*Error)
+	}
 	c.init()
+	c.kvStorage, c.kStorage, c.vStorage = kept.pool(&layer.KVStorage), kept.pool(&layer.KStorage), kept.pool(&layer.VStorage)
 	c.group, c.kvLayer = narrow(layer.Group), narrow(layer.KVLayer)
 	c.numQHeads, c.numKvHeads = narrow(layer.QHeads), narrow(layer.KVHeads)
 	c.headDim, c.vHeadDim, c.latentDim = narrow(layer.HeadDim), narrow(layer.VHeadDim), narrow(layer.LatentDim)

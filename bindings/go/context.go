@@ -119,7 +119,7 @@ func (c *Context) Merge(parts Merge) error {
 	args := new(kvcMergeArgs)
 	args.init()
 	args.numParts = narrow(len(parts.Outputs))
-	args.outputs, args.lses = a.slots(parts.Outputs), a.slots(parts.LSEs)
+	args.outputs, args.lses = a.list(parts.Outputs), a.list(parts.LSEs)
 	args.out, args.lse = a.tensor(0, &parts.Out), a.tensor(1, &parts.LSE)
 	a.pin(unsafe.Pointer(args))
 	return a.check(h.lib.mergeStates(a, h.address, args, 0))

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"math"
 	"math/rand"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,7 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["Digest"] = c.Digest()
 	_, found["Export"] = c.Export(1, Export{})
 	_, found["ViewPool"] = c.ViewPool(0, PoolK, false)
+	_, found["TakeCopies"] = c.TakeCopies()
 	return found
 }
 
@@ -49,7 +52,42 @@ func callsOfStep(s *Step) map[string]error {
 	_, found["Positions"] = s.Positions()
 	_, found["LastRows"] = s.LastRows()
 	_, found["Describe"] = s.Describe()
+	_, found["Tables"] = s.Tables(0, TablesOptions{})
 	return found
+}
+
+func callsOfContext(c *Context) map[string]error {
+	found := map[string]error{"Merge": c.Merge(Merge{}), "FlashAttnWithKVCache": c.FlashAttnWithKVCache(FlashAttn{}),
+		"AppendSlots": c.AppendSlots(AppendSlots{})}
+	_, found["Describe"] = c.Describe()
+	return found
+}
+
+func callsOfPlan(p *Plan) map[string]error {
+	found := map[string]error{"Check": p.Check(1)}
+	_, found["Build"] = p.Build(PlanStep{})
+	_, found["Tables"] = p.Tables(0, TablesWhole)
+	return found
+}
+
+func TestTheseAreAllMethods(t *testing.T) {
+	for _, c := range []struct {
+		of    any
+		calls map[string]error
+		other []string
+	}{
+		{new(Cache), callsOfCache(nil), []string{"Close", "ForkAt"}}, // Fork calls it
+		{new(Step), callsOfStep(nil), []string{"Close"}},
+		{new(Context), callsOfContext(nil), []string{"Close"}},
+		{new(Plan), callsOfPlan(nil), []string{"Close"}},
+	} {
+		for i := range reflect.TypeOf(c.of).NumMethod() {
+			name := reflect.TypeOf(c.of).Method(i).Name
+			if _, called := c.calls[name]; !called && !slices.Contains(c.other, name) {
+				t.Errorf("%T.%s is not called", c.of, name)
+			}
+		}
+	}
 }
 
 func allRefused(t *testing.T, what string, status Status, calls map[string]error) {
@@ -80,13 +118,19 @@ func TestClosedAndNilHandles(t *testing.T) {
 	allRefused(t, "nil step", ErrNullArgument, callsOfStep(nil))
 	allRefused(t, "zero step", ErrNullArgument, callsOfStep(new(Step)))
 	for _, c := range []*Context{context, nil, {}} {
-		_, err := c.Describe()
-		refused(t, err, ErrNullArgument, "Context")
-		refused(t, c.Merge(Merge{}), ErrNullArgument, "Context")
+		allRefused(t, "context", ErrNullArgument, callsOfContext(c))
 		if c != nil {
-			_, err = New(Config{Context: c})
+			_, err := New(Config{Context: c})
+			refused(t, err, ErrNullArgument, "Context")
+			_, err = NewPlan(PlanConfig{Context: c})
 			refused(t, err, ErrNullArgument, "Context")
 		}
+	}
+	plan := must(NewPlan(PlanConfig{}))(t)
+	check(t, plan.Close())
+	for _, p := range []*Plan{plan, nil, {}} {
+		allRefused(t, "plan", ErrNullArgument, callsOfPlan(p))
+		check(t, p.Close())
 	}
 	check(t, (*Cache)(nil).Close())
 	check(t, (*Step)(nil).Close())

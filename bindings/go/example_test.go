@@ -103,3 +103,103 @@ func ExampleCache_Commit() {
 	fmt.Println(length)
 	// Output: 3
 }
+
+// An engine with an allocator and a cache of its own: a plan makes the tables of each step, a stateless call attends.
+func ExampleContext_FlashAttnWithKVCache() {
+	const heads, dim, page = 2, 16, 4
+	compute, err := kvcache.NewContext(kvcache.ContextConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer compute.Close()
+	plan, err := kvcache.NewPlan(kvcache.PlanConfig{Context: compute, Mode: kvcache.PlanDecode, PageSize: page})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer plan.Close()
+
+	kCache, vCache := make([]float32, 8*page*heads*dim), make([]float32, 8*page*heads*dim) // 8 pages
+	pages := []int32{5, 2, 7, 0}                                                           // of two sequences
+	lengths := []int32{6, 3}
+	if _, err := plan.Build(kvcache.PlanStep{SeqLens: kvcache.I32(lengths), BlockTable: kvcache.I32(pages, 2, 2)}); err != nil {
+		log.Fatal(err)
+	}
+	tables, err := plan.Tables(0, kvcache.TablesWhole) // valid until the next Build
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tables.SlotMapping, tables.Positions, tables.CacheSeqlens)
+
+	q, k, v, out := make([]float32, 2*heads*dim), make([]float32, 2*heads*dim), make([]float32, 2*heads*dim), make([]float32, 2*heads*dim)
+	rows := func(s []float32) kvcache.Tensor { return kvcache.F32(s, 2, heads, dim) }
+	pool := func(s []float32) kvcache.Tensor { return kvcache.F32(s, 8, page, heads, dim) }
+	err = compute.AppendSlots(kvcache.AppendSlots{K: rows(k), V: rows(v), KCache: pool(kCache), VCache: pool(vCache),
+		SlotMapping: kvcache.I64(tables.SlotMapping)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = compute.FlashAttnWithKVCache(kvcache.FlashAttn{Q: rows(q), Out: rows(out), KCache: pool(kCache), VCache: pool(vCache),
+		CacheSeqlens: kvcache.I32(tables.CacheSeqlens), CuSeqlensQ: kvcache.I32(tables.CuSeqlensQ),
+		BlockTable: kvcache.I32(tables.BlockTable, tables.Rows, tables.MaxPages).WithStrides(tables.BlockTableStride, 1),
+		Causal:     tables.Causal})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: [10 31] [6 3] [7 4]
+}
+
+// Page ids and tables for an engine with pools and kernels of its own: it makes the copies that a fork needs.
+func ExampleCache_TakeCopies() {
+	cache, err := kvcache.New(kvcache.Config{Layers: []kvcache.Layer{{QHeads: 1, KVHeads: 1, HeadDim: 8}}, PageSize: 4,
+		CapacityTokens: 64, Storage: kvcache.StorageNone})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cache.Close()
+	parent, _ := cache.Add()
+	step, err := cache.Begin(context.Background(), kvcache.Batch{Sequences: []kvcache.Seq{parent}, AppendLengths: []int32{6}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer step.Close()
+	tables, err := step.Tables(0, kvcache.TablesOptions{Arrays: kvcache.TablesDense | kvcache.TablesTokens})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(tables.Row(0), tables.SlotMapping) // what the engine's kernels store by, and attend over
+	if err := step.End(); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := cache.Fork(parent); err != nil {
+		log.Fatal(err)
+	}
+	copies, err := cache.TakeCopies()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range copies {
+		fmt.Println("copy", c.Count, "tokens from slot", c.SourceSlot, "to", c.TargetSlot)
+	}
+	// Output:
+	// [0 1] [0 1 2 3 4 5]
+	// copy 2 tokens from slot 4 to 8
+}
+
+// Pages in the program's own slice, which its kernels may read too.
+func ExampleConfig_adoptedPools() {
+	const pages, heads, page, dim = 8, 1, 4, 8
+	pool := make([]float32, pages*2*heads*page*dim)
+	layer := kvcache.Layer{QHeads: 1, KVHeads: heads, HeadDim: dim, KVStorage: kvcache.F32(pool, pages, 2, heads, page, dim)}
+	cache, err := kvcache.New(kvcache.Config{Layers: []kvcache.Layer{layer}, PageSize: page, CapacityPages: pages})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cache.Close()
+	sequence, _ := cache.Add()
+	ones := kvcache.F32([]float32{1, 1, 1, 1, 1, 1, 1, 1}, 1, 1, dim)
+	if err := cache.Import(sequence, kvcache.Import{K: []kvcache.Tensor{ones}, V: []kvcache.Tensor{ones}}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(pool[:dim]) // K of token 0 in page 0
+	// Output: [1 1 1 1 1 1 1 1]
+}

@@ -13,6 +13,7 @@ type handle struct {
 	users   atomic.Int64
 	closed  atomic.Bool
 	destroy func(*library, *arena, uintptr)
+	adopted *adopted // memory that C reads as long as it exists; nil of most
 }
 
 func newHandle(lib *library, address uintptr, destroy func(*library, *arena, uintptr)) *handle {
@@ -42,6 +43,7 @@ func (h *handle) leave() {
 		a := takeArena()
 		defer a.giveBack()
 		h.destroy(h.lib, a, h.address)
+		h.adopted.release()
 	}
 }
 

@@ -113,17 +113,25 @@ func (h history) length() int { return len(h.k) / (kvHeads * dim) }
 
 // attention of the last tokens of h, causal.
 func (h history) attention(q []float32) []float64 {
+	out, _ := h.attentionWhere(q, func(p, j int) bool { return j <= p })
+	return out
+}
+
+// attentionWhere is attention of the last tokens of h, each at position p, over the keys j that it sees. lse is [heads, rows].
+func (h history) attentionWhere(q []float32, sees func(p, j int) bool) (out, lse []float64) {
 	rows := len(q) / (qHeads * dim)
-	out := make([]float64, len(q))
+	out, lse = make([]float64, len(q)), make([]float64, qHeads*rows)
 	for row := range rows {
-		last := h.length() - rows + row
 		for head := range qHeads {
 			query := q[(row*qHeads+head)*dim:][:dim]
 			at := func(i int) int { return (i*kvHeads + head/(qHeads/kvHeads)) * dim }
-			scores, largest := make([]float64, last+1), math.Inf(-1)
+			scores, largest := make([]float64, h.length()), math.Inf(-1)
 			for i := range scores {
 				for d := range dim {
 					scores[i] += float64(query[d]) * float64(h.k[at(i)+d]) / math.Sqrt(dim)
+				}
+				if !sees(h.length()-rows+row, i) {
+					scores[i] = math.Inf(-1)
 				}
 				largest = max(largest, scores[i])
 			}
@@ -132,6 +140,7 @@ func (h history) attention(q []float32) []float64 {
 				scores[i] = math.Exp(scores[i] - largest)
 				sum += scores[i]
 			}
+			lse[head*rows+row] = largest + math.Log(sum)
 			for i := range scores {
 				for d := range dim {
 					out[(row*qHeads+head)*dim+d] += scores[i] / sum * float64(h.v[at(i)+d])
@@ -139,7 +148,7 @@ func (h history) attention(q []float32) []float64 {
 			}
 		}
 	}
-	return out
+	return out, lse
 }
 
 func near(t testing.TB, what string, got []float32, want []float64) {

@@ -10,6 +10,9 @@ import (
 
 // The README's quick start is a program: it builds outside of this module, and prints what its last comment says.
 func TestReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program, which other runs have done")
+	}
 	readme := string(must(os.ReadFile("README.md"))(t))
 	_, program, _ := strings.Cut(readme, "```go\n")
 	program, _, found := strings.Cut(program, "```")

@@ -20,6 +20,7 @@ const (
 	Int8      DType = 0 | 8<<8 | 1<<16
 	Uint8     DType = 1 | 8<<8 | 1<<16
 	Int32     DType = 0 | 32<<8 | 1<<16
+	Int64     DType = 0 | 64<<8 | 1<<16
 	noDType   DType = 0
 	maxRank         = 5
 	bitsShift       = 8
@@ -56,6 +57,23 @@ func F16(data []uint16, dims ...int) Tensor { return tensor(Float16, data, dims)
 // BF16 is a tensor of bfloat16, each element's bits in a uint16.
 func BF16(data []uint16, dims ...int) Tensor { return tensor(BFloat16, data, dims) }
 
+// F8E4 is a tensor of float8 e4m3fn, each element's bits in a uint8.
+func F8E4(data []uint8, dims ...int) Tensor { return tensor(Float8E4, data, dims) }
+
+// F8E5 is a tensor of float8 e5m2, each element's bits in a uint8.
+func F8E5(data []uint8, dims ...int) Tensor { return tensor(Float8E5, data, dims) }
+
+// I32 is a tensor of int32: lengths, page ids and other indices.
+func I32(data []int32, dims ...int) Tensor { return tensor(Int32, data, dims) }
+
+// Scalar is a tensor without dimensions: one index for all rows.
+func Scalar(n int32) Tensor {
+	return Tensor{data: unsafe.Pointer(&n), length: 1, dtype: Int32}
+}
+
+// I64 is a tensor of int64: slots, and lengths where the call says so.
+func I64(data []int64, dims ...int) Tensor { return tensor(Int64, data, dims) }
+
 // U8 is a tensor of bytes: float8 elements as a quantised layer stores them.
 func U8(data []uint8, dims ...int) Tensor { return tensor(Uint8, data, dims) }
 
@@ -80,9 +98,10 @@ func tensor[T any](dtype DType, data []T, dims []int) Tensor {
 	return t
 }
 
-// WithStrides gives the tensor strides, in elements, one a dimension: for rows within wider ones. The innermost must be 1.
+// WithStrides gives the tensor strides, in elements, one a dimension: for rows within wider ones. The innermost is 1, but for
+// lists of indices.
 func (t Tensor) WithStrides(strides ...int) Tensor {
-	if t.err != nil {
+	if t.err != nil && t.rank == 0 { // too many dimensions; what else is wrong may be right with strides
 		return t
 	}
 	if len(strides) != int(t.rank) {
@@ -141,6 +160,19 @@ func (t Tensor) Shape() []int {
 	return shape
 }
 
+// Strides are the distances between the tensor's elements along each dimension, in elements.
+func (t Tensor) Strides() []int {
+	strides, compact := make([]int, t.rank), 1
+	for i := int(t.rank) - 1; i >= 0; i-- {
+		strides[i] = compact
+		if t.strides != nil {
+			strides[i] = int(t.strides[i])
+		}
+		compact *= int(t.dims[i])
+	}
+	return strides
+}
+
 // DType is the type of the tensor's elements.
 func (t Tensor) DType() DType { return t.dtype }
 
@@ -152,11 +184,19 @@ func (t Tensor) Uint16s() []uint16 {
 	return sliceOf[uint16](&t, t.dtype == Float16 || t.dtype == BFloat16)
 }
 
-// Uint8s is the slice of a Uint8 tensor, else nil.
-func (t Tensor) Uint8s() []uint8 { return sliceOf[uint8](&t, t.dtype == Uint8) }
+// Uint8s is the slice of a Uint8 or float8 tensor, else nil.
+func (t Tensor) Uint8s() []uint8 {
+	return sliceOf[uint8](&t, t.dtype == Uint8 || t.dtype == Float8E4 || t.dtype == Float8E5)
+}
 
 // Int8s is the slice of an Int8 tensor, else nil.
 func (t Tensor) Int8s() []int8 { return sliceOf[int8](&t, t.dtype == Int8) }
+
+// Int32s is the slice of an Int32 tensor, else nil.
+func (t Tensor) Int32s() []int32 { return sliceOf[int32](&t, t.dtype == Int32) }
+
+// Int64s is the slice of an Int64 tensor, else nil.
+func (t Tensor) Int64s() []int64 { return sliceOf[int64](&t, t.dtype == Int64) }
 
 func sliceOf[T any](t *Tensor, matches bool) []T {
 	if !matches {

@@ -244,8 +244,18 @@ func TestNothingLeaks(t *testing.T) {
 		rounds = 1000
 	}
 	x := randomTokens(rand.New(rand.NewSource(1)), 2)
+	context := newContext(t)
+	own, table := newOwnCache(rand.New(rand.NewSource(1)), 4, 1), make([]int32, 4)
 	round := func() {
-		cache := must(New(Config{Layers: []Layer{{QHeads: 4, KVHeads: 2, HeadDim: 16}}, CapacityTokens: 64}))(t)
+		plan := must(NewPlan(PlanConfig{Context: context}))(t)
+		must(plan.Build(PlanStep{SeqLens: I32([]int32{3}), BlockTable: I32(table, 1, 4)}))(t)
+		must(plan.Tables(0, TablesWhole))(t)
+		check(t, plan.Close())
+		check(t, context.AppendSlots(AppendSlots{K: F32(x.k[:kvHeads*dim], 1, kvHeads, dim), V: F32(x.v[:kvHeads*dim], 1, kvHeads, dim),
+			KCache: own.pool(own.k), VCache: own.pool(own.v), SlotMapping: I32([]int32{1})}))
+		adopted := make([]float32, 2*4*kvHeads*16*dim)
+		cache := must(New(Config{Layers: []Layer{{QHeads: 4, KVHeads: 2, HeadDim: 16, KVStorage: F32(adopted, 4, 2, kvHeads, 16, dim)}},
+			CapacityTokens: 64}))(t)
 		sequence := must(cache.Add())(t)
 		step(t, cache, sequence, x)
 		must(cache.Export(sequence, Export{}))(t)
@@ -270,6 +280,9 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	if now := threadCount(t); now > threads+4 {
 		t.Errorf("%d threads, %d before", now, threads)
+	}
+	if n := pinned(); n != 0 {
+		t.Errorf("%d sets of pools are pinned", n)
 	}
 	if n := len(free.list); n > 200 {
 		t.Errorf("%d arenas", n)

@@ -116,8 +116,8 @@ func (c *Cache) Import(sequence Seq, tokens Import) error {
 	args := new(kvcImportArgs)
 	args.init()
 	args.flags, args.numLayers = flag(tokens.AsStored, kvcImportAsStored), narrow(layers)
-	args.k, args.v = a.slots(tokens.K), a.slots(tokens.V)
-	args.kScale, args.vScale = a.slots(tokens.KScale), a.slots(tokens.VScale)
+	args.k, args.v = a.list(tokens.K), a.list(tokens.V)
+	args.kScale, args.vScale = a.list(tokens.KScale), a.list(tokens.VScale)
 	return a.check(h.lib.seqImport(a, h.address, sequence, args, 0))
 }
 
@@ -134,8 +134,10 @@ const (
 
 // PoolView is a layer's page pool itself, not a copy. It keeps the memory alive until Close, also after the Cache's.
 type PoolView struct {
-	Tensor  Tensor // its slices are the pool: do not use them after Close, nor write to them unless writable
-	managed *dlManagedTensor
+	Tensor   Tensor // its slices are the pool: do not use them after Close
+	ReadOnly bool   // they must not be written to
+	managed  *dlManagedTensor
+	adopted  *adopted
 }
 
 // ViewPool views a layer's page pool. What the pages hold changes with every step.
@@ -150,7 +152,9 @@ func (c *Cache) ViewPool(layer int, pool Pool, writable bool) (*PoolView, error)
 	if err := a.check(h.lib.cacheExportPool(a, h.address, narrow(layer), int32(pool), flags, out)); err != nil {
 		return nil, err
 	}
-	return &PoolView{Tensor: viewOf(*out), managed: *out}, nil
+	view := &PoolView{Tensor: viewOf(*out), ReadOnly: (*out).flags&dlFlagReadOnly != 0, managed: *out}
+	view.adopted = h.adopted.share()
+	return view, nil
 }
 
 // Close releases the view. Closing it again does nothing. One goroutine at a time.
@@ -159,6 +163,7 @@ func (p *PoolView) Close() error {
 		managed := p.managed
 		p.managed, p.Tensor = nil, Tensor{}
 		callDeleter(managed.deleter, managed)
+		p.adopted.release()
 	}
 	return nil
 }

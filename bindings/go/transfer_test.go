@@ -75,11 +75,16 @@ func TestViewPool(t *testing.T) {
 	if shape := view.Tensor.Shape(); !slices.Equal(shape, []int{64, kvHeads, 4, dim}) {
 		t.Fatal(shape)
 	}
-	stride := int64(kvHeads * 4 * dim)
-	if view.Tensor.strides != nil {
-		stride = view.Tensor.strides[0]
+	if strides := view.Tensor.Strides(); strides[3] != 1 || strides[2] != dim || view.ReadOnly {
+		t.Error(strides, view.ReadOnly)
 	}
-	place := int64(page) * stride // token 4 is the first of the second page
+	if only := must(cache.ViewPool(0, PoolV, false))(t); !only.ReadOnly || only.Close() != nil {
+		t.Error("a view that was not asked to be writable")
+	}
+	if strides := F32(nil, 2, 3, 0).Strides(); !slices.Equal(strides, []int{0, 0, 1}) {
+		t.Error(strides)
+	}
+	place := page * view.Tensor.Strides()[0] // token 4 is the first of the second page
 	if k[place] != x.k[4*kvHeads*dim] {
 		t.Errorf("the pool has %v instead of %v", k[place], x.k[4*kvHeads*dim])
 	}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"kvcache.dev/kvcache"
+)
+
+var background = context.Background()
+
+var steps = map[string]func(*script) ([]string, error){
+	"can_fit": quiet(func(s *script) error { return s.cache().CanFit(batchOf(s)) }),
+	"begin": quiet(func(s *script) error {
+		step, err := s.cache().Begin(background, batchOf(s))
+		if err == nil {
+			s.steps[s.integer("step")] = step
+		}
+		return err
+	}),
+	"info": func(s *script) ([]string, error) {
+		positions, err := s.step().Positions()
+		if err != nil {
+			return nil, err
+		}
+		rows, err := s.step().LastRows()
+		return []string{integers("positions", positions), integers("last_rows", rows)}, err
+	},
+	"describe": quiet(func(s *script) error {
+		_, err := s.step().Describe()
+		return err
+	}),
+	"append": quiet(func(s *script) error {
+		return s.step().Append(background, s.integer("layer"), kvcache.Append{K: s.tensor("k"), V: s.tensor("v"),
+			RopeCosSin: s.tensor("rope_cos_sin"), KScale: s.tensor("k_scale"), VScale: s.tensor("v_scale"), AsStored: s.has("as_stored")})
+	}),
+	"attend": func(s *script) ([]string, error) {
+		args := kvcache.Attend{Q: s.tensor("q"), K: s.tensor("k"), V: s.tensor("v"), Out: s.tensor("out"), LSE: s.tensor("lse"),
+			AlibiSlopes: s.tensor("alibi"), Sinks: s.tensor("sinks"), RopeCosSin: s.tensor("rope_cos_sin"), WUK: s.tensor("w_uk"),
+			WUV: s.tensor("w_uv"), SoftmaxScale: s.number("softmax_scale"), Softcap: s.number("softcap"),
+			Flags: choice(s, "part", map[string]kvcache.AttendFlags{"past": kvcache.Past, "self": kvcache.Self})}
+		if s.has("non_causal") {
+			args.Flags |= kvcache.NonCausal
+		}
+		if err := s.step().Attend(background, s.integer("layer"), args); err != nil {
+			return nil, err
+		}
+		return s.outputs(args.Out, args.LSE), nil
+	},
+	"load_state": func(s *script) ([]string, error) {
+		out := s.tensor("out")
+		if err := s.step().LoadState(s.integer("layer"), s.integer("state"), out); err != nil {
+			return nil, err
+		}
+		return s.outputs(out, kvcache.Tensor{}), nil
+	},
+	"store_state": quiet(func(s *script) error {
+		return s.step().StoreState(s.integer("layer"), s.integer("state"), s.tensor("value"))
+	}),
+	"tables": func(s *script) ([]string, error) {
+		tables, err := s.step().Tables(s.integer("group"), kvcache.TablesOptions{Part: partOf(s), Arrays: arraysOf(s),
+			Slots: s.has("slots"), PadValue: padOf(s)})
+		if err != nil {
+			return nil, err
+		}
+		return tableResults(tables), nil
+	},
+	"cancel": quiet(func(s *script) error { return s.step().Cancel() }),
+	"end":    quiet(func(s *script) error { return s.step().End() }),
+	"abort":  quiet(func(s *script) error { return s.step().Abort() }),
+}
+
+func batchOf(s *script) kvcache.Batch {
+	batch := kvcache.Batch{Sequences: s.sequences("seqs"), AppendLengths: list(s, "tokens", int32Of),
+		TreeParents: list(s, "parents", int32Of), SpanIDs: list(s, "spans", int32Of), EncoderGroup: s.integerOr("encoder_group", -1) + 1}
+	if layers := list(s, "layers", strconv.Atoi); layers != nil {
+		batch.LayerBegin, batch.LayerEnd = layers[0], layers[1]
+	}
+	return batch
+}
+
+// outputs are out, and lse if the line has one.
+func (s *script) outputs(out, lse kvcache.Tensor) []string {
+	found := []string{printed("out", out, asHex)}
+	if s.has("lse") {
+		found = append(found, printed("lse", lse, asHex))
+	}
+	return found
+}
+
+func partOf(s *script) kvcache.TablesPart {
+	return choice(s, "part", map[string]kvcache.TablesPart{"whole": kvcache.TablesWhole, "prefix": kvcache.TablesPrefix,
+		"branches": kvcache.TablesBranches, "encoder": kvcache.TablesEncoder})
+}
+
+func arraysOf(s *script) (arrays kvcache.TablesArrays) {
+	known := map[string]kvcache.TablesArrays{"dense": kvcache.TablesDense, "csr": kvcache.TablesCSR, "tokens": kvcache.TablesTokens}
+	for _, word := range strings.Split(s.words["arrays"], ",") {
+		arrays |= known[word]
+	}
+	return arrays
+}
+
+func padOf(s *script) *int32 {
+	if !s.has("pad") {
+		return nil
+	}
+	value := parse(s.words["pad"], int32Of)
+	return &value
+}
+
+func tableResults(t kvcache.Tables) []string {
+	causal := 0
+	if t.Causal {
+		causal = 1
+	}
+	found := []string{result("causal", causal), result("num_rows", t.Rows), result("num_queries", t.Queries), result("page_size", t.PageSize),
+		result("max_seqlen_q", t.MaxSeqlenQ), result("max_seqlen_k", t.MaxSeqlenK), result("max_pages", t.MaxPages),
+		result("num_pages", t.Pages), result("num_keys", t.Keys)}
+	if t.BlockTable != nil {
+		table := []int32{}
+		for row := range len(t.BatchRows) { // in a graph's plan more than Rows
+			table = append(table, t.Row(row)...)
+		}
+		found = append(found, integers("block_table", table))
+	}
+	for _, array := range []struct {
+		name   string
+		values []int32
+	}{
+		{"cache_seqlens", t.CacheSeqlens}, {"cu_seqlens_q", t.CuSeqlensQ}, {"cu_seqlens_k", t.CuSeqlensK}, {"indptr", t.Indptr},
+		{"indices", t.Indices}, {"last_page_len", t.LastPageLen}, {"key_starts", t.KeyStarts}, {"leftpad", t.Leftpad},
+		{"batch_rows", t.BatchRows}, {"sink_tokens", t.SinkTokens}, {"hole_tokens", t.HoleTokens}, {"positions", t.Positions},
+		{"last_rows", t.LastRows},
+	} {
+		if array.values != nil {
+			found = append(found, integers(array.name, array.values))
+		}
+	}
+	if t.SlotMapping != nil {
+		found = append(found, integers("slot_mapping", t.SlotMapping))
+	}
+	return found
+}
