@@ -193,3 +193,15 @@ fn errors_are_displayed() {
     assert!(text.contains("kvc_seq_lengths") && text.ends_with("(KVC_ERROR_STALE_ID)"), "{text}");
     assert_eq!(Status(42).name(), Status(43).name()); // the name of their band
 }
+
+#[test]
+fn every_status_of_the_header_has_a_name_here() {
+    let header = include_str!("../../../kvcache-sys/src/generated/types.rs");
+    let names = header.lines().filter_map(|line| line.strip_prefix("pub const KVC_ERROR_")?.split_once(':'));
+    let names: Vec<_> = names.map(|(name, _)| name).collect();
+    assert!(names.len() > 25, "{names:?}");
+    for name in names {
+        let line = format!("    {name} = KVC_ERROR_{name},");
+        assert!(include_str!("../../src/error.rs").lines().any(|of_ours| of_ours == line), "{name} is missing");
+    }
+}
