@@ -26,7 +26,7 @@ pub use dlpack::{ManagedTensor, PoolView};
 pub use error::{Error, Failure, Result, Status};
 pub use half::{bf16, f16};
 pub use kvcache_sys as sys;
-pub use plan::{Arrays, GraphCapacity, Plan, PlanConfig, PlanMode, PlanStep, PlanTable};
+pub use plan::{GraphCapacity, Plan, PlanConfig, PlanMode, PlanStep, PlanTable};
 pub use pools::{Pools, TokenCopy};
 pub use stateless::{append_slots, flash_attn_with_kvcache, AppendSlots, FlashAttn, FlashCache, Rotary};
 pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
@@ -34,7 +34,7 @@ pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
 pub use sys::kvc_estimate as Estimate;
 /// Counts of a cache or a group.
 pub use sys::kvc_stats as Stats;
-pub use tables::{Part, Tables, TablesOptions};
+pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
 pub use transfer::{Exported, Import};
 

@@ -4,7 +4,7 @@ use crate::config::{narrow, wide};
 use crate::context::Context;
 use crate::error::{check, Result};
 use crate::sys;
-use crate::tables::{Part, Tables};
+use crate::tables::{Arrays, Part, Tables};
 use crate::tensor::{pointer, Tensor};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -45,23 +45,6 @@ pub enum PlanMode {
     Verify { num_draft_tokens: usize },
     /// Step s adds token s to each of `top_k` branches (0 = 1): all steps in one build.
     DraftDecode { num_steps: usize, top_k: usize },
-}
-
-/// Which arrays a plan makes; the default is all, and none of the three counts as all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrays {
-    /// `block_table`
-    pub dense: bool,
-    /// `indptr`, `indices`, `last_page_len`
-    pub csr: bool,
-    /// `slot_mapping`, `positions`, `last_rows`
-    pub tokens: bool,
-}
-
-impl Default for Arrays {
-    fn default() -> Self {
-        Self { dense: true, csr: true, tokens: true }
-    }
 }
 
 /// The largest batch of a plan that is recorded in a graph.
@@ -244,9 +227,7 @@ impl PlanConfig {
             num_steps: narrow(num_steps),
             top_k: narrow(top_k),
             pad_value: self.pad_value.unwrap_or(0),
-            arrays: when(self.arrays.dense, sys::KVC_TABLES_DENSE)
-                | when(self.arrays.csr, sys::KVC_TABLES_CSR)
-                | when(self.arrays.tokens, sys::KVC_TABLES_TOKENS),
+            arrays: self.arrays.raw(),
             max_rows: narrow(graph.max_rows),
             max_tokens: narrow(graph.max_tokens),
             max_pages_per_row: narrow(graph.max_pages_per_row),

@@ -86,6 +86,33 @@ pub struct TablesOptions {
     pub slots: bool,
     /// What `block_table` has behind a row's pages; `None`: -1.
     pub pad_value: Option<i32>,
+    pub arrays: Arrays,
+}
+
+/// Which of a table's arrays are made; the default is all, and none of the three counts as all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrays {
+    /// `block_table`
+    pub dense: bool,
+    /// `indptr`, `indices`, `last_page_len`
+    pub csr: bool,
+    /// `slot_mapping`, `positions`, `last_rows`
+    pub tokens: bool,
+}
+
+impl Default for Arrays {
+    fn default() -> Self {
+        Self { dense: true, csr: true, tokens: true }
+    }
+}
+
+impl Arrays {
+    pub(crate) fn raw(self) -> u32 {
+        let when = |condition, flag| if condition { flag } else { 0 };
+        when(self.dense, sys::KVC_TABLES_DENSE)
+            | when(self.csr, sys::KVC_TABLES_CSR)
+            | when(self.tokens, sys::KVC_TABLES_TOKENS)
+    }
 }
 
 /// Tables that a step has given out: it may not make them anew, since they may be borrowed still.
@@ -122,8 +149,8 @@ impl Step {
     /// # }
     /// ```
     ///
-    /// They stay as they are while the step is open. So, of one group, part and kind (`slots`), padding cannot be
-    /// asked for in two ways: INVALID_ARGUMENT.
+    /// They stay as they are while the step is open. So, of one group, part and kind (`slots`), other padding and arrays
+    /// cannot be asked for (INVALID_ARGUMENT) until [`Step::release_tables`].
     pub fn tables(&self, group: usize, options: TablesOptions) -> Result<Tables<'_>> {
         let mut given = self.given.borrow_mut();
         let same = |tables: &&Given| {
@@ -131,8 +158,7 @@ impl Step {
         };
         if let Some(tables) = given.iter().find(same) {
             if tables.options != options {
-                let (old, new) = (tables.options.pad_value, options.pad_value);
-                let message = format!("the step's tables of group {group} have the padding {old:?}, not {new:?}");
+                let message = format!("the step gave out other tables of group {group}: {:?}", tables.options);
                 return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
             }
             // SAFETY: below.
@@ -144,6 +170,7 @@ impl Step {
             flags,
             part: options.part as i32,
             pad_value: options.pad_value.unwrap_or(0),
+            arrays: options.arrays.raw(),
             ..Default::default()
         };
         // SAFETY: filled by the library.
@@ -155,6 +182,11 @@ impl Step {
         let tables = unsafe { Tables::from_raw(&raw) };
         given.push(Given { group, options, raw });
         Ok(tables)
+    }
+
+    /// Nothing borrows the step's tables any more: they may be made in other ways.
+    pub fn release_tables(&mut self) {
+        self.given.get_mut().clear();
     }
 }
 

@@ -54,6 +54,11 @@ fn tables_of_a_step() {
     for part in [Part::Prefix, Part::Branches, Part::Encoder] {
         assert_eq!(failed(step.tables(0, TablesOptions { part, ..options })), Status::INVALID_ARGUMENT);
     }
+    let mut step = step;
+    step.release_tables();
+    let few = Arrays { dense: false, csr: true, tokens: false };
+    let tables = step.tables(0, TablesOptions { arrays: few, ..TablesOptions::default() }).unwrap();
+    assert!(tables.block_table.is_none() && tables.slot_mapping.is_none() && tables.indices.is_some());
     let step = std::thread::spawn(move || step.end().map(|()| cache)).join().unwrap(); // a step moves with its tables
     let pages = step.unwrap().pages(sequences[1], 0).unwrap();
     assert_eq!(pages.len(), 3);
