@@ -145,6 +145,12 @@ rust_asan() { # the library of the sanitizer build, which audits after every cal
     LD_PRELOAD=$($CXX -print-file-name=libasan.so):$($CXX -print-file-name=libstdc++.so)"
   run_cargo_test --package kvcache --features dynamic --test system
 }
+# The demo by the decoders in every language, few tokens: they print the same.
+engines() {
+  rust_environment
+  install_python_package
+  bash scripts/engines.sh 12
+}
 rust_package() {
   rust_environment
   PATH=$venv/bin:$PATH bash scripts/package_rust.sh
@@ -174,6 +180,7 @@ if [ $level = full ]; then
   part transformers transformers_tests
   part go go_package
   part rust rust
+  part engines engines
   part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan
