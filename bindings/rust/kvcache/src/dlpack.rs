@@ -219,6 +219,12 @@ impl PoolView {
         self.0.data()
     }
 
+    /// Consumers of DLPack are told not to write.
+    pub fn is_read_only(&self) -> bool {
+        // SAFETY: valid until its deleter runs.
+        unsafe { (*self.0.as_raw()).flags & u64::from(sys::DLPACK_FLAG_BITMASK_READ_ONLY) != 0 }
+    }
+
     /// Gives it to a consumer of DLPack, which calls the deleter.
     pub fn into_raw(self) -> *mut sys::DLManagedTensorVersioned {
         self.0.into_raw()

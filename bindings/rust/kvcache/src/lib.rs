@@ -36,7 +36,7 @@ pub use sys::kvc_estimate as Estimate;
 pub use sys::kvc_stats as Stats;
 pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
-pub use transfer::{Exported, Import};
+pub use transfer::{ExportParts, Exported, Import};
 
 /// Version of the loaded library, "0.1.0".
 pub fn version() -> &'static str {

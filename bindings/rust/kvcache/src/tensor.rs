@@ -230,6 +230,13 @@ impl<'a> TensorMut<'a> {
         Ok(Self { layout, borrowed: PhantomData })
     }
 
+    /// Bytes as a compact tensor of any dtype.
+    pub fn from_bytes(data: &'a mut [u8], dtype: DType, shape: &[usize]) -> Result<Self> {
+        let layout = Layout::compact(data.as_mut_ptr().cast(), dtype, shape)?;
+        layout.check_length(data.len() / dtype.size_bytes())?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
     /// Any memory, on any device.
     ///
     /// # Safety

@@ -25,6 +25,7 @@ fn slices_that_are_too_short() {
     misuse(Tensor::strided(&short, &[2, 2], &[6, 1]), Status::SHAPE, "needs 8 elements");
     misuse(Tensor::from_bytes(&[0; 7], DType::F16, &[4]), Status::SHAPE, "the slice has 3");
     misuse(TensorMut::new(&mut [0f32; 7], &shape), Status::SHAPE, "needs 8 elements");
+    misuse(TensorMut::from_bytes(&mut [0; 7], DType::F16, &[4]), Status::SHAPE, "the slice has 3");
     misuse(Tensor::new(&short, &[usize::MAX, usize::MAX]), Status::SHAPE, "more than there can be");
     misuse(Tensor::new(&short, &[1; MAX_RANK + 1]), Status::RANK, "at most 6 dimensions");
     misuse(Tensor::strided(&short, &[2, 2], &[1]), Status::STRIDE, "needs a stride a dimension");
