@@ -4,6 +4,7 @@
 #   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
+#   bash scripts/test.sh rust-miri            likewise: it needs the nightly toolchain
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
 if [ "${1:-}" = --full ]; then
@@ -127,7 +128,7 @@ rust() {
   cargo clippy --locked --all-targets --no-deps -- -D warnings
   cargo clippy --locked --no-deps --features dynamic -- -D warnings
   run_cargo_test
-  run_cargo_test --package kvcache --features dynamic --test dynamic --test system
+  run_cargo_test --package kvcache --features dynamic --test dynamic --test system --test borrows
   run_cargo_test --package kvcache-sys --features buildtime-bindgen # after scripts/generate_rust.sh
   env -u KVCACHE_LIB_DIR DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
   cargo bench --locked --bench overhead
@@ -199,6 +200,9 @@ if [ $level = full ]; then
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
+fi
+if [[ " ${only[*]} " == *" rust-miri "* ]]; then
+  part rust-miri bash scripts/miri.sh
 fi
 for name in "${only[@]}"; do
   if [[ " ${ran[*]}" != *" $name="* ]]; then
