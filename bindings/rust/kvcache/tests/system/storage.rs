@@ -43,19 +43,19 @@ fn adopted_pools_hold_the_keys() {
 }
 
 /// A buffer with all layers of a slot side by side; every tensor of it has a reference.
-fn interleaved(buffer: &Arc<Vec<f32>>, index: usize, of: usize) -> ManagedTensor {
+fn interleaved(buffer: &Arc<ManagedTensor>, index: usize, of: usize) -> ManagedTensor {
     let (shape, strides) = ([PAGES, KV_HEADS, 4, DIM], [4 * of * SLOT, DIM, of * SLOT, 1]);
-    assert!(buffer.len() >= of * POOL);
+    assert!(buffer.shape()[0] as usize >= of * POOL);
     // SAFETY: within the buffer, which only caches write.
     unsafe {
-        let data = buffer.as_ptr().cast_mut().add(index * SLOT).cast();
+        let data = buffer.data().cast::<f32>().cast_mut().add(index * SLOT).cast();
         ManagedTensor::from_owner(buffer.clone(), data, Device::CPU, DType::F32, &shape, &strides).unwrap()
     }
 }
 
 #[test]
 fn pools_are_released_once() {
-    let buffer = Arc::new(vec![0f32; 4 * POOL]);
+    let buffer = Arc::new(ManagedTensor::from_vec(vec![0f32; 4 * POOL], &[4 * POOL]).unwrap());
     let layers = vec![layer(); 2];
     let config = CacheConfig { layers, ..config() };
     let pools = |layer: usize, first| {
