@@ -125,6 +125,7 @@ run_cargo_test() { cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$logs/
 rust() {
   in_rust
   cargo fmt --check
+  cargo fmt --check --manifest-path ../../examples/gemma/rust/Cargo.toml
   cargo clippy --locked --all-targets --no-deps -- -D warnings
   cargo clippy --locked --no-deps --features dynamic -- -D warnings
   run_cargo_test
