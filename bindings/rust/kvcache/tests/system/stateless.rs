@@ -196,7 +196,7 @@ fn views_of_slices() {
     assert_eq!(one.row(0).unwrap_err().status(), Status::OUT_OF_RANGE);
     let columns = Tensor::strided(&data, &[4, 3], &[1, 4]).unwrap();
     assert_eq!(columns.as_slice::<f32>().unwrap_err().status(), Status::STRIDE);
-    assert_eq!(Tensor::new(&data, &[0, 9]).unwrap().as_slice::<f32>().unwrap(), []);
+    assert!(Tensor::new(&data, &[0, 9]).unwrap().as_slice::<f32>().unwrap().is_empty());
     let bytes = [0u8; 9];
     let odd = bytes.as_ptr().align_offset(4) + 1;
     let unaligned = Tensor::from_bytes(&bytes[odd..], DType::F32, &[1]).unwrap();
