@@ -51,9 +51,14 @@ echo "building the library, and the decoders as they come (minutes the first tim
 step library library
 library > /dev/null 2>&1 # for the variables: it is built
 step weights export_weights
+declare -A tools=([python]=python3 [rust]=cargo [go]=go [java]=java)
 ran=()
 for name in python rust go java; do
   if [ $name = python ] || [ -d examples/gemma/$name ]; then
+    type -P "${tools[$name]}" > /dev/null || {
+      echo "engines.sh: $name needs ${tools[$name]}, which is not there" >&2
+      exit 1
+    }
     echo "running $name"
     step $name $name
     ran+=("$logs/$name.txt")
