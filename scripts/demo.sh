@@ -2,6 +2,7 @@
 # Sets up everything on a fresh Debian machine and runs the main job: Gemma 3 270M generates text for several users who
 # share a system prompt, every key and value in libkvcache.
 #   bash scripts/demo.sh [argument of examples/gemma/generate.py ...]
+#   bash scripts/demo.sh --all [new tokens]      the same by the decoders in Python, Rust, Go and Java, side by side
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 log=$root/build/logs/demo.log
 mkdir -p "$(dirname "$log")"
@@ -11,5 +12,8 @@ if ! install_python_package > "$log" 2>&1; then
   cat "$log" >&2
   echo "demo.sh: the Python package did not build" >&2
   exit 1
+fi
+if [ "${1:-}" = --all ]; then
+  exec bash scripts/engines.sh "${@:2}"
 fi
 exec "$python" examples/gemma/generate.py "$@"

@@ -4,6 +4,7 @@
 #   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
+#   bash scripts/test.sh rust-miri            likewise: it needs the nightly toolchain
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
 if [ "${1:-}" = --full ]; then
@@ -130,10 +131,11 @@ run_cargo_test() { cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$logs/
 rust() {
   in_rust
   cargo fmt --check
+  cargo fmt --check --manifest-path ../../examples/gemma/rust/Cargo.toml
   cargo clippy --locked --all-targets --no-deps -- -D warnings
   cargo clippy --locked --no-deps --features dynamic -- -D warnings
   run_cargo_test
-  run_cargo_test --package kvcache --features dynamic --test dynamic --test system
+  run_cargo_test --package kvcache --features dynamic --test dynamic --test system --test borrows
   run_cargo_test --package kvcache-sys --features buildtime-bindgen # after scripts/generate_rust.sh
   env -u KVCACHE_LIB_DIR DOCS_RS=1 RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
   cargo bench --locked --bench overhead
@@ -150,6 +152,12 @@ rust_asan() { # the library of the sanitizer build, which audits after every cal
   export "CARGO_TARGET_${host}_RUNNER=env KVCACHE_LIBRARY=$root/build/asan/src/libkvcache.so \
     LD_PRELOAD=$($CXX -print-file-name=libasan.so):$($CXX -print-file-name=libstdc++.so)"
   run_cargo_test --package kvcache --features dynamic --test system
+}
+# The demo by the decoders in every language, few tokens: they print the same.
+engines() {
+  rust_environment
+  install_python_package
+  bash scripts/engines.sh 12
 }
 rust_package() {
   rust_environment
@@ -180,6 +188,7 @@ if [ $level = full ]; then
   part transformers transformers_tests
   part go go_package
   part rust rust
+  part engines engines
   part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan
@@ -197,6 +206,9 @@ if [ $level = full ]; then
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
+fi
+if [[ " ${only[*]} " == *" rust-miri "* ]]; then
+  part rust-miri bash scripts/miri.sh
 fi
 for name in "${only[@]}"; do
   if [[ " ${ran[*]}" != *" $name="* ]]; then

@@ -1,25 +1,20 @@
 """The demo: several users share one system prompt's pages and are decoded as one batch."""
-import json
 import sys
 import time
-from pathlib import Path
 
 import display
 import picture
 from engine import Engine, Request, capacity_for
-
-PROMPTS_FILE = Path(__file__).with_name("demo_prompts.json")
+from texts import Texts
 
 
 def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) -> None:
-    texts = json.loads(PROMPTS_FILE.read_text())
-    system = files.tokenizer.encode(texts["system"])
-    users = [system + files.tokenizer.encode(text)[1:] for text in texts["users"]]  # one BOS only
+    texts = Texts.read(files)
+    system, users = texts.system, [texts.system + user for user in texts.users]
     lengths = [len(system)] + [len(user) + max_new_tokens for user in users]
     engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens)
 
-    questions = [text.strip().splitlines()[0].partition(": ")[2] for text in texts["users"]]
-    show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(questions)])
+    show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(texts.questions)])
     print(f"{len(users)} users share a system prompt of {len(system)} tokens\n", flush=True)
     started = time.perf_counter()
     shared = engine.prefill(system, lambda done: show.progress("system prompt", done, len(system)))
@@ -37,8 +32,7 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) ->
         done = sum(max_new_tokens if r.finished else len(r.output) for r in requests)
         show.progress("generating", done, max_new_tokens * len(requests))
 
-    paragraph_end = files.tokenizer.encode("\n\n")[-1]  # the answer's end, in this prompt's form
-    engine.run(requests, {files.eos_id, paragraph_end}, on_token, on_step, keep=True)
+    engine.run(requests, texts.stop_ids, on_token, on_step, keep=True)
     seconds = time.perf_counter() - prefilled
     show.close()
 

@@ -19,6 +19,9 @@ def parse_arguments(argv):
                              " 1 MiB a token")
     parser.add_argument("--share-prefix", action="store_true",
                         help="compute the prompts' common prefix once and fork it")
+    parser.add_argument("--export", metavar="FILE.safetensors",
+                        help="write weights, demo prompts and vocabulary for the decoders in other languages, and stop")
+    parser.add_argument("--plain", action="store_true", help="print the demo as those decoders do")
     parser.add_argument("--page-size", type=positive, default=16, help="tokens a page")
     parser.add_argument("--chunk", type=positive, default=256, help="most tokens a step: long prompts take several")
     parser.add_argument("--batch", type=positive, default=16, help="most prompts at a time")
@@ -29,6 +32,8 @@ def parse_arguments(argv):
     arguments = parser.parse_args(argv)
     if not arguments.prompts and (arguments.output or arguments.logits or arguments.share_prefix):
         parser.error("--output, --logits and --share-prefix belong to --prompts")
+    if sum(map(bool, (arguments.prompts, arguments.export, arguments.plain))) > 1:
+        parser.error("--prompts, --export and --plain exclude each other")
     return arguments
 
 
@@ -56,16 +61,24 @@ def main(argv=None) -> int:
     try:
         # Late, so that a missing package (numpy, gguf, tokenizers, kvcache) is one line and no traceback.
         import demo
+        import export
+        import plain
         import prompts
         import weights
         from model import Config, Model
 
         job = prompts.Job.read(arguments) if arguments.prompts else None  # before the slow part
+        if arguments.export:
+            prompts.require_writable(arguments.export)
         files = weights.load(arguments.model, arguments.weights_cache, status)
         status("")
         model = Model(Config.from_metadata(files.metadata), files.tensors)
         if job:
             job.run(model, files)
+        elif arguments.export:
+            export.write(arguments.export, model, files)
+        elif arguments.plain:
+            plain.run(model, files, arguments.max_new_tokens)
         else:
             demo.run(model, files, arguments.max_new_tokens, arguments.page_size, arguments.chunk)
         return 0

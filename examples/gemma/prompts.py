@@ -22,11 +22,7 @@ class Job:
     @staticmethod
     def read(arguments) -> "Job":
         for target in filter(None, (arguments.output, arguments.logits)):
-            parent = Path(target).absolute().parent
-            if Path(target).is_dir():
-                raise ExampleError(f"cannot write {target}: it is a directory")
-            if not parent.is_dir() or not os.access(parent, os.W_OK):
-                raise ExampleError(f"cannot write {target}: {parent} is no directory that can be written")
+            require_writable(target)
         try:
             entries = json.loads(Path(arguments.prompts).read_text(encoding="utf-8"))
         except OSError as error:
@@ -74,6 +70,14 @@ class Job:
         return requests
 
 
+def require_writable(target) -> None:
+    parent = Path(target).absolute().parent
+    if Path(target).is_dir():
+        raise ExampleError(f"cannot write {target}: it is a directory")
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ExampleError(f"cannot write {target}: {parent} is no directory that can be written")
+
+
 def _is_prompt(entry) -> bool:
     if not isinstance(entry, dict) or ("ids" in entry) == ("text" in entry):
         return False
@@ -92,7 +96,7 @@ def _logits_file(target, shape):
     free = shutil.disk_usage(Path(target).absolute().parent).free
     if free < needed:
         raise ExampleError(f"no disk space for {target}: {needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free")
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
         array[:] = np.nan
         yield array
@@ -104,12 +108,12 @@ def _write_output(target, results) -> None:
     if target is None:
         sys.stdout.write(text)
         return
-    with _replacing(target) as temporary:
+    with replacing(target) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")
 
 
 @contextmanager
-def _replacing(target):
+def replacing(target):
     """The name of a file beside `target` that takes its place at the end, or goes away on any error."""
     handle, temporary = tempfile.mkstemp(dir=Path(target).absolute().parent, prefix=".generate-")
     os.close(handle)

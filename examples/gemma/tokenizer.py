@@ -4,6 +4,7 @@ The file holds a SentencePiece vocabulary (tokens and scores) but no merge list.
 into the token with the best score is exactly a BPE merge with that token's rank, so the list of merges
 follows from the scores, and the `tokenizers` package does the rest.
 """
+import re
 from pathlib import Path
 
 from errors import ExampleError
@@ -11,6 +12,7 @@ from errors import ExampleError
 # Token kinds of GGUF (gguf.TokenType); the others take no special path here.
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 SPACE_MARK = "\u2581"  # SentencePiece writes a space inside a token as this
+BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")  # a byte of a character that has no token
 
 
 def merges_from_scores(tokens, scores, kinds):
@@ -65,3 +67,11 @@ class Tokenizer:
 
     def decode(self, ids) -> str:
         return self._backend.decode([i for i in ids if i not in self._control_ids], skip_special_tokens=False)
+
+    def piece(self, index: int) -> bytes:
+        """What the token adds to a text; nothing if it is a control token."""
+        token = self._backend.id_to_token(index)
+        if index in self._control_ids:
+            return b""
+        byte = BYTE_TOKEN.fullmatch(token)
+        return bytes.fromhex(byte[1]) if byte else token.replace(SPACE_MARK, " ").encode()

@@ -27,6 +27,19 @@ pub fn load(path: Option<&Path>) -> Result<(), &'static str> {
     }
 }
 
+/// Takes the functions from a host that has them already (its own `kvc_get_api`), in place of [`load`]. Returns what is used
+/// from here on, as `load` does: it has an effect once, before any other call. A copy of `table` is kept.
+///
+/// # Safety
+/// The functions are libkvcache's, or do what its header says, for the rest of the process; what an older library does not
+/// have is None.
+pub unsafe fn install(table: &kvc_api) -> Result<(), &'static str> {
+    match TABLE.get_or_init(|| Ok(*table)) {
+        Ok(_) => Ok(()),
+        Err(message) => Err(message),
+    }
+}
+
 pub(crate) fn table() -> Option<&'static kvc_api> {
     TABLE.get_or_init(|| find(None)).as_ref().ok()
 }

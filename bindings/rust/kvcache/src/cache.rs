@@ -65,11 +65,18 @@ impl Drop for Owned {
 impl Cache {
     /// Reserves the pools of every layer and all bookkeeping; nothing grows later.
     pub fn new(context: &Context, config: &CacheConfig) -> Result<Self> {
-        let mut raw = null_mut();
-        // SAFETY: the config lives during the call.
         config.with_raw(|config| {
-            check(|error| unsafe { sys::kvc_cache_create(context.raw(), config, &mut raw, error) })
-        })?;
+            // SAFETY: the config lives during the call, and has no storages.
+            unsafe { Self::create(context, config) }
+        })
+    }
+
+    /// # Safety
+    /// A config as the header says.
+    pub(crate) unsafe fn create(context: &Context, config: &sys::kvc_cache_config) -> Result<Self> {
+        let mut raw = null_mut();
+        // SAFETY: the caller's word.
+        check(|error| unsafe { sys::kvc_cache_create(context.raw(), config, &mut raw, error) })?;
         let raw = NonNull::new(raw).expect("a created cache");
         Ok(Self(Arc::new(Owned { raw, context: context.clone() })))
     }
@@ -332,10 +339,19 @@ impl Cache {
 
     /// A view of a layer's page pool, no copy, read-only for consumers of DLPack.
     pub fn export_pool(&self, layer: usize, pool: Pool) -> Result<PoolView> {
+        self.export_pool_as(layer, pool, 0)
+    }
+
+    /// The same for a kernel that stores K and V itself.
+    pub fn export_pool_writable(&self, layer: usize, pool: Pool) -> Result<PoolView> {
+        self.export_pool_as(layer, pool, sys::KVC_POOL_WRITABLE)
+    }
+
+    fn export_pool_as(&self, layer: usize, pool: Pool, flags: u32) -> Result<PoolView> {
         let mut tensor = null_mut();
         // SAFETY: a live cache.
         check(|error| unsafe {
-            sys::kvc_cache_export_pool(self.raw(), narrow(layer), pool as i32, 0, &mut tensor, error)
+            sys::kvc_cache_export_pool(self.raw(), narrow(layer), pool as i32, flags, &mut tensor, error)
         })?;
         // SAFETY: returned to us. What writes it later is why a PoolView has no slice.
         let tensor = unsafe { ManagedTensor::from_raw(tensor) };

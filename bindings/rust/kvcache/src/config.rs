@@ -39,6 +39,18 @@ pub struct CacheConfig {
     pub prefix_sharing: PrefixSharing,
     /// The same bits whatever else is in the batch.
     pub deterministic: bool,
+    pub storage: Storage,
+}
+
+/// Whether the cache has page pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Storage {
+    /// For every layer: in memory of its own, or adopted ([`crate::Cache::with_pools`]).
+    #[default]
+    Own,
+    /// Page ids and tables only, for engines with pools and kernels of their own: [`crate::Step::tables`] says where tokens
+    /// are, [`crate::Cache::take_copies`] what to copy.
+    None,
 }
 
 /// Size of the pools of full, latent and cross groups.
@@ -271,13 +283,23 @@ impl RopeScaling {
 impl CacheConfig {
     /// Calls `function` with the config as C has it, whose pointers live so long.
     pub(crate) fn with_raw<R>(&self, function: impl FnOnce(&sys::kvc_cache_config) -> Result<R>) -> Result<R> {
+        self.with_raw_layers(|_| Ok(()), function)
+    }
+
+    /// The same, after `adjust` has seen the layers.
+    pub(crate) fn with_raw_layers<R>(
+        &self,
+        adjust: impl FnOnce(&mut [sys::kvc_layer_config]) -> Result<()>,
+        function: impl FnOnce(&sys::kvc_cache_config) -> Result<R>,
+    ) -> Result<R> {
         let scalings: Vec<_> =
             self.layers.iter().map(|layer| layer.rope.scaling.as_ref().map(RopeScaling::raw)).collect();
         let states = self.layers.iter().map(|layer| layer.states.iter().map(State::raw).collect());
         let states = states.collect::<Result<Vec<Vec<_>>>>()?;
         let layers = self.layers.iter().zip(&scalings).zip(&states);
         let layers = layers.map(|((layer, scaling), states)| layer.raw(scaling.as_ref(), states));
-        let layers = layers.collect::<Result<Vec<_>>>()?;
+        let mut layers = layers.collect::<Result<Vec<_>>>()?;
+        adjust(&mut layers)?;
         let groups: Vec<_> = self.groups.iter().map(Group::raw).collect();
         let (tokens, pages, bytes) = match self.capacity {
             Capacity::Groups => (0, 0, 0),
@@ -301,6 +323,10 @@ impl CacheConfig {
             capacity_bytes: wide(bytes),
             max_tree_nodes: narrow(self.max_tree_nodes),
             max_checkpoints: narrow(self.max_checkpoints),
+            storage: match self.storage {
+                Storage::Own => sys::KVC_STORAGE_OWN as i32,
+                Storage::None => sys::KVC_STORAGE_NONE as i32,
+            },
             ..Default::default()
         })
     }

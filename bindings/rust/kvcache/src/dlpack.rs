@@ -1,9 +1,10 @@
 //! Tensors that the library returned, as DLPack has them.
+use crate::config::wide;
 use crate::error::{Error, Result, Status};
 use crate::sys;
-use crate::tensor::{DType, Device, Element, Tensor};
+use crate::tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{null_mut, NonNull};
 use std::slice;
 
 /// Owns a `DLManagedTensorVersioned`: dropping it calls its deleter. It may outlive the cache that it came from.
@@ -20,6 +21,68 @@ impl ManagedTensor {
     /// written while this lives.
     pub unsafe fn from_raw(raw: *mut sys::DLManagedTensorVersioned) -> Option<Self> {
         NonNull::new(raw).map(Self)
+    }
+
+    /// A compact tensor that owns the elements, as a page pool for [`crate::Cache::with_pools`].
+    pub fn from_vec<T: Element>(mut data: Vec<T>, shape: &[usize]) -> Result<Self> {
+        let strides = TensorMut::new(&mut data, shape)?.strides();
+        let pointer = data.as_mut_ptr().cast();
+        // SAFETY: within the vector, which nobody else has.
+        unsafe { Self::from_owner(data, pointer, Device::CPU, T::DTYPE, shape, &strides) }
+    }
+
+    /// The same with a stride for each dimension, in elements. No two elements may be in one place.
+    pub fn from_vec_strided<T: Element>(mut data: Vec<T>, shape: &[usize], strides: &[usize]) -> Result<Self> {
+        TensorMut::strided(&mut data, shape, strides)?;
+        let pointer = data.as_mut_ptr().cast();
+        // SAFETY: within the vector, which nobody else has.
+        unsafe { Self::from_owner(data, pointer, Device::CPU, T::DTYPE, shape, strides) }
+    }
+
+    /// Any memory, on any device, that lives as long as `owner`, which is dropped with the tensor, on any thread: pools that
+    /// interleave in one buffer have an `Arc` of it each.
+    ///
+    /// # Safety
+    /// All elements that the shape and the strides reach are readable and writable while `owner` lives, and nobody else
+    /// writes them, or reads what a cache writes at the same time.
+    pub unsafe fn from_owner<O: Send + 'static>(
+        owner: O,
+        data: *mut c_void,
+        device: Device,
+        dtype: DType,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<Self> {
+        // SAFETY: a description alone; the memory is not touched.
+        unsafe { TensorMut::from_raw(data, device, dtype, shape, strides)? };
+        let (mut dims, rank) = ([[0; MAX_RANK]; 2], shape.len());
+        for (dims, given) in dims.iter_mut().zip([shape, strides]) {
+            dims.iter_mut().zip(given).for_each(|(to, from)| *to = wide(*from));
+        }
+        let dl_tensor = sys::DLTensor {
+            data,
+            device: device.raw(),
+            ndim: rank as i32,
+            dtype: dtype.raw(),
+            shape: null_mut(),
+            strides: null_mut(),
+            byte_offset: 0,
+        };
+        let version = sys::DLPackVersion { major: sys::DLPACK_MAJOR_VERSION, minor: sys::DLPACK_MINOR_VERSION };
+        let deleter = Some(release::<O> as _);
+        let tensor = sys::DLManagedTensorVersioned { version, manager_ctx: null_mut(), deleter, flags: 0, dl_tensor };
+        let held = Box::into_raw(Box::new(Held { tensor, dims, _owner: owner }));
+        // SAFETY: ours, and not moved from here on.
+        unsafe {
+            (*held).tensor.dl_tensor.shape = (&raw mut (*held).dims[0]).cast();
+            (*held).tensor.dl_tensor.strides = (&raw mut (*held).dims[1]).cast();
+        }
+        Ok(Self(NonNull::new(held).expect("a box").cast()))
+    }
+
+    /// Still owned by `self`.
+    pub fn as_raw(&self) -> *mut sys::DLManagedTensorVersioned {
+        self.0.as_ptr()
     }
 
     /// Gives it to a consumer of DLPack, which calls the deleter.
@@ -120,6 +183,19 @@ impl Drop for ManagedTensor {
     }
 }
 
+/// What a tensor of ours points into; the tensor's address is its own.
+#[repr(C)]
+struct Held<O> {
+    tensor: sys::DLManagedTensorVersioned,
+    dims: [[i64; MAX_RANK]; 2],
+    _owner: O,
+}
+
+unsafe extern "C" fn release<O>(tensor: *mut sys::DLManagedTensorVersioned) {
+    // SAFETY: made by from_owner, released once.
+    drop(unsafe { Box::from_raw(tensor.cast::<Held<O>>()) });
+}
+
 /// A layer's page pool, which the cache goes on writing: reading it is the caller's responsibility.
 #[derive(Debug)]
 pub struct PoolView(pub(crate) ManagedTensor);
@@ -141,6 +217,12 @@ impl PoolView {
 
     pub fn data(&self) -> *const c_void {
         self.0.data()
+    }
+
+    /// Consumers of DLPack are told not to write.
+    pub fn is_read_only(&self) -> bool {
+        // SAFETY: valid until its deleter runs.
+        unsafe { (*self.0.as_raw()).flags & u64::from(sys::DLPACK_FLAG_BITMASK_READ_ONLY) != 0 }
     }
 
     /// Gives it to a consumer of DLPack, which calls the deleter.

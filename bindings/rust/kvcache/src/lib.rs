@@ -8,26 +8,35 @@ mod config;
 mod context;
 mod dlpack;
 mod error;
+mod plan;
+mod pools;
+mod stateless;
 mod step;
+mod tables;
 mod tensor;
 mod transfer;
 
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
 pub use config::{
-    CacheConfig, Capacity, Group, GroupKind, Layer, LongRope, PrefixSharing, Rope, RopeMode, RopeScaling, State, Yarn,
+    CacheConfig, Capacity, Group, GroupKind, Layer, LongRope, PrefixSharing, Rope, RopeMode, RopeScaling, State,
+    Storage, Yarn,
 };
 pub use context::{Context, ContextConfig, LogLevel};
 pub use dlpack::{ManagedTensor, PoolView};
 pub use error::{Error, Failure, Result, Status};
 pub use half::{bf16, f16};
 pub use kvcache_sys as sys;
+pub use plan::{GraphCapacity, Plan, PlanConfig, PlanMode, PlanStep, PlanTable};
+pub use pools::{Pools, TokenCopy};
+pub use stateless::{append_slots, flash_attn_with_kvcache, AppendSlots, FlashAttn, FlashCache, Rotary};
 pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
 /// What a cache would need.
 pub use sys::kvc_estimate as Estimate;
 /// Counts of a cache or a group.
 pub use sys::kvc_stats as Stats;
+pub use tables::{Arrays, Part, Tables, TablesOptions};
 pub use tensor::{DType, Device, Element, Tensor, TensorMut, MAX_RANK};
-pub use transfer::{Exported, Import};
+pub use transfer::{ExportParts, Exported, Import};
 
 /// Version of the loaded library, "0.1.0".
 pub fn version() -> &'static str {
@@ -54,4 +63,6 @@ const _: () = {
     send::<TensorMut<'_>>();
     send::<Attend<'_>>();
     send::<Step>();
+    send::<Plan>();
+    send_and_sync::<Tables<'_>>();
 };

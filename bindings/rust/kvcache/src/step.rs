@@ -4,9 +4,9 @@ use crate::config::narrow;
 use crate::context::{text, Context};
 use crate::error::{check, Error, Result, Status};
 use crate::sys;
+use crate::tables::Given;
 use crate::tensor::{pointer, Tensor, TensorMut};
-use std::cell::Cell;
-use std::marker::PhantomData;
+use std::cell::RefCell;
 use std::ptr::null;
 use std::slice;
 
@@ -120,12 +120,12 @@ impl Batch {
 pub struct Step {
     cache: Cache,
     forward: sys::kvc_forward,
-    one_thread: PhantomData<Cell<()>>,
+    pub(crate) given: RefCell<Vec<Given>>, // which makes it not Sync
 }
 
 impl Step {
     pub(crate) fn new(cache: Cache, forward: sys::kvc_forward) -> Self {
-        Self { cache, forward, one_thread: PhantomData }
+        Self { cache, forward, given: RefCell::default() }
     }
 
     pub fn cache(&self) -> &Cache {

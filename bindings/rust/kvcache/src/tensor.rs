@@ -5,6 +5,7 @@ use crate::sys;
 use half::{bf16, f16};
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::slice;
 
 /// Most dimensions of a tensor.
 pub const MAX_RANK: usize = 6;
@@ -25,10 +26,11 @@ pub enum DType {
     U8,
     I32,
     F64,
+    I64,
 }
 
 impl DType {
-    const ALL: [(DType, sys::DLDataTypeCode, usize); 9] = [
+    const ALL: [(DType, sys::DLDataTypeCode, usize); 10] = [
         (DType::F32, sys::kDLFloat, 4),
         (DType::F16, sys::kDLFloat, 2),
         (DType::BF16, sys::kDLBfloat, 2),
@@ -38,6 +40,7 @@ impl DType {
         (DType::U8, sys::kDLUInt, 1),
         (DType::I32, sys::kDLInt, 4),
         (DType::F64, sys::kDLFloat, 8),
+        (DType::I64, sys::kDLInt, 8),
     ];
 
     pub fn size_bytes(self) -> usize {
@@ -72,7 +75,7 @@ macro_rules! elements {
         )*
     };
 }
-elements!(f32: F32, f16: F16, bf16: BF16, i8: I8, u8: U8, i32: I32, f64: F64);
+elements!(f32: F32, f16: F16, bf16: BF16, i8: I8, u8: U8, i32: I32, f64: F64, i64: I64);
 
 /// Memory that the library reads. Copying it copies the description.
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +148,69 @@ impl<'a> Tensor<'a> {
         let layout = Layout { device: device.raw(), ..Layout::new(data, dtype, shape, strides)? };
         Ok(Self { layout, borrowed: PhantomData })
     }
+
+    /// What the library says of memory of its own; `None` of a tensor without dimensions: one that is not there.
+    ///
+    /// # Safety
+    /// As [`Tensor::from_raw`], and shape and strides are those of a well-formed description.
+    pub(crate) unsafe fn from_dl(raw: &sys::DLTensor) -> Option<Self> {
+        let rank = usize::try_from(raw.ndim).ok().filter(|rank| (1..=MAX_RANK).contains(rank))?;
+        let data = raw.data.cast::<u8>().wrapping_add(raw.byte_offset as usize).cast();
+        let (dtype, zeros) = (DType::from_raw(raw.dtype)?, [0; MAX_RANK]);
+        let mut layout = Layout { data, device: raw.device, dtype, rank, shape: zeros, strides: zeros };
+        // SAFETY: [ndim] both.
+        unsafe {
+            layout.shape[..rank].copy_from_slice(slice::from_raw_parts(raw.shape, rank));
+            layout.strides[..rank].copy_from_slice(slice::from_raw_parts(raw.strides, rank));
+        }
+        Some(Self { layout, borrowed: PhantomData })
+    }
+
+    /// The tensor at an index of the first dimension.
+    pub fn row(&self, index: usize) -> Result<Self> {
+        let mut layout = self.layout;
+        if index >= layout.rank.min(1) * layout.shape[0] as usize {
+            let message = format!("there is no row {index} in a tensor of the shape {:?}", self.shape());
+            return Err(Error::misuse(Status::OUT_OF_RANGE, message));
+        }
+        layout.data = layout.offset(index as i64 * layout.strides[0]);
+        layout.rank -= 1;
+        layout.shape.copy_within(1.., 0);
+        layout.strides.copy_within(1.., 0);
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// All elements in row-major order, where they are.
+    /// Errors: DTYPE (another type), DEVICE (not the CPU's memory), STRIDE (not compact, or not aligned).
+    pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
+        let layout = &self.layout;
+        if layout.dtype != T::DTYPE {
+            return Err(Error::misuse(
+                Status::DTYPE,
+                format!("the tensor is of {:?}, not of {:?}", layout.dtype, T::DTYPE),
+            ));
+        }
+        let mut length = 1i64;
+        for (&extent, &stride) in layout.shape[..layout.rank].iter().zip(&layout.strides).rev() {
+            if extent > 1 && stride != length {
+                let strides = &layout.strides[..layout.rank];
+                let message = format!("shape {:?}, strides {strides:?}: not compact", self.shape());
+                return Err(Error::misuse(Status::STRIDE, message));
+            }
+            length = length.saturating_mul(extent);
+        }
+        let (kind, data) = (layout.device.device_type, layout.data.cast::<T>());
+        if length == 0 {
+            return Ok(&[]);
+        }
+        if kind != CPU.device_type || !data.is_aligned() {
+            let status = if data.is_aligned() { Status::DEVICE } else { Status::STRIDE };
+            let message = format!("the tensor at {data:?} on a device of type {kind} is no slice of the host");
+            return Err(Error::misuse(status, message));
+        }
+        // SAFETY: compact, on the CPU, of that type, aligned, borrowed for 'a.
+        Ok(unsafe { slice::from_raw_parts(data, length as usize) })
+    }
 }
 
 impl<'a> TensorMut<'a> {
@@ -164,6 +230,13 @@ impl<'a> TensorMut<'a> {
         Ok(Self { layout, borrowed: PhantomData })
     }
 
+    /// Bytes as a compact tensor of any dtype.
+    pub fn from_bytes(data: &'a mut [u8], dtype: DType, shape: &[usize]) -> Result<Self> {
+        let layout = Layout::compact(data.as_mut_ptr().cast(), dtype, shape)?;
+        layout.check_length(data.len() / dtype.size_bytes())?;
+        Ok(Self { layout, borrowed: PhantomData })
+    }
+
     /// Any memory, on any device.
     ///
     /// # Safety
@@ -178,6 +251,21 @@ impl<'a> TensorMut<'a> {
     ) -> Result<Self> {
         let layout = Layout { device: device.raw(), ..Layout::new(data, dtype, shape, strides)? };
         Ok(Self { layout, borrowed: PhantomData })
+    }
+
+    /// The parts before and from an index of a dimension on: K and V of one buffer, the latent and rotary parts of rows.
+    pub fn split_at(self, dim: usize, index: usize) -> Result<(Self, Self)> {
+        let (mut left, mut right) = (self.layout, self.layout);
+        if dim >= left.rank || wide(index) > left.shape[dim] {
+            let message = format!("shape {:?} cannot be split at index {index} of dimension {dim}", self.shape());
+            return Err(Error::misuse(Status::OUT_OF_RANGE, message));
+        }
+        left.shape[dim] = index as i64;
+        right.shape[dim] -= index as i64;
+        if right.reach() != Some(0) {
+            right.data = right.offset(index as i64 * right.strides[dim]);
+        }
+        Ok((Self { layout: left, borrowed: PhantomData }, Self { layout: right, borrowed: PhantomData }))
     }
 
     /// The same memory for a while.
@@ -195,6 +283,21 @@ macro_rules! accessors {
 
             pub fn shape(&self) -> Vec<usize> {
                 self.layout.shape[..self.layout.rank].iter().map(|extent| *extent as usize).collect()
+            }
+
+            /// In elements.
+            pub fn strides(&self) -> Vec<usize> {
+                self.layout.strides[..self.layout.rank].iter().map(|stride| *stride as usize).collect()
+            }
+
+            /// Of the first element.
+            pub fn data(&self) -> *const c_void {
+                self.layout.data
+            }
+
+            pub fn device(&self) -> Device {
+                let device = self.layout.device;
+                Device { device_type: device.device_type as i32, device_id: device.device_id }
             }
 
             /// Points into `self`, which must stay where it is meanwhile.
@@ -247,6 +350,11 @@ impl Layout {
         let message =
             format!("shape {shape:?} with strides {strides:?} needs {needed} elements, the slice has {length}");
         Error::misuse(Status::SHAPE, message)
+    }
+
+    /// Where the element is that lies so many elements behind the first.
+    fn offset(&self, elements: i64) -> *mut c_void {
+        self.data.cast::<u8>().wrapping_offset(elements as isize * self.dtype.size_bytes() as isize).cast()
     }
 
     /// Number of elements from the first to the last, both included; `None` if it overflows.
@@ -316,7 +424,7 @@ pub struct Device {
 impl Device {
     pub const CPU: Device = Device { device_type: sys::kDLCPU as i32, device_id: 0 };
 
-    fn raw(self) -> sys::DLDevice {
+    pub(crate) fn raw(self) -> sys::DLDevice {
         sys::DLDevice { device_type: self.device_type as sys::DLDeviceType, device_id: self.device_id }
     }
 }

@@ -13,11 +13,31 @@ use std::ptr::null;
 pub struct Exported {
     /// `[tokens, kv heads, head dim]` of the layer's dtype (float8: u8)
     pub k: Option<ManagedTensor>,
-    /// `[tokens, kv heads, v head dim]`; `None` of a latent layer.
+    /// `[tokens, kv heads, v head dim]`; `None` of a latent layer, unless it was asked for.
     pub v: Option<ManagedTensor>,
     /// f32, what `k` is to be multiplied by: `[tokens, kv heads]` of i8, `[kv heads]` of float8.
     pub k_scale: Option<ManagedTensor>,
     pub v_scale: Option<ManagedTensor>,
+}
+
+/// What an export copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExportParts {
+    pub k: bool,
+    pub v: bool,
+    /// Only of a quantised layer.
+    pub k_scale: bool,
+    pub v_scale: bool,
+}
+
+impl ExportParts {
+    fn raw(self) -> u32 {
+        let when = |condition, flag| if condition { flag } else { 0 };
+        when(self.k, sys::KVC_EXPORT_K)
+            | when(self.v, sys::KVC_EXPORT_V)
+            | when(self.k_scale, sys::KVC_EXPORT_K_SCALE)
+            | when(self.v_scale, sys::KVC_EXPORT_V_SCALE)
+    }
 }
 
 /// K and V for every layer of a cache, in order; `None` for a layer that reads another's, or a cross layer.
@@ -35,12 +55,24 @@ pub struct Import<'a> {
 }
 
 impl Cache {
-    /// Copies a range of a sequence's tokens out of one layer, as stored.
+    /// Copies a range of a sequence's tokens out of one layer, as stored: all that the layer has.
     pub fn export(
         &self,
         sequence: Seq,
         layer: usize,
         positions: impl RangeBounds<usize>,
+        stream: Stream,
+    ) -> Result<Exported> {
+        self.export_parts(sequence, layer, positions, ExportParts::default(), stream)
+    }
+
+    /// The same of some parts: V of a latent layer comes only so. None of them is all.
+    pub fn export_parts(
+        &self,
+        sequence: Seq,
+        layer: usize,
+        positions: impl RangeBounds<usize>,
+        parts: ExportParts,
         stream: Stream,
     ) -> Result<Exported> {
         let begin = match positions.start_bound() {
@@ -59,6 +91,7 @@ impl Cache {
         }
         let args = sys::kvc_export_args {
             layer: narrow(layer),
+            parts: parts.raw(),
             position_begin: wide(begin),
             position_end: wide(end),
             ..Default::default()

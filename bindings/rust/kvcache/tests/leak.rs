@@ -25,7 +25,19 @@ fn round() {
     let pool = cache.export_pool(0, Pool::K).unwrap();
     let dropped = cache.begin(&Batch::new(&[sequence], &[1]), Stream::NONE).unwrap();
     assert!(cache.length(Seq(99)).is_err());
-    drop((context, cache, dropped, exported, pool));
+    let table = PlanTable::Pages(Tensor::new(&[0, 1], &[1, 2]).unwrap());
+    let mut plan = Plan::new(&context, &PlanConfig::default()).unwrap();
+    plan.build(&PlanStep::new(Tensor::new(&[3], &[1]).unwrap(), table), Stream::NONE).unwrap();
+    let given = ManagedTensor::from_vec(vec![0f32; 4 * 2 * 16 * 16], &[4, 2, 1, 16, 16]).unwrap();
+    let layers = vec![Layer { q_heads: 1, kv_heads: 1, head_dim: 16, ..Layer::default() }];
+    let config = CacheConfig { layers, capacity: Capacity::Pages(4), ..CacheConfig::default() };
+    let adopted = Cache::with_pools(&context, &config, vec![(0, Pools::Kv(given))]).unwrap();
+    let sequence = adopted.add().unwrap();
+    let step = adopted.begin(&Batch::new(&[sequence], &[1]), Stream::NONE).unwrap();
+    assert_eq!(step.tables(0, TablesOptions::default()).unwrap().num_rows, 1);
+    let refused = ManagedTensor::from_vec(vec![0f32; 9], &[9]).unwrap();
+    assert!(Cache::with_pools(&context, &config, vec![(0, Pools::Kv(refused))]).is_err());
+    drop((context, cache, dropped, exported, pool, plan, adopted, step));
 }
 
 #[test]

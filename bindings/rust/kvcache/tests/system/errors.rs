@@ -25,6 +25,7 @@ fn slices_that_are_too_short() {
     misuse(Tensor::strided(&short, &[2, 2], &[6, 1]), Status::SHAPE, "needs 8 elements");
     misuse(Tensor::from_bytes(&[0; 7], DType::F16, &[4]), Status::SHAPE, "the slice has 3");
     misuse(TensorMut::new(&mut [0f32; 7], &shape), Status::SHAPE, "needs 8 elements");
+    misuse(TensorMut::from_bytes(&mut [0; 7], DType::F16, &[4]), Status::SHAPE, "the slice has 3");
     misuse(Tensor::new(&short, &[usize::MAX, usize::MAX]), Status::SHAPE, "more than there can be");
     misuse(Tensor::new(&short, &[1; MAX_RANK + 1]), Status::RANK, "at most 6 dimensions");
     misuse(Tensor::strided(&short, &[2, 2], &[1]), Status::STRIDE, "needs a stride a dimension");
@@ -192,4 +193,16 @@ fn errors_are_displayed() {
     let text = error.to_string();
     assert!(text.contains("kvc_seq_lengths") && text.ends_with("(KVC_ERROR_STALE_ID)"), "{text}");
     assert_eq!(Status(42).name(), Status(43).name()); // the name of their band
+}
+
+#[test]
+fn every_status_of_the_header_has_a_name_here() {
+    let header = include_str!("../../../kvcache-sys/src/generated/types.rs");
+    let names = header.lines().filter_map(|line| line.strip_prefix("pub const KVC_ERROR_")?.split_once(':'));
+    let names: Vec<_> = names.map(|(name, _)| name).collect();
+    assert!(names.len() > 25, "{names:?}");
+    for name in names {
+        let line = format!("    {name} = KVC_ERROR_{name},");
+        assert!(include_str!("../../src/error.rs").lines().any(|of_ours| of_ours == line), "{name} is missing");
+    }
 }

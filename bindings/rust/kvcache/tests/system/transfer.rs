@@ -16,11 +16,18 @@ fn filled(config: &CacheConfig, n: usize) -> (Cache, Seq, Tokens) {
 fn exports_outlive_the_cache() {
     let (cache, sequence, tokens) = filled(&config(), 10);
     let exported = cache.export(sequence, 0, .., Stream::NONE).unwrap();
-    let part = cache.export(sequence, 0, 3..=5, Stream::NONE).unwrap().v.unwrap();
+    let parts = ExportParts { v: true, ..ExportParts::default() };
+    let part = cache.export_parts(sequence, 0, 3..=5, parts, Stream::NONE).unwrap();
+    assert!(part.k.is_none());
+    let part = part.v.unwrap();
+    let parts = ExportParts { k_scale: true, ..parts };
+    let error = cache.export_parts(sequence, 0, .., parts, Stream::NONE).unwrap_err();
+    assert_eq!(error.status(), Status::UNSUPPORTED);
     let pool = cache.export_pool(0, Pool::Kv).unwrap();
     assert_eq!(pool.shape(), [64, 2, KV_HEADS as i64, 4, DIM as i64]);
     assert_eq!((pool.dtype(), pool.strides().len()), (Some(DType::F32), 5));
     let page = cache.pages(sequence, 0).unwrap()[0].unwrap();
+    assert!(pool.is_read_only() && !cache.export_pool_writable(0, Pool::Kv).unwrap().is_read_only());
     drop(cache);
     let k = exported.k.unwrap();
     assert_eq!(k.shape(), [10, KV_HEADS as i64, DIM as i64]);
