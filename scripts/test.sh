@@ -110,6 +110,22 @@ go_test() { # NAME CGO_ENABLED=0|1 [option ...]
   env "$2" go test -count=1 -timeout 300s -json "${@:3}" . > "$results/$1.json" || true # failures: go_junit.py
 }
 
+# The Java package with the release build's library in its jar, its tests under -Xcheck:jni, what a call costs. Maven's own
+# output has no warning of the JVM's: surefire puts those into dump files.
+java_package() {
+  export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
+  cd bindings/java
+  rm -rf target/surefire-reports
+  mvn -q -B -ntp package || true # failures: report.py
+  "$python" "$root/scripts/report.py" junit "$junit" target/surefire-reports/TEST-*.xml
+  if ls target/surefire-reports/*.dump* 2> /dev/null; then
+    cat target/surefire-reports/*.dump*
+    return 1
+  fi
+  ls -l target/kvcache-*.jar
+  mvn -q -B exec:exec@overhead
+}
+
 # The crates in bindings/rust, with the release build's library.
 rust_environment() {
   export KVCACHE_LIB_DIR=$root/build/release/src CARGO_TARGET_DIR=$root/build/rust
@@ -174,6 +190,7 @@ if [ $level = full ]; then
   part transformers transformers_tests
   part go go_package
   part rust rust
+  part java java_package
   part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan
   part asan run_ctest asan

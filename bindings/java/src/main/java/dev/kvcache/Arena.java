@@ -76,7 +76,9 @@ final class Arena {
     int n = FREE.length();
     int home = home(n);
     for (int i = 0; i < 4; i++) {
-      if (FREE.compareAndSet(home + i & n - 1, null, this)) {
+      int place = home + i & n - 1;
+      if (FREE.getPlain(place) == null) {
+        FREE.setRelease(place, this); // two at once: one is lost, and costs an allocation later, as locking costs each time
         return;
       }
     } // else there are enough of them

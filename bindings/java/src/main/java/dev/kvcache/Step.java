@@ -18,6 +18,10 @@ public final class Step implements AutoCloseable {
     this.id = id;
   }
 
+  long id() {
+    return id;
+  }
+
   private Arena enter(String function) {
     return cache.enter(function);
   }
