@@ -588,17 +588,40 @@ public final class Cache implements AutoCloseable {
   /** K and V as stored, each null where there is none: [tokens, kvHeads, dim] of the layer's dtype (float8: U8). */
   public record Exported(Tensor k, Tensor v, Tensor kScale, Tensor vScale) {}
 
+  /** What of a layer to copy. */
+  public enum Part {
+    K(Abi.KVC_EXPORT_K),
+    V(Abi.KVC_EXPORT_V),
+    K_SCALE(Abi.KVC_EXPORT_K_SCALE),
+    V_SCALE(Abi.KVC_EXPORT_V_SCALE);
+
+    final int bit;
+
+    Part(int bit) {
+      this.bit = bit;
+    }
+  }
+
   /** Copies all of a layer of a sequence into new buffers, as stored: rotated, rounded or quantised. */
   public Exported export(long sequence, int layer) {
     return export(sequence, layer, 0, 0);
   }
 
-  /** The same of tokens [begin, end); an end of 0 is the sequence's length. */
-  public Exported export(long sequence, int layer, long begin, long end) {
+  /**
+   * The same of tokens [begin, end); an end of 0 is the sequence's length.
+   *
+   * @param parts none = all that the layer has (of a latent layer K, of which V is a part)
+   */
+  public Exported export(long sequence, int layer, long begin, long end, Part... parts) {
+    int wanted = 0;
+    for (Part part : Checks.given("Cache.export", "parts", parts)) {
+      wanted |= Checks.given("Cache.export", "part", part).bit;
+    }
     Arena arena = enter("Cache.export");
     try {
       Mem args = arena.struct(Abi.ExportArgs.SIZE);
       args.putInt(Abi.ExportArgs.LAYER, layer);
+      args.putInt(Abi.ExportArgs.PARTS, wanted);
       args.putLong(Abi.ExportArgs.POSITION_BEGIN, begin);
       args.putLong(Abi.ExportArgs.POSITION_END, end);
       Mem out = arena.struct(Abi.Exported.SIZE);
