@@ -114,15 +114,16 @@ go_test() { # NAME CGO_ENABLED=0|1 [option ...]
 # output has no warning of the JVM's: surefire puts those into dump files.
 java_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
+  local reports=$root/build/java/surefire-reports
   cd bindings/java
-  rm -rf target/surefire-reports
+  rm -rf "$reports"
   mvn -q -B -ntp package || true # failures: report.py
-  "$python" "$root/scripts/report.py" junit "$junit" target/surefire-reports/TEST-*.xml
-  if ls target/surefire-reports/*.dump* 2> /dev/null; then
-    cat target/surefire-reports/*.dump*
+  "$python" "$root/scripts/report.py" junit "$junit" "$reports"/TEST-*.xml
+  if ls "$reports"/*.dump* 2> /dev/null; then
+    cat "$reports"/*.dump*
     return 1
   fi
-  ls -l target/kvcache-*.jar
+  ls -l "$root"/build/java/kvcache-*.jar
   mvn -q -B exec:exec@overhead
 }
 

@@ -1,6 +1,7 @@
 /* What Java's native layer is in C: the functions of the loaded library with a number for each pointer (calls.inc), and
- * the few things that Java cannot do itself. SWIG makes JNI of this file and of calls.inc; nothing here knows JNI but where
- * buffers become addresses and back. The library is loaded by path, so that the jar's, the system's or the user's own does. */
+ * the few things that Java cannot do itself. SWIG makes JNI of this file and of calls.inc; nothing here knows JNI but
+ * where buffers become addresses and back. The library is loaded by path, so that the jar's, the system's or the user's
+ * own does. */
 #ifndef KVCACHE_JAVA_SHIM_H_
 #define KVCACHE_JAVA_SHIM_H_
 
@@ -32,7 +33,8 @@ static const char *kvj_open(const char *path) {
     snprintf(problem, sizeof(problem), "the library is of another version; this package needs %d.%d", KVC_VERSION_MAJOR,
              KVC_VERSION_MINOR);
   } else if (api->struct_size < sizeof(kvc_api)) {
-    snprintf(problem, sizeof(problem), "the library is older than this package: its table of functions has %u bytes, %zu are needed",
+    snprintf(problem, sizeof(problem),
+             "the library is older than this package: its table of functions has %u bytes, %zu are needed",
              api->struct_size, sizeof(kvc_api));
   } else {
     kvj_api = api;

@@ -15,7 +15,8 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
  *   <li>an arena belongs to one call from take() to giveBack();
  *   <li>structs of hot calls (error, batch, attend, append, tensor slots) stand at fixed places, whose struct_size is set for
  *       ever and whose other fields each call writes all; anything else comes from alloc(), as zeros;
- *   <li>addresses of the caller's buffers in it mean nothing after the call: who calls keeps the buffers reachable meanwhile.
+ *   <li>addresses of the caller's buffers in it mean something in a call that was given that very tensor, and keep nothing
+ *       alive: who calls keeps the buffers reachable meanwhile.
  * </ol>
  */
 final class Arena {
@@ -39,6 +40,7 @@ final class Arena {
   final Mem attend;
   final Mem append;
   private final Mem[] slots = new Mem[HOT_TENSORS];
+  private final long[] written = new long[HOT_TENSORS]; // id of the tensor that a slot holds: a loop's are the same again
 
   private Arena(NativeCalls calls) {
     this.calls = calls;
@@ -53,7 +55,6 @@ final class Arena {
       initTensor(slots[i]);
     }
     firstFree = used;
-    clearError();
   }
 
   /** An arena that nobody uses: a free one, or a new one. A thread finds its last one again. */
@@ -207,13 +208,16 @@ final class Arena {
     if (tensor == null) {
       return 0;
     }
-    Mem slot;
     if (i < HOT_TENSORS) {
-      slot = slots[i];
-    } else {
-      slot = alloc(SLOT_BYTES);
-      initTensor(slot);
+      Mem slot = slots[i];
+      if (written[i] != tensor.id) {
+        tensor.write(slot, TENSOR_BYTES);
+        written[i] = tensor.id;
+      }
+      return slot.address;
     }
+    Mem slot = alloc(SLOT_BYTES);
+    initTensor(slot);
     tensor.write(slot, TENSOR_BYTES);
     return slot.address;
   }
@@ -243,7 +247,7 @@ final class Arena {
     return array.address;
   }
 
-  /** Throws what the library has written about a status that is not 0. */
+  /** Throws what the library has written, all of it anew, about a status that is not 0. */
   void check(int status) {
     if (status != 0) {
       throw failure(status);
@@ -263,18 +267,8 @@ final class Arena {
     long group = error.getLong(Abi.Error.GROUP);
     long required = error.getLong(Abi.Error.REQUIRED);
     long available = error.getLong(Abi.Error.AVAILABLE);
-    clearError();
     return status == Abi.KVC_ERROR_OUT_OF_PAGES
         ? new OutOfPagesException(name, message, index, group, required, available)
         : new KvcacheException(status, name, message, index, group, required, available);
-  }
-
-  void clearError() {
-    error.putInt(Abi.Error.CODE, 0);
-    error.putLong(Abi.Error.INDEX, -1);
-    error.putLong(Abi.Error.REQUIRED, 0);
-    error.putLong(Abi.Error.AVAILABLE, 0);
-    error.putLong(Abi.Error.GROUP, -1);
-    error.buffer.put(error.at + Abi.Error.MESSAGE, (byte) 0);
   }
 }

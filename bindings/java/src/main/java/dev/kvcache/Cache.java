@@ -405,7 +405,6 @@ public final class Cache implements AutoCloseable {
         Mem pages = arena.alloc(4L * Math.max(capacity, 1));
         int status = handle.calls.seqPages(handle.address, sequence, group, pages.address, capacity, count, arena.error.address);
         if (status == Abi.KVC_ERROR_BUFFER_TOO_SMALL) {
-          arena.clearError();
           continue; // it has grown meanwhile
         }
         arena.check(status);
@@ -566,7 +565,6 @@ public final class Cache implements AutoCloseable {
         Mem copies = arena.alloc((long) capacity * Abi.Copy.SIZE);
         int status = handle.calls.cacheTakeCopies(handle.address, copies.address, Abi.Copy.SIZE, capacity, count, arena.error.address);
         if (status == Abi.KVC_ERROR_BUFFER_TOO_SMALL) {
-          arena.clearError();
           continue;
         }
         arena.check(status);

@@ -103,7 +103,6 @@ public final class Context implements AutoCloseable {
       Mem buffer = arena.alloc(capacity);
       int status = ask.call(buffer.address, capacity, arena.numbers.address);
       if (status == Abi.KVC_ERROR_BUFFER_TOO_SMALL) {
-        arena.clearError();
         continue;
       }
       arena.check(status);

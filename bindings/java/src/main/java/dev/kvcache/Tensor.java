@@ -8,6 +8,7 @@ import java.nio.IntBuffer;
 import java.nio.LongBuffer;
 import java.nio.ShortBuffer;
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * Memory of a direct buffer with a type and a shape; it copies nothing, and keeps its buffer alive. Immutable, for any
@@ -19,6 +20,10 @@ import java.util.Arrays;
 public final class Tensor {
   static final int MAX_RANK = 5;
 
+  private static final AtomicLong IDS = new AtomicLong();
+
+  /** Of this tensor alone: what an arena has written of it need not be written again. */
+  final long id = IDS.incrementAndGet();
   private final Buffer buffer; // kept alive: the memory is its
   private final long address;
   private final DType dtype;

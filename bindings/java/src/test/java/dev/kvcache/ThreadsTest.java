@@ -93,6 +93,27 @@ class ThreadsTest {
   }
 
   @Test
+  void theLastOneOutDestroys() {
+    List<Long> destroyed = new ArrayList<>();
+    Handle handle = new Handle(null, 42, destroyed::add, "kept");
+    assertTrue(handle.enter() && handle.enter());
+    handle.close();
+    handle.close();
+    assertTrue(handle.isClosed() && !handle.enter());
+    assertTrue(handle.join()); // a cancel reaches calls that are inside
+    handle.leave();
+    handle.leave();
+    assertEquals(List.of(), destroyed);
+    assertEquals("kept", handle.kept());
+    handle.leave();
+    assertEquals(List.of(42L), destroyed);
+    assertEquals(null, handle.kept());
+    assertTrue(!handle.join());
+    handle.close();
+    assertEquals(List.of(42L), destroyed);
+  }
+
+  @Test
   void oneStepIsForOneThread() throws Exception {
     try (Cache cache = cache(c -> c.capacityTokens(1 << 15).maxBatchTokens(4096)); Step step = cache.begin(Batch.of(cache.add(), 4096))) {
       AtomicInteger done = new AtomicInteger();
