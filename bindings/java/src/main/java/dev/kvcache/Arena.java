@@ -21,6 +21,7 @@ import java.util.concurrent.atomic.AtomicReferenceArray;
  */
 final class Arena {
   private static final int FIXED_BYTES = 16384;
+  private static final int KEPT_BYTES = 1 << 20;
   private static final int HOT_TENSORS = 10; // of kvc_attend_args
   private static final int TENSOR_BYTES = 48; // a DLTensor,
   private static final int SLOT_BYTES = TENSOR_BYTES + 2 * 8 * Tensor.MAX_RANK; // its shape and strides
@@ -74,6 +75,9 @@ final class Arena {
     used = firstFree;
     extraUsed = 0;
     older = null;
+    if (extra != null && extra.buffer.capacity() > KEPT_BYTES) {
+      extra = null;
+    }
     int n = FREE.length();
     int home = home(n);
     for (int i = 0; i < 4; i++) {

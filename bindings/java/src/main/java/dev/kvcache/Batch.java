@@ -77,22 +77,22 @@ public final class Batch {
       lengths.putInt(4 * i, length);
       tokens += Math.max(length, 0);
     }
-    checkTokens(function, "treeParents", treeParents, tokens);
-    checkTokens(function, "spanIds", spanIds, tokens);
     Mem c = arena.batch;
     c.putInt(Abi.Batch.NUM_SEQUENCES, n);
     c.putLong(Abi.Batch.SEQUENCES, arena.longs(sequences));
     c.putLong(Abi.Batch.APPEND_LENGTHS, n == 0 ? 0 : lengths.address);
     c.putInt(Abi.Batch.LAYER_BEGIN, layerBegin);
     c.putInt(Abi.Batch.LAYER_END, layerEnd);
-    c.putLong(Abi.Batch.TREE_PARENTS, arena.ints(treeParents));
-    c.putLong(Abi.Batch.SPAN_IDS, arena.ints(spanIds));
+    c.putLong(Abi.Batch.TREE_PARENTS, ofTokens(function, "treeParents", treeParents, tokens, arena));
+    c.putLong(Abi.Batch.SPAN_IDS, ofTokens(function, "spanIds", spanIds, tokens, arena));
     c.putInt(Abi.Batch.ENCODER_GROUP, encoderGroup);
   }
 
-  private static void checkTokens(String function, String name, int[] values, long tokens) {
+  /** Address of a copy of an array that has an element for each token. */
+  private static long ofTokens(String function, String name, int[] values, long tokens, Arena arena) {
     if (values != null && values.length != tokens) {
       throw KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + tokens + " tokens, but " + name + " for " + values.length);
     }
+    return arena.ints(values);
   }
 }

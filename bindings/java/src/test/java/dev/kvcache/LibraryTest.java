@@ -65,6 +65,9 @@ class LibraryTest {
   /** Runs the quick start from the jar with these JVM options; an option "env=..." is KVCACHE_LIBRARY. */
   private static Result run(Path from, String... options) throws Exception {
     List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java", "-Xcheck:jni", "-Xshare:auto"));
+    if (Runtime.version().feature() >= 22) {
+      command.add("--enable-native-access=ALL-UNNAMED"); // else it warns
+    }
     ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).directory(folder.toFile());
     builder.environment().remove("KVCACHE_LIBRARY");
     for (String option : options) {
