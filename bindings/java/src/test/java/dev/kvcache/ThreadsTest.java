@@ -18,6 +18,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -162,11 +163,19 @@ class ThreadsTest {
     try (Cache cache = cache(c -> c.capacityTokens(1 << 15).maxBatchTokens(1 << 14))) {
       Step step = cache.begin(Batch.of(cache.add(), 1 << 14));
       Tokens tokens = new Tokens(new Random(1), 1 << 14);
-      Thread worker = new Thread(() -> refused(Status.CANCELLED, () -> step.attend(0, tokens.attend())));
+      AtomicReference<Status> status = new AtomicReference<>();
+      Thread worker = new Thread(() -> {
+        try {
+          step.attend(0, tokens.attend());
+        } catch (KvcacheException e) {
+          status.set(e.status());
+        }
+      });
       worker.start();
       Thread.sleep(20);
       step.close();
       worker.join();
+      assertTrue(status.get() == Status.CANCELLED || status.get() == Status.STALE_ID, "" + status.get()); // it came too late
       assertEquals(0, cache.stats().pagesUsed());
     }
   }
