@@ -116,7 +116,7 @@ java_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
   local reports=$root/build/java/surefire-reports
   cd bindings/java
-  rm -rf "$reports"
+  rm -rf "$reports" "$root"/build/java/*.jar
   mvn -q -B -ntp package || true # failures: report.py
   "$python" "$root/scripts/report.py" junit "$junit" "$reports"/TEST-*.xml
   if ls "$reports"/*.dump* 2> /dev/null; then
