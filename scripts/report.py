@@ -4,6 +4,7 @@
     report.py part NAME ok|FAILED BEGIN END JUNIT
     report.py summary LOGS NAME=ok|FAILED ...
     report.py cargo OUTPUT JUNIT        writes the JUnit file of `cargo test`'s output
+    report.py junit JUNIT FILE ...      merges JUnit files; exit code 1 if a test failed, or there is none
 """
 import re
 import sys
@@ -64,6 +65,19 @@ def cargo(output, junit) -> int:
     return 0
 
 
+def junit(target, *files) -> int:
+    suites = xml.Element("testsuites")
+    suites.extend(xml.parse(file).getroot() for file in files if Path(file).exists())
+    for properties in list(suites.iter("properties")):
+        properties.clear()  # all of a JVM's, for each class
+    xml.ElementTree(suites).write(target)
+    passed, failed, _ = counts(Path(target))
+    for case in suites.iter("testcase"):
+        for problem in [*case.iter("failure"), *case.iter("error")]:
+            print(f"---- {case.get('classname')}.{case.get('name')}\n{problem.text}")
+    return 1 if failed or not passed else 0
+
+
 def summary(logs, *parts) -> int:
     passed, failed, skipped, broken = 0, 0, 0, []
     for name, state in (entry.split("=") for entry in parts):
@@ -79,4 +93,4 @@ def summary(logs, *parts) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"part": part, "summary": summary, "cargo": cargo}[sys.argv[1]](*sys.argv[2:]))
+    sys.exit({"part": part, "summary": summary, "cargo": cargo, "junit": junit}[sys.argv[1]](*sys.argv[2:]))

@@ -8,6 +8,7 @@ level=${1:-test}
 has() { command -v "$1" > /dev/null; }
 has_header() { [ -e "/usr/include/$1" ]; }
 python_has() { python3 -c "$1" 2> /dev/null; }
+java_is_17() { has javac && [ "$(javac -version 2>&1 | sed 's/[^0-9]*\([0-9]*\).*/\1/')" -ge 17 ]; }
 packages=()
 want() { # want PACKAGE TEST...: asks for the package if the test fails
   local package=$1
@@ -36,6 +37,9 @@ if [ "$level" = full ]; then
   want qemu-user-static has qemu-aarch64-static
   want googletest test -e /usr/src/googletest/CMakeLists.txt
   want lcov has lcov
+  want openjdk-17-jdk-headless java_is_17
+  want maven has mvn
+  want swig has swig
   want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
   has cargo || {
     echo "setup.sh: cargo 1.88 or newer is missing (Debian's is too old): install it by rustup" >&2

@@ -117,6 +117,23 @@ go_test() { # NAME CGO_ENABLED=0|1 [option ...] PACKAGE
   env "$2" go test -count=1 -timeout 300s -json "${@:3}" > "$results/$1.json" || true # failures: go_junit.py
 }
 
+# The Java package with the release build's library in its jar, its tests under -Xcheck:jni, what a call costs. Maven's own
+# output has no warning of the JVM's: surefire puts those into dump files.
+java_package() {
+  export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
+  local reports=$root/build/java/surefire-reports
+  cd bindings/java
+  rm -rf "$reports" "$root"/build/java/*.jar
+  mvn -q -B -ntp package || true # failures: report.py
+  "$python" "$root/scripts/report.py" junit "$junit" "$reports"/TEST-*.xml
+  if ls "$reports"/*.dump* 2> /dev/null; then
+    cat "$reports"/*.dump*
+    return 1
+  fi
+  ls -l "$root"/build/java/kvcache-*.jar
+  mvn -q -B exec:exec@overhead
+}
+
 # The crates in bindings/rust, with the release build's library.
 rust_environment() {
   export KVCACHE_LIB_DIR=$root/build/release/src CARGO_TARGET_DIR=$root/build/rust
@@ -188,6 +205,7 @@ if [ $level = full ]; then
   part transformers transformers_tests
   part go go_package
   part rust rust
+  part java java_package
   part engines engines
   part rust-package rust_package # builds the library once more, as whoever has only the crate does
   part build-asan configure_and_build asan

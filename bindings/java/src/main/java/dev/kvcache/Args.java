@@ -1,0 +1,53 @@
+package dev.kvcache;
+
+/** Arguments of a call that are tensors: which there are, where the struct has them, and which are written. */
+abstract class Args {
+  static final class Fields {
+    final String[] names;
+    final int[] offsets;
+    final boolean[] written;
+
+    /** Each "name" or "name!" if it is written, with the offset in the struct. */
+    Fields(Object... namesAndOffsets) {
+      int n = namesAndOffsets.length / 2;
+      names = new String[n];
+      offsets = new int[n];
+      written = new boolean[n];
+      for (int i = 0; i < n; i++) {
+        String name = (String) namesAndOffsets[2 * i];
+        written[i] = name.endsWith("!");
+        names[i] = written[i] ? name.substring(0, name.length() - 1) : name;
+        offsets[i] = (Integer) namesAndOffsets[2 * i + 1];
+      }
+    }
+  }
+
+  private final Fields fields;
+  final Tensor[] tensors;
+
+  Args(Fields fields) {
+    this.fields = fields;
+    tensors = new Tensor[fields.offsets.length];
+  }
+
+  /** Writes every tensor of the struct: its DLTensor's address, or 0. */
+  final void writeTensors(String function, Arena arena, Mem struct) {
+    int[] offsets = fields.offsets;
+    for (int i = 0; i < offsets.length; i++) {
+      Tensor tensor = tensors[i];
+      if (tensor == null) {
+        struct.putLong(offsets[i], 0);
+      } else {
+        if (tensor.isReadOnly() && fields.written[i]) {
+          throw readOnly(function, fields.names[i]);
+        }
+        struct.putLong(offsets[i], arena.tensor(i, tensor));
+      }
+    }
+  }
+
+  static KvcacheException readOnly(String function, String name) {
+    return KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + name + " is written, but its buffer is read-only");
+  }
+
+}

@@ -1,0 +1,120 @@
+package dev.kvcache;
+
+/**
+ * Queries of a layer, with its new K and V, and where the output goes, for {@link Step#attend}. May be used again, with other
+ * tensors and options: a decode loop needs one.
+ */
+public final class Attend extends Args {
+  private static final Fields FIELDS = new Fields("q", Abi.AttendArgs.Q, "k", Abi.AttendArgs.K, "v", Abi.AttendArgs.V, "out!",
+      Abi.AttendArgs.OUT, "lse!", Abi.AttendArgs.LSE, "alibiSlopes", Abi.AttendArgs.ALIBI_SLOPES, "sinks", Abi.AttendArgs.SINKS,
+      "ropeCosSin", Abi.AttendArgs.ROPE_COS_SIN, "wUk", Abi.AttendArgs.W_UK, "wUv", Abi.AttendArgs.W_UV);
+
+  private int flags;
+  private double softmaxScale;
+  private double softcap;
+
+  private Attend() {
+    super(FIELDS);
+  }
+
+  /** Stores k and v, then attends: q [T, qHeads, dim], k and v [T, kvHeads, dim], out [T, qHeads, vDim]; F32, F16 or BF16. */
+  public static Attend of(Tensor q, Tensor k, Tensor v, Tensor out) {
+    return new Attend().q(q).k(k).v(v).out(out);
+  }
+
+  /** Only attends: the layer was appended already, reads another's K and V, or is a cross layer. */
+  public static Attend of(Tensor q, Tensor out) {
+    return new Attend().q(q).out(out);
+  }
+
+  public Attend q(Tensor tensor) {
+    tensors[0] = tensor;
+    return this;
+  }
+
+  public Attend k(Tensor tensor) {
+    tensors[1] = tensor;
+    return this;
+  }
+
+  public Attend v(Tensor tensor) {
+    tensors[2] = tensor;
+    return this;
+  }
+
+  public Attend out(Tensor tensor) {
+    tensors[3] = tensor;
+    return this;
+  }
+
+  /** [T, qHeads] F32, written: natural-log sum of exponentials of the scores. */
+  public Attend lse(Tensor tensor) {
+    tensors[4] = tensor;
+    return this;
+  }
+
+  /** [qHeads] F32: scores get - slope * distance. */
+  public Attend alibiSlopes(Tensor tensor) {
+    tensors[5] = tensor;
+    return this;
+  }
+
+  /** [qHeads] F32: a logit of each head that takes part in the softmax, without a value. */
+  public Attend sinks(Tensor tensor) {
+    tensors[6] = tensor;
+    return this;
+  }
+
+  /** As {@link Append#ropeCosSin}, for q, and for k if it is given. */
+  public Attend ropeCosSin(Tensor tensor) {
+    tensors[7] = tensor;
+    return this;
+  }
+
+  /** MLA: up-projections of K, [qHeads, Dn, latentDim], and of V, [qHeads, Dv, latentDim]. */
+  public Attend upProjections(Tensor wUk, Tensor wUv) {
+    tensors[8] = wUk;
+    tensors[9] = wUv;
+    return this;
+  }
+
+  /** 0 = the layer's. */
+  public Attend softmaxScale(double scale) {
+    softmaxScale = scale;
+    return this;
+  }
+
+  /** Scores become cap * tanh(score / cap); 0 = none. */
+  public Attend softcap(double cap) {
+    softcap = cap;
+    return this;
+  }
+
+  /** A query sees every key of its row, the tokens after it too. */
+  public Attend nonCausal(boolean on) {
+    return flag(Abi.KVC_ATTEND_NON_CAUSAL, on);
+  }
+
+  /** Only keys of earlier steps. */
+  public Attend past(boolean on) {
+    return flag(Abi.KVC_ATTEND_PAST, on);
+  }
+
+  /** Only keys of this step's tokens. */
+  public Attend self(boolean on) {
+    return flag(Abi.KVC_ATTEND_SELF, on);
+  }
+
+  private Attend flag(int bit, boolean on) {
+    flags = on ? flags | bit : flags & ~bit;
+    return this;
+  }
+
+  void write(String function, Arena arena) {
+    Mem c = arena.attend;
+    c.putInt(Abi.AttendArgs.FLAGS, flags);
+    c.putDouble(Abi.AttendArgs.SOFTMAX_SCALE, softmaxScale);
+    c.putDouble(Abi.AttendArgs.SOFTCAP, softcap);
+    writeTensors(function, arena, c);
+  }
+}

@@ -1,0 +1,98 @@
+package dev.kvcache;
+
+import java.util.Arrays;
+
+/**
+ * What a step appends. The T rows of its tensors are the tokens of the first sequence, then of the second, and so on. A batch
+ * copies nothing: its arrays may change between steps, so one batch can serve every step of a loop.
+ */
+public final class Batch {
+  /** In treeParents: the node follows the sequence's last token. */
+  public static final int TREE_ROOT = Abi.KVC_TREE_ROOT;
+  /** In treeParents: no node; its row appends plain tokens. */
+  public static final int TREE_NONE = Abi.KVC_TREE_NONE;
+
+  private final long[] sequences;
+  private final int[] appendLengths;
+  private int layerBegin;
+  private int layerEnd;
+  private int[] treeParents;
+  private int[] spanIds;
+  private int encoderGroup;
+
+  private Batch(long[] sequences, int[] appendLengths) {
+    this.sequences = sequences;
+    this.appendLengths = appendLengths;
+  }
+
+  /** One sequence with n new tokens. */
+  public static Batch of(long sequence, int n) {
+    return new Batch(new long[] {sequence}, new int[] {n});
+  }
+
+  /** Sequences, distinct, with the new tokens of each; 0 = an inert row, whose tokens are padding. */
+  public static Batch of(long[] sequences, int[] appendLengths) {
+    return new Batch(sequences, appendLengths);
+  }
+
+  /** One new token for each sequence. */
+  public static Batch decode(long... sequences) {
+    int[] ones = new int[sequences == null ? 0 : sequences.length];
+    Arrays.fill(ones, 1);
+    return new Batch(sequences, ones);
+  }
+
+  /** The step covers layers [begin, end); both 0 = all. */
+  public Batch layers(int begin, int end) {
+    layerBegin = begin;
+    layerEnd = end;
+    return this;
+  }
+
+  /** [T]: of each token its parent node, TREE_ROOT, or TREE_NONE in all tokens of a plain row; null = no trees. */
+  public Batch treeParents(int... parents) {
+    treeParents = parents;
+    return this;
+  }
+
+  /** [T]: neighbours with the same id above 0 see each other, later ones too; null = no spans. */
+  public Batch spanIds(int... ids) {
+    spanIds = ids;
+    return this;
+  }
+
+  /** 1 + the index of the cross group to whose encoder sequences the tokens belong; 0 = none. */
+  public Batch encoderGroup(int onePlusIndex) {
+    encoderGroup = onePlusIndex;
+    return this;
+  }
+
+  void write(String function, Arena arena) {
+    int n = Checks.given(function, "sequences", sequences).length;
+    Checks.same(function, "sequences", n, "append lengths", Checks.given(function, "appendLengths", appendLengths).length);
+    long tokens = 0;
+    Mem lengths = arena.alloc(4L * n);
+    for (int i = 0; i < n; i++) { // each read once: what C is given is what was counted
+      int length = appendLengths[i];
+      lengths.putInt(4 * i, length);
+      tokens += Math.max(length, 0);
+    }
+    Mem c = arena.batch;
+    c.putInt(Abi.Batch.NUM_SEQUENCES, n);
+    c.putLong(Abi.Batch.SEQUENCES, arena.longs(sequences));
+    c.putLong(Abi.Batch.APPEND_LENGTHS, n == 0 ? 0 : lengths.address);
+    c.putInt(Abi.Batch.LAYER_BEGIN, layerBegin);
+    c.putInt(Abi.Batch.LAYER_END, layerEnd);
+    c.putLong(Abi.Batch.TREE_PARENTS, ofTokens(function, "treeParents", treeParents, tokens, arena));
+    c.putLong(Abi.Batch.SPAN_IDS, ofTokens(function, "spanIds", spanIds, tokens, arena));
+    c.putInt(Abi.Batch.ENCODER_GROUP, encoderGroup);
+  }
+
+  /** Address of a copy of an array that has an element for each token. */
+  private static long ofTokens(String function, String name, int[] values, long tokens, Arena arena) {
+    if (values != null && values.length != tokens) {
+      throw KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + tokens + " tokens, but " + name + " for " + values.length);
+    }
+    return arena.ints(values);
+  }
+}

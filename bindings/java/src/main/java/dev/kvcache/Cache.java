@@ -1,0 +1,743 @@
+package dev.kvcache;
+
+import java.lang.ref.Cleaner;
+import java.lang.ref.Reference;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * Page pools for every layer of a model, and the sequences in them. A sequence is an id, a long: never 0, and an error once
+ * it is stale. Methods may be called by any thread.
+ *
+ * <p>Close a cache when it is no longer needed. One that is only dropped is released when it is unreachable, but a garbage
+ * collector never removes a sequence nor ends a step: page ids would depend on it.
+ */
+public final class Cache implements AutoCloseable {
+  /** The group of {@link #stats} and {@link Builder#estimate} that stands for all groups. */
+  public static final int WHOLE_CACHE = -1;
+
+  final Handle handle;
+  private final Cleaner.Cleanable cleanable;
+
+  private Cache(Handle handle) {
+    this.handle = handle;
+    cleanable = Context.CLEANER.register(this, handle::close);
+  }
+
+  public static Builder builder() {
+    return new Builder();
+  }
+
+  /** When rows of a step that begin with the same pages are attended together. */
+  public enum SharePrefixes {
+    /** Where a cost model says that it pays. */
+    WHERE_IT_PAYS(0),
+    NEVER(Abi.KVC_CACHE_NO_PREFIX_SHARING),
+    ALWAYS(Abi.KVC_CACHE_SHARE_ALL_PREFIXES);
+
+    final int flag;
+
+    SharePrefixes(int flag) {
+      this.flag = flag;
+    }
+  }
+
+  /** What a cache is for. Layers and one of the capacities are needed; the rest has defaults. */
+  public static final class Builder {
+    private Context context;
+    private List<Layer> layers = List.of();
+    private List<Group> groups = List.of();
+    private int flags;
+    private SharePrefixes sharePrefixes = SharePrefixes.WHERE_IT_PAYS;
+    private int pageSize;
+    private int maxSequences;
+    private int maxBatchTokens;
+    private int maxOpenForwards;
+    private long rollbackTokens;
+    private long capacityTokens;
+    private long capacityPages;
+    private long capacityBytes;
+    private int maxTreeNodes;
+    private int maxCheckpoints;
+    private boolean tablesOnly;
+
+    private Builder() {}
+
+    /** Where to compute; without it a context of the cache's own. */
+    public Builder context(Context where) {
+      context = where;
+      return this;
+    }
+
+    public Builder layers(List<Layer> all) {
+      layers = all == null ? null : List.copyOf(all);
+      return this;
+    }
+
+    public Builder layers(Layer... all) {
+      return layers(all == null ? null : List.of(all));
+    }
+
+    /** Without groups there is one, a full one. */
+    public Builder groups(Group... all) {
+      groups = all == null ? List.of() : List.of(all);
+      return this;
+    }
+
+    /** Tokens a page; 0 = 16. */
+    public Builder pageSize(int tokens) {
+      pageSize = tokens;
+      return this;
+    }
+
+    /** Tokens that a full group holds. At most one of the three capacities. */
+    public Builder capacityTokens(long tokens) {
+      capacityTokens = tokens;
+      return this;
+    }
+
+    public Builder capacityPages(long pages) {
+      capacityPages = pages;
+      return this;
+    }
+
+    /** All pools of all layers together fit in so many bytes. */
+    public Builder capacityBytes(long bytes) {
+      capacityBytes = bytes;
+      return this;
+    }
+
+    /** 0 = 64. */
+    public Builder maxSequences(int n) {
+      maxSequences = n;
+      return this;
+    }
+
+    /** Tokens of one step; 0 = 2048. */
+    public Builder maxBatchTokens(int n) {
+      maxBatchTokens = n;
+      return this;
+    }
+
+    /** Steps that are open at once; 0 = 2. */
+    public Builder maxOpenForwards(int n) {
+      maxOpenForwards = n;
+      return this;
+    }
+
+    /** Tokens kept behind every window, so that so many can be dropped again; 0 = maxTreeNodes. */
+    public Builder rollbackTokens(long n) {
+      rollbackTokens = n;
+      return this;
+    }
+
+    /** Uncommitted tree nodes of a sequence; 0 = 64. */
+    public Builder maxTreeNodes(int n) {
+      maxTreeNodes = n;
+      return this;
+    }
+
+    /** Checkpoints of a sequence, with a recurrent group; 0 = 1. */
+    public Builder maxCheckpoints(int n) {
+      maxCheckpoints = n;
+      return this;
+    }
+
+    /** Keeps nothing behind windows. */
+    public Builder noRollback() {
+      flags |= Abi.KVC_CACHE_NO_ROLLBACK;
+      return this;
+    }
+
+    /** Sequences may get streaming windows ({@link Cache#setStreaming}). */
+    public Builder streaming() {
+      flags |= Abi.KVC_CACHE_STREAMING;
+      return this;
+    }
+
+    /** A query's output has the same bits whatever else is in the batch. */
+    public Builder deterministic() {
+      flags |= Abi.KVC_CACHE_DETERMINISTIC;
+      return this;
+    }
+
+    public Builder sharePrefixes(SharePrefixes when) {
+      sharePrefixes = when;
+      return this;
+    }
+
+    /** Page ids and tables, but no K and V: for engines with pools and kernels of their own ({@link Cache#takeCopies}). */
+    public Builder tablesOnly() {
+      tablesOnly = true;
+      return this;
+    }
+
+    /** Creates the cache: it reserves all its memory, which pages take when they are first written. */
+    public Cache build() {
+      List<Object> kept = new ArrayList<>();
+      return call("Cache.Builder.build", kept, (where, arena, config) -> {
+        NativeCalls calls = where.calls;
+        arena.check(calls.cacheCreate(where.address, config.address, arena.numbers.address, arena.error.address));
+        return new Cache(new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept)));
+      });
+    }
+
+    /** What {@link #build} would allocate for a group or for {@link #WHOLE_CACHE}, or why it would refuse. */
+    public Estimate estimate(int group) {
+      return call("Cache.Builder.estimate", new ArrayList<>(), (where, arena, config) -> {
+        Mem e = arena.struct(Abi.Estimate.SIZE);
+        arena.check(where.calls.cacheEstimate(where.address, config.address, group, e.address, arena.error.address));
+        return new Estimate(e.getLong(Abi.Estimate.NUM_PAGES), e.getLong(Abi.Estimate.PAGE_BYTES),
+            e.getLong(Abi.Estimate.TOKEN_BYTES), e.getLong(Abi.Estimate.STORAGE_BYTES),
+            e.getLong(Abi.Estimate.BOOKKEEPING_BYTES), e.getLong(Abi.Estimate.SCRATCH_BYTES));
+      });
+    }
+
+    private interface Use<T> {
+      T with(Handle context, Arena arena, Mem config);
+    }
+
+    private <T> T call(String function, List<Object> kept, Use<T> use) {
+      Context where = context != null ? context : Context.create();
+      try {
+        Arena arena = where.enter(function);
+        try {
+          return use.with(where.handle(), arena, write(function, arena, kept));
+        } finally {
+          where.leave(arena);
+          Reference.reachabilityFence(kept);
+        }
+      } finally {
+        if (context == null) {
+          where.close(); // the cache keeps what it needs of it
+        }
+      }
+    }
+
+    private Mem write(String function, Arena arena, List<Object> kept) {
+      Checks.given(function, "layers", layers);
+      Mem all = arena.alloc((long) layers.size() * Abi.LayerConfig.SIZE);
+      for (int i = 0; i < layers.size(); i++) {
+        layers.get(i).write(arena, new Mem(all.buffer, all.at + i * Abi.LayerConfig.SIZE, all.address - all.at), i, kept);
+      }
+      Mem kinds = arena.alloc((long) groups.size() * Abi.GroupConfig.SIZE);
+      for (int i = 0; i < groups.size(); i++) {
+        groups.get(i).write(kinds, i * Abi.GroupConfig.SIZE);
+      }
+      Mem c = arena.struct(Abi.CacheConfig.SIZE);
+      c.putInt(Abi.CacheConfig.FLAGS, flags | (sharePrefixes == null ? 0 : sharePrefixes.flag));
+      c.putLong(Abi.CacheConfig.LAYERS, all.address);
+      c.putInt(Abi.CacheConfig.NUM_LAYERS, layers.size());
+      c.putLong(Abi.CacheConfig.GROUPS, groups.isEmpty() ? 0 : kinds.address);
+      c.putInt(Abi.CacheConfig.NUM_GROUPS, groups.size());
+      c.putInt(Abi.CacheConfig.PAGE_SIZE, pageSize);
+      c.putInt(Abi.CacheConfig.MAX_SEQUENCES, maxSequences);
+      c.putInt(Abi.CacheConfig.MAX_BATCH_TOKENS, maxBatchTokens);
+      c.putInt(Abi.CacheConfig.MAX_OPEN_FORWARDS, maxOpenForwards);
+      c.putLong(Abi.CacheConfig.ROLLBACK_TOKENS, rollbackTokens);
+      c.putLong(Abi.CacheConfig.CAPACITY_TOKENS, capacityTokens);
+      c.putLong(Abi.CacheConfig.CAPACITY_PAGES, capacityPages);
+      c.putLong(Abi.CacheConfig.CAPACITY_BYTES, capacityBytes);
+      c.putInt(Abi.CacheConfig.MAX_TREE_NODES, maxTreeNodes);
+      c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
+      c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
+      return c;
+    }
+  }
+
+  Arena enter(String function) {
+    if (!handle.enter()) {
+      throw KvcacheException.misuse(Status.NULL_ARGUMENT, function + ": the Cache is closed");
+    }
+    return Arena.take(handle.calls);
+  }
+
+  void leave(Arena arena) {
+    arena.giveBack();
+    handle.leave();
+  }
+
+  /** A call that gets n ids and fills or reads other arrays. */
+  interface Call {
+    int with(NativeCalls calls, Arena arena, long n);
+  }
+
+  private void run(String function, long[] sequences, Call call) {
+    Arena arena = enter(function);
+    try {
+      Checks.given(function, "sequences", sequences);
+      arena.check(call.with(handle.calls, arena, sequences.length));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  // ---- sequences -----------------------------------------------------------------------------------------------------
+
+  /** An empty sequence; it takes no page. */
+  public long add() {
+    Arena arena = enter("Cache.add");
+    try {
+      arena.check(handle.calls.seqAdd(handle.address, 1, arena.numbers.address, arena.error.address));
+      return arena.numbers.getLong(0);
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** n empty sequences, or none. */
+  public long[] add(int n) {
+    return filled("Cache.add", n, (calls, arena, out) -> calls.seqAdd(handle.address, n, out, arena.error.address));
+  }
+
+  private interface Fill {
+    int with(NativeCalls calls, Arena arena, long out);
+  }
+
+  private long[] filled(String function, int n, Fill fill) {
+    Arena arena = enter(function);
+    try {
+      Mem out = arena.alloc(8L * Math.max(n, 1));
+      arena.check(fill.with(handle.calls, arena, out.address));
+      return copy(out, 0, n);
+    } finally {
+      leave(arena);
+    }
+  }
+
+  private static long[] copy(Mem from, int offset, int n) {
+    long[] values = new long[Math.max(n, 0)];
+    for (int i = 0; i < n; i++) {
+      values[i] = from.getLong(offset + 8 * i);
+    }
+    return values;
+  }
+
+  /** Removes sequences, all or none, and frees every page that no other one shares. */
+  public void remove(long... sequences) {
+    run("Cache.remove", sequences, (calls, arena, n) ->
+        calls.seqRemove(handle.address, n, arena.longs(sequences), arena.error.address));
+  }
+
+  /** A child of the parent; it shares every whole page. */
+  public long fork(long parent) {
+    return fork(new long[] {parent}, null)[0];
+  }
+
+  /** A child of each parent; a parent may occur often. */
+  public long[] fork(long... parents) {
+    return fork(parents, null);
+  }
+
+  /** A child of each parent that holds its first positions[i] tokens; -1 = all of them. Without positions: all. */
+  public long[] fork(long[] parents, long[] positions) {
+    Checks.given("Cache.fork", "parents", parents);
+    if (positions != null) {
+      Checks.same("Cache.fork", "parents", parents.length, "positions", positions.length);
+    }
+    return filled("Cache.fork", parents.length, (calls, arena, out) -> calls.seqFork(handle.address, parents.length,
+        arena.longs(parents), arena.longs(positions), out, 0, arena.error.address));
+  }
+
+  /** Drops the tokens of each sequence from lengths[i] on. */
+  public void truncate(long[] sequences, long[] lengths) {
+    run("Cache.truncate", sequences, (calls, arena, n) -> {
+      Checks.same("Cache.truncate", "sequences", sequences.length, "lengths", Checks.given("Cache.truncate", "lengths", lengths).length);
+      return calls.seqTruncate(handle.address, n, arena.longs(sequences), arena.longs(lengths), arena.error.address);
+    });
+  }
+
+  public void truncate(long sequence, long length) {
+    truncate(new long[] {sequence}, new long[] {length});
+  }
+
+  /** A sequence's length in tokens, without those of open steps and uncommitted nodes. */
+  public long length(long sequence) {
+    Arena arena = enter("Cache.length");
+    try {
+      Mem numbers = arena.numbers;
+      numbers.putLong(0, sequence);
+      arena.check(handle.calls.seqLengths(handle.address, 1, numbers.address, numbers.address + 8, arena.error.address));
+      return numbers.getLong(8);
+    } finally {
+      leave(arena);
+    }
+  }
+
+  public long[] lengths(long... sequences) {
+    return longsOf("Cache.lengths", sequences, (calls, arena, in, out) ->
+        calls.seqLengths(handle.address, sequences.length, in, out, arena.error.address));
+  }
+
+  /** Tokens that each sequence, alone, could append in one step now. */
+  public long[] maxAppend(long... sequences) {
+    return longsOf("Cache.maxAppend", sequences, (calls, arena, in, out) ->
+        calls.seqMaxAppend(handle.address, sequences.length, in, out, arena.error.address));
+  }
+
+  /** Lengths of the encoder sequences in a cross group. */
+  public long[] encoderLengths(int group, long... sequences) {
+    return longsOf("Cache.encoderLengths", sequences, (calls, arena, in, out) ->
+        calls.seqEncoderLengths(handle.address, group, sequences.length, in, out, arena.error.address));
+  }
+
+  private interface Map {
+    int with(NativeCalls calls, Arena arena, long in, long out);
+  }
+
+  private long[] longsOf(String function, long[] sequences, Map map) {
+    Checks.given(function, "sequences", sequences);
+    return filled(function, sequences.length, (calls, arena, out) -> map.with(calls, arena, arena.longs(sequences), out));
+  }
+
+  /**
+   * Page ids of a sequence in a group: entry i holds positions [i * pageSize, (i + 1) * pageSize); -1 where the page was
+   * freed behind a window.
+   */
+  public int[] pages(long sequence, int group) {
+    Arena arena = enter("Cache.pages");
+    try {
+      long count = arena.numbers.address;
+      arena.check(handle.calls.seqPages(handle.address, sequence, group, 0, 0, count, arena.error.address));
+      for (;;) {
+        int capacity = (int) arena.numbers.getLong(0);
+        Mem pages = arena.alloc(4L * Math.max(capacity, 1));
+        int status = handle.calls.seqPages(handle.address, sequence, group, pages.address, capacity, count, arena.error.address);
+        if (status == Abi.KVC_ERROR_BUFFER_TOO_SMALL) {
+          continue; // it has grown meanwhile
+        }
+        arena.check(status);
+        int n = (int) arena.numbers.getLong(0);
+        if (n > capacity) {
+          continue; // a capacity of 0 is never too small
+        }
+        int[] ids = new int[n];
+        for (int i = 0; i < n; i++) {
+          ids[i] = pages.getInt(4 * i);
+        }
+        return ids;
+      }
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** Positions at which fork and truncate work in every group: before and after are -1 where there is none. */
+  public record Nearest(long before, long after) {}
+
+  /** The nearest such positions at or below, and at or above, the given one. */
+  public Nearest nearestPosition(long sequence, long position) {
+    Arena arena = enter("Cache.nearestPosition");
+    try {
+      long out = arena.numbers.address;
+      arena.check(handle.calls.seqNearestPosition(handle.address, sequence, position, out, out + 8, arena.error.address));
+      return new Nearest(arena.numbers.getLong(0), arena.numbers.getLong(8));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** Chooses which of longrope's factor sets turn the keys and queries of sequences: the long one, or the short one. */
+  public void setRope(boolean longSet, long... sequences) {
+    int set = longSet ? Abi.KVC_ROPE_SET_LONG : Abi.KVC_ROPE_SET_SHORT;
+    run("Cache.setRope", sequences, (calls, arena, n) ->
+        calls.seqSetRope(handle.address, n, arena.longs(sequences), set, arena.error.address));
+  }
+
+  /** Keeps the recurrent states that sequences have now: fork and truncate work at their present lengths later. */
+  public void checkpoint(long... sequences) {
+    run("Cache.checkpoint", sequences, (calls, arena, n) ->
+        calls.seqCheckpoint(handle.address, n, arena.longs(sequences), arena.error.address));
+  }
+
+  /** A query sees the first sinks tokens and the last ones, window keys in all; 0 and 0 is no window. */
+  public record Window(long sinks, long window) {}
+
+  /**
+   * Gives sequences a streaming window, so that they can go on for ever in bounded memory.
+   *
+   * @param prefixIsSink what a sequence holds now are sinks too
+   */
+  public void setStreaming(Window window, boolean prefixIsSink, long... sequences) {
+    run("Cache.setStreaming", sequences, (calls, arena, n) -> {
+      Checks.given("Cache.setStreaming", "window", window);
+      long[] sinks = new long[sequences.length];
+      long[] windows = new long[sequences.length];
+      Arrays.fill(sinks, window.sinks());
+      Arrays.fill(windows, window.window());
+      return calls.seqSetStreaming(handle.address, n, arena.longs(sequences), arena.longs(sinks), arena.longs(windows),
+          prefixIsSink ? Abi.KVC_STREAMING_PREFIX_IS_SINK : 0, arena.error.address);
+    });
+  }
+
+  /** Streaming windows of sequences. */
+  public Window[] streaming(long... sequences) {
+    Window[] windows = new Window[sequences == null ? 0 : sequences.length];
+    run("Cache.streaming", sequences, (calls, arena, n) -> {
+      Mem out = arena.alloc(16 * Math.max(n, 1));
+      int status = calls.seqGetStreaming(handle.address, n, arena.longs(sequences), out.address, out.address + 8 * n,
+          arena.error.address);
+      for (int i = 0; i < n; i++) {
+        windows[i] = new Window(out.getLong(8 * i), out.getLong(8 * (int) n + 8 * i));
+      }
+      return status;
+    });
+    return windows;
+  }
+
+  /** Keeps the path to node leaves[i] of each sequence's token tree, and drops its other nodes; -1 = drop all. */
+  public void commit(long[] sequences, int[] leaves) {
+    run("Cache.commit", sequences, (calls, arena, n) -> {
+      Checks.same("Cache.commit", "sequences", sequences.length, "leaves", Checks.given("Cache.commit", "leaves", leaves).length);
+      return calls.seqCommit(handle.address, n, arena.longs(sequences), arena.ints(leaves), 0, arena.error.address);
+    });
+  }
+
+  /** Numbers of uncommitted tree nodes. */
+  public int[] treeNodes(long... sequences) {
+    int[] nodes = new int[sequences == null ? 0 : sequences.length];
+    run("Cache.treeNodes", sequences, (calls, arena, n) -> {
+      Mem out = arena.alloc(4 * Math.max(n, 1));
+      int status = calls.seqTreeNodes(handle.address, n, arena.longs(sequences), out.address, arena.error.address);
+      for (int i = 0; i < n; i++) {
+        nodes[i] = out.getInt(4 * i);
+      }
+      return status;
+    });
+    return nodes;
+  }
+
+  /** Removes every sequence. */
+  public void clear() {
+    Arena arena = enter("Cache.clear");
+    try {
+      arena.check(handle.calls.cacheClear(handle.address, arena.error.address));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  // ---- steps ---------------------------------------------------------------------------------------------------------
+
+  /** Throws what {@link #begin} would throw now; changes nothing. */
+  public void canFit(Batch batch) {
+    Arena arena = enter("Cache.canFit");
+    try {
+      Checks.given("Cache.canFit", "batch", batch).write("Cache.canFit", arena);
+      arena.check(handle.calls.cacheCanFit(handle.address, arena.batch.address, arena.error.address));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /**
+   * Begins a step: reserves every page for the batch's new tokens, or changes nothing. Close it; a step that is closed
+   * without {@link Step#end} drops its tokens.
+   *
+   * @throws OutOfPagesException if it does not fit now
+   */
+  public Step begin(Batch batch) {
+    Arena arena = enter("Cache.begin");
+    try {
+      Checks.given("Cache.begin", "batch", batch).write("Cache.begin", arena);
+      arena.check(handle.calls.forwardBegin(handle.address, arena.batch.address, 0, arena.numbers.address, arena.error.address));
+      return new Step(this, arena.numbers.getLong(0));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** A copy that the engine has to make in its own pools, in each layer of the group: as memmove does. */
+  public record Copy(long sourceSlot, long targetSlot, int group, int count) {}
+
+  /** Of a cache with tables only: hands over all copies that wait, in their order, and forgets them. */
+  public List<Copy> takeCopies() {
+    Arena arena = enter("Cache.takeCopies");
+    try {
+      long count = arena.numbers.address;
+      arena.check(handle.calls.cacheTakeCopies(handle.address, 0, Abi.Copy.SIZE, 0, count, arena.error.address));
+      for (;;) {
+        int capacity = (int) arena.numbers.getLong(0);
+        if (capacity == 0) {
+          return List.of();
+        }
+        Mem copies = arena.alloc((long) capacity * Abi.Copy.SIZE);
+        int status = handle.calls.cacheTakeCopies(handle.address, copies.address, Abi.Copy.SIZE, capacity, count, arena.error.address);
+        if (status == Abi.KVC_ERROR_BUFFER_TOO_SMALL) {
+          continue;
+        }
+        arena.check(status);
+        List<Copy> found = new ArrayList<>();
+        for (int i = 0; i < arena.numbers.getLong(0); i++) {
+          int at = i * Abi.Copy.SIZE;
+          found.add(new Copy(copies.getLong(at + Abi.Copy.SOURCE_SLOT), copies.getLong(at + Abi.Copy.TARGET_SLOT),
+              copies.getInt(at + Abi.Copy.GROUP), copies.getInt(at + Abi.Copy.COUNT)));
+        }
+        return found;
+      }
+    } finally {
+      leave(arena);
+    }
+  }
+
+  // ---- tensors out and in --------------------------------------------------------------------------------------------
+
+  /** K and V as stored, each null where there is none: [tokens, kvHeads, dim] of the layer's dtype (float8: U8). */
+  public record Exported(Tensor k, Tensor v, Tensor kScale, Tensor vScale) {}
+
+  /** What of a layer to copy. */
+  public enum Part {
+    K(Abi.KVC_EXPORT_K),
+    V(Abi.KVC_EXPORT_V),
+    K_SCALE(Abi.KVC_EXPORT_K_SCALE),
+    V_SCALE(Abi.KVC_EXPORT_V_SCALE);
+
+    final int bit;
+
+    Part(int bit) {
+      this.bit = bit;
+    }
+  }
+
+  /** Copies all of a layer of a sequence into new buffers, as stored: rotated, rounded or quantised. */
+  public Exported export(long sequence, int layer) {
+    return export(sequence, layer, 0, 0);
+  }
+
+  /**
+   * The same of tokens [begin, end); an end of 0 is the sequence's length.
+   *
+   * @param parts none = all that the layer has (of a latent layer K, of which V is a part)
+   */
+  public Exported export(long sequence, int layer, long begin, long end, Part... parts) {
+    int wanted = 0;
+    for (Part part : Checks.given("Cache.export", "parts", parts)) {
+      wanted |= Checks.given("Cache.export", "part", part).bit;
+    }
+    Arena arena = enter("Cache.export");
+    try {
+      Mem args = arena.struct(Abi.ExportArgs.SIZE);
+      args.putInt(Abi.ExportArgs.LAYER, layer);
+      args.putInt(Abi.ExportArgs.PARTS, wanted);
+      args.putLong(Abi.ExportArgs.POSITION_BEGIN, begin);
+      args.putLong(Abi.ExportArgs.POSITION_END, end);
+      Mem out = arena.struct(Abi.Exported.SIZE);
+      arena.check(handle.calls.seqExport(handle.address, sequence, args.address, out.address, 0, arena.error.address));
+      long[] managed = {out.getLong(Abi.Exported.K), out.getLong(Abi.Exported.V), out.getLong(Abi.Exported.K_SCALE),
+          out.getLong(Abi.Exported.V_SCALE)};
+      Tensor[] tensors = new Tensor[managed.length];
+      try {
+        for (int i = 0; i < managed.length; i++) {
+          tensors[i] = managed[i] == 0 ? null : Managed.copy(handle.calls, managed[i]);
+        }
+      } finally {
+        for (long each : managed) {
+          if (each != 0) {
+            handle.calls.release(each);
+          }
+        }
+      }
+      return new Exported(tensors[0], tensors[1], tensors[2], tensors[3]);
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** Appends tokens of dense K and V to a sequence in every layer: the inverse of {@link #export}. */
+  public void importTokens(long sequence, Import tokens) {
+    Arena arena = enter("Cache.importTokens");
+    try {
+      Mem args = Checks.given("Cache.importTokens", "tokens", tokens).write("Cache.importTokens", arena);
+      arena.check(handle.calls.seqImport(handle.address, sequence, args.address, 0, arena.error.address));
+    } finally {
+      leave(arena);
+      Reference.reachabilityFence(tokens);
+    }
+  }
+
+  /** Which of a layer's page pools to view. */
+  public enum Pool {
+    /** K and V together: [pages, 2, kvHeads, pageSize, dim]. */
+    KV(Abi.KVC_POOL_KV),
+    /** [pages, kvHeads, pageSize, dim] */
+    K(Abi.KVC_POOL_K),
+    V(Abi.KVC_POOL_V),
+    K_SCALE(Abi.KVC_POOL_K_SCALE),
+    V_SCALE(Abi.KVC_POOL_V_SCALE);
+
+    final int code;
+
+    Pool(int code) {
+      this.code = code;
+    }
+  }
+
+  /**
+   * A layer's page pool itself, not a copy: what it holds changes with every step. It keeps the memory alive, also after
+   * {@link #close}, until it and every buffer of it are unreachable.
+   */
+  public Tensor viewPool(int layer, Pool pool, boolean writable) {
+    Arena arena = enter("Cache.viewPool");
+    try {
+      int flags = writable ? Abi.KVC_POOL_WRITABLE : 0;
+      arena.check(handle.calls.cacheExportPool(handle.address, layer, Checks.given("Cache.viewPool", "pool", pool).code, flags,
+          arena.numbers.address, arena.error.address));
+      return Managed.view(handle.calls, arena.numbers.getLong(0), !writable, handle.kept());
+    } finally {
+      leave(arena);
+    }
+  }
+
+  // ---- counts --------------------------------------------------------------------------------------------------------
+
+  /** Counts of a group, or of {@link #WHOLE_CACHE}. For dashboards, not for every step. */
+  public Stats stats(int group) {
+    Arena arena = enter("Cache.stats");
+    try {
+      Mem s = arena.struct(Abi.Stats.SIZE);
+      arena.check(handle.calls.cacheStats(handle.address, group, s.address, arena.error.address));
+      return new Stats(s.getInt(Abi.Stats.NUM_SEQUENCES), s.getLong(Abi.Stats.PAGES_TOTAL), s.getLong(Abi.Stats.PAGES_USED),
+          s.getLong(Abi.Stats.PAGES_FREE), s.getLong(Abi.Stats.PAGES_SHARED), s.getLong(Abi.Stats.PAGES_PEAK),
+          s.getLong(Abi.Stats.TOKENS_HELD), s.getLong(Abi.Stats.TOKENS_SHARED), s.getLong(Abi.Stats.TOKENS_LOGICAL),
+          s.getLong(Abi.Stats.FRAGMENTATION_BYTES), s.getLong(Abi.Stats.STORAGE_BYTES));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** Counts of the whole cache. */
+  public Stats stats() {
+    return stats(WHOLE_CACHE);
+  }
+
+  /** A hash of all bookkeeping: equal after equal calls on equal configs. */
+  public long digest() {
+    Arena arena = enter("Cache.digest");
+    try {
+      arena.check(handle.calls.cacheDigest(handle.address, arena.numbers.address, arena.error.address));
+      return arena.numbers.getLong(0);
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** Checks that references add up; the error says what does not hold. */
+  public void checkInvariants() {
+    Arena arena = enter("Cache.checkInvariants");
+    try {
+      arena.check(handle.calls.cacheCheckInvariants(handle.address, arena.error.address));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /**
+   * Aborts open steps and releases the cache: now, or when the last call that is inside it returns. Later calls are errors;
+   * closing it again does nothing.
+   */
+  @Override
+  public void close() {
+    cleanable.clean();
+  }
+}

@@ -1,0 +1,31 @@
+package dev.kvcache;
+
+import java.util.List;
+
+/** What C could not see: arrays without their lengths, and null. */
+final class Checks {
+  private Checks() {}
+
+  static <T> T given(String function, String name, T value) {
+    if (value == null) {
+      throw KvcacheException.misuse(Status.NULL_ARGUMENT, function + ": " + name + " is null");
+    }
+    return value;
+  }
+
+  static int size(String function, String name, List<?> list) {
+    return given(function, name, list).size();
+  }
+
+  static void same(String function, String name, int n, String other, int m) {
+    if (n != m) {
+      throw KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + n + " " + name + ", but " + m + " " + other);
+    }
+  }
+
+  static void writable(String function, String name, Tensor tensor) {
+    if (tensor != null && tensor.isReadOnly()) {
+      throw Args.readOnly(function, name);
+    }
+  }
+}

@@ -1,0 +1,240 @@
+package dev.kvcache;
+
+import java.util.List;
+
+/** One layer of a model: its heads, how K and V are stored, and its position embedding. Immutable; made by a builder. */
+public final class Layer implements Cloneable {
+  private int group;
+  private int qHeads;
+  private int kvHeads;
+  private int headDim;
+  private int vHeadDim;
+  private int latentDim;
+  private DType dtype = DType.F32;
+  private RopeMode rope = RopeMode.NONE;
+  private int ropeDim;
+  private int ropeOffset;
+  private boolean ropeInterleaved;
+  private double ropeTheta;
+  private RopeScaling ropeScaling;
+  private double softmaxScale;
+  private int kvLayer;
+  private float[] kScales;
+  private float[] vScales;
+  private List<State> states = List.of();
+  private Tensor kvStorage;
+  private Tensor kStorage;
+  private Tensor vStorage;
+
+  private Layer() {}
+
+  public static Builder builder() {
+    return new Builder();
+  }
+
+  /** One state tensor of a recurrent layer: F32, F16 or BF16, of 1 to 4 dimensions. */
+  public record State(DType dtype, long... shape) {}
+
+  @Override
+  protected Layer clone() {
+    try {
+      return (Layer) super.clone();
+    } catch (CloneNotSupportedException e) {
+      throw new AssertionError(e);
+    }
+  }
+
+  /** Settings of a layer; what is not set has the default. Builds any number of layers, and may be changed between them. */
+  public static final class Builder {
+    private final Layer layer = new Layer();
+
+    private Builder() {}
+
+    /** Index of its group among the cache's; 0. */
+    public Builder group(int index) {
+      layer.group = index;
+      return this;
+    }
+
+    /** Query heads, a multiple of the K/V heads. */
+    public Builder qHeads(int n) {
+      layer.qHeads = n;
+      return this;
+    }
+
+    public Builder kvHeads(int n) {
+      layer.kvHeads = n;
+      return this;
+    }
+
+    /** Dims of q and k; of a latent (MLA) layer the row's width. */
+    public Builder headDim(int n) {
+      layer.headDim = n;
+      return this;
+    }
+
+    /** Dims of v; 0 = those of q and k. */
+    public Builder vHeadDim(int n) {
+      layer.vHeadDim = n;
+      return this;
+    }
+
+    /** MLA: leading dims of the row that are V too. */
+    public Builder latentDim(int n) {
+      layer.latentDim = n;
+      return this;
+    }
+
+    /** Of stored K and V: F32 (the default), F16, BF16, F8E4M3, F8E5M2, I8. */
+    public Builder dtype(DType type) {
+      layer.dtype = type;
+      return this;
+    }
+
+    public Builder rope(RopeMode mode) {
+      layer.rope = mode;
+      return this;
+    }
+
+    /** Rotated dims; 0 = all from the offset on. */
+    public Builder ropeDim(int n) {
+      layer.ropeDim = n;
+      return this;
+    }
+
+    /** First rotated dim. */
+    public Builder ropeOffset(int n) {
+      layer.ropeOffset = n;
+      return this;
+    }
+
+    /** Rotated pairs are dims 2i, 2i + 1; else i, i + ropeDim / 2. */
+    public Builder ropeInterleaved(boolean interleaved) {
+      layer.ropeInterleaved = interleaved;
+      return this;
+    }
+
+    /** Base of the angles; 0 = 10000. */
+    public Builder ropeTheta(double theta) {
+      layer.ropeTheta = theta;
+      return this;
+    }
+
+    public Builder ropeScaling(RopeScaling scaling) {
+      layer.ropeScaling = scaling;
+      return this;
+    }
+
+    /** 0 = headDim^-0.5. A latent layer needs it. */
+    public Builder softmaxScale(double scale) {
+      layer.softmaxScale = scale;
+      return this;
+    }
+
+    /** 1 + the index of an earlier layer of the group, whose K and V this one reads instead of its own; 0 = its own. */
+    public Builder kvLayer(int onePlusIndex) {
+      layer.kvLayer = onePlusIndex;
+      return this;
+    }
+
+    /** Scales of float8: one for all K/V heads, or one each. vScales are null for a latent layer. */
+    public Builder scales(float[] kScales, float[] vScales) {
+      layer.kScales = kScales == null ? null : kScales.clone();
+      layer.vScales = vScales == null ? null : vScales.clone();
+      return this;
+    }
+
+    /** State tensors of a recurrent layer, which has nothing else but its group. */
+    public Builder states(State... states) {
+      layer.states = List.of(states);
+      return this;
+    }
+
+    /** The page pool in memory of the caller's, [>= pages, 2, kvHeads, pageSize, headDim] by any strides. The cache keeps the
+     * buffer alive. docs/storage.md has layouts. */
+    public Builder kvStorage(Tensor pool) {
+      layer.kvStorage = pool;
+      return this;
+    }
+
+    /** The same as two pools, [>= pages, kvHeads, pageSize, dim] each; v is null for a latent layer. */
+    public Builder kvStorage(Tensor k, Tensor v) {
+      layer.kStorage = k;
+      layer.vStorage = v;
+      return this;
+    }
+
+    public Layer build() {
+      return layer.clone();
+    }
+  }
+
+  /** Writes the config; what the cache must keep alive goes into kept. */
+  void write(Arena arena, Mem c, int index, List<Object> kept) {
+    c.putInt(0, Abi.LayerConfig.SIZE);
+    c.putInt(Abi.LayerConfig.GROUP, group);
+    c.putInt(Abi.LayerConfig.NUM_Q_HEADS, qHeads);
+    c.putInt(Abi.LayerConfig.NUM_KV_HEADS, kvHeads);
+    c.putInt(Abi.LayerConfig.HEAD_DIM, headDim);
+    c.putInt(Abi.LayerConfig.V_HEAD_DIM, vHeadDim);
+    c.putInt(Abi.LayerConfig.DTYPE, states.isEmpty() && dtype != null ? dtype.dl : 0);
+    c.putInt(Abi.LayerConfig.ROPE_MODE, rope == null ? 0 : rope.code);
+    c.putInt(Abi.LayerConfig.ROPE_DIM, ropeDim);
+    c.putInt(Abi.LayerConfig.ROPE_OFFSET, ropeOffset);
+    c.putInt(Abi.LayerConfig.FLAGS, ropeInterleaved ? Abi.KVC_LAYER_ROPE_INTERLEAVED : 0);
+    c.putInt(Abi.LayerConfig.KV_LAYER, kvLayer);
+    c.putDouble(Abi.LayerConfig.ROPE_THETA, ropeTheta);
+    c.putLong(Abi.LayerConfig.ROPE_SCALING, ropeScaling == null ? 0 : ropeScaling.write(arena));
+    c.putDouble(Abi.LayerConfig.SOFTMAX_SCALE, softmaxScale);
+    c.putInt(Abi.LayerConfig.LATENT_DIM, latentDim);
+    writeScales(arena, c, index);
+    writeStates(arena, c, index);
+    c.putLong(Abi.LayerConfig.KV_STORAGE, storage(kvStorage, kept));
+    c.putLong(Abi.LayerConfig.K_STORAGE, storage(kStorage, kept));
+    c.putLong(Abi.LayerConfig.V_STORAGE, storage(vStorage, kept));
+  }
+
+  private void writeScales(Arena arena, Mem c, int index) {
+    if (vScales != null && (kScales == null || kScales.length != vScales.length)) {
+      throw KvcacheException.misuse(Status.INVALID_ARGUMENT, "layer " + index + " has " + (kScales == null ? 0 : kScales.length)
+          + " scales of k, but " + vScales.length + " of v", index);
+    }
+    c.putLong(Abi.LayerConfig.K_SCALES, arena.floats(kScales));
+    c.putLong(Abi.LayerConfig.V_SCALES, arena.floats(vScales));
+    c.putInt(Abi.LayerConfig.NUM_SCALES, kScales == null ? 0 : kScales.length);
+  }
+
+  private void writeStates(Arena arena, Mem c, int index) {
+    if (states.isEmpty()) {
+      return;
+    }
+    Mem all = arena.alloc((long) states.size() * Abi.StateConfig.SIZE);
+    for (int i = 0; i < states.size(); i++) {
+      State state = states.get(i);
+      int at = i * Abi.StateConfig.SIZE;
+      int rank = state.shape() == null ? 0 : state.shape().length;
+      if (rank > 4) {
+        throw KvcacheException.misuse(Status.RANK, "layer " + index + ": a state has " + rank + " dimensions, at most 4 are known", index);
+      }
+      all.putInt(at, Abi.StateConfig.SIZE);
+      all.putInt(at + Abi.StateConfig.DTYPE, state.dtype() == null ? 0 : state.dtype().dl);
+      all.putInt(at + Abi.StateConfig.RANK, rank);
+      for (int dim = 0; dim < rank; dim++) {
+        all.putLong(at + Abi.StateConfig.SHAPE + 8 * dim, state.shape()[dim]);
+      }
+    }
+    c.putLong(Abi.LayerConfig.STATES, all.address);
+    c.putInt(Abi.LayerConfig.NUM_STATES, states.size());
+  }
+
+  /** A pool is adopted without a deleter: Java keeps its memory, as long as the cache and views of it are there. */
+  private static long storage(Tensor pool, List<Object> kept) {
+    if (pool == null) {
+      return 0;
+    }
+    Mem managed = Arena.managed(Library.calls(), pool);
+    kept.add(pool);
+    kept.add(managed);
+    return managed.address;
+  }
+}

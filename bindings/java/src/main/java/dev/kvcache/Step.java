@@ -1,0 +1,206 @@
+package dev.kvcache;
+
+import java.lang.ref.Reference;
+import java.nio.ByteOrder;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * One step of the model over a batch: attend in every layer, then end. Calls of one step are one at a time (another thread
+ * gets BUSY), but for {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens.
+ */
+public final class Step implements AutoCloseable {
+  private final Cache cache;
+  private final long id;
+  private volatile boolean closed;
+
+  Step(Cache cache, long id) {
+    this.cache = cache;
+    this.id = id;
+  }
+
+  long id() {
+    return id;
+  }
+
+  private Arena enter(String function) {
+    return cache.enter(function);
+  }
+
+  private Handle handle() {
+    return cache.handle;
+  }
+
+  /** Stores a layer's new K and V, and computes attention over all that is stored, the new tokens included. */
+  public void attend(int layer, Attend args) {
+    Arena arena = enter("Step.attend");
+    try {
+      Checks.given("Step.attend", "args", args).write("Step.attend", arena);
+      Handle handle = handle();
+      arena.check(handle.calls.forwardAttend(handle.address, id, layer, arena.attend.address, arena.error.address));
+    } finally {
+      cache.leave(arena);
+      Reference.reachabilityFence(args);
+    }
+  }
+
+  /** Stores a layer's new K and V. */
+  public void append(int layer, Append args) {
+    Arena arena = enter("Step.append");
+    try {
+      Checks.given("Step.append", "args", args).write("Step.append", arena);
+      Handle handle = handle();
+      arena.check(handle.calls.forwardAppend(handle.address, id, layer, arena.append.address, arena.error.address));
+    } finally {
+      cache.leave(arena);
+      Reference.reachabilityFence(args);
+    }
+  }
+
+  /** Copies a state of a recurrent layer out: row i of the tensor is that of the batch's sequence i before this step. */
+  public void loadState(int layer, int state, Tensor tensor) {
+    Checks.writable("Step.loadState", "tensor", tensor);
+    Arena arena = enter("Step.loadState");
+    try {
+      Handle handle = handle();
+      arena.check(handle.calls.forwardLoadState(handle.address, id, layer, state, arena.tensor(0, tensor), arena.error.address));
+    } finally {
+      cache.leave(arena);
+      Reference.reachabilityFence(tensor);
+    }
+  }
+
+  /** Copies it in: row i becomes the state of the batch's sequence i when this step ends. */
+  public void storeState(int layer, int state, Tensor tensor) {
+    Arena arena = enter("Step.storeState");
+    try {
+      Handle handle = handle();
+      arena.check(handle.calls.forwardStoreState(handle.address, id, layer, state, arena.tensor(0, tensor), arena.error.address));
+    } finally {
+      cache.leave(arena);
+      Reference.reachabilityFence(tensor);
+    }
+  }
+
+  /** The position of each of the step's T tokens in its sequence. */
+  public int[] positions() {
+    return info("Step.positions", Abi.ForwardInfo.POSITIONS_HOST, true);
+  }
+
+  /** Index of the last token of each of the batch's rows; -1 if it has none. */
+  public int[] lastRows() {
+    return info("Step.lastRows", Abi.ForwardInfo.LAST_ROWS_HOST, false);
+  }
+
+  private int[] info(String function, int field, boolean ofTokens) {
+    Arena arena = enter(function);
+    try {
+      Handle handle = handle();
+      synchronized (this) { // what it borrows lives until the step closes
+        Mem info = arena.struct(Abi.ForwardInfo.SIZE);
+        arena.check(handle.calls.forwardGetInfo(handle.address, id, info.address, arena.error.address));
+        int[] values = new int[ofTokens ? (int) info.getLong(Abi.ForwardInfo.NUM_TOKENS) : info.getInt(Abi.ForwardInfo.NUM_SEQUENCES)];
+        if (values.length > 0) {
+          handle.calls.view(info.getLong(field), 4L * values.length).order(ByteOrder.nativeOrder()).asIntBuffer().get(values);
+        }
+        return values;
+      }
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** Tables of the step in one group, for kernels of another library. */
+  public Tables tables(int group, Tables.Request request) {
+    Arena arena = enter("Step.tables");
+    try {
+      Handle handle = handle();
+      synchronized (this) {
+        Mem tables = Checks.given("Step.tables", "request", request).write(arena);
+        arena.check(handle.calls.forwardTables(handle.address, id, group, tables.address, arena.error.address));
+        return new Tables(handle.calls, tables);
+      }
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** All tables of the step in one group, as they come. */
+  public Tables tables(int group) {
+    return tables(group, Tables.request());
+  }
+
+  /** What was planned, as one JSON object. */
+  public String describe() {
+    Arena arena = enter("Step.describe");
+    try {
+      Handle handle = handle();
+      return Context.text(arena, (buffer, capacity, length) ->
+          handle.calls.forwardDescribe(handle.address, id, buffer, capacity, length, arena.error.address));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** Keeps the step's tokens. After an error the step is still open. */
+  public synchronized void end() {
+    Arena arena = enter("Step.end");
+    try {
+      arena.check(handle().calls.forwardEnd(handle().address, id, arena.error.address));
+      closed = true;
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** Drops the step's tokens; everything is as before it began. */
+  public synchronized void abort() {
+    Arena arena = enter("Step.abort");
+    try {
+      arena.check(handle().calls.forwardAbort(handle().address, id, arena.error.address));
+      closed = true;
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** Stops the step, also while it computes on another thread: its calls throw CANCELLED then, and only abort is left. */
+  public void cancel() {
+    Handle handle = handle();
+    if (!handle.join()) {
+      throw KvcacheException.misuse(Status.NULL_ARGUMENT, "Step.cancel: the Cache is closed");
+    }
+    Arena arena = Arena.take(handle.calls);
+    try {
+      arena.check(handle.calls.forwardCancel(handle.address, id, arena.error.address));
+    } finally {
+      cache.leave(arena);
+    }
+  }
+
+  /** Aborts the step unless it has ended. A call that computes on another thread is cancelled first. */
+  @Override
+  public void close() {
+    while (!closed && !handle().isClosed()) {
+      try {
+        abort();
+      } catch (KvcacheException e) {
+        if (e.status() == Status.STALE_ID || handle().isClosed()) {
+          closed = true; // it is gone, by itself or with its cache
+        } else if (e.status() == Status.BUSY) {
+          cancelQuietly();
+          LockSupport.parkNanos(50_000); // until the work items that run now are done
+        } else {
+          throw e;
+        }
+      }
+    }
+  }
+
+  private void cancelQuietly() {
+    try {
+      cancel();
+    } catch (KvcacheException gone) {
+      // close() sees the same with its next abort
+    }
+  }
+}

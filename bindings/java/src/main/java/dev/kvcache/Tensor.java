@@ -1,0 +1,291 @@
+package dev.kvcache;
+
+import java.nio.Buffer;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
+import java.nio.ShortBuffer;
+import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * Memory of a direct buffer with a type and a shape; it copies nothing, and keeps its buffer alive. Immutable, for any
+ * thread; make one for each buffer and shape, and use it again.
+ *
+ * <p>Only direct buffers in the machine's byte order are tensors: {@code ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder())},
+ * views of them, or {@link #allocate}. What lies between the buffer's position and its limit is the tensor.
+ */
+public final class Tensor {
+  static final int MAX_RANK = 5;
+
+  private static final AtomicLong IDS = new AtomicLong();
+
+  /** Of this tensor alone: what an arena has written of it need not be written again. */
+  final long id = IDS.incrementAndGet();
+  private final Buffer buffer; // kept alive: the memory is its
+  private final long address;
+  private final DType dtype;
+  private final long[] shape;
+  private final long[] strides; // null: compact
+
+  private Tensor(Buffer buffer, long address, DType dtype, long[] shape, long[] strides) {
+    this.buffer = buffer;
+    this.address = address;
+    this.dtype = dtype;
+    this.shape = shape;
+    this.strides = strides;
+    checkRange();
+  }
+
+  /**
+   * A tensor of what remains in a direct buffer. A ByteBuffer may have any dtype, a FloatBuffer F32, a ShortBuffer F16 or
+   * BF16, an IntBuffer I32, a LongBuffer I64.
+   *
+   * @param shape dimensions, outermost first
+   * @throws KvcacheException if the buffer is on the heap, in another byte order, of other elements, or too short
+   */
+  public static Tensor of(Buffer buffer, DType dtype, long... shape) {
+    if (buffer == null || dtype == null || shape == null) {
+      throw KvcacheException.misuse(Status.NULL_ARGUMENT, "Tensor.of: "
+          + (buffer == null ? "buffer" : dtype == null ? "dtype" : "shape") + " is null");
+    }
+    if (!buffer.isDirect()) {
+      throw KvcacheException.misuse(Status.DEVICE, "Tensor.of: the buffer is on the Java heap, where it moves; use "
+          + "ByteBuffer.allocateDirect(...).order(ByteOrder.nativeOrder()), or Tensor.allocate");
+    }
+    int bytes = elementBytes(buffer, dtype);
+    ByteOrder order = orderOf(buffer);
+    if (dtype.bytes() > 1 && order != ByteOrder.nativeOrder()) {
+      throw KvcacheException.misuse(Status.DTYPE, "Tensor.of: the buffer is in " + order + " order, this machine in "
+          + ByteOrder.nativeOrder() + "; call order(ByteOrder.nativeOrder()) before it is filled");
+    }
+    if (shape.length > MAX_RANK) {
+      throw KvcacheException.misuse(Status.RANK, "Tensor.of: " + shape.length + " dimensions, at most " + MAX_RANK + " are known");
+    }
+    long address = Library.calls().address(buffer) + (long) buffer.position() * bytes;
+    return new Tensor(buffer.slice(), address, dtype, shape.clone(), null);
+  }
+
+  /** A new tensor of zeros. {@link #byteBuffer} and its kin are its memory. */
+  public static Tensor allocate(DType dtype, long... shape) {
+    if (dtype == null || shape == null) {
+      throw KvcacheException.misuse(Status.NULL_ARGUMENT, "Tensor.allocate: " + (dtype == null ? "dtype" : "shape") + " is null");
+    }
+    long bytes = dtype.bytes();
+    for (int i = 0; i < shape.length; i++) {
+      if (shape[i] < 0) {
+        throw KvcacheException.misuse(Status.SHAPE, "Tensor.allocate: dimension " + i + " is " + shape[i], i);
+      }
+      bytes = Math.multiplyHigh(bytes, shape[i]) != 0 || bytes < 0 ? Long.MAX_VALUE : bytes * shape[i];
+    }
+    if (bytes < 0 || bytes > Integer.MAX_VALUE) {
+      throw KvcacheException.misuse(Status.SHAPE, "Tensor.allocate: a buffer of shape " + Arrays.toString(shape)
+          + " would have more than 2^31 - 1 bytes");
+    }
+    return of(ByteBuffer.allocateDirect((int) bytes).order(ByteOrder.nativeOrder()), dtype, shape);
+  }
+
+  /** The same memory with strides in elements, one a dimension: rows within wider ones. None may be negative. */
+  public Tensor withStrides(long... elements) {
+    if (elements == null || elements.length != shape.length) {
+      throw KvcacheException.misuse(Status.STRIDE, "Tensor.withStrides: " + shape.length + " dimensions, but "
+          + (elements == null ? "no" : elements.length) + " strides");
+    }
+    return new Tensor(buffer, address, dtype, shape, elements.clone());
+  }
+
+  /** The same memory with another shape, compact: the first rows of a buffer for the largest batch, for example. */
+  public Tensor withShape(long... dims) {
+    if (dims == null || dims.length > MAX_RANK) {
+      throw KvcacheException.misuse(Status.RANK, "Tensor.withShape: " + (dims == null ? "no" : dims.length)
+          + " dimensions, at most " + MAX_RANK + " are known");
+    }
+    return new Tensor(buffer, address, dtype, dims.clone(), null);
+  }
+
+  /** Of memory that the library has given out; the buffer is its owner. */
+  static Tensor view(ByteBuffer buffer, long address, DType dtype, long[] shape, long[] strides) {
+    return new Tensor(buffer, address, dtype, shape, strides);
+  }
+
+  private static int elementBytes(Buffer buffer, DType dtype) {
+    boolean fits;
+    int bytes;
+    if (buffer instanceof ByteBuffer) {
+      bytes = 1;
+      fits = true;
+    } else if (buffer instanceof FloatBuffer) {
+      bytes = 4;
+      fits = dtype == DType.F32;
+    } else if (buffer instanceof ShortBuffer) {
+      bytes = 2;
+      fits = dtype == DType.F16 || dtype == DType.BF16;
+    } else if (buffer instanceof IntBuffer) {
+      bytes = 4;
+      fits = dtype == DType.I32;
+    } else if (buffer instanceof LongBuffer) {
+      bytes = 8;
+      fits = dtype == DType.I64;
+    } else {
+      bytes = 1;
+      fits = false;
+    }
+    if (!fits) {
+      throw KvcacheException.misuse(Status.DTYPE, "Tensor.of: a " + buffer.getClass().getSimpleName() + " does not hold " + dtype
+          + "; a ByteBuffer holds anything");
+    }
+    return bytes;
+  }
+
+  private static ByteOrder orderOf(Buffer buffer) {
+    if (buffer instanceof ByteBuffer) {
+      return ((ByteBuffer) buffer).order();
+    } else if (buffer instanceof FloatBuffer) {
+      return ((FloatBuffer) buffer).order();
+    } else if (buffer instanceof ShortBuffer) {
+      return ((ShortBuffer) buffer).order();
+    } else if (buffer instanceof IntBuffer) {
+      return ((IntBuffer) buffer).order();
+    }
+    return ((LongBuffer) buffer).order();
+  }
+
+  /** Refuses elements outside of the buffer: C could not see that. */
+  private void checkRange() {
+    long last = 0;
+    long compact = 1;
+    boolean tooLarge = false;
+    for (int i = shape.length - 1; i >= 0; i--) {
+      long n = shape[i];
+      long stride = strides == null ? compact : strides[i];
+      if (n < 0) {
+        throw KvcacheException.misuse(Status.SHAPE, "a tensor's dimension " + i + " is " + n, i);
+      }
+      if (stride < 0) {
+        throw KvcacheException.misuse(Status.STRIDE, "a tensor's stride " + stride + " of dimension " + i + " is negative", i);
+      }
+      if (n == 0) {
+        return; // no elements
+      }
+      try {
+        last = Math.addExact(last, Math.multiplyExact(n - 1, stride));
+        compact = Math.multiplyExact(compact, n);
+      } catch (ArithmeticException overflow) {
+        tooLarge = true;
+      }
+    }
+    long elements = (long) buffer.capacity() * elementBytes(buffer) / dtype.bytes();
+    if (tooLarge || last >= elements) {
+      throw KvcacheException.misuse(Status.SHAPE, "a tensor of shape " + Arrays.toString(shape)
+          + (strides == null ? "" : " and strides " + Arrays.toString(strides)) + " needs "
+          + (tooLarge ? "more than 2^63" : String.valueOf(last + 1)) + " elements, its buffer has " + elements);
+    }
+  }
+
+  private static int elementBytes(Buffer buffer) {
+    return buffer instanceof ByteBuffer ? 1 : buffer instanceof ShortBuffer ? 2 : buffer instanceof LongBuffer ? 8 : 4;
+  }
+
+  /** Writes a DLTensor: its shape and strides follow it at dims. */
+  void write(Mem slot, int dims) {
+    int rank = shape.length;
+    slot.putLong(0, address);
+    slot.putInt(16, rank);
+    slot.putInt(20, dtype.dl);
+    for (int i = 0; i < rank; i++) {
+      slot.putLong(dims + 8 * i, shape[i]);
+    }
+    if (strides == null) {
+      slot.putLong(32, 0);
+    } else {
+      int at = dims + 8 * MAX_RANK;
+      slot.putLong(32, slot.address + at);
+      for (int i = 0; i < rank; i++) {
+        slot.putLong(at + 8 * i, strides[i]);
+      }
+    }
+  }
+
+  public DType dtype() {
+    return dtype;
+  }
+
+  public int rank() {
+    return shape.length;
+  }
+
+  public long[] shape() {
+    return shape.clone();
+  }
+
+  /** Strides in elements; of a compact tensor what its shape gives. */
+  public long[] strides() {
+    if (strides != null) {
+      return strides.clone();
+    }
+    long[] compact = new long[shape.length];
+    long next = 1;
+    for (int i = shape.length - 1; i >= 0; i--) {
+      compact[i] = next;
+      next *= shape[i];
+    }
+    return compact;
+  }
+
+  public boolean isReadOnly() {
+    return buffer.isReadOnly();
+  }
+
+  /** Address of the first element, for other native code. Valid while this tensor is reachable. */
+  public long address() {
+    return address;
+  }
+
+  /** The memory, from the first element on, in native order. A tensor of a ByteBuffer only. */
+  public ByteBuffer byteBuffer() {
+    return bytes("byteBuffer").order(ByteOrder.nativeOrder());
+  }
+
+  /** The memory of an F32 tensor. */
+  public FloatBuffer floatBuffer() {
+    require("floatBuffer", dtype == DType.F32);
+    return buffer instanceof FloatBuffer ? ((FloatBuffer) buffer).duplicate() : byteBuffer().asFloatBuffer();
+  }
+
+  /** The memory of an F16 or BF16 tensor, each element's bits in a short. */
+  public ShortBuffer shortBuffer() {
+    require("shortBuffer", dtype == DType.F16 || dtype == DType.BF16);
+    return buffer instanceof ShortBuffer ? ((ShortBuffer) buffer).duplicate() : byteBuffer().asShortBuffer();
+  }
+
+  /** The memory of an I32 tensor. */
+  public IntBuffer intBuffer() {
+    require("intBuffer", dtype == DType.I32);
+    return buffer instanceof IntBuffer ? ((IntBuffer) buffer).duplicate() : byteBuffer().asIntBuffer();
+  }
+
+  /** The memory of an I64 tensor. */
+  public LongBuffer longBuffer() {
+    require("longBuffer", dtype == DType.I64);
+    return buffer instanceof LongBuffer ? ((LongBuffer) buffer).duplicate() : byteBuffer().asLongBuffer();
+  }
+
+  private ByteBuffer bytes(String what) {
+    require(what, buffer instanceof ByteBuffer);
+    return ((ByteBuffer) buffer).duplicate();
+  }
+
+  private void require(String what, boolean fits) {
+    if (!fits) {
+      throw KvcacheException.misuse(Status.DTYPE, "Tensor." + what + ": this is " + this);
+    }
+  }
+
+  @Override
+  public String toString() {
+    return "Tensor " + dtype + Arrays.toString(shape) + (strides == null ? "" : " strides " + Arrays.toString(strides))
+        + " of a " + buffer.getClass().getSimpleName();
+  }
+}
