@@ -161,6 +161,7 @@ fi
 part build-release configure_and_build release
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
+head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p' || true
 part unit run_ctest release --label-exclude 'tidy|abi|consumer'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package

@@ -91,7 +91,8 @@ inline constexpr uint32_t kMaxStructSize = 4096;
 template <class T>
 Status check_struct_size(const T* in, const char* name) {
   KVC_TRY(check_not_null(in, name));
-  if (in->struct_size >= kFirstSize<T> && in->struct_size <= kMaxStructSize && in->struct_size % 8 == 0) return Status();
+  if (in->struct_size >= kFirstSize<T> && in->struct_size <= kMaxStructSize && in->struct_size % 8 == 0)
+    return Status();
   return Status::error(KVC_ERROR_STRUCT_SIZE, "%s has struct_size %u, not %u: initialise it with its kvc_*_init", name,
                        in->struct_size, static_cast<uint32_t>(sizeof(T)));
 }

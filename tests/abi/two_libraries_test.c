@@ -1,6 +1,6 @@
-/* Two libraries in one process, copies or different releases: each works on its own, in either order and visibility, and
- * both survive dlclose (they are linked with -z nodelete).
- *   two_libraries_test FIRST SECOND first_global|second_global|both_local|both_global */
+/* Two libraries in one process, copies or different releases: each works on its own, in either order and visibility,
+ * and both survive dlclose (they are linked with -z nodelete). two_libraries_test FIRST SECOND
+ * first_global|second_global|both_local|both_global */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <kvcache.h>
@@ -34,7 +34,8 @@ static const kvc_api *load(const char *path, int global, void **handle, const vo
   for (size_t offset = offsetof(kvc_api, version); offset < api->struct_size; offset += sizeof(void *)) {
     void *function;
     memcpy(&function, (const char *)api + offset, sizeof(function));
-    check(function && dladdr(function, &other) != 0 && other.dli_fbase == own.dli_fbase, "a function of the own library");
+    check(function && dladdr(function, &other) != 0 && other.dli_fbase == own.dli_fbase,
+          "a function of the own library");
   }
   *base = own.dli_fbase;
   return api;

@@ -8,11 +8,11 @@
 #define CALL(name) kvc_##name
 #define SCENARIO_API
 #define SCENARIO_PASS
-#include "../consumer/scenario.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "../consumer/scenario.h"
 
 #if defined(NEWER_HEADER)
 #define HAS_LATER_FIELDS 1
@@ -35,24 +35,23 @@ static void check(int good, const char *what, const kvc_error *error) {
 /* `bytes` of zeros, with a page behind them that cannot be touched. Never freed. */
 static void *guarded(size_t bytes) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page;
-  char *memory =
-      mmap(NULL, (pages + 1) * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char *memory = mmap(NULL, (pages + 1) * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   check(memory != MAP_FAILED && mprotect(memory + pages * page, page, PROT_NONE) == 0, "mmap", NULL);
   return memory + pages * page - bytes;
 }
-#define GUARDED(type, name)                       \
-  type *name = (type *)guarded(sizeof(type));     \
+#define GUARDED(type, name)                   \
+  type *name = (type *)guarded(sizeof(type)); \
   type##_init(name)
 
 /* What a caller sets in a field of the later release, an older library refuses, and a later one takes. A call that
  * succeeded has 0 in its later fields again. */
-#define EXPECT_REFUSED_IF_SET(item, call)                                                                      \
-  do {                                                                                                         \
-    kvc_error refused = KVC_ERROR_INIT;                                                                        \
-    SET_LATER(item, 1);                                                                                        \
-    const kvc_status got = (call);                                                                             \
-    check(got == (HAS_LATER_FIELDS && !newer_library ? KVC_ERROR_UNSUPPORTED : KVC_OK), #call, &refused);      \
-    SET_LATER(item, 0);                                                                                        \
+#define EXPECT_REFUSED_IF_SET(item, call)                                                                 \
+  do {                                                                                                    \
+    kvc_error refused = KVC_ERROR_INIT;                                                                   \
+    SET_LATER(item, 1);                                                                                   \
+    const kvc_status got = (call);                                                                        \
+    check(got == (HAS_LATER_FIELDS && !newer_library ? KVC_ERROR_UNSUPPORTED : KVC_OK), #call, &refused); \
+    SET_LATER(item, 0);                                                                                   \
   } while (0)
 
 static kvc_cache *make_cache(kvc_context *context, kvc_error *error) {
@@ -76,7 +75,8 @@ static kvc_cache *make_cache(kvc_context *context, kvc_error *error) {
   SET_LATER(estimate, 77);
   check(kvc_cache_estimate(context, config, -1, estimate, error) == KVC_OK, "estimate", error);
   check(estimate->struct_size == sizeof(*estimate) && estimate->storage_bytes > 0, "estimate's fields", NULL);
-  check(LATER(estimate) == (HAS_LATER_FIELDS && !newer_library ? 77 : 0), "a field that the library does not know", NULL);
+  check(LATER(estimate) == (HAS_LATER_FIELDS && !newer_library ? 77 : 0), "a field that the library does not know",
+        NULL);
   EXPECT_REFUSED_IF_SET(config, kvc_cache_estimate(context, config, -1, estimate, &refused));
   EXPECT_REFUSED_IF_SET(&layers[1], kvc_cache_estimate(context, config, -1, estimate, &refused));
   EXPECT_REFUSED_IF_SET(group, kvc_cache_estimate(context, config, -1, estimate, &refused));
