@@ -37,6 +37,7 @@ if [ "$level" = full ]; then
   want googletest test -e /usr/src/googletest/CMakeLists.txt
   want lcov has lcov
   want abigail-tools has abidiff
+  want openjdk-17-jdk-headless has javac
   want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
   has cargo || {
     echo "setup.sh: cargo 1.88 or newer is missing (Debian's is too old): install it by rustup" >&2
