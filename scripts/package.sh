@@ -57,14 +57,22 @@ go_module() {
   python3 scripts/package_go.py "$packages/goproxy" "v$version"
 }
 
-jar() {
+java_jar() {
   if [ ! -f bindings/java/pom.xml ]; then
     echo "no bindings/java: no jar"
     return
   fi
+  local stage
+  stage=$(mktemp -d)
+  strip -o "$stage/libkvcache.so" "$release/src/libkvcache.so"
   ( cd bindings/java
-    KVCACHE_LIBRARY=$release/src/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests package )
+    KVCACHE_LIBRARY=$stage/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests clean package )
+  mkdir "$stage/META-INF"
+  cp LICENSE "$stage/META-INF/LICENSE"
+  cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in; its licence is the same text
   cp "bindings/java/target/kvcache-$version.jar" "$packages"
+  jar --update --file "$packages/kvcache-$version.jar" -C "$stage" META-INF
+  rm -rf "$stage"
 }
 
 mkdir -p "$packages"
@@ -72,8 +80,9 @@ release_build
 [ $# -gt 0 ] || set -- tarball wheel crates go jar
 for kind in "$@"; do
   case $kind in
-    tarball|wheel|crates|jar) $kind ;;
+    tarball|wheel|crates) $kind ;;
     go) go_module ;;
+    jar) java_jar ;;
     *) echo "package.sh: no package of the kind $kind" >&2 && exit 1 ;;
   esac
 done
