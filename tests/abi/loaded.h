@@ -17,10 +17,10 @@ static void check(int good, const char *what, long long value) {
   exit(1);
 }
 
-static const kvc_api *load(const char *path, void **library) {
+static const kvc_api *load(const char *path, int visibility, void **library) {
   const kvc_api *(*get_api)(uint32_t);
   const kvc_api *api = NULL;
-  *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  *library = dlopen(path, RTLD_NOW | visibility);
   check(*library != NULL, "dlopen", 0);
   *(void **)&get_api = dlsym(*library, "kvc_get_api");
   check(get_api != NULL && (api = get_api(KVC_ABI_VERSION)) != NULL, "kvc_get_api", 0);

@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   const kvc_api *api;
   void *library;
   check(argc == 3, "arguments: LIBRARY export|contexts", argc);
-  api = load(argv[1], &library);
+  api = load(argv[1], RTLD_LOCAL, &library);
   if (!strcmp(argv[2], "export")) {
     export_outlives_dlclose(library, api);
   } else {

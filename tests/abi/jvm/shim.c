@@ -13,7 +13,7 @@ JNIEXPORT void JNICALL Java_Host_load(JNIEnv *env, jclass host, jstring path) {
   const char *chars = (*env)->GetStringUTFChars(env, path, NULL);
   (void)host;
   if (!chars) return; /* an exception is pending */
-  api = load(chars, &library);
+  api = load(chars, RTLD_LOCAL, &library);
   (*env)->ReleaseStringUTFChars(env, path, chars);
 }
 
