@@ -63,6 +63,10 @@
  *              pages and of tree nodes, audits), never for compute. Compute calls on the CPU return when the result is
  *              written; of those, eight at once run in one context, a ninth waits for one of them.
  *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
+ *   fork()     The child of fork() may call everything on caches that no thread was inside of at that moment (stateless
+ *              calls and plans: on contexts). Its copy is its own: open forwards can end or abort in both processes, worker
+ *              threads start anew with the child's first compute call, exports are released in each. Undefined are other
+ *              caches, memory that both map shared, and children of clone() or _Fork(), which run no fork handlers.
  *   NULL       A pointer argument must not be NULL unless it is marked "nullable".
  *   Arrays     What a call fills must not overlap what it reads.
  *   Every pointer is to host memory unless it is a tensor's data.

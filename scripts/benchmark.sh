@@ -2,6 +2,7 @@
 # Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
 #   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh attention [ARGS]     attention beside this machine's limits; draws docs/attention-roofline.svg
+#   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -38,6 +39,11 @@ case ${1:-} in
     build kvcache attention handoff
     "$build/benchmarks/handoff"
     attention "${@:2}"
+    ;;
+  calls)
+    build kvcache calls
+    install_python_package > /dev/null
+    "$python" benchmarks/calls/run.py "$build/benchmarks/calls" "$build/src/libkvcache.so"
     ;;
   peers)
     build kvcache attention

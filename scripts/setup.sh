@@ -40,6 +40,7 @@ if [ "$level" = full ]; then
   want openjdk-17-jdk-headless java_is_17
   want maven has mvn
   want swig has swig
+  want abigail-tools has abidiff
   want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
   has cargo || {
     echo "setup.sh: cargo 1.88 or newer is missing (Debian's is too old): install it by rustup" >&2

@@ -79,18 +79,6 @@ transformers_tests() {
   bash scripts/setup_transformers.sh
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers tests/python/test_torch.py
 }
-# The wheel as it would be published: for every CPython by the stable ABI, alone in a new environment.
-wheel() {
-  local place
-  place=$(mktemp -d)
-  PATH=$venv/bin:$PATH "$python" -m pip wheel --no-build-isolation --no-deps --wheel-dir "$place" ./bindings/python
-  ls -l "$place"
-  ls "$place" | grep -q -- '-cp310-abi3-'
-  "$python" -m venv "$place/venv"
-  "$place/venv/bin/python" -m pip install --quiet "$place"/*.whl numpy pytest
-  ( cd "$place" && "$place/venv/bin/python" -c 'import kvcache; print(kvcache.__version__, kvcache.__file__)' )
-  rm -rf "$place"
-}
 # The Go package without and with cgo, under the race detector (which needs cgo to be there) and under cgo's own checks.
 go_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
@@ -176,10 +164,11 @@ engines() {
   install_python_package
   bash scripts/engines.sh 12
 }
-rust_package() {
-  rust_environment
-  PATH=$venv/bin:$PATH bash scripts/package_rust.sh
-  bash scripts/consume_rust.sh
+# Everything that is published, from the release build; then a program from each alone. The crate builds the library once
+# more, as whoever has nothing else does.
+packages() {
+  bash scripts/package.sh
+  bash scripts/consume_packages.sh
 }
 
 mkdir -p "$logs"
@@ -192,6 +181,7 @@ fi
 part build-release configure_and_build release
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
+head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p' || true
 part unit run_ctest release --label-exclude 'tidy|abi|consumer'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package
@@ -201,13 +191,12 @@ if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   part typing typing
   part python-jax run_pytest tests/python/test_jax.py
-  part wheel wheel
   part transformers transformers_tests
   part go go_package
   part rust rust
   part java java_package
   part engines engines
-  part rust-package rust_package # builds the library once more, as whoever has only the crate does
+  part packages packages
   part build-asan configure_and_build asan
   part asan run_ctest asan
   part rust-asan rust_asan

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "api/first_sizes.h"
 #include "base/status.h"
 #include "cache/cache.h"
 #include "context/context.h"
@@ -86,12 +87,12 @@ std::span<T> span_of(T* data, int64_t n) {
 // Larger than any version of a struct will be: a bigger struct_size is a struct that was never initialised.
 inline constexpr uint32_t kMaxStructSize = 4096;
 
-// struct_size of `in`, which is of the same type as this library's T in some version. kFirst is sizeof(T) in the
-// release that introduced it.
-template <class T, uint32_t kFirst = sizeof(T)>
+// struct_size of `in`, which is of the same type as this library's T in some version.
+template <class T>
 Status check_struct_size(const T* in, const char* name) {
   KVC_TRY(check_not_null(in, name));
-  if (in->struct_size >= kFirst && in->struct_size <= kMaxStructSize && in->struct_size % 8 == 0) return Status();
+  if (in->struct_size >= kFirstSize<T> && in->struct_size <= kMaxStructSize && in->struct_size % 8 == 0)
+    return Status();
   return Status::error(KVC_ERROR_STRUCT_SIZE, "%s has struct_size %u, not %u: initialise it with its kvc_*_init", name,
                        in->struct_size, static_cast<uint32_t>(sizeof(T)));
 }

@@ -3,8 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cfenv>
 #include <cmath>
+#include <filesystem>
+#include <thread>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -77,6 +80,52 @@ TEST(Process, ForkedChildComputes) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "child ended with " << status;
     EXPECT_EQ(kvc_cache_check_invariants(w.cache, nullptr), KVC_OK);
   }
+}
+
+int64_t threads_of_this_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return std::distance(begin(tasks), end(tasks));
+}
+
+// Another thread is inside one cache when the process forks: the child may use the other caches, in the same context
+// too.
+TEST(Process, ForkWhileAnotherThreadComputes) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "gcc 12's address sanitizer does not free its allocator's locks in a child";
+#endif
+  if (!kCanFork) GTEST_SKIP();
+  World busy(large_spec(), 3, 0), other(large_spec(), 3, 0);
+  other.cache_owner = make_cache(busy.context.get(), large_spec());
+  other.cache = other.cache_owner.get();
+  ASSERT_EQ(kvc_seq_add(other.cache, 1, &other.seq, nullptr), KVC_OK);
+  const std::vector<uint8_t> expected = prefill(other, other.seq, 200);
+  std::atomic<bool> stop{false};
+  std::thread computing([&] {
+    const int64_t nothing = 0;
+    while (!stop) {
+      prefill(busy, busy.seq, 200);
+      kvc_seq_truncate(busy.cache, 1, &busy.seq, &nothing, nullptr);
+    }
+  });
+  for (int i = 0; i < 20; i++) {
+    usleep(static_cast<useconds_t>(500 * i));  // at other places of the other thread's step
+    const pid_t child = ::fork();
+    if (child == 0) {
+      alarm(60);
+      const int64_t nothing = 0;
+      const bool good = kvc_seq_truncate(other.cache, 1, &other.seq, &nothing, nullptr) == KVC_OK &&
+                        prefill(other, other.seq, 200) == expected &&
+                        threads_of_this_process() == 3 &&  // the child's own workers
+                        kvc_cache_check_invariants(other.cache, nullptr) == KVC_OK;
+      _exit(good && !testing::Test::HasFailure() ? 0 : 1);
+    }
+    int status = 1;
+    EXPECT_TRUE(child > 0 && waitpid(child, &status, 0) == child);
+    EXPECT_EQ(status, 0) << "fork " << i;
+  }
+  stop = true;
+  computing.join();
+  EXPECT_EQ(kvc_cache_check_invariants(busy.cache, nullptr), KVC_OK);
 }
 
 #if defined(__x86_64__)

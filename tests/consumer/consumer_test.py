@@ -45,6 +45,14 @@ def installed(build: Path, work: Path) -> Path:
     return (work / "first").rename(work / "moved")
 
 
+def unpacked(tarball: Path, work: Path) -> Path:
+    """The one folder of a tarball, at a place of its own."""
+    (work / "unpacked").mkdir()
+    run("tar", "-xzf", tarball, "--directory", work / "unpacked")
+    (folder,) = (work / "unpacked").iterdir()
+    return folder.rename(work / "moved")
+
+
 def install(build: Path, prefix: Path, work: Path) -> None:
     """Exactly these files, and none of them names a place of this machine."""
     version = cached(build, "CMAKE_PROJECT_VERSION")
@@ -165,14 +173,16 @@ def main() -> int:
     ways = {way.__name__: way for way in (install, find_package, pkg_config, readme, dlopen, plugin_host, subdirectory)}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("way", choices=ways)
-    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True, help="tells compilers; installed, unless there is a tarball")
+    parser.add_argument("--tarball", type=Path, help="of scripts/package.sh, instead of an installation")
     arguments = parser.parse_args()
     if arguments.way in ("pkg_config", "readme") and not shutil.which("pkg-config"):
         print("skipped: no pkg-config")
         return 77
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        ways[arguments.way](arguments.build, installed(arguments.build, work), work)
+        prefix = unpacked(arguments.tarball, work) if arguments.tarball else installed(arguments.build, work)
+        ways[arguments.way](arguments.build, prefix, work)
     return 0
 
 

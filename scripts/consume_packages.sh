@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs each package of scripts/package.sh into an empty place, and runs a program from it alone.
+#   consume_packages.sh [tarball|wheel|crates|go|jar ...]     all of them by default
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+packages=$root/build/packages
+release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+# The first program in a language of a README.
+program_of() { # README LANGUAGE
+  sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" "$1" | sed '1d; /^```$/,$d'
+}
+
+tarball() { # unpacked, moved, and known to compilers, CMake and dlopen by its place alone
+  for way in install pkg_config find_package dlopen; do
+    python3 tests/consumer/consumer_test.py $way --build "$release" --tarball "$packages"/kvcache-*.tar.gz
+  done
+}
+
+wheel() {
+  mkdir "$place/python"
+  "$python" -m venv --without-pip "$place/python/venv"
+  "$python" -m pip --python "$place/python/venv/bin/python" install --quiet "$packages"/kvcache-*.whl
+  program_of bindings/python/README.md python > "$place/python/program.py"
+  ( cd "$place/python"
+    venv/bin/python program.py | tee output
+    grep -q '^preempt' output
+    venv/bin/kvcache info | grep '^library .*/venv/'
+    venv/bin/python -c 'import kvcache, pathlib; folder = pathlib.Path(kvcache.__file__).parent
+for name in ("LICENSE", "LICENSE.dlpack", "LICENSE.nanobind"): assert (folder / "licenses" / name).stat().st_size > 500
+assert (pathlib.Path(kvcache.get_include()) / "dlpack/dlpack.h").exists()' )
+}
+
+crates() { CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build/rust} bash scripts/consume_rust.sh; }
+
+go_module() { # modules of others come from the cache that the set-up filled; the library from the tarball
+  local version module=kvcache.dev/kvcache downloads library
+  version=$(cat "$packages/goproxy/$module/@v/list")
+  downloads=$(go env GOMODCACHE)/cache/download
+  mkdir -p "$place/go/library"
+  tar -xzf "$packages"/kvcache-*.tar.gz --directory "$place/go/library" --strip-components 1
+  library=$(echo "$place"/go/library/lib*/libkvcache.so.0)
+  program_of bindings/go/README.md go > "$place/go/main.go"
+  ( cd "$place/go"
+    export GOPROXY="file://$packages/goproxy,file://$downloads,off" GOSUMDB=off GOMODCACHE=$place/go/cache GOFLAGS=-modcacherw
+    printf 'module program\n\ngo %s\n\nrequire %s %s\n' "$(sed -n 's/^go //p' "$root/bindings/go/go.mod")" $module "$version" > go.mod
+    CGO_ENABLED=0 go build -mod=mod -o program .
+    test -f "$GOMODCACHE/$module@$version/LICENSE"
+    test "$(KVCACHE_LIBRARY=$library ./program)" = "$(sed -n 's|.*fmt.Println(.*) // ||p' main.go)"
+    KVCACHE_LIBRARY=$library ./program )
+}
+
+jar() {
+  local jar
+  jar=$(ls "$packages"/kvcache-*.jar 2> /dev/null) || { echo "no jar" && return; }
+  mkdir "$place/java"
+  program_of bindings/java/README.md java > "$place/java/Program.java"
+  ( cd "$place/java" && env -u KVCACHE_LIBRARY java -Xcheck:jni -cp "$jar" Program.java )
+}
+
+[ $# -gt 0 ] || set -- tarball wheel crates go jar
+for kind in "$@"; do
+  echo "== $kind"
+  case $kind in
+    tarball|wheel|crates|jar) $kind ;;
+    go) go_module ;;
+    *) echo "consume_packages.sh: no package of the kind $kind" >&2 && exit 1 ;;
+  esac
+done

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Builds what is published, from the release build, into build/packages:
+#   kvcache-VERSION-SYSTEM.tar.gz     library, headers, CMake package, pkg-config file, licences; can be moved
+#   kvcache-VERSION-*.whl             the Python package, library and headers within, for every CPython from 3.10 on
+#   kvcache-sys-*.crate kvcache-*.crate
+#   goproxy/                          the Go module, as a module proxy serves it (GOPROXY=file://...)
+#   kvcache-VERSION.jar               Java, natives within
+#
+#   package.sh [tarball|wheel|crates|go|jar ...]     all of them by default
+# Who may run it is decided by the C library of the machine that builds: each symbol's version is the newest that the linker
+# found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), which auditwheel calls manylinux_2_34.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+packages=$root/build/packages
+platform=$(uname -m)
+policy=manylinux_2_34_$platform
+dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
+version=$(sed -n 's/^#define KVC_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/kvcache.h | paste -sd .)
+release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
+# Equal inputs give equal packages: no time of building, owner or order of a folder.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
+
+release_build() {
+  [ -f "$release/CMakeCache.txt" ] || PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python"
+  cmake --build "$release" --target kvcache --parallel "$jobs"
+}
+
+tarball() {
+  local name=kvcache-$version-linux-$platform stage
+  stage=$(mktemp -d)
+  cmake --install "$release" --prefix "$stage/$name" --strip
+  tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$stage" --create "$name" |
+    gzip --no-name > "$packages/$name.tar.gz"
+  rm -rf "$stage"
+}
+
+wheel() {
+  local raw
+  raw=$(mktemp -d)
+  PATH=$venv/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
+    "$python" -m pip wheel --no-build-isolation --no-deps --wheel-dir "$raw" ./bindings/python
+  rm -f "$packages"/*.whl
+  # Fails for a symbol that is newer than the policy, and for a library that is neither within nor everywhere.
+  PATH=$venv/bin:$PATH "$python" -m auditwheel repair --plat "$policy" --only-plat --wheel-dir "$packages" "$raw"/*.whl
+  rm -rf "$raw"
+  "$python" -m auditwheel show "$packages"/*.whl
+}
+
+crates() {
+  local target=${CARGO_TARGET_DIR:-$root/build/rust}
+  CARGO_TARGET_DIR=$target DLPACK_INCLUDE_DIR=$dlpack KVCACHE_LIB_DIR=$release/src bash scripts/package_rust.sh
+  rm -f "$packages"/*.crate
+  cp "$target/package/kvcache-sys-$version.crate" "$target/package/kvcache-$version.crate" "$packages"
+}
+
+go_module() {
+  rm -rf "$packages/goproxy"
+  python3 scripts/package_go.py "$packages/goproxy" "v$version"
+}
+
+java_jar() {
+  if [ ! -f bindings/java/pom.xml ]; then
+    echo "no bindings/java: no jar"
+    return
+  fi
+  local stage
+  stage=$(mktemp -d)
+  strip -o "$stage/libkvcache.so" "$release/src/libkvcache.so"
+  ( cd bindings/java
+    KVCACHE_LIBRARY=$stage/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests clean package )
+  mkdir "$stage/META-INF"
+  cp LICENSE "$stage/META-INF/LICENSE"
+  cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in; its licence is the same text
+  cp "bindings/java/target/kvcache-$version.jar" "$packages"
+  jar --update --file "$packages/kvcache-$version.jar" -C "$stage" META-INF
+  rm -rf "$stage"
+}
+
+mkdir -p "$packages"
+release_build
+[ $# -gt 0 ] || set -- tarball wheel crates go jar
+for kind in "$@"; do
+  case $kind in
+    tarball|wheel|crates) $kind ;;
+    go) go_module ;;
+    jar) java_jar ;;
+    *) echo "package.sh: no package of the kind $kind" >&2 && exit 1 ;;
+  esac
+done
+ls -l "$packages"
+needs() { objdump -T "$release/src/libkvcache.so.0" | grep -o "$1[0-9.]*" | sort -V | tail -n 1; }
+echo "the library needs $(needs GLIBC_) and $(needs GLIBCXX_)"
