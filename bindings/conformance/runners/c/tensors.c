@@ -50,7 +50,7 @@ static kvc_status export_tokens(void) {
   kvc_export_args_init(&args);
   kvc_exported_init(&exported);
   args.layer = (int32_t)integer("layer", 0);
-  args.parts = flag("scales") ? 0 : KVC_EXPORT_K | KVC_EXPORT_V;
+  args.parts = KVC_EXPORT_K | KVC_EXPORT_V | (flag("scales") ? KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE : 0);
   args.position_begin = integer("begin", 0);
   args.position_end = integer("end", 0);
   const kvc_status status =
