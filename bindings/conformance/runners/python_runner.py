@@ -353,11 +353,23 @@ def tree_nodes(s: Script) -> dict[str, str]:
 # ---- steps ----
 
 
+def parents_of_rows(s: Script) -> list[list[int] | None] | None:
+    flat = s.integers("parents")
+    if flat is None:
+        return None
+    rows, first = [], 0
+    for count in s.integers("tokens") or []:
+        own = flat[first : first + count]
+        rows.append(None if own and all(parent == -2 for parent in own) else own)
+        first += count
+    return rows
+
+
 def batch(s: Script) -> dict[str, Any]:
     layers = s.integers("layers")
     return {
         "sequences": s.sequences(), "lengths": s.integers("tokens") or [], "layers": layers and tuple(layers),
-        "parents": s.integers("parents"), "spans": s.integers("spans"),
+        "parents": parents_of_rows(s), "spans": s.integers("spans"),
         "encoder_group": s.integer("encoder_group") if s.has("encoder_group") else None,
     }  # fmt: skip
 
