@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import reference
+import stateless
 from model import Cache, Layer, Page, Pool, Row, Sequence, Step
 from reference import Rows, Scores
 from script import FLOATS, Op, new_tensor
@@ -50,6 +51,7 @@ class Replay:
         self.tensors: dict[str, Any] = {}  # (dtype, array), or Floats
         self.layers: list[Layer] = []
         self.groups: list[dict[str, str]] = []
+        self.nearly: set[str] = set()  # tensors that are known nearly
 
     def run(self, op: Op) -> Expected:
         """The results that are known; of an operation that the script expects to fail, none."""
@@ -433,3 +435,26 @@ class Replay:
         return results
 
 
+
+    # ---- without a cache ----
+
+    def op_flash_attn(self, op: Op) -> Expected:
+        call = stateless.FlashAttn(op, self.array)
+        self.touch(op, "k_cache", "v_cache", "rotary_cos")
+        return {key: Floats(values, call.tolerance) for key, values in call.run().items()}
+
+    def op_append_slots(self, op: Op) -> None:
+        self.touch(op, "k_cache", "v_cache", "rotary_cos")
+        stateless.append_slots(op, self.array)
+
+    def touch(self, op: Op, *keys: str) -> None:
+        """Tensors that rotated keys were written to are known nearly, no longer to the bit."""
+        if "rotary_cos" in op.words:
+            self.nearly.update(op.words[key][1:] for key in keys if op.words.get(key, "").startswith("$"))
+
+    def op_show(self, op: Op) -> Expected:
+        kept = self.tensors[op.words["name"]]
+        if isinstance(kept, Floats):
+            return {"value": kept}
+        near = op.words["name"] in self.nearly
+        return {"value": Floats(kept[1].astype(np.float64), 2e-2) if near else Exact(kept[1])}
