@@ -52,6 +52,7 @@ class Replay:
         self.layers: list[Layer] = []
         self.groups: list[dict[str, str]] = []
         self.nearly: set[str] = set()  # tensors that are known nearly
+        self.adopted: set[str] = set()  # tensors that caches write to, wherever their pages are
 
     def run(self, op: Op) -> Expected:
         """The results that are known; of an operation that the script expects to fail, none."""
@@ -85,6 +86,8 @@ class Replay:
 
     def op_layer(self, op: Op) -> None:
         self.layers.append(Layer(len(self.layers), op.integer("group"), op.words))
+        for key in ("kv_storage", "k_storage", "v_storage"):
+            self.adopted.add(op.words.get(key, "$")[1:])
 
     def op_state(self, op: Op) -> None:
         self.layers[-1].states.append((tuple(op.integers("shape")), op.words.get("dtype", "f32")))
@@ -454,6 +457,8 @@ class Replay:
 
     def op_show(self, op: Op) -> Expected:
         kept = self.tensors[op.words["name"]]
+        if op.words["name"] in self.adopted:
+            return {}
         if isinstance(kept, Floats):
             return {"value": kept}
         near = op.words["name"] in self.nearly
