@@ -76,7 +76,7 @@ class Layer:
         return 1e-4 if self.dtype == "f32" else 2e-2
 
 
-@dataclass
+@dataclass(eq=False)
 class Sequence:
     cache: Cache
     length: int = 0
@@ -106,7 +106,7 @@ class Sequence:
         return depths
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     sequence: Sequence | None  # None: inert
     first: int  # of the batch's tokens
@@ -116,7 +116,7 @@ class Row:
     positions: list[int] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Step:
     cache: Cache
     rows: list[Row]
@@ -226,14 +226,14 @@ class Cache:
         del pages[keep:]
 
     def works_at(self, sequence: Sequence, position: int) -> bool:
-        """Whether a sequence can go on from a position: what queries there and later see is still held."""
+        """Whether a sequence can go on from a position: nothing before it is gone, or all that is gone lies before what a query
+        there sees. (So positions among freed tokens never work, not even where a query would see itself alone.)"""
         for group in self.token_groups():
-            sinks = self.bounds(sequence, group)[0]
-            first = self.first_seen(sequence, group, position)
+            sinks, first = self.bounds(sequence, group)[0], self.first_seen(sequence, group, position)
             pages = sequence.pages.get(group, [])
-            for key in [*range(min(sinks, position)), *range(first, position)]:
-                if pages[key // self.page_size] is None:
-                    return False
+            gone = [index * self.page_size for index, page in enumerate(pages) if page is None]
+            if gone and position > gone[0] and (sinks > gone[0] or first < gone[-1] + self.page_size):
+                return False
         if "recurrent" in self.kinds:
             return position in (0, sequence.length) or position in sequence.checkpoints
         return True
