@@ -262,7 +262,7 @@ class Generator:
         groups = [group for group, kind in enumerate(self.cache.kinds) if kind != "recurrent"]
         group = self.random.choice(groups) if encoder is None else encoder
         words = f"step={step} group={group}" + " slots=1" * self.chance(0.3) + " pad=-5" * self.chance(0.3)
-        if spans:
+        if spans and self.cache.kinds[group] != "cross":
             self.emit(f"tables {words}", "UNSUPPORTED")
         elif trees and self.cache.kinds[group] != "cross":
             self.emit(f"tables {words} part=prefix")

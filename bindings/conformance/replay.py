@@ -136,6 +136,8 @@ class Replay:
 
     def op_checkpoint(self, op: Op) -> None:
         for sequence in self.sequences(op):
+            if sequence.length == 0:  # works without
+                continue
             sequence.checkpoints[sequence.length] = dict(sequence.committed_states)
             while len(sequence.checkpoints) > sequence.cache.max_checkpoints:
                 del sequence.checkpoints[min(sequence.checkpoints)]
