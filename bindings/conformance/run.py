@@ -46,7 +46,7 @@ def build_c() -> list[str]:
 # compared with.
 RUNNERS: dict[str, Callable[[], list[str]]] = {
     "c": build_c,
-    "python": lambda: [sys.executable, str(HERE / "runners" / "python_runner.py")],
+    "python": lambda: [sys.executable, str(HERE / "runners" / "python" / "runner.py")],
 }
 
 

@@ -171,8 +171,7 @@ static kvc_status estimate(void) {
   kvc_cache_config config = read_sizes();
   kvc_estimate result;
   kvc_estimate_init(&result);
-  const kvc_status status =
-      kvc(cache_estimate)(context(), &config, (int32_t)integer("group", -1), &result, &error);
+  const kvc_status status = kvc(cache_estimate)(context(), &config, (int32_t)integer("group", -1), &result, &error);
   result_integer("num_pages", result.num_pages);
   result_integer("page_bytes", result.page_bytes);
   result_integer("token_bytes", result.token_bytes);
@@ -224,9 +223,19 @@ static kvc_status stats(void) {
 }
 
 const operation config_operations[] = {
-    {"version", version},           {"context_create", context_create}, {"context_describe", context_describe},
-    {"context_close", context_close}, {"group", add_group},             {"layer", add_layer},
-    {"state", add_state},           {"estimate", estimate},             {"cache_create", cache_create},
-    {"cache_close", cache_close},   {"cache_clear", cache_clear},       {"check_invariants", check_invariants},
-    {"digest", digest},             {"stats", stats},                   {NULL, NULL},
+    {"version", version},
+    {"context_create", context_create},
+    {"context_describe", context_describe},
+    {"context_close", context_close},
+    {"group", add_group},
+    {"layer", add_layer},
+    {"state", add_state},
+    {"estimate", estimate},
+    {"cache_create", cache_create},
+    {"cache_close", cache_close},
+    {"cache_clear", cache_clear},
+    {"check_invariants", check_invariants},
+    {"digest", digest},
+    {"stats", stats},
+    {NULL, NULL},
 };

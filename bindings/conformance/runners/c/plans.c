@@ -115,9 +115,7 @@ static kvc_status plan_tables(void) {
   return KVC_OK;
 }
 
-static kvc_status plan_check(void) {
-  return kvc(plan_check)(plan(), (uint64_t)integer("generation", 0), &error);
-}
+static kvc_status plan_check(void) { return kvc(plan_check)(plan(), (uint64_t)integer("generation", 0), &error); }
 
 const operation plan_operations[] = {
     {"plan_create", plan_create}, {"plan_close", plan_close}, {"plan_build", plan_build},

@@ -133,9 +133,9 @@ static const struct {
   const char *name;
   DLDataType dtype;
 } dtypes[] = {
-    {"f32", {kDLFloat, 32, 1}}, {"f16", {kDLFloat, 16, 1}},           {"bf16", {kDLBfloat, 16, 1}},
-    {"i8", {kDLInt, 8, 1}},     {"e4m3", {kDLFloat8_e4m3fn, 8, 1}},   {"e5m2", {kDLFloat8_e5m2, 8, 1}},
-    {"u8", {kDLUInt, 8, 1}},    {"i32", {kDLInt, 32, 1}},             {"i64", {kDLInt, 64, 1}},
+    {"f32", {kDLFloat, 32, 1}}, {"f16", {kDLFloat, 16, 1}},         {"bf16", {kDLBfloat, 16, 1}},
+    {"i8", {kDLInt, 8, 1}},     {"e4m3", {kDLFloat8_e4m3fn, 8, 1}}, {"e5m2", {kDLFloat8_e5m2, 8, 1}},
+    {"u8", {kDLUInt, 8, 1}},    {"i32", {kDLInt, 32, 1}},           {"i64", {kDLInt, 64, 1}},
 };
 
 static DLDataType dtype_of(const char *name, size_t length) {
@@ -169,8 +169,10 @@ static uint16_t half_bits(float x) {
 static void set_float(DLTensor *to, int64_t i, float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof(bits));
-  if (to->dtype.bits == 32) ((float *)to->data)[i] = x;
-  else ((uint16_t *)to->data)[i] = to->dtype.code == kDLBfloat ? (uint16_t)(bits >> 16) : half_bits(x);
+  if (to->dtype.bits == 32)
+    ((float *)to->data)[i] = x;
+  else
+    ((uint16_t *)to->data)[i] = to->dtype.code == kDLBfloat ? (uint16_t)(bits >> 16) : half_bits(x);
 }
 
 static bool is_float(DLDataType dtype) { return dtype.bits >= 16 && dtype.code != kDLInt; }
@@ -187,17 +189,23 @@ static void fill(DLTensor *to, const char *contents) {
     const uint64_t seed = strtoull(contents + 1, NULL, 10);
     for (int64_t i = 0; i < count; i++) {
       const uint32_t byte = generated_byte(seed, (uint64_t)i);
-      if (is_float(to->dtype)) set_float(to, i, (float)((int32_t)byte - 128) / 128.0f);
-      else ((uint8_t *)to->data)[i] = (uint8_t)(byte & 0xBF);
+      if (is_float(to->dtype))
+        set_float(to, i, (float)((int32_t)byte - 128) / 128.0f);
+      else
+        ((uint8_t *)to->data)[i] = (uint8_t)(byte & 0xBF);
     }
   } else if (contents[0] == ':') {
     contents++;
     for (int64_t i = 0; i < count; i++, contents++) {
       const double value = strtod(contents, (char **)&contents);
-      if (is_float(to->dtype)) set_float(to, i, (float)value);
-      else if (to->dtype.bits == 8) ((uint8_t *)to->data)[i] = (uint8_t)(int64_t)value;
-      else if (to->dtype.bits == 32) ((int32_t *)to->data)[i] = (int32_t)value;
-      else ((int64_t *)to->data)[i] = (int64_t)value;
+      if (is_float(to->dtype))
+        set_float(to, i, (float)value);
+      else if (to->dtype.bits == 8)
+        ((uint8_t *)to->data)[i] = (uint8_t)(int64_t)value;
+      else if (to->dtype.bits == 32)
+        ((int32_t *)to->data)[i] = (int32_t)value;
+      else
+        ((int64_t *)to->data)[i] = (int64_t)value;
     }
   } else if (contents[0] != '\0') {
     fail("a tensor of what?", contents);
@@ -236,8 +244,8 @@ DLTensor *copy_tensor(const DLTensor *of) {
   for (int64_t i = 0; i < num_elements(of); i++) {
     int64_t offset = 0;
     for (int32_t dim = 0; dim < of->ndim; dim++) offset += i / copy->strides[dim] % of->shape[dim] * strides[dim];
-    memcpy((char *)copy->data + (size_t)i * width,
-           (const char *)of->data + of->byte_offset + (size_t)offset * width, width);
+    memcpy((char *)copy->data + (size_t)i * width, (const char *)of->data + of->byte_offset + (size_t)offset * width,
+           width);
   }
   return copy;
 }
@@ -312,7 +320,8 @@ void result_integers_32(const char *name, int64_t count, const int32_t *values) 
 void result_tensor(const char *name, const DLTensor *value, enum print print) {
   const char *dtype_name = "?";
   for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
-    if (dtypes[i].dtype.code == value->dtype.code && dtypes[i].dtype.bits == value->dtype.bits) dtype_name = dtypes[i].name;
+    if (dtypes[i].dtype.code == value->dtype.code && dtypes[i].dtype.bits == value->dtype.bits)
+      dtype_name = dtypes[i].name;
   put(" %s=%s[", name, dtype_name);
   for (int32_t i = 0; i < value->ndim; i++) put(i ? ",%lld" : "%lld", (long long)value->shape[i]);
   const DLTensor *compact = copy_tensor(value);

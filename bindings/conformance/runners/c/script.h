@@ -1,5 +1,5 @@
-/* One line of a script: its words, the tensors in them, and the results that its operation prints. README.md has the format.
- * Everything that is taken here lives until the script ends. */
+/* One line of a script: its words, the tensors in them, and the results that its operation prints. README.md has the
+ * format. Everything that is taken here lives until the script ends. */
 #ifndef KVCACHE_CONFORMANCE_SCRIPT_H_
 #define KVCACHE_CONFORMANCE_SCRIPT_H_
 

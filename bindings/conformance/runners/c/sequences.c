@@ -85,8 +85,7 @@ static kvc_status encoder_lengths(void) {
   int64_t n;
   const kvc_seq *ids = sequences("seqs", &n);
   int64_t *values = take((size_t)n * sizeof(*values));
-  const kvc_status status =
-      kvc(seq_encoder_lengths)(cache(), (int32_t)integer("group", 0), n, ids, values, &error);
+  const kvc_status status = kvc(seq_encoder_lengths)(cache(), (int32_t)integer("group", 0), n, ids, values, &error);
   result_integers("lengths", n, values);
   return status;
 }
@@ -124,8 +123,7 @@ static kvc_status pages(void) {
 static kvc_status nearest(void) {
   const kvc_seq id = sequence(integer("seq", 0));
   int64_t before = 0, after = 0;
-  const kvc_status status =
-      kvc(seq_nearest_position)(cache(), id, integer("position", 0), &before, &after, &error);
+  const kvc_status status = kvc(seq_nearest_position)(cache(), id, integer("position", 0), &before, &after, &error);
   result_integer("before", before);
   result_integer("after", after);
   return status;

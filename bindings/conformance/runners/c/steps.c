@@ -86,8 +86,8 @@ static kvc_status attend(void) {
 
 static kvc_status load_state(void) {
   const DLTensor *out = tensor("out");
-  const kvc_status status = kvc(forward_load_state)(cache(), step(), (int32_t)integer("layer", 0),
-                                                    (int32_t)integer("state", 0), out, &error);
+  const kvc_status status =
+      kvc(forward_load_state)(cache(), step(), (int32_t)integer("layer", 0), (int32_t)integer("state", 0), out, &error);
   if (status == KVC_OK) result_tensor("out", out, AS_HEX);
   return status;
 }
@@ -124,11 +124,17 @@ static kvc_status abort_step(void) {
 }
 
 const operation step_operations[] = {
-    {"can_fit", can_fit},       {"begin", begin},
-    {"info", info},             {"describe", describe},
-    {"append", append},         {"attend", attend},
-    {"load_state", load_state}, {"store_state", store_state},
-    {"tables", tables},         {"cancel", cancel},
-    {"end", end},               {"abort", abort_step},
+    {"can_fit", can_fit},
+    {"begin", begin},
+    {"info", info},
+    {"describe", describe},
+    {"append", append},
+    {"attend", attend},
+    {"load_state", load_state},
+    {"store_state", store_state},
+    {"tables", tables},
+    {"cancel", cancel},
+    {"end", end},
+    {"abort", abort_step},
     {NULL, NULL},
 };

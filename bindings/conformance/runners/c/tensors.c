@@ -53,8 +53,7 @@ static kvc_status export_tokens(void) {
   args.parts = KVC_EXPORT_K | KVC_EXPORT_V | (flag("scales") ? KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE : 0);
   args.position_begin = integer("begin", 0);
   args.position_end = integer("end", 0);
-  const kvc_status status =
-      kvc(seq_export)(cache(), sequence(integer("seq", 0)), &args, &exported, NULL, &error);
+  const kvc_status status = kvc(seq_export)(cache(), sequence(integer("seq", 0)), &args, &exported, NULL, &error);
   if (status != KVC_OK) return status;
   finish_export("k", exported.k);
   finish_export("v", exported.v);
@@ -79,9 +78,8 @@ static kvc_status import_tokens(void) {
 static kvc_status export_pool(void) {
   static const char *const pools[] = {"kv", "k", "v", "k_scale", "v_scale", NULL};
   DLManagedTensorVersioned *pool = NULL;
-  const kvc_status status =
-      kvc(cache_export_pool)(cache(), (int32_t)integer("layer", 0), choice("pool", pools),
-                             flag("writable") ? KVC_POOL_WRITABLE : 0, &pool, &error);
+  const kvc_status status = kvc(cache_export_pool)(cache(), (int32_t)integer("layer", 0), choice("pool", pools),
+                                                   flag("writable") ? KVC_POOL_WRITABLE : 0, &pool, &error);
   if (status != KVC_OK) return status;
   result_tensor("pool", &pool->dl_tensor, AS_HASH);
   result_integer("readonly", (pool->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0);
@@ -107,8 +105,8 @@ static kvc_status take_copies(void) {
 }
 
 const operation tensor_operations[] = {
-    {"tensor", keep_tensor},   {"show", show},
+    {"tensor", keep_tensor},        {"show", show},
     {"merge_states", merge_states}, {"export", export_tokens},
-    {"import", import_tokens}, {"export_pool", export_pool},
+    {"import", import_tokens},      {"export_pool", export_pool},
     {"take_copies", take_copies},   {NULL, NULL},
 };
