@@ -151,6 +151,11 @@ rust_package() {
   bash scripts/consume_rust.sh
 }
 
+# The scripts of bindings/conformance in every language that has a runner.
+conformance() {
+  "$python" bindings/conformance/run.py --runner c --runner python --library build/release/src/libkvcache.so --junit "$junit"
+}
+
 mkdir -p "$logs"
 part setup bash scripts/setup.sh "$level"
 if [ "${ran[0]}" = setup=FAILED ]; then # its output says what is missing
@@ -169,6 +174,7 @@ part gemma run_pytest tests/gemma
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   part typing typing
+  part conformance conformance
   part python-jax run_pytest tests/python/test_jax.py
   part wheel wheel
   part transformers transformers_tests
