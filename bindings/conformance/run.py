@@ -42,16 +42,40 @@ def build_c() -> list[str]:
     return [str(runner)]
 
 
+def build_rust() -> list[str]:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "build" / "rust"))
+    subprocess.run(["cargo", "build", "--quiet", "--locked", "--package", "kvcache", "--features", "dynamic", "--example",
+                    "conformance"], cwd=ROOT / "bindings" / "rust",
+                   env={**os.environ, "CARGO_TARGET_DIR": str(target)}, check=True)  # fmt: skip
+    return [str(target / "debug" / "examples" / "conformance")]
+
+
+def build_go() -> list[str]:
+    runner = BUILD / "runner_go"
+    subprocess.run(["go", "build", "-o", str(runner), "./conformance"], cwd=ROOT / "bindings" / "go", check=True,
+                   env={**os.environ, "CGO_ENABLED": "0"})  # fmt: skip
+    return [str(runner)]
+
+
+def build_java() -> list[str]:
+    classes = [ROOT / "build" / "java" / folder for folder in ("classes", "test-classes")]
+    subprocess.run(["mvn", "-q", "-B", "-ntp", "test-compile"], cwd=ROOT / "bindings" / "java", check=True)
+    return ["java", "-cp", ":".join(map(str, classes)), "dev.kvcache.conformance.Runner"]
+
+
 # How each runner is made: a function that builds it and returns its command. The first that is asked for is what others are
 # compared with.
 RUNNERS: dict[str, Callable[[], list[str]]] = {
     "c": build_c,
     "python": lambda: [sys.executable, str(HERE / "runners" / "python" / "runner.py")],
+    "rust": build_rust,
+    "go": build_go,
+    "java": build_java,
 }
 
 
-def transcribe(runner: str, command: list[str], scripts: list[Path], library: str) -> str:
-    environment = {**os.environ, "KVCACHE_LIBRARY": library}
+def transcribe(runner: str, command: list[str], scripts: list[Path]) -> str:
+    environment = dict(os.environ)
     if runner == "c":
         environment["KVCACHE_CONFORMANCE_CALLS"] = str(CALLS)
     process = subprocess.run([*command, *map(str, scripts)], env=environment, capture_output=True, text=True,
@@ -98,6 +122,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
+    os.environ["KVCACHE_LIBRARY"] = str(Path(args.library).resolve())
     BUILD.mkdir(parents=True, exist_ok=True)
     CALLS.unlink(missing_ok=True)
     runners = args.runners or ["c", "python"]
@@ -106,10 +131,10 @@ def main() -> int:
     transcripts = {}
     for runner in runners:
         command, begin = RUNNERS[runner](), time.monotonic()
-        text = transcribe(runner, command, fixed, args.library)
+        text = transcribe(runner, command, fixed)
         if runner == "c":
             missed = uncalled()  # by the fixed scripts alone
-        transcripts[runner] = parse_transcript(text + (transcribe(runner, command, made, args.library) if made else ""))
+        transcripts[runner] = parse_transcript(text + (transcribe(runner, command, made) if made else ""))
         print(f"{runner:8} {time.monotonic() - begin:6.1f} s", flush=True)
 
     cases = []
