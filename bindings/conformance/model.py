@@ -215,6 +215,10 @@ class Cache:
                 continue
             seen = self.first_seen(sequence, group, max(0, sequence.length - self.rollback))
             pages = sequence.pages.get(group, [])
+            # What was freed grows at its end: sinks of before that are none now go with the next page behind them.
+            gone = [index for index, page in enumerate(pages) if page is None]
+            if gone and seen // self.page_size <= gone[-1] + 1:
+                continue
             for index in range(-(-sinks // self.page_size), min(seen // self.page_size, len(pages))):
                 self.pools[group].drop(pages[index])
                 pages[index] = None
