@@ -153,7 +153,8 @@ rust_package() {
 
 # The scripts of bindings/conformance in every language that has a runner.
 conformance() {
-  "$python" bindings/conformance/run.py --runner c --runner python --library build/release/src/libkvcache.so --junit "$junit"
+  "$python" bindings/conformance/run.py --runner c --runner python --random 60 --junit "$junit" \
+    --library build/release/src/libkvcache.so
 }
 
 mkdir -p "$logs"
