@@ -90,13 +90,15 @@ def differs_from_other(text: str, other: str) -> str | None:
 
 
 class Comparison:
-    """One script over all runners. `missing`: operations that a runner's binding has not got."""
+    """One script over all runners. `missing`: operations, or whole scripts, for which a runner's binding has not got the calls."""
 
     def __init__(self, name: str, ops: list[Op], transcripts: dict[str, dict[int, Answer]],
                  missing: dict[str, set[str]]) -> None:
-        self.name, self.ops, self.transcripts, self.missing = name, ops, transcripts, missing
+        self.name, self.ops, self.missing = name, ops, missing
+        self.transcripts = {runner: answers for runner, answers in transcripts.items()
+                            if name not in missing.get(runner, set())}  # fmt: skip
         self.errors: list[str] = []
-        self.skipped: dict[str, int] = {}
+        self.skipped = {runner: len(ops) for runner in transcripts if runner not in self.transcripts}
         self.predicted = self.written = 0
         self.pages = {runner: Pages() for runner in transcripts}
 

@@ -27,7 +27,7 @@ ROOT = HERE.parent.parent
 BUILD = ROOT / "build" / "conformance"
 CALLS = BUILD / "calls.txt"
 
-# Operations that a binding has not got: its runner may answer `skip` to them.
+# What a binding has not got: operations to which its runner may answer `skip`, or scripts that it is not asked to agree on.
 MISSING: dict[str, set[str]] = {}
 
 
