@@ -171,6 +171,12 @@ packages() {
   bash scripts/consume_packages.sh
 }
 
+# The scripts of bindings/conformance in every language that has a runner.
+conformance() {
+  "$python" bindings/conformance/run.py --runner c --runner python --random 60 --junit "$junit" \
+    --library build/release/src/libkvcache.so
+}
+
 mkdir -p "$logs"
 part setup bash scripts/setup.sh "$level"
 if [ "${ran[0]}" = setup=FAILED ]; then # its output says what is missing
@@ -190,6 +196,7 @@ part gemma run_pytest tests/gemma
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   part typing typing
+  part conformance conformance
   part python-jax run_pytest tests/python/test_jax.py
   part transformers transformers_tests
   part go go_package

@@ -181,8 +181,12 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
     record.state &= static_cast<uint8_t>(~kBusy);
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
-      edit_table(g).truncate(edit_list(slot, g), reservation.old_size);
-      if (reservation.copied_from >= 0) edit_table(g).restore_tail(edit_list(slot, g), reservation.copied_from, true);
+      PageList& tail = edit_list(slot, g);
+      // A list that the step left alone stays as it is: a state's last page goes on being one that is never written.
+      if (tail.size > reservation.old_size || reservation.copied_from >= 0) {
+        edit_table(g).truncate(tail, reservation.old_size);
+      }
+      if (reservation.copied_from >= 0) edit_table(g).restore_tail(tail, reservation.copied_from, true);
     }
     if (record.removed()) free_slot(slot);
   }

@@ -43,5 +43,25 @@ TEST(EncoderLists, ASharedLastPageIsWrittenByNeither) {
   }
 }
 
+// The next step takes a fresh page for the state, and reads the old one, as if the encoder's step had never been.
+TEST(EncoderLists, AnAbortedStepLeavesTheStateAlone) {
+  SequenceStoreConfig config = encoder_config();
+  config.groups.push_back({{0, 0, int64_t{1} << 31}, 4});
+  config.groups[2].rules.content = PageContent::kState;
+  Fixture f(config);
+  const uint64_t id = f.add(1)[0];
+  Fixture::Step tokens, encoder, next;
+  ASSERT_TRUE(f.begin({id}, {3}, &tokens).ok());
+  ASSERT_TRUE(f.commit(tokens).ok());
+  const int32_t state = f.pages(id, 2)[0];
+  encoder.kind.encoder_group = 1;
+  ASSERT_TRUE(f.begin({id}, {5}, &encoder).ok());
+  f.rollback(encoder);
+  ASSERT_TRUE(f.begin({id}, {1}, &next).ok());
+  EXPECT_EQ(next.reservations[2].copied_from, state);
+  f.rollback(next);
+  EXPECT_EQ(f.pages(id, 2)[0], state);
+}
+
 }  // namespace
 }  // namespace kvc

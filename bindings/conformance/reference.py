@@ -1,0 +1,142 @@
+"""What kvcache.h says about numbers: stored rows, rotation, attention. numpy, float64, no code of the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from script import DTYPES, FLOATS
+
+BYTES = {"e4m3": 448.0, "e5m2": 57344.0}  # the largest finite value of each
+
+
+@dataclass
+class Rows:
+    """K or V of some tokens: as read back, and as stored. NaN in `values` stands for what nobody knows."""
+
+    values: np.ndarray  # [n, H, D] float64
+    raw: np.ndarray  # [n, H, D] of the layer's dtype
+    scale: np.ndarray  # [n, H] float32: int8's; ones of other dtypes
+
+    def __getitem__(self, which: slice | list[int]) -> Rows:
+        return Rows(self.values[which], self.raw[which], self.scale[which])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def joined(parts: list[Rows]) -> Rows:
+    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "raw", "scale")))
+
+
+def unknown_rows(count: int, heads: int, dim: int, dtype: str) -> Rows:
+    shape = (count, heads, dim)
+    return Rows(np.full(shape, np.nan), np.zeros(shape, DTYPES[dtype]), np.ones(shape[:2], np.float32))
+
+
+def stored(x: np.ndarray, dtype: str, scales: np.ndarray | None = None) -> Rows:
+    """x [n, H, D] rounded for storage; `scales` [H] of a float8 layer."""
+    x = np.asarray(x, np.float64)
+    ones = np.ones(x.shape[:2], np.float32)
+    if dtype in FLOATS:
+        raw = x.astype(DTYPES[dtype])
+        return Rows(raw.astype(np.float64), raw, ones)
+    x32 = x.astype(np.float32)
+    if dtype == "i8":
+        peak = np.abs(x32).max(axis=-1)
+        scale = np.where(peak == 0, np.float32(1), peak / np.float32(127)).astype(np.float32)
+        raw = np.clip(np.rint(x32 / scale[..., None]), -127, 127).astype(np.int8)
+    else:
+        scale = ones * (1 if scales is None else np.asarray(scales, np.float32))
+        bound = np.float32(BYTES[dtype])
+        raw = np.clip(x32 / scale[..., None], -bound, bound).astype(DTYPES[dtype])
+    return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
+
+
+def stored_bytes(raw: np.ndarray, dtype: str, scale: np.ndarray) -> Rows:
+    """Stored bytes as they were exported, with the scale of each token and head."""
+    raw = np.asarray(raw).view(DTYPES[dtype])
+    return Rows(raw.astype(np.float64) * scale[..., None].astype(np.float64), raw, scale)
+
+
+@dataclass
+class Rope:
+    """The rope_* fields of a layer."""
+
+    mode: str | None
+    dim: int
+    offset: int
+    interleaved: bool
+    theta: float
+    divide: np.ndarray | float  # frequencies are divided by this
+    attention_factor: float
+
+    def cos_sin(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        frequencies = self.theta ** (-2.0 * np.arange(self.dim // 2) / self.dim) / self.divide
+        angles = np.asarray(positions, np.float64)[:, None] * frequencies
+        return np.cos(angles) * self.attention_factor, np.sin(angles) * self.attention_factor
+
+    def rotate(self, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+        """x [n, H, D] by cos and sin [n, dim / 2]."""
+        x = np.array(x, np.float64)
+        turned, half = x[..., self.offset : self.offset + self.dim], self.dim // 2
+        first, second = (turned[..., 0::2], turned[..., 1::2]) if self.interleaved else (turned[..., :half], turned[..., half:])
+        cos, sin = cos[:, None, :], sin[:, None, :]
+        pairs = first * cos - second * sin, second * cos + first * sin
+        if self.interleaved:
+            turned[..., 0::2], turned[..., 1::2] = pairs
+        else:
+            turned[..., :half], turned[..., half:] = pairs
+        return x
+
+
+@dataclass
+class Scores:
+    """The options of an attend that change scores."""
+
+    scale: float
+    softcap: float = 0.0
+    slopes: np.ndarray | None = None  # [Hq]
+    sinks: np.ndarray | None = None  # [Hq]
+
+
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, distance: np.ndarray,
+              options: Scores) -> tuple[np.ndarray, np.ndarray]:
+    """q [n, S or 1, Hq, D] (a query may look unlike to each key), k and v [S, Hkv, D], seen and distance [n, S]:
+    out [n, Hq, Dv] and lse [n, Hq]."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    heads = q.shape[2] // k.shape[1]
+    k, v = np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1)
+    scores = np.einsum("nshd,shd->nhs", np.broadcast_to(q, (q.shape[0], len(k), *q.shape[2:])), k) * options.scale
+    if options.softcap:
+        scores = options.softcap * np.tanh(scores / options.softcap)
+    if options.slopes is not None:
+        scores = scores - np.asarray(options.slopes, np.float64)[None, :, None] * np.abs(distance)[:, None, :]
+    scores = np.where(seen[:, None, :], scores, -np.inf)
+    if options.sinks is not None:
+        sink = np.broadcast_to(np.asarray(options.sinks, np.float64)[None, :, None], (*scores.shape[:2], 1))
+        scores = np.concatenate([scores, sink], axis=-1)
+        v = np.concatenate([v, np.zeros((1, *v.shape[1:]))])
+    if scores.shape[-1] == 0:
+        return np.zeros((*scores.shape[:2], v.shape[-1])), np.full(scores.shape[:2], -np.inf)
+    peak = scores.max(axis=-1, keepdims=True)
+    peak = np.where(np.isfinite(peak), peak, 0.0)
+    weights = np.exp(scores - peak)
+    total = weights.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.einsum("nhs,shd->nhd", np.where(total > 0, weights / total, 0.0), v)
+        return out, (peak + np.log(total))[..., 0]
+
+
+def merged(outs: list[np.ndarray], lses: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Attention over disjoint keys, by the sums of exponentials."""
+    stacked = np.stack([np.asarray(lse, np.float64) for lse in lses])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        peak = stacked.max(axis=0)
+        weights = np.exp(stacked - np.where(np.isfinite(peak), peak, 0.0))
+        total = weights.sum(axis=0)
+        out = sum(w[..., None] * np.asarray(o, np.float64) for w, o in zip(weights, outs))
+        return np.where(total[..., None] > 0, out / total[..., None], 0.0), peak + np.log(total)
+
+

@@ -1,0 +1,72 @@
+/* Calls over the script's own tensors, and plans. */
+#include "runner.h"
+
+static void read_flash_attn_indices(kvc_flash_attn_args *args) {
+  args->cache_seqlens = tensor("cache_seqlens");
+  args->seqused_k = tensor("seqused_k");
+  args->cache_batch_idx = tensor("cache_batch_idx");
+  args->cache_leftpad = tensor("cache_leftpad");
+  args->block_table = tensor("block_table");
+  args->cu_seqlens_q = tensor("cu_seqlens_q");
+  args->cu_seqlens_k_new = tensor("cu_seqlens_k_new");
+  args->rotary_cos = tensor("rotary_cos");
+  args->rotary_sin = tensor("rotary_sin");
+  args->rotary_seqlens = tensor("rotary_seqlens");
+}
+
+static kvc_status flash_attn(void) {
+  kvc_flash_attn_args args;
+  kvc_flash_attn_args_init(&args);
+  args.flags = (flag("causal") ? KVC_FLASH_ATTN_CAUSAL : 0) |
+               (flag("rotary_interleaved") ? KVC_FLASH_ATTN_ROTARY_INTERLEAVED : 0) |
+               (text("window_left") ? KVC_FLASH_ATTN_WINDOW_LEFT : 0) |
+               (text("window_right") ? KVC_FLASH_ATTN_WINDOW_RIGHT : 0);
+  args.q = tensor("q");
+  args.k_cache = tensor("k_cache");
+  args.v_cache = tensor("v_cache");
+  args.k = tensor("k");
+  args.v = tensor("v");
+  args.qv = tensor("qv");
+  args.out = tensor("out");
+  args.softmax_lse = tensor("lse");
+  read_flash_attn_indices(&args);
+  args.q_descale = tensor("q_descale");
+  args.k_descale = tensor("k_descale");
+  args.v_descale = tensor("v_descale");
+  args.alibi_slopes = tensor("alibi");
+  args.sinks = tensor("sinks");
+  args.softmax_scale = number("softmax_scale");
+  args.softcap = number("softcap");
+  args.window_left = (int32_t)integer("window_left", 0);
+  args.window_right = (int32_t)integer("window_right", 0);
+  args.attention_chunk = (int32_t)integer("chunk", 0);
+  args.num_splits = (int32_t)integer("num_splits", 0);
+  const kvc_status status = kvc(flash_attn_with_kvcache)(context(), &args, NULL, &error);
+  if (status != KVC_OK) return status;
+  result_tensor("out", args.out, AS_HEX);
+  if (args.softmax_lse) result_tensor("lse", args.softmax_lse, AS_HEX);
+  return KVC_OK;
+}
+
+static kvc_status append_slots(void) {
+  kvc_append_slots_args args;
+  kvc_append_slots_args_init(&args);
+  args.flags = flag("rotary_interleaved") ? KVC_APPEND_SLOTS_ROTARY_INTERLEAVED : 0;
+  args.k = tensor("k");
+  args.v = tensor("v");
+  args.k_cache = tensor("k_cache");
+  args.v_cache = tensor("v_cache");
+  args.slot_mapping = tensor("slots");
+  args.k_scale = tensor("k_scale");
+  args.v_scale = tensor("v_scale");
+  args.rotary_cos = tensor("rotary_cos");
+  args.rotary_sin = tensor("rotary_sin");
+  args.positions = tensor("positions");
+  return kvc(append_slots)(context(), &args, NULL, &error);
+}
+
+const operation stateless_operations[] = {
+    {"flash_attn", flash_attn},
+    {"append_slots", append_slots},
+    {NULL, NULL},
+};
