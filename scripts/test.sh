@@ -173,8 +173,9 @@ packages() {
 
 # The scripts of bindings/conformance in every language that has a runner.
 conformance() {
-  "$python" bindings/conformance/run.py --runner c --runner python --random 60 --junit "$junit" \
-    --library build/release/src/libkvcache.so
+  rust_environment
+  "$python" bindings/conformance/run.py --runner c --runner python --runner rust --runner go --runner java \
+    --library build/release/src/libkvcache.so --random 60 --junit "$junit"
 }
 
 mkdir -p "$logs"
@@ -196,12 +197,12 @@ part gemma run_pytest tests/gemma
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   part typing typing
-  part conformance conformance
   part python-jax run_pytest tests/python/test_jax.py
   part transformers transformers_tests
   part go go_package
   part rust rust
   part java java_package
+  part conformance conformance
   part engines engines
   part packages packages
   part build-asan configure_and_build asan

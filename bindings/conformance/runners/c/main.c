@@ -17,6 +17,7 @@ kvc_error error;
 static kvc_context *contexts[MAX_OBJECTS];
 static kvc_cache *caches[MAX_OBJECTS];
 static kvc_plan *plans[MAX_OBJECTS];
+static kvc_forward graphs[MAX_OBJECTS];
 static struct {
   kvc_forward id;
   kvc_cache *cache; /* NULL: closed */
@@ -50,9 +51,11 @@ kvc_plan *plan(void) {
   return plans[object("plan")];
 }
 
+kvc_forward graph(void) { return graphs[object("graph")]; }
 kvc_forward step(void) { return steps[object("step")].id; }
 void bind_context(kvc_context *made) { contexts[object("context")] = made; }
 void bind_plan(kvc_plan *made) { plans[object("plan")] = made; }
+void bind_graph(kvc_forward made) { graphs[object("graph")] = made; }
 void step_closed(void) { steps[object("step")].cache = NULL; }
 
 void bind_cache(kvc_cache *made) {
@@ -97,6 +100,7 @@ void close_all(void) {
   memset(caches, 0, sizeof(caches));
   memset(plans, 0, sizeof(plans));
   memset(steps, 0, sizeof(steps));
+  memset(graphs, 0, sizeof(graphs));
   memset(bound, 0, sizeof(bound));
   clear_config();
   release_all();

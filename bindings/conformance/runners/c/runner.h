@@ -16,6 +16,7 @@ kvc_context *context(void);
 kvc_cache *cache(void);
 kvc_forward step(void);
 kvc_plan *plan(void);
+kvc_forward graph(void);
 kvc_seq sequence(int64_t ordinal);
 kvc_seq *sequences(const char *key, int64_t *count); /* NULL if absent */
 void bind_sequences(const char *key, const kvc_seq *ids);
@@ -23,7 +24,8 @@ void bind_step(kvc_forward forward); /* to step=; it stays bound when it closes,
 void bind_cache(kvc_cache *made);
 void bind_context(kvc_context *made);
 void bind_plan(kvc_plan *made);
-void step_closed(void); /* nothing to abort when the script ends */
+void bind_graph(kvc_forward made); /* it stays bound when it is closed */
+void step_closed(void);            /* nothing to abort when the script ends */
 void close_all(void);
 
 void result_tables(const kvc_tables *tables);

@@ -11,6 +11,7 @@ static kvc_batch read_batch(void) {
   batch.tree_parents = integers_32("parents", &ignored);
   batch.span_ids = integers_32("spans", &ignored);
   batch.encoder_group = (int32_t)integer("encoder_group", -1) + 1;
+  batch.graph = text("graph") ? graph() : 0;
   const int32_t *layers = integers_32("layers", &num_layers);
   if (num_layers == 2) {
     batch.layer_begin = layers[0];
@@ -31,6 +32,20 @@ static kvc_status begin(void) {
   if (status == KVC_OK) bind_step(forward);
   return status;
 }
+
+static kvc_status graph_create(void) {
+  kvc_graph_config config;
+  kvc_graph_config_init(&config);
+  config.max_sequences = (int32_t)integer("max_sequences", 0);
+  config.max_tokens = (int32_t)integer("max_tokens", 0);
+  config.max_pages_per_row = (int32_t)integer("max_pages_per_row", 0);
+  kvc_forward made = 0;
+  const kvc_status status = kvc(graph_create)(cache(), &config, &made, &error);
+  if (status == KVC_OK) bind_graph(made);
+  return status;
+}
+
+static kvc_status graph_close(void) { return kvc(graph_destroy)(cache(), graph(), &error); }
 
 static kvc_status info(void) {
   kvc_forward_info info;
@@ -124,6 +139,8 @@ static kvc_status abort_step(void) {
 }
 
 const operation step_operations[] = {
+    {"graph_create", graph_create},
+    {"graph_close", graph_close},
     {"can_fit", can_fit},
     {"begin", begin},
     {"info", info},

@@ -72,6 +72,7 @@ class Script:
         self.contexts: dict[int, kvcache.Context] = {}
         self.caches: dict[int, kvcache.Cache] = {}
         self.steps: dict[int, kvcache.Step] = {}
+        self.graphs: dict[int, int] = {}
         self.plans: dict[int, kvcache.Plan] = {}
         self.bound: dict[int, int] = {}
         self.tensors: dict[str, np.ndarray] = {}

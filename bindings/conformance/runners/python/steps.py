@@ -29,7 +29,19 @@ def batch(s: Script) -> dict[str, Any]:
         "sequences": s.sequences(), "lengths": s.integers("tokens") or [], "layers": layers and tuple(layers),
         "parents": parents_of_rows(s), "spans": s.integers("spans"),
         "encoder_group": s.integer("encoder_group") if s.has("encoder_group") else None,
+        "graph": s.graphs[s.integer("graph")] if s.has("graph") else None,
     }  # fmt: skip
+
+
+@operation
+def graph_create(s: Script) -> None:
+    sizes = ("max_sequences", "max_tokens", "max_pages_per_row")
+    s.graphs[s.integer("graph")] = s.cache.create_graph(**{size: s.integer(size) for size in sizes})
+
+
+@operation
+def graph_close(s: Script) -> None:
+    s.cache.destroy_graph(s.graphs[s.integer("graph")])
 
 
 @operation
