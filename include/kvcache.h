@@ -600,7 +600,7 @@ enum kvc_streaming_flags {
  *              meets its sinks at their true distance. Lengths and positions go on counting every token, to 2^30.
  *   Memory     Pages wholly between the sinks and the window (and the rollback margin) lose this sequence's reference when the
  *              window is set, and when a forward ends. A sequence then holds at most w + rollback_tokens + the tokens of a
- *              step, in two pages more than they fill.
+ *              step, in two pages more than they fill. Pages of sinks that a later window has no more go with the next page.
  *   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is still there
  *              (kvc_seq_nearest_position); elsewhere they are EVICTED.
  * A fork has its parent's window, truncate keeps it, and a new sequence has none.
@@ -793,7 +793,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
  * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), and for a
  * second attend of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap),
- * INVALID_ARGUMENT (PAST with SELF; either of a cross layer, which is all past; a recurrent layer).
+ * INVALID_ARGUMENT (PAST with SELF; either of a cross layer, which is all past; a recurrent layer; out or lse has an
+ * element of the other, or of q, k or v).
  * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, k and v may have been stored.
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * With up-projections an MLA layer absorbs them into q and out where queries are few, and decompresses K and V of the new

@@ -143,6 +143,7 @@ class Cache {
   };
   Status run_append(Forward& forward, int32_t layer, const NewKv& kv);
   Status run_attend(Forward& forward, int32_t layer, LatentCall* call);
+  Status check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const;
   Status check_kv(const Forward& forward, int32_t layer, const KvTensors& tensors, NewKv* out) const;
   bool on_read(const kvc_backend_layer& layer) const;
   Status check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const;

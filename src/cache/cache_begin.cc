@@ -23,6 +23,17 @@ Status check_spans(const kvc_batch& batch) {
   return Status();
 }
 
+// Whether some token has a span; ids of inert rows are nobody's.
+bool has_spans(const kvc_batch& batch) noexcept {
+  int64_t token = 0;
+  for (int32_t row = 0; batch.span_ids != nullptr && row < batch.num_sequences; ++row) {
+    for (const int64_t end = token + batch.append_lengths[row]; token < end; ++token) {
+      if (batch.sequences[row] != 0 && batch.span_ids[token] > 0) return true;
+    }
+  }
+  return false;
+}
+
 // Counts the tokens of a batch. Its rows and tokens must be within limits, which have these names.
 Status count_tokens(const kvc_batch& batch, const BatchLimits& limits, const char* rows_name, const char* tokens_name,
                     int64_t* out) {
@@ -150,7 +161,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
     store_.add_nodes(forward.row_slots(), forward.row_lengths(), {batch.tree_parents, tokens});
     forward.batch->add_trees(store_, forward.row_slots(), forward.row_lengths());
   }
-  if (batch.span_ids != nullptr) forward.batch->add_spans(batch.span_ids);
+  if (has_spans(batch)) forward.batch->add_spans(batch.span_ids);
   if (geometry_.limits.streaming && kind.encoder_group < 0) forward.batch->add_streams(store_, forward.row_slots());
   forward.finish_batch();
   forward.open = true;

@@ -5,6 +5,7 @@
 
 #include "cache/cache.h"
 #include "cache/forward_use.h"
+#include "cache/tensor_overlap.h"
 
 namespace kvc {
 
@@ -261,7 +262,36 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
+// The rows of a step's tokens in a tensor, as a view.
+TensorView view_of(const kvc_backend_tensor& t, int64_t tokens, int64_t heads, int64_t dims) noexcept {
+  TensorView view;
+  view.data = tokens > 0 ? static_cast<char*>(t.data) : nullptr;
+  view.dtype = t.dtype;
+  view.rank = 3;
+  const int64_t shape[3] = {tokens, heads, dims}, strides[3] = {t.token_stride, t.head_stride, 1};
+  std::copy_n(shape, 3, view.shape);
+  std::copy_n(strides, 3, view.strides);
+  return view;
+}
+
 }  // namespace
+
+// What attention writes has no element of what it reads.
+Status Cache::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
+  const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend;
+  const kvc_backend_attend& attend = call.attend;
+  const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims();
+  const int64_t k_dims = shape.v_in_k != 0 && kv.v.data != nullptr ? shape.head_dim - shape.v_head_dim : shape.head_dim;
+  const TensorView out = view_of(attend.out, tokens, shape.num_q_heads, call.shape.v_dims);
+  const TensorView lse = view_of({attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0},
+                                 tokens, shape.num_q_heads, 1);
+  const TensorView q = view_of(attend.q, tokens, shape.num_q_heads, q_dims);
+  const TensorView k = view_of(kv.k, tokens, shape.num_kv_heads, k_dims);
+  const TensorView v = view_of(kv.v, tokens, shape.num_kv_heads, shape.v_head_dim);
+  const NamedTensor written[] = {{"out", &out}, {"lse", &lse}};
+  const NamedTensor read[] = {{"q", &q}, {"k", &k}, {"v", &v}};
+  return check_overlaps(written, 2, read, 3);
+}
 
 // Attention in the backend, by up-projections if the call has them.
 Status Cache::run_attend(Forward& forward, int32_t layer, LatentCall* call) {
@@ -374,6 +404,7 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
                       &attend.lse_token_stride, &attend.lse_head_stride));
   }
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context_->dl_device(), &attend));
+  KVC_TRY(check_outputs(layer, call, kv.rows, tokens));
   if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, kv)));
   return forward.done(run_attend(*forward, layer, &call));
 }

@@ -4,7 +4,7 @@
 #include <cinttypes>
 
 #include "base/dtype_text.h"
-#include "stateless/overlap.h"
+#include "cache/tensor_overlap.h"
 
 namespace kvc {
 namespace {

@@ -357,6 +357,11 @@ TEST(ForwardTables, SpansNeedAMask) {
   kvc_tables_init(&tables);
   refused(w.cache, {KVC_ERROR_UNSUPPORTED}, "kvc_forward_tables",
           [&](kvc_error *e) { return kvc_forward_tables(w.cache, f, 0, &tables, e); }, {"spans"});
+  ASSERT_EQ(kvc_forward_abort(w.cache, f, nullptr), KVC_OK);
+  const int32_t none[] = {0, 0, 0};  // no token has one
+  batch.span_ids = none;
+  ASSERT_EQ(kvc_forward_begin(w.cache, &batch, nullptr, &f, nullptr), KVC_OK);
+  EXPECT_EQ(kvc_forward_tables(w.cache, f, 0, &tables, nullptr), KVC_OK);
 }
 
 }  // namespace

@@ -279,5 +279,46 @@ TEST(Tensors, StreamMustBeNullOnTheCpu) {
           [&](kvc_error *e) { return kvc_seq_import(w.cache, w.seq, &import, &something, e); }, {"stream"});
 }
 
+// What attend writes may stand beside what it reads, in one buffer, but not on it.
+TEST(Tensors, OutputsApartFromInputs) {
+  World w;
+  const LayerSpec &l = w.spec.layers[0];  // 4 query heads, 2 kv heads of 8 dims
+  const kvc_forward f = w.begin({w.seq}, {3});
+  const int64_t width = 2 * l.hq * l.d + 2 * l.hkv * l.d + l.hq;  // q, out, k, v and lse of a token
+  std::vector<float> buffer(static_cast<size_t>(3 * width), 0.25f);
+  const auto view = [&](int64_t column, int64_t heads, int64_t dims, int64_t *shape, int64_t *strides) {
+    shape[0] = 3, shape[1] = heads, shape[2] = dims;
+    strides[0] = width, strides[1] = dims, strides[2] = 1;
+    return DLTensor{buffer.data() + column, {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, strides, 0};
+  };
+  int64_t shapes[5][3], strides[5][3];
+  const int64_t wide = l.hq * l.d, narrow = l.hkv * l.d;
+  const DLTensor q = view(0, l.hq, l.d, shapes[0], strides[0]);
+  const DLTensor k = view(2 * wide, l.hkv, l.d, shapes[2], strides[2]);
+  const DLTensor v = view(2 * wide + narrow, l.hkv, l.d, shapes[3], strides[3]);
+  DLTensor lse = view(2 * wide + 2 * narrow, l.hq, 1, shapes[4], strides[4]);
+  lse.ndim = 2;
+  const std::vector<float> before = buffer;
+  for (const auto &[column, name] : {std::pair<int64_t, const char *>{0, "q"},
+                                     {wide - 1, "q"},
+                                     {2 * wide - l.hq * l.d + 1, "k"},
+                                     {width - wide, "lse"}}) {
+    const DLTensor out = view(column, l.hq, l.d, shapes[1], strides[1]);
+    kvc_attend_args args;
+    kvc_attend_args_init(&args);
+    args.q = &q, args.k = &k, args.v = &v, args.out = &out, args.lse = &lse;
+    refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_attend",
+            [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 0, &args, e); }, {"out", "overlaps", name});
+  }
+  EXPECT_EQ(buffer, before);
+  const DLTensor out = view(wide, l.hq, l.d, shapes[1], strides[1]);
+  kvc_attend_args args;
+  kvc_attend_args_init(&args);
+  args.q = &q, args.k = &k, args.v = &v, args.out = &out, args.lse = &lse;
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_forward_attend(w.cache, f, 0, &args, &error), KVC_OK) << error.message;
+  EXPECT_NE(buffer, before);
+}
+
 }  // namespace
 }  // namespace kvt

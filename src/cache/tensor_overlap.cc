@@ -1,4 +1,4 @@
-#include "stateless/overlap.h"
+#include "cache/tensor_overlap.h"
 
 #include <cstdint>
 
