@@ -58,13 +58,17 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
   const kvc_backend_rows& rows = batch.rows(group);
   const auto tree = [&](int32_t row) { return tree_of(rows, row); };
   read_rows(cross ? batch.rows() : rows);
+  TableSet& set = find(group, *wanted);
+  const ListSource source(batch.tables(group), static_cast<int32_t>(rules.page_size));
   if (cross) {
     for (int32_t r = 0; r < rows.num_rows; ++r) {
       if (rows.kv_lengths[r] < 0) step_[static_cast<size_t>(r)].inert = true;
     }
-    encoder_rows(step_, {rows.kv_lengths, static_cast<size_t>(rows.num_rows)}, &rows_);
+    set.begin(source, false);
+    encoder_rows(step_, {rows.kv_lengths, static_cast<size_t>(rows.num_rows)}, set);
   } else if (wanted->part == KVC_TABLES_PREFIX) {
-    prefix_rows(step_, rules, tree, &rows_);
+    set.begin(source, false);
+    prefix_rows(step_, rules, tree, set);
   } else if (wanted->part == KVC_TABLES_BRANCHES) {
     int64_t keys = 0;
     for (int32_t r = 0; r < rows.num_rows; ++r) {
@@ -75,15 +79,13 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
       return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of branches do not fit int32", keys)
           .missing(keys, INT32_MAX);
     }
-    branch_rows(step_, rules, tree, &rows_);
+    branch_rows(step_, rules, tree, set.begin_lists(source), set);
   } else {
-    whole_rows(step_, rules, &rows_);
+    set.begin(source, true);
+    whole_rows(step_, rules, set);
   }
-  TableSet& set = find(group, *wanted);
-  const auto page_size = static_cast<int32_t>(rules.page_size);
-  const ListSource source(batch.tables(group), page_size);
-  KVC_TRY(set.check(rows_, source, false));
-  set.write(rows_, source);
+  KVC_TRY(set.check());
+  set.write();
   set.describe(wanted);
   return Status();
 }

@@ -13,6 +13,8 @@ constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a row, its encode
 constexpr int64_t kMaxRows = 1 << 20;
 constexpr int64_t kMaxSlots = int64_t{1} << 31;  // slots are int32 in tables of page size 1
 
+bool is_length(int64_t value) { return static_cast<uint64_t>(value) <= static_cast<uint64_t>(kMaxLength); }
+
 Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %" PRId64 " is not in %" PRId64 "..%" PRId64, name, value, least,
@@ -78,7 +80,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   const int64_t tokens = config.mode == KVC_PLAN_EXTEND ? config.max_tokens : rows * branches;
   parts_.reserve(static_cast<size_t>(3 * num_steps()));
   for (int32_t s = 0; s < num_steps(); ++s) {
-    tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}});
+    tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}, 0});
     if (draft_.top_k == 1) {
       // A row of q queries touches at most q chunks, and at most q / c + 2; without any it is a row too.
       const int64_t chunks = config.chunk_tokens > 0 ? tokens / config.chunk_tokens + 2 * rows : rows;
@@ -108,10 +110,12 @@ void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t colum
     options.max_rows = static_cast<int32_t>(rows);
     options.max_columns = static_cast<int32_t>(std::min<int64_t>(columns * (options.slots ? page_size : 1), INT32_MAX));
   }
-  parts_.push_back({step, part, 0, false, TableSet(options), {}});
+  parts_.push_back({step, part, 0, false, TableSet(options)});
   parts_.back().set.set_bounds(static_cast<int32_t>(queries),
                                static_cast<int32_t>(std::min<int64_t>(columns * page_size, INT32_MAX)));
 }
+
+int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
 
 GroupRules TablePlan::rules() const noexcept {
   GroupRules rules;
@@ -164,90 +168,94 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
       .missing(size, config_.max_rows);
 }
 
-// Row i of the batch, of `fresh` new tokens, to step_ and row_index_.
-Status TablePlan::read_row(const Batch& batch, int64_t i, int32_t fresh) {
-  StepRow& row = step_.emplace_back();
-  row.fresh = fresh;
-  int64_t source = i;
-  if (batch.rows.size() > 0) {
-    source = batch.rows[i];
-    if (source < -1 || source >= batch.table.num_rows) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i, source,
-                           batch.table.num_rows - 1)
-          .at(i);
-    }
-  }
-  int64_t before = batch.seq_lens[i];
-  if (before < 0 || before > kMaxLength) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, before)
-        .at(i);
-  }
-  row.inert = source < 0;
-  if ((config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
-    row.inert = row.inert || before == 0;
-    before -= fresh;
-    if (before < 0 && !row.inert) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %d new tokens",
-                           i, before + fresh, fresh)
-          .at(i);
-    }
-  }
-  const int64_t base = batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0;
-  const bool too_long = base < 0 || base > kMaxLength || base + before + fresh > kMaxLength;
-  if (too_long && !row.inert) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                         "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
-                         base, before + fresh)
-        .at(i);
-  }
-  row.before = row.inert ? 0 : static_cast<int32_t>(before);
-  row.base = row.inert ? 0 : static_cast<int32_t>(base);
-  if (encoders_) encoder_lengths_.push_back(row.base);
-  row_index_.push_back(row.inert ? 0 : static_cast<int32_t>(source));
-  return Status();
+// New tokens of row i.
+int64_t TablePlan::fresh_of(const Batch& batch, int64_t i) const noexcept {
+  if (config_.mode == KVC_PLAN_EXTEND) return batch.append_lengths[i];
+  return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
 }
 
-Status TablePlan::check_grown(const Batch& batch, int64_t i) const {
+// What is wrong with row i, up to which there are `tokens` new tokens: read_rows has found that something is.
+Status TablePlan::row_error(const Batch& batch, int64_t i, int64_t tokens) const {
+  const int64_t fresh = fresh_of(batch, i), length = batch.seq_lens[i];
+  if (!is_length(fresh)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, fresh)
+        .at(i);
+  }
+  if (tokens > most_tokens()) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
+                         tokens, i, most_tokens())
+        .at(i)
+        .missing(tokens, most_tokens());
+  }
+  const int64_t source = batch.rows.size() > 0 ? batch.rows[i] : i;
+  if (source < -1 || source >= batch.table.num_rows) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i, source,
+                         batch.table.num_rows - 1)
+        .at(i);
+  }
+  if (!is_length(length)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, length)
+        .at(i);
+  }
+  const int64_t before = with_new() ? length - fresh : length;
+  if (before < 0) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %" PRId64 " new tokens", i, length, fresh)
+        .at(i);
+  }
+  return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                       "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
+                       batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0, before + fresh)
+      .at(i);
+}
+
+Status TablePlan::grown_error(const Batch& batch, int64_t i) const {
   const auto at = static_cast<size_t>(i);
   if (last_step_.size() != step_.size()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
                          batch.size, last_step_.size());
   }
-  const StepRow &now = step_[at], &then = last_step_[at];
-  const bool same = now.inert == then.inert && now.base == then.base && row_index_[at] == last_row_index_[at];
-  if (same && now.before >= then.before) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                        "KVC_PLAN_ROWS_GREW: row %" PRId64
                        " is row %d with %d tokens before the step, and was row %d with %d",
-                       i, row_index_[at], now.before, last_row_index_[at], then.before)
+                       i, row_index_[at], step_[at].before, last_row_index_[at], last_step_[at].before)
       .at(i);
 }
 
+// One pass; what is wrong with a row is looked for only if something is.
 Status TablePlan::read_rows(const Batch& batch) {
-  step_.clear();
-  row_index_.clear();
-  encoder_lengths_.clear();
+  const auto size = static_cast<size_t>(batch.size);
+  step_.resize(size);
+  row_index_.resize(size);
+  encoder_lengths_.resize(encoders_ ? size : 0);
+  if (batch.grown && last_step_.size() != size && size > 0) return grown_error(batch, 0);
+  const int64_t most = most_tokens();
   int64_t tokens = 0;
-  for (int64_t i = 0; i < batch.size; ++i) {
-    int64_t fresh = 1;
-    if (config_.mode == KVC_PLAN_EXTEND) fresh = batch.append_lengths[i];
-    if (config_.mode == KVC_PLAN_VERIFY) fresh = config_.num_draft_tokens;
-    if (fresh < 0 || fresh > kMaxLength) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i,
-                           fresh)
-          .at(i);
+  for (size_t i = 0; i < size; ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const int64_t fresh = fresh_of(batch, at), length = batch.seq_lens[at];
+    const int64_t source = batch.rows.size() > 0 ? batch.rows[at] : at, base = encoders_ ? batch.encoder_lens[at] : 0;
+    if (!is_length(fresh) || !is_length(length) || (tokens += fresh) > most || source < -1 ||
+        source >= batch.table.num_rows) {
+      return row_error(batch, at, tokens);
     }
-    tokens += fresh;
-    if (tokens > kMaxLength || (config_.max_tokens > 0 && tokens > config_.max_tokens)) {
-      const int64_t most = config_.max_tokens > 0 ? config_.max_tokens : kMaxLength;
-      return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
-                           tokens, i, most)
-          .at(i)
-          .missing(tokens, most);
+    const bool inert = source < 0 || (with_new() && length == 0);
+    const int64_t before = with_new() ? length - fresh : length;
+    if (!inert && (before < 0 || !is_length(base) || base + before + fresh > kMaxLength)) {
+      return row_error(batch, at, tokens);
     }
-    KVC_TRY(read_row(batch, i, static_cast<int32_t>(fresh)));
+    StepRow& row = step_[i];
+    row.before = inert ? 0 : static_cast<int32_t>(before);
+    row.fresh = static_cast<int32_t>(fresh);
+    row.base = inert ? 0 : static_cast<int32_t>(base);
+    row.inert = inert;
+    row_index_[i] = inert ? 0 : static_cast<int32_t>(source);
+    if (encoders_) encoder_lengths_[i] = row.base;
+    if (!batch.grown) continue;
+    const StepRow& then = last_step_[i];
+    const bool same = inert == then.inert && row.base == then.base && row_index_[i] == last_row_index_[i];
+    if (!same || row.before < then.before) return grown_error(batch, at);
   }
-  for (int64_t i = 0; batch.grown && i < batch.size; ++i) KVC_TRY(check_grown(batch, i));
   return Status();
 }
 
@@ -272,47 +280,51 @@ Status TablePlan::read_trees(const Batch& batch) {
   return Status();
 }
 
-void TablePlan::make_tables() {
+// Hands the rows of a part to its table, which checks them.
+void TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);
     return trees_ ? StepTree{{nodes_.data() + static_cast<size_t>(row) * n, n}, step_[static_cast<size_t>(row)].before}
                   : StepTree{};
   };
-  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE, verify = config_.mode == KVC_PLAN_VERIFY;
-  for (Part& part : parts_) {
-    part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
-    if (!part.made) continue;
-    if (part.part == KVC_TABLES_ENCODER) {
-      encoder_rows(step_, encoder_lengths_, &part.rows);
-    } else if (draft && part.part == KVC_TABLES_PREFIX) {
-      draft_prefix_rows(step_, rules(), draft_, part.step, &part.rows);
-    } else if (draft) {
-      draft_branch_rows(step_, rules(), draft_, part.step, &part.rows);
-    } else if (part.part == KVC_TABLES_PREFIX) {
-      prefix_rows(step_, rules(), tree_of, &part.rows);
-    } else if (part.part == KVC_TABLES_BRANCHES) {
-      branch_rows(step_, rules(), tree_of, &part.rows);
-    } else {
-      whole_rows(step_, rules(), &part.rows);
-    }
+  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
+  TableSet& set = part->set;
+  if (part->part == KVC_TABLES_ENCODER) {
+    set.begin(source, false, batch.grown && part->build == builds_);
+    encoder_rows(step_, encoder_lengths_, set);
+  } else if (draft && part->part == KVC_TABLES_PREFIX) {
+    set.begin(source, false);
+    draft_prefix_rows(step_, rules(), draft_, part->step, set);
+  } else if (draft) {
+    set.begin(source, true);  // of one query: causal or not is the same
+    draft_branch_rows(step_, rules(), draft_, part->step, set);
+  } else if (part->part == KVC_TABLES_PREFIX) {
+    set.begin(source, false);
+    prefix_rows(step_, rules(), tree_of, set);
+  } else if (part->part == KVC_TABLES_BRANCHES) {
+    branch_rows(step_, rules(), tree_of, set.begin_lists(source), set);
+  } else {
+    set.begin(source, true, batch.grown && part->build == builds_);
+    whole_rows(step_, rules(), set);
   }
 }
 
 void TablePlan::make_tokens(int32_t step) {
-  std::vector<TokenRun>& runs = tokens_[static_cast<size_t>(step)].runs;
+  Tokens& tokens = tokens_[static_cast<size_t>(step)];
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
-  runs.clear();
+  const auto branches = static_cast<size_t>(draft_.top_k);  // without drafts one run
+  tokens.runs.resize(step_.size() * branches);
+  tokens.count = 0;
+  TokenRun* run = tokens.runs.data();
   for (size_t i = 0; i < step_.size(); ++i) {
     const StepRow& row = step_[i];
-    for (int32_t k = 0; k < draft_.top_k; ++k) {  // without drafts one run
-      TokenRun& run = runs.emplace_back();
-      run.row = static_cast<int32_t>(i);
-      run.count = draft ? 1 : row.fresh;
-      run.position = row.before + step;
-      run.entry = row.base + run.position;
-      if (draft_.top_k > 1) run.entry = draft_.branch_begin(row, k) + draft_.tail(row.before) + step;
-      if (row.inert) run.entry = -1;
-      if (trees_ && !row.inert) run.nodes = nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens;
+    for (int32_t k = 0; k < draft_.top_k; ++k, ++run) {
+      const int32_t position = row.before + step;
+      const int32_t entry =
+          draft_.top_k > 1 ? draft_.branch_begin(row, k) + draft_.tail(row.before) + step : row.base + position;
+      *run = {static_cast<int32_t>(i), draft ? 1 : row.fresh, row.inert ? -1 : entry, position,
+              trees_ && !row.inert ? nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens : nullptr};
+      tokens.count += run->count;
     }
   }
 }
@@ -322,19 +334,22 @@ Status TablePlan::write(const Batch& batch, const TableSource& source) {
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.runs, source));
   }
+  const bool verify = config_.mode == KVC_PLAN_VERIFY;
   for (Part& part : parts_) {
-    if (part.made) KVC_TRY(part.set.check(part.rows, source, batch.grown && part.build == builds_));
+    part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
+    if (!part.made) continue;
+    plan_part(batch, source, &part);
+    KVC_TRY(part.set.check());
   }
   word_ = 0;  // in case memory runs out on the way
   last_step_.clear();
-  const int32_t tokens_a_row = config_.mode == KVC_PLAN_DRAFT_DECODE ? draft_.top_k : 0;
   for (Part& part : parts_) {
     if (!part.made) continue;
-    part.set.write(part.rows, source);
+    part.set.write();
     part.build = builds_ + 1;
   }
   for (Tokens& tokens : tokens_) {
-    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.runs, step_, tokens_a_row, source);
+    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.runs, draft_.top_k, tokens.count, source);
   }
   return Status();
 }
@@ -346,7 +361,6 @@ Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
   KVC_TRY(read_rows(batch));
   trees_ = args.tree_parents != nullptr;
   KVC_TRY(read_trees(batch));
-  make_tables();
   const bool tokens = (config_.arrays & KVC_TABLES_TOKENS) != 0 || batch.slots || trees_;
   for (int32_t s = 0; tokens && s < num_steps(); ++s) make_tokens(s);
   const ServerTable table = {batch.table.data, batch.table.row_stride, batch.table.num_columns, row_index_.data(),

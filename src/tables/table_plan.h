@@ -32,11 +32,11 @@ class TablePlan {
     uint64_t build;  // the last one that had it
     bool made;       // whether this one has
     TableSet set;
-    TableRows rows;
   };
   struct Tokens {
     TokenSet set;
-    std::vector<TokenRun> runs;
+    std::vector<TokenRun> runs;  // [rows, top_k]
+    int64_t count;               // of tokens
   };
   // A batch as the arguments give it.
   struct Batch {
@@ -51,14 +51,17 @@ class TablePlan {
 
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
+  bool with_new() const noexcept { return (config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0; }
+  int64_t most_tokens() const noexcept;
   GroupRules rules() const noexcept;
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);
-  Status read_row(const Batch& batch, int64_t i, int32_t fresh);
-  Status check_grown(const Batch& batch, int64_t i) const;
+  int64_t fresh_of(const Batch& batch, int64_t i) const noexcept;
+  Status row_error(const Batch& batch, int64_t i, int64_t tokens) const;
+  Status grown_error(const Batch& batch, int64_t i) const;
   Status read_trees(const Batch& batch);
-  void make_tables();
+  void plan_part(const Batch& batch, const TableSource& source, Part* part);
   void make_tokens(int32_t step);
   Status write(const Batch& batch, const TableSource& source);
 
