@@ -64,11 +64,10 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
     for (int32_t r = 0; r < rows.num_rows; ++r) {
       if (rows.kv_lengths[r] < 0) step_[static_cast<size_t>(r)].inert = true;
     }
-    set.begin(source, false);
-    encoder_rows(step_, {rows.kv_lengths, static_cast<size_t>(rows.num_rows)}, set);
+    const std::span<const int32_t> lengths(rows.kv_lengths, static_cast<size_t>(rows.num_rows));
+    KVC_TRY(set.check(encoder_rows(step_, lengths, set.plan(source, false))));
   } else if (wanted->part == KVC_TABLES_PREFIX) {
-    set.begin(source, false);
-    prefix_rows(step_, rules, tree, set);
+    KVC_TRY(set.check(prefix_rows(step_, rules, tree, set.plan(source, false))));
   } else if (wanted->part == KVC_TABLES_BRANCHES) {
     int64_t keys = 0;
     for (int32_t r = 0; r < rows.num_rows; ++r) {
@@ -79,12 +78,10 @@ Status ForwardTables::make(const BatchPlan& batch, int32_t group, const GroupRul
       return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of branches do not fit int32", keys)
           .missing(keys, INT32_MAX);
     }
-    branch_rows(step_, rules, tree, set.begin_lists(source), set);
+    KVC_TRY(set.check(branch_rows(step_, rules, tree, set.lists(), set.plan_lists(source))));
   } else {
-    set.begin(source, true);
-    whole_rows(step_, rules, set);
+    KVC_TRY(set.check(whole_rows(step_, rules, set.plan(source, true))));
   }
-  KVC_TRY(set.check());
   set.write();
   set.describe(wanted);
   return Status();

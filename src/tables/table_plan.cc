@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <numeric>
 
 #include "sequence/token_tree.h"
 #include "tables/borrowed_tensor.h"
@@ -12,8 +13,6 @@ namespace {
 constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a row, its encoder's included
 constexpr int64_t kMaxRows = 1 << 20;
 constexpr int64_t kMaxSlots = int64_t{1} << 31;  // slots are int32 in tables of page size 1
-
-bool is_length(int64_t value) { return static_cast<uint64_t>(value) <= static_cast<uint64_t>(kMaxLength); }
 
 Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return Status();
@@ -80,7 +79,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   const int64_t tokens = config.mode == KVC_PLAN_EXTEND ? config.max_tokens : rows * branches;
   parts_.reserve(static_cast<size_t>(3 * num_steps()));
   for (int32_t s = 0; s < num_steps(); ++s) {
-    tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}, 0});
+    tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}});
     if (draft_.top_k == 1) {
       // A row of q queries touches at most q chunks, and at most q / c + 2; without any it is a row too.
       const int64_t chunks = config.chunk_tokens > 0 ? tokens / config.chunk_tokens + 2 * rows : rows;
@@ -174,18 +173,20 @@ int64_t TablePlan::fresh_of(const Batch& batch, int64_t i) const noexcept {
   return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
 }
 
-// What is wrong with row i, up to which there are `tokens` new tokens: read_rows has found that something is.
-Status TablePlan::row_error(const Batch& batch, int64_t i, int64_t tokens) const {
+// Whether row i is as it should be; adds its new tokens to *tokens.
+Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) const {
+  const auto is_length = [](int64_t value) { return value >= 0 && value <= kMaxLength; };
   const int64_t fresh = fresh_of(batch, i), length = batch.seq_lens[i];
   if (!is_length(fresh)) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, fresh)
         .at(i);
   }
-  if (tokens > most_tokens()) {
+  *tokens += fresh;
+  if (*tokens > most_tokens()) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
-                         tokens, i, most_tokens())
+                         *tokens, i, most_tokens())
         .at(i)
-        .missing(tokens, most_tokens());
+        .missing(*tokens, most_tokens());
   }
   const int64_t source = batch.rows.size() > 0 ? batch.rows[i] : i;
   if (source < -1 || source >= batch.table.num_rows) {
@@ -197,66 +198,76 @@ Status TablePlan::row_error(const Batch& batch, int64_t i, int64_t tokens) const
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, length)
         .at(i);
   }
-  const int64_t before = with_new() ? length - fresh : length;
+  if (source < 0 || (lengths_with_new() && length == 0)) return Status();
+  const int64_t before = lengths_with_new() ? length - fresh : length;
   if (before < 0) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %" PRId64 " new tokens", i, length, fresh)
         .at(i);
   }
+  const int64_t base = batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0;
+  if (is_length(base) && base + before + fresh <= kMaxLength) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
                        "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
-                       batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0, before + fresh)
+                       base, before + fresh)
       .at(i);
 }
 
-Status TablePlan::grown_error(const Batch& batch, int64_t i) const {
-  const auto at = static_cast<size_t>(i);
+// KVC_PLAN_ROWS_GREW: whether they are the rows of the last build, and only grew.
+Status TablePlan::check_grown(const Batch& batch) const {
   if (last_step_.size() != step_.size()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
                          batch.size, last_step_.size());
   }
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                       "KVC_PLAN_ROWS_GREW: row %" PRId64
-                       " is row %d with %d tokens before the step, and was row %d with %d",
-                       i, row_index_[at], step_[at].before, last_row_index_[at], last_step_[at].before)
-      .at(i);
-}
-
-// One pass; what is wrong with a row is looked for only if something is.
-Status TablePlan::read_rows(const Batch& batch) {
-  const auto size = static_cast<size_t>(batch.size);
-  step_.resize(size);
-  row_index_.resize(size);
-  encoder_lengths_.resize(encoders_ ? size : 0);
-  if (batch.grown && last_step_.size() != size && size > 0) return grown_error(batch, 0);
-  const int64_t most = most_tokens();
-  int64_t tokens = 0;
-  for (size_t i = 0; i < size; ++i) {
-    const auto at = static_cast<int64_t>(i);
-    const int64_t fresh = fresh_of(batch, at), length = batch.seq_lens[at];
-    const int64_t source = batch.rows.size() > 0 ? batch.rows[at] : at, base = encoders_ ? batch.encoder_lens[at] : 0;
-    if (!is_length(fresh) || !is_length(length) || (tokens += fresh) > most || source < -1 ||
-        source >= batch.table.num_rows) {
-      return row_error(batch, at, tokens);
-    }
-    const bool inert = source < 0 || (with_new() && length == 0);
-    const int64_t before = with_new() ? length - fresh : length;
-    if (!inert && (before < 0 || !is_length(base) || base + before + fresh > kMaxLength)) {
-      return row_error(batch, at, tokens);
-    }
-    StepRow& row = step_[i];
-    row.before = inert ? 0 : static_cast<int32_t>(before);
-    row.fresh = static_cast<int32_t>(fresh);
-    row.base = inert ? 0 : static_cast<int32_t>(base);
-    row.inert = inert;
-    row_index_[i] = inert ? 0 : static_cast<int32_t>(source);
-    if (encoders_) encoder_lengths_[i] = row.base;
-    if (!batch.grown) continue;
-    const StepRow& then = last_step_[i];
-    const bool same = inert == then.inert && row.base == then.base && row_index_[i] == last_row_index_[i];
-    if (!same || row.before < then.before) return grown_error(batch, at);
+  for (size_t i = 0; i < step_.size(); ++i) {
+    const StepRow &now = step_[i], &then = last_step_[i];
+    const bool same = now.inert == then.inert && now.base == then.base && row_index_[i] == last_row_index_[i];
+    if (same && now.before >= then.before) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "KVC_PLAN_ROWS_GREW: row %zu is row %d with %d tokens before the step, and was row %d with %d",
+                         i, row_index_[i], now.before, last_row_index_[i], then.before)
+        .at(static_cast<int64_t>(i));
   }
   return Status();
+}
+
+// The rows in passes without a branch that depends on them; what is wrong with one is looked for only if something is.
+Status TablePlan::read_rows(const Batch& batch) {
+  const auto size = static_cast<size_t>(batch.size);
+  const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
+  step_.resize(size);
+  for (std::vector<int32_t>* array : {&row_index_, &lengths_, &fresh_, &encoder_lengths_}) array->resize(size);
+  bool sound = batch.seq_lens.copy(0, kMaxLength, lengths_.data());
+  if (extend) sound &= batch.append_lengths.copy(0, kMaxLength, fresh_.data());
+  if (encoders_) sound &= batch.encoder_lens.copy(0, kMaxLength, encoder_lengths_.data());
+  if (batch.rows.size() > 0) {
+    sound &= batch.rows.copy(-1, batch.table.num_rows - 1, row_index_.data());
+  } else {
+    std::iota(row_index_.begin(), row_index_.end(), 0);
+  }
+  const auto each = static_cast<int32_t>(extend || size == 0 ? 0 : fresh_of(batch, 0));
+  const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
+  int32_t *sources = row_index_.data(), *bases = encoders_ ? encoder_lengths_.data() : nullptr;
+  StepRow* step = step_.data();
+  int64_t tokens = 0;
+  for (size_t i = 0; i < size; ++i) {
+    const int32_t fresh = appends != nullptr ? appends[i] : each, base = bases != nullptr ? bases[i] : 0;
+    const bool inert = sources[i] < 0 || (with_new && lengths[i] == 0);
+    const int32_t before = inert ? 0 : lengths[i] - (with_new ? fresh : 0);
+    sound &= before >= 0 && (inert || int64_t{base} + before + fresh <= kMaxLength);
+    tokens += fresh;
+    if (inert) sources[i] = 0;
+    if (inert && bases != nullptr) bases[i] = 0;
+    step[i].before = before;
+    step[i].fresh = fresh;
+    step[i].base = inert ? 0 : base;
+    step[i].inert = inert;
+  }
+  if (!sound || tokens > most_tokens()) {  // if all is well, it was the encoder_lens of an inert row
+    tokens = 0;
+    for (int64_t i = 0; i < batch.size; ++i) KVC_TRY(check_row(batch, i, &tokens));
+  }
+  return batch.grown && size > 0 ? check_grown(batch) : Status();
 }
 
 Status TablePlan::read_trees(const Batch& batch) {
@@ -281,65 +292,73 @@ Status TablePlan::read_trees(const Batch& batch) {
 }
 
 // Hands the rows of a part to its table, which checks them.
-void TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
+Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);
     return trees_ ? StepTree{{nodes_.data() + static_cast<size_t>(row) * n, n}, step_[static_cast<size_t>(row)].before}
                   : StepTree{};
   };
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
+  const bool grown = batch.grown && part->build == builds_;
   TableSet& set = part->set;
+  const GroupRules seen = rules();
   if (part->part == KVC_TABLES_ENCODER) {
-    set.begin(source, false, batch.grown && part->build == builds_);
-    encoder_rows(step_, encoder_lengths_, set);
-  } else if (draft && part->part == KVC_TABLES_PREFIX) {
-    set.begin(source, false);
-    draft_prefix_rows(step_, rules(), draft_, part->step, set);
-  } else if (draft) {
-    set.begin(source, true);  // of one query: causal or not is the same
-    draft_branch_rows(step_, rules(), draft_, part->step, set);
-  } else if (part->part == KVC_TABLES_PREFIX) {
-    set.begin(source, false);
-    prefix_rows(step_, rules(), tree_of, set);
-  } else if (part->part == KVC_TABLES_BRANCHES) {
-    branch_rows(step_, rules(), tree_of, set.begin_lists(source), set);
-  } else {
-    set.begin(source, true, batch.grown && part->build == builds_);
-    whole_rows(step_, rules(), set);
+    return set.check(encoder_rows(step_, encoder_lengths_, set.plan(source, false, grown)));
   }
+  if (draft && part->part == KVC_TABLES_PREFIX) {
+    return set.check(draft_prefix_rows(step_, seen, draft_, part->step, set.plan(source, false)));
+  }
+  if (draft) {  // of one query: causal or not is the same
+    return set.check(draft_branch_rows(step_, seen, draft_, part->step, set.plan(source, true)));
+  }
+  if (part->part == KVC_TABLES_PREFIX) {
+    return set.check(prefix_rows(step_, seen, tree_of, set.plan(source, false)));
+  }
+  if (part->part == KVC_TABLES_WHOLE) {
+    return set.check(whole_rows(step_, seen, set.plan(source, true, grown)));
+  }
+  return set.check(branch_rows(step_, seen, tree_of, set.lists(), set.plan_lists(source)));
 }
 
 void TablePlan::make_tokens(int32_t step) {
-  Tokens& tokens = tokens_[static_cast<size_t>(step)];
+  TokenRuns& tokens = tokens_[static_cast<size_t>(step)].tokens;
+  const DraftShape shape = draft_;
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
-  const auto branches = static_cast<size_t>(draft_.top_k);  // without drafts one run
-  tokens.runs.resize(step_.size() * branches);
-  tokens.count = 0;
+  const int32_t num_nodes = trees_ ? config_.num_draft_tokens : 0;
+  const kvc_backend_tree_node* nodes = trees_ ? nodes_.data() : nullptr;
+  tokens.runs.resize(step_.size() * static_cast<size_t>(shape.top_k));
+  tokens.runs_a_row = shape.top_k;  // without drafts 1
+  tokens.single = draft || config_.mode == KVC_PLAN_DECODE;
   TokenRun* run = tokens.runs.data();
-  for (size_t i = 0; i < step_.size(); ++i) {
+  int64_t count = 0;
+  for (size_t i = 0; i < step_.size(); ++i, nodes += num_nodes) {
     const StepRow& row = step_[i];
-    for (int32_t k = 0; k < draft_.top_k; ++k, ++run) {
-      const int32_t position = row.before + step;
-      const int32_t entry =
-          draft_.top_k > 1 ? draft_.branch_begin(row, k) + draft_.tail(row.before) + step : row.base + position;
-      *run = {static_cast<int32_t>(i), draft ? 1 : row.fresh, row.inert ? -1 : entry, position,
-              trees_ && !row.inert ? nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens : nullptr};
-      tokens.count += run->count;
+    const auto index = static_cast<int32_t>(i);
+    const int32_t position = row.before + step, fresh = draft ? 1 : row.fresh;
+    count += fresh * shape.top_k;
+    if (row.inert) {
+      for (int32_t k = 0; k < shape.top_k; ++k) *run++ = {index, fresh, -1, 0, nullptr};
+    } else if (shape.top_k == 1) {
+      *run++ = {index, fresh, row.base + position, position, nodes};
+    } else {
+      for (int32_t k = 0; k < shape.top_k; ++k) {
+        *run++ = {index, fresh, shape.branch_begin(row, k) + shape.tail(row.before) + step, position, nodes};
+      }
     }
   }
+  tokens.count = count;
 }
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   // New tokens are keys too, so rows that name pages check theirs; nodes of trees are listed, and slots lie anywhere.
   if (batch.slots || trees_) {
-    for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.runs, source));
+    for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }
   const bool verify = config_.mode == KVC_PLAN_VERIFY;
   for (Part& part : parts_) {
     part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
     if (!part.made) continue;
-    plan_part(batch, source, &part);
-    KVC_TRY(part.set.check());
+    KVC_TRY(plan_part(batch, source, &part));
   }
   word_ = 0;  // in case memory runs out on the way
   last_step_.clear();
@@ -349,7 +368,7 @@ Status TablePlan::write(const Batch& batch, const TableSource& source) {
     part.build = builds_ + 1;
   }
   for (Tokens& tokens : tokens_) {
-    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.runs, draft_.top_k, tokens.count, source);
+    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.tokens, source);
   }
   return Status();
 }

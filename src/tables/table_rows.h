@@ -3,8 +3,8 @@
 // definition to rows there is one idea: a kernel that knows lengths and causality, and no mask, may compute attention
 // over a row if its queries see all of the row's keys (or, causal, all up to their own).
 //
-// Pure functions, which hand each row to `rows.add(TableRow)` as soon as they know it: nothing is kept on the way, so a
-// row costs one pass. Thread safety: none. Nothing is allocated after the first step of a size.
+// Pure functions, which hand each row to `rows.add(TableRow)` as soon as they know it, and return `rows`: nothing is
+// kept on the way, so a row costs one pass. Thread safety: none. Nothing is allocated after the first step of a size.
 #pragma once
 
 #include <algorithm>
@@ -26,16 +26,6 @@ struct StepRow {
   int32_t base = 0;          // entries of something else (an encoder's tokens) before the row's own
   bool inert = false;        // padding: has tokens, sees nothing
   StreamWindow stream = {};  // a streaming window, in groups that go by it
-};
-
-// A row of a table: `queries` queries of a step's row, and their keys. Those are entries [begin, end) of the source
-// row, of which the first has position `position`; and before them entries [0, sinks).
-struct TableRow {
-  int32_t row = 0;  // the step's
-  int32_t queries = 0;
-  int32_t begin = 0, end = 0;
-  int32_t position = 0;
-  int32_t sinks = 0;
 };
 
 // Keys of rows that name them one by one: row after row, each as its distance from the first entry of its range.
@@ -84,32 +74,32 @@ struct DraftShape {
 
 // Adds a row of `queries` queries from position `position` on, over the positions [first visible, end).
 template <class Rows>
-void add_visible(const StepRow& step, int32_t index, const GroupRules& rules, int32_t position, int32_t queries,
-                 int32_t end, Rows& rows) {
+[[gnu::always_inline]] inline void add_visible(const StepRow& step, int32_t index, const GroupRules& rules,
+                                               int32_t position, int32_t queries, int32_t end, Rows& rows) {
   if (step.inert) {
-    rows.add({index, queries, 0, 0, 0, 0});
+    rows.add(index, queries, 0, 0);
   } else if (!rules.windowed() && !step.stream.on()) {
-    rows.add({index, queries, step.base, step.base + end, 0, 0});
+    rows.add(index, queries, step.base, step.base + end);
   } else {
     const GroupRules own = rules.with(step.stream);
     const auto first = static_cast<int32_t>(own.first_visible(position));
     const auto sinks = static_cast<int32_t>(std::min<int64_t>(own.sink_tokens, end));
     const int32_t begin = std::max(std::min(first, end), sinks);
-    rows.add({index, queries, step.base + begin, step.base + end, begin, sinks});
+    rows.add_window(index, queries, step.base + begin, step.base + end, begin, sinks);
   }
 }
 
 // All that the new tokens of each row see, causal: from the first key of the first query on. Rows of a chunked group
 // are cut at the edges of chunks: a query's row is its chunk up to itself.
 template <class Rows>
-void whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows& rows) {
+Rows whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows rows) {
   const auto chunk = static_cast<int32_t>(rules.chunk_tokens);
   for (size_t i = 0; i < step.size(); ++i) {
     const StepRow& row = step[i];
     const auto index = static_cast<int32_t>(i);
     const int32_t end = row.before + row.fresh;
     if (row.fresh == 0) {  // sees nothing
-      rows.add({index, 0, 0, 0, 0, 0});
+      rows.add(index, 0, 0, 0);
     } else if (chunk == 0 || row.inert) {
       add_visible(row, index, rules, row.before, row.fresh, end, rows);
     } else {
@@ -120,11 +110,12 @@ void whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows& ro
       }
     }
   }
+  return rows;
 }
 
 // The keys before the tree; tree_of(row) is the StepTree of a step's row, which has no nodes if it has no tree.
 template <class TreeOf, class Rows>
-void prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, Rows& rows) {
+Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
     const StepRow& row = step[i];
     const auto index = static_cast<int32_t>(i);
@@ -140,6 +131,7 @@ void prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
       add_visible(row, index, rules, position, 1, end, rows);
     }
   }
+  return rows;
 }
 
 // Of its path a node at `depth` sees depths [0, sinks) and [first, depth]: positions grow by one from node to node.
@@ -206,7 +198,7 @@ void list_tree(const StepRow& row, int32_t index, const GroupRules& rules, const
 // A row for each new token: rows.add_list(index, begin, end), of keys that are appended to `lists`. They are the
 // token's ancestors and itself, in order; of a row without a tree the new tokens before it.
 template <class TreeOf, class Rows>
-void branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, KeyLists* lists, Rows& rows) {
+Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, KeyLists* lists, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
     const StepRow& row = step[i];
     const auto index = static_cast<int32_t>(i), here = static_cast<int32_t>(lists->keys.size());
@@ -219,21 +211,23 @@ void branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
       list_tree(row, index, rules.with(row.stream), tree, lists, rows);
     }
   }
+  return rows;
 }
 
 // Of step s, what all branches share. With one branch all is in draft_branch_rows; this is empty.
 template <class Rows>
-void draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
-                       Rows& rows) {
+Rows draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
+                       Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
     const int32_t end = step[i].before - shape.tail(step[i].before);
     add_visible(step[i], static_cast<int32_t>(i), rules, step[i].before + s, shape.top_k, end, rows);
   }
+  return rows;
 }
 
 template <class Rows>
-void draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
-                       Rows& rows) {
+Rows draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
+                       Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
     const StepRow& row = step[i];
     const auto index = static_cast<int32_t>(i);
@@ -246,18 +240,20 @@ void draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, c
     const auto first = static_cast<int32_t>(std::max<int64_t>(shared, rules.first_visible(row.before + s)));
     for (int32_t k = 0; k < shape.top_k; ++k) {
       const int32_t begin = shape.branch_begin(row, k);
-      rows.add({index, 1, begin + first - shared, begin + end - shared, first, 0});
+      rows.add_window(index, 1, begin + first - shared, begin + end - shared, first, 0);
     }
   }
+  return rows;
 }
 
 // The keys of encoder sequences: entries [0, lengths[row]), seen by all queries.
 template <class Rows>
-void encoder_rows(std::span<const StepRow> step, std::span<const int32_t> lengths, Rows& rows) {
+Rows encoder_rows(std::span<const StepRow> step, std::span<const int32_t> lengths, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
     const bool sees = !step[i].inert && step[i].fresh > 0;
-    rows.add({static_cast<int32_t>(i), step[i].fresh, 0, sees ? lengths[i] : 0, 0, 0});
+    rows.add(static_cast<int32_t>(i), step[i].fresh, 0, sees ? lengths[i] : 0);
   }
+  return rows;
 }
 
 }  // namespace kvc

@@ -33,43 +33,46 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   page_shape_ = rows * stride_;
 }
 
-void TableSet::place_with_sinks(const TableRow& row, const PageDivider& divider, Planned* out) noexcept {
-  const int32_t keys = row.end - row.begin, first = divider.page(row.begin), page_begin = first * divider.size();
-  const int32_t head = divider.pages(row.sinks);
+void TableSet::place_with_sinks(int32_t begin, int32_t end, const PageDivider& divider, Planned* out) noexcept {
+  const int32_t keys = end - begin, first = divider.page(begin), page_begin = first * divider.size();
+  const int32_t head = divider.pages(out->sinks);
   if (keys > 0 && first <= head) {  // sinks and window are neighbours
-    out->count = divider.pages(row.end);
-    out->seqlen = row.end;
-    out->hole = row.begin - row.sinks;
+    out->count = divider.pages(end);
+    out->seqlen = end;
+    out->hole = begin - out->sinks;
     return;
   }
   out->head = out->first = out->count = head;
-  out->seqlen = row.sinks;
+  out->seqlen = out->sinks;
   if (keys <= 0) return;
-  const int32_t at = head * divider.size() + (row.begin - page_begin);  // of the window's first key
+  const int32_t at = head * divider.size() + (begin - page_begin);  // of the window's first key
   out->first = first;
-  out->count += divider.pages(row.end) - first;
+  out->count += divider.pages(end) - first;
   out->seqlen = at + keys;
-  out->hole = at - row.sinks;
+  out->hole = at - out->sinks;
 }
 
-void TableSet::begin(const TableSource& source, bool causal, bool grown) {
+TableSet::Planner TableSet::plan(const TableSource& source, bool causal, bool grown) {
   source_ = &source;
   divider_ = options_.slots ? PageDivider(1) : source.divider();
   lists_.clear();
-  planned_.clear();
   failure_ = Status();
   next_causal_ = causal;
-  reuses_ = grown && has(KVC_TABLES_DENSE) && !has(KVC_TABLES_CSR);
   listed_ = false;
-  planned_pages_ = planned_keys_ = 0;
-  widest_ = most_sinks_ = 0;
+  return Planner(this, divider_, grown && has(KVC_TABLES_DENSE) && !has(KVC_TABLES_CSR) ? rows_ : 0);
 }
 
-KeyLists* TableSet::begin_lists(const TableSource& source) {
-  begin(source, false);
+TableSet::Planner TableSet::plan_lists(const TableSource& source) {
+  plan(source, false);
   divider_ = PageDivider(1);
   listed_ = true;
-  return &lists_;
+  return Planner(this, divider_, 0);
+}
+
+// Room for more than `count` rows; returns the one behind them.
+TableSet::Planned* TableSet::more_rows(int64_t count) {
+  planned_.reserve(count + 1);
+  return planned_.data() + count;
 }
 
 // Checks a row's columns that are to be read.
@@ -83,15 +86,15 @@ void TableSet::check_row(const Planned& row) {
   if (failure_.ok()) failure_ = check(first, end);
 }
 
-Status TableSet::check() {
-  const auto count = static_cast<int64_t>(planned_.size());
+Status TableSet::check(const Planner& planner) {
+  const int64_t count = next_rows_ = planner.num_rows_;
   if (options_.fixed() && count > options_.max_rows) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed the plan's %d", count,
                          options_.max_rows)
         .missing(count, options_.max_rows);
   }
-  for (int64_t i = 0; options_.fixed() && widest_ > options_.max_columns && i < count; ++i) {
-    const Planned& row = planned_[static_cast<size_t>(i)];
+  for (int64_t i = 0; options_.fixed() && planner.widest_ > options_.max_columns && i < count; ++i) {
+    const Planned& row = planned_[i];
     if (row.count <= options_.max_columns) continue;
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
                          row.count, options_.max_columns)
@@ -99,10 +102,15 @@ Status TableSet::check() {
         .missing(row.count, options_.max_columns);
   }
   if (!failure_.ok()) return std::move(failure_);
-  if (planned_keys_ <= INT32_MAX) return Status();
-  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
-                       planned_keys_)
-      .missing(planned_keys_, INT32_MAX);
+  if (planner.num_keys_ > INT32_MAX) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
+                         planner.num_keys_)
+        .missing(planner.num_keys_, INT32_MAX);
+  }
+  next_pages_ = planner.num_pages_;
+  next_streams_ = planner.sinks_;
+  widest_ = planner.widest_;
+  return Status();
 }
 
 // Columns [skip, count) of a row to `out`; skip is 0 of rows with a head.
@@ -119,12 +127,12 @@ void TableSet::read(const Planned& row, int32_t skip, int32_t* out) const noexce
 
 void TableSet::reserve() {
   if (options_.fixed()) return;
-  const auto count = static_cast<int64_t>(planned_.size());
+  const auto count = next_rows_;
   for (GrowingArray<int32_t>* array : {&last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_, &sinks_, &holes_}) {
     array->reserve(count);
   }
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(count + 1);
-  if (has(KVC_TABLES_CSR)) indices_.reserve(planned_pages_);
+  if (has(KVC_TABLES_CSR)) indices_.reserve(next_pages_);
   columns_ = widest_;
   if (!has(KVC_TABLES_DENSE)) return;
   held_.reserve(count);
@@ -190,24 +198,24 @@ void TableSet::write() {
   if (listed_) list_slots();
   reserve();
   page_size_ = divider_.size();
-  const auto count = static_cast<int64_t>(planned_.size());
+  const auto count = next_rows_;
   write_rows();
   if (has(KVC_TABLES_CSR)) write_csr();
   if (options_.fixed() && rows_ > count) clear_rows(count, rows_);
   rows_ = count;
-  pages_ = planned_pages_;
+  pages_ = next_pages_;
   causal_ = next_causal_;
   source_ = nullptr;
 }
 
 void TableSet::write_csr() noexcept {
-  const auto count = static_cast<int64_t>(planned_.size());
+  const auto count = next_rows_;
   int32_t *indices = indices_.data(), *indptr = indptr_.data(), *last = last_page_len_.data();
   const int32_t page_size = page_size_;
   int32_t pages = 0;
   indptr[0] = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const Planned& row = planned_[static_cast<size_t>(i)];
+    const Planned& row = planned_[i];
     if (!listed_ && row.count > 0) read(row, 0, indices + pages);
     last[i] = row.count == 0 ? 0 : row.seqlen - (row.count - 1) * page_size;
     indptr[i + 1] = pages += row.count;
@@ -218,15 +226,20 @@ void TableSet::write_csr() noexcept {
 }
 
 void TableSet::write_rows() noexcept {
-  const size_t count = planned_.size();
+  const auto count = static_cast<size_t>(next_rows_);
+  const Planned* planned = planned_.data();
   const bool dense = has(KVC_TABLES_DENSE);
   int32_t *seqlens = seqlens_.data(), *leftpad = leftpad_.data(), *starts = starts_.data(), *owners = row_of_.data();
   int32_t *cu_q = cu_q_.data(), *cu_k = cu_k_.data(), *sinks = sinks_.data(), *holes = holes_.data();
+  const Held* held = held_.data();
+  const auto width = static_cast<int32_t>(columns_);
   int32_t queries = 0, keys = 0, max_q = 0, max_k = 0;
   cu_q[0] = cu_k[0] = 0;
   for (size_t i = 0; i < count; ++i) {
-    const Planned& row = planned_[i];
-    if (dense) write_dense(static_cast<int64_t>(i), row);
+    const Planned& row = planned[i];
+    if (dense && (row.kept != row.count || held[i].written != row.count || held[i].padded < width)) {
+      write_dense(static_cast<int64_t>(i), row);
+    }
     seqlens[i] = row.seqlen;
     leftpad[i] = row.leftpad;
     starts[i] = row.position;
@@ -237,10 +250,10 @@ void TableSet::write_rows() noexcept {
     max_k = std::max(max_k, row.seqlen);
   }
   for (size_t i = count; i < static_cast<size_t>(options_.max_rows); ++i) cu_q[i + 1] = queries, cu_k[i + 1] = keys;
-  streams_ = most_sinks_ > 0;
+  streams_ = next_streams_;
   for (size_t i = 0; streams_ && i < count; ++i) {
-    sinks[i] = planned_[i].sinks;
-    holes[i] = planned_[i].hole;
+    sinks[i] = planned[i].sinks;
+    holes[i] = planned[i].hole;
   }
   queries_ = queries;
   keys_ = keys;

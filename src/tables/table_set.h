@@ -1,8 +1,8 @@
 // TableSet: the arrays of one table, planned row by row (table_rows.h), written from a TableSource, and handed out as
-// borrowed DLTensors. Two passes over the rows: begin, add, add, ..., check finds what each is to hold, and whether the
-// source has that; write makes it so.
+// borrowed DLTensors. Two passes over the rows: the first (plan, add, add, ..., check) finds what each is to hold and
+// whether the source has that, the second (write) makes it so.
 //
-// Thread safety: none. Ownership: of its arrays; borrows the source from begin to write. Invariants
+// Thread safety: none. Ownership: of its arrays; borrows the source from plan to write. Invariants
 //   1. Until write nothing of the last table changes.
 //   2. With a capacity (graph mode) addresses and shapes never change, and rows, pages and tokens that are not used are
 //      inert: no keys, no queries, the padding value, slot -1.
@@ -53,14 +53,21 @@ class GrowingArray {
   LazyArray<T> array_;
 };
 
+// The new tokens of a step.
+struct TokenRuns {
+  std::vector<TokenRun> runs;  // [rows, runs_a_row]
+  int32_t runs_a_row = 1;
+  bool single = false;  // every run is one token
+  int64_t count = 0;    // of tokens
+};
+
 // slot_mapping, positions and last_rows of a step's tokens.
 class TokenSet {
  public:
   explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // not 0: fixed, as TableSet
 
-  Status check(std::span<const TokenRun> runs, const TableSource& source) const;
-  // tokens: of all runs. Each row of the batch has `runs_a_row` of them.
-  void write(std::span<const TokenRun> runs, int32_t runs_a_row, int64_t tokens, const TableSource& source);
+  Status check(const TokenRuns& tokens, const TableSource& source) const;
+  void write(const TokenRuns& tokens, const TableSource& source);
   void describe(kvc_tables* out) noexcept;
 
  private:
@@ -76,15 +83,16 @@ class TableSet {
   // Throws std::bad_alloc.
   explicit TableSet(const TableOptions& options = {});
 
-  // causal: the queries of a row are the last of its keys, and each sees those up to itself. grown: the source's rows
-  // hold what they held at the last write, in the same order.
-  void begin(const TableSource& source, bool causal, bool grown = false);
-  void add(const TableRow& row);
-  // Instead: rows of one query each, whose keys are keys [begin, end) of the lists that begin_lists returns.
-  KeyLists* begin_lists(const TableSource& source);
-  void add_list(int32_t row, int32_t begin, int32_t end);
+  class Planner;
+
+  // The rows of the next table go to what it returns. causal: the queries of a row are the last of its keys, and each
+  // sees those up to itself. grown: the source's rows hold what they held at the last write, in the same order.
+  Planner plan(const TableSource& source, bool causal, bool grown = false);
+  // The same of rows of one query each, which name keys of lists(): empty now, to be filled before check.
+  Planner plan_lists(const TableSource& source);
+  KeyLists* lists() noexcept { return &lists_; }
   // Whether the rows fit and name only what the source has. (Slots of lists are those of new tokens: TokenSet's.)
-  Status check();
+  Status check(const Planner& planner);
   // After check. Throws std::bad_alloc before it has changed anything.
   void write();
   // All but the tokens' arrays and the generation.
@@ -110,9 +118,9 @@ class TableSet {
     int32_t first, row;
   };
   bool has(uint32_t arrays) const noexcept { return (options_.arrays & arrays) != 0; }
-  static void place(const TableRow& row, const PageDivider& divider, Planned* out) noexcept;
-  static void place_with_sinks(const TableRow& row, const PageDivider& divider, Planned* out) noexcept;
+  static void place_with_sinks(int32_t begin, int32_t end, const PageDivider& divider, Planned* out) noexcept;
   void check_row(const Planned& row);
+  Planned* more_rows(int64_t count);
   void read(const Planned& row, int32_t skip, int32_t* out) const noexcept;
   void reserve();
   void widen(int64_t rows, int64_t columns);
@@ -127,11 +135,11 @@ class TableSet {
   const TableSource* source_ = nullptr;
   PageDivider divider_{1};
   KeyLists lists_;
-  std::vector<Planned> planned_;
+  GrowingArray<Planned> planned_;
   Status failure_;  // the first row's that is not as it should be
-  bool next_causal_ = false, reuses_ = false, listed_ = false;
-  int64_t planned_pages_ = 0, planned_keys_ = 0;
-  int32_t widest_ = 0, most_sinks_ = 0;
+  bool next_causal_ = false, listed_ = false, next_streams_ = false;
+  int64_t next_rows_ = 0, next_pages_ = 0;
+  int32_t widest_ = 0;
   std::vector<int32_t> list_slots_;   // of lists_.keys
   std::vector<int32_t> range_slots_;  // of a range of entries
 
@@ -148,40 +156,72 @@ class TableSet {
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
 
-// Inline, since every row of every table comes by here.
-inline void TableSet::place(const TableRow& row, const PageDivider& divider, Planned* out) noexcept {
-  *out = {row.row, row.queries, row.position, row.sinks, 0, 0, 0, 0, 0, 0, 0};
-  if (row.sinks > 0) return place_with_sinks(row, divider, out);
-  if (row.end <= row.begin) return;
-  out->first = divider.page(row.begin);
-  out->count = divider.pages(row.end) - out->first;
-  out->leftpad = row.begin - out->first * divider.size();
-  out->seqlen = row.end - out->first * divider.size();
-}
-
-inline void TableSet::add(const TableRow& row) {
-  Planned planned;
-  place(row, divider_, &planned);
-  const size_t index = planned_.size();
-  if (reuses_ && index < static_cast<size_t>(rows_)) {  // the source row has only grown
-    const Held& held = held_[static_cast<int64_t>(index)];
-    const bool same = planned.head == 0 && held.first == planned.first && held.row == planned.row;
-    planned.kept = same ? std::min(held.written, planned.count) : 0;
+// Where rows come in. A value that stays in the registers of the loop that makes the rows: all of it is inline.
+class TableSet::Planner {
+ public:
+  [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {
+    Planned* planned = next();
+    *planned = {row, queries, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    place(begin, end, planned);
+    finish(planned);
   }
-  planned_pages_ += planned.count;
-  planned_keys_ += planned.seqlen;
-  widest_ = std::max(widest_, planned.count);
-  most_sinks_ = std::max(most_sinks_, planned.sinks);
-  if (planned.count != planned.kept) check_row(planned);
-  planned_.push_back(planned);
-}
+  [[gnu::always_inline]] void add_window(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
+                                         int32_t sinks) {
+    Planned* planned = next();
+    *planned = {row, queries, position, sinks, 0, 0, 0, 0, 0, 0, 0};
+    if (sinks > 0) {
+      place_with_sinks(begin, end, divider_, planned);
+      sinks_ = true;
+    } else {
+      place(begin, end, planned);
+    }
+    finish(planned);
+  }
+  // Keys [begin, end) of the lists.
+  [[gnu::always_inline]] void add_list(int32_t row, int32_t begin, int32_t end) {
+    Planned* planned = next();
+    *planned = {row, 1, 0, 0, 0, begin, end - begin, end - begin, 0, 0, 0};
+    num_pages_ += end - begin;
+    num_keys_ += end - begin;
+    widest_ = std::max(widest_, end - begin);
+  }
 
-inline void TableSet::add_list(int32_t row, int32_t begin, int32_t end) {
-  const int32_t count = end - begin;
-  planned_pages_ += count;
-  planned_keys_ += count;
-  widest_ = std::max(widest_, count);
-  planned_.push_back({row, 1, 0, 0, 0, begin, count, count, 0, 0, 0});
-}
+ private:
+  friend class TableSet;
+  Planner(TableSet* set, const PageDivider& divider, int64_t held) noexcept
+      : set_(set), divider_(divider), held_(set->held_.data()), held_end_(held_ + held) {}
+  [[gnu::always_inline]] Planned* next() {
+    if (rows_ == end_) end_ = (rows_ = set_->more_rows(num_rows_)) + (set_->planned_.size() - num_rows_);
+    ++num_rows_;
+    return rows_++;
+  }
+  [[gnu::always_inline]] void place(int32_t begin, int32_t end, Planned* out) const noexcept {
+    if (end <= begin) return;
+    const int32_t first = divider_.page(begin), first_entry = first * divider_.size();
+    out->first = first;
+    out->count = divider_.pages(end) - first;
+    out->leftpad = begin - first_entry;
+    out->seqlen = end - first_entry;
+  }
+  [[gnu::always_inline]] void finish(Planned* planned) {
+    if (held_ < held_end_) {  // the source row has only grown
+      const bool same = planned->head == 0 && held_->first == planned->first && held_->row == planned->row;
+      planned->kept = same ? std::min(held_->written, planned->count) : 0;
+      ++held_;
+    }
+    num_pages_ += planned->count;
+    num_keys_ += planned->seqlen;
+    widest_ = std::max(widest_, planned->count);
+    if (planned->count != planned->kept) set_->check_row(*planned);
+  }
+
+  TableSet* set_;
+  PageDivider divider_;
+  const Held *held_, *held_end_;
+  Planned *rows_ = nullptr, *end_ = nullptr;
+  int64_t num_rows_ = 0, num_pages_ = 0, num_keys_ = 0;
+  int32_t widest_ = 0;
+  bool sinks_ = false;
+};
 
 }  // namespace kvc

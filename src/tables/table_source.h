@@ -33,12 +33,13 @@ class PageDivider {
   int32_t shift_;
 };
 
-// A run of new tokens: `count` of them, at entries `entry` and on of the source row, with positions `position` and on.
+// A run of new tokens: `count` of them, at entries `entry` and on of the source row, with positions `position` and
+// on.
 struct TokenRun {
   int32_t row = 0;
   int32_t count = 0;
-  int32_t entry = 0;  // -1: an inert row's
-  int32_t position = 0;
+  int32_t entry = 0;                             // -1: an inert row's,
+  int32_t position = 0;                          // whose tokens all have position 0
   const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: theirs are the positions
 };
 

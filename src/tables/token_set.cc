@@ -16,15 +16,15 @@ TokenSet::TokenSet(int64_t max_tokens, int64_t max_rows) : fixed_(max_tokens > 0
   rows_ = max_rows;
 }
 
-Status TokenSet::check(std::span<const TokenRun> runs, const TableSource& source) const {
-  for (const TokenRun& run : runs) {
+Status TokenSet::check(const TokenRuns& tokens, const TableSource& source) const {
+  for (const TokenRun& run : tokens.runs) {
     if (run.entry >= 0) KVC_TRY(source.check_slots(run.row, run.entry, run.entry + run.count));
   }
   return Status();
 }
 
-void TokenSet::write(std::span<const TokenRun> runs, int32_t runs_a_row, int64_t tokens, const TableSource& source) {
-  const auto rows = static_cast<int64_t>(runs.size()) / runs_a_row;
+void TokenSet::write(const TokenRuns& all, const TableSource& source) {
+  const int64_t tokens = all.count, rows = static_cast<int64_t>(all.runs.size()) / all.runs_a_row;
   if (!fixed_) {
     slots_.reserve(tokens);
     positions_.reserve(tokens);
@@ -32,23 +32,28 @@ void TokenSet::write(std::span<const TokenRun> runs, int32_t runs_a_row, int64_t
     tokens_ = tokens;
     rows_ = rows;
   }
-  source.slots(runs, slots_.data());
+  source.slots(all.runs, slots_.data());
   int32_t *positions = positions_.data(), *last_rows = last_rows_.data();
-  int32_t at = 0;
-  const TokenRun* run = runs.data();
-  for (int64_t r = 0; r < rows; ++r) {
-    const int32_t begin = at;
-    for (int32_t k = 0; k < runs_a_row; ++k, ++run) {
-      if (run->nodes != nullptr) {
-        for (int32_t i = 0; i < run->count; ++i) positions[at + i] = run->nodes[i].position;
-      } else if (run->count == 1) {  // decode
-        positions[at] = run->entry >= 0 ? run->position : 0;
-      } else {
-        for (int32_t i = 0; i < run->count; ++i) positions[at + i] = run->entry >= 0 ? run->position + i : 0;
+  const TokenRun* run = all.runs.data();
+  const int32_t runs_a_row = all.runs_a_row;
+  if (all.single) {
+    for (int64_t i = 0; i < tokens; ++i) positions[i] = run[i].position;
+    for (int32_t r = 0; r < rows; ++r) last_rows[r] = (r + 1) * runs_a_row - 1;
+  } else {
+    int32_t at = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int32_t begin = at;
+      for (int32_t k = 0; k < runs_a_row; ++k, ++run) {
+        const int32_t count = run->count, position = run->position, step = run->entry >= 0 ? 1 : 0;
+        if (run->nodes != nullptr) {
+          for (int32_t i = 0; i < count; ++i) positions[at + i] = run->nodes[i].position;
+        } else {
+          for (int32_t i = 0; i < count; ++i) positions[at + i] = position + i * step;
+        }
+        at += count;
       }
-      at += run->count;
+      last_rows[r] = at > begin ? at - 1 : -1;
     }
-    last_rows[r] = at > begin ? at - 1 : -1;
   }
   for (int64_t i = tokens; i < used_tokens_; ++i) {
     slots_[i] = -1;
