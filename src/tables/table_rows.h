@@ -169,29 +169,40 @@ template <class Rows>
 void list_tree(const StepRow& row, int32_t index, const GroupRules& rules, const StepTree& tree, KeyLists* lists,
                Rows& rows) {
   const auto first_key = static_cast<int32_t>(lists->keys.size()), count = static_cast<int32_t>(tree.nodes.size());
-  const int32_t old = count - row.fresh;
+  const int32_t old = count - row.fresh, root = tree.begin;
+  const bool all = !rules.windowed();
   const kvc_backend_tree_node* nodes = tree.nodes.data();
-  int32_t begins[kMaxTreeNodes], walk[kMaxTreeNodes], path[kMaxTreeNodes];
+  struct Place {    // three arrays in one: apart they would lie a page from each other
+    int32_t begin;  // [node] of its list
+    int32_t walk;   // [i] the node that the walk enters as its ith
+    int32_t path;   // [depth] the node on the way to where the walk is
+  };
+  Place places[kMaxTreeNodes];
   int32_t end = first_key;
   for (int32_t node = 0; node < count; ++node) {
-    walk[nodes[node].enter] = node;
-    begins[node] = end;
+    places[nodes[node].enter].walk = node;
     if (node < old) continue;
-    const int32_t depth = nodes[node].position - tree.begin;
-    end += VisiblePath(rules, tree.begin, depth).size(depth);
-    rows.add_list(index, begins[node], end);
+    const int32_t depth = nodes[node].position - root, begin = end;
+    places[node].begin = begin;
+    end += all ? depth + 1 : VisiblePath(rules, root, depth).size(depth);
+    rows.add_list(index, begin, end);
   }
   lists->keys.resize(static_cast<size_t>(end));
+  int32_t* keys = lists->keys.data();
   for (int32_t i = 0; i < count; ++i) {
-    const int32_t node = walk[i], depth = nodes[node].position - tree.begin;
-    path[depth] = node;
+    const int32_t node = places[i].walk, depth = nodes[node].position - root;
+    places[depth].path = node;
     if (node < old) continue;
-    const VisiblePath seen(rules, tree.begin, depth);
-    int32_t* out = lists->keys.data() + begins[node];
-    for (int32_t d = 0; d < seen.sinks; ++d) *out++ = path[d];
-    for (int32_t d = seen.first; d <= depth; ++d) *out++ = path[d];
+    int32_t* out = keys + places[node].begin;
+    int32_t first = 0;
+    if (!all) {
+      const VisiblePath seen(rules, root, depth);
+      for (int32_t d = 0; d < seen.sinks; ++d) *out++ = places[d].path;
+      first = seen.first;
+    }
+    for (const Place *at = places + first, *last = places + depth; at <= last; ++at) *out++ = at->path;
   }
-  const int32_t entry = row.base + tree.begin;
+  const int32_t entry = row.base + root;
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
 }
 

@@ -7,6 +7,15 @@
 #include "tables/borrowed_tensor.h"
 
 namespace kvc {
+namespace {
+
+// Copies whole blocks, so a few more than `count`, without a branch for each.
+constexpr int32_t kBlock = 4;
+void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
+  for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
+}
+
+}  // namespace
 
 TableSet::TableSet(const TableOptions& options) : options_(options) {
   if (!options.fixed()) return;
@@ -33,23 +42,25 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   page_shape_ = rows * stride_;
 }
 
-void TableSet::place_with_sinks(int32_t begin, int32_t end, const PageDivider& divider, Planned* out) noexcept {
-  const int32_t keys = end - begin, first = divider.page(begin), page_begin = first * divider.size();
-  const int32_t head = divider.pages(out->sinks);
+void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
+                                       int32_t sinks) {
+  const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
+  const int32_t at = head * size + (begin - first * size);  // of the window's first key, behind the sinks' pages
+  Planned* planned = next();
   if (keys > 0 && first <= head) {  // sinks and window are neighbours
-    out->count = divider.pages(end);
-    out->seqlen = end;
-    out->hole = begin - out->sinks;
-    return;
+    *planned = {row, queries, position, sinks, 0, 0, divider_.pages(end), end, 0, begin - sinks, 0};
+  } else if (keys > 0) {
+    const int32_t count = head + divider_.pages(end) - first;
+    *planned = {row, queries, position, sinks, head, first, count, at + keys, 0, at - sinks, 0};
+  } else {
+    *planned = {row, queries, position, sinks, head, head, head, sinks, 0, 0, 0};
   }
-  out->head = out->first = out->count = head;
-  out->seqlen = out->sinks;
-  if (keys <= 0) return;
-  const int32_t at = head * divider.size() + (begin - page_begin);  // of the window's first key
-  out->first = first;
-  out->count += divider.pages(end) - first;
-  out->seqlen = at + keys;
-  out->hole = at - out->sinks;
+  if (held_ < held_end_) ++held_;
+  sinks_ = true;
+  num_pages_ += planned->count;
+  num_keys_ += planned->seqlen;
+  widest_ = std::max(widest_, planned->count);
+  set_->check_row(*planned);
 }
 
 TableSet::Planner TableSet::plan(const TableSource& source, bool causal, bool grown) {
@@ -69,9 +80,11 @@ TableSet::Planner TableSet::plan_lists(const TableSource& source) {
   return Planner(this, divider_, 0);
 }
 
-// Room for more than `count` rows; returns the one behind them.
-TableSet::Planned* TableSet::more_rows(int64_t count) {
+// Room for one more row behind those up to `end` (null: none), and up to *capacity_end.
+TableSet::Planned* TableSet::more_rows(const Planned* end, Planned** capacity_end) {
+  const int64_t count = end == nullptr ? 0 : end - planned_.data();
   planned_.reserve(count + 1);
+  *capacity_end = planned_.data() + planned_.size();
   return planned_.data() + count;
 }
 
@@ -87,7 +100,7 @@ void TableSet::check_row(const Planned& row) {
 }
 
 Status TableSet::check(const Planner& planner) {
-  const int64_t count = next_rows_ = planner.num_rows_;
+  const int64_t count = next_rows_ = planner.rows_ == nullptr ? 0 : planner.rows_ - planned_.data();
   if (options_.fixed() && count > options_.max_rows) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed the plan's %d", count,
                          options_.max_rows)
@@ -102,12 +115,13 @@ Status TableSet::check(const Planner& planner) {
         .missing(row.count, options_.max_columns);
   }
   if (!failure_.ok()) return std::move(failure_);
-  if (planner.num_keys_ > INT32_MAX) {
+  const int64_t keys = listed_ ? static_cast<int64_t>(lists_.keys.size()) : planner.num_keys_;
+  if (keys > INT32_MAX) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
-                         planner.num_keys_)
-        .missing(planner.num_keys_, INT32_MAX);
+                         keys)
+        .missing(keys, INT32_MAX);
   }
-  next_pages_ = planner.num_pages_;
+  next_pages_ = listed_ ? keys : planner.num_pages_;
   next_streams_ = planner.sinks_;
   widest_ = planner.widest_;
   return Status();
@@ -155,7 +169,7 @@ void TableSet::widen(int64_t rows, int64_t columns) {
 
 // Slots of listed keys: those of each range of entries are read once.
 void TableSet::list_slots() {
-  list_slots_.resize(lists_.keys.size());
+  list_slots_.resize(lists_.keys.size() + kBlock);
   int32_t* out = list_slots_.data();
   const int32_t* keys = lists_.keys.data();
   for (const KeyLists::Range& range : lists_.ranges) {
@@ -166,16 +180,11 @@ void TableSet::list_slots() {
   }
 }
 
-void TableSet::write_dense(int64_t index, const Planned& row) noexcept {
+// Makes what is behind a row's pages, or was, the padding.
+void TableSet::pad(int64_t index, const Planned& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];
   const auto width = static_cast<int32_t>(columns_);
-  if (listed_) {
-    const int32_t* slots = list_slots_.data() + row.first;
-    for (int32_t i = 0; i < row.count; ++i) out[i] = slots[i];
-  } else if (row.kept < row.count) {
-    read(row, row.kept, out + row.kept);
-  }
   const int32_t padded = std::max({held.padded, held.written, row.count});
   for (int32_t i = row.count; i < held.written; ++i) out[i] = options_.pad_value;
   for (int32_t i = padded; i < width; ++i) out[i] = options_.pad_value;
@@ -198,31 +207,31 @@ void TableSet::write() {
   if (listed_) list_slots();
   reserve();
   page_size_ = divider_.size();
-  const auto count = next_rows_;
-  write_rows();
-  if (has(KVC_TABLES_CSR)) write_csr();
-  if (options_.fixed() && rows_ > count) clear_rows(count, rows_);
-  rows_ = count;
+  if (listed_) {
+    write_lists();
+  } else {
+    write_rows();
+    if (has(KVC_TABLES_CSR)) write_csr();
+  }
+  fill_unused();
+  rows_ = next_rows_;
   pages_ = next_pages_;
   causal_ = next_causal_;
   source_ = nullptr;
 }
 
 void TableSet::write_csr() noexcept {
-  const auto count = next_rows_;
+  const int64_t count = next_rows_;
   int32_t *indices = indices_.data(), *indptr = indptr_.data(), *last = last_page_len_.data();
   const int32_t page_size = page_size_;
   int32_t pages = 0;
   indptr[0] = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Planned& row = planned_[i];
-    if (!listed_ && row.count > 0) read(row, 0, indices + pages);
+    if (row.count > 0) read(row, 0, indices + pages);
     last[i] = row.count == 0 ? 0 : row.seqlen - (row.count - 1) * page_size;
     indptr[i + 1] = pages += row.count;
   }
-  if (listed_) std::copy_n(list_slots_.data(), pages, indices);  // they are the keys, row after row
-  for (int64_t i = count; i < options_.max_rows; ++i) indptr[i + 1] = pages;
-  if (options_.fixed() && pages_ > pages) std::fill(indices + pages, indices + pages_, options_.pad_value);
 }
 
 void TableSet::write_rows() noexcept {
@@ -237,8 +246,10 @@ void TableSet::write_rows() noexcept {
   cu_q[0] = cu_k[0] = 0;
   for (size_t i = 0; i < count; ++i) {
     const Planned& row = planned[i];
-    if (dense && (row.kept != row.count || held[i].written != row.count || held[i].padded < width)) {
-      write_dense(static_cast<int64_t>(i), row);
+    if (dense) {
+      const auto index = static_cast<int64_t>(i);
+      if (row.kept != row.count) read(row, row.kept, dense_.data() + index * stride_ + row.kept);
+      if (held[i].written != row.count || held[i].padded < width || row.kept != row.count) pad(index, row);
     }
     seqlens[i] = row.seqlen;
     leftpad[i] = row.leftpad;
@@ -249,7 +260,6 @@ void TableSet::write_rows() noexcept {
     max_q = std::max(max_q, row.queries);
     max_k = std::max(max_k, row.seqlen);
   }
-  for (size_t i = count; i < static_cast<size_t>(options_.max_rows); ++i) cu_q[i + 1] = queries, cu_k[i + 1] = keys;
   streams_ = next_streams_;
   for (size_t i = 0; streams_ && i < count; ++i) {
     sinks[i] = planned[i].sinks;
@@ -259,6 +269,69 @@ void TableSet::write_rows() noexcept {
   keys_ = keys;
   max_q_ = max_q;
   max_k_ = max_k;
+}
+
+// Rows of lists: one query each, and its keys row after row.
+void TableSet::write_lists() noexcept {
+  const auto count = static_cast<int32_t>(next_rows_), width = static_cast<int32_t>(columns_);
+  const bool dense = has(KVC_TABLES_DENSE), csr = has(KVC_TABLES_CSR);
+  const int64_t stride = stride_;
+  const int32_t pad_value = options_.pad_value;
+  const Planned* planned = planned_.data();
+  Held* held = held_.data();
+  const int32_t* slots = list_slots_.data();
+  int32_t *seqlens = seqlens_.data(), *owners = row_of_.data(), *cu_q = cu_q_.data(), *cu_k = cu_k_.data();
+  int32_t *last = last_page_len_.data(), *table = dense_.data();
+  cu_q[0] = cu_k[0] = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t first = planned[i].first, keys = planned[i].count;
+    seqlens[i] = keys;
+    owners[i] = planned[i].row;
+    cu_q[i + 1] = i + 1;
+    cu_k[i + 1] = first + keys;
+    if (csr) last[i] = keys > 0 ? 1 : 0;
+    if (!dense) continue;
+    int32_t* out = table + i * stride;
+    if (keys + kBlock > stride) {
+      std::copy_n(slots + first, keys, out);
+      pad(i, planned[i]);
+      continue;
+    }
+    copy_blocks(slots + first, keys, out);
+    const int32_t padding[kBlock] = {pad_value, pad_value, pad_value, pad_value};
+    __builtin_memcpy(out + keys, padding, sizeof(padding));  // over what was copied too much
+    if (held[i].written <= keys + kBlock && held[i].padded >= width) {
+      held[i].written = keys;
+    } else {
+      pad(i, planned[i]);
+    }
+  }
+  std::fill_n(leftpad_.data(), count, 0);
+  std::fill_n(starts_.data(), count, 0);
+  const auto keys = static_cast<int32_t>(next_pages_);
+  if (csr) {
+    std::copy_n(cu_k, count + 1, indptr_.data());
+    std::copy_n(slots, keys, indices_.data());
+  }
+  streams_ = false;
+  queries_ = count;
+  keys_ = keys;
+  max_q_ = count > 0 ? 1 : 0;
+  max_k_ = widest_;
+}
+
+// Behind the rows of a smaller step, in graph mode: what was there before, and sums that stay.
+void TableSet::fill_unused() noexcept {
+  if (!options_.fixed()) return;
+  const int64_t count = next_rows_, most = options_.max_rows;
+  std::fill(cu_q_.data() + count + 1, cu_q_.data() + most + 1, static_cast<int32_t>(queries_));
+  std::fill(cu_k_.data() + count + 1, cu_k_.data() + most + 1, static_cast<int32_t>(keys_));
+  if (has(KVC_TABLES_CSR)) {
+    const auto pages = static_cast<int32_t>(next_pages_);
+    std::fill(indptr_.data() + count + 1, indptr_.data() + most + 1, pages);
+    if (pages_ > pages) std::fill(indices_.data() + pages, indices_.data() + pages_, options_.pad_value);
+  }
+  clear_rows(count, rows_);
 }
 
 void TableSet::describe(kvc_tables* out) noexcept {

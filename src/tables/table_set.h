@@ -118,16 +118,17 @@ class TableSet {
     int32_t first, row;
   };
   bool has(uint32_t arrays) const noexcept { return (options_.arrays & arrays) != 0; }
-  static void place_with_sinks(int32_t begin, int32_t end, const PageDivider& divider, Planned* out) noexcept;
   void check_row(const Planned& row);
-  Planned* more_rows(int64_t count);
+  Planned* more_rows(const Planned* end, Planned** capacity_end);
   void read(const Planned& row, int32_t skip, int32_t* out) const noexcept;
   void reserve();
   void widen(int64_t rows, int64_t columns);
   void list_slots();
-  void write_dense(int64_t index, const Planned& row) noexcept;
+  void pad(int64_t index, const Planned& row) noexcept;
   void write_csr() noexcept;
   void write_rows() noexcept;
+  void write_lists() noexcept;
+  void fill_unused() noexcept;
   void clear_rows(int64_t begin, int64_t end) noexcept;
 
   TableOptions options_;
@@ -160,29 +161,36 @@ class TableSet {
 class TableSet::Planner {
  public:
   [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {
-    Planned* planned = next();
-    *planned = {row, queries, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    place(begin, end, planned);
-    finish(planned);
+    add_window(row, queries, begin, end, 0, 0);
   }
   [[gnu::always_inline]] void add_window(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                          int32_t sinks) {
-    Planned* planned = next();
-    *planned = {row, queries, position, sinks, 0, 0, 0, 0, 0, 0, 0};
-    if (sinks > 0) {
-      place_with_sinks(begin, end, divider_, planned);
-      sinks_ = true;
-    } else {
-      place(begin, end, planned);
+    if (sinks > 0) return add_with_sinks(row, queries, begin, end, position, sinks);
+    int32_t first = 0, count = 0, leftpad = 0, seqlen = 0;
+    if (end > begin) {
+      first = divider_.page(begin);
+      count = divider_.pages(end) - first;
+      leftpad = begin - first * divider_.size();
+      seqlen = end - begin + leftpad;
     }
-    finish(planned);
+    int32_t kept = 0;
+    if (held_ < held_end_) {  // the source row has only grown
+      if (held_->first == first && held_->row == row) kept = std::min(held_->written, count);
+      ++held_;
+    }
+    Planned* planned = next();
+    *planned = {row, queries, position, 0, 0, first, count, seqlen, leftpad, 0, kept};
+    num_pages_ += count;
+    num_keys_ += seqlen;
+    widest_ = std::max(widest_, count);
+    if (count != kept) set_->check_row(*planned);
   }
   // Keys [begin, end) of the lists.
   [[gnu::always_inline]] void add_list(int32_t row, int32_t begin, int32_t end) {
     Planned* planned = next();
-    *planned = {row, 1, 0, 0, 0, begin, end - begin, end - begin, 0, 0, 0};
-    num_pages_ += end - begin;
-    num_keys_ += end - begin;
+    planned->row = row;
+    planned->first = begin;
+    planned->count = end - begin;
     widest_ = std::max(widest_, end - begin);
   }
 
@@ -191,35 +199,16 @@ class TableSet::Planner {
   Planner(TableSet* set, const PageDivider& divider, int64_t held) noexcept
       : set_(set), divider_(divider), held_(set->held_.data()), held_end_(held_ + held) {}
   [[gnu::always_inline]] Planned* next() {
-    if (rows_ == end_) end_ = (rows_ = set_->more_rows(num_rows_)) + (set_->planned_.size() - num_rows_);
-    ++num_rows_;
+    if (rows_ == end_) rows_ = set_->more_rows(rows_, &end_);
     return rows_++;
   }
-  [[gnu::always_inline]] void place(int32_t begin, int32_t end, Planned* out) const noexcept {
-    if (end <= begin) return;
-    const int32_t first = divider_.page(begin), first_entry = first * divider_.size();
-    out->first = first;
-    out->count = divider_.pages(end) - first;
-    out->leftpad = begin - first_entry;
-    out->seqlen = end - first_entry;
-  }
-  [[gnu::always_inline]] void finish(Planned* planned) {
-    if (held_ < held_end_) {  // the source row has only grown
-      const bool same = planned->head == 0 && held_->first == planned->first && held_->row == planned->row;
-      planned->kept = same ? std::min(held_->written, planned->count) : 0;
-      ++held_;
-    }
-    num_pages_ += planned->count;
-    num_keys_ += planned->seqlen;
-    widest_ = std::max(widest_, planned->count);
-    if (planned->count != planned->kept) set_->check_row(*planned);
-  }
+  void add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position, int32_t sinks);
 
   TableSet* set_;
   PageDivider divider_;
   const Held *held_, *held_end_;
   Planned *rows_ = nullptr, *end_ = nullptr;
-  int64_t num_rows_ = 0, num_pages_ = 0, num_keys_ = 0;
+  int64_t num_pages_ = 0, num_keys_ = 0;
   int32_t widest_ = 0;
   bool sinks_ = false;
 };
