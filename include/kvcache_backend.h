@@ -126,7 +126,7 @@ KVC_BACKEND_INLINE const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t
 typedef struct kvc_backend_tree_node {
   int32_t enter, exit;
   int32_t position; /* committed length + depth: windows, chunks and biases go by it */
-  int32_t reserved;
+  int32_t parent;   /* node of the same tree; -1 = root */
 } kvc_backend_tree_node;
 
 /* The rows of one forward. Inert rows have kv_lengths -1 and no work item. A key's index is its place in the sequence; its

@@ -20,7 +20,7 @@ void number_tree(std::span<const int16_t> parents, int32_t first_position, kvc_b
     parent.next = exit;
     place.next = enter + 1;
     place.position = position;
-    nodes[i] = {enter, exit, position, 0};
+    nodes[i] = {enter, exit, position, parents[i]};
   }
 }
 

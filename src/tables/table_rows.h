@@ -136,15 +136,15 @@ Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
 
 // Of its path a node at `depth` sees depths [0, sinks) and [first, depth]: positions grow by one from node to node.
 struct VisiblePath {
-  int32_t sinks, first;
+  int32_t depth, sinks = 0, first = 0;
 
-  VisiblePath(const GroupRules& rules, int32_t root_position, int32_t depth) noexcept : sinks(0), first(0) {
+  VisiblePath(const GroupRules& rules, int32_t root_position, int32_t node_depth) noexcept : depth(node_depth) {
     if (!rules.windowed()) return;
     const int64_t visible = rules.first_visible(int64_t{root_position} + depth) - root_position;
     sinks = static_cast<int32_t>(std::clamp<int64_t>(rules.sink_tokens - root_position, 0, depth + 1));
     first = static_cast<int32_t>(std::clamp<int64_t>(visible, sinks, depth + 1));
   }
-  int32_t size(int32_t depth) const noexcept { return sinks + depth + 1 - first; }
+  int32_t size() const noexcept { return sinks + depth + 1 - first; }
 };
 
 // What each new token of a row sees of the chain that they are.
@@ -156,51 +156,43 @@ void list_chain(const StepRow& row, int32_t index, const GroupRules& rules, KeyL
     const VisiblePath seen(rules, row.before, depth);
     for (int32_t d = 0; d < seen.sinks; ++d) lists->keys.push_back(d);
     for (int32_t d = seen.first; d <= depth; ++d) lists->keys.push_back(d);
-    rows.add_list(index, end, end + seen.size(depth));
-    end += seen.size(depth);
+    rows.add_list(index, end, end + seen.size());
+    end += seen.size();
   }
   const int32_t entry = row.base + row.before;
   lists->ranges.push_back({index, first_key, end, entry, entry + row.fresh});
 }
 
-// What each new token of a row sees of the row's tree. Where a list begins follows from the depths alone, so lists are
-// filled in the order of a walk through the tree, which has the path at hand: they cost what is in them.
+// What each new token of a row sees of the row's tree: from itself up the path to its root, written from the end.
 template <class Rows>
 void list_tree(const StepRow& row, int32_t index, const GroupRules& rules, const StepTree& tree, KeyLists* lists,
                Rows& rows) {
   const auto first_key = static_cast<int32_t>(lists->keys.size()), count = static_cast<int32_t>(tree.nodes.size());
-  const int32_t old = count - row.fresh, root = tree.begin;
-  const bool all = !rules.windowed();
   const kvc_backend_tree_node* nodes = tree.nodes.data();
-  struct Place {    // three arrays in one: apart they would lie a page from each other
-    int32_t begin;  // [node] of its list
-    int32_t walk;   // [i] the node that the walk enters as its ith
-    int32_t path;   // [depth] the node on the way to where the walk is
-  };
-  Place places[kMaxTreeNodes];
+  const int32_t root = tree.begin, begin = count - row.fresh;
+  const bool all = !rules.windowed();
   int32_t end = first_key;
-  for (int32_t node = 0; node < count; ++node) {
-    places[nodes[node].enter].walk = node;
-    if (node < old) continue;
-    const int32_t depth = nodes[node].position - root, begin = end;
-    places[node].begin = begin;
-    end += all ? depth + 1 : VisiblePath(rules, root, depth).size(depth);
-    rows.add_list(index, begin, end);
+  for (int32_t node = begin; node < count; ++node) {
+    const int32_t depth = nodes[node].position - root;
+    end += all ? depth + 1 : VisiblePath(rules, root, depth).size();
   }
   lists->keys.resize(static_cast<size_t>(end));
   int32_t* keys = lists->keys.data();
-  for (int32_t i = 0; i < count; ++i) {
-    const int32_t node = places[i].walk, depth = nodes[node].position - root;
-    places[depth].path = node;
-    if (node < old) continue;
-    int32_t* out = keys + places[node].begin;
-    int32_t first = 0;
-    if (!all) {
-      const VisiblePath seen(rules, root, depth);
-      for (int32_t d = 0; d < seen.sinks; ++d) *out++ = places[d].path;
-      first = seen.first;
+  int32_t list = first_key;
+  for (int32_t node = begin; node < count; ++node) {
+    int32_t at = node, d = nodes[node].position - root, size = d + 1;
+    if (all) {
+      for (int32_t* out = keys + list; d >= 0; --d, at = nodes[at].parent) out[d] = at;
+    } else {
+      const VisiblePath seen(rules, root, d);
+      int32_t* window = keys + list - (seen.first - seen.sinks);
+      size = seen.size();
+      for (; d >= seen.first; --d, at = nodes[at].parent) window[d] = at;
+      for (; d >= seen.sinks; --d) at = nodes[at].parent;
+      for (; d >= 0; --d, at = nodes[at].parent) keys[list + d] = at;
     }
-    for (const Place *at = places + first, *last = places + depth; at <= last; ++at) *out++ = at->path;
+    rows.add_list(index, list, list + size);
+    list += size;
   }
   const int32_t entry = row.base + root;
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
