@@ -88,7 +88,9 @@ TablePlan::TablePlan(const kvc_plan_config& config)
     }
     if (config.mode == KVC_PLAN_VERIFY || draft_.top_k > 1) {
       const bool windowed = config.mode == KVC_PLAN_VERIFY && rules().windowed();
-      add_part(s, KVC_TABLES_PREFIX, windowed ? tokens : rows, columns, windowed ? 1 : branches);
+      if (s == prefix_step(s)) {
+        add_part(s, KVC_TABLES_PREFIX, windowed ? tokens : rows, columns, windowed ? 1 : branches);
+      }
       add_part(s, KVC_TABLES_BRANCHES, tokens, config.mode == KVC_PLAN_VERIFY ? branches : columns, 1);
     }
   }
@@ -115,6 +117,9 @@ void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t colum
 }
 
 int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
+
+// The step that makes the prefix of step s: without a window all steps of a draft see the same.
+int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
 
 GroupRules TablePlan::rules() const noexcept {
   GroupRules rules;
@@ -408,8 +413,9 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
   if (word_ == 0)
     return Status::error(KVC_ERROR_STALE, "the plan holds no step: %s",
                          builds_ == 0 ? "nothing was built" : "the last build was refused");
+  const int32_t made_by = out->part == KVC_TABLES_PREFIX ? prefix_step(step) : step;
   for (Part& part : parts_) {
-    if (part.step != step || part.part != out->part || !part.made) continue;
+    if (part.step != made_by || part.part != out->part || !part.made) continue;
     part.set.describe(out);
     if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens_[static_cast<size_t>(step)].set.describe(out);
     out->generation = static_cast<uint64_t>(word_);

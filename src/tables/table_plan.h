@@ -52,6 +52,7 @@ class TablePlan {
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   bool lengths_with_new() const noexcept { return (config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0; }
   int64_t most_tokens() const noexcept;
+  int32_t prefix_step(int32_t s) const noexcept;
   GroupRules rules() const noexcept;
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
