@@ -150,7 +150,7 @@ void TableSet::reserve() {
   columns_ = widest_;
   if (!has(KVC_TABLES_DENSE)) return;
   held_.reserve(count);
-  if (columns_ > stride_) widen(count, (columns_ + columns_ / 4 + 31) / 32 * 32);
+  if (columns_ > stride_) widen(count, (columns_ + columns_ / 4 + 7) / 8 * 8);
   dense_.reserve(count * stride_);
 }
 

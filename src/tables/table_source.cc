@@ -116,8 +116,7 @@ void ListSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexc
 }
 
 void BlockTableSource::pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept {
-  const int32_t* columns = table_.row(row) + begin;
-  for (int32_t i = 0; i < end - begin; ++i) out[i] = columns[i];
+  std::copy_n(table_.row(row) + begin, end - begin, out);
 }
 void BlockTableSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept {
   const int32_t* columns = table_.row(row);
