@@ -101,15 +101,12 @@ typedef struct kvc_backend_tables {
   const int64_t *page_begin; /* [num_rows]: of arrays */
 } kvc_backend_tables;
 
-#if defined(__CUDACC__)
-#define KVC_BACKEND_INLINE __host__ __device__ static inline
-#else
-#define KVC_BACKEND_INLINE static inline
-#endif
-
 /* The leaf of a tree that holds list index `index`: the page ids of FANOUT list indices, from index & ~(FANOUT - 1) on.
  * The tree has that index, and no node on the way to it is -1. */
-KVC_BACKEND_INLINE const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root, int32_t levels, int64_t index) {
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+static inline const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root, int32_t levels, int64_t index) {
   int64_t node = root;
   int32_t level;
   for (level = levels - 1; level > 0; --level) {
