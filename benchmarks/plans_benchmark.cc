@@ -132,6 +132,25 @@ BENCHMARK(Verify)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
+// 256 rows, five draft steps of k branches in one build. Prefixes of 2k tokens. (No target: five tables, of two parts
+// each where there are branches.)
+void DraftDecode(benchmark::State& state) {
+  Server server(256, 2000, 160, 16);
+  server.config.mode = KVC_PLAN_DRAFT_DECODE;
+  server.config.num_steps = 5;
+  server.config.top_k = static_cast<int32_t>(state.range(0));
+  server.config.arrays = KVC_TABLES_DENSE | KVC_TABLES_TOKENS;
+  server.make();
+  measure(state, server, 0, [] {});
+}
+BENCHMARK(DraftDecode)
+    ->ArgName("top_k")
+    ->Arg(1)
+    ->Arg(4)
+    ->Iterations(4000)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
 // 64 prompts of 32k tokens in chunks of 8k: 256 virtual rows. (Slots and positions are the full layers' plan's.)
 void LocalVirtualBatches(benchmark::State& state) {
   Server server(64, 0, 2048, 16);

@@ -101,6 +101,21 @@ typedef struct kvc_backend_tables {
   const int64_t *page_begin; /* [num_rows]: of arrays */
 } kvc_backend_tables;
 
+/* The leaf of a tree that holds list index `index`: the page ids of FANOUT list indices, from index & ~(FANOUT - 1) on.
+ * The tree has that index, and no node on the way to it is -1. */
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+static inline const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root, int32_t levels, int64_t index) {
+  int64_t node = root;
+  int32_t level;
+  for (level = levels - 1; level > 0; --level) {
+    const int64_t digit = (index >> (level * KVC_BACKEND_NODE_FANOUT_LOG2)) & (KVC_BACKEND_NODE_FANOUT - 1);
+    node = nodes[node * KVC_BACKEND_NODE_FANOUT + digit];
+  }
+  return nodes + node * KVC_BACKEND_NODE_FANOUT;
+}
+
 /* ---- A step --------------------------------------------------------------------------------- */
 
 /* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an ancestor,
@@ -108,7 +123,7 @@ typedef struct kvc_backend_tables {
 typedef struct kvc_backend_tree_node {
   int32_t enter, exit;
   int32_t position; /* committed length + depth: windows, chunks and biases go by it */
-  int32_t reserved;
+  int32_t parent;   /* node of the same tree; -1 = root */
 } kvc_backend_tree_node;
 
 /* The rows of one forward. Inert rows have kv_lengths -1 and no work item. A key's index is its place in the sequence; its

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
 #   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
+#   benchmark.sh plans [ARGS]         plans without a cache: medians beside their targets
 #   benchmark.sh attention [ARGS]     attention beside this machine's limits; draws docs/attention-roofline.svg
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
@@ -44,6 +45,10 @@ case ${1:-} in
     build kvcache calls
     install_python_package > /dev/null
     "$python" benchmarks/calls/run.py "$build/benchmarks/calls" "$build/src/libkvcache.so"
+    ;;
+  plans)
+    build plans_benchmark
+    "$build/benchmarks/plans_benchmark" "${@:2}"
     ;;
   peers)
     build kvcache attention

@@ -32,13 +32,7 @@ KVC_HOST_DEVICE PageCursor page_cursor(const kvc_backend_tables* tables, int32_t
 // Leaf `leaf_index` of the list: page ids of list entries [leaf_index * FANOUT, + FANOUT).
 KVC_HOST_DEVICE const int32_t* page_leaf(const PageCursor* cursor, int64_t leaf_index) {
   if (cursor->pages != nullptr) return cursor->pages + leaf_index * KVC_BACKEND_NODE_FANOUT;
-  int32_t node = cursor->root;
-  for (int32_t level = cursor->levels - 2; level >= 0; --level) {
-    const int32_t digit =
-        static_cast<int32_t>(leaf_index >> (level * KVC_BACKEND_NODE_FANOUT_LOG2)) & (KVC_BACKEND_NODE_FANOUT - 1);
-    node = cursor->nodes[static_cast<int64_t>(node) * KVC_BACKEND_NODE_FANOUT + digit];
-  }
-  return cursor->nodes + static_cast<int64_t>(node) * KVC_BACKEND_NODE_FANOUT;
+  return kvc_backend_leaf(cursor->nodes, cursor->root, cursor->levels, leaf_index * KVC_BACKEND_NODE_FANOUT);
 }
 
 // Page id of list entry `index`; the entry must hold a page.

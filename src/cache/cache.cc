@@ -234,6 +234,7 @@ Status Cache::tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out) {
 
 Status Cache::checkpoint(std::span<const kvc_seq> ids) {
   MutexLock lock(mutex_);
+  if (ids.empty()) return Status();
   if (!store_.has_states()) return Status::error(KVC_ERROR_UNSUPPORTED, "no group is KVC_GROUP_RECURRENT");
   return store_.checkpoint(ids);
 }
@@ -241,6 +242,7 @@ Status Cache::checkpoint(std::span<const kvc_seq> ids) {
 Status Cache::encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out) {
   KVC_TRY(check_group(group, false));
   MutexLock lock(mutex_);
+  if (ids.empty()) return Status();
   if (!store_.rules(group).holds_encoder()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d is not KVC_GROUP_CROSS", group);
   }
@@ -294,6 +296,7 @@ Status Cache::set_rope(std::span<const kvc_seq> ids, int32_t set) {
   if (set != KVC_ROPE_SET_SHORT && set != KVC_ROPE_SET_LONG) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "set %d is neither KVC_ROPE_SET_SHORT nor KVC_ROPE_SET_LONG", set);
   }
+  if (ids.empty()) return Status();
   if (!geometry_.has_rope_sets()) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "no layer has KVC_ROPE_SCALING_LONGROPE");
   }
@@ -321,6 +324,7 @@ Status Cache::set_streaming(std::span<const kvc_seq> ids, std::span<const int64_
   if ((flags & ~uint32_t{KVC_STREAMING_PREFIX_IS_SINK}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
+  if (ids.empty()) return Status();
   if (!geometry_.limits.streaming) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the cache was created without KVC_CACHE_STREAMING");
   }

@@ -99,13 +99,19 @@ Status ForwardTables::make(const BatchPlan& batch, const Group& group, kvc_table
   const GroupRules& rules = group.rules;
   const auto tree = [&](int32_t row) { return tree_of(rows, row); };
   read_rows(group.cross ? batch.rows() : rows);
+  Part* part = nullptr;
+  KVC_TRY(find(group, *wanted, &part));
+  part->word = 0;  // until all of it is written
+  TableSet& set = part->set;
+  const ListSource source(batch.tables(group.index), static_cast<int32_t>(rules.page_size));
   if (group.cross) {
     for (int32_t r = 0; r < rows.num_rows; ++r) {
       if (rows.kv_lengths[r] < 0) step_[static_cast<size_t>(r)].inert = true;
     }
-    encoder_rows(step_, {rows.kv_lengths, static_cast<size_t>(rows.num_rows)}, &rows_);
+    const std::span<const int32_t> lengths(rows.kv_lengths, static_cast<size_t>(rows.num_rows));
+    KVC_TRY(set.check(encoder_rows(step_, lengths, set.plan(source, false))));
   } else if (wanted->part == KVC_TABLES_PREFIX) {
-    prefix_rows(step_, rules, tree, &rows_);
+    KVC_TRY(set.check(prefix_rows(step_, rules, tree, set.plan(source, false))));
   } else if (wanted->part == KVC_TABLES_BRANCHES) {
     int64_t keys = 0;
     for (int32_t r = 0; r < rows.num_rows; ++r) {
@@ -116,17 +122,12 @@ Status ForwardTables::make(const BatchPlan& batch, const Group& group, kvc_table
       return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of branches do not fit int32", keys)
           .missing(keys, INT32_MAX);
     }
-    branch_rows(step_, rules, tree, &rows_);
+    KVC_TRY(set.check(branch_rows(step_, rules, tree, set.lists(), set.plan_lists(source))));
   } else {
-    whole_rows(step_, rules, &rows_);
+    KVC_TRY(set.check(whole_rows(step_, rules, set.plan(source, true))));
   }
-  Part* part = nullptr;
-  KVC_TRY(find(group, *wanted, &part));
-  part->word = 0;  // until all of it is written
-  const ListSource source(batch.tables(group.index), static_cast<int32_t>(rules.page_size));
-  KVC_TRY(part->set.check(rows_, source, false));
-  part->set.write(rows_, source);
-  part->set.describe(wanted);
+  set.write();
+  set.describe(wanted);
   if (!of_graph()) return Status();
   part->word = ++calls_;
   wanted->generation = static_cast<uint64_t>(part->word);

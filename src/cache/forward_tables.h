@@ -59,7 +59,6 @@ class ForwardTables {
   std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and page size
   std::vector<StreamWindow> streams_;         // [rows] or none
   std::vector<StepRow> step_;
-  TableRows rows_;
 };
 
 }  // namespace kvc

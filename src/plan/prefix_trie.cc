@@ -29,12 +29,7 @@ int64_t agree(const int32_t* nodes, int32_t a, int32_t b, int32_t level, int64_t
 }
 
 int32_t page_of(const kvc_backend_tables& tables, int32_t row, int64_t index) noexcept {
-  int32_t node = tables.roots[row];
-  for (int32_t level = tables.levels[row] - 1; level >= 0; --level) {
-    const auto digit = static_cast<int32_t>(index >> (kFanoutLog2 * level)) & (kFanout - 1);
-    node = tables.nodes[int64_t{node} * kFanout + digit];
-  }
-  return node;
+  return kvc_backend_leaf(tables.nodes, tables.roots[row], tables.levels[row], index)[index & (kFanout - 1)];
 }
 
 }  // namespace

@@ -3,24 +3,25 @@
 namespace kvc {
 
 void number_tree(std::span<const int16_t> parents, int32_t first_position, kvc_backend_tree_node* nodes) noexcept {
-  const auto count = static_cast<int32_t>(parents.size());
-  // Sizes of subtrees, in `exit`: children come after their parents.
-  for (int32_t i = 0; i < count; ++i) nodes[i] = {0, 1, 0, 0};
-  for (int32_t i = count; i-- > 0;) {
-    if (parents[static_cast<size_t>(i)] >= 0) nodes[parents[static_cast<size_t>(i)]].exit += nodes[i].exit;
+  struct Place {
+    int32_t size;  // nodes of its subtree
+    int32_t next;  // where its children so far end
+    int32_t position;
+  };
+  const size_t count = parents.size();
+  Place places[kMaxTreeNodes + 1];  // 0: the parent of the roots; i + 1: node i
+  for (size_t i = 0; i <= count; ++i) places[i].size = 1;
+  for (size_t i = count; i-- > 0;) places[parents[i] + 1].size += places[i + 1].size;  // children come after parents
+  places[0].next = 0;
+  places[0].position = first_position - 1;
+  for (size_t i = 0; i < count; ++i) {
+    Place &parent = places[parents[i] + 1], &place = places[i + 1];
+    const int32_t enter = parent.next, exit = enter + place.size, position = parent.position + 1;
+    parent.next = exit;
+    place.next = enter + 1;
+    place.position = position;
+    nodes[i] = {enter, exit, position, parents[i]};
   }
-  // Each node's interval begins where its parent's children so far end (kept in the parent's `reserved` meanwhile).
-  int32_t roots_end = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    const int32_t parent = parents[static_cast<size_t>(i)];
-    kvc_backend_tree_node& node = nodes[i];
-    int32_t& begin = parent < 0 ? roots_end : nodes[parent].reserved;
-    node.enter = begin;
-    node.exit = begin += node.exit;
-    node.position = parent < 0 ? first_position : nodes[parent].position + 1;
-    node.reserved = node.enter + 1;
-  }
-  for (int32_t i = 0; i < count; ++i) nodes[i].reserved = 0;
 }
 
 int32_t path_to(std::span<const int16_t> parents, int32_t leaf, std::span<int32_t> path) noexcept {

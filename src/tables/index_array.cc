@@ -53,6 +53,20 @@ Status IndexArray::read(const DLTensor* tensor, const char* name, int64_t wanted
   return Status();
 }
 
+bool IndexArray::copy(int64_t least, int64_t most, int32_t* out) const noexcept {
+  const auto all_of = [&]<class T>(const T* values) {
+    const auto low = static_cast<T>(least), high = static_cast<T>(most);
+    int32_t all = 1;
+    for (int64_t i = 0; i < size_; ++i) {
+      const bool inside = values[i] >= low && values[i] <= high;
+      out[i] = inside ? static_cast<int32_t>(values[i]) : 0;
+      all &= inside ? 1 : 0;
+    }
+    return all != 0;
+  };
+  return wide_ ? all_of(static_cast<const int64_t*>(data_)) : all_of(static_cast<const int32_t*>(data_));
+}
+
 Status IndexTable::read(const DLTensor* tensor, const char* name, IndexTable* out) {
   KVC_TRY(check(tensor, name, 2));
   const int64_t stride = tensor->strides == nullptr || tensor->shape[0] <= 1 ? tensor->shape[1] : tensor->strides[0];

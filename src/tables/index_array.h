@@ -18,6 +18,8 @@ class IndexArray {
   int64_t operator[](int64_t i) const noexcept {
     return wide_ ? static_cast<const int64_t*>(data_)[i] : static_cast<const int32_t*>(data_)[i];
   }
+  // Copies all to `out`, 0 in place of those that are not in least..most; returns whether all are. most is below 2^31.
+  bool copy(int64_t least, int64_t most, int32_t* out) const noexcept;
 
  private:
   const void* data_ = nullptr;

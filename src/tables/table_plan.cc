@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <numeric>
 
 #include "sequence/token_tree.h"
 #include "tables/borrowed_tensor.h"
@@ -85,7 +86,9 @@ TablePlan::TablePlan(const kvc_plan_config& config)
     }
     if (config.mode == KVC_PLAN_VERIFY || draft_.top_k > 1) {
       const bool windowed = config.mode == KVC_PLAN_VERIFY && rules().windowed();
-      add_part(s, KVC_TABLES_PREFIX, windowed ? tokens : rows, columns, windowed ? 1 : branches);
+      if (s == prefix_step(s)) {
+        add_part(s, KVC_TABLES_PREFIX, windowed ? tokens : rows, columns, windowed ? 1 : branches);
+      }
       add_part(s, KVC_TABLES_BRANCHES, tokens, config.mode == KVC_PLAN_VERIFY ? branches : columns, 1);
     }
   }
@@ -106,10 +109,15 @@ void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t colum
     options.max_rows = static_cast<int32_t>(rows);
     options.max_columns = static_cast<int32_t>(std::min<int64_t>(columns * (options.slots ? page_size : 1), INT32_MAX));
   }
-  parts_.push_back({step, part, 0, false, TableSet(options), {}});
+  parts_.push_back({step, part, 0, false, TableSet(options)});
   parts_.back().set.set_bounds(static_cast<int32_t>(queries),
                                static_cast<int32_t>(std::min<int64_t>(columns * page_size, INT32_MAX)));
 }
+
+int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
+
+// The step that makes the prefix of step s: without a window all steps of a draft see the same.
+int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
 
 GroupRules TablePlan::rules() const noexcept {
   GroupRules rules;
@@ -162,91 +170,107 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
       .missing(size, config_.max_rows);
 }
 
-// Row i of the batch, of `fresh` new tokens, to step_ and row_index_.
-Status TablePlan::read_row(const Batch& batch, int64_t i, int32_t fresh) {
-  StepRow& row = step_.emplace_back();
-  row.fresh = fresh;
-  int64_t source = i;
-  if (batch.rows.size() > 0) {
-    source = batch.rows[i];
-    if (source < -1 || source >= batch.table.num_rows) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i, source,
-                           batch.table.num_rows - 1)
-          .at(i);
-    }
-  }
-  int64_t before = batch.seq_lens[i];
-  if (before < 0 || before > kMaxLength) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, before)
-        .at(i);
-  }
-  row.inert = source < 0;
-  if ((config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
-    row.inert = row.inert || before == 0;
-    before -= fresh;
-    if (before < 0 && !row.inert) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %d new tokens",
-                           i, before + fresh, fresh)
-          .at(i);
-    }
-  }
-  const int64_t base = batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0;
-  const bool too_long = base < 0 || base > kMaxLength || base + before + fresh > kMaxLength;
-  if (too_long && !row.inert) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                         "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
-                         base, before + fresh)
-        .at(i);
-  }
-  row.before = row.inert ? 0 : static_cast<int32_t>(before);
-  row.base = row.inert ? 0 : static_cast<int32_t>(base);
-  if (encoders_) encoder_lengths_.push_back(row.base);
-  row_index_.push_back(row.inert ? 0 : static_cast<int32_t>(source));
-  return Status();
+// New tokens of row i.
+int64_t TablePlan::fresh_of(const Batch& batch, int64_t i) const noexcept {
+  if (config_.mode == KVC_PLAN_EXTEND) return batch.append_lengths[i];
+  return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
 }
 
-Status TablePlan::check_grown(const Batch& batch, int64_t i) const {
-  const auto at = static_cast<size_t>(i);
+// Whether row i is as it should be; adds its new tokens to *tokens.
+Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) const {
+  const auto is_length = [](int64_t value) { return value >= 0 && value <= kMaxLength; };
+  const int64_t fresh = fresh_of(batch, i), length = batch.seq_lens[i];
+  if (!is_length(fresh)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, fresh)
+        .at(i);
+  }
+  *tokens += fresh;
+  if (*tokens > most_tokens()) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
+                         *tokens, i, most_tokens())
+        .at(i)
+        .missing(*tokens, most_tokens());
+  }
+  const int64_t source = batch.rows.size() > 0 ? batch.rows[i] : i;
+  if (source < -1 || source >= batch.table.num_rows) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i, source,
+                         batch.table.num_rows - 1)
+        .at(i);
+  }
+  if (!is_length(length)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, length)
+        .at(i);
+  }
+  if (source < 0 || (lengths_with_new() && length == 0)) return Status();
+  const int64_t before = lengths_with_new() ? length - fresh : length;
+  if (before < 0) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                         "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %" PRId64 " new tokens", i, length, fresh)
+        .at(i);
+  }
+  const int64_t base = batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0;
+  if (is_length(base) && base + before + fresh <= kMaxLength) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                       "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
+                       base, before + fresh)
+      .at(i);
+}
+
+// KVC_PLAN_ROWS_GREW: whether they are the rows of the last build, and only grew.
+Status TablePlan::check_grown(const Batch& batch) const {
   if (last_step_.size() != step_.size()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
                          batch.size, last_step_.size());
   }
-  const StepRow &now = step_[at], &then = last_step_[at];
-  const bool same = now.inert == then.inert && now.base == then.base && row_index_[at] == last_row_index_[at];
-  if (same && now.before >= then.before) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                       "KVC_PLAN_ROWS_GREW: row %" PRId64
-                       " is row %d with %d tokens before the step, and was row %d with %d",
-                       i, row_index_[at], now.before, last_row_index_[at], then.before)
-      .at(i);
+  for (size_t i = 0; i < step_.size(); ++i) {
+    const StepRow &now = step_[i], &then = last_step_[i];
+    const bool same = now.inert == then.inert && now.base == then.base && row_index_[i] == last_row_index_[i];
+    if (same && now.before >= then.before) continue;
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "KVC_PLAN_ROWS_GREW: row %zu is row %d with %d tokens before the step, and was row %d with %d",
+                         i, row_index_[i], now.before, last_row_index_[i], then.before)
+        .at(static_cast<int64_t>(i));
+  }
+  return Status();
 }
 
+// The rows in passes without a branch that depends on them; what is wrong with one is looked for only if something is.
 Status TablePlan::read_rows(const Batch& batch) {
-  step_.clear();
-  row_index_.clear();
-  encoder_lengths_.clear();
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < batch.size; ++i) {
-    int64_t fresh = 1;
-    if (config_.mode == KVC_PLAN_EXTEND) fresh = batch.append_lengths[i];
-    if (config_.mode == KVC_PLAN_VERIFY) fresh = config_.num_draft_tokens;
-    if (fresh < 0 || fresh > kMaxLength) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i,
-                           fresh)
-          .at(i);
-    }
-    tokens += fresh;
-    if (tokens > kMaxLength || (config_.max_tokens > 0 && tokens > config_.max_tokens)) {
-      const int64_t most = config_.max_tokens > 0 ? config_.max_tokens : kMaxLength;
-      return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " new tokens up to row %" PRId64 " exceed %" PRId64,
-                           tokens, i, most)
-          .at(i)
-          .missing(tokens, most);
-    }
-    KVC_TRY(read_row(batch, i, static_cast<int32_t>(fresh)));
+  const auto size = static_cast<size_t>(batch.size);
+  const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
+  step_.resize(size);
+  for (std::vector<int32_t>* array : {&row_index_, &lengths_, &fresh_, &encoder_lengths_}) array->resize(size);
+  bool sound = batch.seq_lens.copy(0, kMaxLength, lengths_.data());
+  if (extend) sound &= batch.append_lengths.copy(0, kMaxLength, fresh_.data());
+  if (encoders_) sound &= batch.encoder_lens.copy(0, kMaxLength, encoder_lengths_.data());
+  if (batch.rows.size() > 0) {
+    sound &= batch.rows.copy(-1, batch.table.num_rows - 1, row_index_.data());
+  } else {
+    std::iota(row_index_.begin(), row_index_.end(), 0);
   }
-  for (int64_t i = 0; batch.grown && i < batch.size; ++i) KVC_TRY(check_grown(batch, i));
-  return Status();
+  const auto each = static_cast<int32_t>(extend || size == 0 ? 0 : fresh_of(batch, 0));
+  const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
+  int32_t *sources = row_index_.data(), *bases = encoders_ ? encoder_lengths_.data() : nullptr;
+  StepRow* step = step_.data();
+  int64_t tokens = 0;
+  for (size_t i = 0; i < size; ++i) {
+    const int32_t fresh = appends != nullptr ? appends[i] : each, base = bases != nullptr ? bases[i] : 0;
+    const bool inert = sources[i] < 0 || (with_new && lengths[i] == 0);
+    const int32_t before = inert ? 0 : lengths[i] - (with_new ? fresh : 0);
+    sound &= before >= 0 && (inert || int64_t{base} + before + fresh <= kMaxLength);
+    tokens += fresh;
+    if (inert) sources[i] = 0;
+    if (inert && bases != nullptr) bases[i] = 0;
+    step[i].before = before;
+    step[i].fresh = fresh;
+    step[i].base = inert ? 0 : base;
+    step[i].inert = inert;
+  }
+  if (!sound || tokens > most_tokens()) {  // if all is well, it was the encoder_lens of an inert row
+    tokens = 0;
+    for (int64_t i = 0; i < batch.size; ++i) KVC_TRY(check_row(batch, i, &tokens));
+  }
+  return batch.grown && size > 0 ? check_grown(batch) : Status();
 }
 
 Status TablePlan::read_trees(const Batch& batch) {
@@ -270,69 +294,84 @@ Status TablePlan::read_trees(const Batch& batch) {
   return Status();
 }
 
-void TablePlan::make_tables() {
+// Hands the rows of a part to its table, which checks them.
+Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);
     return trees_ ? StepTree{{nodes_.data() + static_cast<size_t>(row) * n, n}, step_[static_cast<size_t>(row)].before}
                   : StepTree{};
   };
-  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE, verify = config_.mode == KVC_PLAN_VERIFY;
-  for (Part& part : parts_) {
-    part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
-    if (!part.made) continue;
-    if (part.part == KVC_TABLES_ENCODER) {
-      encoder_rows(step_, encoder_lengths_, &part.rows);
-    } else if (draft && part.part == KVC_TABLES_PREFIX) {
-      draft_prefix_rows(step_, rules(), draft_, part.step, &part.rows);
-    } else if (draft) {
-      draft_branch_rows(step_, rules(), draft_, part.step, &part.rows);
-    } else if (part.part == KVC_TABLES_PREFIX) {
-      prefix_rows(step_, rules(), tree_of, &part.rows);
-    } else if (part.part == KVC_TABLES_BRANCHES) {
-      branch_rows(step_, rules(), tree_of, &part.rows);
-    } else {
-      whole_rows(step_, rules(), &part.rows);
-    }
+  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
+  const bool grown = batch.grown && part->build == builds_;
+  TableSet& set = part->set;
+  const GroupRules seen = rules();
+  if (part->part == KVC_TABLES_ENCODER) {
+    return set.check(encoder_rows(step_, encoder_lengths_, set.plan(source, false, grown)));
   }
+  if (draft && part->part == KVC_TABLES_PREFIX) {
+    return set.check(draft_prefix_rows(step_, seen, draft_, part->step, set.plan(source, false)));
+  }
+  if (draft) {  // of one query: causal or not is the same
+    return set.check(draft_branch_rows(step_, seen, draft_, part->step, set.plan(source, true)));
+  }
+  if (part->part == KVC_TABLES_PREFIX) {
+    return set.check(prefix_rows(step_, seen, tree_of, set.plan(source, false)));
+  }
+  if (part->part == KVC_TABLES_WHOLE) {
+    return set.check(whole_rows(step_, seen, set.plan(source, true, grown)));
+  }
+  return set.check(branch_rows(step_, seen, tree_of, set.lists(), set.plan_lists(source)));
 }
 
 void TablePlan::make_tokens(int32_t step) {
-  std::vector<TokenRun>& runs = tokens_[static_cast<size_t>(step)].runs;
+  TokenRuns& tokens = tokens_[static_cast<size_t>(step)].tokens;
+  const DraftShape shape = draft_;
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
-  runs.clear();
-  for (size_t i = 0; i < step_.size(); ++i) {
+  const int32_t num_nodes = trees_ ? config_.num_draft_tokens : 0;
+  const kvc_backend_tree_node* nodes = trees_ ? nodes_.data() : nullptr;
+  tokens.runs.resize(step_.size() * static_cast<size_t>(shape.top_k));
+  tokens.runs_a_row = shape.top_k;  // without drafts 1
+  tokens.single = draft || config_.mode == KVC_PLAN_DECODE;
+  TokenRun* run = tokens.runs.data();
+  int64_t count = 0;
+  for (size_t i = 0; i < step_.size(); ++i, nodes += num_nodes) {
     const StepRow& row = step_[i];
-    for (int32_t k = 0; k < draft_.top_k; ++k) {  // without drafts one run
-      TokenRun& run = runs.emplace_back();
-      run.row = static_cast<int32_t>(i);
-      run.count = draft ? 1 : row.fresh;
-      run.position = row.before + step;
-      run.entry = row.base + run.position;
-      if (draft_.top_k > 1) run.entry = draft_.branch_begin(row, k) + draft_.tail(row.before) + step;
-      if (row.inert) run.entry = -1;
-      if (trees_ && !row.inert) run.nodes = nodes_.data() + static_cast<int64_t>(i) * config_.num_draft_tokens;
+    const auto index = static_cast<int32_t>(i);
+    const int32_t position = row.before + step, fresh = draft ? 1 : row.fresh;
+    count += fresh * shape.top_k;
+    if (row.inert) {
+      for (int32_t k = 0; k < shape.top_k; ++k) *run++ = {index, fresh, -1, 0, nullptr};
+    } else if (shape.top_k == 1) {
+      *run++ = {index, fresh, row.base + position, position, nodes};
+    } else {
+      for (int32_t k = 0; k < shape.top_k; ++k) {
+        *run++ = {index, fresh, shape.branch_begin(row, k) + shape.tail(row.before) + step, position, nodes};
+      }
     }
   }
+  tokens.count = count;
 }
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   // New tokens are keys too, so rows that name pages check theirs; nodes of trees are listed, and slots lie anywhere.
   if (batch.slots || trees_) {
-    for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.runs, source));
+    for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }
+  const bool verify = config_.mode == KVC_PLAN_VERIFY;
   for (Part& part : parts_) {
-    if (part.made) KVC_TRY(part.set.check(part.rows, source, batch.grown && part.build == builds_));
+    part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
+    if (!part.made) continue;
+    KVC_TRY(plan_part(batch, source, &part));
   }
   word_ = 0;  // in case memory runs out on the way
   last_step_.clear();
-  const int32_t tokens_a_row = config_.mode == KVC_PLAN_DRAFT_DECODE ? draft_.top_k : 0;
   for (Part& part : parts_) {
     if (!part.made) continue;
-    part.set.write(part.rows, source);
+    part.set.write();
     part.build = builds_ + 1;
   }
   for (Tokens& tokens : tokens_) {
-    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.runs, step_, tokens_a_row, source);
+    if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens.set.write(tokens.tokens, source);
   }
   return Status();
 }
@@ -344,7 +383,6 @@ Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
   KVC_TRY(read_rows(batch));
   trees_ = args.tree_parents != nullptr;
   KVC_TRY(read_trees(batch));
-  make_tables();
   const bool tokens = (config_.arrays & KVC_TABLES_TOKENS) != 0 || batch.slots || trees_;
   for (int32_t s = 0; tokens && s < num_steps(); ++s) make_tokens(s);
   const ServerTable table = {batch.table.data, batch.table.row_stride, batch.table.num_columns, row_index_.data(),
@@ -373,8 +411,9 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
   if (word_ == 0)
     return Status::error(KVC_ERROR_STALE, "the plan holds no step: %s",
                          builds_ == 0 ? "nothing was built" : "the last build was refused");
+  const int32_t made_by = out->part == KVC_TABLES_PREFIX ? prefix_step(step) : step;
   for (Part& part : parts_) {
-    if (part.step != step || part.part != out->part || !part.made) continue;
+    if (part.step != made_by || part.part != out->part || !part.made) continue;
     part.set.describe(out);
     if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens_[static_cast<size_t>(step)].set.describe(out);
     out->generation = static_cast<uint64_t>(word_);

@@ -32,11 +32,10 @@ class TablePlan {
     uint64_t build;  // the last one that had it
     bool made;       // whether this one has
     TableSet set;
-    TableRows rows;
   };
   struct Tokens {
     TokenSet set;
-    std::vector<TokenRun> runs;
+    TokenRuns tokens;
   };
   // A batch as the arguments give it.
   struct Batch {
@@ -51,14 +50,18 @@ class TablePlan {
 
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
+  bool lengths_with_new() const noexcept { return (config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0; }
+  int64_t most_tokens() const noexcept;
+  int32_t prefix_step(int32_t s) const noexcept;
   GroupRules rules() const noexcept;
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);
-  Status read_row(const Batch& batch, int64_t i, int32_t fresh);
-  Status check_grown(const Batch& batch, int64_t i) const;
+  int64_t fresh_of(const Batch& batch, int64_t i) const noexcept;
+  Status check_row(const Batch& batch, int64_t i, int64_t* tokens) const;
+  Status check_grown(const Batch& batch) const;
   Status read_trees(const Batch& batch);
-  void make_tables();
+  Status plan_part(const Batch& batch, const TableSource& source, Part* part);
   void make_tokens(int32_t step);
   Status write(const Batch& batch, const TableSource& source);
 
@@ -70,7 +73,7 @@ class TablePlan {
   // The batch of the last build, and scratch of the one that runs.
   std::vector<StepRow> step_, last_step_;
   std::vector<int32_t> row_index_, last_row_index_;  // rows of the server's table; 0 of inert rows
-  std::vector<int32_t> encoder_lengths_;
+  std::vector<int32_t> lengths_, fresh_, encoder_lengths_;
   std::vector<kvc_backend_tree_node> nodes_;  // [B, num_draft_tokens]
   uint64_t builds_ = 0;
   int64_t word_ = 0, word_shape_ = 1;

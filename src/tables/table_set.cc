@@ -2,27 +2,37 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <utility>
 
 #include "tables/borrowed_tensor.h"
 
 namespace kvc {
+namespace {
+
+// Copies whole blocks, so a few more than `count`, without a branch for each.
+constexpr int32_t kBlock = 4;
+void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
+  for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
+}
+
+}  // namespace
 
 TableSet::TableSet(const TableOptions& options) : options_(options) {
   if (!options.fixed()) return;
   const int64_t rows = options.max_rows;
   stride_ = options.max_columns;
-  for (GrowingArray<int32_t>* array :
-       {&written_, &padded_, &first_, &owner_, &last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_}) {
+  for (GrowingArray<int32_t>* array : {&last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_}) {
     array->reserve(rows);
   }
+  held_.reserve(rows);
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(rows + 1);
   for (GrowingArray<int32_t>* array : {&sinks_, &holes_}) array->reserve(options.streams ? rows : 0);
-  if ((options.arrays & KVC_TABLES_DENSE) != 0) {
+  if (has(KVC_TABLES_DENSE)) {
     dense_.reserve(rows * stride_);
     if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // else not touched
-    std::fill_n(padded_.data(), rows, static_cast<int32_t>(stride_));
+    for (int64_t r = 0; r < rows; ++r) held_[r].padded = static_cast<int32_t>(stride_);
   }
-  if ((options.arrays & KVC_TABLES_CSR) != 0) {
+  if (has(KVC_TABLES_CSR)) {
     indices_.reserve(rows * stride_);
     if (options.pad_value != 0) std::fill_n(indices_.data(), rows * stride_, options.pad_value);
   }
@@ -33,234 +43,297 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   page_shape_ = rows * stride_;
 }
 
-void TableSet::find_columns(const TableRow& row, const PageDivider& divider, Columns* out) noexcept {
-  const int32_t keys = row.end - row.begin, first = divider.page(row.begin), page_begin = first * divider.size();
-  out->head = out->first = out->count = out->seqlen = out->leftpad = out->hole = out->kept = 0;
-  if (row.sinks == 0) {
-    if (keys <= 0) return;
-    out->first = first;
-    out->count = divider.pages(row.end) - first;
-    out->leftpad = row.begin - page_begin;
-    out->seqlen = row.end - page_begin;
-    return;
-  }
-  const int32_t head = divider.pages(row.sinks);
+void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
+                                       int32_t sinks) {
+  const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
+  const int32_t at = head * size + (begin - first * size);  // of the window's first key, behind the sinks' pages
+  Planned* planned = next();
   if (keys > 0 && first <= head) {  // sinks and window are neighbours
-    out->count = divider.pages(row.end);
-    out->seqlen = row.end;
-    out->hole = row.begin - row.sinks;
-    return;
+    *planned = {row, queries, position, sinks, 0, 0, divider_.pages(end), end, 0, begin - sinks, 0};
+  } else if (keys > 0) {
+    const int32_t count = head + divider_.pages(end) - first;
+    *planned = {row, queries, position, sinks, head, first, count, at + keys, 0, at - sinks, 0};
+  } else {
+    *planned = {row, queries, position, sinks, head, head, head, sinks, 0, 0, 0};
   }
-  out->head = out->first = out->count = head;
-  out->seqlen = row.sinks;
-  if (keys <= 0) return;
-  const int32_t at = head * divider.size() + (row.begin - page_begin);  // of the window's first key
-  out->first = first;
-  out->count += divider.pages(row.end) - first;
-  out->seqlen = at + keys;
-  out->hole = at - row.sinks;
+  if (held_ < held_end_) ++held_;
+  sinks_ = true;
+  num_pages_ += planned->count;
+  num_keys_ += planned->seqlen;
+  widest_ = std::max(widest_, planned->count);
+  set_->check_row(*planned);
 }
 
-// Leading columns of row `index` that already hold what they are to hold, if its source row has only grown.
-int32_t TableSet::reusable(int64_t index, const TableRow& row, const Columns& c) noexcept {
-  if (index >= rows_ || c.head > 0 || first_[index] != c.first || owner_[index] != row.row) return 0;
-  return std::min(written_[index], c.count);
+TableSet::Planner TableSet::plan(const TableSource& source, bool causal, bool grown) {
+  source_ = &source;
+  divider_ = options_.slots ? PageDivider(1) : source.divider();
+  lists_.clear();
+  failure_ = Status();
+  next_causal_ = causal;
+  listed_ = false;
+  return Planner(this, divider_, grown && has(KVC_TABLES_DENSE) && !has(KVC_TABLES_CSR) ? rows_ : 0);
 }
 
-Status TableSet::check(const TableRows& rows, const TableSource& source, bool grown) {
-  const size_t count = rows.rows.size();
-  if (options_.fixed() && static_cast<int64_t>(count) > options_.max_rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%zu rows of a table exceed the plan's %d", count,
+TableSet::Planner TableSet::plan_lists(const TableSource& source) {
+  plan(source, false);
+  divider_ = PageDivider(1);
+  listed_ = true;
+  return Planner(this, divider_, 0);
+}
+
+// Room for one more row behind those up to `end` (null: none), and up to *capacity_end.
+TableSet::Planned* TableSet::more_rows(const Planned* end, Planned** capacity_end) {
+  const int64_t count = end == nullptr ? 0 : end - planned_.data();
+  planned_.reserve(count + 1);
+  *capacity_end = planned_.data() + planned_.size();
+  return planned_.data() + count;
+}
+
+// Checks a row's columns that are to be read.
+void TableSet::check_row(const Planned& row) {
+  if (!failure_.ok() || (options_.fixed() && row.count > options_.max_columns)) return;
+  const int32_t first = row.first + row.kept, end = row.first + row.count - row.head;
+  const auto check = [&](int32_t begin, int32_t stop) {
+    return options_.slots ? source_->check_slots(row.row, begin, stop) : source_->check_pages(row.row, begin, stop);
+  };
+  if (row.head > 0) failure_ = check(0, row.head);
+  if (failure_.ok()) failure_ = check(first, end);
+}
+
+Status TableSet::check(const Planner& planner) {
+  const int64_t count = next_rows_ = planner.rows_ == nullptr ? 0 : planner.rows_ - planned_.data();
+  if (options_.fixed() && count > options_.max_rows) {
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed the plan's %d", count,
                          options_.max_rows)
-        .missing(static_cast<int64_t>(count), options_.max_rows);
+        .missing(count, options_.max_rows);
   }
-  const PageDivider divider = options_.slots || rows.listed ? PageDivider(1) : source.divider();
-  const bool keeps = grown && options_.arrays != 0 && (options_.arrays & KVC_TABLES_CSR) == 0 && !rows.listed &&
-                     (options_.arrays & KVC_TABLES_DENSE) != 0;
-  page_size_ = divider.size();
-  checked_.resize(count);
-  int64_t pages = 0, keys = 0;
-  int32_t widest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const TableRow& row = rows.rows[i];
-    Columns& c = checked_[i];
-    find_columns(row, divider, &c);
-    if (options_.fixed() && c.count > options_.max_columns) {
-      return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
-                           c.count, options_.max_columns)
-          .at(row.row)
-          .missing(c.count, options_.max_columns);
-    }
-    pages += c.count;
-    keys += c.seqlen;
-    widest = std::max(widest, c.count);
-    if (keeps) c.kept = reusable(static_cast<int64_t>(i), row, c);
-    if (rows.listed || c.count == c.kept) continue;  // keys of lists are new tokens: TokenSet's
-    const int32_t first = c.first + c.kept, end = c.first + c.count - c.head;
-    if (options_.slots) {
-      KVC_TRY(source.check_slots(row.row, 0, c.head));
-      KVC_TRY(source.check_slots(row.row, first, end));
-    } else {
-      KVC_TRY(source.check_pages(row.row, 0, c.head));
-      KVC_TRY(source.check_pages(row.row, first, end));
-    }
+  for (int64_t i = 0; options_.fixed() && planner.widest_ > options_.max_columns && i < count; ++i) {
+    const Planned& row = planned_[i];
+    if (row.count <= options_.max_columns) continue;
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
+                         row.count, options_.max_columns)
+        .at(row.row)
+        .missing(row.count, options_.max_columns);
   }
+  if (!failure_.ok()) return std::move(failure_);
+  const int64_t keys = listed_ ? static_cast<int64_t>(lists_.keys.size()) : planner.num_keys_;
   if (keys > INT32_MAX) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
                          keys)
         .missing(keys, INT32_MAX);
   }
-  checked_pages_ = pages;
-  checked_widest_ = widest;
+  next_pages_ = listed_ ? keys : planner.num_pages_;
+  next_streams_ = planner.sinks_;
+  widest_ = planner.widest_;
   return Status();
 }
 
 // Columns [skip, count) of a row to `out`; skip is 0 of rows with a head.
-void TableSet::read(const TableRows& rows, const TableRow& row, const Columns& c, int32_t skip,
-                    const TableSource& source, int32_t* out) const noexcept {
-  if (c.count <= skip) return;
-  const int32_t first = c.first + skip, end = c.first + c.count - c.head;
-  if (rows.listed) {
-    const int32_t* keys = listed_.data() + row.begin;
-    for (int32_t i = 0; i < c.count; ++i) out[i] = keys[i];
-  } else if (options_.slots) {
-    if (c.head > 0) source.slots(row.row, 0, c.head, out);
-    source.slots(row.row, first, end, out + c.head);
+void TableSet::read(const Planned& row, int32_t skip, int32_t* out) const noexcept {
+  const int32_t first = row.first + skip, end = row.first + row.count - row.head;
+  if (options_.slots) {
+    if (row.head > 0) source_->slots(row.row, 0, row.head, out);
+    source_->slots(row.row, first, end, out + row.head);
   } else {
-    if (c.head > 0) source.pages(row.row, 0, c.head, out);
-    source.pages(row.row, first, end, out + c.head);
+    if (row.head > 0) source_->pages(row.row, 0, row.head, out);
+    source_->pages(row.row, first, end, out + row.head);
   }
 }
 
-void TableSet::reserve(const TableRows& rows) {
+void TableSet::reserve() {
   if (options_.fixed()) return;
-  const auto count = static_cast<int64_t>(rows.rows.size());
+  const auto count = next_rows_;
   for (GrowingArray<int32_t>* array : {&last_page_len_, &seqlens_, &starts_, &leftpad_, &row_of_, &sinks_, &holes_}) {
     array->reserve(count);
   }
   for (GrowingArray<int32_t>* array : {&indptr_, &cu_q_, &cu_k_}) array->reserve(count + 1);
-  if ((options_.arrays & KVC_TABLES_CSR) != 0) indices_.reserve(checked_pages_);
-  columns_ = checked_widest_;
-  if ((options_.arrays & KVC_TABLES_DENSE) == 0) return;
-  for (GrowingArray<int32_t>* array : {&written_, &padded_, &first_, &owner_}) array->reserve(count);
-  if (columns_ > stride_) widen(count, (columns_ + columns_ / 4 + 31) / 32 * 32);
+  if (has(KVC_TABLES_CSR)) indices_.reserve(next_pages_);
+  columns_ = widest_;
+  if (!has(KVC_TABLES_DENSE)) return;
+  held_.reserve(count);
+  if (columns_ > stride_) widen(count, (columns_ + columns_ / 4 + 7) / 8 * 8);
   dense_.reserve(count * stride_);
 }
 
 // Makes rows of the block table `columns` long; pages in it stay.
 void TableSet::widen(int64_t rows, int64_t columns) {
   GrowingArray<int32_t> wider;
-  const int64_t held = stride_ == 0 ? 0 : dense_.size() / stride_;
-  wider.reserve(std::max(rows, held) * columns);
-  for (int64_t r = 0; r < std::min(held, written_.size()); ++r) {
-    std::copy_n(dense_.data() + r * stride_, written_[r], wider.data() + r * columns);
+  const int64_t had = stride_ == 0 ? 0 : dense_.size() / stride_;
+  wider.reserve(std::max(rows, had) * columns);
+  for (int64_t r = 0; r < held_.size(); ++r) {
+    if (r < had) std::copy_n(dense_.data() + r * stride_, held_[r].written, wider.data() + r * columns);
+    held_[r].padded = held_[r].written;
   }
-  std::copy_n(written_.data(), written_.size(), padded_.data());
   dense_ = std::move(wider);
   stride_ = columns;
 }
 
 // Slots of listed keys: those of each range of entries are read once.
-void TableSet::list_slots(const TableRows& rows, const TableSource& source) {
-  listed_.resize(rows.keys.size());
-  for (const TableRows::Range& range : rows.ranges) {
-    range_.resize(static_cast<size_t>(range.entry_end - range.entry_begin));
-    source.slots(range.row, range.entry_begin, range.entry_end, range_.data());
-    for (int32_t k = range.begin; k < range.end; ++k) {
-      const auto at = static_cast<size_t>(k);
-      listed_[at] = range_[static_cast<size_t>(rows.keys[at] - range.entry_begin)];
-    }
+void TableSet::list_slots() {
+  list_slots_.resize(lists_.keys.size() + kBlock);
+  int32_t* out = list_slots_.data();
+  const int32_t* keys = lists_.keys.data();
+  for (const KeyLists::Range& range : lists_.ranges) {
+    range_slots_.resize(static_cast<size_t>(range.entry_end - range.entry_begin));
+    const int32_t* slots = range_slots_.data();
+    source_->slots(range.row, range.entry_begin, range.entry_end, range_slots_.data());
+    for (int32_t k = range.begin; k < range.end; ++k) out[k] = slots[keys[k]];
   }
 }
 
-void TableSet::write_dense(int64_t index, const TableRows& rows, const TableSource& source) noexcept {
-  const TableRow& row = rows.rows[static_cast<size_t>(index)];
-  const Columns& c = checked_[static_cast<size_t>(index)];
+// Makes what is behind a row's pages, or was, the padding.
+void TableSet::pad(int64_t index, const Planned& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
-  const int32_t written = written_[index], padded = std::max(padded_[index], std::max(written, c.count));
+  Held& held = held_[index];
   const auto width = static_cast<int32_t>(columns_);
-  if (c.kept < c.count) read(rows, row, c, c.kept, source, out + c.kept);
-  for (int32_t i = c.count; i < written; ++i) out[i] = options_.pad_value;
+  const int32_t padded = std::max({held.padded, held.written, row.count});
+  for (int32_t i = row.count; i < held.written; ++i) out[i] = options_.pad_value;
   for (int32_t i = padded; i < width; ++i) out[i] = options_.pad_value;
-  written_[index] = c.count;
-  padded_[index] = std::max(padded, width);
-  first_[index] = c.first;
-  owner_[index] = row.row;
+  held = {row.count, std::max(padded, width), row.first, row.row};
 }
 
 // Makes rows that the last write used, and this one does not, inert.
 void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
   for (int64_t i = begin; i < end; ++i) {
-    if ((options_.arrays & KVC_TABLES_DENSE) != 0) {
-      std::fill_n(dense_.data() + i * stride_, written_[i], options_.pad_value);
+    if (has(KVC_TABLES_DENSE)) {
+      std::fill_n(dense_.data() + i * stride_, held_[i].written, options_.pad_value);
     }
-    written_[i] = first_[i] = 0;
-    row_of_[i] = owner_[i] = -1;
+    held_[i] = {0, held_[i].padded, 0, -1};
+    row_of_[i] = -1;
     last_page_len_[i] = seqlens_[i] = starts_[i] = leftpad_[i] = 0;
     if (options_.streams) sinks_[i] = holes_[i] = 0;
   }
 }
 
-void TableSet::write(const TableRows& rows, const TableSource& source) {
-  if (rows.listed) list_slots(rows, source);
-  reserve(rows);
-  const auto count = static_cast<int64_t>(rows.rows.size());
-  if ((options_.arrays & KVC_TABLES_DENSE) != 0) {
-    for (int64_t i = 0; i < count; ++i) write_dense(i, rows, source);
+void TableSet::write() {
+  if (listed_) list_slots();
+  reserve();
+  page_size_ = divider_.size();
+  if (listed_) {
+    write_lists();
+  } else {
+    write_rows();
+    if (has(KVC_TABLES_CSR)) write_csr();
   }
-  if ((options_.arrays & KVC_TABLES_CSR) != 0) write_csr(rows, source);
-  write_lengths(rows);
-  if (options_.fixed() && rows_ > count) clear_rows(count, rows_);
-  rows_ = count;
-  pages_ = checked_pages_;
-  causal_ = rows.causal;
+  fill_unused();
+  rows_ = next_rows_;
+  pages_ = next_pages_;
+  causal_ = next_causal_;
+  source_ = nullptr;
 }
 
-void TableSet::write_csr(const TableRows& rows, const TableSource& source) noexcept {
-  const auto count = static_cast<int64_t>(rows.rows.size());
-  int32_t* indices = indices_.data();
+void TableSet::write_csr() noexcept {
+  const int64_t count = next_rows_;
+  int32_t *indices = indices_.data(), *indptr = indptr_.data(), *last = last_page_len_.data();
+  const int32_t page_size = page_size_;
   int32_t pages = 0;
-  indptr_[0] = 0;
+  indptr[0] = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const Columns& c = checked_[static_cast<size_t>(i)];
-    if (!rows.listed) read(rows, rows.rows[static_cast<size_t>(i)], c, 0, source, indices + pages);
-    last_page_len_[i] = c.count == 0 ? 0 : c.seqlen - (c.count - 1) * page_size_;
-    indptr_[i + 1] = pages += c.count;
+    const Planned& row = planned_[i];
+    if (row.count > 0) read(row, 0, indices + pages);
+    last[i] = row.count == 0 ? 0 : row.seqlen - (row.count - 1) * page_size;
+    indptr[i + 1] = pages += row.count;
   }
-  if (rows.listed) std::copy_n(listed_.data(), pages, indices);  // they are the keys, row after row
-  for (int64_t i = count; i < options_.max_rows; ++i) indptr_[i + 1] = pages;
-  if (options_.fixed() && pages_ > pages) std::fill(indices + pages, indices + pages_, options_.pad_value);
 }
 
-void TableSet::write_lengths(const TableRows& rows) noexcept {
-  const size_t count = rows.rows.size();
+void TableSet::write_rows() noexcept {
+  const auto count = static_cast<size_t>(next_rows_);
+  const Planned* planned = planned_.data();
+  const bool dense = has(KVC_TABLES_DENSE);
   int32_t *seqlens = seqlens_.data(), *leftpad = leftpad_.data(), *starts = starts_.data(), *owners = row_of_.data();
   int32_t *cu_q = cu_q_.data(), *cu_k = cu_k_.data(), *sinks = sinks_.data(), *holes = holes_.data();
-  int32_t queries = 0, keys = 0, max_q = 0, max_k = 0, all_sinks = 0;
+  const Held* held = held_.data();
+  const auto width = static_cast<int32_t>(columns_);
+  int32_t queries = 0, keys = 0, max_q = 0, max_k = 0;
   cu_q[0] = cu_k[0] = 0;
   for (size_t i = 0; i < count; ++i) {
-    const TableRow& row = rows.rows[i];
-    const Columns& c = checked_[i];
-    seqlens[i] = c.seqlen;
-    leftpad[i] = c.leftpad;
+    const Planned& row = planned[i];
+    if (dense) {
+      const auto index = static_cast<int64_t>(i);
+      if (row.kept != row.count) read(row, row.kept, dense_.data() + index * stride_ + row.kept);
+      if (held[i].written != row.count || held[i].padded < width || row.kept != row.count) pad(index, row);
+    }
+    seqlens[i] = row.seqlen;
+    leftpad[i] = row.leftpad;
     starts[i] = row.position;
     owners[i] = row.row;
     cu_q[i + 1] = queries += row.queries;
-    cu_k[i + 1] = keys += c.seqlen - c.leftpad - c.hole;
+    cu_k[i + 1] = keys += row.seqlen - row.leftpad - row.hole;
     max_q = std::max(max_q, row.queries);
-    max_k = std::max(max_k, c.seqlen);
-    all_sinks |= row.sinks;
+    max_k = std::max(max_k, row.seqlen);
   }
-  for (size_t i = count; i < static_cast<size_t>(options_.max_rows); ++i) cu_q[i + 1] = queries, cu_k[i + 1] = keys;
-  streams_ = all_sinks > 0 || options_.streams;
+  streams_ = next_streams_ || options_.streams;
   for (size_t i = 0; streams_ && i < count; ++i) {
-    sinks[i] = rows.rows[i].sinks;
-    holes[i] = checked_[i].hole;
+    sinks[i] = planned[i].sinks;
+    holes[i] = planned[i].hole;
   }
   queries_ = queries;
   keys_ = keys;
   max_q_ = max_q;
   max_k_ = max_k;
+}
+
+// Rows of lists: one query each, and its keys row after row.
+void TableSet::write_lists() noexcept {
+  const auto count = static_cast<int32_t>(next_rows_), width = static_cast<int32_t>(columns_);
+  const bool dense = has(KVC_TABLES_DENSE), csr = has(KVC_TABLES_CSR);
+  const int64_t stride = stride_;
+  const int32_t pad_value = options_.pad_value;
+  const Planned* planned = planned_.data();
+  Held* held = held_.data();
+  const int32_t* slots = list_slots_.data();
+  int32_t *seqlens = seqlens_.data(), *owners = row_of_.data(), *cu_q = cu_q_.data(), *cu_k = cu_k_.data();
+  int32_t *last = last_page_len_.data(), *table = dense_.data();
+  cu_q[0] = cu_k[0] = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t first = planned[i].first, keys = planned[i].count;
+    seqlens[i] = keys;
+    owners[i] = planned[i].row;
+    cu_q[i + 1] = i + 1;
+    cu_k[i + 1] = first + keys;
+    if (csr) last[i] = keys > 0 ? 1 : 0;
+    if (!dense) continue;
+    int32_t* out = table + i * stride;
+    if (keys + kBlock > stride) {
+      std::copy_n(slots + first, keys, out);
+      pad(i, planned[i]);
+      continue;
+    }
+    copy_blocks(slots + first, keys, out);
+    const int32_t padding[kBlock] = {pad_value, pad_value, pad_value, pad_value};
+    __builtin_memcpy(out + keys, padding, sizeof(padding));  // over what was copied too much
+    if (held[i].written <= keys + kBlock && held[i].padded >= width) {
+      held[i].written = keys;
+    } else {
+      pad(i, planned[i]);
+    }
+  }
+  std::fill_n(leftpad_.data(), count, 0);
+  std::fill_n(starts_.data(), count, 0);
+  const auto keys = static_cast<int32_t>(next_pages_);
+  if (csr) {
+    std::copy_n(cu_k, count + 1, indptr_.data());
+    std::copy_n(slots, keys, indices_.data());
+  }
+  streams_ = false;
+  queries_ = count;
+  keys_ = keys;
+  max_q_ = count > 0 ? 1 : 0;
+  max_k_ = widest_;
+}
+
+// Behind the rows of a smaller step, in graph mode: what was there before, and sums that stay.
+void TableSet::fill_unused() noexcept {
+  if (!options_.fixed()) return;
+  const int64_t count = next_rows_, most = options_.max_rows;
+  std::fill(cu_q_.data() + count + 1, cu_q_.data() + most + 1, static_cast<int32_t>(queries_));
+  std::fill(cu_k_.data() + count + 1, cu_k_.data() + most + 1, static_cast<int32_t>(keys_));
+  if (has(KVC_TABLES_CSR)) {
+    const auto pages = static_cast<int32_t>(next_pages_);
+    std::fill(indptr_.data() + count + 1, indptr_.data() + most + 1, pages);
+    if (pages_ > pages) std::fill(indices_.data() + pages, indices_.data() + pages_, options_.pad_value);
+  }
+  clear_rows(count, rows_);
 }
 
 void TableSet::describe(kvc_tables* out) noexcept {
@@ -283,12 +356,12 @@ void TableSet::describe(kvc_tables* out) noexcept {
   out->num_keys = keys_;
   const auto of_rows = [&](GrowingArray<int32_t>& array) { return borrowed_tensor(array.data(), &row_shape_); };
   const auto of_borders = [&](GrowingArray<int32_t>& array) { return borrowed_tensor(array.data(), &border_shape_); };
-  if ((options_.arrays & KVC_TABLES_DENSE) != 0) {
+  if (has(KVC_TABLES_DENSE)) {
     out->block_table = borrowed_tensor(dense_.data(), dense_shape_);
     out->block_table.ndim = 2;
     out->block_table.strides = dense_strides_;
   }
-  if ((options_.arrays & KVC_TABLES_CSR) != 0) {
+  if (has(KVC_TABLES_CSR)) {
     out->indptr = of_borders(indptr_);
     out->indices = borrowed_tensor(indices_.data(), &page_shape_);
     out->last_page_len = of_rows(last_page_len_);

@@ -1,10 +1,13 @@
-// TableSet: the arrays of one table, written from TableRows and a TableSource, and handed out as borrowed DLTensors.
+// TableSet: the arrays of one table, planned row by row (table_rows.h), written from a TableSource, and handed out as
+// borrowed DLTensors. Two passes over the rows: the first (plan, add, add, ..., check) finds what each is to hold and
+// whether the source has that, the second (write) makes it so.
 //
-// Thread safety: none. Ownership: of its arrays. Invariants
-//   1. With a capacity (graph mode) addresses and shapes never change, and rows, pages and tokens that are not used are
+// Thread safety: none. Ownership: of its arrays; borrows the source from plan to write. Invariants
+//   1. Until write nothing of the last table changes.
+//   2. With a capacity (graph mode) addresses and shapes never change, and rows, pages and tokens that are not used are
 //      inert: no keys, no queries, the padding value, slot -1.
-//   2. written_[r] columns of row r of the block table hold pages, those from there to padded_[r] the padding value.
-//   3. write allocates only for more rows, pages or columns than ever before, and before it writes anything.
+//   3. held_[r].written columns of row r of the block table hold pages, those from there to .padded the padding value.
+//   4. write allocates only for more rows, pages or columns than ever before, and before it writes anything.
 #pragma once
 
 #include <algorithm>
@@ -51,13 +54,12 @@ class GrowingArray {
   LazyArray<T> array_;
 };
 
-// Runs of new tokens: `count` of them, at entries `entry` and on of the source row, with positions `position` and on.
-struct TokenRun {
-  int32_t row = 0;
-  int32_t count = 0;
-  int32_t entry = 0;  // -1: an inert row's
-  int32_t position = 0;
-  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: theirs are the positions
+// The new tokens of a step.
+struct TokenRuns {
+  std::vector<TokenRun> runs;  // [rows, runs_a_row]
+  int32_t runs_a_row = 1;
+  bool single = false;  // every run is one token
+  int64_t count = 0;    // of tokens
 };
 
 // slot_mapping, positions and last_rows of a step's tokens.
@@ -65,9 +67,8 @@ class TokenSet {
  public:
   explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // not 0: fixed, as TableSet
 
-  Status check(std::span<const TokenRun> runs, const TableSource& source) const;
-  void write(std::span<const TokenRun> runs, std::span<const StepRow> step, int32_t tokens_a_row,
-             const TableSource& source);
+  Status check(const TokenRuns& tokens, const TableSource& source) const;
+  void write(const TokenRuns& tokens, const TableSource& source);
   void describe(kvc_tables* out) noexcept;
 
  private:
@@ -83,11 +84,18 @@ class TableSet {
   // Throws std::bad_alloc.
   explicit TableSet(const TableOptions& options = {});
 
-  // Whether `rows` fit and name only what the source has. grown: the source's rows hold what they held at the last
-  // write, in the same order.
-  Status check(const TableRows& rows, const TableSource& source, bool grown);
-  // After check of the same. Throws std::bad_alloc before it has changed anything.
-  void write(const TableRows& rows, const TableSource& source);
+  class Planner;
+
+  // The rows of the next table go to what it returns. causal: the queries of a row are the last of its keys, and each
+  // sees those up to itself. grown: the source's rows hold what they held at the last write, in the same order.
+  Planner plan(const TableSource& source, bool causal, bool grown = false);
+  // The same of rows of one query each, which name keys of lists(): empty now, to be filled before check.
+  Planner plan_lists(const TableSource& source);
+  KeyLists* lists() noexcept { return &lists_; }
+  // Whether the rows fit and name only what the source has. (Slots of lists are those of new tokens: TokenSet's.)
+  Status check(const Planner& planner);
+  // After check. Throws std::bad_alloc before it has changed anything.
+  void write();
   // All but the tokens' arrays and the generation.
   void describe(kvc_tables* out) noexcept;
   // Host maxima by capacity, for launches that are recorded: graph mode.
@@ -96,32 +104,49 @@ class TableSet {
   }
 
  private:
-  // Columns of a row: pages [0, head) of its source row, then [first, first + count - head); of lists its keys.
-  struct Columns {
+  // What a row is to hold. Columns: pages [0, head) of its source row, then [first, first + count - head); of a list
+  // its keys from `first` on.
+  struct Planned {
+    int32_t row, queries;
+    int32_t position, sinks;
     int32_t head, first, count;
     int32_t seqlen, leftpad, hole;
-    int32_t kept;  // leading ones that the block table holds already
+    int32_t kept;  // leading columns that the block table holds already
   };
-  static void find_columns(const TableRow& row, const PageDivider& divider, Columns* out) noexcept;
-  int32_t reusable(int64_t index, const TableRow& row, const Columns& columns) noexcept;
-  void read(const TableRows& rows, const TableRow& row, const Columns& columns, int32_t skip, const TableSource& source,
-            int32_t* out) const noexcept;
-  void reserve(const TableRows& rows);
+  // What a row of the block table holds.
+  struct Held {
+    int32_t written, padded;
+    int32_t first, row;
+  };
+  bool has(uint32_t arrays) const noexcept { return (options_.arrays & arrays) != 0; }
+  void check_row(const Planned& row);
+  Planned* more_rows(const Planned* end, Planned** capacity_end);
+  void read(const Planned& row, int32_t skip, int32_t* out) const noexcept;
+  void reserve();
   void widen(int64_t rows, int64_t columns);
-  void list_slots(const TableRows& rows, const TableSource& source);
-  void write_dense(int64_t index, const TableRows& rows, const TableSource& source) noexcept;
-  void write_csr(const TableRows& rows, const TableSource& source) noexcept;
-  void write_lengths(const TableRows& rows) noexcept;
+  void list_slots();
+  void pad(int64_t index, const Planned& row) noexcept;
+  void write_csr() noexcept;
+  void write_rows() noexcept;
+  void write_lists() noexcept;
+  void fill_unused() noexcept;
   void clear_rows(int64_t begin, int64_t end) noexcept;
 
   TableOptions options_;
-  std::vector<Columns> checked_;  // of the rows that check saw
-  int64_t checked_pages_ = 0;
-  int32_t checked_widest_ = 0;
-  std::vector<int32_t> listed_;  // slots of listed keys
-  std::vector<int32_t> range_;   // slots of a range of entries
+  // The table that is being made.
+  const TableSource* source_ = nullptr;
+  PageDivider divider_{1};
+  KeyLists lists_;
+  GrowingArray<Planned> planned_;
+  Status failure_;  // the first row's that is not as it should be
+  bool next_causal_ = false, listed_ = false, next_streams_ = false;
+  int64_t next_rows_ = 0, next_pages_ = 0;
+  int32_t widest_ = 0;
+  std::vector<int32_t> list_slots_;   // of lists_.keys
+  std::vector<int32_t> range_slots_;  // of a range of entries
+
   GrowingArray<int32_t> dense_;  // [rows, stride_]
-  GrowingArray<int32_t> written_, padded_, first_, owner_;
+  GrowingArray<Held> held_;
   GrowingArray<int32_t> indptr_, indices_, last_page_len_;
   GrowingArray<int32_t> seqlens_, cu_q_, cu_k_, starts_, leftpad_, row_of_, sinks_, holes_;
   int64_t stride_ = 0;
@@ -131,6 +156,62 @@ class TableSet {
   bool causal_ = false, streams_ = false;
   // Shapes that describe's tensors point to.
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
+};
+
+// Where rows come in. A value that stays in the registers of the loop that makes the rows: all of it is inline.
+class TableSet::Planner {
+ public:
+  [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {
+    add_window(row, queries, begin, end, 0, 0);
+  }
+  [[gnu::always_inline]] void add_window(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
+                                         int32_t sinks) {
+    if (sinks > 0) return add_with_sinks(row, queries, begin, end, position, sinks);
+    int32_t first = 0, count = 0, leftpad = 0, seqlen = 0;
+    if (end > begin) {
+      first = divider_.page(begin);
+      count = divider_.pages(end) - first;
+      leftpad = begin - first * divider_.size();
+      seqlen = end - begin + leftpad;
+    }
+    int32_t kept = 0;
+    if (held_ < held_end_) {  // the source row has only grown
+      if (held_->first == first && held_->row == row) kept = std::min(held_->written, count);
+      ++held_;
+    }
+    Planned* planned = next();
+    *planned = {row, queries, position, 0, 0, first, count, seqlen, leftpad, 0, kept};
+    num_pages_ += count;
+    num_keys_ += seqlen;
+    widest_ = std::max(widest_, count);
+    if (count != kept) set_->check_row(*planned);
+  }
+  // Keys [begin, end) of the lists.
+  [[gnu::always_inline]] void add_list(int32_t row, int32_t begin, int32_t end) {
+    Planned* planned = next();
+    planned->row = row;
+    planned->first = begin;
+    planned->count = end - begin;
+    widest_ = std::max(widest_, end - begin);
+  }
+
+ private:
+  friend class TableSet;
+  Planner(TableSet* set, const PageDivider& divider, int64_t held) noexcept
+      : set_(set), divider_(divider), held_(set->held_.data()), held_end_(held_ + held) {}
+  [[gnu::always_inline]] Planned* next() {
+    if (rows_ == end_) rows_ = set_->more_rows(rows_, &end_);
+    return rows_++;
+  }
+  void add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position, int32_t sinks);
+
+  TableSet* set_;
+  PageDivider divider_;
+  const Held *held_, *held_end_;
+  Planned *rows_ = nullptr, *end_ = nullptr;
+  int64_t num_pages_ = 0, num_keys_ = 0;
+  int32_t widest_ = 0;
+  bool sinks_ = false;
 };
 
 }  // namespace kvc

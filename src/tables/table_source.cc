@@ -6,31 +6,58 @@
 namespace kvc {
 namespace {
 
-// Slots of entries [begin, end), page by page: page_of(j) is the id of page j.
-template <class T, class PageOf>
-void slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, T* out, PageOf page_of) noexcept {
-  if (end - begin == 1) {  // decode
-    const int32_t page = divider.page(begin);
-    *out = static_cast<T>(static_cast<int64_t>(page_of(page)) * divider.size() + (begin - page * divider.size()));
-    return;
-  }
+// Slots of entries [begin, end) of pages, page by page: pages(j) is the id of page j.
+template <class T, class Pages>
+T* slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, Pages&& pages, T* out) noexcept {
   for (int32_t entry = begin; entry < end;) {
-    const int32_t page = divider.page(entry), page_begin = page * divider.size();
-    const int32_t stop = std::min<int64_t>(end, int64_t{page_begin} + divider.size());
-    T slot = static_cast<T>(static_cast<int64_t>(page_of(page)) * divider.size() + (entry - page_begin));
-    for (; entry < stop; ++entry) *out++ = slot++;
+    const int32_t page = divider.page(entry), offset = entry - page * divider.size();
+    const int32_t count = std::min(end - entry, divider.size() - offset);
+    const T slot = static_cast<T>(int64_t{pages(page)} * divider.size() + offset);
+    for (int32_t i = 0; i < count; ++i) out[i] = slot + i;
+    out += count;
+    entry += count;
+  }
+  return out;
+}
+
+// Slots of runs of such entries: pages_of(row) is the `pages` of a row.
+template <class PagesOf>
+void slots_of_runs(const PageDivider& divider, std::span<const TokenRun> runs, PagesOf pages_of,
+                   int64_t* out) noexcept {
+  for (const TokenRun& run : runs) {
+    if (run.entry < 0) {
+      out = std::fill_n(out, run.count, int64_t{-1});
+    } else if (run.count == 1) {  // decode
+      const int32_t page = divider.page(run.entry);
+      *out++ = int64_t{pages_of(run.row)(page)} * divider.size() + (run.entry - page * divider.size());
+    } else {
+      out = slots_of_pages(divider, run.entry, run.entry + run.count, pages_of(run.row), out);
+    }
   }
 }
 
-// A page list's leaf, which holds the ids of pages [leaf * FANOUT, (leaf + 1) * FANOUT).
-const int32_t* leaf_of(const kvc_backend_tables& tables, int32_t row, int32_t leaf) noexcept {
-  int64_t node = tables.roots[row];
-  for (int32_t level = tables.levels[row] - 2; level >= 0; --level) {
-    const int32_t digit = (leaf >> (level * KVC_BACKEND_NODE_FANOUT_LOG2)) & (KVC_BACKEND_NODE_FANOUT - 1);
-    node = tables.nodes[node * KVC_BACKEND_NODE_FANOUT + digit];
+// Reads a row's page list, a leaf at a time.
+class ListReader {
+ public:
+  ListReader(const kvc_backend_tables& tables, int32_t row) noexcept
+      : nodes_(tables.nodes), root_(tables.roots[row]), levels_(tables.levels[row]) {}
+
+  // Ids of the pages from `page` on, to the end of its leaf.
+  const int32_t* from(int32_t page) noexcept {
+    if (page >> KVC_BACKEND_NODE_FANOUT_LOG2 != index_) {
+      index_ = page >> KVC_BACKEND_NODE_FANOUT_LOG2;
+      leaf_ = kvc_backend_leaf(nodes_, root_, levels_, page);
+    }
+    return leaf_ + (page & (KVC_BACKEND_NODE_FANOUT - 1));
   }
-  return tables.nodes + node * KVC_BACKEND_NODE_FANOUT;
-}
+  int32_t operator()(int32_t page) noexcept { return *from(page); }
+
+ private:
+  const int32_t* nodes_;
+  int32_t root_, levels_;
+  int32_t index_ = -1;  // of leaf_
+  const int32_t* leaf_ = nullptr;
+};
 
 Status too_narrow(const char* what, int32_t row, int64_t needed, int64_t columns) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "row %d needs %" PRId64 " columns of %s, which has %" PRId64, row,
@@ -74,37 +101,33 @@ Status check_columns(const char* what, const ServerTable& table, int32_t row, in
 
 void ListSource::pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept {
   constexpr int32_t kFanout = KVC_BACKEND_NODE_FANOUT;
+  ListReader pages(tables_, row);
   for (int32_t i = begin; i < end;) {
-    const int32_t stop = std::min(end, (i / kFanout + 1) * kFanout);
-    const int32_t* leaf = leaf_of(tables_, row, i / kFanout);
-    out = std::copy(leaf + i % kFanout, leaf + i % kFanout + (stop - i), out);
-    i = stop;
+    const int32_t count = std::min(end, (i / kFanout + 1) * kFanout) - i;
+    out = std::copy_n(pages.from(i), count, out);
+    i += count;
   }
 }
-
 void ListSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept {
-  slots_of_pages(divider(), begin, end, out, [&](int32_t page) {
-    return leaf_of(tables_, row, page / KVC_BACKEND_NODE_FANOUT)[page % KVC_BACKEND_NODE_FANOUT];
-  });
+  slots_of_pages(divider(), begin, end, ListReader(tables_, row), out);
 }
-void ListSource::slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept {
-  slots_of_pages(divider(), begin, end, out, [&](int32_t page) {
-    return leaf_of(tables_, row, page / KVC_BACKEND_NODE_FANOUT)[page % KVC_BACKEND_NODE_FANOUT];
-  });
+void ListSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexcept {
+  slots_of_runs(divider(), runs, [this](int32_t row) { return ListReader(tables_, row); }, out);
 }
 
 void BlockTableSource::pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept {
-  const int32_t* columns = table_.row(row);
-  std::copy(columns + begin, columns + end, out);
+  std::copy_n(table_.row(row) + begin, end - begin, out);
 }
-
 void BlockTableSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept {
   const int32_t* columns = table_.row(row);
-  slots_of_pages(divider(), begin, end, out, [&](int32_t page) { return columns[page]; });
+  slots_of_pages(divider(), begin, end, [columns](int32_t page) { return columns[page]; }, out);
 }
-void BlockTableSource::slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept {
-  const int32_t* columns = table_.row(row);
-  slots_of_pages(divider(), begin, end, out, [&](int32_t page) { return columns[page]; });
+void BlockTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexcept {
+  const ServerTable table = table_;  // of its own: what is written could change table_, for all that a compiler knows
+  const auto pages_of = [&table](int32_t row) {
+    return [columns = table.row(row)](int32_t page) { return columns[page]; };
+  };
+  slots_of_runs(PageDivider(divider()), runs, pages_of, out);
 }
 
 Status BlockTableSource::check_pages(int32_t row, int32_t begin, int32_t end) const {
@@ -124,9 +147,14 @@ void SlotTableSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* ou
   const int32_t* columns = table_.row(row);
   std::copy(columns + begin, columns + end, out);
 }
-void SlotTableSource::slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept {
-  const int32_t* columns = table_.row(row);
-  std::copy(columns + begin, columns + end, out);
+void SlotTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexcept {
+  for (const TokenRun& run : runs) {
+    if (run.entry < 0) {
+      out = std::fill_n(out, run.count, int64_t{-1});
+    } else {
+      out = std::copy_n(table_.row(run.row) + run.entry, run.count, out);
+    }
+  }
 }
 
 Status SlotTableSource::check_pages(int32_t row, int32_t begin, int32_t end) const {

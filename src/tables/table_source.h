@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/status.h"
 #include "kvcache_backend.h"
@@ -32,6 +33,16 @@ class PageDivider {
   int32_t shift_;
 };
 
+// A run of new tokens: `count` of them, at entries `entry` and on of the source row, with positions `position` and
+// on.
+struct TokenRun {
+  int32_t row = 0;
+  int32_t count = 0;
+  int32_t entry = 0;                             // -1: an inert row's,
+  int32_t position = 0;                          // whose tokens all have position 0
+  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: theirs are the positions
+};
+
 class TableSource {
  public:
   explicit TableSource(int32_t page_size) noexcept : divider_(page_size) {}
@@ -41,9 +52,10 @@ class TableSource {
 
   // Page ids of pages [begin, end) of a row.
   virtual void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
-  // Slots of entries [begin, end).
+  // Slots of entries [begin, end) of a row.
   virtual void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
-  virtual void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept = 0;
+  // Slots of runs, one behind the other; -1 for inert ones.
+  virtual void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept = 0;
 
   // Whether pages [begin, end), or entries, of a row are there and hold ids that exist.
   virtual Status check_pages(int32_t row, int32_t begin, int32_t end) const = 0;
@@ -60,7 +72,7 @@ class ListSource final : public TableSource {
 
   void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
-  void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept override;
+  void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept override;
   Status check_pages(int32_t, int32_t, int32_t) const override { return Status(); }
   Status check_slots(int32_t, int32_t, int32_t) const override { return Status(); }
 
@@ -85,7 +97,7 @@ class BlockTableSource final : public TableSource {
 
   void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
-  void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept override;
+  void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept override;
   Status check_pages(int32_t row, int32_t begin, int32_t end) const override;
   Status check_slots(int32_t row, int32_t begin, int32_t end) const override;
 
@@ -100,7 +112,7 @@ class SlotTableSource final : public TableSource {
 
   void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
-  void slots(int32_t row, int32_t begin, int32_t end, int64_t* out) const noexcept override;
+  void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept override;
   Status check_pages(int32_t row, int32_t begin, int32_t end) const override;
   Status check_slots(int32_t row, int32_t begin, int32_t end) const override;
 

@@ -16,18 +16,15 @@ TokenSet::TokenSet(int64_t max_tokens, int64_t max_rows) : fixed_(max_tokens > 0
   rows_ = max_rows;
 }
 
-Status TokenSet::check(std::span<const TokenRun> runs, const TableSource& source) const {
-  for (const TokenRun& run : runs) {
+Status TokenSet::check(const TokenRuns& tokens, const TableSource& source) const {
+  for (const TokenRun& run : tokens.runs) {
     if (run.entry >= 0) KVC_TRY(source.check_slots(run.row, run.entry, run.entry + run.count));
   }
   return Status();
 }
 
-void TokenSet::write(std::span<const TokenRun> runs, std::span<const StepRow> step, int32_t tokens_a_row,
-                     const TableSource& source) {
-  int64_t tokens = 0;
-  for (const TokenRun& run : runs) tokens += run.count;
-  const auto rows = static_cast<int64_t>(step.size());
+void TokenSet::write(const TokenRuns& all, const TableSource& source) {
+  const int64_t tokens = all.count, rows = static_cast<int64_t>(all.runs.size()) / all.runs_a_row;
   if (!fixed_) {
     slots_.reserve(tokens);
     positions_.reserve(tokens);
@@ -35,34 +32,32 @@ void TokenSet::write(std::span<const TokenRun> runs, std::span<const StepRow> st
     tokens_ = tokens;
     rows_ = rows;
   }
-  int64_t at = 0;
-  for (const TokenRun& run : runs) {
-    if (run.count == 1 && run.entry >= 0) {  // decode
-      source.slots(run.row, run.entry, run.entry + 1, slots_.data() + at);
-      positions_[at++] = run.nodes != nullptr ? run.nodes->position : run.position;
-      continue;
+  source.slots(all.runs, slots_.data());
+  int32_t *positions = positions_.data(), *last_rows = last_rows_.data();
+  const TokenRun* run = all.runs.data();
+  const int32_t runs_a_row = all.runs_a_row;
+  if (all.single) {
+    for (int64_t i = 0; i < tokens; ++i) positions[i] = run[i].position;
+    for (int32_t r = 0; r < rows; ++r) last_rows[r] = (r + 1) * runs_a_row - 1;
+  } else {
+    int32_t at = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int32_t begin = at;
+      for (int32_t k = 0; k < runs_a_row; ++k, ++run) {
+        const int32_t count = run->count, position = run->position, step = run->entry >= 0 ? 1 : 0;
+        if (run->nodes != nullptr) {
+          for (int32_t i = 0; i < count; ++i) positions[at + i] = run->nodes[i].position;
+        } else {
+          for (int32_t i = 0; i < count; ++i) positions[at + i] = position + i * step;
+        }
+        at += count;
+      }
+      last_rows[r] = at > begin ? at - 1 : -1;
     }
-    if (run.entry >= 0) {
-      source.slots(run.row, run.entry, run.entry + run.count, slots_.data() + at);
-    } else {
-      std::fill_n(slots_.data() + at, run.count, int64_t{-1});
-    }
-    if (run.nodes != nullptr) {
-      for (int32_t i = 0; i < run.count; ++i) positions_[at + i] = run.nodes[i].position;
-    } else {
-      for (int32_t i = 0; i < run.count; ++i) positions_[at + i] = run.entry >= 0 ? run.position + i : 0;
-    }
-    at += run.count;
   }
-  int32_t last = -1;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int32_t fresh = tokens_a_row > 0 ? tokens_a_row : step[static_cast<size_t>(r)].fresh;
-    last += fresh;
-    last_rows_[r] = fresh > 0 ? last : -1;
-  }
-  for (; at < used_tokens_; ++at) {
-    slots_[at] = -1;
-    positions_[at] = 0;
+  for (int64_t i = tokens; i < used_tokens_; ++i) {
+    slots_[i] = -1;
+    positions_[i] = 0;
   }
   for (int64_t r = rows; r < used_rows_; ++r) last_rows_[r] = -1;
   used_tokens_ = fixed_ ? tokens : 0;

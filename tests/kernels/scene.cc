@@ -156,7 +156,7 @@ void Scene::build_tree(const SceneRow& row) {
   const std::function<void(int, int)> visit = [&](int node, int depth) {
     nodes[node].enter = clock++;
     nodes[node].position = committed + depth;
-    nodes[node].reserved = 0;
+    nodes[node].parent = row.parents[node];
     for (int child : children[node + 1]) visit(child, depth + 1);
     nodes[node].exit = clock;
   };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <vector>
 
@@ -31,7 +32,7 @@ TEST(TokenTree, NumbersDepthFirstInIndexOrder) {
     EXPECT_EQ(nodes[i].enter, expected[i][0]) << i;
     EXPECT_EQ(nodes[i].exit, expected[i][1]) << i;
     EXPECT_EQ(nodes[i].position, expected[i][2]) << i;
-    EXPECT_EQ(nodes[i].reserved, 0) << i;
+    EXPECT_EQ(nodes[i].parent, (std::array{-1, 0, -1, 1, 0, 2})[i]) << i;
   }
 }
 
