@@ -167,6 +167,7 @@ enum kvc_status_code {
   KVC_ERROR_STALE = 205,      /* the arrays of a plan hold another step than the one asked for */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
+  KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error: the message has its name and the call */
   /* Internal. */
   KVC_ERROR_INTERNAL = 900 /* a bug of the library; kvc_cache_check_invariants reports with this code */
 };

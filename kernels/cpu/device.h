@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/fail.h"
 #include "kernels/cpu/implementation.h"
 
 struct kvc_backend_device {
@@ -13,8 +14,6 @@ struct kvc_backend_device {
 namespace kvc::kernels {
 
 // The table's functions, by the file that holds them.
-kvc_status fail(kvc_error* error, kvc_status code, const char* format, ...) __attribute__((format(printf, 3, 4)));
-
 // layer.cc
 kvc_status check_layer(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_error* error);
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out);
