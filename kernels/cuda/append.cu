@@ -28,12 +28,11 @@ struct Row {
 
 __device__ __forceinline__ float tensor_element(const kvc_backend_tensor& tensor, int64_t token, int32_t head,
                                                 int32_t d) {
-  return load_element(type_of(tensor.dtype), tensor.data,
-                      token * tensor.token_stride + head * tensor.head_stride + d);
+  return load_element(type_of(tensor.dtype), tensor.data, token * tensor.token_stride + head * tensor.head_stride + d);
 }
 
 // Dim d as it was given: a row of K in two parts begins with that of V.
-__device__ float given(const Row& row, int32_t d) {
+__device__ __forceinline__ float given(const Row& row, int32_t d) {
   const AppendCall& call = *row.call;
   if (!row.of_k) return tensor_element(call.args.v, row.token, row.head, d);
   if (call.layer.v_in_k != 0 && call.args.v.data != nullptr) {
@@ -43,7 +42,7 @@ __device__ float given(const Row& row, int32_t d) {
   return tensor_element(call.args.k, row.token, row.head, d);
 }
 
-__device__ float rotated(const Row& row, int32_t d) {
+__device__ __forceinline__ float rotated(const Row& row, int32_t d) {
   const kvc_backend_layer& layer = row.call->layer;
   if (row.cos_sin == nullptr || !is_rotated(layer, d)) return given(row, d);
   const Pair pair = pair_of(layer, d);
@@ -52,8 +51,8 @@ __device__ float rotated(const Row& row, int32_t d) {
 }
 
 // Copies a row that is stored as it is, its scale too.
-__device__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot, int64_t element,
-                         void* pool, int32_t dims, int32_t lane) {
+__device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
+                                         int64_t element, void* pool, int32_t dims, int32_t lane) {
   const kvc_backend_append& args = row.call->args;
   const kvc_backend_tensor &from = row.of_k ? args.k : args.v, &from_scales = row.of_k ? args.k_scale : args.v_scale;
   const int64_t bytes = type_bytes(type_of(from.dtype));
@@ -62,13 +61,12 @@ __device__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64
   unsigned char* target = static_cast<unsigned char*>(pool) + element * bytes;
   for (int64_t i = lane; i < dims * bytes; i += kWarpSize) target[i] = source[i];
   if (lane != 0 || !has_token_scales(&scales)) return;
-  *token_scale(&scales, page, row.head, slot) =
-      static_cast<const float*>(from_scales.data)[row.token * from_scales.token_stride +
-                                                  row.head * from_scales.head_stride];
+  *token_scale(&scales, page, row.head, slot) = static_cast<const float*>(
+      from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
 }
 
 // The warp's int8 row gets a scale of its own.
-__device__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
+__device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
   uint32_t largest = 0;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
     const uint32_t magnitude = float_bits(rotated(row, d)) & 0x7fffffffu;
@@ -77,8 +75,9 @@ __device__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
   return row_scale(warp_max(largest));
 }
 
-__device__ void store_row(const Row& row, const kvc_backend_pool& pool, const kvc_backend_scales& scales, int32_t dims,
-                          int64_t stored, int32_t lane) {
+__device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool& pool,
+                                          const kvc_backend_scales& scales, int32_t dims, int64_t stored,
+                                          int32_t lane) {
   const kvc_backend_layer& layer = row.call->layer;
   const kvc_backend_append& args = row.call->args;
   const Type type = type_of(layer.dtype);

@@ -3,7 +3,6 @@
 // Roofline: decode reads K and V once a kv head and 16 rows; o, q and the softmax are float32 on the CUDA cores.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend.cuh"
-
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
@@ -27,8 +26,8 @@ __device__ float merged_element(const MergeCall& call, const kvc_backend_tile& t
   *m = -INFINITY;
   *l = 0.0f;
   for (int32_t i = 0; i < parts + own; ++i) {
-    const int64_t offset = i < parts ? call.args.parts[tile.part_begin + i]
-                                     : call.args.items[tile.item_begin + i - parts].partial_offset;
+    const int64_t offset =
+        i < parts ? call.args.parts[tile.part_begin + i] : call.args.items[tile.item_begin + i - parts].partial_offset;
     const float* part = call.args.partials + offset;
     merge_state(&o, m, l, part + state * dims + d, part[states * dims + state], part[states * dims + states + state],
                 1);
@@ -68,8 +67,8 @@ void set_scales(AttendCall* call) {
   call->q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   call->natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;
   call->has_options = args.softcap != 0.0 || args.alibi_slopes != nullptr ? 1 : 0;
-  call->option_scale = static_cast<float>(args.softcap != 0.0 ? call->natural_scale / args.softcap
-                                                              : call->natural_scale);
+  call->option_scale =
+      static_cast<float>(args.softcap != 0.0 ? call->natural_scale / args.softcap : call->natural_scale);
   if (call->has_options != 0) call->natural_scale = 1.0;
   call->exp2_scale = static_cast<float>(call->natural_scale * 1.44269504088896340736);
 }
@@ -100,8 +99,25 @@ kvc_status launch_attend(const AttendCall& call, int64_t blocks, void* stream, k
 
 // Index arrays of a call, in the order of their pieces.
 enum {
-  kItems, kTiles, kSpans, kParts, kTokenBegin, kLengths, kPositions, kKeyEnds, kStreamSinks, kStreamWindows, kTreeBegin,
-  kTreeOffset, kTreeNodes, kKeyBegins, kKeySets, kBlocks, kPages, kPageBegin, kNumPieces
+  kItems,
+  kTiles,
+  kSpans,
+  kParts,
+  kTokenBegin,
+  kLengths,
+  kPositions,
+  kKeyEnds,
+  kStreamSinks,
+  kStreamWindows,
+  kTreeBegin,
+  kTreeOffset,
+  kTreeNodes,
+  kKeyBegins,
+  kKeySets,
+  kBlocks,
+  kPages,
+  kPageBegin,
+  kNumPieces
 };
 
 // The nodes that rows refer to.

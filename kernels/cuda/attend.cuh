@@ -33,8 +33,8 @@ struct AttendCall {
   kvc_backend_rows rows;
   kvc_backend_tables tables;  // arrays, by list_of_item
   const AttendBlock* blocks;
-  int32_t num_rows;      // of a block, at most
-  float q_sign;          // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
+  int32_t num_rows;  // of a block, at most
+  float q_sign;      // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
   double natural_scale;  // scores times it are in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
   float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
@@ -92,7 +92,7 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int
 
 // A key's dim as it attends: turned at its position if it is stored raw.
 template <class T>
-__device__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
+__device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
   const int64_t k = state.fixed->k_element[key], v = state.fixed->v_element[key];
   if (table == nullptr || !is_rotated(layer, d)) return key_element<T>(layer, k, v, d);
@@ -103,7 +103,7 @@ __device__ float attended_key(const AttendState& state, const double* table, int
 }
 
 // Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
-__device__ void begin_rows(const AttendState& state) {
+__device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
   if (state.thread == 0) {
@@ -140,15 +140,15 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
 }
 
 // Dim d of a query as it was given, by q and qv.
-__device__ float given_query(const AttendState& state, int32_t row, int32_t d) {
+__device__ __forceinline__ float given_query(const AttendState& state, int32_t row, int32_t d) {
   const kvc_backend_attend& args = state.call->args;
   const QueryPlace& place = state.fixed->places[row];
   const int32_t head = q_head_of(state, row), behind = args.qv.data != nullptr ? state.call->layer.v_head_dim : 0;
   const Type type = type_of(args.q.dtype);
   if (d < behind) {
-    return load_element(type, args.qv.data,
-                        place.row * args.qv_row_stride + place.token * args.qv.token_stride +
-                            head * args.qv.head_stride + d);
+    return load_element(
+        type, args.qv.data,
+        place.row * args.qv_row_stride + place.token * args.qv.token_stride + head * args.qv.head_stride + d);
   }
   return load_element(
       type, args.q.data,
@@ -156,7 +156,7 @@ __device__ float given_query(const AttendState& state, int32_t row, int32_t d) {
 }
 
 // q to shared memory: rotated and rounded to its type, times the sign of the scale.
-__device__ void load_queries(const AttendState& state) {
+__device__ __forceinline__ void load_queries(const AttendState& state) {
   const kvc_backend_attend& args = state.call->args;
   const kvc_backend_layer& layer = state.call->layer;
   const Type type = type_of(args.q.dtype);
@@ -178,7 +178,7 @@ __device__ void load_queries(const AttendState& state) {
 }
 
 // Which of the keys [begin, begin + 32) each row sees, and where those are that any row sees. Returns their bits.
-__device__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
+__device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
   for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
@@ -195,8 +195,10 @@ __device__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int3
     if (((any >> state.lane) & 1u) != 0) {
       const int64_t page = page_at(cursor, key / layer.page_size), slot = key % layer.page_size;
       const int64_t head = state.block.head;
-      fixed.k_element[state.lane] = page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
-      fixed.v_element[state.lane] = page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
+      fixed.k_element[state.lane] =
+          page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
+      fixed.v_element[state.lane] =
+          page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
       fixed.position[state.lane] = key_position(&fixed.tree, key);
       if (has_token_scales(&layer.k_scales)) {
         fixed.k_scale[state.lane] = *token_scale(&layer.k_scales, page, state.block.head, slot);
@@ -210,7 +212,8 @@ __device__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int3
 
 // Dot products of the warp's rows with the lane's key.
 template <class T>
-__device__ void dot_products(const AttendState& state, const double* table, float (&dots)[kRowsPerWarp]) {
+__device__ __forceinline__ void dot_products(const AttendState& state, const double* table,
+                                             float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
   const int32_t head_dim = state.call->layer.head_dim;
 #pragma unroll
@@ -250,7 +253,7 @@ __device__ __forceinline__ float score_of(const AttendState& state, int32_t row,
 }
 
 // The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and what o is multiplied by.
-__device__ void soften(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
+__device__ __forceinline__ void soften(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
 #pragma unroll
   for (int i = 0; i < kRowsPerWarp; ++i) {
@@ -290,7 +293,7 @@ __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_
 
 // o += p V. Ends with all threads behind it.
 template <class T>
-__device__ void weigh_values(const AttendState& state) {
+__device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
   const T* values = static_cast<const T*>(layer.v.data);
@@ -318,7 +321,7 @@ __device__ __forceinline__ float value_unit(const AttendState& state, int32_t ro
 }
 
 // Merges the states over the last fold_keys keys into those of the keys before, and empties them. All threads.
-__device__ void fold_states(const AttendState& state) {
+__device__ __forceinline__ void fold_states(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t dims = state.call->layer.v_head_dim;
   for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
@@ -341,7 +344,7 @@ __device__ void fold_states(const AttendState& state) {
 }
 
 // Writes the states of the block's rows to the partials, or normalised to the output.
-__device__ void finish_rows(const AttendState& state) {
+__device__ __forceinline__ void finish_rows(const AttendState& state) {
   const Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
@@ -378,7 +381,7 @@ __device__ void finish_rows(const AttendState& state) {
 }
 
 template <class T>
-__device__ void attend_keys(const AttendState& state) {
+__device__ __forceinline__ void attend_keys(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
   const double* table = key_table_of_row(&fixed.args, state.item->row);
@@ -397,14 +400,13 @@ __device__ void attend_keys(const AttendState& state) {
     float dots[kRowsPerWarp];
     dot_products<T>(state, table, dots);
     soften(state, dots);
-    __syncthreads();
     weigh_values<T>(state);
   }
   if (fold > 0) fold_states(state);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kAttendThreads) attend_kernel(const __grid_constant__ AttendCall call) {
+__global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
   AttendState state;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());

@@ -9,7 +9,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
   return check_layer_of("CUDA", layer, error);
 }
 
-// Items are cut for keys only: an item of all kv heads becomes a block for each of them, and for every few rows of them.
+// Items are cut for keys only: an item of all kv heads becomes a block for each of them, and for every few rows of
+// them.
 void tiling(kvc_backend_device*, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
   constexpr int32_t kRows = 64, kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, queries = kRows / group;

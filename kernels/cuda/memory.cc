@@ -19,8 +19,8 @@ kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t,
   cudaError_t result = cudaMalloc(&base, size);
   if (result == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    const kvc_status status = fail(error, KVC_ERROR_OUT_OF_MEMORY, "the device refused %lld bytes of memory",
-                                   static_cast<long long>(bytes));
+    const kvc_status status =
+        fail(error, KVC_ERROR_OUT_OF_MEMORY, "the device refused %lld bytes of memory", static_cast<long long>(bytes));
     error->required = bytes;
     return status;
   }

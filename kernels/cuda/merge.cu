@@ -2,7 +2,6 @@
 // row.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/merge.h"
-
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/warp.cuh"
 
@@ -33,8 +32,8 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
       if (lse == -INFINITY) continue;
       float next = 0.0f;
       if (d < args.dims) {
-        next = static_cast<const float*>(
-            part.out.data)[token * part.out.token_stride + head * part.out.head_stride + d];
+        next =
+            static_cast<const float*>(part.out.data)[token * part.out.token_stride + head * part.out.head_stride + d];
       }
       merge_state(&o, &m, &l, &next, lse, 1.0f, 1);
     }

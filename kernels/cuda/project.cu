@@ -34,8 +34,9 @@ __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant
   const int64_t matrix = head * args.weights.token_stride, stride = args.weights.head_stride;
   float sum = 0.0f;
   for (int64_t begin = 0; begin < args.in_dims; begin += kTile) {
-    tiles.rows[y][x] =
-        token < args.num_tokens && begin + x < args.in_dims ? load_element(in_type, args.in.data, in + begin + x) : 0.0f;
+    tiles.rows[y][x] = token < args.num_tokens && begin + x < args.in_dims
+                           ? load_element(in_type, args.in.data, in + begin + x)
+                           : 0.0f;
     // Neighbouring threads read neighbouring weights, whichever way the matrix lies.
     const int64_t i = begin + (args.transposed != 0 ? x : y), o = out_begin + (args.transposed != 0 ? y : x);
     float weight = 0.0f;

@@ -1,9 +1,8 @@
 // rope: the table of a RoPE class, made once on the host, and cos and sin of a step's positions, from the table.
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/common/rope_table.h"
-
 #include <stdlib.h>
 
+#include "kernels/common/rope_table.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {

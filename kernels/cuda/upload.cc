@@ -102,9 +102,9 @@ kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error
 kvc_status Upload::send(void* stream, kvc_error* error) {
   if (taken_bytes_ == 0) return KVC_OK;
   const auto on = static_cast<cudaStream_t>(stream);
-  const kvc_status status = check(cudaMemcpyAsync(taken_->device, taken_->host, static_cast<size_t>(taken_bytes_),
-                                                  cudaMemcpyHostToDevice, on),
-                                  "cudaMemcpyAsync", kPurpose, error);
+  const kvc_status status = check(
+      cudaMemcpyAsync(taken_->device, taken_->host, static_cast<size_t>(taken_bytes_), cudaMemcpyHostToDevice, on),
+      "cudaMemcpyAsync", kPurpose, error);
   if (status != KVC_OK) return status;
   return check(cudaEventRecord(taken_->copied, on), "cudaEventRecord", kPurpose, error);
 }

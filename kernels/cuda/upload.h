@@ -3,7 +3,8 @@
 // A ring of slots, each a block of pinned memory and one of the device's. A call takes the next slot, writes its arrays
 // into the pinned block, enqueues one copy, then its kernels, and an event behind each. So the host is free at once,
 // many calls are in flight, and streams need no order among themselves:
-//   - the pinned block is written again when its copy is done: the host waits for that only if kSlots copies are queued;
+//   - the pinned block is written again when its copy is done: the host waits for that only if kSlots copies are
+//   queued;
 //   - the device's block is written again behind its last reader, by a wait on the device.
 // Slots grow to the largest call so far, by allocation; from then on nothing is allocated.
 //

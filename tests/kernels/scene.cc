@@ -253,7 +253,8 @@ void Scene::build_pages() {
       pool.head_stride = pool.slot_stride * config_.page_size;
       pool.page_stride = pool.head_stride * config_.kv_heads + gap;
     }
-    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + misalignment(config_.kv), 0xff);  // 0xff..: NaN
+    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + misalignment(config_.kv),
+                  0xff);  // 0xff..: NaN
     pool.data = memory.data() + misalignment(config_.kv);
   };
   lay_out(layer_.k, config_.head_dim, k_pool_);
@@ -265,7 +266,8 @@ void Scene::build_pages() {
     tensor.head_stride = dims + 5;
     tensor.token_stride = tensor.head_stride * config_.q_heads + 7;
     tensor.dtype = dtype_of(kind);
-    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + misalignment(kind), kOutFill);
+    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + misalignment(kind),
+                  kOutFill);
     tensor.data = memory.data() + misalignment(kind);
   };
   lay_out_tensor(q_tensor_, config_.q, config_.head_dim, q_data_);
@@ -454,7 +456,8 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
           e % out_tensor_.head_stride >= config_.v_head_dim || e / out_tensor_.head_stride >= config_.q_heads;
       if (!gap) continue;
       for (int b = 0; b < bytes; ++b) {
-        ASSERT_EQ(out_data_[misalignment(config_.out) + (t * out_tensor_.token_stride + e) * bytes + b], kOutFill) << "gap of out was written";
+        ASSERT_EQ(out_data_[misalignment(config_.out) + (t * out_tensor_.token_stride + e) * bytes + b], kOutFill)
+            << "gap of out was written";
       }
     }
   }

@@ -33,8 +33,8 @@ struct Fiber {
   State state;
   bool started;
   unsigned thread;               // its index
-  uint64_t value;       // brought to an exchange
-  const Fiber* warp;    // its warp's first fiber
+  uint64_t value;                // brought to an exchange
+  const Fiber* warp;             // its warp's first fiber
   uint64_t received[kWarpSize];  // in the warp's first fiber: what the lanes brought to the last exchange
 };
 
@@ -243,14 +243,22 @@ Counts counts() {
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice: return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
-    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
   }
   return "unknown";
 }
