@@ -23,6 +23,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;
+  out->parallel_items = 0;
   out->min_split_keys = split_keys > kSplitAlign ? static_cast<int32_t>(split_keys) : kSplitAlign;
 }
 

@@ -100,7 +100,7 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
-__global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendCall call) {
+__global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, parts = layer.v_in_k != 0 ? 1 : 2;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;

@@ -97,6 +97,7 @@ constexpr kvc_backend kBackend = {
     tiling,
     allocate,
     release,
+    upload,
     rope_table,
     rope,
     append,

@@ -40,4 +40,27 @@ void release(kvc_backend_device* device, void* memory, int64_t) {
   if (memory != nullptr) cudaFree(memory);
 }
 
+// By way of the ring, in pieces that no slot grows for.
+kvc_status upload(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, int32_t wait,
+                  void* stream, kvc_error* error) {
+  constexpr int64_t kPieceBytes = 64 * 1024;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  if (wait != 0) {
+    const cudaError_t copied = cudaMemcpy(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault);
+    return check(copied, "cudaMemcpy", "an upload", error);
+  }
+  for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
+    Piece piece = piece_of(static_cast<const char*>(source) + begin,
+                           bytes - begin < kPieceBytes ? bytes - begin : kPieceBytes);
+    const kvc_status status = with_upload(&device.upload, &piece, 1, stream, error, [&] {
+      return check(cudaMemcpyAsync(static_cast<char*>(target) + begin, piece.device, static_cast<size_t>(piece.bytes),
+                                   cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+                   "cudaMemcpyAsync", "an upload", error);
+    });
+    if (status != KVC_OK) return status;
+  }
+  return KVC_OK;
+}
+
 }  // namespace kvc::kernels::cuda

@@ -12,6 +12,7 @@
 #include "kernels/cpu/backend.h"
 #if defined(KVC_TESTS_CUDA)
 #include "kernels/cuda/backend.h"
+#include "real_device.h"
 #endif
 
 namespace kvc::kernels::test {
@@ -29,13 +30,16 @@ int64_t misalignment(Kind kind) { return tests_cuda() ? bytes_of(kind) : 2; }
 
 bool tests_cuda() {
   const char* name = std::getenv("KVC_KERNEL_BACKEND");
-  return name != nullptr && std::strcmp(name, "cuda") == 0;
+  return name != nullptr && *name != '\0';
 }
 
 const kvc_backend* test_backend() {
   if (backend_of_body != nullptr) return backend_of_body;
 #if defined(KVC_TESTS_CUDA)
-  if (tests_cuda()) return cuda::backend_of(KVC_BACKEND_VERSION);
+  if (tests_cuda()) {
+    const char* const name = std::getenv("KVC_KERNEL_BACKEND");
+    return std::strcmp(name, "cuda") == 0 ? cuda::backend_of(KVC_BACKEND_VERSION) : real_backend(name);
+  }
 #endif
   return kvc_cpu_backend_get(KVC_BACKEND_VERSION);
 }

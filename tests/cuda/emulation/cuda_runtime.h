@@ -99,7 +99,12 @@ cudaError_t cudaGetLastError();
 
 using cudaStream_t = struct CudaStream*;
 using cudaEvent_t = struct CudaEvent*;
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4
+};
 enum { cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
