@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <string>
@@ -204,6 +205,77 @@ TEST(AttendPlan, PagesThatNobodySeesAreNotLookedUp) {
   int64_t page_begin[2];
   flatten_pages(args, ranges, pages, page_begin);
   for (int32_t entry = 60; entry < 63; ++entry) EXPECT_EQ(pages[page_begin[0] + entry], 100 + entry - 32);
+}
+
+// One query over 1300 keys in blocks of 512: the same bits whether one item folds them or each is an item of a tile,
+// and near float64.
+TEST(Fold, SameBitsHoweverItIsCut) {
+  constexpr int32_t kKeys = 1300, kDims = 16, kFold = 512;
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal;
+  std::vector<float> k(kKeys * kDims), v(kKeys * kDims), q(kDims), partials(3 * (kDims + 2));
+  for (std::vector<float>* values : {&k, &v, &q}) {
+    for (float& x : *values) x = normal(random);
+  }
+  kvc_backend_layer layer = {};
+  layer.k = {k.data(), kKeys * kDims, kKeys * kDims, kDims};
+  layer.v = {v.data(), kKeys * kDims, kKeys * kDims, kDims};
+  layer.num_pages = layer.num_q_heads = layer.num_kv_heads = 1;
+  layer.page_size = kKeys;
+  layer.head_dim = layer.v_head_dim = kDims;
+  layer.dtype = {kDLFloat, 32, 1};
+  layer.softmax_scale = 0.7f;
+  layer.rope_class = -1;
+  const int32_t token_begin[] = {0, 1}, length = kKeys, position = kKeys - 1, pages[] = {0};
+  const int64_t page_begin = 0;
+  kvc_backend_rows rows = {};
+  rows.num_rows = rows.num_tokens = 1;
+  rows.token_begin = token_begin;
+  rows.kv_lengths = &length;
+  rows.positions = &position;
+  const kvc_backend_tables tables = {nullptr, nullptr, nullptr, pages, &page_begin};
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const auto attend = [&](int32_t parts) {
+    std::vector<kvc_backend_item> items(static_cast<size_t>(parts));
+    for (int32_t i = 0; i < parts; ++i) {
+      items[i].q_end = items[i].head_end = 1;
+      items[i].key_begin = i * kFold;
+      items[i].key_end = parts == 1 || i + 1 == parts ? kKeys : (i + 1) * kFold;
+      items[i].tile = parts > 1 ? 0 : -1;
+      items[i].partial_offset = parts > 1 ? i * (kDims + 2) : -1;
+    }
+    const kvc_backend_tile tile = {0, parts, 0, 0, 0, 0};
+    std::vector<float> out(kDims, -1.0f);
+    kvc_backend_attend args = {};
+    args.layer = &layer;
+    args.rows = &rows;
+    args.tables = &tables;
+    args.items = items.data();
+    args.num_items = parts;
+    args.tiles = &tile;
+    args.num_tiles = parts > 1 ? 1 : 0;
+    args.partials = partials.data();
+    args.q = {q.data(), kDims, kDims, {kDLFloat, 32, 1}, 0};
+    args.out = {out.data(), kDims, kDims, {kDLFloat, 32, 1}, 0};
+    args.fold_keys = kFold;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(backend_of(KVC_BACKEND_VERSION)->attend(opened.device, &args, nullptr, &error), KVC_OK) << error.message;
+    return out;
+  };
+  const std::vector<float> whole = attend(1), split = attend(3);
+  EXPECT_EQ(whole, split);
+  double sum = 0.0;
+  std::vector<double> exact(kDims);
+  for (int32_t key = 0; key < kKeys; ++key) {
+    double score = 0.0;
+    for (int32_t d = 0; d < kDims; ++d) score += static_cast<double>(q[d]) * k[key * kDims + d];
+    const double p = std::exp(static_cast<double>(layer.softmax_scale) * score);
+    sum += p;
+    for (int32_t d = 0; d < kDims; ++d) exact[d] += p * v[key * kDims + d];
+  }
+  for (int32_t d = 0; d < kDims; ++d) EXPECT_NEAR(whole[d], exact[d] / sum, 1e-5);
+  backend_of(KVC_BACKEND_VERSION)->close(opened.device);
 }
 
 }  // namespace
