@@ -226,14 +226,18 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
       fixed.stage[key][d] = there ? attended_key<T>(state, table, key, d_begin + d) : 0.0f;
     }
     __syncthreads();
+    // A sum of its own for these dims: one chain over wide heads would lose digits.
+    float sums[kRowsPerWarp] = {};
     for (int32_t d = 0; d < dims; ++d) {
       const float k = fixed.stage[state.lane][d];
 #pragma unroll
       for (int i = 0; i < kRowsPerWarp; ++i) {
         const int32_t r = state.warp + i * kAttendWarps;
-        if (r < state.rows) dots[i] = fmaf(state.q[r * head_dim + d_begin + d], k, dots[i]);
+        if (r < state.rows) sums[i] = fmaf(state.q[r * head_dim + d_begin + d], k, sums[i]);
       }
     }
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) dots[i] += sums[i];
     __syncthreads();
   }
 }
