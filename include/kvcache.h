@@ -171,6 +171,7 @@ enum kvc_status_code {
   KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the one asked for, or a graph holds none */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
+  KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error: the message has its name and the call */
   /* Internal. */
   KVC_ERROR_INTERNAL = 900 /* a bug of the library; kvc_cache_check_invariants reports with this code */
 };
@@ -233,6 +234,9 @@ typedef struct kvc_context_config {
   void *parallel_for_user;
   kvc_log_fn log; /* nullable: silence */
   void *log_user;
+  const char *backend; /* nullable: the CPU's is built in; of CUDA the file $KVCACHE_CUDA_BACKEND, else
+                          libkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays
+                          loaded */
 } kvc_context_config;
 
 static inline void kvc_context_config_init(kvc_context_config *config) {
@@ -242,9 +246,17 @@ static inline void kvc_context_config_init(kvc_context_config *config) {
 }
 
 /* Opens a device.
+ *
+ *   kvc_context_config config;
+ *   kvc_context_config_init(&config);
+ *   config.device_type = kDLCUDA;
+ *   status = kvc_context_create(&config, &context, &error);
+ *   if (status == KVC_ERROR_DEVICE_UNAVAILABLE) status = kvc_context_create(NULL, &context, &error);  // error says why
+ *
  *   config   nullable: a CPU context with every default
  *   context  returned; released by kvc_context_destroy
- * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE, OUT_OF_MEMORY.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE (no such file, another version of the backend's table,
+ * no driver, no device, a device that the backend was not built for: the message says which), DEVICE_FAILED, OUT_OF_MEMORY.
  * Threads: any. Starts no thread: workers start with the first large enough compute call. Since 0.1. */
 KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
 

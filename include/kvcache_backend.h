@@ -7,8 +7,8 @@
  * KVC_BACKEND_VERSION exactly, until a second, independent implementation exists.
  *
  * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (items, tiles, page tables, rows,
- * slots) are host memory in this version: it serves backends whose device memory is host memory; an upload of them comes
- * with the first other one. Every array has its shape beside it. Shape letters are those of kvcache.h.
+ * slots, copies) are host memory that may change as soon as a call returns: a backend whose kernels run later takes
+ * copies. Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 1
+#define KVC_BACKEND_VERSION 2
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -218,6 +218,7 @@ typedef struct kvc_backend_tiling {
   int32_t heads_per_item;     /* else: kv heads an item covers */
   int32_t split_align;        /* splits start at multiples of so many keys */
   int32_t min_split_keys;     /* a split is never shorter, so that its merge pays */
+  int32_t parallel_items;     /* items that run at once; 0 = as many as the context has threads */
 } kvc_backend_tiling;
 
 /* The table of one RoPE class, from which cos and sin of any position below RADIX^LEVELS follow by complex products:
@@ -411,6 +412,10 @@ typedef struct kvc_backend {
   kvc_status (*allocate)(kvc_backend_device *device, int64_t bytes, int64_t alignment, int32_t huge, void **memory,
                          kvc_error *error);
   void (*release)(kvc_backend_device *device, void *memory, int64_t bytes);
+  /* Copies host memory, which may change as soon as it returns, to the device's, in the stream's order. wait: 1 = the copy
+   * is done on return, for all streams; not on the hot path. */
+  kvc_status (*upload)(kvc_backend_device *device, void *target, const void *source, int64_t bytes, int32_t wait,
+                       void *stream, kvc_error *error);
 
   /* Once a cache and RoPE class, not on the hot path. */
   kvc_status (*rope_table)(kvc_backend_device *device, const kvc_backend_rope_table *args, kvc_error *error);

@@ -79,6 +79,23 @@ transformers_tests() {
   bash scripts/setup_transformers.sh
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers tests/python/test_torch.py
 }
+# The CUDA backend compiled for two archs; no kernel may use local memory, and the plug-in says what a machine lacks. (Its
+# kernels run over an emulation in `unit`.)
+cuda() {
+  DLPACK_INCLUDE_DIR=$("$venv/bin/tvm-ffi-config" --dlpack-includedir) bash scripts/build_cuda.sh 80-real 90a-real \
+    | tee "$logs/cuda-build.txt"
+  local toolkit
+  toolkit=$(sed -n 's/^toolkit: //p' "$logs/cuda-build.txt")
+  export KVCACHE_CUDA_BACKEND=$root/build/cuda/kernels/cuda/libkvcache_cuda.so
+  test -z "$(grep -i warning "$logs/cuda-build.txt" | tee /dev/stderr)"
+  test "$(nm --dynamic --defined-only "$KVCACHE_CUDA_BACKEND" | cut -d ' ' -f 3)" = kvc_backend_get
+  python3 scripts/ptxas_report.py "$KVCACHE_CUDA_BACKEND" --cuobjdump "$toolkit/bin/cuobjdump"
+  if [ -e /dev/nvidiactl ]; then
+    build/release/tests/cuda/load_plugin 0 '"device": "cuda"'
+  else
+    build/release/tests/cuda/load_plugin 300 'no CUDA driver'
+  fi
+}
 # The Go package without and with cgo, under the race detector (which needs cgo to be there) and under cgo's own checks.
 go_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
@@ -196,6 +213,7 @@ part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore
 part gemma run_pytest tests/gemma
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
+  part cuda cuda
   part typing typing
   part python-jax run_pytest tests/python/test_jax.py
   part transformers transformers_tests

@@ -112,6 +112,7 @@ const (
 	ErrUncommitted       Status = 204
 	ErrStale             Status = 205
 	ErrDeviceUnavailable Status = 300
+	ErrDeviceFailed      Status = 301
 	ErrInternal          Status = 900
 )
 
@@ -142,6 +143,7 @@ var statusNames = map[Status]string{
 	ErrUncommitted:       "KVC_ERROR_UNCOMMITTED",
 	ErrStale:             "KVC_ERROR_STALE",
 	ErrDeviceUnavailable: "KVC_ERROR_DEVICE_UNAVAILABLE",
+	ErrDeviceFailed:      "KVC_ERROR_DEVICE_FAILED",
 	ErrInternal:          "KVC_ERROR_INTERNAL",
 }
 
@@ -171,6 +173,7 @@ type kvcContextConfig struct {
 	parallelForUser unsafe.Pointer
 	log             uintptr
 	logUser         unsafe.Pointer
+	backend         *byte
 }
 
 func (s *kvcContextConfig) init() {

@@ -24,6 +24,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"parallel_for_user", unsafe.Offsetof(kvcContextConfig{}.parallelForUser), unsafe.Sizeof(kvcContextConfig{}.parallelForUser)},
 		{"log", unsafe.Offsetof(kvcContextConfig{}.log), unsafe.Sizeof(kvcContextConfig{}.log)},
 		{"log_user", unsafe.Offsetof(kvcContextConfig{}.logUser), unsafe.Sizeof(kvcContextConfig{}.logUser)},
+		{"backend", unsafe.Offsetof(kvcContextConfig{}.backend), unsafe.Sizeof(kvcContextConfig{}.backend)},
 	}},
 	{"kvc_rope_scaling", unsafe.Sizeof(kvcRopeScaling{}), unsafe.Alignof(kvcRopeScaling{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcRopeScaling{}.structSize), unsafe.Sizeof(kvcRopeScaling{}.structSize)},
@@ -425,6 +426,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ERROR_UNCOMMITTED", int64(ErrUncommitted)},
 	{"KVC_ERROR_STALE", int64(ErrStale)},
 	{"KVC_ERROR_DEVICE_UNAVAILABLE", int64(ErrDeviceUnavailable)},
+	{"KVC_ERROR_DEVICE_FAILED", int64(ErrDeviceFailed)},
 	{"KVC_ERROR_INTERNAL", int64(ErrInternal)},
 	{"KVC_LOG_WARNING", int64(kvcLogWarning)},
 	{"KVC_LOG_INFO", int64(kvcLogInfo)},

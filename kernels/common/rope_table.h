@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <math.h>
+
 #include "kernels/common/annotate.h"
 #include "kvcache_backend.h"
 
@@ -53,6 +55,50 @@ KVC_HOST_DEVICE void rope_fine(const double* table, int32_t half, int32_t positi
   for (int32_t i = 0; i < half; ++i) {
     cos_sin[i] = static_cast<float>(coarse[i] * entry[i] - coarse[half + i] * entry[half + i]);
     cos_sin[half + i] = static_cast<float>(coarse[half + i] * entry[i] + coarse[i] * entry[half + i]);
+  }
+}
+
+// cos and sin of one pair of a position: the same sums and products as rope_coarse and rope_fine, pair by pair.
+KVC_HOST_DEVICE void rope_angle(const double* table, int32_t half, int32_t position, int32_t pair, float* cos,
+                                float* sin) {
+  uint32_t rest = static_cast<uint32_t>(position) >> KVC_BACKEND_ROPE_RADIX_LOG2;
+  constexpr uint32_t kDigit = KVC_BACKEND_ROPE_RADIX - 1;
+  const double* entry = rope_entry(table, half, 1, static_cast<int32_t>(rest & kDigit)) + pair;
+  double c = entry[0], s = entry[half];
+  rest >>= KVC_BACKEND_ROPE_RADIX_LOG2;
+  for (int32_t level = 2; rest != 0; ++level, rest >>= KVC_BACKEND_ROPE_RADIX_LOG2) {
+    entry = rope_entry(table, half, level, static_cast<int32_t>(rest & kDigit)) + pair;
+    const double next = c * entry[0] - s * entry[half];
+    s = s * entry[0] + c * entry[half];
+    c = next;
+  }
+  entry = rope_entry(table, half, 0, position & (KVC_BACKEND_ROPE_RADIX - 1)) + pair;
+  *cos = static_cast<float>(c * entry[0] - s * entry[half]);
+  *sin = static_cast<float>(s * entry[0] + c * entry[half]);
+}
+
+// cos and sin of a * b: the product's rounding error, up to 1e-7 for the largest positions, is put back. Host.
+[[maybe_unused]] static void exact_rotation(double a, double b, double* cosine, double* sine) {
+  const double angle = a * b, error = fma(a, b, -angle);
+  const double c = cos(angle), s = sin(angle);
+  *cosine = c - error * s;
+  *sine = s + error * c;
+}
+
+// The table of a class, [LEVELS, RADIX, 2, rope_dim/2], into host memory.
+[[maybe_unused]] static void fill_rope_table(const kvc_backend_rope_table* args, double* table) {
+  const int32_t half = args->rope_dim / 2;
+  double* entry = table;
+  for (int32_t level = 0; level < KVC_BACKEND_ROPE_LEVELS; ++level) {
+    const double factor = level == 0 ? args->attention_factor : 1.0;
+    for (int32_t digit = 0; digit < KVC_BACKEND_ROPE_RADIX; ++digit, entry += 2 * half) {
+      const double position = ldexp(digit, level * KVC_BACKEND_ROPE_RADIX_LOG2);
+      for (int32_t i = 0; i < half; ++i) {
+        exact_rotation(position, args->inverse_frequencies[i], &entry[i], &entry[half + i]);
+        entry[i] *= factor;
+        entry[half + i] *= factor;
+      }
+    }
   }
 }
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/backend.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -117,6 +116,7 @@ constexpr kvc_backend kBackend = {
     tiling,
     allocate,
     release,
+    upload,
     rope_table,
     rope,
     append,
@@ -129,19 +129,6 @@ constexpr kvc_backend kBackend = {
 };
 
 }  // namespace
-
-kvc_status fail(kvc_error* error, kvc_status code, const char* format, ...) {
-  error->code = code;
-  error->index = -1;
-  error->required = 0;
-  error->available = 0;
-  error->group = -1;
-  va_list values;
-  va_start(values, format);
-  vsnprintf(error->message, sizeof error->message, format, values);
-  va_end(values);
-  return code;
-}
 
 }  // namespace kvc::kernels
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/fail.h"
 #include "kernels/cpu/implementation.h"
 
 struct kvc_backend_device {
@@ -13,8 +14,6 @@ struct kvc_backend_device {
 namespace kvc::kernels {
 
 // The table's functions, by the file that holds them.
-kvc_status fail(kvc_error* error, kvc_status code, const char* format, ...) __attribute__((format(printf, 3, 4)));
-
 // layer.cc
 kvc_status check_layer(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_error* error);
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out);
@@ -22,6 +21,8 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment, int32_t huge, void** memory,
                     kvc_error* error);
 void release(kvc_backend_device* device, void* memory, int64_t bytes);
+kvc_status upload(kvc_backend_device* device, void* target, const void* source, int64_t bytes, int32_t wait, void* stream,
+                  kvc_error* error);
 // rope.cc, append.cc, attend.cc, copy.cc, merge.cc, project.cc
 kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error);
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);

@@ -1,42 +1,12 @@
 // Which layers this backend can hold, and how it wants their work cut.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/layer_check.h"
 #include "kernels/cpu/device.h"
 
 namespace kvc::kernels {
 
 kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_error* error) {
-  if (type_of(layer->dtype) == Type::kNone) {
-    return fail(
-        error, KVC_ERROR_UNSUPPORTED,
-        "K/V dtype {code %d, bits %d, lanes %d}; the CPU backend stores float32, float16, bfloat16, float8_e4m3fn, "
-        "float8_e5m2 and int8",
-        layer->dtype.code, layer->dtype.bits, layer->dtype.lanes);
-  }
-  if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim < 1 ||
-      layer->v_head_dim > kMaxHeadDim) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "head dims %d (K) and %d (V); the CPU backend has 1..%d", layer->head_dim,
-                layer->v_head_dim, kMaxHeadDim);
-  }
-  if (layer->num_kv_heads < 1 || layer->num_q_heads < 1 || layer->num_q_heads % layer->num_kv_heads != 0) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "%d q heads are not a multiple of %d kv heads", layer->num_q_heads,
-                layer->num_kv_heads);
-  }
-  if (layer->page_size < 1) return fail(error, KVC_ERROR_UNSUPPORTED, "page size %d", layer->page_size);
-  if (layer->rope_class >= 0 && (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_offset < 0 ||
-                                 layer->rope_dim > layer->head_dim - layer->rope_offset)) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims from %d on of a head dim of %d; even, within the head",
-                layer->rope_dim, layer->rope_offset, layer->head_dim);
-  }
-  if (layer->v_in_k != 0 && (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
-                             (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",
-                layer->v_head_dim, layer->head_dim, layer->num_kv_heads, layer->rope_offset);
-  }
-  if (layer->k_behind_v != 0 && layer->v_head_dim >= layer->head_dim) {
-    return fail(error, KVC_ERROR_UNSUPPORTED, "K's row of %d dims begins with V's %d", layer->head_dim,
-                layer->v_head_dim);
-  }
-  return KVC_OK;
+  return check_layer_of("CPU", layer, error);
 }
 
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
@@ -53,6 +23,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;
+  out->parallel_items = 0;
   out->min_split_keys = split_keys > kSplitAlign ? static_cast<int32_t>(split_keys) : kSplitAlign;
 }
 

@@ -2,22 +2,12 @@
 // Roofline of a step: one complex product in float64 an angle and digit of the position, about a nanosecond; sines and
 // cosines by the C library take 7 (decode) to 25 (prefill) times that.
 // SPDX-License-Identifier: Apache-2.0
-#include <math.h>
-
 #include "kernels/common/rope_table.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
 
 namespace kvc::kernels {
 namespace {
-
-// cos and sin of a * b: the product's rounding error, up to 1e-7 for the largest positions, is put back.
-void exact_rotation(double a, double b, double* cosine, double* sine) {
-  const double angle = a * b, error = fma(a, b, -angle);
-  const double c = cos(angle), s = sin(angle);
-  *cosine = c - error * s;
-  *sine = s + error * c;
-}
 
 // Rows of a caller's arrays instead of tables.
 void copy_rows(const kvc_backend_device& device, const kvc_backend_rope& args, int64_t begin, int64_t end) {
@@ -38,19 +28,7 @@ void copy_rows(const kvc_backend_device& device, const kvc_backend_rope& args, i
 
 kvc_status rope_table(kvc_backend_device*, const kvc_backend_rope_table* args, kvc_error*) {
   const DefaultFloatEnvironment environment;
-  const int32_t half = args->rope_dim / 2;
-  double* entry = args->table;
-  for (int32_t level = 0; level < KVC_BACKEND_ROPE_LEVELS; ++level) {
-    const double factor = level == 0 ? args->attention_factor : 1.0;
-    for (int32_t digit = 0; digit < KVC_BACKEND_ROPE_RADIX; ++digit, entry += 2 * half) {
-      const double position = ldexp(digit, level * KVC_BACKEND_ROPE_RADIX_LOG2);
-      for (int32_t i = 0; i < half; ++i) {
-        exact_rotation(position, args->inverse_frequencies[i], &entry[i], &entry[half + i]);
-        entry[i] *= factor;
-        entry[half + i] *= factor;
-      }
-    }
-  }
+  fill_rope_table(args, args->table);
   return KVC_OK;
 }
 

@@ -5,12 +5,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/layer_check.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/query_place.h"
 
 namespace kvc::kernels {
 
-constexpr int32_t kMaxHeadDim = 1024;
 constexpr int32_t kMaxLanes = 16;            // floats of the widest vector
 constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked up at once
 constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass

@@ -42,7 +42,7 @@ kvc_status kvc_plan_create(kvc_context* context, const kvc_plan_config* config, 
     KVC_TRY(check_not_null(plan, "plan"));
     kvc_plan_config known;
     KVC_TRY(read_struct(config, "config", &known));
-    if (context->context->dl_device().device_type != kDLCPU) {
+    if (!context->context->is_host()) {
       return Status::error(KVC_ERROR_UNSUPPORTED, "plans are made on the CPU only");
     }
     auto handle = std::make_unique<kvc_plan>();

@@ -31,7 +31,7 @@ void Cache::plan_classes(const Context& context, const Geometry& geometry, std::
     const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
     shape.streaming = geometry.limits.streaming && rules.streams();
     context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
-    shape.num_threads = context.num_threads();
+    shape.num_threads = shape.tiling.parallel_items > 0 ? shape.tiling.parallel_items : context.num_threads();
     shape.sharing = geometry.sharing;
     if (geometry.deterministic) shape.fix_splits();
     if (layer.layer.rope_class >= 0) {
@@ -138,7 +138,8 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   }
   out->storage_bytes = geometry.storage_bytes();
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
-  out->scratch_bytes = Forward::scratch_bytes(geometry, classes) + RopeTables::bytes_needed(geometry.rope_classes) +
+  out->scratch_bytes = Forward::scratch_bytes(context, geometry, classes) +
+                       RopeTables::bytes_needed(geometry.rope_classes) +
                        (geometry.tables_only ? 0 : LatentScratch::bytes_needed(context, geometry));
   return Status();
 }

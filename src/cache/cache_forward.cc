@@ -117,8 +117,10 @@ Status Cache::info(kvc_forward id, kvc_forward_info* out) {
                     const_cast<int64_t*>(&kStride),
                     0};
   };
-  out->positions = tensor(rows.positions, &forward.info_shapes[0]);
-  out->last_rows = tensor(forward.batch->last_rows(), &forward.info_shapes[1]);
+  const int32_t *positions, *last_rows;
+  KVC_TRY(forward.device_rows(*context_, &positions, &last_rows));
+  out->positions = tensor(positions, &forward.info_shapes[0]);
+  out->last_rows = tensor(last_rows, &forward.info_shapes[1]);
   return Status();
 }
 

@@ -42,7 +42,7 @@ Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tabl
   if ((wanted.flags & KVC_TABLES_PAD_VALUE) == 0 && wanted.pad_value != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_TABLES_PAD_VALUE", wanted.pad_value);
   }
-  if (context_->dl_device().device_type != kDLCPU) {
+  if (!context_->is_host()) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "tables are made on the CPU only");
   }
   const SequenceStoreConfig::Group& config = geometry_.store.groups[static_cast<size_t>(group)];

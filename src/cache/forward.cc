@@ -15,6 +15,11 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t device_rows_bytes(const Context& context, const Geometry& geometry) {
+  if (context.is_host()) return 0;
+  return (geometry.limits.tokens + geometry.limits.rows) * static_cast<int64_t>(sizeof(int32_t));
+}
+
 int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
   const auto sets = static_cast<int64_t>(rope.sets.size() > 1 ? sizeof(int32_t) : 0);
   const int64_t tables = geometry.limits.streaming ? 2 : 1;
@@ -23,8 +28,9 @@ int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
 
 }  // namespace
 
-int64_t Forward::scratch_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
-  int64_t bytes = partial_bytes(geometry, classes);
+int64_t Forward::scratch_bytes(const Context& context, const Geometry& geometry,
+                               const std::vector<WorkClass>& classes) {
+  int64_t bytes = partial_bytes(geometry, classes) + device_rows_bytes(context, geometry);
   for (const RopeClass& rope : geometry.rope_classes) bytes += rotation_bytes(geometry, rope);
   for (const WorkClass& c : classes) {
     bytes += WorkPlan::bytes_needed(c.shape, geometry.limits);
@@ -69,6 +75,10 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
     if (rope.sets.size() > 1) forward->rotations_[i].sets = LazyArray<int32_t>(geometry.limits.tokens);
     forward->rotations_[i].long_from = rope.long_from;
   }
+  forward->max_tokens_ = geometry.limits.tokens;
+  if (const int64_t bytes = device_rows_bytes(*context, geometry); bytes > 0) {
+    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->device_rows_));
+  }
   if (!geometry.tables_only) KVC_TRY(LatentScratch::create(context, geometry, &forward->latent));
   *out = std::move(forward);
   return Status();
@@ -79,6 +89,7 @@ void Forward::start() noexcept {
   std::fill(layer_state.begin(), layer_state.end(), uint8_t{0});
   std::fill(stored_states.begin(), stored_states.end(), uint16_t{0});
   for (Planned& planned : plans_) planned.made = false;
+  device_rows_made_ = false;
   for (Rotation& rotation : rotations_) rotation.made = rotation.made_sinks = rotation.sets_made = false;
 }
 
@@ -127,6 +138,23 @@ Status Forward::rotate(const Context& context, const RopeTables& tables, size_t 
                                  rope_sets_of(rope_class),         values};
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
+}
+
+Status Forward::device_rows(const Context& context, const int32_t** positions, const int32_t** last_rows) {
+  const kvc_backend_rows& rows = batch->rows();
+  *positions = rows.positions;
+  *last_rows = batch->last_rows();
+  if (!device_rows_) return Status();
+  auto* data = static_cast<int32_t*>(device_rows_->data());
+  if (!device_rows_made_) {
+    constexpr int64_t kBytes = sizeof(int32_t);
+    KVC_TRY(context.upload(data, rows.positions, rows.num_tokens * kBytes, stream));
+    KVC_TRY(context.upload(data + max_tokens_, batch->last_rows(), rows.num_rows * kBytes, stream));
+    device_rows_made_ = true;
+  }
+  *positions = data;
+  *last_rows = data + max_tokens_;
+  return Status();
 }
 
 Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {

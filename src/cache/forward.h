@@ -34,7 +34,7 @@ class Forward {
                        const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out);
 
   // Host and device memory that create takes.
-  static int64_t scratch_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes);
+  static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
   uint64_t generation = 0;  // of its id: one for each step, but one for all steps of a graph
   bool open = false;
@@ -89,6 +89,9 @@ class Forward {
   // Which table of the class each token turns by; null: all by the first. [num_tokens]
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
+  // Positions and last rows of the batch where the context's device reads them: made by the first call of a step.
+  Status device_rows(const Context& context, const int32_t** positions, const int32_t** last_rows);
+
   int32_t* tile_counters() noexcept { return tile_counters_.data(); }
   float* partials() noexcept { return partials_ ? static_cast<float*>(partials_->data()) : nullptr; }
 
@@ -115,6 +118,9 @@ class Forward {
   std::vector<Rotation> rotations_;  // [rope classes]
   std::vector<int32_t> tile_counters_;
   std::shared_ptr<DeviceMemory> partials_;
+  std::shared_ptr<DeviceMemory> device_rows_;  // [max tokens] positions, [max rows] last rows; null on a host's device
+  int64_t max_tokens_ = 0;
+  bool device_rows_made_ = false;
 };
 
 }  // namespace kvc

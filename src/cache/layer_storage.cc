@@ -117,8 +117,9 @@ Status LayerStorage::allocate_head_scales(const LayerGeometry& geometry) {
   const int64_t bytes = 2 * heads * int64_t{sizeof(float)};
   KVC_TRY(DeviceMemory::allocate(context_, bytes, kSmallAlignment, false, &head_scales_));
   auto* data = static_cast<float*>(head_scales_->data());
-  std::copy(geometry.k_scales.begin(), geometry.k_scales.end(), data);
-  std::copy(geometry.v_scales.begin(), geometry.v_scales.end(), data + heads);
+  std::vector<float> both = geometry.k_scales;
+  both.insert(both.end(), geometry.v_scales.begin(), geometry.v_scales.end());
+  KVC_TRY(context_->upload_now(data, both.data(), bytes));
   layer_.k_scales = {data, 0, 1, 0};
   layer_.v_scales = {data + heads, 0, 1, 0};
   return Status();

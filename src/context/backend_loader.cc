@@ -1,6 +1,10 @@
 #include "context/backend_loader.h"
 
-#include <iterator>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <new>
+#include <string>
 
 // The backend that is linked in; from kernels/cpu.
 extern "C" const kvc_backend* kvc_cpu_backend_get(uint32_t version);
@@ -19,8 +23,8 @@ struct DeviceName {
   const char* name;
 };
 constexpr DeviceName kDeviceNames[] = {
-    {kDLCUDA, "CUDA"},     {kDLCUDAHost, "CUDA host"}, {kDLROCM, "ROCm"},     {kDLMetal, "Metal"},
-    {kDLVulkan, "Vulkan"}, {kDLOpenCL, "OpenCL"},      {kDLOneAPI, "oneAPI"},
+    {kDLCPU, "CPU"},     {kDLCUDA, "CUDA"},     {kDLCUDAHost, "CUDA host"}, {kDLROCM, "ROCm"},
+    {kDLMetal, "Metal"}, {kDLVulkan, "Vulkan"}, {kDLOpenCL, "OpenCL"},      {kDLOneAPI, "oneAPI"},
 };
 
 const char* device_name(int32_t device_type) {
@@ -30,23 +34,67 @@ const char* device_name(int32_t device_type) {
   return "unknown";
 }
 
+// A table that this core can call.
+Status check_table(const kvc_backend* table, int32_t device_type, const char* from) {
+  if (table == nullptr || table->version != KVC_BACKEND_VERSION || table->struct_size < sizeof(kvc_backend)) {
+    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s does not serve version %d of the backend table", from,
+                         KVC_BACKEND_VERSION);
+  }
+  if (table->device_type == device_type) return Status();
+  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s serves device type %d (%s), not %d (%s)", from,
+                       table->device_type, device_name(table->device_type), device_type, device_name(device_type));
+}
+
+// The plug-in in the folder that this library is in.
+std::string beside_this_library(const char* file) {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<const void*>(&kvc::load_backend), &info) == 0 || info.dli_fname == nullptr) return file;
+  const std::string library = info.dli_fname;
+  const size_t folder = library.rfind('/');
+  return folder == std::string::npos ? std::string("./") + file : library.substr(0, folder + 1) + file;
+}
+
+Status load_plugin(const std::string& path, int32_t device_type, const kvc_backend** backend) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "no backend for device type %d (%s): %.300s", device_type,
+                         device_name(device_type), why != nullptr ? why : path.c_str());
+  }
+  // On failure it stays loaded too: its constructors have run, and only it knows whether that can be undone.
+  const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
+  if (get == nullptr) {
+    return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE, "%.200s is no backend: it has no symbol kvc_backend_get",
+                         path.c_str());
+  }
+  const kvc_backend* const table = get(KVC_BACKEND_VERSION);
+  KVC_TRY(check_table(table, device_type, path.c_str()));
+  *backend = table;
+  return Status();
+}
+
 }  // namespace
 
-Status load_backend(int32_t device_type, const kvc_backend** backend) noexcept {
+Status load_backend(int32_t device_type, const char* path, const kvc_backend** backend) noexcept try {
+  if (path != nullptr) return load_plugin(path, device_type, backend);
   for (const BuiltIn& built_in : kBuiltIn) {
     if (built_in.device_type != device_type) continue;
     const kvc_backend* table = built_in.get(KVC_BACKEND_VERSION);
-    if (!table || table->version != KVC_BACKEND_VERSION || table->struct_size < sizeof(kvc_backend)) {
-      return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                           "the backend of device type %d does not serve version %d of the backend table", device_type,
-                           KVC_BACKEND_VERSION);
-    }
+    KVC_TRY(check_table(table, device_type, "the built-in backend"));
     *backend = table;
     return Status();
   }
+  if (device_type == kDLCUDA) {
+    const char* const named = std::getenv("KVCACHE_CUDA_BACKEND");
+    return load_plugin(named != nullptr && *named != '\0' ? named : beside_this_library("libkvcache_cuda.so"),
+                       device_type, backend);
+  }
   return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
-                       "no backend for device type %d (%s); this library has one for device type %d (CPU)", device_type,
-                       device_name(device_type), static_cast<int>(kDLCPU));
+                       "no backend for device type %d (%s); this library has one for device type %d (CPU), and looks "
+                       "for one of device type %d (CUDA)",
+                       device_type, device_name(device_type), static_cast<int>(kDLCPU), static_cast<int>(kDLCUDA));
+} catch (const std::bad_alloc&) {
+  return Status::error(KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for the path of a backend");
 }
 
 }  // namespace kvc

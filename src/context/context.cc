@@ -46,7 +46,7 @@ Status Context::create(const kvc_context_config& config, std::shared_ptr<Context
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "device_id is %d; the CPU is device 0", config.device_id);
   }
   const kvc_backend* backend = nullptr;
-  KVC_TRY(load_backend(device_type, &backend));
+  KVC_TRY(load_backend(device_type, config.backend, &backend));
   const int num_threads = config.num_threads ? config.num_threads : std::min(default_num_threads(), kMaxThreads);
 
   const std::shared_ptr<Context> context(new Context(config, *backend, num_threads));
@@ -90,6 +90,16 @@ std::vector<const char*> Context::implementations() const {
 Status Context::check_stream(void* stream) const {
   if (stream == nullptr || dl_device_.device_type != kDLCPU) return Status();
   return Status::error(KVC_ERROR_DEVICE, "stream %p is not NULL, and the CPU has no streams", stream);
+}
+
+Status Context::upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept {
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(backend_->upload(device_, target, source, bytes, 0, stream, &error), error);
+}
+
+Status Context::upload_now(void* target, const void* source, int64_t bytes) const noexcept {
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(backend_->upload(device_, target, source, bytes, 1, nullptr, &error), error);
 }
 
 std::string Context::describe() const {

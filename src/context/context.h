@@ -39,6 +39,11 @@ class Context {
   int num_workers() const noexcept { return pool_.num_workers(); }  // worker indices: scratches
   ThreadPool& pool() noexcept { return pool_; }
   Status check_stream(void* stream) const;  // DEVICE, if the device has no such thing
+  // Whether the host reads and writes the device's memory as its own.
+  bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
+  // Copies host memory to the device's; the source may change at once. In the stream's order, or done on return.
+  Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
+  Status upload_now(void* target, const void* source, int64_t bytes) const noexcept;
 
   // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
   std::string describe() const;

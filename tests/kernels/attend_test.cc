@@ -21,7 +21,7 @@ TEST(Attend, ReferenceAgreesToo) {
     for_each_implementation(
         2,
         [&](const std::string& name, kvc_backend_device* device) {
-          scene.attend(cpu_backend(), device);
+          scene.attend(test_backend(), device);
           scene.check(name);
         },
         true);
@@ -156,7 +156,7 @@ TEST(Attend, LargeScores) {
         }
         scene.store();
         for_each_implementation(2, [&](const std::string& name, kvc_backend_device* device) {
-          scene.attend(cpu_backend(), device);
+          scene.attend(test_backend(), device);
           scene.check(name);
         });
       }

@@ -101,7 +101,7 @@ TEST(Latent, PoisonStaysWhereItIs) {
       const int poisoned = 60 - queries + 1;
       scene.poison_key(0, poisoned);
       for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-        scene.attend(cpu_backend(), device);
+        scene.attend(test_backend(), device);
         for (int t = 0; t < queries; ++t) {
           for (int d = 0; d < 64; ++d) {
             EXPECT_EQ(std::isnan(scene.out(t, 3, d)), t >= 1) << name << " query " << t << " dim " << d;
@@ -130,7 +130,7 @@ TEST(Latent, SpikesAreSeenExactly) {
     }
     scene.store();
     for_each_implementation(2, [&](const std::string& name, kvc_backend_device* device) {
-      scene.attend(cpu_backend(), device);
+      scene.attend(test_backend(), device);
       scene.check(name);
       for (int t = 0; t < 9; ++t) {
         if (spike <= scene.position(t)) {
@@ -214,11 +214,11 @@ TEST(Latent, PartsStoreTheSameBytesAsTheRow) {
               args.k = tensor_of(source, kRow, row);
               args.cos_sin = rotate ? cos_sin.data() : nullptr;
               kvc_error error = KVC_ERROR_INIT;
-              ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+              ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
               args.layer = &parts.layer;
               args.k = tensor_of(source, kRow - kLatent, rest);
               args.v = tensor_of(source, kLatent, head);
-              ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+              ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
               EXPECT_EQ(whole.memory, parts.memory) << name << " " << name_of(source) << " to " << name_of(stored);
               EXPECT_EQ(whole.scales, parts.scales) << name;
               if (everywhere.empty()) everywhere = whole.memory;
@@ -252,7 +252,7 @@ TEST(Latent, SlotsAreMovedOnce) {
       for (size_t i = 0; i < rows.scales.size(); ++i) rows.scales[i] = static_cast<float>(i);
       const kvc_backend_slot_copy copies[] = {{5, 4, 3, 0}, {20, 7, 1, 0}};
       kvc_error error = KVC_ERROR_INIT;
-      ASSERT_EQ(cpu_backend()->copy_slots(device, &rows.layer, copies, 2, nullptr, &error), KVC_OK);
+      ASSERT_EQ(test_backend()->copy_slots(device, &rows.layer, copies, 2, nullptr, &error), KVC_OK);
       const int expected[] = {5, 6, 7, 20, 8};
       for (int i = 0; i < 5; ++i) {
         for (int b = 0; b < row_bytes; ++b) ASSERT_EQ(rows.memory[(4 + i) * row_bytes + b], expected[i]) << name;
@@ -268,7 +268,7 @@ TEST(Latent, SlotsAreMovedOnce) {
       args.slots = slots;
       args.k = k.data();
       args.v = v.data();
-      ASSERT_EQ(cpu_backend()->gather(device, &args, nullptr, &error), KVC_OK);
+      ASSERT_EQ(test_backend()->gather(device, &args, nullptr, &error), KVC_OK);
       for (size_t b = 0; b < k.size(); ++b) ASSERT_EQ(k[b], b < k.size() / 2 ? 20 : 5) << name;
       for (size_t b = 0; b < v.size(); ++b) ASSERT_EQ(v[b], b < v.size() / 2 ? 20 : 5) << name;
     });
@@ -281,18 +281,18 @@ TEST(Latent, LayersThatMakeNoSense) {
       Rows rows(Kind::kF32);
       change(rows.layer);
       kvc_error error = KVC_ERROR_INIT;
-      EXPECT_EQ(cpu_backend()->check_layer(device, &rows.layer, &error), KVC_ERROR_UNSUPPORTED) << name;
+      EXPECT_EQ(test_backend()->check_layer(device, &rows.layer, &error), KVC_ERROR_UNSUPPORTED) << name;
     };
     Rows rows(Kind::kF32);
     kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(cpu_backend()->check_layer(device, &rows.layer, &error), KVC_OK) << error.message;
+    EXPECT_EQ(test_backend()->check_layer(device, &rows.layer, &error), KVC_OK) << error.message;
     refuses([](kvc_backend_layer& l) { l.num_kv_heads = l.num_q_heads = 2; });
     refuses([](kvc_backend_layer& l) { l.v_head_dim = Rows::kRow + 1; });
     refuses([](kvc_backend_layer& l) { l.rope_offset = Rows::kLatent - 2; });
     // Many heads: a row of queries is as long as one pass takes, and never none.
     rows.layer.num_q_heads = 128;
     kvc_backend_tiling tiling;
-    cpu_backend()->tiling(device, &rows.layer, &tiling);
+    test_backend()->tiling(device, &rows.layer, &tiling);
     EXPECT_GE(tiling.decode_max_queries, 1);
     EXPECT_GE(tiling.query_tile, 1);
   });

@@ -25,7 +25,7 @@ void check_spike(const SceneConfig& config, int spike) {
   }
   scene.store();
   for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-    scene.attend(cpu_backend(), device);
+    scene.attend(test_backend(), device);
     for (int t = 0; t < scene.num_tokens(); ++t) {
       const int p = scene.position(t);
       const bool seen = scene.sees(t, spike);
@@ -135,9 +135,9 @@ TEST(Mask, LaterTokensMayBeNaN) {
         Scene clean(config), scene(config);
         clean.store();
         for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-          clean.attend(cpu_backend(), device);
+          clean.attend(test_backend(), device);
           scene.poison_key(0, poisoned);
-          scene.attend(cpu_backend(), device);
+          scene.attend(test_backend(), device);
           for (int t = 0; t < scene.num_tokens(); ++t) {
             const int p = scene.position(t);
             const bool seen = poisoned <= p && (window == 0 || poisoned > p - window);
@@ -172,9 +172,9 @@ TEST(Mask, NodesOfOtherBranchesMayBeNaN) {
         Scene clean(config), scene(config);
         clean.store();
         for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-          clean.attend(cpu_backend(), device);
+          clean.attend(test_backend(), device);
           scene.poison_key(0, committed + 1);
-          scene.attend(cpu_backend(), device);
+          scene.attend(test_backend(), device);
           for (int t = 0; t < nodes; ++t) {
             for (int h = 0; h < config.q_heads; ++h) {
               for (int d = 0; d < config.v_head_dim; ++d) {
@@ -202,7 +202,7 @@ TEST(Mask, EmptySplits) {
     config.splits = 7;
     Scene scene(config);
     for_each_implementation(3, [&](const std::string& name, kvc_backend_device* device) {
-      scene.attend(cpu_backend(), device);
+      scene.attend(test_backend(), device);
       scene.check(name);
     });
   }
@@ -219,7 +219,7 @@ TEST(Mask, RowsThatSeeNothing) {
       for_each_implementation(
           1,
           [&](const std::string&, kvc_backend_device* device) {
-            scene.attend(cpu_backend(), device);
+            scene.attend(test_backend(), device);
             for (int t = 0; t < queries; ++t) {
               for (int h = 0; h < config.q_heads; ++h) {
                 EXPECT_EQ(scene.lse(t, h), -INFINITY);

@@ -150,7 +150,7 @@ TEST(Option, SoftcapIsExact) {
     }
     scene.store();
     for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-      scene.attend(cpu_backend(), device);
+      scene.attend(test_backend(), device);
       for (int h = 0; h < 256; ++h) {
         const double score = cap * std::tanh(static_cast<double>(scene.q(0, h, 0)) / cap);
         ASSERT_NEAR(scene.lse(0, h), score, 4e-7 * std::fabs(score)) << name << " cap " << cap << " head " << h;
@@ -188,7 +188,7 @@ TEST(Option, SinksAlone) {
         for_each_implementation(
             1,
             [&](const std::string& name, kvc_backend_device* device) {
-              scene.attend(cpu_backend(), device);
+              scene.attend(test_backend(), device);
               for (int h = 0; h < config.q_heads; ++h) {
                 const double sink = h % 5 == 4 ? -INFINITY : h % 3 - 1.0;
                 EXPECT_EQ(scene.lse(0, h), sinks ? sink : -INFINITY) << name << " head " << h;

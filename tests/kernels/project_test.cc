@@ -107,7 +107,7 @@ void check_product(const Sizes& s, bool transposed, bool heads_share, Kind in_ki
         args.weights = weights.tensor();
         args.out = out.tensor();
         kvc_error error = KVC_ERROR_INIT;
-        ASSERT_EQ(cpu_backend()->project(device, &args, nullptr, &error), KVC_OK) << error.message;
+        ASSERT_EQ(test_backend()->project(device, &args, nullptr, &error), KVC_OK) << error.message;
         const Product* next = expected.data();
         for (int t = 0; t < s.tokens; ++t) {
           for (int h = 0; h < s.heads; ++h) {
@@ -174,9 +174,9 @@ TEST(Project, MergedResultsIn16Bits) {
       args.num_tokens = kTokens;
       args.result = {{whole.data(), kHeads * kDims, kDims, {kDLFloat, 32, 1}, 0}, lse.data(), kHeads, 1};
       kvc_error error = KVC_ERROR_INIT;
-      ASSERT_EQ(cpu_backend()->merge(device, &args, nullptr, &error), KVC_OK);
+      ASSERT_EQ(test_backend()->merge(device, &args, nullptr, &error), KVC_OK);
       args.result = {narrow.tensor(), nullptr, 0, 0};
-      ASSERT_EQ(cpu_backend()->merge(device, &args, nullptr, &error), KVC_OK);
+      ASSERT_EQ(test_backend()->merge(device, &args, nullptr, &error), KVC_OK);
       for (int t = 0; t < kTokens; ++t) {
         for (int h = 0; h < kHeads; ++h) {
           for (int d = 0; d < kDims; ++d) {

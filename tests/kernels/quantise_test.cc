@@ -57,7 +57,7 @@ struct Pool {
     args.v = args.k;
     args.k_scale = args.v_scale = {const_cast<float*>(given_scales), 1, 1, {kDLFloat, 32, 1}, 0};
     kvc_error error = KVC_ERROR_INIT;
-    ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK) << error.message;
+    ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK) << error.message;
   }
 
   kvc_backend_layer layer = {};
@@ -130,7 +130,7 @@ TEST(Quantise, EveryByteIsReadAsMlDtypesReadsIt) {
         for_each_implementation(
             1,
             [&](const std::string& name, kvc_backend_device* device) {
-              scene.attend(cpu_backend(), device);
+              scene.attend(test_backend(), device);
               for (int d = 0; d < 256; ++d) {
                 const float value = from_bits((kind == Kind::kE4m3 ? kE4m3Decoded : kE5m2Decoded)[d]) * scale;
                 // Of one key exactly; of several, all the same, but for the rounding of their weights' sum.
@@ -250,7 +250,7 @@ TEST(Quantise, PagesAreCopiedAndGatheredWithTheirScales) {
     for (size_t i = 0; i < pool.other_scales.size(); ++i) pool.other_scales[i] = -1.0f - static_cast<float>(i);
     const kvc_backend_slot_copy copy = {4, 12, 3, 0};
     kvc_error error = KVC_ERROR_INIT;
-    ASSERT_EQ(cpu_backend()->copy_slots(device, &pool.layer, &copy, 1, nullptr, &error), KVC_OK);
+    ASSERT_EQ(test_backend()->copy_slots(device, &pool.layer, &copy, 1, nullptr, &error), KVC_OK);
     for (int slot = 0; slot < 4; ++slot) {
       const float expected = slot < 3 ? 5.0f + static_cast<float>(slot) : 16.0f;
       EXPECT_EQ(pool.scales[12 + slot], expected);
@@ -264,7 +264,7 @@ TEST(Quantise, PagesAreCopiedAndGatheredWithTheirScales) {
     gather.slots = slots;
     gather.k_scale = k_scales.data();
     gather.v_scale = v_scales.data();
-    ASSERT_EQ(cpu_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
+    ASSERT_EQ(test_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
     EXPECT_EQ(k_scales, (std::vector<float>{6.0f, 3.0f, 1.0f}));
     EXPECT_EQ(v_scales, (std::vector<float>{-6.0f, -3.0f, -1.0f}));
   });

@@ -88,7 +88,7 @@ TEST(Quantised, PoisonStaysWhereItIs) {
       for_each_implementation(
           1,
           [&](const std::string& name, kvc_backend_device* device) {
-            scene.attend(cpu_backend(), device);
+            scene.attend(test_backend(), device);
             for (int t = 0; t < scene.num_tokens(); ++t) {
               const bool sees = scene.position(t) >= poisoned;
               EXPECT_EQ(std::isnan(scene.out(t, 0, 5)), sees) << name << " " << config.describe() << " token " << t;
@@ -115,7 +115,7 @@ TEST(Quantised, Int8ScalesOfAnySize) {
       }
       scene.store();
       for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-        scene.attend(cpu_backend(), device);
+        scene.attend(test_backend(), device);
         scene.check(name);
       });
     }

@@ -23,7 +23,7 @@ std::vector<double> make_table(kvc_backend_device* device, const std::vector<dou
   std::vector<double> table(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim), NAN);
   const kvc_backend_rope_table args = {rope_dim, 0, f.data(), factor, table.data()};
   kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(cpu_backend()->rope_table(device, &args, &error), KVC_OK);
+  EXPECT_EQ(test_backend()->rope_table(device, &args, &error), KVC_OK);
   return table;
 }
 
@@ -33,7 +33,7 @@ std::vector<float> make_cos_sin(kvc_backend_device* device, const std::vector<do
   const kvc_backend_rope args = {
       rope_dim, static_cast<int32_t>(positions.size()), tables.data(), positions.data(), sets, cos_sin.data()};
   kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(cpu_backend()->rope(device, &args, nullptr, &error), KVC_OK);
+  EXPECT_EQ(test_backend()->rope(device, &args, nullptr, &error), KVC_OK);
   return cos_sin;
 }
 
@@ -120,7 +120,7 @@ void append_all(kvc_backend_device* device, Store& store, std::vector<float>& va
   args.k = args.v = rows;
   args.cos_sin = cos_sin;
   kvc_error error = KVC_ERROR_INIT;
-  ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+  ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
 }
 
 TEST(Rope, AppendRotatesInLongDouble) {

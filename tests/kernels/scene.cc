@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <random>
 
 #include "host_stub.h"
 #include "kernels/cpu/backend.h"
+#if defined(KVC_TESTS_CUDA)
+#include "kernels/cuda/backend.h"
+#include "real_device.h"
+#endif
 
 namespace kvc::kernels::test {
 namespace {
@@ -16,28 +21,57 @@ namespace {
 constexpr int32_t kPoison = 0x7fffffff;
 constexpr unsigned char kOutFill = 0x5a;
 
+const kvc_backend* backend_of_body = nullptr;  // while one of for_each_implementation runs
+
+// Bytes from an aligned address to where a scene's memory begins.
+int64_t misalignment(Kind kind) { return tests_cuda() ? bytes_of(kind) : 2; }
+
 }  // namespace
 
-const kvc_backend* cpu_backend() { return kvc_cpu_backend_get(KVC_BACKEND_VERSION); }
+bool tests_cuda() {
+  const char* name = std::getenv("KVC_KERNEL_BACKEND");
+  return name != nullptr && *name != '\0';
+}
+
+const kvc_backend* test_backend() {
+  if (backend_of_body != nullptr) return backend_of_body;
+#if defined(KVC_TESTS_CUDA)
+  if (tests_cuda()) {
+    const char* const name = std::getenv("KVC_KERNEL_BACKEND");
+    return std::strcmp(name, "cuda") == 0 ? cuda::backend_of(KVC_BACKEND_VERSION) : real_backend(name);
+  }
+#endif
+  return kvc_cpu_backend_get(KVC_BACKEND_VERSION);
+}
 
 void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
                              bool with_reference) {
-  const kvc_backend* backend = cpu_backend();
   const HostStub host(threads);
-  const char* names[16];
-  const int count = backend->implementations(nullptr, names, 16);
-  for (int i = with_reference ? 0 : 1; i < count; ++i) {
-    SCOPED_TRACE(names[i]);
+  const auto run = [&](const kvc_backend* backend, const char* name) {
+    SCOPED_TRACE(name);
     kvc_error error = KVC_ERROR_INIT;
     kvc_backend_open_args args = {};
     args.host = host.host();
-    args.simd = names[i];
+    args.simd = name;
     kvc_backend_device* device = nullptr;
     ASSERT_EQ(backend->open(&args, &device, &error), KVC_OK) << error.message;
-    ASSERT_STREQ(backend->implementation(device), names[i]);
-    body(names[i], device);
+    if (name != nullptr) {
+      ASSERT_STREQ(backend->implementation(device), name);
+    }
+    backend_of_body = backend;
+    body(backend->implementation(device), device);
+    backend_of_body = nullptr;
     backend->close(device);
+  };
+  if (tests_cuda()) {
+    const kvc_backend* const cuda = test_backend();
+    if (with_reference) run(kvc_cpu_backend_get(KVC_BACKEND_VERSION), "reference");
+    run(cuda, nullptr);
+    return;
   }
+  const char* names[16];
+  const int count = test_backend()->implementations(nullptr, names, 16);
+  for (int i = with_reference ? 0 : 1; i < count; ++i) run(test_backend(), names[i]);
 }
 
 kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
@@ -125,7 +159,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
     key_table_.resize(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim));
     const kvc_backend_rope_table args = {rope_dim, 0, frequencies.data(), 1.0, key_table_.data()};
     kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(cpu_backend()->rope_table(nullptr, &args, &error), KVC_OK);
+    EXPECT_EQ(kvc_cpu_backend_get(KVC_BACKEND_VERSION)->rope_table(nullptr, &args, &error), KVC_OK);
   }
   build_masks();
   build_pages();
@@ -223,8 +257,9 @@ void Scene::build_pages() {
       pool.head_stride = pool.slot_stride * config_.page_size;
       pool.page_stride = pool.head_stride * config_.kv_heads + gap;
     }
-    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + 2, 0xff);  // 0xff..: NaN
-    pool.data = memory.data() + 2;
+    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + misalignment(config_.kv),
+                  0xff);  // 0xff..: NaN
+    pool.data = memory.data() + misalignment(config_.kv);
   };
   lay_out(layer_.k, config_.head_dim, k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
@@ -235,8 +270,9 @@ void Scene::build_pages() {
     tensor.head_stride = dims + 5;
     tensor.token_stride = tensor.head_stride * config_.q_heads + 7;
     tensor.dtype = dtype_of(kind);
-    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + 2, kOutFill);
-    tensor.data = memory.data() + 2;
+    memory.assign(static_cast<size_t>(tensor.token_stride) * num_tokens_ * bytes_of(kind) + misalignment(kind),
+                  kOutFill);
+    tensor.data = memory.data() + misalignment(kind);
   };
   lay_out_tensor(q_tensor_, config_.q, config_.head_dim, q_data_);
   lay_out_tensor(out_tensor_, config_.out, config_.v_head_dim, out_data_);
@@ -424,7 +460,8 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
           e % out_tensor_.head_stride >= config_.v_head_dim || e / out_tensor_.head_stride >= config_.q_heads;
       if (!gap) continue;
       for (int b = 0; b < bytes; ++b) {
-        ASSERT_EQ(out_data_[2 + (t * out_tensor_.token_stride + e) * bytes + b], kOutFill) << "gap of out was written";
+        ASSERT_EQ(out_data_[misalignment(config_.out) + (t * out_tensor_.token_stride + e) * bytes + b], kOutFill)
+            << "gap of out was written";
       }
     }
   }
@@ -432,7 +469,7 @@ void Scene::attend(const kvc_backend* backend, kvc_backend_device* device) {
 
 float Scene::out(int token, int head, int dim) const {
   const int64_t element = token * out_tensor_.token_stride + head * out_tensor_.head_stride + dim;
-  return read_number(config_.out, out_data_.data() + 2 + element * bytes_of(config_.out));
+  return read_number(config_.out, out_data_.data() + misalignment(config_.out) + element * bytes_of(config_.out));
 }
 
 void run_scene(const SceneConfig& config, int threads, bool with_reference) {
@@ -440,7 +477,7 @@ void run_scene(const SceneConfig& config, int threads, bool with_reference) {
   for_each_implementation(
       threads,
       [&](const std::string& name, kvc_backend_device* device) {
-        scene.attend(cpu_backend(), device);
+        scene.attend(test_backend(), device);
         scene.check(name);
       },
       with_reference);

@@ -2,7 +2,8 @@
 //
 //   - every slot that no query sees holds NaN, in pages of the scene and in pages of nobody;
 //   - page ids are shuffled, table entries that no query needs are 0x7fffffff;
-//   - pools, q and out are 2 bytes off any alignment and have gaps between rows; gaps of out must survive.
+//   - pools, q and out are 2 bytes off any alignment (on CUDA one element) and have gaps between rows; gaps of out must
+//   survive.
 #pragma once
 
 #include <cstdint>
@@ -165,11 +166,14 @@ class Scene {
 kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
                             const int32_t* positions);
 
-// Runs body(name, device) for each implementation that this machine can run (the reference only if asked for), with a
-// host of `threads` threads.
+// The backend that tests are about: the CPU's; with KVC_KERNEL_BACKEND=cuda the emulated one of kernels/cuda, with a path
+// the plug-in of that file, on a GPU (but for the reference, which is the CPU's everywhere).
+const kvc_backend* test_backend();
+bool tests_cuda();
+// Runs body(name, device) for each implementation that this machine can run (the reference only if asked for, and then
+// first), with a host of `threads` threads.
 void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
                              bool with_reference = false);
-const kvc_backend* cpu_backend();
 // Computes a scene by each and checks it against float64.
 void run_scene(const SceneConfig& config, int threads, bool with_reference = false);
 

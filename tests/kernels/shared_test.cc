@@ -125,7 +125,7 @@ TEST(Shared, ANaNQueryStaysWithItsRow) {
     for (int h = 0; h < config.q_heads; ++h) scene.q(1, h, 5) = NAN;
     scene.store();
     for_each_implementation(1, [&](const std::string& name, kvc_backend_device* device) {
-      scene.attend(cpu_backend(), device);
+      scene.attend(test_backend(), device);
       for (int t = 0; t < scene.num_tokens(); ++t) {
         for (int h = 0; h < config.q_heads; ++h) {
           ASSERT_EQ(std::isnan(scene.out(t, h, 0)), t == 1) << name << " token " << t << " head " << h;

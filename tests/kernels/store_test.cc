@@ -94,7 +94,7 @@ TEST(Append, RoundsOnceToNearestEven) {
             args.k = tensor_of(source, heads, k_dim, k);
             args.v = tensor_of(source, heads, v_dim, v);
             kvc_error error = KVC_ERROR_INIT;
-            ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+            ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
             std::vector<unsigned char> expected_k(pools.k_memory.size(), 0xee), expected_v(pools.v_memory.size(), 0xee);
             const auto expect = [&](std::vector<unsigned char>& out, const std::vector<unsigned char>& in,
                                     const kvc_backend_pool& pool, int dims) {
@@ -133,7 +133,7 @@ TEST(Append, NaNStaysNaN) {
         args.k = tensor_of(source, 1, 40, values);
         args.v = tensor_of(source, 1, 40, other);
         kvc_error error = KVC_ERROR_INIT;
-        ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+        ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
         for (int d = 0; d < 40; ++d) {
           ASSERT_TRUE(std::isnan(read_number(stored, &pools.k_memory[d * bytes_of(stored)]))) << name;
         }
@@ -169,7 +169,7 @@ TEST(Append, EveryPatternAsTheReferenceStoresIt) {
               args.k = tensor_of(source, 1, dim, values);
               args.v = tensor_of(source, 1, 1, others);
               kvc_error error = KVC_ERROR_INIT;
-              ASSERT_EQ(cpu_backend()->append(device, &args, nullptr, &error), KVC_OK);
+              ASSERT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
               if (expected.empty()) expected = pools.k_memory;
               EXPECT_TRUE(pools.k_memory == expected) << name << " " << name_of(source) << " to " << name_of(stored);
             },
@@ -197,14 +197,14 @@ TEST(Slots, CopyAndGather) {
         layer.k.data = pools.k_memory.data();
         layer.v.data = pools.v_memory.data();
         kvc_error error = KVC_ERROR_INIT;
-        ASSERT_EQ(cpu_backend()->copy_slots(device, &layer, copies, 6, nullptr, &error), KVC_OK);
+        ASSERT_EQ(test_backend()->copy_slots(device, &layer, copies, 6, nullptr, &error), KVC_OK);
         const int bytes = bytes_of(kind);
         std::vector<int64_t> slots;
         for (int64_t s = 8 * page_size - 1; s >= 0; --s) slots.push_back(s);
         std::vector<unsigned char> k(slots.size() * heads * k_dim * bytes), v(slots.size() * heads * v_dim * bytes);
         const kvc_backend_gather gather = {
             &layer, static_cast<int64_t>(slots.size()), slots.data(), k.data(), v.data(), nullptr, nullptr};
-        ASSERT_EQ(cpu_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
+        ASSERT_EQ(test_backend()->gather(device, &gather, nullptr, &error), KVC_OK);
         std::vector<int64_t> source_of(8 * page_size);
         for (size_t s = 0; s < source_of.size(); ++s) source_of[s] = static_cast<int64_t>(s);
         for (const kvc_backend_slot_copy& c : copies) {

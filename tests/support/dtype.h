@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #include "kvcache.h"
@@ -21,6 +22,13 @@ inline int size_of(DType type) { return type == DType::kF32 ? 4 : is_quantised(t
 inline const char *name_of(DType type) {
   constexpr const char *kNames[] = {"f32", "f16", "bf16", "e4m3", "e5m2", "i8"};
   return kNames[static_cast<int>(type)];
+}
+
+// Where contexts and tensors of the tests are: on the CPU, or with KVC_TEST_DEVICE=cuda on the device of the emulated
+// CUDA backend (tests/cuda), whose memory the host reads like its own.
+inline DLDevice test_device() {
+  const char *name = std::getenv("KVC_TEST_DEVICE");
+  return {name != nullptr && std::strcmp(name, "cuda") == 0 ? kDLCUDA : kDLCPU, 0};
 }
 
 inline uint32_t bits_of(float x) {

@@ -31,7 +31,7 @@ Harness::Attended Harness::random_options(const LayerSpec &layer) {
 void Harness::Attended::set(kvc_attend_args *args) {
   heads = static_cast<int64_t>(std::max(slopes.size(), sinks.size()));
   const auto tensor_of = [&](std::vector<float> &values, DLTensor *tensor) -> const DLTensor * {
-    *tensor = {values.data(), {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, &heads, nullptr, 0};
+    *tensor = {values.data(), test_device(), 1, {kDLFloat, 32, 1}, &heads, nullptr, 0};
     return values.empty() ? nullptr : tensor;
   };
   args->alibi_slopes = tensor_of(slopes, &tensors[0]);

@@ -108,7 +108,8 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
     if (!t.strides || t.byte_offset != 0 || (end > begin && reinterpret_cast<uintptr_t>(t.data) % 256 != 0)) {
       fail("export: strides NULL, byte_offset not 0, or data not 256-byte aligned");
     }
-    if (!is_export_dtype(t.dtype, l.dtype) || t.device.device_type != kDLCPU) fail("export dtype or device");
+    if (!is_export_dtype(t.dtype, l.dtype) || t.device.device_type != test_device().device_type)
+      fail("export dtype or device");
     std::vector<float> values(dim), flips(dim);
     for (int64_t p = begin; p < end; p++) {
       if (!(tokens[p].layers >> source(layer) & 1)) continue;

@@ -210,7 +210,7 @@ void Harness::check_info(const Open &open) {
   for (int i = 0; i < 2; i++) {
     const DLTensor &t = *tensors[i];
     if (t.ndim != 1 || t.shape[0] != sizes[i] || t.dtype.code != kDLInt || t.dtype.bits != 32 ||
-        t.device.device_type != kDLCPU) {
+        t.device.device_type != test_device().device_type) {
       fail("kvc_forward_info tensor");
     }
     const char *data = static_cast<const char *>(t.data) + t.byte_offset;

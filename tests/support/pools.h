@@ -47,7 +47,7 @@ struct Pool {
       delete static_cast<Pool *>(t->manager_ctx);
     };
     pool->tensor.dl_tensor = {
-        pool->memory->data(), {kDLCPU, 0},          static_cast<int32_t>(pool->shape.size()), dtype,
+        pool->memory->data(), test_device(),        static_cast<int32_t>(pool->shape.size()), dtype,
         pool->shape.data(),   pool->strides.data(), static_cast<uint64_t>(offset_bytes)};
     alive++;
     return &pool->tensor;

@@ -47,7 +47,7 @@ class Tensor {
   // NULL strides when the tensor is compact and `null_strides` asks for it. Valid while the tensor lives in place.
   const DLTensor *dl(bool null_strides = false) {
     dl_.data = bytes_.data();
-    dl_.device = DLDevice{kDLCPU, 0};
+    dl_.device = test_device();
     dl_.ndim = static_cast<int32_t>(shape_.size());
     dl_.dtype = dl_type(type_);
     dl_.shape = shape_.data();

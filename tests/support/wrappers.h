@@ -160,6 +160,7 @@ inline ContextPtr make_context(int threads = 1, const char *simd = nullptr, kvc_
                                void *user = nullptr) {
   kvc_context_config config;
   kvc_context_config_init(&config);
+  config.device_type = test_device().device_type;
   config.num_threads = threads;
   config.simd = simd;
   config.parallel_for = parallel_for;

@@ -10,7 +10,7 @@ unsafe extern "C" {
     pub fn kvc_build_info() -> *const ::core::ffi::c_char;
     #[doc = " Name of a status, \"KVC_ERROR_OUT_OF_PAGES\"; for an unknown code the name of its band.\n Returns: a static string, never NULL. Threads: any. Since 0.1."]
     pub fn kvc_status_name(status: kvc_status) -> *const ::core::ffi::c_char;
-    #[doc = " Opens a device.\n   config   nullable: a CPU context with every default\n   context  returned; released by kvc_context_destroy\n Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE, OUT_OF_MEMORY.\n Threads: any. Starts no thread: workers start with the first large enough compute call. Since 0.1."]
+    #[doc = " Opens a device.\n\n   kvc_context_config config;\n   kvc_context_config_init(&config);\n   config.device_type = kDLCUDA;\n   status = kvc_context_create(&config, &context, &error);\n   if (status == KVC_ERROR_DEVICE_UNAVAILABLE) status = kvc_context_create(NULL, &context, &error);  // error says why\n\n   config   nullable: a CPU context with every default\n   context  returned; released by kvc_context_destroy\n Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE (no such file, another version of the backend's table,\n no driver, no device, a device that the backend was not built for: the message says which), DEVICE_FAILED, OUT_OF_MEMORY.\n Threads: any. Starts no thread: workers start with the first large enough compute call. Since 0.1."]
     pub fn kvc_context_create(
         config: *const kvc_context_config,
         context: *mut *mut kvc_context,

@@ -358,6 +358,8 @@ pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " no backend, driver or device of that type"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
+#[doc = " the driver reported an error: the message has its name and the call"]
+pub const KVC_ERROR_DEVICE_FAILED: kvc_status_code = 301;
 #[doc = " a bug of the library; kvc_cache_check_invariants reports with this code"]
 pub const KVC_ERROR_INTERNAL: kvc_status_code = 900;
 pub type kvc_status_code = ::core::ffi::c_uint;
@@ -435,10 +437,12 @@ pub struct kvc_context_config {
     #[doc = " nullable: silence"]
     pub log: kvc_log_fn,
     pub log_user: *mut ::core::ffi::c_void,
+    #[doc = " nullable: the CPU's is built in; of CUDA the file $KVCACHE_CUDA_BACKEND, else\nlibkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays\nloaded"]
+    pub backend: *const ::core::ffi::c_char,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_context_config"][::core::mem::size_of::<kvc_context_config>() - 56usize];
+    ["Size of kvc_context_config"][::core::mem::size_of::<kvc_context_config>() - 64usize];
     ["Alignment of kvc_context_config"][::core::mem::align_of::<kvc_context_config>() - 8usize];
     ["Offset of field: kvc_context_config::struct_size"]
         [::core::mem::offset_of!(kvc_context_config, struct_size) - 0usize];
@@ -454,6 +458,7 @@ const _: () = {
         [::core::mem::offset_of!(kvc_context_config, parallel_for_user) - 32usize];
     ["Offset of field: kvc_context_config::log"][::core::mem::offset_of!(kvc_context_config, log) - 40usize];
     ["Offset of field: kvc_context_config::log_user"][::core::mem::offset_of!(kvc_context_config, log_user) - 48usize];
+    ["Offset of field: kvc_context_config::backend"][::core::mem::offset_of!(kvc_context_config, backend) - 56usize];
 };
 #[doc = " ============================================================================================\n 5  Cache: layers, groups, capacity\n ============================================================================================"]
 #[repr(C)]

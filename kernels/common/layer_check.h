@@ -1,0 +1,49 @@
+// Which layers can be stored and attended: one list for all backends.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/common/fail.h"
+
+namespace kvc::kernels {
+
+constexpr int32_t kMaxHeadDim = 1024;
+
+// OK, or UNSUPPORTED with the reason. backend: its name, for messages.
+[[maybe_unused]] static kvc_status check_layer_of(const char* backend, const kvc_backend_layer* layer,
+                                                  kvc_error* error) {
+  if (type_of(layer->dtype) == Type::kNone) {
+    return fail(
+        error, KVC_ERROR_UNSUPPORTED,
+        "K/V dtype {code %d, bits %d, lanes %d}; the %s backend stores float32, float16, bfloat16, float8_e4m3fn, "
+        "float8_e5m2 and int8",
+        layer->dtype.code, layer->dtype.bits, layer->dtype.lanes, backend);
+  }
+  if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim < 1 ||
+      layer->v_head_dim > kMaxHeadDim) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "head dims %d (K) and %d (V); the %s backend has 1..%d", layer->head_dim,
+                layer->v_head_dim, backend, kMaxHeadDim);
+  }
+  if (layer->num_kv_heads < 1 || layer->num_q_heads < 1 || layer->num_q_heads % layer->num_kv_heads != 0) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "%d q heads are not a multiple of %d kv heads", layer->num_q_heads,
+                layer->num_kv_heads);
+  }
+  if (layer->page_size < 1) return fail(error, KVC_ERROR_UNSUPPORTED, "page size %d", layer->page_size);
+  if (layer->rope_class >= 0 && (layer->rope_dim < 2 || layer->rope_dim % 2 != 0 || layer->rope_offset < 0 ||
+                                 layer->rope_dim > layer->head_dim - layer->rope_offset)) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims from %d on of a head dim of %d; even, within the head",
+                layer->rope_dim, layer->rope_offset, layer->head_dim);
+  }
+  if (layer->v_in_k != 0 && (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
+                             (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",
+                layer->v_head_dim, layer->head_dim, layer->num_kv_heads, layer->rope_offset);
+  }
+  if (layer->k_behind_v != 0 && layer->v_head_dim >= layer->head_dim) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "K's row of %d dims begins with V's %d", layer->head_dim,
+                layer->v_head_dim);
+  }
+  return KVC_OK;
+}
+
+}  // namespace kvc::kernels

@@ -1,0 +1,139 @@
+// append: rounds or quantises (and rotates) a step's K and V rows into their slots, a warp a row.
+// Roofline: reads the new rows once (int8 twice, from the cache) and writes them once.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/scales.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
+
+// By value; slots are on the device.
+struct AppendCall {
+  kvc_backend_append args;
+  kvc_backend_layer layer;
+};
+
+// One row to store: of K or of V, of a token and head.
+struct Row {
+  const AppendCall* call;
+  int64_t token;
+  int32_t head;
+  bool of_k;
+  const float* cos_sin;  // null: not rotated
+};
+
+__device__ __forceinline__ float tensor_element(const kvc_backend_tensor& tensor, int64_t token, int32_t head,
+                                                int32_t d) {
+  return load_element(type_of(tensor.dtype), tensor.data, token * tensor.token_stride + head * tensor.head_stride + d);
+}
+
+// Dim d as it was given: a row of K in two parts begins with that of V.
+__device__ __forceinline__ float given(const Row& row, int32_t d) {
+  const AppendCall& call = *row.call;
+  if (!row.of_k) return tensor_element(call.args.v, row.token, row.head, d);
+  if (call.layer.v_in_k != 0 && call.args.v.data != nullptr) {
+    if (d < call.layer.v_head_dim) return tensor_element(call.args.v, row.token, row.head, d);
+    d -= call.layer.v_head_dim;
+  }
+  return tensor_element(call.args.k, row.token, row.head, d);
+}
+
+__device__ __forceinline__ float rotated(const Row& row, int32_t d) {
+  const kvc_backend_layer& layer = row.call->layer;
+  if (row.cos_sin == nullptr || !is_rotated(layer, d)) return given(row, d);
+  const Pair pair = pair_of(layer, d);
+  return turned(pair, given(row, pair.first), given(row, pair.second), row.cos_sin[pair.index],
+                row.cos_sin[layer.rope_dim / 2 + pair.index]);
+}
+
+// Copies a row that is stored as it is, its scale too.
+__device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
+                                         int64_t element, void* pool, int32_t dims, int32_t lane) {
+  const kvc_backend_append& args = row.call->args;
+  const kvc_backend_tensor &from = row.of_k ? args.k : args.v, &from_scales = row.of_k ? args.k_scale : args.v_scale;
+  const int64_t bytes = type_bytes(type_of(from.dtype));
+  const unsigned char* source = static_cast<const unsigned char*>(from.data) +
+                                (row.token * from.token_stride + row.head * from.head_stride) * bytes;
+  unsigned char* target = static_cast<unsigned char*>(pool) + element * bytes;
+  for (int64_t i = lane; i < dims * bytes; i += kWarpSize) target[i] = source[i];
+  if (lane != 0 || !has_token_scales(&scales)) return;
+  *token_scale(&scales, page, row.head, slot) = static_cast<const float*>(
+      from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
+}
+
+// The warp's int8 row gets a scale of its own.
+__device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
+  uint32_t largest = 0;
+  for (int32_t d = lane; d < dims; d += kWarpSize) {
+    const uint32_t magnitude = float_bits(rotated(row, d)) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return row_scale(warp_max(largest));
+}
+
+__device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool& pool,
+                                          const kvc_backend_scales& scales, int32_t dims, int64_t stored,
+                                          int32_t lane) {
+  const kvc_backend_layer& layer = row.call->layer;
+  const kvc_backend_append& args = row.call->args;
+  const Type type = type_of(layer.dtype);
+  const int64_t page = stored / layer.page_size, slot = stored % layer.page_size;
+  const int64_t element = page * pool.page_stride + row.head * pool.head_stride + slot * pool.slot_stride;
+  const bool parts = layer.v_in_k != 0 && args.v.data != nullptr;
+  if (!parts && row.cos_sin == nullptr && type_of((row.of_k ? args.k : args.v).dtype) == type) {
+    copy_row(row, scales, page, slot, element, pool.data, dims, lane);
+    return;
+  }
+  if (!is_quantised(type)) {
+    for (int32_t d = lane; d < dims; d += kWarpSize) store_element(type, pool.data, element + d, rotated(row, d));
+    return;
+  }
+  const float scale = type == Type::kI8 ? scale_of_row(row, dims, lane) : head_scale(&scales, row.head);
+  const bool is_number = type != Type::kI8 || scale == scale;
+  for (int32_t d = lane; d < dims; d += kWarpSize) {
+    store_element(type, pool.data, element + d, is_number ? rotated(row, d) / scale : 0.0f);
+  }
+  if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
+}
+
+__global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
+  const kvc_backend_layer& layer = call.layer;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, parts = layer.v_in_k != 0 ? 1 : 2;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
+  const int64_t rows_of_token = static_cast<int64_t>(layer.num_kv_heads) * parts;
+  if (index >= call.args.num_tokens * rows_of_token) return;
+  Row row;
+  row.call = &call;
+  row.token = index / rows_of_token;
+  row.head = static_cast<int32_t>(index % layer.num_kv_heads);
+  row.of_k = index % rows_of_token < layer.num_kv_heads;
+  const int64_t stored = call.args.slots[row.token];
+  if (stored < 0) return;
+  row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
+  if (row.of_k) {
+    store_row(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
+  } else {
+    store_row(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
+  }
+}
+
+}  // namespace
+
+kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, void* stream, kvc_error* error) {
+  if (args->num_tokens == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  Piece slots = piece_of(args->slots, args->num_tokens);
+  return with_upload(&device.upload, &slots, 1, stream, error, [&] {
+    AppendCall call = {*args, *args->layer};
+    call.args.slots = on_device<const int64_t>(slots);
+    const int64_t rows = args->num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
+    return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
+  });
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,231 @@
+// attend: one kernel over all blocks of all items, and behind it the merge of tiles on the same stream. (A stream's
+// order stands for the counters by which threads of a CPU find the item of a tile that finishes last.)
+// Roofline: decode reads K and V once a kv head and 16 rows; o, q and the softmax are float32 on the CUDA cores.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kMergeThreads = 128, kMergeBlocks = 8;  // blocks of a tile; a warp takes a state at a time
+
+// What the merge is launched with. The structs that args points to: see AttendCall.
+struct MergeCall {
+  kvc_backend_attend args;
+  int32_t group, dims;
+  const int32_t* token_begin;
+};
+
+// Element d of a state merged from the parts of a tile, left to right; m and l of the state.
+__device__ float merged_element(const MergeCall& call, const kvc_backend_tile& tile, int64_t states, int64_t state,
+                                int32_t d, float* m, float* l) {
+  const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
+  const int64_t dims = call.dims;
+  float o = 0.0f;
+  *m = -INFINITY;
+  *l = 0.0f;
+  for (int32_t i = 0; i < parts + own; ++i) {
+    const int64_t offset =
+        i < parts ? call.args.parts[tile.part_begin + i] : call.args.items[tile.item_begin + i - parts].partial_offset;
+    const float* part = call.args.partials + offset;
+    merge_state(&o, m, l, part + state * dims + d, part[states * dims + state], part[states * dims + states + state],
+                1);
+  }
+  return o;
+}
+
+__global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
+  const kvc_backend_attend& args = call.args;
+  const kvc_backend_tile tile = args.tiles[blockIdx.x];
+  const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
+  const int32_t heads = (first.head_end - first.head_begin) * call.group;
+  const int32_t states = heads * (first.q_end - first.q_begin);
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, warps = kMergeThreads / kWarpSize;
+  const Type type = type_of(args.out.dtype);
+  for (int32_t state = static_cast<int32_t>(blockIdx.y) * warps + static_cast<int32_t>(threadIdx.x) / kWarpSize;
+       state < states; state += kMergeBlocks * warps) {
+    const int32_t token = call.token_begin[first.row] + first.q_begin + state / heads;
+    const int32_t head = first.head_begin * call.group + state % heads;
+    const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const int64_t base = out_element(args, first.row, token, head);
+    for (int32_t d = lane; d < call.dims; d += kWarpSize) {
+      float m, l;
+      const float o = merged_element(call, tile, states, state, d, &m, &l);
+      const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
+      store_element(type, args.out.data, base + d, o * static_cast<float>(final.scale));
+      if (d == 0 && args.lse != nullptr) args.lse[lse_element(args, first.row, token, head)] = final.lse;
+    }
+  }
+}
+
+// Score units as the CPU kernels have them: unscaled where there are no options, so that large scores lose nothing but
+// what the dot product lost; the largest one needs a positive scale.
+void set_scales(AttendCall* call) {
+  const kvc_backend_attend& args = call->args;
+  const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
+  call->q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
+  call->natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;
+  call->has_options = args.softcap != 0.0 || args.alibi_slopes != nullptr ? 1 : 0;
+  call->option_scale =
+      static_cast<float>(args.softcap != 0.0 ? call->natural_scale / args.softcap : call->natural_scale);
+  if (call->has_options != 0) call->natural_scale = 1.0;
+  call->exp2_scale = static_cast<float>(call->natural_scale * 1.44269504088896340736);
+}
+
+kvc_status launch_attend(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
+  const kvc_backend_layer& layer = call.layer;
+  const int64_t shared = static_cast<int64_t>(sizeof(Fixed)) +
+                         4 * block_floats(call.num_rows, layer.head_dim, layer.v_head_dim, call.args.fold_keys > 0);
+  const auto run = [&](auto kernel) {
+    return launch("attend", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads, static_cast<size_t>(shared),
+                  error, kernel, call);
+  };
+  switch (type_of(layer.dtype)) {
+    case Type::kF32:
+      return run(attend_kernel<float>);
+    case Type::kF16:
+      return run(attend_kernel<F16>);
+    case Type::kE4m3:
+      return run(attend_kernel<E4m3>);
+    case Type::kE5m2:
+      return run(attend_kernel<E5m2>);
+    case Type::kI8:
+      return run(attend_kernel<I8>);
+    default:
+      return run(attend_kernel<Bf16>);
+  }
+}
+
+// Index arrays of a call, in the order of their pieces.
+enum {
+  kItems,
+  kTiles,
+  kSpans,
+  kParts,
+  kTokenBegin,
+  kLengths,
+  kPositions,
+  kKeyEnds,
+  kStreamSinks,
+  kStreamWindows,
+  kTreeBegin,
+  kTreeOffset,
+  kTreeNodes,
+  kKeyBegins,
+  kKeySets,
+  kBlocks,
+  kPages,
+  kPageBegin,
+  kNumPieces
+};
+
+// The nodes that rows refer to.
+int64_t count_nodes(const kvc_backend_rows& rows) {
+  int64_t count = 0;
+  for (int32_t r = 0; rows.tree_begin != nullptr && r < rows.num_rows; ++r) {
+    const int64_t nodes = rows.kv_lengths[r] - rows.tree_begin[r];
+    if (nodes > 0 && rows.tree_offset[r] + nodes > count) count = rows.tree_offset[r] + nodes;
+  }
+  return count;
+}
+
+void list_pieces(const kvc_backend_attend& args, int64_t blocks, int64_t pages, Piece* pieces) {
+  const kvc_backend_rows& rows = *args.rows;
+  pieces[kItems] = piece_of(args.items, args.num_items);
+  pieces[kTiles] = piece_of(args.tiles, args.num_tiles);
+  pieces[kSpans] = piece_of(args.spans, args.num_spans);
+  pieces[kParts] = piece_of(args.parts, args.num_parts);
+  pieces[kTokenBegin] = piece_of(rows.token_begin, rows.num_rows + 1);
+  pieces[kLengths] = piece_of(rows.kv_lengths, rows.num_rows);
+  pieces[kPositions] = piece_of(rows.positions, rows.num_tokens);
+  pieces[kKeyEnds] = piece_of(rows.key_ends, rows.num_tokens);
+  pieces[kStreamSinks] = piece_of(rows.stream_sinks, rows.num_rows);
+  pieces[kStreamWindows] = piece_of(rows.stream_windows, rows.num_rows);
+  pieces[kTreeBegin] = piece_of(rows.tree_begin, rows.num_rows);
+  pieces[kTreeOffset] = piece_of(rows.tree_offset, rows.num_rows);
+  pieces[kTreeNodes] = piece_of(rows.tree_nodes, count_nodes(rows));
+  pieces[kKeyBegins] = piece_of(rows.key_begins, rows.num_rows);
+  pieces[kKeySets] = piece_of(args.key_tables != nullptr ? args.key_sets : nullptr, rows.num_tokens);
+  pieces[kBlocks] = room_for<AttendBlock>(blocks);
+  pieces[kPages] = room_for<int32_t>(pages > 0 ? pages : 1);  // null would mean trees
+  pieces[kPageBegin] = room_for<int64_t>(2 * int64_t{rows.num_rows});
+}
+
+// The call as the device reads it.
+void point_to_device(const Piece* pieces, AttendCall* call) {
+  kvc_backend_attend& args = call->args;
+  args.items = on_device<const kvc_backend_item>(pieces[kItems]);
+  args.tiles = on_device<const kvc_backend_tile>(pieces[kTiles]);
+  args.spans = on_device<const kvc_backend_span>(pieces[kSpans]);
+  args.parts = on_device<const int64_t>(pieces[kParts]);
+  args.key_sets = on_device<const int32_t>(pieces[kKeySets]);
+  args.tile_counters = nullptr;
+  args.cancel_host = nullptr;
+  kvc_backend_rows& rows = call->rows;
+  rows.token_begin = on_device<const int32_t>(pieces[kTokenBegin]);
+  rows.kv_lengths = on_device<const int32_t>(pieces[kLengths]);
+  rows.positions = on_device<const int32_t>(pieces[kPositions]);
+  rows.key_ends = on_device<const int32_t>(pieces[kKeyEnds]);
+  rows.stream_sinks = on_device<const int32_t>(pieces[kStreamSinks]);
+  rows.stream_windows = on_device<const int32_t>(pieces[kStreamWindows]);
+  rows.tree_begin = on_device<const int32_t>(pieces[kTreeBegin]);
+  rows.tree_offset = on_device<const int32_t>(pieces[kTreeOffset]);
+  rows.tree_nodes = on_device<const kvc_backend_tree_node>(pieces[kTreeNodes]);
+  rows.key_begins = on_device<const int32_t>(pieces[kKeyBegins]);
+  call->tables = {};
+  call->tables.pages = on_device<const int32_t>(pieces[kPages]);
+  call->tables.page_begin = on_device<const int64_t>(pieces[kPageBegin]);
+  call->blocks = on_device<const AttendBlock>(pieces[kBlocks]);
+}
+
+kvc_status launch_kernels(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
+  const kvc_status status = launch_attend(call, blocks, stream, error);
+  if (status != KVC_OK || call.args.num_tiles == 0) return status;
+  MergeCall merge = {call.args, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
+                     call.rows.token_begin};
+  return launch("merge of split items", stream, {static_cast<unsigned>(call.args.num_tiles), kMergeBlocks, 1},
+                kMergeThreads, 0, error, merge_tiles_kernel, merge);
+}
+
+}  // namespace
+
+cudaError_t find_kernel_image() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&merge_tiles_kernel));
+}
+
+kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, void* stream, kvc_error* error) {
+  if (args->cancel_host != nullptr && __atomic_load_n(args->cancel_host, __ATOMIC_RELAXED) != 0) {
+    return fail(error, KVC_ERROR_CANCELLED, "attend was cancelled");
+  }
+  if (args->num_items == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  AttendCall call = {};
+  call.args = *args;
+  call.layer = *args->layer;
+  call.rows = *args->rows;
+  set_scales(&call);
+  constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
+  call.num_rows = rows_of_block(kFloats, call.layer.head_dim, call.layer.v_head_dim, args->fold_keys > 0);
+  const int64_t blocks = count_blocks(*args, call.num_rows);
+
+  const std::lock_guard<std::mutex> lock(device.upload.mutex());
+  PageRange* const ranges = device.upload.scratch<PageRange>(2 * int64_t{args->rows->num_rows});
+  if (ranges == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for page ranges");
+  Piece pieces[kNumPieces];
+  list_pieces(*args, blocks, find_page_ranges(*args, ranges), pieces);
+  kvc_status status = device.upload.take(pieces, kNumPieces, stream, error);
+  if (status != KVC_OK) return status;
+  list_blocks(*args, call.num_rows, static_cast<AttendBlock*>(pieces[kBlocks].host));
+  flatten_pages(*args, ranges, static_cast<int32_t*>(pieces[kPages].host),
+                static_cast<int64_t*>(pieces[kPageBegin].host));
+  point_to_device(pieces, &call);
+  status = device.upload.send(stream, error);
+  if (status == KVC_OK) status = launch_kernels(call, blocks, stream, error);
+  const kvc_status finished = device.upload.finish(stream, error);
+  return status != KVC_OK ? status : finished;
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,116 @@
+// The CUDA backend: its table, opening and closing.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/backend.h"
+
+#include <new>
+
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+// Why a machine has no device that works, in words.
+kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error* error) {
+  cudaGetLastError();
+  if (result == cudaErrorInsufficientDriver) {
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE,
+                "no CUDA driver on this machine, or one older than CUDA 13 needs (%s)", cudaGetErrorName(result));
+  }
+  if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0)) {
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver sees no device (%s)", cudaGetErrorName(result));
+  }
+  if (result != cudaSuccess) {
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: %s (%s)", ordinal,
+                cudaGetErrorName(result), cudaGetErrorString(result));
+  }
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d; there are %d", ordinal, count);
+}
+
+// Fills the device's properties, on the device, and checks that it runs what was compiled.
+kvc_status read_device(Device* device, kvc_error* error) {
+  int major = 0, minor = 0;
+  cudaError_t result = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->ordinal);
+  if (result == cudaSuccess) {
+    result = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device->ordinal);
+  }
+  if (result == cudaSuccess) {
+    result = cudaDeviceGetAttribute(&device->multiprocessors, cudaDevAttrMultiProcessorCount, device->ordinal);
+  }
+  if (result != cudaSuccess) return unavailable(result, device->ordinal, 1, error);
+  snprintf(device->name, sizeof device->name, "sm_%d%d", major, minor);
+  result = find_kernel_image();
+  if (result == cudaSuccess) return KVC_OK;
+  cudaGetLastError();
+  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
+              device->ordinal, device->name, KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
+}
+
+kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** opened, kvc_error* error) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess || args->device_id >= count) {
+    return unavailable(counted, args->device_id, count, error);
+  }
+  Device* const device = new (std::nothrow) Device{args->device_id, 0, "", {}};
+  if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
+  kvc_status status;
+  {
+    const CurrentDevice current(*device);
+    status = read_device(device, error);
+  }
+  if (status == KVC_OK && args->simd != nullptr && strcmp(args->simd, device->name) != 0) {
+    status = fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s", args->simd, device->name);
+  }
+  if (status != KVC_OK) {
+    delete device;
+    return status;
+  }
+  *opened = reinterpret_cast<kvc_backend_device*>(device);
+  return KVC_OK;
+}
+
+void close_device(kvc_backend_device* opened) {
+  if (opened == nullptr) return;
+  Device* const device = device_of(opened);
+  const CurrentDevice current(*device);
+  delete device;
+}
+
+const char* implementation(kvc_backend_device* device) { return device_of(device)->name; }
+
+int32_t implementations(kvc_backend_device* device, const char** names, int32_t capacity) {
+  if (capacity > 0) names[0] = implementation(device);
+  return 1;
+}
+
+constexpr kvc_backend kBackend = {
+    sizeof(kvc_backend),
+    KVC_BACKEND_VERSION,
+    kDLCUDA,
+    0,
+    "cuda",
+    open_device,
+    close_device,
+    implementations,
+    implementation,
+    check_layer,
+    tiling,
+    allocate,
+    release,
+    upload,
+    rope_table,
+    rope,
+    append,
+    attend,
+    copy_slots,
+    gather,
+    merge,
+    states,
+    project,
+};
+
+}  // namespace
+
+const kvc_backend* backend_of(uint32_t version) { return version == KVC_BACKEND_VERSION ? &kBackend : nullptr; }
+
+}  // namespace kvc::kernels::cuda

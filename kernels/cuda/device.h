@@ -1,0 +1,89 @@
+// The open CUDA device. Its functions may be called by any threads at once: what changes (the upload ring) has a lock.
+// Work is enqueued on the caller's stream, in the device's primary context; nothing here waits for the device but a
+// full upload ring (upload.h).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/common/convert.h"
+#include "kernels/common/fail.h"
+#include "kernels/cuda/upload.h"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels::cuda {
+
+struct Device {
+  int ordinal;
+  int multiprocessors;
+  char name[16];  // of what was chosen: "sm_90"
+  Upload upload;
+};
+
+inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
+
+// KVC_OK, or DEVICE_UNAVAILABLE, OUT_OF_MEMORY or DEVICE with the error's name, the call and what it was for.
+kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error);
+
+// Makes the device current on the calling thread for as long as it lives, and then the one that was.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(const Device& device) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device.ordinal;
+    changed_ = before_ != device.ordinal;
+    if (changed_) cudaSetDevice(device.ordinal);
+  }
+  ~CurrentDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+// Enqueues a kernel, by value of its parameters. name: for messages.
+template <class... Parameters, class... Arguments>
+kvc_status launch(const char* name, void* stream, dim3 grid, unsigned threads, size_t shared_bytes, kvc_error* error,
+                  void (*kernel)(Parameters...), const Arguments&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = {threads, 1, 1};
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  return check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), "cudaLaunchKernelEx", name, error);
+}
+
+// Blocks of so many threads for n of them; at least one, at most what a grid can have.
+inline unsigned blocks_for(int64_t n, int64_t threads) {
+  const int64_t blocks = (n + threads - 1) / threads;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > INT32_MAX ? INT32_MAX : blocks);
+}
+
+// The table's functions, by the file that holds them.
+// layer.cc
+kvc_status check_layer(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_error* error);
+void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out);
+// memory.cc
+kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment, int32_t huge, void** memory,
+                    kvc_error* error);
+void release(kvc_backend_device* device, void* memory, int64_t bytes);
+kvc_status upload(kvc_backend_device* device, void* target, const void* source, int64_t bytes, int32_t wait, void* stream,
+                  kvc_error* error);
+// rope.cu, append.cu, attend.cu, copy.cu, merge.cu, states.cu, project.cu
+kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error);
+kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);
+kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void* stream, kvc_error* error);
+kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void* stream, kvc_error* error);
+kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
+                      int64_t num_copies, void* stream, kvc_error* error);
+kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, void* stream, kvc_error* error);
+kvc_status merge(kvc_backend_device* device, const kvc_backend_merge* args, void* stream, kvc_error* error);
+kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, void* stream, kvc_error* error);
+kvc_status project(kvc_backend_device* device, const kvc_backend_project* args, void* stream, kvc_error* error);
+// attend.cu: whether the device runs what was compiled.
+cudaError_t find_kernel_image();
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,26 @@
+// Which layers this backend can hold, and how it wants their work cut.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/layer_check.h"
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+
+kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_error* error) {
+  return check_layer_of("CUDA", layer, error);
+}
+
+// Items are cut for keys only: an item of all kv heads becomes a block for each of them, and for every few rows of
+// them.
+void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
+  constexpr int32_t kRows = 64, kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4;
+  const int32_t group = layer->num_q_heads / layer->num_kv_heads, queries = kRows / group;
+  out->query_tile = queries > 0 ? queries : 1;
+  out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
+  out->heads_per_item = layer->num_kv_heads;
+  out->split_align = kSplitAlign;
+  out->min_split_keys = kMinSplitKeys;
+  const int32_t items = kBlocksOfProcessor * device_of(device)->multiprocessors / layer->num_kv_heads;
+  out->parallel_items = items > 0 ? items : 1;
+}
+
+}  // namespace kvc::kernels::cuda

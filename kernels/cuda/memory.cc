@@ -1,0 +1,66 @@
+// Device memory: plain allocations, zeroed.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+
+kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error) {
+  if (result == cudaSuccess) return KVC_OK;
+  cudaGetLastError();  // what is not sticky is said once
+  const kvc_status code = result == cudaErrorMemoryAllocation ? KVC_ERROR_OUT_OF_MEMORY : KVC_ERROR_DEVICE_FAILED;
+  return fail(error, code, "%s for %s: %s (%s)", call, purpose, cudaGetErrorName(result), cudaGetErrorString(result));
+}
+
+// What asks for more than cudaMalloc's 256 bytes of alignment does so for a host's pages and their sizes: here none.
+kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t, void** memory, kvc_error* error) {
+  const CurrentDevice current(*device_of(device));
+  const auto size = static_cast<size_t>(bytes > 0 ? bytes : 1);
+  void* base = nullptr;
+  cudaError_t result = cudaMalloc(&base, size);
+  if (result == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    const kvc_status status =
+        fail(error, KVC_ERROR_OUT_OF_MEMORY, "the device refused %lld bytes of memory", static_cast<long long>(bytes));
+    error->required = bytes;
+    return status;
+  }
+  if (result == cudaSuccess) {
+    result = cudaMemset(base, 0, size);
+    if (result == cudaSuccess) {
+      *memory = base;
+      return KVC_OK;
+    }
+    cudaFree(base);
+  }
+  return check(result, "cudaMalloc or cudaMemset", "memory of a cache", error);
+}
+
+void release(kvc_backend_device* device, void* memory, int64_t) {
+  const CurrentDevice current(*device_of(device));
+  if (memory != nullptr) cudaFree(memory);
+}
+
+// By way of the ring, in pieces that no slot grows for.
+kvc_status upload(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, int32_t wait,
+                  void* stream, kvc_error* error) {
+  constexpr int64_t kPieceBytes = 64 * 1024;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  if (wait != 0) {
+    const cudaError_t copied = cudaMemcpy(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault);
+    return check(copied, "cudaMemcpy", "an upload", error);
+  }
+  for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
+    Piece piece = piece_of(static_cast<const char*>(source) + begin,
+                           bytes - begin < kPieceBytes ? bytes - begin : kPieceBytes);
+    const kvc_status status = with_upload(&device.upload, &piece, 1, stream, error, [&] {
+      return check(cudaMemcpyAsync(static_cast<char*>(target) + begin, piece.device, static_cast<size_t>(piece.bytes),
+                                   cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+                   "cudaMemcpyAsync", "an upload", error);
+    });
+    if (status != KVC_OK) return status;
+  }
+  return KVC_OK;
+}
+
+}  // namespace kvc::kernels::cuda

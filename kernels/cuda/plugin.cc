@@ -1,0 +1,7 @@
+// The one symbol of the plug-in.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/backend.h"
+
+extern "C" __attribute__((visibility("default"))) const kvc_backend* kvc_backend_get(uint32_t version) {
+  return kvc::kernels::cuda::backend_of(version);
+}

@@ -1,0 +1,59 @@
+// rope: the table of a RoPE class, made once on the host, and cos and sin of a step's positions, from the table.
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
+#include "kernels/common/rope_table.h"
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// A thread an angle. positions and sets are on the device.
+__global__ void __launch_bounds__(kThreads) rope_kernel(const kvc_backend_rope args) {
+  const int32_t half = args.rope_dim / 2;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= static_cast<int64_t>(args.num_tokens) * half) return;
+  const int64_t token = index / half;
+  const int32_t pair = static_cast<int32_t>(index % half), position = args.positions[token];
+  float* out = args.cos_sin + token * args.rope_dim;
+  if (args.cos.data != nullptr) {
+    out[pair] = load_element(type_of(args.cos.dtype), args.cos.data, position * args.cos.token_stride + pair);
+    out[half + pair] = load_element(type_of(args.sin.dtype), args.sin.data, position * args.sin.token_stride + pair);
+    return;
+  }
+  const double* table = rope_table_of_set(args.tables, half, args.sets != nullptr ? args.sets[token] : 0);
+  rope_angle(table, half, position, pair, &out[pair], &out[half + pair]);
+}
+
+}  // namespace
+
+kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error) {
+  const CurrentDevice current(*device_of(device));
+  const size_t bytes = static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX) *
+                       static_cast<size_t>(args->rope_dim) * sizeof(double);
+  double* const table = static_cast<double*>(malloc(bytes));
+  if (table == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a table of RoPE");
+  fill_rope_table(args, table);
+  const kvc_status status =
+      check(cudaMemcpy(args->table, table, bytes, cudaMemcpyDefault), "cudaMemcpy", "a table of RoPE", error);
+  free(table);
+  return status;
+}
+
+kvc_status rope(kvc_backend_device* opened, const kvc_backend_rope* args, void* stream, kvc_error* error) {
+  if (args->num_tokens == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  Piece pieces[] = {piece_of(args->positions, args->num_tokens), piece_of(args->sets, args->num_tokens)};
+  return with_upload(&device.upload, pieces, 2, stream, error, [&] {
+    kvc_backend_rope on = *args;
+    on.positions = on_device<const int32_t>(pieces[0]);
+    on.sets = on_device<const int32_t>(pieces[1]);
+    return launch("rope", stream, {blocks_for(int64_t{args->num_tokens} * (args->rope_dim / 2), kThreads), 1, 1},
+                  kThreads, 0, error, rope_kernel, on);
+  });
+}
+
+}  // namespace kvc::kernels::cuda

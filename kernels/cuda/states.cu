@@ -1,0 +1,63 @@
+// states: rows of a batch to the states in pages, and back.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWordsOfThread = 4;
+
+// A block's share of one state, in words that everything is a multiple of. pages are on the device.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ kvc_backend_states args) {
+  const int32_t page = args.pages[blockIdx.y];
+  if (page == KVC_BACKEND_STATE_SKIP) return;
+  Word* row = reinterpret_cast<Word*>(static_cast<char*>(args.rows) + blockIdx.y * args.row_stride_bytes);
+  Word* state = reinterpret_cast<Word*>(static_cast<char*>(args.pool) + page * args.page_stride_bytes);
+  const int64_t words = args.state_bytes / static_cast<int64_t>(sizeof(Word));
+  int64_t word = static_cast<int64_t>(blockIdx.x) * kThreads * kWordsOfThread + threadIdx.x;
+  for (int i = 0; i < kWordsOfThread && word < words; ++i, word += kThreads) {
+    if (page == KVC_BACKEND_STATE_ZERO) {
+      row[word] = Word{};
+    } else if (args.store != 0) {
+      state[word] = row[word];
+    } else {
+      row[word] = state[word];
+    }
+  }
+}
+
+struct alignas(16) Word16 {
+  uint64_t low, high;
+};
+
+}  // namespace
+
+kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, void* stream, kvc_error* error) {
+  constexpr int32_t kMaxRows = 65535;  // of a grid's second dimension
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  for (int32_t begin = 0; begin < args->num_rows; begin += kMaxRows) {
+    const int32_t rows = args->num_rows - begin < kMaxRows ? args->num_rows - begin : kMaxRows;
+    Piece pages = piece_of(args->pages + begin, rows);
+    const kvc_status status = with_upload(&device.upload, &pages, 1, stream, error, [&] {
+      kvc_backend_states on = *args;
+      on.rows = static_cast<char*>(args->rows) + begin * args->row_stride_bytes;
+      on.pages = on_device<const int32_t>(pages);
+      const uint64_t all = reinterpret_cast<uint64_t>(on.rows) | reinterpret_cast<uint64_t>(on.pool) |
+                           static_cast<uint64_t>(on.row_stride_bytes | on.page_stride_bytes | on.state_bytes);
+      const auto run = [&](auto kernel, int64_t word) {
+        const dim3 grid = {blocks_for(on.state_bytes / word, kThreads * kWordsOfThread), static_cast<unsigned>(rows),
+                           1};
+        return launch("copies of states", stream, grid, kThreads, 0, error, kernel, on);
+      };
+      if (all % 16 == 0) return run(states_kernel<Word16>, 16);
+      if (all % 4 == 0) return run(states_kernel<uint32_t>, 4);
+      return run(states_kernel<unsigned char>, 1);
+    });
+    if (status != KVC_OK) return status;
+  }
+  return KVC_OK;
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,116 @@
+// See upload.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/upload.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 16;
+constexpr const char* kPurpose = "the upload of index arrays";
+
+int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+Upload::~Upload() {
+  for (Slot& slot : slots_) drop(&slot);
+  free(scratch_);
+}
+
+void* Upload::scratch_bytes(int64_t bytes) {
+  if (bytes <= scratch_capacity_) return scratch_;
+  void* const grown = realloc(scratch_, static_cast<size_t>(2 * bytes));
+  if (grown == nullptr) return nullptr;
+  scratch_ = grown;
+  scratch_capacity_ = 2 * bytes;
+  return grown;
+}
+
+void Upload::drop(Slot* slot) {
+  if (slot->copied != nullptr) {
+    cudaEventSynchronize(slot->copied);
+    cudaEventDestroy(slot->copied);
+  }
+  if (slot->read != nullptr) {
+    cudaEventSynchronize(slot->read);
+    cudaEventDestroy(slot->read);
+  }
+  if (slot->host != nullptr) cudaFreeHost(slot->host);
+  if (slot->device != nullptr) cudaFree(slot->device);
+  *slot = {};
+}
+
+kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
+  drop(slot);
+  while (largest_ < bytes) largest_ *= 2;
+  void *host = nullptr, *device = nullptr;
+  kvc_status status = check(cudaHostAlloc(&host, static_cast<size_t>(largest_), cudaHostAllocDefault), "cudaHostAlloc",
+                            kPurpose, error);
+  slot->host = static_cast<unsigned char*>(host);
+  if (status == KVC_OK) {
+    status = check(cudaMalloc(&device, static_cast<size_t>(largest_)), "cudaMalloc", kPurpose, error);
+    slot->device = static_cast<unsigned char*>(device);
+  }
+  for (cudaEvent_t* event : {&slot->copied, &slot->read}) {
+    if (status == KVC_OK) {
+      status = check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", kPurpose, error);
+    }
+  }
+  if (status == KVC_OK) {
+    slot->capacity = largest_;
+  } else {
+    drop(slot);
+  }
+  return status;
+}
+
+kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error) {
+  int64_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += padded(pieces[i].bytes);
+  Slot* slot = &slots_[next_];
+  next_ = (next_ + 1) % kSlots;
+  if (slot->capacity < bytes || slot->capacity == 0) {
+    const kvc_status grown = grow(slot, bytes, error);
+    if (grown != KVC_OK) return grown;
+  } else {
+    const kvc_status copied = check(cudaEventSynchronize(slot->copied), "cudaEventSynchronize", kPurpose, error);
+    if (copied != KVC_OK) return copied;
+    const kvc_status read = check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), slot->read, 0),
+                                  "cudaStreamWaitEvent", kPurpose, error);
+    if (read != KVC_OK) return read;
+  }
+  int64_t offset = 0;
+  for (int i = 0; i < count; ++i) {
+    Piece& piece = pieces[i];
+    piece.host = slot->host + offset;
+    piece.device = piece.bytes > 0 ? slot->device + offset : nullptr;
+    if (piece.source != nullptr && piece.bytes > 0) {
+      memcpy(piece.host, piece.source, static_cast<size_t>(piece.bytes));
+    }
+    offset += padded(piece.bytes);
+  }
+  taken_ = slot;
+  taken_bytes_ = bytes;
+  return KVC_OK;
+}
+
+kvc_status Upload::send(void* stream, kvc_error* error) {
+  if (taken_bytes_ == 0) return KVC_OK;
+  const auto on = static_cast<cudaStream_t>(stream);
+  const kvc_status status = check(
+      cudaMemcpyAsync(taken_->device, taken_->host, static_cast<size_t>(taken_bytes_), cudaMemcpyHostToDevice, on),
+      "cudaMemcpyAsync", kPurpose, error);
+  if (status != KVC_OK) return status;
+  return check(cudaEventRecord(taken_->copied, on), "cudaEventRecord", kPurpose, error);
+}
+
+kvc_status Upload::finish(void* stream, kvc_error* error) {
+  return check(cudaEventRecord(taken_->read, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+}
+
+}  // namespace kvc::kernels::cuda

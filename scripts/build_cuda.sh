@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds the CUDA backend, build/cuda/kernels/cuda/libkvcache_cuda.so. It needs no GPU.
+#   build_cuda.sh [ARCH ...]     compute capabilities as CMake names them (90a-real, 90-virtual); none: every one there is
+# The compiler: of $CUDA_HOME, else nvcc in the path, else wheels that are installed into build/cuda-toolkit.
+# DLPack: of $DLPACK_INCLUDE_DIR, else as scripts/setup.sh installs it.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+build=$root/build/cuda
+
+# Prints the folder of a toolkit made of wheels: bin/nvcc, include, lib64.
+toolkit_of_wheels() {
+  local place=$root/build/cuda-toolkit stamp now folder
+  stamp=$place/wheels.stamp
+  now=$(sha256sum < scripts/requirements-cuda.txt)
+  if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$now" ]; then
+    rm -rf "$place"
+    python3 -m venv "$place" >&2
+    "$place/bin/python" -m pip install --quiet --no-deps --requirement scripts/requirements-cuda.txt >&2
+    folder=$(echo "$place"/lib/python3*/site-packages/nvidia/cu13)
+    ln -sfn lib "$folder/lib64" # where nvcc looks for the runtime
+    echo "$now" > "$stamp"
+  fi
+  echo "$place"/lib/python3*/site-packages/nvidia/cu13
+}
+
+if [ -n "${CUDA_HOME:-}" ]; then
+  toolkit=$CUDA_HOME
+elif command -v nvcc > /dev/null; then
+  toolkit=$(dirname "$(dirname "$(command -v nvcc)")")
+else
+  toolkit=$(toolkit_of_wheels)
+fi
+options=(-DKVCACHE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" -DCMAKE_BUILD_TYPE=Release)
+if [ $# -gt 0 ]; then
+  options+=("-DKVCACHE_CUDA_ARCHS=$(IFS=';'; echo "$*")")
+else
+  options+=(-UKVCACHE_CUDA_ARCHS)
+fi
+if [ -n "${DLPACK_INCLUDE_DIR:-}" ]; then
+  options+=("-DDLPACK_INCLUDE_DIR=$DLPACK_INCLUDE_DIR")
+fi
+export CUDAHOSTCXX=$CXX
+PATH=$venv/bin:$PATH cmake -S . -B "$build" -G Ninja "${options[@]}"
+cmake --build "$build" --parallel "$jobs" --target kvcache_cuda
+echo "toolkit: $toolkit"
+echo "plug-in: $build/kernels/cuda/libkvcache_cuda.so"

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Registers, shared and local memory and occupancy of each CUDA kernel and arch, from the built plug-in.
+
+    ptxas_report.py PLUGIN --cuobjdump PROGRAM [--docs docs/kernels.md]
+
+Prints a table; --docs puts it between the two marks there. Exits with 1 if a kernel uses local memory (spills too), or if
+the plug-in has no kernel that attends.
+"""
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+BEGIN, END = "<!-- kernels: scripts/ptxas_report.py -->", "<!-- /kernels -->"
+# Of a multiprocessor: threads, blocks, KiB of shared memory. Each has 65536 registers, in units of 256 a warp.
+PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536, 24, 100), "sm_90": (2048, 32, 228),
+              "sm_100": (2048, 32, 228), "sm_120": (1536, 24, 100)}
+# Of a kernel's blocks: threads, and the most dynamic shared memory in KiB that they are launched with.
+LAUNCHES = {"attend_kernel": (128, 48), "merge_tiles_kernel": (128, 0), "append_kernel": (128, 0),
+            "rope_kernel": (128, 0), "copy_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
+            "states_kernel": (256, 0), "project_kernel": (256, 2.2)}
+
+
+def usage(plugin: Path, cuobjdump: str) -> list:
+    """(kernel, arch, registers, static shared bytes, local bytes) of each kernel and arch."""
+    text = subprocess.run([cuobjdump, "--dump-resource-usage", str(plugin)], capture_output=True, text=True,
+                          check=True).stdout
+    names = subprocess.run(["c++filt"], input=text, capture_output=True, text=True, check=True).stdout
+    found, arch, kernel = [], "", ""
+    for line in names.splitlines():
+        if match := re.match(r"arch = (sm_\d+)", line):
+            arch = match[1]
+        elif match := re.match(r" Function (.*):$", line):
+            kernel = re.sub(r"^void |kvc::kernels::|cuda::|\(anonymous namespace\)::|\(.*", "", match[1].split("(kvc")[0])
+            kernel = re.sub(r"\((?!anonymous).*", "", kernel)
+        elif match := re.match(r"\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)", line):
+            found.append((kernel, arch, int(match[1]), int(match[3]), int(match[2]) + int(match[4])))
+    return found
+
+
+def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
+    """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
+    name = kernel.split("<")[0]
+    if name not in LAUNCHES or arch not in PROCESSORS:
+        raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
+    threads, dynamic_kib = LAUNCHES[name]
+    most_threads, most_blocks, shared_kib = PROCESSORS[arch]
+    warp_registers = (registers * 32 + 255) // 256 * 256
+    by_registers = 65536 // (warp_registers * (threads // 32))
+    by_shared = int(shared_kib / (dynamic_kib + shared / 1024 + 1))  # 1 KiB a block is the system's
+    blocks = min(by_registers, by_shared, most_blocks, most_threads // threads)
+    return f"{blocks}, {100 * blocks * threads // most_threads} %"
+
+
+def table(found: list) -> str:
+    archs = sorted({row[1] for row in found}, key=lambda arch: int(arch[3:]))
+    lines = ["| kernel | " + " | ".join(archs) + " |", "|---" * (len(archs) + 1) + "|"]
+    for kernel in sorted({row[0] for row in found}):
+        cells = []
+        for arch in archs:
+            rows = [row for row in found if row[0] == kernel and row[1] == arch]
+            cells.append(f"{rows[0][2]}; {occupancy(*rows[0][:4])}" if rows else "")
+        lines.append(f"| `{kernel}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("plugin", type=Path)
+    parser.add_argument("--cuobjdump", default="cuobjdump")
+    parser.add_argument("--docs", type=Path)
+    args = parser.parse_args()
+    found = usage(args.plugin, args.cuobjdump)
+    text = table(found)
+    print(text)
+    if args.docs:
+        page = args.docs.read_text()
+        head, rest = page.split(BEGIN)
+        args.docs.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}")
+    bad = [row for row in found if row[4] > 0]
+    for kernel, arch, _, _, local in bad:
+        print(f"FAILED: {kernel} uses {local} bytes of local memory on {arch}")
+    if not any(row[0].startswith("attend_kernel") for row in found):
+        print("FAILED: no kernel attends")
+        return 1
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+// The CUDA backend beside its arithmetic: machines without a driver, device or image, the upload ring while the device
+// is late, what is planned on the host.
+#include "kernels/cuda/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/upload.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+using cuda_emulation::Machine;
+
+struct Opened {
+  kvc_status status;
+  kvc_error error;
+  kvc_backend_device* device;
+};
+
+Opened open_device(int32_t device_id = 0, const char* simd = nullptr) {
+  Opened opened = {KVC_OK, KVC_ERROR_INIT, nullptr};
+  kvc_backend_open_args args = {};
+  args.device_id = device_id;
+  args.simd = simd;
+  opened.status = backend_of(KVC_BACKEND_VERSION)->open(&args, &opened.device, &opened.error);
+  return opened;
+}
+
+TEST(Device, TableAndVersion) {
+  EXPECT_EQ(backend_of(KVC_BACKEND_VERSION + 1), nullptr);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  ASSERT_NE(table, nullptr);
+  EXPECT_EQ(table->struct_size, sizeof(kvc_backend));
+  EXPECT_EQ(table->device_type, kDLCUDA);
+}
+
+TEST(Device, MachinesThatCannotAreToldApart) {
+  const auto refuses = [](Machine machine, int32_t id, const char* words) {
+    cuda_emulation::set_machine(machine);
+    const Opened opened = open_device(id);
+    cuda_emulation::set_machine(Machine::kWorks);
+    EXPECT_EQ(opened.status, KVC_ERROR_DEVICE_UNAVAILABLE);
+    EXPECT_EQ(opened.device, nullptr);
+    EXPECT_NE(std::strstr(opened.error.message, words), nullptr) << opened.error.message;
+  };
+  refuses(Machine::kNoDriver, 0, "no CUDA driver");
+  refuses(Machine::kNoDriver, 0, "cudaErrorInsufficientDriver");
+  refuses(Machine::kNoDevice, 0, "sees no device");
+  refuses(Machine::kOtherArch, 0, "sm_90; the backend was built for the emulation");
+  refuses(Machine::kWorks, 7, "device 7; there are 1");
+}
+
+TEST(Device, NamesItsArch) {
+  const Opened opened = open_device(0, "sm_90");
+  ASSERT_EQ(opened.status, KVC_OK) << opened.error.message;
+  EXPECT_STREQ(backend_of(KVC_BACKEND_VERSION)->implementation(opened.device), "sm_90");
+  backend_of(KVC_BACKEND_VERSION)->close(opened.device);
+  const Opened other = open_device(0, "avx2");
+  EXPECT_EQ(other.status, KVC_ERROR_UNSUPPORTED);
+  EXPECT_NE(std::strstr(other.error.message, "avx2"), nullptr);
+}
+
+// The device is late: nothing runs before the host waits, so that a block of the ring that is used again too early, by
+// host or device, shows.
+class Late : public testing::Test {
+ protected:
+  Late() {
+    for (cudaStream_t& stream : streams_) EXPECT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+    cuda_emulation::defer(true);
+  }
+  ~Late() override {
+    cuda_emulation::defer(false);
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
+  cudaStream_t streams_[3];
+};
+
+TEST_F(Late, UploadsOfSeveralStreamsArriveWhole) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  std::mt19937 random(5);
+  constexpr int kUploads = 3 * Upload::kSlots;
+  std::vector<std::vector<unsigned char>> sent, targets;
+  for (int i = 0; i < kUploads; ++i) {
+    sent.emplace_back(1 + random() % (i % 7 == 0 ? 200000 : 3000));
+    for (unsigned char& byte : sent.back()) byte = static_cast<unsigned char>(random());
+    targets.emplace_back(sent.back().size());
+    std::vector<unsigned char> source = sent.back();
+    ASSERT_EQ(table->upload(opened.device, targets.back().data(), source.data(), static_cast<int64_t>(source.size()), 0,
+                            streams_[random() % 3], &error),
+              KVC_OK);
+    std::fill(source.begin(), source.end(), static_cast<unsigned char>(0xab));  // free as soon as the call returned
+  }
+  cudaDeviceSynchronize();
+  for (int i = 0; i < kUploads; ++i) EXPECT_EQ(targets[i], sent[i]) << i;
+  table->close(opened.device);
+}
+
+// From the second round of the ring on nothing is allocated; a call is one copy, and the host waits for nothing while
+// the ring has a free slot.
+TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  std::vector<float> cos_sin(40 * 8, -1.0f);
+  std::vector<double> tables(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * 8, 0.5);
+  std::vector<int32_t> positions(40, 3);
+  const kvc_backend_rope args = {8, 40, tables.data(), positions.data(), nullptr, cos_sin.data(), {}, {}};
+  for (int i = 0; i < Upload::kSlots; ++i) ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);
+  cudaDeviceSynchronize();
+  const cuda_emulation::Counts before = cuda_emulation::counts();
+  for (int i = 0; i < Upload::kSlots; ++i) ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);
+  const cuda_emulation::Counts after = cuda_emulation::counts();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.host_waits, before.host_waits);
+  EXPECT_EQ(after.copies - before.copies, Upload::kSlots);
+  EXPECT_EQ(after.launches - before.launches, Upload::kSlots);
+  ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);  // one too many: waits for the first
+  EXPECT_EQ(cuda_emulation::counts().host_waits, before.host_waits + 1);
+  cudaDeviceSynchronize();
+  EXPECT_NE(cos_sin[0], -1.0f);
+  table->close(opened.device);
+}
+
+TEST(AttendPlan, RowsFitSharedMemory) {
+  EXPECT_EQ(rows_of_block(16 * 256, 128, 128, false), 16);
+  EXPECT_EQ(rows_of_block(16 * 256 - 1, 128, 128, false), 8);
+  EXPECT_EQ(rows_of_block(16 * 256, 128, 128, true), 8);
+  EXPECT_EQ(rows_of_block(1, 1024, 1024, true), 1);
+}
+
+// Every row of every item and head is in one block, whatever the rows of a block are.
+TEST(AttendPlan, BlocksCoverItems) {
+  kvc_backend_layer layer = {};
+  layer.num_q_heads = 12;
+  layer.num_kv_heads = 4;
+  std::vector<kvc_backend_item> items(3);
+  items[0].q_end = 1, items[0].head_end = 4;
+  items[1].q_begin = 2, items[1].q_end = 9, items[1].head_begin = 1, items[1].head_end = 2;
+  items[2].q_end = 40, items[2].head_end = 4;
+  kvc_backend_attend args = {};
+  args.layer = &layer;
+  args.items = items.data();
+  args.num_items = 3;
+  for (int32_t rows : {1, 2, 16}) {
+    std::vector<AttendBlock> blocks(static_cast<size_t>(count_blocks(args, rows)));
+    list_blocks(args, rows, blocks.data());
+    std::vector<std::vector<int>> covered(3, std::vector<int>(4 * 120));
+    for (const AttendBlock& block : blocks) {
+      EXPECT_LE(block.row_end - block.row_begin, rows);
+      for (int32_t r = block.row_begin; r < block.row_end; ++r) ++covered[block.item][block.head * 120 + r];
+    }
+    for (int i = 0; i < 3; ++i) {
+      for (int h = 0; h < 4; ++h) {
+        for (int r = 0; r < 120; ++r) {
+          const bool there =
+              h >= items[i].head_begin && h < items[i].head_end && r < (items[i].q_end - items[i].q_begin) * 3;
+          ASSERT_EQ(covered[i][h * 120 + r], there ? 1 : 0) << "item " << i << " head " << h << " row " << r;
+        }
+      }
+    }
+  }
+}
+
+// A window behind a long context: only its pages are looked up, and the entries before it may be anything.
+TEST(AttendPlan, PagesThatNobodySeesAreNotLookedUp) {
+  const int32_t token_begin[] = {0, 1}, length = 1000, position = 999;
+  kvc_backend_rows rows = {};
+  rows.num_rows = rows.num_tokens = 1;
+  rows.token_begin = token_begin;
+  rows.kv_lengths = &length;
+  rows.positions = &position;
+  kvc_backend_layer layer = {};
+  layer.num_q_heads = layer.num_kv_heads = 1;
+  layer.page_size = 16;
+  layer.window_tokens = 40;
+  std::vector<int32_t> nodes(3 * 32, 0x7fffffff);  // a root, and one of its two leaves that is needed
+  nodes[1] = 2;
+  for (int i = 0; i < 32; ++i) nodes[2 * 32 + i] = 100 + i;
+  const int32_t root = 0, levels = 2;
+  kvc_backend_tables tables = {nodes.data(), &root, &levels, nullptr, nullptr};
+  kvc_backend_item item = {};
+  item.q_end = item.head_end = 1;
+  item.key_end = 2000;
+  kvc_backend_attend args = {};
+  args.layer = &layer;
+  args.rows = &rows;
+  args.tables = &tables;
+  args.items = &item;
+  args.num_items = 1;
+  PageRange ranges[2];
+  ASSERT_EQ(find_page_ranges(args, ranges), 3);  // keys 960..999
+  int32_t pages[3];
+  int64_t page_begin[2];
+  flatten_pages(args, ranges, pages, page_begin);
+  for (int32_t entry = 60; entry < 63; ++entry) EXPECT_EQ(pages[page_begin[0] + entry], 100 + entry - 32);
+}
+
+// One query over 1300 keys in blocks of 512: the same bits whether one item folds them or each is an item of a tile,
+// and near float64.
+TEST(Fold, SameBitsHoweverItIsCut) {
+  constexpr int32_t kKeys = 1300, kDims = 16, kFold = 512;
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal;
+  std::vector<float> k(kKeys * kDims), v(kKeys * kDims), q(kDims), partials(3 * (kDims + 2));
+  for (std::vector<float>* values : {&k, &v, &q}) {
+    for (float& x : *values) x = normal(random);
+  }
+  kvc_backend_layer layer = {};
+  layer.k = {k.data(), kKeys * kDims, kKeys * kDims, kDims};
+  layer.v = {v.data(), kKeys * kDims, kKeys * kDims, kDims};
+  layer.num_pages = layer.num_q_heads = layer.num_kv_heads = 1;
+  layer.page_size = kKeys;
+  layer.head_dim = layer.v_head_dim = kDims;
+  layer.dtype = {kDLFloat, 32, 1};
+  layer.softmax_scale = 0.7f;
+  layer.rope_class = -1;
+  const int32_t token_begin[] = {0, 1}, length = kKeys, position = kKeys - 1, pages[] = {0};
+  const int64_t page_begin = 0;
+  kvc_backend_rows rows = {};
+  rows.num_rows = rows.num_tokens = 1;
+  rows.token_begin = token_begin;
+  rows.kv_lengths = &length;
+  rows.positions = &position;
+  const kvc_backend_tables tables = {nullptr, nullptr, nullptr, pages, &page_begin};
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const auto attend = [&](int32_t parts) {
+    std::vector<kvc_backend_item> items(static_cast<size_t>(parts));
+    for (int32_t i = 0; i < parts; ++i) {
+      items[i].q_end = items[i].head_end = 1;
+      items[i].key_begin = i * kFold;
+      items[i].key_end = parts == 1 || i + 1 == parts ? kKeys : (i + 1) * kFold;
+      items[i].tile = parts > 1 ? 0 : -1;
+      items[i].partial_offset = parts > 1 ? i * (kDims + 2) : -1;
+    }
+    const kvc_backend_tile tile = {0, parts, 0, 0, 0, 0};
+    std::vector<float> out(kDims, -1.0f);
+    kvc_backend_attend args = {};
+    args.layer = &layer;
+    args.rows = &rows;
+    args.tables = &tables;
+    args.items = items.data();
+    args.num_items = parts;
+    args.tiles = &tile;
+    args.num_tiles = parts > 1 ? 1 : 0;
+    args.partials = partials.data();
+    args.q = {q.data(), kDims, kDims, {kDLFloat, 32, 1}, 0};
+    args.out = {out.data(), kDims, kDims, {kDLFloat, 32, 1}, 0};
+    args.fold_keys = kFold;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(backend_of(KVC_BACKEND_VERSION)->attend(opened.device, &args, nullptr, &error), KVC_OK) << error.message;
+    return out;
+  };
+  const std::vector<float> whole = attend(1), split = attend(3);
+  EXPECT_EQ(whole, split);
+  double sum = 0.0;
+  std::vector<double> exact(kDims);
+  for (int32_t key = 0; key < kKeys; ++key) {
+    double score = 0.0;
+    for (int32_t d = 0; d < kDims; ++d) score += static_cast<double>(q[d]) * k[key * kDims + d];
+    const double p = std::exp(static_cast<double>(layer.softmax_scale) * score);
+    sum += p;
+    for (int32_t d = 0; d < kDims; ++d) exact[d] += p * v[key * kDims + d];
+  }
+  for (int32_t d = 0; d < kDims; ++d) EXPECT_NEAR(whole[d], exact[d] / sum, 1e-5);
+  backend_of(KVC_BACKEND_VERSION)->close(opened.device);
+}
+
+}  // namespace
+}  // namespace kvc::kernels::cuda

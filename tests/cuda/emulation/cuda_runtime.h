@@ -1,0 +1,155 @@
+// What kernels/cuda uses of CUDA, on the host: a kernel's blocks run one after another on the calling thread, a block's
+// threads as fibers that are switched at barriers and shuffles. So the very source of the kernels runs in tests on any
+// machine, and a barrier that not all threads reach, or a lane that is missing from a shuffle, ends the test with a
+// message. Threads and blocks run in ascending order in every other launch and in descending order in between: where a
+// barrier is missing, one of the two reads what is not there yet. Shared memory holds NaN at the start of a block.
+//
+// It is found before the toolkit's own header by the include path of kvcache_cuda_emulated. Names are CUDA's.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+namespace cuda_emulation {
+
+unsigned char* shared_memory();  // of the running block, its dynamic one
+
+void barrier();
+// Waits for the whole warp, and returns what its lane `source` brought; a full mask only.
+uint64_t exchange(unsigned mask, uint64_t value, int source);
+unsigned ballot(unsigned mask, bool predicate);
+int lane();
+
+// Runs a grid, or queues it where streams are deferred (below).
+void launch(void* stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread);
+
+// Operations on streams wait in their queues until a host call needs them (an event's or a device's synchronisation):
+// what a program frees or changes too early is then seen. Off: they run at once.
+void defer(bool deferred);
+// Pretends that a machine has no driver (cudaErrorInsufficientDriver), no device, or a device no kernel was built for.
+enum class Machine { kWorks, kNoDriver, kNoDevice, kOtherArch };
+void set_machine(Machine machine);
+// Of all calls so far.
+struct Counts {
+  int64_t copies, launches, allocations, host_waits;
+};
+Counts counts();
+
+template <class T>
+uint64_t bits_of(T value) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <class T>
+T value_of(uint64_t bits) {
+  T value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace cuda_emulation
+
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
+
+inline void __syncthreads() { cuda_emulation::barrier(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::ballot(mask, true); }
+inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_emulation::ballot(mask, predicate != 0); }
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source) {
+  return cuda_emulation::value_of<T>(cuda_emulation::exchange(mask, cuda_emulation::bits_of(value), source & 31));
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+  return __shfl_sync(mask, value, cuda_emulation::lane() ^ lanes);
+}
+
+// ---- Runtime --------------------------------------------------------------------------------
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorNotReady = 600,
+};
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+
+using cudaStream_t = struct CudaStream*;
+using cudaEvent_t = struct CudaEvent*;
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4
+};
+enum { cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+};
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaStreamCreate(cudaStream_t* stream);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+
+struct cudaFuncAttributes {
+  int numRegs = 0;
+};
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  cuda_emulation::launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                         [kernel, ... copies = Parameters(arguments)] { kernel(copies...); });
+  return cudaSuccess;
+}

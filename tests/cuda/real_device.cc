@@ -1,0 +1,150 @@
+#include "real_device.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <type_traits>
+
+namespace {
+
+[[noreturn]] void give_up(const char* what) {
+  std::fprintf(stderr, "tests on a GPU: %s\n", what);
+  std::exit(1);
+}
+
+bool is_path(const char* name) { return name != nullptr && std::strchr(name, '/') != nullptr; }
+
+// The driver's functions that pin memory and wait, by their names in its library.
+struct Driver {
+  int (*init)(unsigned);
+  int (*retain)(void**, int);
+  int (*set_current)(void*);
+  int (*host_register)(void*, size_t, unsigned);
+  int (*synchronize)();
+
+  Driver() {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == nullptr) give_up("no CUDA driver (libcuda.so.1)");
+    const auto find = [&](auto* function, const char* name) {
+      *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(dlsym(library, name));
+      if (*function == nullptr) give_up(name);
+    };
+    find(&init, "cuInit");
+    find(&retain, "cuDevicePrimaryCtxRetain");
+    find(&set_current, "cuCtxSetCurrent");
+    find(&host_register, "cuMemHostRegister_v2");
+    find(&synchronize, "cuCtxSynchronize");
+    void* context = nullptr;
+    if (init(0) != 0 || retain(&context, 0) != 0 || set_current(context) != 0) give_up("no context of device 0");
+  }
+};
+
+Driver& driver() {
+  static Driver opened;
+  return opened;
+}
+
+// Blocks of powers of two, each behind 64 bytes that hold its class; freed ones are used again.
+class Arena {
+ public:
+  Arena() {
+    if (!is_path(std::getenv("KVC_KERNEL_BACKEND"))) return;
+    base_ = static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    constexpr unsigned kPortableAndMapped = 3;
+    if (base_ == MAP_FAILED || driver().host_register(base_, kBytes, kPortableAndMapped) != 0) {
+      give_up("the driver does not pin the arena");
+    }
+  }
+  void* take(size_t bytes) {
+    if (base_ == nullptr) return std::malloc(bytes > 0 ? bytes : 1);
+    int size_class = 7;
+    while ((size_t{1} << size_class) < bytes + kHeader) ++size_class;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    char* block = free_[size_class];
+    if (block != nullptr) {
+      std::memcpy(&free_[size_class], block + kHeader, sizeof(char*));
+    } else {
+      if (used_ + (size_t{1} << size_class) > kBytes) return nullptr;
+      block = base_ + used_;
+      used_ += size_t{1} << size_class;
+    }
+    *block = static_cast<char>(size_class);
+    return block + kHeader;
+  }
+  void give(void* memory) {
+    char* const block = static_cast<char*>(memory) - kHeader;
+    if (base_ == nullptr || block < base_ || block >= base_ + kBytes) {
+      std::free(memory);
+      return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int size_class = *block;
+    std::memcpy(block + kHeader, &free_[size_class], sizeof(char*));
+    free_[size_class] = block;
+  }
+
+ private:
+  static constexpr size_t kBytes = size_t{4} << 30, kHeader = 64;
+  std::mutex mutex_;
+  char* base_ = nullptr;
+  size_t used_ = 0;
+  char* free_[64] = {};
+};
+
+Arena& arena() {
+  alignas(Arena) static char memory[sizeof(Arena)];
+  static Arena* const made = ::new (memory) Arena;  // outlives every static object
+  return *made;
+}
+
+const kvc_backend* plugin = nullptr;
+
+// Calls a function of the plug-in's table and waits: a launch that failed on the device is then this call's.
+template <auto kFunction, class... Arguments>
+kvc_status then_wait(Arguments... arguments) {
+  const kvc_status status = (plugin->*kFunction)(arguments...);
+  if (status == KVC_OK && driver().synchronize() != 0) give_up("a kernel failed on the device");
+  return status;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  void* const memory = arena().take(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  if (memory != nullptr) arena().give(memory);
+}
+void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
+
+namespace kvc::kernels::test {
+
+const kvc_backend* real_backend(const char* path) {
+  static const kvc_backend waiting = [path] {
+    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) give_up(dlerror());
+    const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
+    plugin = get == nullptr ? nullptr : get(KVC_BACKEND_VERSION);
+    if (plugin == nullptr) give_up("the plug-in has no table of this version");
+    kvc_backend table = *plugin;
+    table.rope = then_wait<&kvc_backend::rope>;
+    table.append = then_wait<&kvc_backend::append>;
+    table.attend = then_wait<&kvc_backend::attend>;
+    table.copy_slots = then_wait<&kvc_backend::copy_slots>;
+    table.gather = then_wait<&kvc_backend::gather>;
+    table.merge = then_wait<&kvc_backend::merge>;
+    table.states = then_wait<&kvc_backend::states>;
+    table.project = then_wait<&kvc_backend::project>;
+    return table;
+  }();
+  return &waiting;
+}
+
+}  // namespace kvc::kernels::test
