@@ -36,6 +36,7 @@ final class Abi {
   static final int KVC_ERROR_UNCOMMITTED = 204;
   static final int KVC_ERROR_STALE = 205;
   static final int KVC_ERROR_DEVICE_UNAVAILABLE = 300;
+  static final int KVC_ERROR_DEVICE_FAILED = 301;
   static final int KVC_ERROR_INTERNAL = 900;
   static final int KVC_LOG_WARNING = 1;
   static final int KVC_LOG_INFO = 2;
@@ -119,7 +120,7 @@ final class Abi {
   }
 
   static final class ContextConfig {
-    static final int SIZE = 56;
+    static final int SIZE = 64;
     static final int STRUCT_SIZE = 0;
     static final int DEVICE_TYPE = 4;
     static final int DEVICE_ID = 8;
@@ -129,6 +130,7 @@ final class Abi {
     static final int PARALLEL_FOR_USER = 32;
     static final int LOG = 40;
     static final int LOG_USER = 48;
+    static final int BACKEND = 56;
   }
 
   static final class RopeScaling {

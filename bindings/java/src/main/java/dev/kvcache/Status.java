@@ -32,6 +32,7 @@ public enum Status {
   UNCOMMITTED(204),
   STALE(205),
   DEVICE_UNAVAILABLE(300),
+  DEVICE_FAILED(301),
   INTERNAL(900),
   /** A code that this version of the package does not know: {@link KvcacheException#code} has it. */
   UNKNOWN(-1);
