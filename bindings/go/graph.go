@@ -114,7 +114,8 @@ func (g *Graph) Begin(ctx context.Context, batch Batch) (*Step, error) {
 	return step, nil
 }
 
-// current is the step that calls on s mean: of a graph the one that is open in it. s itself if none is: the library says so.
+// current is the step that computing on s means: of a graph the one that is open in it, with its context. s itself if none is:
+// the library says so.
 func (s *Step) current() *Step {
 	if s != nil && s.graph != nil {
 		if open := s.graph.open.Load(); open != nil {

@@ -137,6 +137,7 @@ func TestOldStepsEndNoLaterOne(t *testing.T) {
 	check(t, old.Close())
 	check(t, recorded.replay()) // in s, although the old step's context has ended
 	check(t, s.End())
+	refused(t, old.Cancel(), ErrStale, "no forward is open in graph")
 	if length := must(cache.Length(ids[0]))(t); length != 4 {
 		t.Error(length)
 	}

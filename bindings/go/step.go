@@ -285,7 +285,6 @@ func (s *Step) LastRows() ([]int32, error) {
 }
 
 func (s *Step) info(function string, pick func(*kvcForwardInfo) (*int32, int)) ([]int32, error) {
-	s = s.current()
 	a, h, err := s.enter(function)
 	if err != nil {
 		return nil, err
@@ -304,7 +303,6 @@ func (s *Step) info(function string, pick func(*kvcForwardInfo) (*int32, int)) (
 
 // Describe says what was planned, as one JSON object.
 func (s *Step) Describe() (string, error) {
-	s = s.current()
 	a, h, err := s.enter("Step.Describe")
 	if err != nil {
 		return "", err

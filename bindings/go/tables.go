@@ -129,7 +129,6 @@ func borrowed[T any](t *dlTensor) []T {
 // and group with the same Part and Slots, and until the step closes. In a Graph the slices are the same ones in every step, until
 // Graph.Close; each step fills them by a call of Tables, and they are stale until then.
 func (s *Step) Tables(group int, options TablesOptions) (Tables, error) {
-	s = s.current()
 	a, h, err := s.enter("Step.Tables")
 	if err != nil {
 		return Tables{}, err
