@@ -38,6 +38,7 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["Export"] = c.Export(1, Export{})
 	_, found["ViewPool"] = c.ViewPool(0, PoolK, false)
 	_, found["TakeCopies"] = c.TakeCopies()
+	_, found["NewGraph"] = c.NewGraph(GraphConfig{})
 	return found
 }
 
@@ -53,6 +54,12 @@ func callsOfStep(s *Step) map[string]error {
 	_, found["LastRows"] = s.LastRows()
 	_, found["Describe"] = s.Describe()
 	_, found["Tables"] = s.Tables(0, TablesOptions{})
+	return found
+}
+
+func callsOfGraph(g *Graph) map[string]error {
+	found := map[string]error{"CanFit": g.CanFit(Batch{})}
+	_, found["Begin"] = g.Begin(background, Batch{})
 	return found
 }
 
@@ -78,6 +85,7 @@ func TestTheseAreAllMethods(t *testing.T) {
 	}{
 		{new(Cache), callsOfCache(nil), []string{"Close", "ForkAt"}}, // Fork calls it
 		{new(Step), callsOfStep(nil), []string{"Close"}},
+		{new(Graph), callsOfGraph(nil), []string{"Close"}},
 		{new(Context), callsOfContext(nil), []string{"Close"}},
 		{new(Plan), callsOfPlan(nil), []string{"Close"}},
 	} {
@@ -103,6 +111,8 @@ func TestClosedAndNilHandles(t *testing.T) {
 	cache := newCache(t, func(c *Config) { c.Context = context })
 	sequence := must(cache.Add())(t)
 	s := must(cache.Begin(background, Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{1}}))(t)
+	graph := must(cache.NewGraph(GraphConfig{}))(t)
+	inGraph := must(graph.Begin(background, Batch{Sequences: []Seq{must(cache.Add())(t)}, AppendLengths: []int32{1}}))(t)
 	check(t, context.Close())
 	check(t, context.Close())
 	step2 := must(cache.Add())(t) // the cache keeps its context
@@ -110,11 +120,18 @@ func TestClosedAndNilHandles(t *testing.T) {
 	check(t, cache.Close())
 	check(t, cache.Close())
 	check(t, s.Close())
+	check(t, inGraph.Close())
+	check(t, graph.Close()) // it went with its cache
 
 	allRefused(t, "closed cache", ErrNullArgument, callsOfCache(cache))
 	allRefused(t, "nil cache", ErrNullArgument, callsOfCache(nil))
 	allRefused(t, "zero cache", ErrNullArgument, callsOfCache(new(Cache)))
 	allRefused(t, "step of a closed cache", ErrNullArgument, callsOfStep(s))
+	allRefused(t, "step in a graph of a closed cache", ErrNullArgument, callsOfStep(inGraph))
+	for _, g := range []*Graph{graph, nil, {}} {
+		allRefused(t, "graph", ErrNullArgument, callsOfGraph(g))
+		check(t, g.Close())
+	}
 	allRefused(t, "nil step", ErrNullArgument, callsOfStep(nil))
 	allRefused(t, "zero step", ErrNullArgument, callsOfStep(new(Step)))
 	for _, c := range []*Context{context, nil, {}} {

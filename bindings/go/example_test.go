@@ -74,6 +74,48 @@ func ExampleOutOfPages() {
 	// Output: row 1 misses 2 of 6 pages
 }
 
+// Calls that are recorded once, with the first step, and replayed in every later one.
+func ExampleGraph() {
+	ctx := context.Background()
+	cache, err := kvcache.New(kvcache.Config{Layers: []kvcache.Layer{{QHeads: 1, KVHeads: 1, HeadDim: 8}}, CapacityTokens: 256})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cache.Close()
+	const rows = 4 // decodes that many sequences or fewer
+	graph, err := cache.NewGraph(kvcache.GraphConfig{MaxSequences: rows, MaxTokens: rows})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer graph.Close()
+	tensor := func() kvcache.Tensor { return kvcache.F32(make([]float32, rows*8), rows, 1, 8) }
+	args := kvcache.Attend{Q: tensor(), K: tensor(), V: tensor(), Out: tensor()}
+	var replay func() error
+	sequences, err := cache.AddMany(rows)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for running := rows; running > 0; running-- { // one sequence after the other is done
+		step, err := graph.Begin(ctx, kvcache.Batch{Sequences: sequences[:running], AppendLengths: []int32{1, 1, 1, 1}[:running]})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer step.Close()
+		if replay == nil {
+			replay = func() error { return step.Attend(nil, 0, args) } // from now on in whichever step is open
+		}
+		if err := replay(); err != nil {
+			log.Fatal(err)
+		}
+		if err := step.End(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	lengths, _ := cache.Lengths(sequences...)
+	fmt.Println(lengths, errors.Is(replay(), kvcache.ErrStale))
+	// Output: [4 3 2 1] true
+}
+
 // Drafts of a model are verified in one step; the accepted path is kept.
 func ExampleCache_Commit() {
 	ctx := context.Background()

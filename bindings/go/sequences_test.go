@@ -279,5 +279,6 @@ func TestRopeSets(t *testing.T) {
 	refused(t, cache.SetRope(RopeSet(7), sequence), ErrInvalidArgument)
 	step(t, cache, sequence, randomTokens(rand.New(rand.NewSource(9)), 1))
 	refused(t, cache.SetRope(RopeSetShort, sequence), ErrOrder)
-	refused(t, newCache(t).SetRope(RopeSetLong), ErrUnsupported)
+	plain := newCache(t)
+	refused(t, plain.SetRope(RopeSetLong, must(plain.Add())(t)), ErrUnsupported)
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // c is the batch as C has it, pinned for the call.
-func (b *Batch) c(function string, a *arena) (*kvcBatch, error) {
+func (b *Batch) c(function string, graph *Graph, a *arena) (*kvcBatch, error) {
 	if len(b.AppendLengths) != len(b.Sequences) {
 		return nil, misuse(ErrInvalidArgument, "%s: %d Sequences, but %d AppendLengths", function, len(b.Sequences),
 			len(b.AppendLengths))
@@ -46,18 +46,20 @@ func (b *Batch) c(function string, a *arena) (*kvcBatch, error) {
 	c.sequences, c.appendLengths = address(a, b.Sequences), address(a, b.AppendLengths)
 	c.layerBegin, c.layerEnd = narrow(b.LayerBegin), narrow(b.LayerEnd)
 	c.treeParents, c.spanIds = address(a, b.TreeParents), address(a, b.SpanIDs)
-	c.encoderGroup = narrow(b.EncoderGroup)
+	c.encoderGroup, c.graph = narrow(b.EncoderGroup), graph.number()
 	return c, nil
 }
 
 // CanFit says whether Begin would succeed now: nil, or the error that it would give.
-func (c *Cache) CanFit(batch Batch) error {
-	a, h, err := c.enter("Cache.CanFit")
+func (c *Cache) CanFit(batch Batch) error { return c.canFit("Cache.CanFit", batch, nil) }
+
+func (c *Cache) canFit(function string, batch Batch, graph *Graph) error {
+	a, h, err := c.enter(function)
 	if err != nil {
 		return err
 	}
 	defer leave(a, h)
-	b, err := batch.c("Cache.CanFit", a)
+	b, err := batch.c(function, graph, a)
 	if err != nil {
 		return err
 	}
@@ -70,18 +72,24 @@ func (c *Cache) CanFit(batch Batch) error {
 // and the methods that only read.
 type Step struct {
 	cache  *Cache
-	id     uint64
+	graph  *Graph // in which it is open; nil = none
+	id     uint64 // the graph's, in a graph
 	ctx    context.Context
 	stop   func() bool // no longer cancel when ctx ends; nil if it cannot end
 	cause  atomic.Pointer[error]
 	closed atomic.Bool
-	mutex  sync.Mutex // the library's arrays live until the step closes: no End or Abort while they are read
+	own    sync.Mutex
+	mutex  *sync.Mutex // own, or the graph's. The library's arrays live until the step closes: no End or Abort while they are read
 }
 
 // Begin begins a step: it reserves every page for the new tokens, or nothing has changed (OutOfPages). When ctx ends, the
 // step is cancelled, also while it computes: calls return an error that is ErrCancelled and the context's own.
 func (c *Cache) Begin(ctx context.Context, batch Batch) (*Step, error) {
-	a, h, err := c.enter("Cache.Begin")
+	return c.begin("Cache.Begin", ctx, batch, nil)
+}
+
+func (c *Cache) begin(function string, ctx context.Context, batch Batch, graph *Graph) (*Step, error) {
+	a, h, err := c.enter(function)
 	if err != nil {
 		return nil, err
 	}
@@ -90,11 +98,11 @@ func (c *Cache) Begin(ctx context.Context, batch Batch) (*Step, error) {
 		ctx = context.Background()
 	}
 	if ctx.Err() != nil {
-		err := misuse(ErrCancelled, "Cache.Begin: the context has ended")
+		err := misuse(ErrCancelled, "%s: the context has ended", function)
 		err.cause = context.Cause(ctx)
 		return nil, err
 	}
-	b, err := batch.c("Cache.Begin", a)
+	b, err := batch.c(function, graph, a)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +111,11 @@ func (c *Cache) Begin(ctx context.Context, batch Batch) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	step := &Step{cache: c, id: a.id, ctx: ctx}
+	step := &Step{cache: c, graph: graph, id: a.id, ctx: ctx}
+	step.mutex = &step.own
+	if graph != nil {
+		step.mutex = &graph.mutex
+	}
 	if ctx.Done() != nil {
 		step.stop = context.AfterFunc(ctx, func() { step.cancelFor(ctx) })
 	}
@@ -160,6 +172,7 @@ type Append struct {
 
 // Append stores a layer's new K and V without attention.
 func (s *Step) Append(ctx context.Context, layer int, args Append) error {
+	s = s.current()
 	a, h, err := s.enter("Step.Append")
 	if err != nil {
 		return err
@@ -208,6 +221,7 @@ type Attend struct {
 // Attend stores a layer's new K and V and computes attention over all that is stored. It allocates nothing, unless ctx
 // can end and is not the one that the step was begun with.
 func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
+	s = s.current()
 	a, h, err := s.enter("Step.Attend")
 	if err != nil {
 		return err
@@ -244,6 +258,7 @@ func (s *Step) StoreState(layer, state int, tensor Tensor) error {
 
 func (s *Step) state(function string, layer, state int, tensor *Tensor,
 	call func(*library, *arena, uintptr, uint64, int32, int32, *dlTensor) Status) error {
+	s = s.current()
 	a, h, err := s.enter(function)
 	if err != nil {
 		return err
@@ -310,6 +325,9 @@ func (s *Step) End() error {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if err := s.superseded("Step.End"); err != nil {
+		return err
+	}
 	return s.finish(a, h.lib.forwardEnd(a, h.address, s.id))
 }
 
@@ -322,12 +340,18 @@ func (s *Step) Abort() error {
 	defer leave(a, h)
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
+	if err := s.superseded("Step.Abort"); err != nil {
+		return err
+	}
 	return s.finish(a, h.lib.forwardAbort(a, h.address, s.id))
 }
 
 func (s *Step) finish(a *arena, status Status) error {
 	if err := s.done(a, status); err != nil {
 		return err
+	}
+	if s.graph != nil {
+		s.graph.open.Store(nil)
 	}
 	s.closed.Store(true)
 	if s.stop != nil {
@@ -343,6 +367,13 @@ func (s *Step) Cancel() error {
 	}
 	a, h := takeArena(), s.cache.handle
 	defer leave(a, h)
+	if s.graph != nil {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		if err := s.superseded("Step.Cancel"); err != nil {
+			return err
+		}
+	}
 	return a.check(h.lib.forwardCancel(a, h.address, s.id))
 }
 
@@ -354,7 +385,7 @@ func (s *Step) Close() error {
 	for {
 		err := s.Abort()
 		switch {
-		case err == nil || errors.Is(err, ErrStaleID) || s.cache == nil || s.cache.handle.closed.Load():
+		case err == nil || errors.Is(err, ErrStaleID) || errors.Is(err, ErrStale) || s.cache == nil || s.cache.handle.closed.Load():
 			s.closed.Store(true) // it is gone, by itself or with its cache
 			if s.stop != nil {
 				s.stop()

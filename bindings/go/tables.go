@@ -34,7 +34,7 @@ type TablesOptions struct {
 
 // Tables is what attention kernels of others want to know of a step; docs/tables.md says what each array means. The slices
 // are the library's memory: read them, as long as the call that gave them says, and keep the Tables, the Plan or the Cache that
-// long. Clone copies them. Those of a graph's plan are as long as its capacity.
+// long. Clone copies them. Those of a graph are as long as its capacity.
 type Tables struct {
 	Causal           bool // a row's queries are the last of its keys, and each sees those up to itself
 	Rows             int
@@ -45,7 +45,7 @@ type Tables struct {
 	MaxPages         int // columns of BlockTable
 	Pages            int64
 	Keys             int64
-	Generation       uint64  // of a plan: number of the build
+	Generation       uint64  // of a plan: number of the build; of a Graph: of the step
 	BlockTable       []int32 // Row(r) is its row r
 	BlockTableStride int
 	CacheSeqlens     []int32 // [Rows]
@@ -62,7 +62,7 @@ type Tables struct {
 	SlotMapping      []int64 // [T]
 	Positions        []int32 // [T]
 	LastRows         []int32 // rows of the batch
-	GenerationWord   *int64  // of a plan: the build that the arrays hold, 0 = stale
+	GenerationWord   *int64  // of a plan or a Graph: the build or step that the arrays hold, 0 = stale
 
 	owner any // the library's memory lives while this does
 }
@@ -126,7 +126,8 @@ func borrowed[T any](t *dlTensor) []T {
 }
 
 // Tables are the step's tables in a layer group, its new tokens included. They are valid until the next Tables of the step
-// and group with the same Part and Slots, and until the step closes.
+// and group with the same Part and Slots, and until the step closes. In a Graph the slices are the same ones in every step, until
+// Graph.Close; each step fills them by a call of Tables, and they are stale until then.
 func (s *Step) Tables(group int, options TablesOptions) (Tables, error) {
 	a, h, err := s.enter("Step.Tables")
 	if err != nil {
@@ -144,6 +145,9 @@ func (s *Step) Tables(group int, options TablesOptions) (Tables, error) {
 	defer s.mutex.Unlock()
 	if err := s.done(a, h.lib.forwardTables(a, h.address, s.id, narrow(group), c)); err != nil {
 		return Tables{}, err
+	}
+	if s.graph != nil {
+		return tablesOf(c, s.graph), nil
 	}
 	return tablesOf(c, s.cache), nil
 }

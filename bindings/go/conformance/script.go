@@ -14,6 +14,7 @@ type script struct {
 	contexts map[int]*kvcache.Context
 	caches   map[int]*kvcache.Cache
 	steps    map[int]*kvcache.Step
+	graphs   map[int]*kvcache.Graph
 	plans    map[int]*kvcache.Plan
 	bound    map[int]kvcache.Seq
 	tensors  map[string]kvcache.Tensor
@@ -23,7 +24,7 @@ type script struct {
 
 func newScript() *script {
 	return &script{contexts: map[int]*kvcache.Context{}, caches: map[int]*kvcache.Cache{}, steps: map[int]*kvcache.Step{},
-		plans: map[int]*kvcache.Plan{}, bound: map[int]kvcache.Seq{}, tensors: map[string]kvcache.Tensor{}}
+		graphs: map[int]*kvcache.Graph{}, plans: map[int]*kvcache.Plan{}, bound: map[int]kvcache.Seq{}, tensors: map[string]kvcache.Tensor{}}
 }
 
 func (s *script) close() {
@@ -117,6 +118,7 @@ func named[T any](s *script, kind string, objects map[int]*T) *T {
 func (s *script) context() *kvcache.Context { return named(s, "context", s.contexts) }
 func (s *script) cache() *kvcache.Cache     { return named(s, "cache", s.caches) }
 func (s *script) step() *kvcache.Step       { return named(s, "step", s.steps) }
+func (s *script) graph() *kvcache.Graph     { return named(s, "graph", s.graphs) }
 func (s *script) plan() *kvcache.Plan       { return named(s, "plan", s.plans) }
 
 func (s *script) sequences(key string) (found []kvcache.Seq) {

@@ -11,9 +11,18 @@ import (
 var background = context.Background()
 
 var steps = map[string]func(*script) ([]string, error){
-	"can_fit": quiet(func(s *script) error { return s.cache().CanFit(batchOf(s)) }),
+	"graph_create": quiet(func(s *script) error {
+		made, err := s.cache().NewGraph(kvcache.GraphConfig{MaxSequences: s.integer("max_sequences"),
+			MaxTokens: s.integer("max_tokens"), MaxPagesPerRow: s.integer("max_pages_per_row")})
+		if err == nil {
+			s.graphs[s.integer("graph")] = made
+		}
+		return err
+	}),
+	"graph_close": quiet(func(s *script) error { return s.graph().Close() }),
+	"can_fit":     quiet(func(s *script) error { return placeOf(s).CanFit(batchOf(s)) }),
 	"begin": quiet(func(s *script) error {
-		step, err := s.cache().Begin(background, batchOf(s))
+		step, err := placeOf(s).Begin(background, batchOf(s))
 		if err == nil {
 			s.steps[s.integer("step")] = step
 		}
@@ -71,6 +80,19 @@ var steps = map[string]func(*script) ([]string, error){
 	"abort":  quiet(func(s *script) error { return s.step().Abort() }),
 }
 
+// place is where a step may be begun.
+type place interface {
+	CanFit(batch kvcache.Batch) error
+	Begin(ctx context.Context, batch kvcache.Batch) (*kvcache.Step, error)
+}
+
+func placeOf(s *script) place {
+	if s.has("graph") {
+		return s.graph()
+	}
+	return s.cache()
+}
+
 func batchOf(s *script) kvcache.Batch {
 	batch := kvcache.Batch{Sequences: s.sequences("seqs"), AppendLengths: list(s, "tokens", int32Of),
 		TreeParents: list(s, "parents", int32Of), SpanIDs: list(s, "spans", int32Of), EncoderGroup: s.integerOr("encoder_group", -1) + 1}
@@ -120,7 +142,7 @@ func tableResults(t kvcache.Tables) []string {
 		result("num_pages", t.Pages), result("num_keys", t.Keys)}
 	if t.BlockTable != nil {
 		table := []int32{}
-		for row := range len(t.BatchRows) { // in a graph's plan more than Rows
+		for row := range len(t.BatchRows) { // in a graph more than Rows
 			table = append(table, t.Row(row)...)
 		}
 		found = append(found, integers("block_table", table))
