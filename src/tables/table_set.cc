@@ -103,14 +103,14 @@ void TableSet::check_row(const Planned& row) {
 Status TableSet::check(const Planner& planner) {
   const int64_t count = next_rows_ = planner.rows_ == nullptr ? 0 : planner.rows_ - planned_.data();
   if (options_.fixed() && count > options_.max_rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed the plan's %d", count,
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed its room for %d", count,
                          options_.max_rows)
         .missing(count, options_.max_rows);
   }
   for (int64_t i = 0; options_.fixed() && planner.widest_ > options_.max_columns && i < count; ++i) {
     const Planned& row = planned_[i];
     if (row.count <= options_.max_columns) continue;
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than the plan's %d a row", row.row,
+    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than max_pages_per_row %d", row.row,
                          row.count, options_.max_columns)
         .at(row.row)
         .missing(row.count, options_.max_columns);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -64,7 +65,7 @@ struct Expected {
   double exact_lse, naive_lse;
 };
 
-// Sanitizers and emulation are slow: the large grids take every kSampling-th case there. KVC_KERNEL_SAMPLING sets it.
+// Sanitizers and emulations are slow: the large grids take every kSampling-th case there. KVC_KERNEL_SAMPLING sets it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr unsigned kUsualSampling = 5;
 #elif defined(__has_feature)
@@ -78,8 +79,10 @@ constexpr unsigned kUsualSampling = 1;
 #endif
 inline unsigned sampling() {
   const char* set = std::getenv("KVC_KERNEL_SAMPLING");
+  const char* backend = std::getenv("KVC_KERNEL_BACKEND");
   const int value = set != nullptr ? std::atoi(set) : 0;
-  return value > 0 ? static_cast<unsigned>(value) : kUsualSampling;
+  if (value > 0) return static_cast<unsigned>(value);
+  return backend != nullptr && std::strcmp(backend, "cuda") == 0 ? 7 : kUsualSampling;  // kernels/cuda on fibers
 }
 inline const unsigned kSampling = sampling();
 
