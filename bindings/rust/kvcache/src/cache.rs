@@ -41,7 +41,7 @@ impl Stream {
 }
 
 /// Page pools for every layer of a model, and the sequences in them. A clone is the same cache; the last one, or the last
-/// step of it, releases it. Sequences live until they are removed, whatever happens to their ids.
+/// step or graph of it, releases it. Sequences live until they are removed, whatever happens to their ids.
 #[derive(Debug, Clone)]
 pub struct Cache(Arc<Owned>);
 
@@ -312,7 +312,7 @@ impl Cache {
         let mut forward = 0;
         // SAFETY: the batch lives during the call.
         check(|error| unsafe { sys::kvc_forward_begin(self.raw(), &raw, stream.raw(), &mut forward, error) })?;
-        Ok(Step::new(self.clone(), forward))
+        Ok(Step::new(self.clone(), forward, batch.in_graph().cloned()))
     }
 
     /// Counts of one group or of the whole cache (`None`). For dashboards: it walks the page tables.

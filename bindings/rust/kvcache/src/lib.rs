@@ -8,6 +8,7 @@ mod config;
 mod context;
 mod dlpack;
 mod error;
+mod graph;
 mod plan;
 mod pools;
 mod stateless;
@@ -24,6 +25,7 @@ pub use config::{
 pub use context::{Context, ContextConfig, LogLevel};
 pub use dlpack::{ManagedTensor, PoolView};
 pub use error::{Error, Failure, Result, Status};
+pub use graph::{Graph, GraphConfig};
 pub use half::{bf16, f16};
 pub use kvcache_sys as sys;
 pub use plan::{GraphCapacity, Plan, PlanConfig, PlanMode, PlanStep, PlanTable};
@@ -57,6 +59,8 @@ const _: () = {
     send_and_sync::<Context>();
     send_and_sync::<Cache>();
     send_and_sync::<Canceller>();
+    send_and_sync::<Graph>();
+    send_and_sync::<Batch>();
     send_and_sync::<ManagedTensor>();
     send_and_sync::<Tensor<'_>>();
     send_and_sync::<Error>();

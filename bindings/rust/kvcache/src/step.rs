@@ -3,11 +3,12 @@ use crate::cache::{Cache, Seq, Stream};
 use crate::config::narrow;
 use crate::context::{text, Context};
 use crate::error::{check, Error, Result, Status};
+use crate::graph::Graph;
 use crate::sys;
 use crate::tables::Given;
 use crate::tensor::{pointer, Tensor, TensorMut};
 use std::cell::RefCell;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::slice;
 
 /// Which sequences get how many new tokens.
@@ -25,6 +26,7 @@ pub struct Batch {
     tree_parents: Vec<i32>,
     span_ids: Vec<i32>,
     encoder_group: Option<usize>,
+    graph: Option<Graph>,
 }
 
 impl Batch {
@@ -79,6 +81,16 @@ impl Batch {
         self
     }
 
+    /// The step is open in the graph, and has its memory. BUSY while another one is, BATCH_TOO_LARGE beyond its capacity.
+    pub fn graph(mut self, graph: &Graph) -> Self {
+        self.graph = Some(graph.clone());
+        self
+    }
+
+    pub(crate) fn in_graph(&self) -> Option<&Graph> {
+        self.graph.as_ref()
+    }
+
     /// As C has it; borrows `self`.
     pub(crate) fn raw(&self) -> Result<sys::kvc_batch> {
         if self.sequences.len() != self.append_lengths.len() {
@@ -103,6 +115,7 @@ impl Batch {
             tree_parents: array(&self.tree_parents),
             span_ids: array(&self.span_ids),
             encoder_group: self.encoder_group.map_or(0, |group| narrow(group.saturating_add(1))),
+            graph: self.graph.as_ref().map_or(0, Graph::as_raw),
             ..Default::default()
         })
     }
@@ -120,16 +133,22 @@ impl Batch {
 pub struct Step {
     cache: Cache,
     forward: sys::kvc_forward,
+    graph: Option<Graph>,                  // whose memory it has
     pub(crate) given: RefCell<Vec<Given>>, // which makes it not Sync
 }
 
 impl Step {
-    pub(crate) fn new(cache: Cache, forward: sys::kvc_forward) -> Self {
-        Self { cache, forward, given: RefCell::default() }
+    pub(crate) fn new(cache: Cache, forward: sys::kvc_forward, graph: Option<Graph>) -> Self {
+        Self { cache, forward, graph, given: RefCell::default() }
     }
 
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// The graph that it is open in.
+    pub fn graph(&self) -> Option<&Graph> {
+        self.graph.as_ref()
     }
 
     /// For what only `kvcache::sys` has; owned by `self`.
@@ -139,66 +158,23 @@ impl Step {
 
     /// Stores a layer's new K and V.
     pub fn append(&self, layer: usize, append: &Append<'_>) -> Result<()> {
-        let Append { k, v, rope_cos_sin, k_scale, v_scale, as_stored } = append;
-        let (k, v, rope) = (k.raw(), v.as_ref().map(Tensor::raw), rope_cos_sin.as_ref().map(Tensor::raw));
-        let (k_scale, v_scale) = (k_scale.as_ref().map(Tensor::raw), v_scale.as_ref().map(Tensor::raw));
-        let args = sys::kvc_append_args {
-            flags: if *as_stored { sys::KVC_APPEND_AS_STORED } else { 0 },
-            k: &k,
-            v: pointer(&v),
-            rope_cos_sin: pointer(&rope),
-            k_scale: pointer(&k_scale),
-            v_scale: pointer(&v_scale),
-            ..Default::default()
-        };
-        // SAFETY: tensors that borrow their memory; the library checks their shapes.
-        check(|error| unsafe { sys::kvc_forward_append(self.cache.raw(), self.forward, narrow(layer), &args, error) })
+        append.call(&self.cache, self.forward, layer)
     }
 
     /// Stores a layer's new K and V, and computes attention over all that is stored.
     #[inline]
     pub fn attend(&self, layer: usize, attend: &Attend<'_>) -> Result<()> {
-        let raw = |tensor: &Option<Tensor<'_>>| tensor.as_ref().map(Tensor::raw);
-        let (q, out, lse) = (attend.q.raw(), attend.out.raw(), attend.lse.as_ref().map(TensorMut::raw));
-        let (k, v, rope) = (raw(&attend.k), raw(&attend.v), raw(&attend.rope_cos_sin));
-        let (slopes, sinks) = (raw(&attend.alibi_slopes), raw(&attend.sinks));
-        let (w_uk, w_uv) = (raw(&attend.w_uk), raw(&attend.w_uv));
-        let args = sys::kvc_attend_args {
-            flags: attend.flags(),
-            q: &q,
-            k: pointer(&k),
-            v: pointer(&v),
-            out: &out,
-            lse: pointer(&lse),
-            softmax_scale: attend.softmax_scale,
-            softcap: attend.softcap,
-            alibi_slopes: pointer(&slopes),
-            sinks: pointer(&sinks),
-            rope_cos_sin: pointer(&rope),
-            w_uk: pointer(&w_uk),
-            w_uv: pointer(&w_uv),
-            ..Default::default()
-        };
-        // SAFETY: tensors that borrow their memory, those that are written exclusively; the library checks their shapes.
-        check(|error| unsafe { sys::kvc_forward_attend(self.cache.raw(), self.forward, narrow(layer), &args, error) })
+        attend.call(&self.cache, self.forward, layer)
     }
 
     /// Copies the states that the batch's sequences had before the step into `tensor`: `[rows, shape...]`.
     pub fn load_state(&self, layer: usize, state: usize, tensor: &mut TensorMut<'_>) -> Result<()> {
-        let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
-        // SAFETY: the tensor borrows its memory exclusively.
-        check(|error| unsafe {
-            sys::kvc_forward_load_state(self.cache.raw(), self.forward, layer, state, &tensor, error)
-        })
+        load_state(&self.cache, self.forward, layer, state, tensor)
     }
 
     /// Makes `tensor` the states that the sequences have once the step ends.
     pub fn store_state(&self, layer: usize, state: usize, tensor: &Tensor<'_>) -> Result<()> {
-        let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
-        // SAFETY: the tensor borrows its memory.
-        check(|error| unsafe {
-            sys::kvc_forward_store_state(self.cache.raw(), self.forward, layer, state, &tensor, error)
-        })
+        store_state(&self.cache, self.forward, layer, state, tensor)
     }
 
     /// Position of each new token in its sequence.
@@ -260,12 +236,18 @@ impl Drop for Step {
     fn drop(&mut self) {
         if self.forward != 0 {
             // SAFETY: our step. It may be gone (an error of a device closes it): then this does nothing.
-            unsafe { sys::kvc_forward_abort(self.cache.raw(), self.forward, std::ptr::null_mut()) };
+            let abort = || unsafe { sys::kvc_forward_abort(self.cache.raw(), self.forward, null_mut()) };
+            while abort() == Status::BUSY.0 {
+                // A call on its graph computes on another thread.
+                // SAFETY: as above.
+                unsafe { sys::kvc_forward_cancel(self.cache.raw(), self.forward, null_mut()) };
+                std::thread::yield_now();
+            }
         }
     }
 }
 
-/// Stops a step from another thread.
+/// Stops a step from another thread; of a step in a graph, whichever is open there then.
 #[derive(Debug, Clone)]
 pub struct Canceller {
     cache: Cache,
@@ -304,6 +286,23 @@ impl<'a> Append<'a> {
     /// Whole rows of a latent layer: `[T, 1, head dim]`.
     pub fn latent(k: Tensor<'a>) -> Self {
         Self { k, v: None, rope_cos_sin: None, k_scale: None, v_scale: None, as_stored: false }
+    }
+
+    pub(crate) fn call(&self, cache: &Cache, forward: sys::kvc_forward, layer: usize) -> Result<()> {
+        let Append { k, v, rope_cos_sin, k_scale, v_scale, as_stored } = self;
+        let (k, v, rope) = (k.raw(), v.as_ref().map(Tensor::raw), rope_cos_sin.as_ref().map(Tensor::raw));
+        let (k_scale, v_scale) = (k_scale.as_ref().map(Tensor::raw), v_scale.as_ref().map(Tensor::raw));
+        let args = sys::kvc_append_args {
+            flags: if *as_stored { sys::KVC_APPEND_AS_STORED } else { 0 },
+            k: &k,
+            v: pointer(&v),
+            rope_cos_sin: pointer(&rope),
+            k_scale: pointer(&k_scale),
+            v_scale: pointer(&v_scale),
+            ..Default::default()
+        };
+        // SAFETY: tensors that borrow their memory; the library checks their shapes.
+        check(|error| unsafe { sys::kvc_forward_append(cache.raw(), forward, narrow(layer), &args, error) })
     }
 }
 
@@ -375,6 +374,33 @@ impl<'a> Attend<'a> {
         }
     }
 
+    #[inline]
+    pub(crate) fn call(&self, cache: &Cache, forward: sys::kvc_forward, layer: usize) -> Result<()> {
+        let raw = |tensor: &Option<Tensor<'_>>| tensor.as_ref().map(Tensor::raw);
+        let (q, out, lse) = (self.q.raw(), self.out.raw(), self.lse.as_ref().map(TensorMut::raw));
+        let (k, v, rope) = (raw(&self.k), raw(&self.v), raw(&self.rope_cos_sin));
+        let (slopes, sinks) = (raw(&self.alibi_slopes), raw(&self.sinks));
+        let (w_uk, w_uv) = (raw(&self.w_uk), raw(&self.w_uv));
+        let args = sys::kvc_attend_args {
+            flags: self.flags(),
+            q: &q,
+            k: pointer(&k),
+            v: pointer(&v),
+            out: &out,
+            lse: pointer(&lse),
+            softmax_scale: self.softmax_scale,
+            softcap: self.softcap,
+            alibi_slopes: pointer(&slopes),
+            sinks: pointer(&sinks),
+            rope_cos_sin: pointer(&rope),
+            w_uk: pointer(&w_uk),
+            w_uv: pointer(&w_uv),
+            ..Default::default()
+        };
+        // SAFETY: tensors that borrow their memory, those that are written exclusively; the library checks their shapes.
+        check(|error| unsafe { sys::kvc_forward_attend(cache.raw(), forward, narrow(layer), &args, error) })
+    }
+
     fn flags(&self) -> u32 {
         let keys = match self.keys {
             Keys::All => 0,
@@ -383,6 +409,30 @@ impl<'a> Attend<'a> {
         };
         keys | if self.non_causal { sys::KVC_ATTEND_NON_CAUSAL } else { 0 }
     }
+}
+
+pub(crate) fn load_state(
+    cache: &Cache,
+    forward: sys::kvc_forward,
+    layer: usize,
+    state: usize,
+    tensor: &mut TensorMut<'_>,
+) -> Result<()> {
+    let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
+    // SAFETY: the tensor borrows its memory exclusively.
+    check(|error| unsafe { sys::kvc_forward_load_state(cache.raw(), forward, layer, state, &tensor, error) })
+}
+
+pub(crate) fn store_state(
+    cache: &Cache,
+    forward: sys::kvc_forward,
+    layer: usize,
+    state: usize,
+    tensor: &Tensor<'_>,
+) -> Result<()> {
+    let (layer, state, tensor) = (narrow(layer), narrow(state), tensor.raw());
+    // SAFETY: the tensor borrows its memory.
+    check(|error| unsafe { sys::kvc_forward_store_state(cache.raw(), forward, layer, state, &tensor, error) })
 }
 
 /// Merges results of attention over disjoint sets of keys, `(output [T, H, Dv], lse [T, H])` each, by their LSE.

@@ -29,7 +29,7 @@ pub struct Tables<'a> {
     pub num_pages: usize,
     /// The last of `cu_seqlens_k`.
     pub num_keys: usize,
-    /// Of a plan: the number of the build; else 0.
+    /// Of a plan the number of the build, of a step in a graph one of the graph's own; else 0.
     pub generation: u64,
     /// `[R]`: tokens in the row's pages up to its last key, `leftpad` and hole included.
     pub cache_seqlens: Tensor<'a>,
@@ -60,7 +60,7 @@ pub struct Tables<'a> {
     pub positions: Option<Tensor<'a>>,
     /// `[rows of the batch]`: index of the row's last token; -1 = none.
     pub last_rows: Option<Tensor<'a>>,
-    /// i64 `[1]`, of a plan: what kernels of a captured graph compare; 0 = stale.
+    /// i64 `[1]`, of a plan or a graph: what kernels of a captured graph compare; 0 = stale.
     pub generation_word: Option<Tensor<'a>>,
 }
 
@@ -84,7 +84,7 @@ pub struct TablesOptions {
     pub part: Part,
     /// Tables of page size 1: slots where pages were, and no leftpad.
     pub slots: bool,
-    /// What `block_table` has behind a row's pages; `None`: -1.
+    /// What `block_table` has behind a row's pages; `None`: -1, in a graph 0.
     pub pad_value: Option<i32>,
     pub arrays: Arrays,
 }
@@ -150,7 +150,8 @@ impl Step {
     /// ```
     ///
     /// They stay as they are while the step is open. So, of one group, part and kind (`slots`), other padding and arrays
-    /// cannot be asked for (INVALID_ARGUMENT) until [`Step::release_tables`].
+    /// cannot be asked for (INVALID_ARGUMENT) until [`Step::release_tables`], and in a graph never: each table of it keeps
+    /// the arrays and the padding that were asked for first.
     pub fn tables(&self, group: usize, options: TablesOptions) -> Result<Tables<'_>> {
         let mut given = self.given.borrow_mut();
         let same = |tables: &&Given| {

@@ -1,6 +1,6 @@
 //! One script: what it has named, and the words of the line that runs.
 use crate::value::Buffer;
-use kvcache::{Cache, Context, Group, Layer, Plan, Seq, Step};
+use kvcache::{Cache, Context, Graph, Group, Layer, Plan, Seq, Step};
 use std::collections::HashMap;
 use std::str::FromStr;
 
@@ -29,6 +29,9 @@ pub struct Script {
     pub steps: HashMap<i64, Step>,
     /// Steps that a failed `end` consumed.
     pub ended: Vec<i64>,
+    pub graphs: HashMap<i64, Graph>,
+    /// Of steps in graphs, open or not: what a recorded program calls.
+    pub replays: HashMap<i64, Graph>,
     pub plans: HashMap<i64, Plan>,
     pub caches: HashMap<i64, Cache>,
     pub bound: HashMap<i64, Seq>,
@@ -103,6 +106,15 @@ impl Script {
 
     pub fn step(&self) -> Done<&Step> {
         self.steps.get(&self.number("step")?).ok_or(Stop::Skip)
+    }
+
+    pub fn graph(&self) -> Done<&Graph> {
+        let number = self.number("graph")?;
+        self.graphs.get(&number).ok_or_else(|| Stop::Failed(format!("no graph {number}")))
+    }
+
+    pub fn replay(&self) -> Done<Option<&Graph>> {
+        Ok(self.replays.get(&self.number("step")?))
     }
 
     pub fn parse(&self, form: &str) -> Done<Option<Buffer>> {

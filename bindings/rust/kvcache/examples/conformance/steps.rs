@@ -8,6 +8,8 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
     let done = match name {
         "can_fit" => batch(s).and_then(|batch| Ok(s.cache()?.can_fit(&batch)?)).map(|()| vec![]),
         "begin" => begin(s),
+        "graph_create" => graph_create(s),
+        "graph_close" => s.graph().and_then(|graph| Ok(graph.close()?)).map(|()| vec![]),
         "info" => info(s),
         "describe" => s.step().and_then(|step| Ok(step.describe()?)).map(|_| vec![]),
         "append" => append(s),
@@ -38,12 +40,29 @@ fn batch(s: &Script) -> Done<Batch> {
     if let Some(group) = s.optional("encoder_group")? {
         batch = batch.encoder_group(group);
     }
+    if s.has("graph") {
+        batch = batch.graph(s.graph()?);
+    }
     Ok(batch)
 }
 
 fn begin(s: &mut Script) -> Done<Results> {
     let step = s.cache()?.begin(&batch(s)?, Stream::NONE)?;
-    s.steps.insert(s.number("step")?, step);
+    let number = s.number("step")?;
+    s.replays.remove(&number);
+    s.replays.extend(step.graph().map(|graph| (number, graph.clone())));
+    s.steps.insert(number, step);
+    Ok(vec![])
+}
+
+fn graph_create(s: &mut Script) -> Done<Results> {
+    let config = GraphConfig {
+        max_sequences: s.number("max_sequences")?,
+        max_tokens: s.number("max_tokens")?,
+        max_pages_per_row: s.number("max_pages_per_row")?,
+    };
+    let graph = Graph::new(s.cache()?, &config)?;
+    s.graphs.insert(s.number("graph")?, graph);
     Ok(vec![])
 }
 
@@ -67,7 +86,11 @@ fn append(s: &Script) -> Done<Results> {
         v_scale: view(&v_scale)?,
         as_stored: s.has("as_stored"),
     };
-    s.step()?.append(s.number("layer")?, &append)?;
+    let layer = s.number("layer")?;
+    match s.replay()? {
+        Some(graph) => graph.append(layer, &append)?,
+        None => s.step()?.append(layer, &append)?,
+    }
     Ok(vec![])
 }
 
@@ -97,7 +120,11 @@ fn attend(s: &mut Script) -> Done<Results> {
             _ => return Err(Stop::Skip),
         },
     };
-    s.step()?.attend(s.number("layer")?, &attend)?;
+    let layer = s.number("layer")?;
+    match s.replay()? {
+        Some(graph) => graph.attend(layer, &attend)?,
+        None => s.step()?.attend(layer, &attend)?,
+    }
     Ok(outputs(s, out, lse))
 }
 
@@ -112,12 +139,20 @@ pub fn outputs(s: &mut Script, out: Buffer, lse: Option<Buffer>) -> Results {
 
 fn load_state(s: &mut Script) -> Done<Results> {
     let mut out = s.output("out")?.ok_or(Stop::Skip)?;
-    s.step()?.load_state(s.number("layer")?, s.number("state")?, &mut out.view_mut()?)?;
+    let (layer, state) = (s.number("layer")?, s.number("state")?);
+    match s.replay()? {
+        Some(graph) => graph.load_state(layer, state, &mut out.view_mut()?)?,
+        None => s.step()?.load_state(layer, state, &mut out.view_mut()?)?,
+    }
     Ok(outputs(s, out, None))
 }
 
 fn store_state(s: &Script) -> Done<Results> {
-    s.step()?.store_state(s.number("layer")?, s.number("state")?, &s.needed("value")?.view()?)?;
+    let (layer, state, value) = (s.number("layer")?, s.number("state")?, s.needed("value")?);
+    match s.replay()? {
+        Some(graph) => graph.store_state(layer, state, &value.view()?)?,
+        None => s.step()?.store_state(layer, state, &value.view()?)?,
+    }
     Ok(vec![])
 }
 

@@ -253,8 +253,32 @@ unsafe extern "C" fn forward_begin(
         if tokens > 8 {
             return fail(error, sys::KVC_ERROR_OUT_OF_PAGES, tokens);
         }
-        *forward = ids + 1;
+        *forward = if batch.graph == 0 { ids + 1 } else { batch.graph };
     }
+    0
+}
+
+/// Graphs that were made and not destroyed.
+pub static GRAPHS: Mutex<Vec<u64>> = Mutex::new(vec![]);
+
+unsafe extern "C" fn graph_create(
+    _: *mut sys::kvc_cache,
+    config: *const sys::kvc_graph_config,
+    graph: *mut u64,
+    _: *mut sys::kvc_error,
+) -> i32 {
+    unsafe { *graph = 1000 + (*config).max_tokens as u64 };
+    GRAPHS.lock().unwrap().push(unsafe { *graph });
+    0
+}
+
+unsafe extern "C" fn graph_destroy(_: *mut sys::kvc_cache, graph: u64, error: *mut sys::kvc_error) -> i32 {
+    let mut graphs = GRAPHS.lock().unwrap();
+    match graphs.iter().position(|id| *id == graph) {
+        Some(at) => graphs.remove(at),
+        None if error.is_null() => return sys::KVC_ERROR_STALE_ID as i32,
+        None => return unsafe { fail(error, sys::KVC_ERROR_STALE_ID, 0) },
+    };
     0
 }
 
@@ -500,6 +524,8 @@ pub fn install() {
         api.seq_lengths = Some(seq_lengths);
         api.cache_take_copies = Some(take_copies);
         api.forward_begin = Some(forward_begin);
+        api.graph_create = Some(graph_create);
+        api.graph_destroy = Some(graph_destroy);
         api.forward_end = Some(forward_close);
         api.forward_abort = Some(forward_close);
         api.forward_append = Some(forward_append);

@@ -4,7 +4,7 @@
 #![cfg(feature = "dynamic")]
 mod fake;
 
-use fake::{install, TABLE};
+use fake::{install, GRAPHS, TABLE};
 use kvcache::*;
 
 fn cache() -> Cache {
@@ -80,6 +80,26 @@ fn a_step_and_what_it_lends() {
     let mut step = std::thread::spawn(move || step).join().unwrap();
     step.release_tables();
     step.end().unwrap();
+}
+
+#[test]
+fn a_graph_lives_as_long_as_its_steps() {
+    let cache = cache();
+    let graph = |max_tokens| Graph::new(&cache, &GraphConfig { max_tokens, ..GraphConfig::default() }).unwrap();
+    let (graph, closed) = (graph(3), graph(4));
+    let step = cache.begin(&Batch::new(&[Seq(1)], &[2]).graph(&graph), Stream::NONE).unwrap();
+    let (numbers, mut out) = (vec![2f32; 4], vec![0f32; 4]);
+    let tensor = Tensor::new(&numbers, &[2, 1, 2]).unwrap();
+    graph.append(0, &Append::new(tensor, tensor)).unwrap();
+    graph.attend(0, &Attend::stored(tensor, TensorMut::new(&mut out, &[2, 1, 2]).unwrap())).unwrap();
+    assert!(out.iter().all(|x| x.to_ne_bytes() == [7; 4]));
+    closed.clone().close().unwrap();
+    assert_eq!(closed.close().unwrap_err().status(), Status::STALE_ID);
+    assert_eq!(*GRAPHS.lock().unwrap(), [1003]);
+    drop((graph, closed, cache));
+    assert_eq!(*GRAPHS.lock().unwrap(), [1003]);
+    std::thread::spawn(move || drop(step)).join().unwrap();
+    assert!(GRAPHS.lock().unwrap().is_empty());
 }
 
 #[test]
