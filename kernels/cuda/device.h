@@ -70,8 +70,8 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment, int32_t huge, void** memory,
                     kvc_error* error);
 void release(kvc_backend_device* device, void* memory, int64_t bytes);
-kvc_status upload(kvc_backend_device* device, void* target, const void* source, int64_t bytes, int32_t wait, void* stream,
-                  kvc_error* error);
+kvc_status upload(kvc_backend_device* device, void* target, const void* source, int64_t bytes, int32_t wait,
+                  void* stream, kvc_error* error);
 // rope.cu, append.cu, attend.cu, copy.cu, merge.cu, states.cu, project.cu
 kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error);
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);

@@ -51,8 +51,8 @@ kvc_status upload(kvc_backend_device* opened, void* target, const void* source, 
     return check(copied, "cudaMemcpy", "an upload", error);
   }
   for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
-    Piece piece = piece_of(static_cast<const char*>(source) + begin,
-                           bytes - begin < kPieceBytes ? bytes - begin : kPieceBytes);
+    Piece piece =
+        piece_of(static_cast<const char*>(source) + begin, bytes - begin < kPieceBytes ? bytes - begin : kPieceBytes);
     const kvc_status status = with_upload(&device.upload, &piece, 1, stream, error, [&] {
       return check(cudaMemcpyAsync(static_cast<char*>(target) + begin, piece.device, static_cast<size_t>(piece.bytes),
                                    cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),

@@ -1,4 +1,5 @@
-/* Backends that a core must refuse: PLUGIN_VERSION and PLUGIN_DEVICE_TYPE say how; without the first there is no symbol. */
+/* Backends that a core must refuse: PLUGIN_VERSION and PLUGIN_DEVICE_TYPE say how; without the first there is no
+ * symbol. */
 #include "kvcache_backend.h"
 
 int plugin_is_here = 1;

@@ -1,6 +1,6 @@
 /* Opens a CUDA context with the plug-in that the environment names, and then a CPU context, which must always work.
- *   load_plugin STATUS WORDS    the first one fails with this status and a message that has these words; 0: it opens, and
- *                               its description has them
+ *   load_plugin STATUS WORDS    the first one fails with this status and a message that has these words; 0: it opens,
+ * and its description has them
  */
 #include <stdio.h>
 #include <stdlib.h>

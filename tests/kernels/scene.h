@@ -169,8 +169,8 @@ class Scene {
 kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
                             const int32_t* positions);
 
-// The backend that tests are about: the CPU's; with KVC_KERNEL_BACKEND=cuda the emulated one of kernels/cuda, with a path
-// the plug-in of that file, on a GPU (but for the reference, which is the CPU's everywhere).
+// The backend that tests are about: the CPU's; with KVC_KERNEL_BACKEND=cuda the emulated one of kernels/cuda, with a
+// path the plug-in of that file, on a GPU (but for the reference, which is the CPU's everywhere).
 const kvc_backend* test_backend();
 bool tests_cuda();
 // Runs body(name, device) for each implementation that this machine can run (the reference only if asked for, and then
