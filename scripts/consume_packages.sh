@@ -51,12 +51,18 @@ go_module() { # modules of others come from the cache that the set-up filled; th
     KVCACHE_LIBRARY=$library ./program )
 }
 
-jar() {
-  local jar
-  jar=$(ls "$packages"/kvcache-*.jar 2> /dev/null) || { echo "no jar" && return; }
+jar() { # the libraries come out of the jar, since nothing else names one
   mkdir "$place/java"
   program_of bindings/java/README.md java > "$place/java/Program.java"
-  ( cd "$place/java" && env -u KVCACHE_LIBRARY java -Xcheck:jni -cp "$jar" Program.java )
+  ( cd "$place/java"
+    env -u KVCACHE_LIBRARY java -Xcheck:jni -Djava.library.path=none -Dkvcache.cache=cache -cp "$packages"/kvcache-*.jar \
+      Program.java > output
+    cat output
+    test "$(cat output)" = "$(sed -n 's|.*System.out.println(.*); // ||p' Program.java)"
+    ls cache/*/libkvcache.so.? cache/*/libkvcache_jni.so
+    command jar --list --file "$packages"/kvcache-*.jar > contents
+    grep -x META-INF/LICENSE contents
+    grep -x META-INF/LICENSE.dlpack contents )
 }
 
 [ $# -gt 0 ] || set -- tarball wheel crates go jar

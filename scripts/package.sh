@@ -16,8 +16,9 @@ policy=manylinux_2_34_$platform
 dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
 version=$(sed -n 's/^#define KVC_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/kvcache.h | paste -sd .)
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
-# Equal inputs give equal packages: no time of building, owner or order of a folder.
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
+# Equal inputs give equal packages: no time of building, owner or order of a folder. Zip files know no time before 1980, so
+# theirs is the second day.
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315619200}
 
 release_build() {
   [ -f "$release/CMakeCache.txt" ] || PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python"
@@ -58,20 +59,18 @@ go_module() {
 }
 
 java_jar() {
-  if [ ! -f bindings/java/pom.xml ]; then
-    echo "no bindings/java: no jar"
-    return
-  fi
   local stage
   stage=$(mktemp -d)
   strip -o "$stage/libkvcache.so" "$release/src/libkvcache.so"
   ( cd bindings/java
-    KVCACHE_LIBRARY=$stage/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests clean package )
+    KVCACHE_LIBRARY=$stage/libkvcache.so DLPACK_INCLUDE_DIR=$dlpack mvn --batch-mode --quiet -DskipTests \
+      -Dproject.build.outputTimestamp="$SOURCE_DATE_EPOCH" clean package )
   mkdir "$stage/META-INF"
   cp LICENSE "$stage/META-INF/LICENSE"
   cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in; its licence is the same text
-  cp "bindings/java/target/kvcache-$version.jar" "$packages"
-  jar --update --file "$packages/kvcache-$version.jar" -C "$stage" META-INF
+  cp "build/java/kvcache-$version.jar" "$packages"
+  jar --update --date="$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)" --file "$packages/kvcache-$version.jar" \
+    -C "$stage" META-INF
   rm -rf "$stage"
 }
 

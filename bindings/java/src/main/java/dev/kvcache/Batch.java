@@ -67,7 +67,8 @@ public final class Batch {
     return this;
   }
 
-  void write(String function, Arena arena) {
+  /** Graph: null = none. */
+  void write(String function, Arena arena, Graph graph) {
     int n = Checks.given(function, "sequences", sequences).length;
     Checks.same(function, "sequences", n, "append lengths", Checks.given(function, "appendLengths", appendLengths).length);
     long tokens = 0;
@@ -86,6 +87,7 @@ public final class Batch {
     c.putLong(Abi.Batch.TREE_PARENTS, ofTokens(function, "treeParents", treeParents, tokens, arena));
     c.putLong(Abi.Batch.SPAN_IDS, ofTokens(function, "spanIds", spanIds, tokens, arena));
     c.putInt(Abi.Batch.ENCODER_GROUP, encoderGroup);
+    c.putLong(Abi.Batch.GRAPH, graph == null ? 0 : graph.id);
   }
 
   /** Address of a copy of an array that has an element for each token. */

@@ -522,9 +522,13 @@ public final class Cache implements AutoCloseable {
 
   /** Throws what {@link #begin} would throw now; changes nothing. */
   public void canFit(Batch batch) {
-    Arena arena = enter("Cache.canFit");
+    canFit("Cache.canFit", batch, null);
+  }
+
+  void canFit(String function, Batch batch, Graph graph) {
+    Arena arena = enter(function);
     try {
-      Checks.given("Cache.canFit", "batch", batch).write("Cache.canFit", arena);
+      Checks.given(function, "batch", batch).write(function, arena, graph);
       arena.check(handle.calls.cacheCanFit(handle.address, arena.batch.address, arena.error.address));
     } finally {
       leave(arena);
@@ -538,11 +542,48 @@ public final class Cache implements AutoCloseable {
    * @throws OutOfPagesException if it does not fit now
    */
   public Step begin(Batch batch) {
-    Arena arena = enter("Cache.begin");
+    return begin("Cache.begin", batch, null);
+  }
+
+  Step begin(String function, Batch batch, Graph graph) {
+    Arena arena = enter(function);
     try {
-      Checks.given("Cache.begin", "batch", batch).write("Cache.begin", arena);
+      Checks.given(function, "batch", batch).write(function, arena, graph);
       arena.check(handle.calls.forwardBegin(handle.address, arena.batch.address, 0, arena.numbers.address, arena.error.address));
-      return new Step(this, arena.numbers.getLong(0));
+      return new Step(this, arena.numbers.getLong(0), graph);
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** A graph for steps of up to so many rows and tokens; 0 = as many as the cache allows. */
+  public Graph createGraph(int maxSequences, int maxTokens) {
+    return createGraph(maxSequences, maxTokens, 0);
+  }
+
+  /** The same with so many columns in its block tables; 0 = the pages of the group. */
+  public Graph createGraph(int maxSequences, int maxTokens, int maxPagesPerRow) {
+    Arena arena = enter("Cache.createGraph");
+    try {
+      Mem c = arena.struct(Abi.GraphConfig.SIZE);
+      c.putInt(Abi.GraphConfig.MAX_SEQUENCES, maxSequences);
+      c.putInt(Abi.GraphConfig.MAX_TOKENS, maxTokens);
+      c.putInt(Abi.GraphConfig.MAX_PAGES_PER_ROW, maxPagesPerRow);
+      arena.check(handle.calls.graphCreate(handle.address, c.address, arena.numbers.address, arena.error.address));
+      return new Graph(this, arena.numbers.getLong(0));
+    } finally {
+      leave(arena);
+    }
+  }
+
+  /** Unless it is gone with the cache. */
+  void destroyGraph(long graph) {
+    if (!handle.enter()) {
+      return;
+    }
+    Arena arena = Arena.take(handle.calls);
+    try {
+      arena.check(handle.calls.graphDestroy(handle.address, graph, arena.error.address));
     } finally {
       leave(arena);
     }

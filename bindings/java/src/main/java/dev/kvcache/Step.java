@@ -6,16 +6,21 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * One step of the model over a batch: attend in every layer, then end. Calls of one step are one at a time (another thread
- * gets BUSY), but for {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens.
+ * gets BUSY), but for {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens. Steps of a {@link Graph} reach
+ * the one that is open in it.
  */
 public final class Step implements AutoCloseable {
   private final Cache cache;
   private final long id;
+  private final Graph graph; // in which it is open, or null
+  private final Object lock; // of what closes the step, and of what reads memory that lives until then
   private volatile boolean closed;
 
-  Step(Cache cache, long id) {
+  Step(Cache cache, long id, Graph graph) {
     this.cache = cache;
     this.id = id;
+    this.graph = graph;
+    lock = graph == null ? this : graph;
   }
 
   long id() {
@@ -95,7 +100,7 @@ public final class Step implements AutoCloseable {
     Arena arena = enter(function);
     try {
       Handle handle = handle();
-      synchronized (this) { // what it borrows lives until the step closes
+      synchronized (lock) {
         Mem info = arena.struct(Abi.ForwardInfo.SIZE);
         arena.check(handle.calls.forwardGetInfo(handle.address, id, info.address, arena.error.address));
         int[] values = new int[ofTokens ? (int) info.getLong(Abi.ForwardInfo.NUM_TOKENS) : info.getInt(Abi.ForwardInfo.NUM_SEQUENCES)];
@@ -114,7 +119,7 @@ public final class Step implements AutoCloseable {
     Arena arena = enter("Step.tables");
     try {
       Handle handle = handle();
-      synchronized (this) {
+      synchronized (lock) {
         Mem tables = Checks.given("Step.tables", "request", request).write(arena);
         arena.check(handle.calls.forwardTables(handle.address, id, group, tables.address, arena.error.address));
         return new Tables(handle.calls, tables);
@@ -142,22 +147,26 @@ public final class Step implements AutoCloseable {
   }
 
   /** Keeps the step's tokens. After an error the step is still open. */
-  public synchronized void end() {
-    Arena arena = enter("Step.end");
-    try {
-      arena.check(handle().calls.forwardEnd(handle().address, id, arena.error.address));
-      closed = true;
-    } finally {
-      cache.leave(arena);
-    }
+  public void end() {
+    close("Step.end", handle().calls::forwardEnd);
   }
 
   /** Drops the step's tokens; everything is as before it began. */
-  public synchronized void abort() {
-    Arena arena = enter("Step.abort");
+  public void abort() {
+    close("Step.abort", handle().calls::forwardAbort);
+  }
+
+  private interface Close {
+    int with(long cache, long step, long error);
+  }
+
+  private void close(String function, Close call) {
+    Arena arena = enter(function);
     try {
-      arena.check(handle().calls.forwardAbort(handle().address, id, arena.error.address));
-      closed = true;
+      synchronized (lock) {
+        arena.check(call.with(handle().address, id, arena.error.address));
+        (graph == null ? this : graph.latest()).closed = true;
+      }
     } finally {
       cache.leave(arena);
     }
@@ -181,17 +190,28 @@ public final class Step implements AutoCloseable {
   @Override
   public void close() {
     while (!closed && !handle().isClosed()) {
-      try {
-        abort();
-      } catch (KvcacheException e) {
-        if (e.status() == Status.STALE_ID || handle().isClosed()) {
-          closed = true; // it is gone, by itself or with its cache
-        } else if (e.status() == Status.BUSY) {
-          cancelQuietly();
-          LockSupport.parkNanos(50_000); // until the work items that run now are done
-        } else {
-          throw e;
-        }
+      synchronized (lock) { // or a graph's next step might be the one that is stopped
+        abortOrCancel();
+      }
+      if (!closed) {
+        LockSupport.parkNanos(50_000); // until the work items that run now are done
+      }
+    }
+  }
+
+  private void abortOrCancel() {
+    if (closed) {
+      return;
+    }
+    try {
+      abort();
+    } catch (KvcacheException e) {
+      if (e.status() == Status.STALE_ID || handle().isClosed()) {
+        closed = true; // it is gone, by itself or with its cache
+      } else if (e.status() == Status.BUSY) {
+        cancelQuietly();
+      } else {
+        throw e;
       }
     }
   }

@@ -41,7 +41,7 @@ public final class Tables {
       return this;
     }
 
-    /** What stands in blockTable behind a row's pages, instead of -1. */
+    /** What stands in blockTable behind a row's pages, instead of -1 (in a graph 0). */
     public Request padValue(int value) {
       flags |= Abi.KVC_TABLES_PAD_VALUE;
       padValue = value;
@@ -94,7 +94,7 @@ public final class Tables {
   /** Entries of indices that are used. */
   public final long pages;
   public final long keys;
-  /** Of a plan: the number of the build; else 0. */
+  /** Of a plan: the number of the build; of a graph: of the step; else 0. */
   public final long generation;
   /** [R, maxPages], row by row: page ids, then padding. */
   public final int[] blockTable;

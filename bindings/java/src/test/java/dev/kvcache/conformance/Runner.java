@@ -210,8 +210,25 @@ public final class Runner {
   }
 
   private static void steps() {
-    operation("can_fit", s -> s.cache().canFit(batch(s)));
-    operation("begin", s -> s.steps.put(s.integer("step"), s.cache().begin(batch(s))));
+    operation("graph_create", s -> s.graphs.put(s.integer("graph"),
+        s.cache().createGraph(s.integer("max_sequences"), s.integer("max_tokens"), s.integer("max_pages_per_row"))));
+    operation("graph_close", s -> {
+      if (!s.closedGraphs.contains(s.graph())) {
+        s.graph().close();
+        s.closedGraphs.add(s.graph());
+      } else {
+        s.skip(); // to close it again is no error in Java
+      }
+    });
+    operation("can_fit", s -> {
+      if (s.has("graph")) {
+        s.graph().canFit(batch(s));
+      } else {
+        s.cache().canFit(batch(s));
+      }
+    });
+    operation("begin", s ->
+        s.steps.put(s.integer("step"), s.has("graph") ? s.graph().begin(batch(s)) : s.cache().begin(batch(s))));
     operation("info", s -> {
       s.results.put("positions", Values.join(s.step().positions()));
       s.results.put("last_rows", Values.join(s.step().lastRows()));
@@ -420,6 +437,9 @@ public final class Runner {
       return e.statusName() + " index=" + e.index() + " required=" + e.required() + " available=" + e.available() + " group=" + e.group();
     } catch (RuntimeException | LinkageError e) {
       return "FAILED " + e.toString().replace('\n', ' ');
+    }
+    if (script.skipped) {
+      return "skip";
     }
     StringBuilder answer = new StringBuilder("OK");
     script.results.forEach((key, value) -> answer.append(' ').append(key).append('=').append(value));

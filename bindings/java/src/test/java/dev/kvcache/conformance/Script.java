@@ -2,6 +2,7 @@ package dev.kvcache.conformance;
 
 import dev.kvcache.Cache;
 import dev.kvcache.Context;
+import dev.kvcache.Graph;
 import dev.kvcache.Group;
 import dev.kvcache.Layer;
 import dev.kvcache.Plan;
@@ -9,9 +10,11 @@ import dev.kvcache.Step;
 import dev.kvcache.Tensor;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /** One script: what it has named, and the words of the line that runs. */
 final class Script {
@@ -20,6 +23,8 @@ final class Script {
   final Map<Integer, Context> contexts = new HashMap<>();
   final Map<Integer, Cache> caches = new HashMap<>();
   final Map<Integer, Step> steps = new HashMap<>();
+  final Map<Integer, Graph> graphs = new HashMap<>();
+  final Set<Graph> closedGraphs = new HashSet<>();
   final Map<Integer, Plan> plans = new HashMap<>();
   final Map<String, Tensor> tensors = new HashMap<>();
   final List<Layer.Builder> layers = new ArrayList<>();
@@ -28,10 +33,12 @@ final class Script {
   private final Map<Long, Long> bound = new HashMap<>();
   private Map<String, String> words = new HashMap<>();
   final Map<String, Object> results = new LinkedHashMap<>();
+  boolean skipped;
 
   void line(String[] all) {
     words = new HashMap<>();
     results.clear();
+    skipped = false;
     for (int i = 1; i < all.length; i++) {
       int equals = all[i].indexOf('=');
       words.put(all[i].substring(0, equals), all[i].substring(equals + 1));
@@ -138,6 +145,15 @@ final class Script {
 
   Step step() {
     return steps.get(integer("step"));
+  }
+
+  Graph graph() {
+    return graphs.get(integer("graph"));
+  }
+
+  /** Answers `skip`. */
+  void skip() {
+    skipped = true;
   }
 
   Plan plan() {

@@ -1,0 +1,71 @@
+package dev.kvcache;
+
+/**
+ * Memory of one step of a cache that stays where it is, for programs that are recorded once and replayed. Calls on any
+ * {@link Step} of a graph, of an earlier step too, are calls of the one that is open in it now: so what was recorded with one
+ * step is replayed in all.
+ *
+ * <pre>{@code
+ * try (Graph graph = cache.createGraph(64, 64)) { // decode, up to 64 rows
+ *   for (;;) {
+ *     // this step's sequences and lengths
+ *     try (Step step = graph.begin(batch)) {
+ *       program.replay(); // recorded with the first step: attends in tensors of 64 rows
+ *       step.end();
+ *     }
+ *   }
+ * }
+ * }</pre>
+ *
+ * <p>While no step is open in it, those calls throw {@link Status#STALE} and touch nothing. Tensors of recorded calls have the
+ * graph's maxTokens rows; those behind the step's tokens are neither read nor written. {@link Step#tables} has shapes of
+ * the graph's capacity. Results are the bits of plain steps.
+ *
+ * <p>Close it when it is no longer needed; closing the cache closes its graphs, a garbage collector does not. Methods may be called
+ * by any thread.
+ */
+public final class Graph implements AutoCloseable {
+  private final Cache cache;
+  final long id;
+  private Step latest; // the last that began: the open one, if there is one
+  private boolean closed;
+
+  Graph(Cache cache, long id) {
+    this.cache = cache;
+    this.id = id;
+  }
+
+  /**
+   * As {@link Cache#begin}, but the step is open in this graph, and does not count towards maxOpenForwards.
+   *
+   * @throws KvcacheException BUSY while another step is open in it, BATCH_TOO_LARGE for more than its capacity, STALE_ID when it
+   *     is closed
+   */
+  public synchronized Step begin(Batch batch) {
+    latest = cache.begin("Graph.begin", batch, this);
+    return latest;
+  }
+
+  /** Throws what {@link #begin} would throw now; changes nothing. */
+  public void canFit(Batch batch) {
+    cache.canFit("Graph.canFit", batch, this);
+  }
+
+  /** The step that is open, or else the last that was; for who has locked the graph. */
+  Step latest() {
+    return latest;
+  }
+
+  /**
+   * Frees it. Closing it again does nothing.
+   *
+   * @throws KvcacheException BUSY while a step is open in it: the graph stays open
+   */
+  @Override
+  public synchronized void close() {
+    if (!closed) {
+      cache.destroyGraph(id);
+      closed = true;
+    }
+  }
+}
