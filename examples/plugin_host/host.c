@@ -1,5 +1,6 @@
-/* A host with a plug-in slot: `plugin_host LIBRARY [THREADS]`. Each thread decodes a sequence of its own, all in one
- * cache. Without a usable library the program says why and goes on with plain loops: the same numbers, computed slowly.
+/* A host with a plug-in slot: `plugin_host LIBRARY [THREADS [BACKEND]]`. Each thread decodes a sequence of its own, all
+ * in one cache. Without a usable library the program says why and goes on with plain loops: the same numbers, computed
+ * slowly. With BACKEND, a file, it says what the library would compute with on a CUDA device, or why it cannot.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -85,13 +86,31 @@ static int decode_all(const struct plugin *plugin, int threads) {
   return failed || started < threads;
 }
 
+/* Opens a context on a device by the backend of that name. This host's tensors are the CPU's: it only asks. */
+static void show_backend(const struct plugin *plugin, const char *backend) {
+  kvc_error error = KVC_ERROR_INIT;
+  kvc_context *context = NULL;
+  kvc_context_config config;
+  char text[2048];
+  kvc_context_config_init(&config);
+  config.device_type = kDLCUDA;
+  config.backend = backend;
+  if (plugin->api->context_create(&config, &context, &error) ||
+      plugin->api->context_describe(context, text, sizeof(text), NULL, &error)) {
+    printf("no backend: %s\n", error.message);
+  } else {
+    printf("backend: %s\n", text);
+  }
+  plugin->api->context_destroy(context);
+}
+
 int main(int argc, char **argv) {
   struct plugin plugin;
   char why[600];
-  const int threads = argc == 3 ? atoi(argv[2]) : 4;
+  const int threads = argc >= 3 ? atoi(argv[2]) : 4;
   int result;
-  if (argc < 2 || argc > 3 || threads < 1 || threads > MAX_THREADS) {
-    fprintf(stderr, "usage: plugin_host LIBRARY [THREADS, 1..%d]\n", (int)MAX_THREADS);
+  if (argc < 2 || argc > 4 || threads < 1 || threads > MAX_THREADS) {
+    fprintf(stderr, "usage: plugin_host LIBRARY [THREADS, 1..%d [BACKEND]]\n", (int)MAX_THREADS);
     return 2;
   }
   if (plugin_load(argv[1], &plugin, why, sizeof(why))) {
@@ -101,6 +120,7 @@ int main(int argc, char **argv) {
   }
   printf("attention by libkvcache %s, merging states: %s\n", plugin.api->version(),
          PLUGIN_HAS(&plugin, merge_states) ? "yes" : "no");
+  if (argc == 4) show_backend(&plugin, argv[3]);
   result = decode_all(&plugin, threads);
   plugin_unload(&plugin);
   return result;

@@ -153,6 +153,16 @@ def plugin_host(build: Path, prefix: Path, work: Path) -> None:
             raise SystemExit(f"FAILED: {path}: said {lines[0]!r}, not {begins!r}")
         threads.add("\n".join(line for line in lines if line.startswith("thread")))
         print(lines[0])
+    emulated = next(build.rglob("libkvcache_cuda_emulated_plugin.so"))
+    for path, backend, says in [(library, emulated, 'backend: {"device": "cuda"'),
+                                (library, work / "absent.so", f"no backend: kvc_context_create: {work / 'absent.so'}"),
+                                (library, nothing, "no backend: kvc_context_create: "),
+                                (other(2), emulated, "backend: ")]:
+        lines = run(host, path, 6, backend).splitlines()
+        if not lines[1].startswith(says):
+            raise SystemExit(f"FAILED: {backend}: said {lines[1]!r}, not {says!r}")
+        threads.add("\n".join(line for line in lines if line.startswith("thread")))
+        print(lines[1])
     if len(threads) != 1 or next(iter(threads)).count("checksum") != 6:
         raise SystemExit(f"FAILED: threads differ: {threads}")
 

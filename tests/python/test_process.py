@@ -21,6 +21,7 @@ def workers_become(count):  # a thread names itself, and a joined one leaves /pr
         time.sleep(0.001)
     raise AssertionError(f"{found} workers instead of {count}")
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored from the start, where this runs in the background
 handlers, names = signals(), threads()
 import kvcache
 x = np.ones((64, 8, 64), np.float32)
