@@ -153,10 +153,10 @@ def plugin_host(build: Path, prefix: Path, work: Path) -> None:
             raise SystemExit(f"FAILED: {path}: said {lines[0]!r}, not {begins!r}")
         threads.add("\n".join(line for line in lines if line.startswith("thread")))
         print(lines[0])
-    emulated = next(build.rglob("libkvcache_cuda_emulated_plugin.so"))
+    emulated, refused = next(build.rglob("libkvcache_cuda_emulated_plugin.so")), "no backend: kvc_context_create: "
     for path, backend, says in [(library, emulated, 'backend: {"device": "cuda"'),
-                                (library, work / "absent.so", f"no backend: kvc_context_create: {work / 'absent.so'}"),
-                                (library, nothing, "no backend: kvc_context_create: "),
+                                (library, work / "absent.so", f"{refused}no backend for device type 2 (CUDA): {work / 'absent.so'}"),
+                                (library, nothing, f"{refused}{nothing} is no backend"),
                                 (other(2), emulated, "backend: ")]:
         lines = run(host, path, 6, backend).splitlines()
         if not lines[1].startswith(says):
