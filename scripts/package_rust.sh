@@ -14,8 +14,9 @@ cp "$dlpack/dlpack/dlpack.h" "$crate/libkvcache/include/dlpack"
 cp LICENSE "$crate/libkvcache/LICENSE.dlpack" # DLPack's licence is the same text
 find "$crate/libkvcache" -name __pycache__ -prune -exec rm -rf {} +
 
-# cargo verifies by what it once extracted of a package of this name and version, also if that was made anew.
+# cargo verifies by what it once extracted and compiled of a package of this name and version, also if that was made anew.
 rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/kvcache-*
+rm -rf "${CARGO_TARGET_DIR:-bindings/rust/target}"/debug/.fingerprint/kvcache-*
 
 cd bindings/rust
 cargo package --locked --allow-dirty --workspace "$@" # dirty: the sources above are not committed twice
