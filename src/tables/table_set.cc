@@ -81,14 +81,6 @@ TableSet::Planner TableSet::plan_lists(const TableSource& source) {
   return Planner(this, divider_, 0);
 }
 
-// Room for one more row behind those up to `end` (null: none), and up to *capacity_end.
-TableSet::Planned* TableSet::more_rows(const Planned* end, Planned** capacity_end) {
-  const int64_t count = end == nullptr ? 0 : end - planned_.data();
-  planned_.reserve(count + 1);
-  *capacity_end = planned_.data() + planned_.size();
-  return planned_.data() + count;
-}
-
 // Checks a row's columns that are to be read.
 void TableSet::check_row(const Planned& row) {
   if (!failure_.ok() || (options_.fixed() && row.count > options_.max_columns)) return;
@@ -100,20 +92,26 @@ void TableSet::check_row(const Planned& row) {
   if (failure_.ok()) failure_ = check(first, end);
 }
 
+Status TableSet::too_wide(int32_t row, int32_t columns) const {
+  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than max_pages_per_row %d", row, columns,
+                       options_.max_columns)
+      .at(row)
+      .missing(columns, options_.max_columns);
+}
+
 Status TableSet::check(const Planner& planner) {
-  const int64_t count = next_rows_ = planner.rows_ == nullptr ? 0 : planner.rows_ - planned_.data();
+  int64_t count = 0;
+  if (planner.rows_ != nullptr) count = planner.rows_ - planned_.data();
+  if (planner.list_ != nullptr) count = planner.list_ - planned_lists_.data();
+  next_rows_ = count;
   if (options_.fixed() && count > options_.max_rows) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows of a table exceed its room for %d", count,
                          options_.max_rows)
         .missing(count, options_.max_rows);
   }
   for (int64_t i = 0; options_.fixed() && planner.widest_ > options_.max_columns && i < count; ++i) {
-    const Planned& row = planned_[i];
-    if (row.count <= options_.max_columns) continue;
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "row %d has %d pages, more than max_pages_per_row %d", row.row,
-                         row.count, options_.max_columns)
-        .at(row.row)
-        .missing(row.count, options_.max_columns);
+    const int32_t columns = listed_ ? planned_lists_[i].count : planned_[i].count;
+    if (columns > options_.max_columns) return too_wide(listed_ ? planned_lists_[i].row : planned_[i].row, columns);
   }
   if (!failure_.ok()) return std::move(failure_);
   const int64_t keys = listed_ ? static_cast<int64_t>(lists_.keys.size()) : planner.num_keys_;
@@ -182,7 +180,7 @@ void TableSet::list_slots() {
 }
 
 // Makes what is behind a row's pages, or was, the padding.
-void TableSet::pad(int64_t index, const Planned& row) noexcept {
+void TableSet::pad(int64_t index, const List& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];
   const auto width = static_cast<int32_t>(columns_);
@@ -237,6 +235,7 @@ void TableSet::write_csr() noexcept {
 }
 
 void TableSet::write_rows() noexcept {
+  zeros_ = 0;
   const auto count = static_cast<size_t>(next_rows_);
   const Planned* planned = planned_.data();
   const bool dense = has(KVC_TABLES_DENSE);
@@ -251,7 +250,9 @@ void TableSet::write_rows() noexcept {
     if (dense) {
       const auto index = static_cast<int64_t>(i);
       if (row.kept != row.count) read(row, row.kept, dense_.data() + index * stride_ + row.kept);
-      if (held[i].written != row.count || held[i].padded < width || row.kept != row.count) pad(index, row);
+      if (held[i].written != row.count || held[i].padded < width || row.kept != row.count) {
+        pad(index, {row.row, row.first, row.count});
+      }
     }
     seqlens[i] = row.seqlen;
     leftpad[i] = row.leftpad;
@@ -279,7 +280,7 @@ void TableSet::write_lists() noexcept {
   const bool dense = has(KVC_TABLES_DENSE), csr = has(KVC_TABLES_CSR);
   const int64_t stride = stride_;
   const int32_t pad_value = options_.pad_value;
-  const Planned* planned = planned_.data();
+  const List* planned = planned_lists_.data();
   Held* held = held_.data();
   const int32_t* slots = list_slots_.data();
   int32_t *seqlens = seqlens_.data(), *owners = row_of_.data(), *cu_q = cu_q_.data(), *cu_k = cu_k_.data();
@@ -308,8 +309,7 @@ void TableSet::write_lists() noexcept {
       pad(i, planned[i]);
     }
   }
-  std::fill_n(leftpad_.data(), count, 0);
-  std::fill_n(starts_.data(), count, 0);
+  for (; zeros_ < count; ++zeros_) leftpad_[zeros_] = starts_[zeros_] = 0;
   const auto keys = static_cast<int32_t>(next_pages_);
   if (csr) {
     std::copy_n(cu_k, count + 1, indptr_.data());

@@ -104,14 +104,17 @@ class TableSet {
   }
 
  private:
-  // What a row is to hold. Columns: pages [0, head) of its source row, then [first, first + count - head); of a list
-  // its keys from `first` on.
+  // What a row is to hold. Columns: pages [0, head) of its source row, then [first, first + count - head).
   struct Planned {
     int32_t row, queries;
     int32_t position, sinks;
     int32_t head, first, count;
     int32_t seqlen, leftpad, hole;
     int32_t kept;  // leading columns that the block table holds already
+  };
+  // What a row of a list is to hold: keys of the lists.
+  struct List {
+    int32_t row, first, count;
   };
   // What a row of the block table holds.
   struct Held {
@@ -120,12 +123,14 @@ class TableSet {
   };
   bool has(uint32_t arrays) const noexcept { return (options_.arrays & arrays) != 0; }
   void check_row(const Planned& row);
-  Planned* more_rows(const Planned* end, Planned** capacity_end);
+  template <class Row>
+  static Row* more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity_end);
+  Status too_wide(int32_t row, int32_t columns) const;
   void read(const Planned& row, int32_t skip, int32_t* out) const noexcept;
   void reserve();
   void widen(int64_t rows, int64_t columns);
   void list_slots();
-  void pad(int64_t index, const Planned& row) noexcept;
+  void pad(int64_t index, const List& row) noexcept;
   void write_csr() noexcept;
   void write_rows() noexcept;
   void write_lists() noexcept;
@@ -138,7 +143,8 @@ class TableSet {
   PageDivider divider_{1};
   KeyLists lists_;
   GrowingArray<Planned> planned_;
-  Status failure_;  // the first row's that is not as it should be
+  GrowingArray<List> planned_lists_;  // in place of those
+  Status failure_;                    // the first row's that is not as it should be
   bool next_causal_ = false, listed_ = false, next_streams_ = false;
   int64_t next_rows_ = 0, next_pages_ = 0;
   int32_t widest_ = 0;
@@ -152,11 +158,21 @@ class TableSet {
   int64_t stride_ = 0;
   // The last write's.
   int64_t rows_ = 0, columns_ = 0, pages_ = 0, keys_ = 0, queries_ = 0;
+  int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as lists have them
   int32_t max_q_ = 0, max_k_ = 0, page_size_ = 1, bound_q_ = 0, bound_k_ = 0;
   bool causal_ = false, streams_ = false;
   // Shapes that describe's tensors point to.
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
+
+// Room for one more row behind those up to `end` (null: none), and up to *capacity_end.
+template <class Row>
+Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity_end) {
+  const int64_t count = end == nullptr ? 0 : end - rows.data();
+  rows.reserve(count + 1);
+  *capacity_end = rows.data() + rows.size();
+  return rows.data() + count;
+}
 
 // Where rows come in. A value that stays in the registers of the loop that makes the rows: all of it is inline.
 class TableSet::Planner {
@@ -188,10 +204,8 @@ class TableSet::Planner {
   }
   // Keys [begin, end) of the lists.
   [[gnu::always_inline]] void add_list(int32_t row, int32_t begin, int32_t end) {
-    Planned* planned = next();
-    planned->row = row;
-    planned->first = begin;
-    planned->count = end - begin;
+    if (list_ == list_end_) list_ = TableSet::more_rows(set_->planned_lists_, list_, &list_end_);
+    *list_++ = {row, begin, end - begin};
     widest_ = std::max(widest_, end - begin);
   }
 
@@ -200,7 +214,7 @@ class TableSet::Planner {
   Planner(TableSet* set, const PageDivider& divider, int64_t held) noexcept
       : set_(set), divider_(divider), held_(set->held_.data()), held_end_(held_ + held) {}
   [[gnu::always_inline]] Planned* next() {
-    if (rows_ == end_) rows_ = set_->more_rows(rows_, &end_);
+    if (rows_ == end_) rows_ = TableSet::more_rows(set_->planned_, rows_, &end_);
     return rows_++;
   }
   void add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position, int32_t sinks);
@@ -209,6 +223,7 @@ class TableSet::Planner {
   PageDivider divider_;
   const Held *held_, *held_end_;
   Planned *rows_ = nullptr, *end_ = nullptr;
+  List *list_ = nullptr, *list_end_ = nullptr;
   int64_t num_pages_ = 0, num_keys_ = 0;
   int32_t widest_ = 0;
   bool sinks_ = false;
