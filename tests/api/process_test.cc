@@ -112,10 +112,10 @@ TEST(Process, ForkWhileAnotherThreadComputes) {
     const pid_t child = ::fork();
     if (child == 0) {
       alarm(60);
-      const int64_t nothing = 0;
+      const int64_t nothing = 0, alone = threads_of_this_process();  // an emulator has threads of its own
       const bool good = kvc_seq_truncate(other.cache, 1, &other.seq, &nothing, nullptr) == KVC_OK &&
                         prefill(other, other.seq, 200) == expected &&
-                        threads_of_this_process() == 3 &&  // the child's own workers
+                        threads_of_this_process() == alone + 2 &&  // the child's own workers
                         kvc_cache_check_invariants(other.cache, nullptr) == KVC_OK;
       _exit(good && !testing::Test::HasFailure() ? 0 : 1);
     }
