@@ -23,6 +23,16 @@ CacheSpec small_spec() {
   return spec;
 }
 
+// With an MLA group beside them.
+CacheSpec latent_spec() {
+  CacheSpec spec = small_spec();
+  spec.groups.push_back({0, 80});
+  spec.layers.push_back({2, 4, 1, 24});
+  spec.layers.back().latent = 16;
+  spec.layers.back().scale = 0.2;
+  return spec;
+}
+
 TEST(Faults, ContextCreate) {
   for (int warm = 0; warm < 2; warm++) kvc_context_destroy(make_context(3).release());
   const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
@@ -53,11 +63,7 @@ TEST(Faults, ContextCreate) {
 
 TEST(Faults, CacheCreate) {
   ContextPtr context = make_context(2);
-  CacheSpec spec = small_spec();
-  spec.groups.push_back({0, 80});
-  spec.layers.push_back({2, 4, 1, 24});
-  spec.layers.back().latent = 16;
-  spec.layers.back().scale = 0.2;
+  const CacheSpec spec = latent_spec();
   BuiltConfig built(spec);
   kvc_cache_destroy(make_cache(context.get(), spec).release());
   const int64_t blocks = live_blocks(), mapped = live_mapped_bytes();
@@ -86,11 +92,7 @@ TEST(Faults, CacheCreate) {
 
 TEST(Faults, GraphCreate) {
   ContextPtr context = make_context(2);
-  CacheSpec spec = small_spec();
-  spec.groups.push_back({0, 80});
-  spec.layers.push_back({2, 4, 1, 24});
-  spec.layers.back().latent = 16;
-  spec.layers.back().scale = 0.2;
+  const CacheSpec spec = latent_spec();
   CachePtr cache = make_cache(context.get(), spec);
   kvc_graph_config config;
   kvc_graph_config_init(&config);

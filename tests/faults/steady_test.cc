@@ -73,6 +73,23 @@ struct Steady {
     }
     return kvc_forward_end(cache, f, &error) == KVC_OK;
   }
+  // The tables of a step that is given up.
+  bool tables(kvc_forward graph = 0) {
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.graph = graph;
+    batch.sequences = seqs.data();
+    batch.append_lengths = lengths.data();
+    batch.num_sequences = static_cast<int32_t>(seqs.size());
+    kvc_forward f = 0;
+    if (kvc_forward_begin(cache, &batch, nullptr, &f, &error)) return false;
+    for (int32_t group = 0; group < 2; group++) {
+      kvc_tables wanted;
+      kvc_tables_init(&wanted);
+      if (kvc_forward_tables(cache, f, group, &wanted, &error)) return false;
+    }
+    return kvc_forward_abort(cache, f, &error) == KVC_OK;
+  }
 };
 
 // Workers start with the first compute call that is large enough: a prefill in another cache of the context.
@@ -289,21 +306,7 @@ TEST(Steady, NoAllocationInProjectedAttends) {
 // Tables for other kernels: of forwards, and of plans. Nothing is allocated after the first step of a size.
 TEST(Steady, TablesOfForwards) {
   Steady s(1, 4, 4000, 3);
-  const auto round = [&] {
-    kvc_batch batch;
-    kvc_batch_init(&batch);
-    batch.sequences = s.seqs.data();
-    batch.append_lengths = s.lengths.data();
-    batch.num_sequences = 3;
-    kvc_forward f = 0;
-    if (kvc_forward_begin(s.cache, &batch, nullptr, &f, &s.error)) return false;
-    for (int32_t group = 0; group < 2; group++) {
-      kvc_tables tables;
-      kvc_tables_init(&tables);
-      if (kvc_forward_tables(s.cache, f, group, &tables, &s.error)) return false;
-    }
-    return kvc_forward_abort(s.cache, f, &s.error) == KVC_OK;
-  };
+  const auto round = [&] { return s.tables(); };
   for (int i = 0; i < 30; i++) ASSERT_TRUE(s.step(true));
   for (int i = 0; i < 3; i++) ASSERT_TRUE(round()) << s.error.message;  // of each Forward the first
   count_from_now();
@@ -322,22 +325,7 @@ TEST(Steady, GraphsOfAnyLength) {
   kvc_graph_config_init(&config);
   kvc_forward graph = 0;
   ASSERT_EQ(kvc_graph_create(s.cache, &config, &graph, &s.error), KVC_OK) << s.error.message;
-  const auto round = [&] {
-    kvc_batch batch;
-    kvc_batch_init(&batch);
-    batch.sequences = s.seqs.data();
-    batch.append_lengths = s.lengths.data();
-    batch.num_sequences = 3;
-    batch.graph = graph;
-    kvc_forward f = 0;
-    if (kvc_forward_begin(s.cache, &batch, nullptr, &f, &s.error)) return false;
-    for (int32_t group = 0; group < 2; group++) {
-      kvc_tables tables;
-      kvc_tables_init(&tables);
-      if (kvc_forward_tables(s.cache, f, group, &tables, &s.error)) return false;
-    }
-    return kvc_forward_abort(s.cache, f, &s.error) == KVC_OK && s.step(true, nullptr, graph);
-  };
+  const auto round = [&] { return s.tables(graph) && s.step(true, nullptr, graph); };
   for (int i = 0; i < 2; i++) ASSERT_TRUE(round()) << s.error.message;
   count_from_now();
   bool ok = true;

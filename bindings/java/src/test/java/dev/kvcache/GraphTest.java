@@ -14,7 +14,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.Arrays;
 import java.util.Random;
-import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -219,20 +218,7 @@ class GraphTest {
     int n = 1 << 13;
     try (Cache cache = cache(c -> c.capacityTokens(1 << 15).maxBatchTokens(n)); Graph graph = cache.createGraph(1, n)) {
       Step step = graph.begin(Batch.of(cache.add(), n));
-      Support.Tokens tokens = new Support.Tokens(new Random(1), n);
-      AtomicReference<Status> status = new AtomicReference<>();
-      Thread worker = new Thread(() -> {
-        try {
-          step.attend(0, tokens.attend());
-        } catch (KvcacheException e) {
-          status.set(e.status());
-        }
-      });
-      worker.start();
-      Thread.sleep(20);
-      step.close();
-      worker.join();
-      assertTrue(status.get() == Status.CANCELLED || status.get() == Status.STALE, "" + status.get()); // it came too late
+      Support.closeWhileItAttends(step, n, Status.STALE);
       assertEquals(0, cache.stats().pagesUsed());
     }
   }

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.FloatBuffer;
 import java.util.Random;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.function.Executable;
 
@@ -144,5 +145,23 @@ final class Support {
       n += part.length;
     }
     return all;
+  }
+
+  /** Closes a step of `tokens` tokens while another thread attends in it; `late`: what that gets if it comes after. */
+  static void closeWhileItAttends(Step step, int tokens, Status late) throws InterruptedException {
+    Tokens input = new Tokens(new Random(1), tokens);
+    AtomicReference<Status> status = new AtomicReference<>();
+    Thread worker = new Thread(() -> {
+      try {
+        step.attend(0, input.attend());
+      } catch (KvcacheException e) {
+        status.set(e.status());
+      }
+    });
+    worker.start();
+    Thread.sleep(20);
+    step.close();
+    worker.join();
+    assertTrue(status.get() == Status.CANCELLED || status.get() == late, "" + status.get());
   }
 }

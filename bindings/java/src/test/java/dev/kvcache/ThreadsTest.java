@@ -18,7 +18,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -162,20 +161,7 @@ class ThreadsTest {
   void closeCancelsAStepThatComputes() throws Exception {
     try (Cache cache = cache(c -> c.capacityTokens(1 << 15).maxBatchTokens(1 << 14))) {
       Step step = cache.begin(Batch.of(cache.add(), 1 << 14));
-      Tokens tokens = new Tokens(new Random(1), 1 << 14);
-      AtomicReference<Status> status = new AtomicReference<>();
-      Thread worker = new Thread(() -> {
-        try {
-          step.attend(0, tokens.attend());
-        } catch (KvcacheException e) {
-          status.set(e.status());
-        }
-      });
-      worker.start();
-      Thread.sleep(20);
-      step.close();
-      worker.join();
-      assertTrue(status.get() == Status.CANCELLED || status.get() == Status.STALE_ID, "" + status.get()); // it came too late
+      Support.closeWhileItAttends(step, 1 << 14, Status.STALE_ID);
       assertEquals(0, cache.stats().pagesUsed());
     }
   }
