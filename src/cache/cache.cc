@@ -31,7 +31,7 @@ void Cache::plan_classes(const Context& context, const Geometry& geometry, std::
     const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
     shape.streaming = geometry.limits.streaming && rules.streams();
     context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
-    shape.num_threads = shape.tiling.parallel_items > 0 ? shape.tiling.parallel_items : context.num_threads();
+    shape.num_threads = context.parallel_items(shape.tiling);
     shape.sharing = geometry.sharing;
     if (geometry.deterministic) shape.fix_splits();
     if (layer.layer.rope_class >= 0) {

@@ -264,35 +264,60 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
-// The rows of a step's tokens in a tensor, as a view.
-TensorView view_of(const kvc_backend_tensor& t, int64_t tokens, int64_t heads, int64_t dims) noexcept {
-  TensorView view;
-  view.data = tokens > 0 ? static_cast<char*>(t.data) : nullptr;
-  view.dtype = t.dtype;
-  view.rank = 3;
-  const int64_t shape[3] = {tokens, heads, dims}, strides[3] = {t.token_stride, t.head_stride, 1};
-  std::copy_n(shape, 3, view.shape);
-  std::copy_n(strides, 3, view.strides);
-  return view;
-}
+// The rows of a step's tokens in a tensor.
+struct Rows {
+  const char* name;
+  const kvc_backend_tensor& tensor;
+  int64_t heads, dims;
+
+  bool apart_from(const Rows& other, int64_t tokens) const noexcept {
+    const auto* begin = static_cast<const char*>(tensor.data);
+    const auto* others = static_cast<const char*>(other.tensor.data);
+    if (begin == nullptr || others == nullptr) return true;
+    return begin + extent(tokens) <= others || others + other.extent(tokens) <= begin;
+  }
+  TensorView view(int64_t tokens) const noexcept {
+    TensorView view;
+    view.data = static_cast<char*>(tensor.data);
+    view.dtype = tensor.dtype;
+    view.rank = 3;
+    const int64_t shape[3] = {tokens, heads, dims}, strides[3] = {tensor.token_stride, tensor.head_stride, 1};
+    std::copy_n(shape, 3, view.shape);
+    std::copy_n(strides, 3, view.strides);
+    return view;
+  }
+
+ private:
+  int64_t extent(int64_t tokens) const noexcept {
+    return ((tokens - 1) * tensor.token_stride + (heads - 1) * tensor.head_stride + dims) * (tensor.dtype.bits / 8);
+  }
+};
 
 }  // namespace
 
-// What attention writes has no element of what it reads.
+// What attention writes has no element of what it reads. Tensors apart from each other, as they mostly are, are seen by
+// their ends alone.
 Status Cache::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
   const kvc_backend_layer& shape = layers_[static_cast<size_t>(layer)].backend;
   const kvc_backend_attend& attend = call.attend;
+  const int64_t heads = shape.num_q_heads, kv_heads = shape.num_kv_heads;
   const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims();
   const int64_t k_dims = shape.v_in_k != 0 && kv.v.data != nullptr ? shape.head_dim - shape.v_head_dim : shape.head_dim;
-  const TensorView out = view_of(attend.out, tokens, shape.num_q_heads, call.shape.v_dims);
-  const TensorView lse = view_of({attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0},
-                                 tokens, shape.num_q_heads, 1);
-  const TensorView q = view_of(attend.q, tokens, shape.num_q_heads, q_dims);
-  const TensorView k = view_of(kv.k, tokens, shape.num_kv_heads, k_dims);
-  const TensorView v = view_of(kv.v, tokens, shape.num_kv_heads, shape.v_head_dim);
-  const NamedTensor written[] = {{"out", &out}, {"lse", &lse}};
-  const NamedTensor read[] = {{"q", &q}, {"k", &k}, {"v", &v}};
-  return check_overlaps(written, 2, read, 3);
+  const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
+  const Rows written[] = {{"out", attend.out, heads, call.shape.v_dims}, {"lse", lse, heads, 1}};
+  const Rows read[] = {
+      {"q", attend.q, heads, q_dims}, {"k", kv.k, kv_heads, k_dims}, {"v", kv.v, kv_heads, shape.v_head_dim}};
+  const auto check = [&](const Rows& a, const Rows& b) {
+    if (tokens == 0 || a.apart_from(b, tokens)) return Status();
+    const TensorView view_a = a.view(tokens), view_b = b.view(tokens);
+    const NamedTensor out = {a.name, &view_a}, in = {b.name, &view_b};
+    return check_overlaps(&out, 1, &in, 1);
+  };
+  KVC_TRY(check(written[0], written[1]));
+  for (const Rows& out : written) {
+    for (const Rows& in : read) KVC_TRY(check(out, in));
+  }
+  return Status();
 }
 
 // Attention in the backend, by up-projections if the call has them.

@@ -40,7 +40,7 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   shape.num_kv_heads = layer.num_kv_heads;
   shape.v_head_dim = layer.v_head_dim;
   context.backend().tiling(context.device(), &layer, &shape.tiling);
-  shape.num_threads = shape.tiling.parallel_items > 0 ? shape.tiling.parallel_items : context.num_threads();
+  shape.num_threads = context.parallel_items(shape.tiling);
   shape.sharing = PrefixSharing::kNever;
   if (deterministic) shape.fix_splits();
   return shape;

@@ -36,6 +36,10 @@ class Context {
   kvc_backend_device* device() const noexcept { return device_; }
   DLDevice dl_device() const noexcept { return dl_device_; }
   int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
+  // Work items that run at once: as the backend says, else one a thread.
+  int parallel_items(const kvc_backend_tiling& tiling) const noexcept {
+    return tiling.parallel_items > 0 ? tiling.parallel_items : num_threads();
+  }
   int num_workers() const noexcept { return pool_.num_workers(); }  // worker indices: scratches
   ThreadPool& pool() noexcept { return pool_; }
   Status check_stream(void* stream) const;  // DEVICE, if the device has no such thing

@@ -17,7 +17,7 @@ WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
   shape.window_tokens = layer.window_tokens;
   shape.chunk_tokens = layer.chunk_tokens;
   context.backend().tiling(context.device(), &layer, &shape.tiling);
-  shape.num_threads = context.num_threads();
+  shape.num_threads = context.parallel_items(shape.tiling);
   shape.key_splits = call.num_splits;
   shape.sharing = PrefixSharing::kNever;
   return shape;
