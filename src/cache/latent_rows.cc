@@ -26,7 +26,10 @@ Status read_latent_layer(int32_t group_kind, int64_t index, kvc_layer_config* co
   if (c.num_kv_heads != 1) return refuse(index, "num_kv_heads", c.num_kv_heads, "1");
   if (c.head_dim < 1 || c.head_dim > kMaxRowDims) return refuse(index, "head_dim", c.head_dim, "in 1..1024");
   if (c.latent_dim < 1 || c.latent_dim > c.head_dim) {
-    return refuse(index, "latent_dim", c.latent_dim, "in 1..head_dim");
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": latent_dim %d of an MLA group is not in 1..head_dim %d", index,
+                         c.latent_dim, c.head_dim)
+        .at(index);
   }
   if (c.v_head_dim != 0 && c.v_head_dim != c.latent_dim) {
     return refuse(index, "v_head_dim", c.v_head_dim, "0 or latent_dim");

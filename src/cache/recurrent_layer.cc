@@ -1,7 +1,9 @@
 #include "cache/recurrent_layer.h"
 
 #include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -40,24 +42,51 @@ Status make_state(const kvc_state_config& config, int64_t layer, size_t index, S
   return Status();
 }
 
-}  // namespace
+Status refuse(const kvc_layer_config& config, int64_t index, const char* what) {
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                       "layer %" PRId64 " is in recurrent group %d: it has states, and no %s", index, config.group,
+                       what)
+      .at(index);
+}
 
-Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
-                            Geometry* geometry) {
+// Every field but group and states is 0.
+Status check_states_alone(const kvc_layer_config& config, int64_t index) {
+  const struct {
+    const char* name;
+    int64_t value;
+  } integers[] = {{"num_q_heads", config.num_q_heads}, {"num_kv_heads", config.num_kv_heads},
+                  {"head_dim", config.head_dim},       {"v_head_dim", config.v_head_dim},
+                  {"rope_mode", config.rope_mode},     {"rope_dim", config.rope_dim},
+                  {"rope_offset", config.rope_offset}, {"flags", config.flags},
+                  {"kv_layer", config.kv_layer},       {"num_scales", config.num_scales},
+                  {"latent_dim", config.latent_dim},   {"reserved", config.reserved}};
+  char text[64];
+  for (const auto& field : integers) {
+    if (field.value == 0) continue;
+    std::snprintf(text, sizeof text, "%s %" PRId64, field.name, field.value);
+    return refuse(config, index, text);
+  }
+  for (const auto& [name, value] :
+       {std::pair{"rope_theta", config.rope_theta}, {"softmax_scale", config.softmax_scale}}) {
+    if (value == 0) continue;
+    std::snprintf(text, sizeof text, "%s %g", name, value);
+    return refuse(config, index, text);
+  }
   kvc_layer_config plain;
   kvc_layer_config_init(&plain);
   plain.group = config.group;
   plain.num_states = config.num_states;
   plain.states = config.states;
   plain.struct_size = config.struct_size;
-  if (std::memcmp(&plain, &config, sizeof plain) != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64
-                         " is in recurrent group %d: it has states, and no heads (num_q_heads %d), "
-                         "dims (head_dim %d), rope or storage",
-                         index, config.group, config.num_q_heads, config.head_dim)
-        .at(index);
-  }
+  if (std::memcmp(&plain, &config, sizeof plain) == 0) return Status();
+  return refuse(config, index, "dtype, rope_scaling, storage or scales of a layer");
+}
+
+}  // namespace
+
+Status make_recurrent_layer(const kvc_layer_config& config, const std::vector<kvc_state_config>& states, int64_t index,
+                            Geometry* geometry) {
+  KVC_TRY(check_states_alone(config, index));
   if (config.num_states < 1 || config.num_states > kMaxStates) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": num_states %d is outside 1..%d", index,
                          config.num_states, kMaxStates)

@@ -1,0 +1,219 @@
+// Every kind of layer group against every field, option and call that does not belong to it: bad values and
+// combinations from tables, each refused with a status of misuse, its values in the message, and nothing changed; what
+// the table allows succeeds, so no check refuses too much.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "hybrid.h"
+
+namespace kvt {
+namespace {
+
+using Kinds = std::vector<int>;
+const Kinds kNone = {}, kAll = {0, 1, 2, 3, 4, 5}, kAttending = {0, 1, 2, 3, 4}, kRotating = {0, 1, 2, 3},
+            kPlain = {0, 1, 2, 4}, kMla = {3};
+
+bool has(const Kinds &kinds, int kind) { return std::find(kinds.begin(), kinds.end(), kind) != kinds.end(); }
+
+// What is set in a layer (or its group), in which kinds it is allowed, and what a refusal says.
+struct Setting {
+  std::string what;
+  Kinds allowed;
+  std::vector<std::string> mentions;
+  std::function<void(kvc_layer_config &, kvc_group_config &)> set;
+};
+
+using Layer = kvc_layer_config;
+using Group = kvc_group_config;
+
+void add_numbers(std::vector<Setting> *all) {
+  const auto ints = [&](const char *name, int32_t Layer::*field, std::initializer_list<int32_t> values,
+                        const Kinds &allowed) {
+    for (const int32_t value : values) {
+      const std::string text = std::string(name) + " " + std::to_string(value);
+      all->push_back(
+          {text, allowed, {name, std::to_string(value)}, [field, value](Layer &l, Group &) { l.*field = value; }});
+    }
+  };
+  ints("group", &Layer::group, {-1, kKinds, INT32_MIN, INT32_MAX}, kNone);
+  ints("num_q_heads", &Layer::num_q_heads, {-4, 65537, INT32_MAX, INT32_MIN}, kNone);
+  ints("num_q_heads", &Layer::num_q_heads, {0}, {KVC_GROUP_RECURRENT});
+  ints("num_q_heads", &Layer::num_q_heads, {3}, kMla);
+  ints("num_q_heads", &Layer::num_q_heads, {6, 10, 2}, kAttending);
+  ints("num_kv_heads", &Layer::num_kv_heads, {-1, 3, 4097, INT32_MIN}, kNone);
+  ints("num_kv_heads", &Layer::num_kv_heads, {0}, {KVC_GROUP_RECURRENT});
+  ints("num_kv_heads", &Layer::num_kv_heads, {4}, kPlain);
+  ints("num_kv_heads", &Layer::num_kv_heads, {1}, kAttending);
+  ints("head_dim", &Layer::head_dim, {-16, 1025, INT32_MAX, INT32_MIN}, kNone);
+  ints("head_dim", &Layer::head_dim, {0}, {KVC_GROUP_RECURRENT});
+  ints("head_dim", &Layer::head_dim, {513, 1024}, kMla);
+  ints("head_dim", &Layer::head_dim, {512, 17}, kAttending);
+  ints("head_dim", &Layer::head_dim, {1, 11}, kPlain);  // MLA: narrower than its latent part
+  ints("v_head_dim", &Layer::v_head_dim, {-1, 513, INT32_MAX}, kNone);
+  ints("v_head_dim", &Layer::v_head_dim, {kLatent}, kAttending);
+  ints("v_head_dim", &Layer::v_head_dim, {512, 3}, kPlain);
+  ints("rope_mode", &Layer::rope_mode, {-1, 3, INT32_MAX}, kNone);
+  ints("rope_mode", &Layer::rope_mode, {KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}, kRotating);
+  ints("kv_layer", &Layer::kv_layer, {-1, 99, INT32_MAX, INT32_MIN}, kNone);
+  ints("num_scales", &Layer::num_scales, {-1, 1, kKvHeads, 3, INT32_MAX}, kNone);
+  ints("num_states", &Layer::num_states, {-1, 17, INT32_MAX}, kNone);
+  ints("num_states", &Layer::num_states, {1, 2}, {KVC_GROUP_RECURRENT});
+  ints("latent_dim", &Layer::latent_dim, {-1, kDim + 1, INT32_MAX}, kNone);
+  ints("latent_dim", &Layer::latent_dim, {1, kDim}, kMla);
+}
+
+void add_rope(std::vector<Setting> *all) {
+  const auto rope = [&](const char *what, const Kinds &allowed, const std::vector<std::string> &mentions,
+                        const std::function<void(Layer &)> &set) {
+    all->push_back({what, allowed, mentions, [set](Layer &l, Group &) { l.rope_mode = KVC_ROPE_ON_READ, set(l); }});
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  rope("rotated", kRotating, {}, [](Layer &) {});
+  rope("odd rope_dim", kNone, {}, [](Layer &l) { l.rope_dim = 3; });
+  rope("negative rope_dim", kNone, {}, [](Layer &l) { l.rope_dim = -2; });
+  rope("rope_dim above the head", kNone, {}, [](Layer &l) { l.rope_dim = kDim + 2; });
+  rope("rope_dim INT32_MAX", kNone, {}, [](Layer &l) { l.rope_dim = INT32_MAX; });
+  rope("rope_dim of the head", {0, 1, 2}, {}, [](Layer &l) { l.rope_dim = kDim; });
+  rope("negative rope_offset", kNone, {}, [](Layer &l) { l.rope_offset = -2; });
+  rope("rope_offset at the head's end", kNone, {}, [](Layer &l) { l.rope_offset = kDim; });
+  rope("rope_offset INT32_MAX", kNone, {}, [](Layer &l) { l.rope_offset = INT32_MAX, l.rope_dim = 2; });
+  rope("rope_offset + rope_dim above the head", kNone, {}, [](Layer &l) { l.rope_offset = 14, l.rope_dim = 4; });
+  rope("the last two dims", kRotating, {}, [](Layer &l) { l.rope_offset = 14; });
+  rope("the first two dims", {0, 1, 2}, {}, [](Layer &l) { l.rope_offset = 2, l.rope_dim = 2; });
+  rope("odd head_dim", kNone, {}, [](Layer &l) { l.head_dim = 15; });
+  for (const double theta : {-1.0, 1e31, 1e-31, INFINITY * 1.0, nan}) {
+    rope("rope_theta", kNone, {"rope_"}, [theta](Layer &l) { l.rope_theta = theta; });
+  }
+}
+
+void add_the_rest(std::vector<Setting> *all) {
+  static const float scales[3] = {0.5f, 0.25f, 1.0f}, bad_scales[2] = {0.5f, -1.0f};
+  static kvc_state_config states[2];
+  const auto layer = [&](const char *what, const Kinds &allowed, const std::vector<std::string> &mentions,
+                         const std::function<void(Layer &)> &set) {
+    all->push_back({what, allowed, mentions, [set](Layer &l, Group &) { set(l); }});
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double scale : {-1.0, 1e31, 1e-31, INFINITY * 1.0, nan}) {
+    layer("softmax_scale", kNone, {}, [scale](Layer &l) { l.softmax_scale = scale; });
+  }
+  layer("softmax_scale 2", kAttending, {}, [](Layer &l) { l.softmax_scale = 2; });
+  layer("flags 2", kNone, {}, [](Layer &l) { l.flags = 2; });
+  layer("flags 1<<31", kNone, {}, [](Layer &l) { l.flags = 1u << 31; });
+  layer("reserved", kNone, {}, [](Layer &l) { l.reserved = 1; });
+  layer("int32", kNone, {}, [](Layer &l) { l.dtype = {kDLInt, 32, 1}; });
+  layer("float8 without scales", kAttending, {}, [](Layer &l) { l.dtype = dl_type(DType::kE4M3); });
+  layer("scales missing", kNone, {}, [](Layer &l) { l.dtype = dl_type(DType::kE4M3), l.num_scales = 1; });
+  layer("V's scales missing", kMla, {},
+        [](Layer &l) { l.dtype = dl_type(DType::kE4M3), l.num_scales = 1, l.k_scales = scales; });
+  layer("three scales", kNone, {},
+        [](Layer &l) { l.dtype = dl_type(DType::kE4M3), l.num_scales = 3, l.k_scales = l.v_scales = scales; });
+  layer("a scale below 0", kNone, {},
+        [](Layer &l) { l.dtype = dl_type(DType::kE5M2), l.num_scales = 2, l.k_scales = l.v_scales = bad_scales; });
+  layer("scales that are not counted", kNone, {},
+        [](Layer &l) { l.dtype = dl_type(DType::kE5M2), l.k_scales = l.v_scales = scales; });
+  layer("scales of int8", kNone, {},
+        [](Layer &l) { l.dtype = dl_type(DType::kI8), l.num_scales = 1, l.k_scales = l.v_scales = scales; });
+  layer("scales of float32", kNone, {}, [](Layer &l) { l.num_scales = 1, l.k_scales = l.v_scales = scales; });
+  layer("states", kNone, {}, [](Layer &l) { l.states = states; });
+
+  const auto group = [&](const char *name, int64_t Group::*field, std::initializer_list<int64_t> values,
+                         const Kinds &allowed) {
+    for (const int64_t value : values) {
+      all->push_back({std::string(name) + " " + std::to_string(value),
+                      allowed,
+                      {name, std::to_string(value)},
+                      [field, value](Layer &, Group &g) { g.*field = value; }});
+    }
+  };
+  const int64_t beyond = (int64_t{1} << 30) + 1;
+  group("window_tokens", &Group::window_tokens, {-1, beyond, INT64_MIN, INT64_MAX}, kNone);
+  group("window_tokens", &Group::window_tokens, {1, 100}, {KVC_GROUP_SLIDING});
+  group("chunk_tokens", &Group::chunk_tokens, {-1, beyond, INT64_MIN, INT64_MAX}, kNone);
+  group("chunk_tokens", &Group::chunk_tokens, {1, 100}, {KVC_GROUP_CHUNKED});
+  group("num_pages", &Group::num_pages, {-1, int64_t{1} << 31, INT64_MIN, INT64_MAX}, kNone);
+  group("num_pages", &Group::num_pages, {1, 40}, kAll);
+  all->push_back({"a window of 0", {0, 2, 3, 4, 5}, {"window_tokens 0", "sliding"}, [](Layer &, Group &g) {
+                    g.window_tokens = 0;
+                  }});
+  all->push_back(
+      {"a chunk of 0", {0, 1, 3, 4, 5}, {"chunk_tokens 0", "chunked"}, [](Layer &, Group &g) { g.chunk_tokens = 0; }});
+  for (const int32_t kind : {-1, kKinds, INT32_MAX, INT32_MIN}) {
+    all->push_back({"kind", kNone, {"kind", std::to_string(kind)}, [kind](Layer &, Group &g) { g.kind = kind; }});
+  }
+}
+
+// Create and estimate agree; create says which layer or group.
+void expect_config(kvc_context *context, const Hybrid &h, bool allowed, int64_t index, const Setting &setting) {
+  kvc_cache *cache = nullptr;
+  kvc_estimate estimate;
+  kvc_estimate_init(&estimate);
+  if (allowed) {
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_cache_create(context, &h.config, &cache, &error), KVC_OK) << error.message;
+    EXPECT_EQ(kvc_cache_estimate(context, &h.config, -1, &estimate, &error), KVC_OK) << error.message;
+    kvc_cache_destroy(cache);
+    return;
+  }
+  kvc_error error = KVC_ERROR_INIT;
+  const kvc_status status = kvc_cache_create(context, &h.config, &cache, &error);
+  EXPECT_EQ(cache, nullptr);
+  kvc_cache_destroy(cache);
+  if (status == KVC_OK) {
+    ADD_FAILURE() << "was not refused";
+    return;
+  }
+  refused(
+      nullptr, {status}, "kvc_cache_create",
+      [&](kvc_error *e) { return kvc_cache_create(context, &h.config, &cache, e); }, setting.mentions);
+  EXPECT_LT(status, 100) << kvc_status_name(status) << " is no misuse: " << error.message;
+  EXPECT_EQ(error.index, index) << error.message;
+  kvc_error estimated = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_cache_estimate(context, &h.config, -1, &estimate, &estimated), status);
+  EXPECT_EQ(estimated.index, index);
+}
+
+TEST(Combinations, EveryFieldInEveryKindOfLayer) {
+  ContextPtr context = make_context();
+  std::vector<Setting> all;
+  add_numbers(&all);
+  add_rope(&all);
+  add_the_rest(&all);
+  for (const Setting &setting : all) {
+    for (int kind = 0; kind < kKinds; kind++) {
+      SCOPED_TRACE(setting.what + " in a layer of kind " + kNames[kind]);
+      Hybrid h;
+      h.config.num_layers = kKinds;  // the layer that shares layer 0's is another test's
+      setting.set(h.layers[kind], h.groups[kind]);
+      expect_config(context.get(), h, has(setting.allowed, kind), kind, setting);
+    }
+  }
+}
+
+// Every field that says how K and V are stored, unlike in the layer that reads them.
+TEST(Combinations, SharedLayersThatDisagree) {
+  ContextPtr context = make_context();
+  const std::vector<Setting> all = {
+      {"another group", kNone, {"group"}, [](Layer &l, Group &) { l.group = 1; }},
+      {"more kv heads", kNone, {"num_kv_heads 4"}, [](Layer &l, Group &) { l.num_kv_heads = 4; }},
+      {"head_dim", kNone, {"head_dim 8"}, [](Layer &l, Group &) { l.head_dim = 8; }},
+      {"v_head_dim", kNone, {"v_head_dim 8"}, [](Layer &l, Group &) { l.v_head_dim = 8; }},
+      {"dtype", kNone, {"dtype"}, [](Layer &l, Group &) { l.dtype = dl_type(DType::kBF16); }},
+      {"rope", kNone, {"rope"}, [](Layer &l, Group &) { l.rope_mode = KVC_ROPE_ON_APPEND; }},
+      {"itself", kNone, {"kv_layer 7"}, [](Layer &l, Group &) { l.kv_layer = kSharing + 1; }},
+      {"a recurrent layer's", kNone, {}, [](Layer &l, Group &) { l.kv_layer = 1 + KVC_GROUP_RECURRENT; }},
+      {"the recurrent group", kNone, {}, [](Layer &l, Group &) { l.group = KVC_GROUP_RECURRENT; }},
+      {"more q heads", kAll, {}, [](Layer &l, Group &) { l.num_q_heads = 6; }},
+      {"a scale", kAll, {}, [](Layer &l, Group &) { l.softmax_scale = 0.7; }},
+  };
+  for (const Setting &setting : all) {
+    SCOPED_TRACE(setting.what);
+    Hybrid h;
+    setting.set(h.layers[kSharing], h.groups[0]);
+    expect_config(context.get(), h, !setting.allowed.empty(), kSharing, setting);
+  }
+}
+
+}  // namespace
+}  // namespace kvt
