@@ -14,7 +14,7 @@ Status read_cache_flags(uint32_t flags, Geometry* geometry) {
         (flags & KVC_CACHE_DETERMINISTIC) != 0 ? "KVC_CACHE_DETERMINISTIC" : "KVC_CACHE_NO_PREFIX_SHARING");
   }
   geometry->store.streaming = geometry->limits.streaming = (flags & KVC_CACHE_STREAMING) != 0;
-  geometry->deterministic = (flags & KVC_CACHE_DETERMINISTIC) != 0;
+  geometry->deterministic = geometry->limits.sinks_apart = (flags & KVC_CACHE_DETERMINISTIC) != 0;
   geometry->sharing = (flags & kNever) != 0                         ? PrefixSharing::kNever
                       : (flags & KVC_CACHE_SHARE_ALL_PREFIXES) != 0 ? PrefixSharing::kAlways
                                                                     : PrefixSharing::kByCost;

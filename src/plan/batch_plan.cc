@@ -17,6 +17,7 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
       stream_windows_(limits.streaming ? limits.rows : 0),
       sink_positions_(limits.streaming ? limits.tokens : 0),
       groups_(static_cast<size_t>(num_groups)),
+      sinks_apart_(limits.sinks_apart),
       used_rows_(limits.rows),
       used_tokens_(limits.tokens) {
   for (Group& group : groups_) {
@@ -143,7 +144,8 @@ void BatchPlan::add_streams(const SequenceStore& store, std::span<const int32_t>
   for (int32_t row = 0; row < rows_.num_rows; ++row) {
     const int32_t slot = slots[static_cast<size_t>(row)];
     const StreamWindow stream = slot < 0 ? StreamWindow{} : store.stream(slot);
-    const bool streams = stream.on() && kv_lengths_[row] > stream.window;
+    const bool apart = sinks_apart_ && stream.sinks > 0;
+    const bool streams = stream.on() && (apart || kv_lengths_[row] > stream.window);
     stream_sinks_[row] = streams ? stream.sinks : 0;
     stream_windows_[row] = streams ? stream.window : 0;
     any = any || streams;

@@ -36,8 +36,8 @@ class BatchPlan {
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
   // The rest of a batch with spans: how far each token sees. span_ids: [tokens], as in kvc_batch.
   void add_spans(const int32_t* span_ids) noexcept;
-  // The streaming windows of those rows that are longer than theirs; the others see all, as if they did not stream.
-  // After the other two.
+  // The streaming windows of those rows that are longer than theirs; the others see all, as if they did not stream (but
+  // for BatchLimits::sinks_apart). After the other two.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
   // Makes what earlier batches used, and this one does not, inert: position 0, slot -1, no last row. The first time:
@@ -94,6 +94,7 @@ class BatchPlan {
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
   kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows
+  bool sinks_apart_;                   // as BatchLimits'
   int64_t used_rows_, used_tokens_;    // up to here the last clear_rest left more than inert values
 };
 

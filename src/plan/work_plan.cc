@@ -263,6 +263,8 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t target_cost) noexcept
 
 void WorkPlan::emit(const Base& base, int64_t target_cost) noexcept {
   const auto item_begin = static_cast<int32_t>(items_.size());
+  // Sinks and window are merged as two states, whatever the window's is folded from: with fixed splits, neither is cut.
+  if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
   for (int32_t i = 0; i < base.num_parts; ++i) split(base.parts[i], target_cost);
   const auto item_end = static_cast<int32_t>(items_.size());
   const int32_t shared_tile = prefixes_.empty() ? -1 : shares_[base.parts[0].row].tile;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "fixture.h"
 #include "hybrid.h"
 
 namespace kvt {

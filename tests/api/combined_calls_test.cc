@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fixture.h"
 #include "hybrid.h"
 
 namespace kvt {

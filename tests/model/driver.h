@@ -184,7 +184,7 @@ class Driver {
       if (!open.empty()) advance(pick(open));
     } else if (dice < 80) {
       if (!idle.empty()) {
-        const int handle = pick(idle);
+        const int handle = chance(0.1) ? pick(live) : pick(idle);
         h_.import(handle, static_cast<int>(uniform(1, chance(0.05) ? h_.spec().max_batch_tokens + 3 : 9)), chance(0.5),
                   chance(0.1));
         touched(handle);

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 #include "driver.h"
 
@@ -89,8 +90,8 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
   spec.max_open_forwards = static_cast<int>(pick({1, 2, 3}));
   spec.rollback = pick({0, 1, 5, c.page_size, 20});
   spec.max_tree_nodes = static_cast<int>(pick({0, 4, 13, 1024}));
-  const uint32_t sharing[] = {0, KVC_CACHE_NO_PREFIX_SHARING, KVC_CACHE_SHARE_ALL_PREFIXES};
-  spec.flags = sharing[random() % 3];
+  const uint32_t flags[] = {0, KVC_CACHE_NO_PREFIX_SHARING, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_DETERMINISTIC};
+  spec.flags = flags[random() % 4];
   int64_t pages = pick({6, 11, 24}) + (c.page_size < 16 ? 60 / c.page_size : 0);
   // Page lists that are trees of two and three levels (more than 32 and 1,024 pages).
   const bool deep = c.page_size < 16 && random() % 4 == 0;
@@ -173,6 +174,70 @@ std::vector<Case> all_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(All, Model, testing::ValuesIn(all_cases()),
                          [](const testing::TestParamInfo<Case> &info) { return name_of(info.param); });
+
+// Every call is drawn, succeeds, and is refused for each reason that a caller can have; every kind of group is attended
+// to by every kind of row and with every option. What is missing here the tests above do not test.
+TEST(ModelCoverage, EveryOperationKindAndOption) {
+  std::map<std::string, int64_t> drawn;
+  uint64_t seed = 1;
+  for (const Kind kind : kKinds) {
+    for (int round = 0; round < 6; round++) {
+      Options options;
+      options.seed = seed++;
+      options.attend_checks = 0.5;
+      options.graph = round % 2 == 1;
+      std::mt19937_64 random(options.seed);
+      CacheSpec spec = make_spec({3, kind}, random);
+      if (spec.max_batch_tokens > 100) spec.max_batch_tokens = 100;
+      const std::string mismatch = mismatch_of([&] {
+        Driver driver(spec, options);
+        driver.run(1500);
+        for (const auto &[what, count] : driver.harness().drawn()) drawn[what] += count;
+      });
+      ASSERT_EQ(mismatch, "") << "kind " << static_cast<int>(kind) << ", seed " << options.seed;
+    }
+  }
+  const auto expect = [&](const std::string &what, int64_t least) {
+    EXPECT_GE(drawn[what], least) << what << " was drawn too seldom";
+  };
+  const std::pair<const char *, std::vector<const char *>> calls[] = {
+      {"kvc_seq_add", {"TOO_MANY_SEQUENCES", "INVALID_ARGUMENT"}},
+      {"kvc_seq_remove", {"STALE_ID", "DUPLICATE"}},
+      {"kvc_seq_fork",
+       {"STALE_ID", "BUSY", "UNCOMMITTED", "OUT_OF_RANGE", "EVICTED", "TOO_MANY_SEQUENCES", "OUT_OF_PAGES"}},
+      {"kvc_seq_truncate", {"BUSY", "DUPLICATE", "OUT_OF_RANGE", "EVICTED"}},
+      {"kvc_seq_commit", {"STALE_ID", "DUPLICATE", "BUSY", "ORDER", "OUT_OF_RANGE"}},
+      {"kvc_seq_set_streaming", {"DUPLICATE", "BUSY", "UNCOMMITTED", "INVALID_ARGUMENT", "EVICTED"}},
+      {"kvc_seq_import", {"BUSY", "BATCH_TOO_LARGE", "OUT_OF_PAGES"}},
+      {"kvc_seq_export", {"BUSY", "OUT_OF_RANGE", "EVICTED"}},
+      {"kvc_forward_begin",
+       {"STALE_ID", "DUPLICATE", "BUSY", "UNCOMMITTED", "TREE_TOO_LARGE", "INVALID_ARGUMENT", "BATCH_TOO_LARGE",
+        "TOO_MANY_FORWARDS", "OUT_OF_PAGES", "OUT_OF_RANGE"}},
+      {"kvc_forward_append", {"ORDER", "CANCELLED", "INVALID_ARGUMENT", "OUT_OF_RANGE", "STALE_ID"}},
+      {"kvc_forward_attend", {"ORDER", "CANCELLED", "OUT_OF_RANGE", "STALE_ID"}},
+      {"kvc_forward_end", {"ORDER", "CANCELLED", "STALE_ID"}},
+      {"kvc_forward_abort", {"STALE_ID"}},
+      {"kvc_forward_cancel", {"STALE_ID"}},
+      {"kvc_merge_states", {}},
+      {"kvc_cache_can_fit", {"OUT_OF_PAGES", "BATCH_TOO_LARGE"}},
+      {"kvc_cache_clear", {}},
+      {"kvc_seq_max_append", {"STALE_ID"}},
+      {"kvc_seq_nearest_position", {"STALE_ID", "OUT_OF_RANGE"}}};
+  for (const auto &[call, statuses] : calls) {
+    expect(std::string(call) + " KVC_OK", 10);
+    for (const char *status : statuses) expect(std::string(call) + " KVC_ERROR_" + status, 1);
+  }
+  for (const char *kind : {"full", "sliding", "chunked", "mla", "cross"}) {
+    const bool cross = kind[0] == 'c' && kind[1] == 'r';
+    for (const char *what : {"plain", "tree", "spans", "softcap", "scale", "alibi", "sinks", "non-causal", "reader"}) {
+      expect(std::string(kind) + " " + what, 10);
+    }
+    if (!cross) expect(std::string(kind) + " parts", 10);
+  }
+  for (const char *kind : {"full", "mla"}) expect(std::string(kind) + " streaming", 10);
+  if (!testing::Test::HasFailure()) return;
+  for (const auto &[what, count] : drawn) std::printf("%8lld  %s\n", static_cast<long long>(count), what.c_str());
+}
 
 // The same calls give the same bookkeeping: digests, page ids and statuses, on another cache, with other threads.
 TEST(ModelDeterminism, SameOperationsSameDigestsAndPages) {

@@ -17,8 +17,10 @@ struct Setting {
   int rope = KVC_ROPE_NONE;
   StepOptions options = {};
   std::string simd = "";
-  int32_t length = 2300;  // tokens of the sequence: more than two blocks of 1,024
-  bool wide = false;      // heads of 512 dims alone: as large as scratch must serve
+  int32_t length = 2300;          // tokens of the sequence: more than two blocks of 1,024
+  bool wide = false;              // heads of 512 dims alone: as large as scratch must serve
+  bool latent = false;            // MLA rows of 64 dims alone
+  int64_t sinks = 0, window = 0;  // of a streaming window, from the first token on
 };
 
 CacheSpec spec_of(const Setting &setting, uint32_t flags) {
@@ -35,6 +37,13 @@ CacheSpec spec_of(const Setting &setting, uint32_t flags) {
     spec.groups = {{0, 1400}};
     spec.layers = {LayerSpec{0, 3, 1, 512, 0, setting.dtype, setting.rope}};
   }
+  if (setting.latent) {
+    spec.groups = {{0, 1400}};
+    spec.layers = {LayerSpec{0, 5, 1, 64, 0, setting.dtype, setting.rope}};
+    spec.layers[0].latent = 48;
+    spec.layers[0].scale = 0.15;
+  }
+  spec.streaming = setting.window > 0;
   for (LayerSpec &layer : spec.layers) layer.num_scales = setting.dtype == DType::kE5M2 ? layer.hkv : 0;
   return spec;
 }
@@ -87,6 +96,7 @@ Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
   if (way.shuffled) shuffle_pages(&cache, &random);
   Bits bits(static_cast<size_t>(setting.length));
   int sequence = cache.add();
+  if (setting.window > 0) cache.stream(sequence, setting.sinks, setting.window);
   std::vector<int> neighbours;
   for (int i = 0; i < way.neighbours; i++) neighbours.push_back(cache.add());
   for (int64_t at = 0; at < setting.length;) {
@@ -185,6 +195,30 @@ TEST(Deterministic, WideHeads) {
     EXPECT_EQ(
         first_difference(bits_of(setting, KVC_CACHE_DETERMINISTIC, {}), bits_of(setting, KVC_CACHE_DETERMINISTIC, way)),
         -1);
+  }
+}
+
+// Sinks and window are two states: from the first token on, in the step that passes the window, and behind it.
+TEST(Deterministic, Streams) {
+  StepOptions all;
+  all.softcap = 4.0;
+  all.alibi = all.sinks = true;
+  for (const auto &[sinks, window] : {std::pair{4, 600}, {4, 1500}, {1100, 1600}, {0, 700}}) {
+    const std::string what = std::to_string(sinks) + " sinks of " + std::to_string(window);
+    expect_same_bits({DType::kF32, KVC_ROPE_ON_APPEND, all, "", 2300, false, false, sinks, window}, what);
+  }
+  expect_same_bits({DType::kBF16, KVC_ROPE_ON_READ, {}, "", 2300, false, false, 4, 1500}, "bf16, RoPE on read");
+  expect_same_bits({DType::kI8, KVC_ROPE_NONE, {}, "", 1300, false, true, 4, 1100}, "latent rows");
+}
+
+// Rows of latents, in latent space and by up-projections (always absorbed there).
+TEST(Deterministic, LatentRows) {
+  StepOptions projected;
+  projected.projected = projected.sinks = true;
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    expect_same_bits({dtype, KVC_ROPE_ON_APPEND, {}, "", 1300, false, true}, name_of(dtype));
+    expect_same_bits({dtype, KVC_ROPE_ON_READ, projected, "", 1300, false, true},
+                     std::string(name_of(dtype)) + " by up-projections");
   }
 }
 

@@ -145,6 +145,9 @@ class Harness {
   std::mt19937_64 &random() { return random_; }
   uint64_t trail() const { return trail_; }  // hash of digests and page tables seen: equal for equal runs
   uint64_t attends_checked() const { return attends_checked_; }
+  // How often each call had each status, "kvc_seq_fork KVC_OK", and what attention was compared, "full tree", "full
+  // softcap".
+  const std::map<std::string, int64_t> &drawn() const { return drawn_; }
 
   // Value of K (which = 0) or V (1) before rotation, as handed in (rounded to the token's input dtype).
   static float value(const Token &token, int64_t position, int layer, int head, int dim, int which);
@@ -269,12 +272,15 @@ class Harness {
   struct Attended {
     double softcap = 0, scale = 0;
     std::vector<float> slopes, sinks;  // [hq]
-    bool causal = true;
+    bool causal = true, parts = false;
     int64_t heads = 0;
     DLTensor tensors[2];
     void set(kvc_attend_args *args);  // which then points into this
   };
   Attended random_options(const LayerSpec &layer);
+  // Past and self apart, in either order, and merged: as one attend. Float32 outputs.
+  void attend_parts(const Open &open, int layer, const kvc_attend_args &args, Tensor *out, Tensor *lse);
+  void count_attention(const Open &open, int layer, const Attended &how);
   void check_attention(const Open &open, int layer, const Attended &how, const Tensor &q, const Tensor &out,
                        const Tensor *lse);
   void fill_q(const Open &open, const LayerSpec &l, float amplitude, Tensor *q);
@@ -300,6 +306,7 @@ class Harness {
   int next_handle_ = 0, next_forward_ = 0, doomed_ = 0;
   uint32_t next_tag_ = 1;
   uint64_t trail_ = 1, calls_ = 0, attends_checked_ = 0;
+  std::map<std::string, int64_t> drawn_;
   std::string last_call_;
 };
 

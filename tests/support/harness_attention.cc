@@ -88,8 +88,13 @@ void Harness::attend_layer(int forward, int layer) {
     args.v = make_kv(open, layer, rows, padding, offset, &k, &v) ? v.dl(true) : nullptr;
     args.k = k.dl(true);
   }
-  call("kvc_forward_attend", {},
-       [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &args, e); });
+  how.parts = !plain && !cross && with_lse && out_type == DType::kF32 && chance(0.4);
+  if (how.parts) {
+    attend_parts(open, layer, args, &out, &lse);
+  } else {
+    call("kvc_forward_attend", {},
+         [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &args, e); });
+  }
   if (fused) open.appended.insert(layer);
   open.attended.insert(layer);
 
@@ -117,12 +122,80 @@ void Harness::attend_layer(int forward, int layer) {
   if (open.checked) check_attention(open, layer, how, q, out, with_lse ? &lse : nullptr);
 }
 
+void Harness::attend_parts(const Open &open, int layer, const kvc_attend_args &args, Tensor *out, Tensor *lse) {
+  const LayerSpec &l = spec_.layers[layer];
+  const int64_t tokens = open.tokens;
+  Tensor outs[3], lses[3];
+  for (int i = 0; i < 3; i++) {
+    outs[i] = Tensor(DType::kF32, {tokens, l.hq, l.v_dim()});
+    lses[i] = Tensor(DType::kF32, {tokens, l.hq});
+  }
+  const bool past_first = chance(0.5), sinks_first = chance(0.5);
+  bool stored = false;
+  for (int i = 0; i < 2; i++) {
+    kvc_attend_args part = args;
+    const bool past = (i == 0) == past_first;
+    part.flags |= past ? KVC_ATTEND_PAST : KVC_ATTEND_SELF;
+    if (stored || (past && i == 0 && chance(0.5))) part.k = part.v = nullptr;  // the past needs nothing new
+    stored = stored || part.k != nullptr;
+    if ((i == 0) != sinks_first) part.sinks = nullptr;
+    part.out = outs[i].dl();
+    part.lse = lses[i].dl();
+    call("kvc_forward_attend", {},
+         [&](kvc_error *e) { return kvc_forward_attend(cache_.get(), open.id, layer, &part, e); });
+  }
+  const DLTensor *outputs[] = {outs[0].dl(), outs[1].dl()}, *part_lses[] = {lses[0].dl(), lses[1].dl()};
+  kvc_merge_args merge;
+  kvc_merge_args_init(&merge);
+  merge.num_parts = 2;
+  merge.outputs = outputs;
+  merge.lses = part_lses;
+  merge.out = outs[2].dl();
+  merge.lse = lses[2].dl();
+  call("kvc_merge_states", {}, [&](kvc_error *e) { return kvc_merge_states(context_.get(), &merge, nullptr, e); });
+  int64_t t = 0;
+  for (const OpenRow &row : open.rows) {
+    for (int32_t j = 0; j < row.length; j++, t++) {
+      for (int h = 0; h < l.hq && row.sequence >= 0; h++) {
+        lse->set(t, h, lses[2].at(t, h));
+        for (int i = 0; i < l.v_dim(); i++) out->set(t, h, i, outs[2].at(t, h, i));
+      }
+    }
+  }
+}
+
+void Harness::count_attention(const Open &open, int layer, const Attended &how) {
+  const GroupSpec &group = spec_.groups[spec_.layers[layer].group];
+  const std::string kind = spec_.layers[layer].latent ? "mla "
+                           : group.cross              ? "cross "
+                           : group.window             ? "sliding "
+                           : group.chunk              ? "chunked "
+                                                      : "full ";
+  const auto count = [&](bool has, const char *what) { drawn_[kind + what] += has; };
+  for (const OpenRow &row : open.rows) {
+    if (row.sequence < 0) continue;
+    const bool streams = sequence(row.sequence).window > 0 && group.full();
+    count(row.tree, "tree");
+    count(!row.spans.empty(), "spans");
+    count(streams, "streaming");
+    count(!row.tree && !streams && row.spans.empty(), "plain");
+  }
+  count(how.softcap > 0, "softcap");
+  count(how.scale > 0, "scale");
+  count(!how.slopes.empty(), "alibi");
+  count(!how.sinks.empty(), "sinks");
+  count(!how.causal, "non-causal");
+  count(how.parts, "parts");
+  count(!stores(layer), "reader");
+}
+
 void Harness::check_attention(const Open &open, int layer, const Attended &how, const Tensor &q, const Tensor &out,
                               const Tensor *lse) {
   const LayerSpec &l = spec_.layers[layer];
   const GroupSpec &group = spec_.groups[l.group];
   const int ratio = l.hq / l.hkv;
   attends_checked_++;
+  count_attention(open, layer, how);
   int64_t t0 = 0;
   for (const OpenRow &row : open.rows) {
     const int64_t first_t = t0;

@@ -39,6 +39,7 @@ kvc_status Harness::call(const char *function, const Faults &faults, Call &&func
   const uint64_t before = check_digest ? digest() : 0;
   const kvc_status status = function_call(with_error ? &error : nullptr);
   mix(static_cast<uint64_t>(status));
+  drawn_[std::string(function) + " " + kvc_status_name(status)]++;
   if (status == KVC_OK) {
     if (std::memcmp(&error, &untouched, sizeof(error)) != 0) fail("wrote kvc_error on success");
     for (const Fault &f : faults) {

@@ -1,6 +1,7 @@
 // Caches that are given the same calls, with the same numbers: their outputs are compared with one another.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "wrappers.h"
@@ -12,6 +13,7 @@ struct StepOptions {
   uint32_t flags = 0;  // KVC_ATTEND_*
   double softcap = 0;
   bool alibi = false, sinks = false;
+  bool projected = false;  // MLA layers: q and out by up-projections
 };
 
 // Outputs of a step: of each layer [tokens, Hq, Dv] and [tokens, Hq].
@@ -38,6 +40,9 @@ class Replica {
     return static_cast<int>(seqs_.size()) - 1;
   }
   void remove(int seq) { check(kvc_seq_remove(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &error_)); }
+  void stream(int seq, int64_t sinks, int64_t window) {
+    check(kvc_seq_set_streaming(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &sinks, &window, 0, &error_));
+  }
   void truncate(int seq, int64_t length) {
     check(kvc_seq_truncate(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &length, &error_));
   }
@@ -75,6 +80,8 @@ class Replica {
   }
 
  private:
+  static constexpr int kNope = 20, kOut = 12;  // dims of a head that up-projections give
+
   void check(kvc_status status) {
     if (status != KVC_OK) throw std::runtime_error(describe(error_));
   }
@@ -92,20 +99,31 @@ class Replica {
     const LayerSpec &l = spec_.layers[static_cast<size_t>(layer)];
     const DType type = is_quantised(l.dtype) ? DType::kF32 : l.dtype;
     const auto tokens = static_cast<int64_t>(tags.size());
-    Tensor q = rows_of(tags, type, layer, l.hq, l.d, 0), k = rows_of(tags, type, layer, l.hkv, l.d, 1),
-           v = rows_of(tags, type, layer, l.hkv, l.v_dim(), 2);
+    const bool projected = options.projected && l.latent > 0;
+    const int q_dims = projected ? kNope + l.d - l.latent : l.d, out_dims = projected ? kOut : l.v_dim();
+    Tensor q = rows_of(tags, type, layer, l.hq, q_dims, 0), k = rows_of(tags, type, layer, l.hkv, l.d, 1),
+           v = rows_of(tags, type, layer, l.hkv, l.v_dim(), 2), w_uk(type, {l.hq, kNope, std::max(l.latent, 1)}),
+           w_uv(type, {l.hq, kOut, std::max(l.latent, 1)});
+    for (int h = 0; projected && h < l.hq; h++) {
+      for (int d = 0; d < l.latent; d++) {
+        for (int n = 0; n < kNope; n++) w_uk.set(h, n, d, value(static_cast<uint64_t>(n), 60, h, d, 3) / 8);
+        for (int n = 0; n < kOut; n++) w_uv.set(h, n, d, value(static_cast<uint64_t>(n), 61, h, d, 3) / 8);
+      }
+    }
     Tensor slopes(DType::kF32, {l.hq}), sinks(DType::kF32, {l.hq});
     for (int h = 0; h < l.hq; h++) {
       store(DType::kF32, slopes.data(), h, std::exp2(-static_cast<float>(h + 1)));
       store(DType::kF32, sinks.data(), h, static_cast<float>(h % 3) - 1.0f);
     }
-    outputs->out.emplace_back(DType::kF32, std::vector<int64_t>{tokens, l.hq, l.v_dim()});
+    outputs->out.emplace_back(DType::kF32, std::vector<int64_t>{tokens, l.hq, out_dims});
     outputs->lse.emplace_back(DType::kF32, std::vector<int64_t>{tokens, l.hq});
     kvc_attend_args args;
     kvc_attend_args_init(&args);
     args.q = q.dl();
     args.k = k.dl();
-    args.v = v.dl();
+    args.v = l.latent > 0 ? nullptr : v.dl();
+    args.w_uk = projected ? w_uk.dl() : nullptr;
+    args.w_uv = projected ? w_uv.dl() : nullptr;
     args.out = outputs->out.back().dl();
     args.lse = outputs->lse.back().dl();
     args.flags = options.flags;

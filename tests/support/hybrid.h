@@ -1,12 +1,12 @@
 // A cache config with a layer group of every kind, and a layer that shares another's K and V.
 #pragma once
 
-#include "fixture.h"
+#include "wrappers.h"
 
 namespace kvt {
 
-inline constexpr int kKinds = 6,
-                     kSharing = kKinds;  // layer i is in group i, of kind i; one more reads layer 0's K and V
+inline constexpr int kKinds = 6;         // layer i is in group i, of kind i,
+inline constexpr int kSharing = kKinds;  // and one more reads layer 0's K and V
 inline constexpr int kHeads = 4, kKvHeads = 2, kDim = 16, kLatent = 12;
 inline const char *const kNames[] = {"full", "sliding", "chunked", "mla", "cross", "recurrent"};
 
