@@ -782,7 +782,8 @@ typedef struct kvc_attend_args {
   const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without
                             a value, neither scaled nor capped. Of two parts, give it to one */
   const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED
-                            in a full group with a sequence longer than its streaming window: q turns twice there */
+                            in a full group with a sequence longer than its streaming window (in a deterministic cache:
+                            with any that has sinks): q turns twice there */
   /* MLA: up-projections of K and V, as a model has them. NULL, both: q and out are in latent space already, [T, Hq, D] and
    * [T, Hq, latent_dim]. Else, R being the rotary dims D - latent_dim: q is [T, Hq, Dn + R], out [T, Hq, Dv], and the
    * library projects. kv_b_proj.weight seen as [Hq, Dn + Dv, latent_dim] holds both: w_uk is its rows 0..Dn-1 of each

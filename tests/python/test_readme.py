@@ -1,5 +1,13 @@
-"""The Python programs of the READMEs run as they stand there."""
+"""The Python programs of the READMEs and of docs/attention.md run as they stand there; its lines of C compile."""
 import pathlib
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import kvcache
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -16,3 +24,43 @@ def test_quick_start(capsys):
 
 def test_quick_start_of_the_package(capsys):
     assert printed(ROOT / "bindings/python/README.md", capsys) == "preempt row 4: 47 pages are missing\n"
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/attention.md").read_text(), re.DOTALL)
+
+
+def test_every_kind_of_cache_and_attention():
+    names = {}
+    for program in blocks("python"):
+        exec(compile(program, "docs/attention.md", "exec"), names)
+    assert names["prefix_groups"] == 1 and names["nearest"] == (16, 91)
+    assert names["chat"].length(names["users"][0]) == 100 + 1 + 3
+    assert names["hybrid"].length(names["hybrid"].add()) == 0 and names["mla"].shape == (5, 4, 10)
+    for name in ("heard", "mla", "full", "out", "lse"):
+        assert np.isfinite(names[name]).all(), name
+    assert all(np.isfinite(out).all() for out in names["outs"])
+
+
+# What the lines of C use without a declaration.
+DECLARATIONS = """
+#include <kvcache.h>
+static kvc_context *context; static kvc_cache *cache; static kvc_error error; static kvc_cache_config config;
+static kvc_layer_config layers[6]; static kvc_group_config groups[2]; static kvc_batch batch; static kvc_attend_args args;
+static kvc_merge_args merge; static kvc_forward step; static kvc_seq seq, parents[2], children[2];
+static kvc_state_config state; static kvc_rope_scaling scaling; static int64_t before, after; static int32_t num_frames;
+static float k_scales[1], v_scales[1];
+static DLTensor q, out, lse, latent_and_rope, w_uk, w_uv, states, slopes, sink_logits;
+"""
+
+
+def test_the_lines_of_c_compile(tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    bodies = "\n".join(f"void block_{i}(void);\nvoid block_{i}(void) {{\n{body}}}" for i, body in enumerate(blocks("c")))
+    assert bodies.count("block_") > 15
+    source = tmp_path / "lines.c"
+    source.write_text(DECLARATIONS + bodies)
+    subprocess.run([compiler, "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused",
+                    f"-I{kvcache.get_include()}", source], check=True)

@@ -947,7 +947,7 @@ pub struct kvc_attend_args {
     pub alibi_slopes: *const DLTensor,
     #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without\na value, neither scaled nor capped. Of two parts, give it to one"]
     pub sinks: *const DLTensor,
-    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED\nin a full group with a sequence longer than its streaming window: q turns twice there"]
+    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED\nin a full group with a sequence longer than its streaming window (in a deterministic cache:\nwith any that has sinks): q turns twice there"]
     pub rope_cos_sin: *const DLTensor,
     #[doc = " nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost\nstride 1; Dn 1..1024 - R"]
     pub w_uk: *const DLTensor,
