@@ -61,7 +61,7 @@ struct BatchLimits {
   int64_t tokens = 0;
   int64_t tree_nodes = 0;  // of a row, those of earlier steps included
   bool streaming = false;  // sequences may have streaming windows
-  // Bits must not depend on the step in which a row becomes longer than its window: it has sinks apart from the first on.
+  // Bits must not depend on the step in which a row becomes longer than its window: its sinks are always apart.
   bool sinks_apart = false;
 };
 

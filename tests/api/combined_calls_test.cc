@@ -127,20 +127,19 @@ void expect_refused(kvc_cache *cache, const Call &call, Tensor *written) {
 
 constexpr int64_t kTokens = 6;
 
-// append and attend of a layer with each tensor spoiled in each way.
-TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
-  Calls c;
-  const kvc_forward f = c.begin({c.seqs[0], c.seqs[2]}, {2, 4}, 0);
-  int checked = 0;
-  for (const int layer : {0, 1, 2, 3, 4, kSharing}) {
-    const int64_t v_dims = layer == KVC_GROUP_MLA ? kLatent : kDim, kv = Calls::kv_heads(layer);
-    const bool stores = layer != KVC_GROUP_CROSS && layer != kSharing;
-    Tensor q(DType::kF32, {kTokens, kHeads, kDim}), out(DType::kF32, {kTokens, kHeads, v_dims}),
-        lse(DType::kF32, {kTokens, kHeads}), k(DType::kF32, {kTokens, kv, kDim}), slopes(DType::kF32, {kHeads}),
-        w(DType::kF32, {kHeads, 3, kLatent}), out_w(DType::kF32, {kTokens, kHeads, 3}),
-        q_w(DType::kF32, {kTokens, kHeads, 3 + kDim - kLatent});
-    const bool mla = layer == KVC_GROUP_MLA;
-    kvc_attend_args good;
+// Calls of attend that a layer takes, with all its tensors: in latent space, and by up-projections.
+struct AttendCalls {
+  bool mla, stores;
+  Tensor q{DType::kF32, {kTokens, kHeads, kDim}}, out, lse{DType::kF32, {kTokens, kHeads}}, k,
+      slopes{DType::kF32, {kHeads}}, w{DType::kF32, {kHeads, 3, kLatent}}, out_w{DType::kF32, {kTokens, kHeads, 3}},
+      q_w{DType::kF32, {kTokens, kHeads, 3 + kDim - kLatent}};
+  kvc_attend_args good, projected;
+
+  explicit AttendCalls(int layer)
+      : mla(layer == KVC_GROUP_MLA),
+        stores(layer != KVC_GROUP_CROSS && layer != kSharing),
+        out(DType::kF32, {kTokens, kHeads, mla ? kLatent : kDim}),
+        k(DType::kF32, {kTokens, Calls::kv_heads(layer), kDim}) {
     kvc_attend_args_init(&good);
     good.q = q.dl();
     good.out = out.dl();
@@ -148,10 +147,22 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
     good.alibi_slopes = good.sinks = slopes.dl();
     if (stores) good.k = k.dl();
     if (stores && !mla) good.v = k.dl();
-    kvc_attend_args projected = good;
+    projected = good;
     projected.q = q_w.dl();
     projected.out = out_w.dl();
     projected.w_uk = projected.w_uv = w.dl();
+  }
+  AttendCalls(const AttendCalls &) = delete;
+  AttendCalls &operator=(const AttendCalls &) = delete;
+};
+
+// append and attend of a layer with each tensor spoiled in each way.
+TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
+  Calls c;
+  const kvc_forward f = c.begin({c.seqs[0], c.seqs[2]}, {2, 4}, 0);
+  int checked = 0;
+  for (const int layer : {0, 1, 2, 3, 4, kSharing}) {
+    AttendCalls calls(layer);
     using Field = const DLTensor *kvc_attend_args::*;
     const std::pair<const char *, Field> fields[] = {
         {"q", &kvc_attend_args::q},         {"k", &kvc_attend_args::k},
@@ -161,8 +172,8 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
         {"w_uv", &kvc_attend_args::w_uv}};
     for (const auto &[name, field] : fields) {
       const bool up = field == &kvc_attend_args::w_uk || field == &kvc_attend_args::w_uv;
-      if (up && !mla) continue;
-      const kvc_attend_args &base = up ? projected : good;
+      if (up && !calls.mla) continue;
+      const kvc_attend_args &base = up ? calls.projected : calls.good;
       if (base.*field == nullptr) continue;
       std::vector<std::unique_ptr<Spoiled>> bad;
       const bool is_lse = field == &kvc_attend_args::lse;
@@ -175,7 +186,7 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
         expect_refused(
             c.cache,
             {"kvc_forward_attend", [&](kvc_error *e) { return kvc_forward_attend(c.cache, f, layer, &args, e); }},
-            up ? &out_w : &out);
+            up ? &calls.out_w : &calls.out);
         checked++;
         if (field != &kvc_attend_args::k && field != &kvc_attend_args::v) continue;
         kvc_append_args append;
@@ -185,7 +196,7 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
         expect_refused(
             c.cache,
             {"kvc_forward_append", [&](kvc_error *e) { return kvc_forward_append(c.cache, f, layer, &append, e); }},
-            &out);
+            &calls.out);
       }
     }
   }
@@ -214,8 +225,7 @@ TEST(CombinedCalls, EveryOptionInEveryKindOfLayer) {
   Tensor q(DType::kF32, {kTokens, kHeads, kDim}), out(DType::kF32, {kTokens, kHeads, kDim}),
       latent_out(DType::kF32, {kTokens, kHeads, kLatent}), table(DType::kF32, {kTokens, 2, kDim / 2}),
       k(DType::kF32, {kTokens, kKvHeads, kDim}), row(DType::kF32, {kTokens, 1, kDim}),
-      part(DType::kF32, {kTokens, 1, kLatent}), state(DType::kF32, {2, 5}), w(DType::kF32, {kHeads, 3, kLatent}),
-      scales(DType::kF32, {kTokens, kKvHeads});
+      w(DType::kF32, {kHeads, 3, kLatent});
   struct Option {
     const char *what;
     std::function<void(kvc_attend_args *)> set;
@@ -255,6 +265,16 @@ TEST(CombinedCalls, EveryOptionInEveryKindOfLayer) {
           {"kvc_forward_attend", [&](kvc_error *e) { return kvc_forward_attend(c.cache, f, layer, &args, e); }},
           &target);
     }
+  }
+}
+
+TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
+  Calls c;
+  const kvc_forward f = c.begin({c.seqs[0], c.seqs[2]}, {2, 4}, 0);
+  Tensor out(DType::kF32, {kTokens, kHeads, kDim}), k(DType::kF32, {kTokens, kKvHeads, kDim}),
+      row(DType::kF32, {kTokens, 1, kDim}), part(DType::kF32, {kTokens, 1, kLatent}), state(DType::kF32, {2, 5}),
+      scales(DType::kF32, {kTokens, kKvHeads});
+  for (const int layer : {0, 1, 2, 3, 4, 5, kSharing}) {
     for (const bool parts : {false, true}) {  // rows that are another kind's
       kvc_append_args append;
       kvc_append_args_init(&append);
