@@ -30,6 +30,29 @@ CacheSpec larger_spec(int page_size, DType dtype, int rope) {
   return spec;
 }
 
+// The same with chunks, latent rows, encoder sequences, a layer that reads another's K and V, and streaming windows.
+CacheSpec mixed_spec(int page_size, DType dtype, int rope) {
+  CacheSpec spec = larger_spec(page_size, dtype, rope);
+  spec.streaming = true;
+  const int64_t pages = 1000 / page_size;
+  spec.groups.push_back({0, pages, 24});
+  spec.groups.push_back({0, pages});
+  spec.groups.push_back({0, pages, 0, true});
+  LayerSpec chunked{2, 4, 2, 16, 0, dtype, rope}, latent{3, 5, 1, 40, 0, dtype, rope}, cross{4, 4, 4, 12, 0, dtype};
+  latent.latent = 32;
+  latent.scale = 0.2;
+  for (LayerSpec *l : {&chunked, &latent, &cross}) {
+    l->num_scales = spec.layers[0].num_scales ? l->hkv : 0;
+    spec.layers.push_back(*l);
+  }
+  LayerSpec reader = spec.layers[0];
+  reader.kv_layer = 0;
+  reader.hq = 2;
+  reader.num_scales = 0;
+  spec.layers.push_back(reader);
+  return spec;
+}
+
 class Threads : public testing::TestWithParam<int> {};
 TEST_P(Threads, AttentionIsRight) {
   Options options;
@@ -37,8 +60,9 @@ TEST_P(Threads, AttentionIsRight) {
   options.seed = static_cast<uint64_t>(GetParam());
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   const std::string mismatch = mismatch_of([&] {
-    CacheSpec spec = larger_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 6], GetParam() % 2);
-    if (GetParam() % 3 != 0) spec.flags |= KVC_CACHE_SHARE_ALL_PREFIXES;
+    CacheSpec spec = mixed_spec(GetParam() % 2 ? 16 : 3, types[GetParam() % 6], GetParam() % 3);
+    const uint32_t flags[] = {0, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_DETERMINISTIC};
+    spec.flags |= flags[GetParam() % 4];
     Driver driver(spec, options);
     driver.run(120);
   });
