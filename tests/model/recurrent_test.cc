@@ -1,9 +1,11 @@
-// Model test of recurrent state beside sliding and full groups: random calls against a naive model in which a
-// sequence's state is a hash of its whole history, so that a state of another length or sequence is seen at once.
+// Model test of recurrent state beside sliding, chunked, full and MLA groups: random calls against a naive model in
+// which a sequence's state is a hash of its whole history, so that a state of another length or sequence is seen at
+// once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cinttypes>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -12,7 +14,7 @@
 namespace kvt {
 namespace {
 
-constexpr int kPageSize = 4, kWindow = 5, kRollback = 6, kSequences = 6, kCheckpoints = 2;
+constexpr int kPageSize = 4, kWindow = 5, kChunk = 6, kRollback = 6, kSequences = 6, kCheckpoints = 2;
 
 uint64_t mix(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9E3779B97F4A7C15u ^ (b + 0x7F4A7C15u) * 0xBF58476D1CE4E5B9u;
@@ -32,7 +34,9 @@ struct StateSpec {
   }
 };
 
-// Layers: 0 sliding, 1 and 3 recurrent (group 1), 2 full, 4 recurrent (group 3).
+// Layers: 0 sliding, 1 and 3 recurrent (group 1), 2 full, 4 recurrent (group 3), 5 chunked, 6 MLA.
+constexpr int kNumLayers = 7, kNumGroups = 6, kDim = 4;
+constexpr int kAttending[] = {0, 2, 5, 6};
 const StateSpec kStates[] = {{1, 0, 2, DType::kF32, {3, 5}},
                              {1, 1, 1, DType::kBF16, {7}},
                              {3, 0, 4, DType::kF16, {1, 2, 3, 2}},
@@ -42,25 +46,29 @@ struct Sequence {
   std::vector<uint64_t> tokens;      // of its length
   std::vector<uint64_t> nodes;       // an uncommitted chain
   std::vector<int64_t> checkpoints;  // ascending
-  int64_t dropped = 0;               // pages behind the window
+  int64_t dropped = 0;               // pages behind the window,
+  int64_t dropped_chunks = 0;        // and of earlier chunks
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   void slide() {
     const int64_t from = std::max<int64_t>(0, length() - kRollback);
     dropped = std::max(dropped, std::max<int64_t>(0, from - kWindow + 1) / kPageSize);
+    dropped_chunks = std::max(dropped_chunks, from / kChunk * kChunk / kPageSize);
   }
   bool works_at(int64_t position) const {
     const bool window =
         dropped == 0 || position == 0 || dropped * kPageSize <= std::max<int64_t>(0, position - kWindow + 1);
+    const bool chunk = dropped_chunks == 0 || position == 0 || dropped_chunks * kPageSize <= position / kChunk * kChunk;
     const bool state = position == 0 || position == length() ||
                        std::find(checkpoints.begin(), checkpoints.end(), position) != checkpoints.end();
-    return window && state;
+    return window && chunk && state;
   }
   void cut(int64_t position) {
     tokens.resize(static_cast<size_t>(position));
     nodes.clear();
     while (!checkpoints.empty() && checkpoints.back() > position) checkpoints.pop_back();
     dropped = std::min(dropped, (position + kPageSize - 1) / kPageSize);
+    dropped_chunks = std::min(dropped_chunks, (position + kPageSize - 1) / kPageSize);
   }
   uint64_t history() const {
     uint64_t h = 1;
@@ -72,10 +80,11 @@ struct Sequence {
 
 class Recurrent {
  public:
-  explicit Recurrent(uint64_t seed) : random_(seed), context_(make_context(1 + static_cast<int>(seed % 3))) {
-    const int groups_of[5] = {0, 1, 2, 1, 3};
-    const int kinds[4] = {KVC_GROUP_SLIDING, KVC_GROUP_RECURRENT, KVC_GROUP_FULL, KVC_GROUP_RECURRENT};
-    std::vector<kvc_state_config> states[5];
+  explicit Recurrent(uint64_t seed) : random_(seed), context_(make_context(1 + static_cast<int>(seed))) {
+    const int groups_of[kNumLayers] = {0, 1, 2, 1, 3, 4, 5};
+    const int kinds[kNumGroups] = {KVC_GROUP_SLIDING,   KVC_GROUP_RECURRENT, KVC_GROUP_FULL,
+                                   KVC_GROUP_RECURRENT, KVC_GROUP_CHUNKED,   KVC_GROUP_MLA};
+    std::vector<kvc_state_config> states[kNumLayers];
     for (const StateSpec &s : kStates) {
       kvc_state_config state;
       kvc_state_config_init(&state);
@@ -84,9 +93,9 @@ class Recurrent {
       std::copy_n(s.shape, s.rank, state.shape);
       states[s.layer].push_back(state);
     }
-    kvc_layer_config layers[5];
-    kvc_group_config groups[4];
-    for (int i = 0; i < 5; i++) {
+    kvc_layer_config layers[kNumLayers];
+    kvc_group_config groups[kNumGroups];
+    for (int i = 0; i < kNumLayers; i++) {
       kvc_layer_config_init(&layers[i]);
       layers[i].group = groups_of[i];
       if (kinds[groups_of[i]] == KVC_GROUP_RECURRENT) {
@@ -94,20 +103,23 @@ class Recurrent {
         layers[i].num_states = static_cast<int32_t>(states[i].size());
       } else {
         layers[i].num_q_heads = layers[i].num_kv_heads = 1;
-        layers[i].head_dim = 4;
+        layers[i].head_dim = kDim;
+        layers[i].softmax_scale = 1e-4;  // keys are large
       }
     }
-    for (int g = 0; g < 4; g++) {
+    layers[6].latent_dim = kDim - 1;
+    for (int g = 0; g < kNumGroups; g++) {
       kvc_group_config_init(&groups[g]);
       groups[g].kind = kinds[g];
     }
     groups[0].window_tokens = kWindow;
+    groups[4].chunk_tokens = kChunk;
     kvc_cache_config config;
     kvc_cache_config_init(&config);
     config.layers = layers;
-    config.num_layers = 5;
+    config.num_layers = kNumLayers;
     config.groups = groups;
-    config.num_groups = 4;
+    config.num_groups = kNumGroups;
     config.page_size = kPageSize;
     config.max_sequences = kSequences;
     config.max_batch_tokens = 64;
@@ -160,6 +172,7 @@ class Recurrent {
     ASSERT_EQ(kvc_cache_stats(cache_.get(), -1, &stats, nullptr), KVC_OK);
     EXPECT_EQ(stats.pages_used, 0);
     EXPECT_GT(checked_states_, 0);
+    EXPECT_GT(checked_queries_, 1000);
   }
 
  private:
@@ -333,7 +346,7 @@ class Recurrent {
     kvc_forward f = 0;
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(kvc_forward_begin(cache_.get(), &batch, nullptr, &f, &error), KVC_OK) << error.message;
-    append_keys(f, seqs, fresh);
+    attend(f, seqs, fresh);
     check_states(f, seqs, fresh);
     if (random_() % 4 == 0) {
       ASSERT_EQ(kvc_forward_abort(cache_.get(), f, &error), KVC_OK) << error.message;
@@ -354,24 +367,65 @@ class Recurrent {
   static float key(uint64_t token, int layer, int d) {
     return static_cast<float>(mix(token, static_cast<uint64_t>(layer * 7 + d)) % 4093);
   }
-  void append_keys(kvc_forward f, const std::vector<kvc_seq> &seqs, const std::vector<std::vector<uint64_t>> &fresh) {
+  static bool sees(int layer, int64_t position, int64_t key) {
+    if (key > position) return false;
+    if (layer == 0) return key > position - kWindow;
+    return layer != 5 || key / kChunk == position / kChunk;
+  }
+  // Stores the keys of every layer that has them, and attends.
+  void attend(kvc_forward f, const std::vector<kvc_seq> &seqs, const std::vector<std::vector<uint64_t>> &fresh) {
     int64_t total = 0;
     for (const auto &row : fresh) total += static_cast<int64_t>(row.size());
-    for (const int layer : {0, 2}) {
-      Tensor k(DType::kF32, {total, 1, 4}), v(DType::kF32, {total, 1, 4});
+    for (const int layer : kAttending) {
+      const int64_t v_dims = layer == 6 ? kDim - 1 : kDim;
+      Tensor q(DType::kF32, {total, 1, kDim}), k(DType::kF32, {total, 1, kDim}), v(DType::kF32, {total, 1, kDim}),
+          out(DType::kF32, {total, 1, v_dims});
       int64_t t = 0;
-      for (size_t r = 0; r < seqs.size(); r++) {
-        for (uint64_t token : fresh[r]) {
-          for (int d = 0; d < 4; d++) k.set(t, 0, d, key(token, layer, d)), v.set(t, 0, d, -key(token, layer, d));
+      for (const auto &row : fresh) {
+        for (uint64_t token : row) {
+          for (int d = 0; d < kDim; d++) {
+            q.set(t, 0, d, static_cast<float>(static_cast<int>(mix(token, 77) >> (8 * d) & 15) - 7));
+            k.set(t, 0, d, key(token, layer, d));
+            v.set(t, 0, d, -key(token, layer, d));
+          }
           t++;
         }
       }
-      kvc_append_args args;
-      kvc_append_args_init(&args);
+      kvc_attend_args args;
+      kvc_attend_args_init(&args);
+      args.q = q.dl();
       args.k = k.dl();
-      args.v = v.dl();
+      args.v = layer == 6 ? nullptr : v.dl();
+      args.out = out.dl();
       kvc_error error = KVC_ERROR_INIT;
-      ASSERT_EQ(kvc_forward_append(cache_.get(), f, layer, &args, &error), KVC_OK) << error.message;
+      ASSERT_EQ(kvc_forward_attend(cache_.get(), f, layer, &args, &error), KVC_OK) << error.message;
+      t = 0;
+      for (size_t r = 0; r < seqs.size(); t += static_cast<int64_t>(fresh[r++].size())) {
+        if (seqs[r] != 0) check_row(layer, model_[seqs[r]], fresh[r], q, out, t);
+      }
+    }
+  }
+  void check_row(int layer, const Sequence &s, const std::vector<uint64_t> &fresh, const Tensor &q, const Tensor &out,
+                 int64_t first) {
+    std::vector<uint64_t> all = s.tokens;
+    all.insert(all.end(), s.nodes.begin(), s.nodes.end());
+    const auto before = static_cast<int64_t>(all.size());
+    all.insert(all.end(), fresh.begin(), fresh.end());
+    for (int64_t i = 0; i < static_cast<int64_t>(fresh.size()); i++) {
+      double sum = 0, wanted[kDim] = {};
+      for (int64_t j = 0; j <= before + i; j++) {
+        if (!sees(layer, before + i, j)) continue;
+        const uint64_t token = all[static_cast<size_t>(j)];
+        double score = 0;
+        for (int d = 0; d < kDim; d++) score += double{q.at(first + i, 0, d)} * double{key(token, layer, d)};
+        sum += std::exp(score * 1e-4);
+        for (int d = 0; d < kDim; d++) wanted[d] += std::exp(score * 1e-4) * double{key(token, layer, d)};
+      }
+      for (int64_t d = 0; d < out.dim(2); d++) {
+        ASSERT_NEAR(out.at(first + i, 0, d), (layer == 6 ? 1 : -1) * wanted[d] / sum, 0.05)
+            << "layer " << layer << " position " << before + i;
+      }
+      checked_queries_++;
     }
   }
 
@@ -381,11 +435,11 @@ class Recurrent {
       ASSERT_EQ(kvc_seq_lengths(cache_.get(), 1, &seq, &length, nullptr), KVC_OK);
       ASSERT_EQ(length, s.length());
       if (s.length() == 0) continue;
-      for (const int layer : {0, 2}) {
+      for (const int layer : kAttending) {
         kvc_export_args args;
         kvc_export_args_init(&args);
         args.layer = layer;
-        args.position_begin = layer == 0 ? s.dropped * kPageSize : 0;
+        args.position_begin = (layer == 0 ? s.dropped : layer == 5 ? s.dropped_chunks : 0) * kPageSize;
         args.position_end = s.length();
         if (args.position_begin >= args.position_end) continue;
         DLManagedTensorVersioned *k = nullptr;
@@ -418,14 +472,14 @@ class Recurrent {
   ContextPtr context_;
   CachePtr cache_;
   std::map<kvc_seq, Sequence> model_;
-  int64_t checked_states_ = 0;
+  int64_t checked_states_ = 0, checked_queries_ = 0;
 };
 
 class RecurrentModel : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(RecurrentModel, RandomCallsAgreeWithTheModel) { Recurrent(GetParam()).run(600); }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RecurrentModel, testing::Range<uint64_t>(0, 8));
+INSTANTIATE_TEST_SUITE_P(Seeds, RecurrentModel, testing::Range<uint64_t>(0, 17));
 
 }  // namespace
 }  // namespace kvt
