@@ -199,7 +199,7 @@ TEST(Deterministic, WideHeads) {
 }
 
 // Sinks and window are two states: from the first token on, in the step that passes the window, and behind it.
-TEST(Deterministic, Streams) {
+TEST(Deterministic, EveryStream) {
   StepOptions all;
   all.softcap = 4.0;
   all.alibi = all.sinks = true;
@@ -212,7 +212,7 @@ TEST(Deterministic, Streams) {
 }
 
 // Rows of latents, in latent space and by up-projections (always absorbed there).
-TEST(Deterministic, LatentRows) {
+TEST(Deterministic, EveryLatentRow) {
   StepOptions projected;
   projected.projected = projected.sinks = true;
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
