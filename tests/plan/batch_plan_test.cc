@@ -87,6 +87,20 @@ TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
   EXPECT_EQ(plan.rows(1).stream_windows, nullptr) << "a sliding group has its own window";
   EXPECT_EQ(std::vector<int32_t>(plan.sink_positions(), plan.sink_positions() + 6),
             (std::vector<int32_t>{4, 4, 4, 0, 7, 9}));
+  // Where bits must not depend on the step, sinks are apart from the first token on.
+  BatchPlan apart({8, 64, 0, true, true}, 2);
+  std::vector<uint64_t> fresh(1);
+  ASSERT_TRUE(store.add(fresh).ok());
+  ASSERT_TRUE(store.set_streams(fresh, std::vector<StreamWindow>{{2, 5}}, false).ok());
+  const std::span<int32_t> used(slots.data(), 1);
+  const std::vector<int32_t> lengths = {3};
+  ASSERT_TRUE(store.check_step(fresh, lengths, used).ok());
+  store.reserve(used, lengths, reservations, &copies);
+  apart.build(store, used, lengths);
+  apart.add_streams(store, used);
+  ASSERT_NE(apart.stream_windows(), nullptr);
+  EXPECT_EQ(apart.stream_windows()[0], 5);
+  EXPECT_EQ(std::vector<int32_t>(apart.sink_positions(), apart.sink_positions() + 3), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(BatchPlan, TreesStandBesidePlainRows) {
