@@ -270,7 +270,7 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
   if (info.kind == ArrayKind::kJax && writable)
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable; leave it out to get a new array", name);
   if (!work.on_host()) return borrow_on_device(array, name, integers_as, writable, work);
-  if (info.has_dlpack && info.kind != ArrayKind::kNumpy && info.kind != ArrayKind::kTorch)
+  if (info.has_dlpack && info.kind != ArrayKind::kNumpy && nb::hasattr(array, "__dlpack_device__"))
     check_device(device_of(array), name, work);
   borrow_on_host(array, name, integers_as, writable);
 }
@@ -400,6 +400,7 @@ DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DL
     }
   }
   if (!nb::hasattr(source, "__dlpack__")) raise_not_an_array(exporter, name);
+  if (nb::hasattr(source, "__dlpack_device__")) check_device(device_of(source), name, work);
   DLManagedTensorVersioned* const managed = take_managed(source, name, work);
   if (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) {
     release_managed(managed);
