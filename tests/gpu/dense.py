@@ -2,6 +2,8 @@
 
 import numpy as np
 
+product = np.matmul  # [H, n, k] @ [H, k, m] in float64; a card has a faster one (devices.Card)
+
 
 def seen_by(positions, keys, window=None, chunk=None, causal=True):
     """[T, S]: whether a query at positions[t] sees key j < keys."""
@@ -10,7 +12,7 @@ def seen_by(positions, keys, window=None, chunk=None, causal=True):
     if window is not None:
         seen &= key > query - window
     if chunk is not None:
-        seen &= (key // chunk == query // chunk) if causal else (key // chunk >= query // chunk)
+        seen &= key // chunk == query // chunk
     return seen
 
 
@@ -33,7 +35,8 @@ def attention(q, k, v, seen, positions, key_positions, scale, softcap=0.0, slope
     """q [T, Hq, D] over k [S, Hkv, D] and v [S, Hkv, Dv]: out [T, Hq, Dv] and natural-log LSE [T, Hq]."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
-    scores = np.einsum("thd,shd->ths", q, np.repeat(k, group, axis=1)) * scale
+    q, k, v = (x.transpose(1, 0, 2) for x in (q, np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)))
+    scores = (product(q, k.transpose(0, 2, 1)) * scale).transpose(1, 0, 2)  # [T, Hq, S]
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     if slopes is not None:
@@ -48,7 +51,7 @@ def attention(q, k, v, seen, positions, key_positions, scale, softcap=0.0, slope
     total = weights.sum(axis=-1)
     if sinks is not None:
         total = total + np.exp(np.asarray(sinks, np.float64)[None, :] - peak[..., 0])
-    out = np.einsum("ths,shd->thd", weights, np.repeat(v, group, axis=1))
+    out = product(weights.transpose(1, 0, 2), v).transpose(1, 0, 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         out = np.where(total[..., None] > 0, out / total[..., None], 0.0)
         lse = np.where(total > 0, np.log(total) + peak[..., 0], -np.inf)
