@@ -90,7 +90,10 @@ class Scene:
 
     def step(self, sequences, lengths, *, stream=None, graph=None, parents=None, check=True, softcap=0.0, slopes=None,
              sinks=None, causal=True, lse=True):
-        """A step of the model: what it gives is compared with the definition. `check=False`: later, by what it returns."""
+        """A step of the model: what it gives is compared with the definition, and what it stored with what was given.
+
+        check=False: the first, and only when the function that it returns is called; the device may be late until then.
+        """
         device, total = self.device, sum(lengths)
         q, k, v = self.new_rows(total)
         arrays = [device.array(x, self.q_dtype) for x in (q, k, v)]
@@ -104,15 +107,18 @@ class Scene:
         with self.cache.forward(sequences, lengths, parents=given, graph=graph, stream=stream) as step:
             step.attend(0, *arrays, out=out, lse=lse_array if lse else False, **options)
 
+        begins = np.cumsum([0, *lengths])
+        spans = [slice(begin, end) for begin, end in zip(begins, begins[1:])]
+        expected = []
+        for i, (sequence, rows) in enumerate(zip(sequences, spans)):
+            tree = parents[i] if parents else None
+            self._extend(sequence, k[rows], v[rows], tree, check)
+            expected.append(self._expected(sequence, q[rows], lengths[i], tree, causal, softcap, slopes, sinks))
+
         def compare():
-            row, got, got_lse = 0, values_of(device.host(out)), values_of(device.host(lse_array)) if lse else None
+            got, got_lse = values_of(device.host(out)), values_of(device.host(lse_array)) if lse else None
             assert (got[total:] == values_of(rounded(POISON, self.q_dtype))).all(), "a row behind the batch was written"
-            for i, (sequence, count) in enumerate(zip(sequences, lengths)):
-                rows = slice(row, row + count)
-                row += count
-                tree = parents[i] if parents else None
-                self._extend(sequence, k[rows], v[rows], tree)
-                wanted, wanted_lse = self._expected(sequence, q[rows], count, tree, causal, softcap, slopes, sinks)
+            for i, (rows, (wanted, wanted_lse)) in enumerate(zip(spans, expected)):
                 error = np.abs(got[rows] - wanted).max()
                 bound = TOLERANCE[self.q_dtype] * max(1.0, np.abs(wanted).max())
                 assert error <= bound, f"row {i} of {sequences}: off by {error}"
@@ -139,10 +145,10 @@ class Scene:
         begin = len(self.keys[sequence]) - count
         return begin + (np.arange(count) if tree is None else tree_sees(tree, begin)[1])
 
-    def _extend(self, sequence, k, v, tree):
+    def _extend(self, sequence, k, v, tree, check=True):
         begin = len(self.keys[sequence])
         evicted = self.window or self.chunk
-        if tree is None and not evicted and self.cache.length(sequence) == begin + len(k):
+        if check and tree is None and not evicted and self.cache.length(sequence) == begin + len(k):
             k, v = self.check_stored(sequence, begin, k, v)
         else:
             depths = np.arange(len(k)) if tree is None else tree_sees(tree, begin)[1]
