@@ -88,6 +88,13 @@ class Scene:
             assert (np.abs(part - wanted) <= bound + 1e-6).all(), f"stored {self.kv_dtype}: {np.abs(part - wanted).max()}"
         return parts
 
+    def fill(self, sequence, tokens):
+        """Appends without attention: what the definition would take is the square of the length."""
+        _, k, v = self.new_rows(tokens)
+        with self.cache.forward(sequence, tokens) as step:
+            step.append(0, *(self.device.array(x, self.q_dtype) for x in (k, v)))
+        self._extend(sequence, k, v, None)
+
     def step(self, sequences, lengths, *, stream=None, graph=None, parents=None, check=True, softcap=0.0, slopes=None,
              sinks=None, causal=True, lse=True):
         """A step of the model: what it gives is compared with the definition, and what it stored with what was given.

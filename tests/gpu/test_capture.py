@@ -76,7 +76,7 @@ def test_captured_short_replayed_up_to_the_capacity(scene):
     program.replay([first], [1])
     rows = [first] + [scene.add() for _ in range(ROWS - 1)]
     program.replay(rows, [2] * ROWS)  # rows and tokens at the capacity, most rows new
-    scene.step([rows[1]], [LONGEST - 700])
+    scene.fill(rows[1], LONGEST - 700)
     program.replay(rows, [1] * ROWS)
     program.replay(rows[::-1], [2, 1, 3, 1, 1, 4, 2, 2])
     program.replay([rows[1]], [TOKENS])
@@ -99,7 +99,7 @@ def test_replays_across_split_borders(scene):
     program = Program(scene, [a, b], [1, 1])
     for length in (15, 16, 17, 63, 255, 256, 257, 511, 513, 1023, 1024, 1025, 2047, 4096, 8200):
         if length > len(scene.keys[a]):
-            scene.step([a], [length - len(scene.keys[a])], lse=False)
+            scene.fill(a, length - len(scene.keys[a]))
         program.replay([a, b], [1, 1])
         program.replay([a], [2])
 

@@ -68,7 +68,8 @@ def test_long_contexts_are_split(device, rng, q_dtype):
     scene = Scene(device, rng, q_heads=8, kv_heads=2, dim=64, q_dtype=q_dtype, kv_dtype=q_dtype, capacity=3 * length,
                   max_batch_tokens=length)
     a, b = scene.add(), scene.add()
-    scene.step([a, b], [length - 100, 33])
+    scene.fill(a, length - 100)
+    scene.step([a, b], [60, 33])
     scene.step([a, b], [1, 1])
     scene.step([b, a], [5, 2], sinks=rng.standard_normal(8))
     scene.close()
@@ -81,7 +82,7 @@ def test_shared_prefixes(device, rng):
         scene = Scene(device, rng, q_heads=8, kv_heads=2, dim=64, page=16, capacity=3 * length + 2048,
                       share_prefixes=share, max_batch_tokens=length)
         prompt = scene.add()
-        scene.step([prompt], [length])
+        scene.fill(prompt, length)
         rows = [scene.fork(prompt) for _ in range(6)]
         rows += [scene.fork(rows[0]), scene.fork(prompt, length // 2)]
         for lengths in ([1] * 8, [2, 1, 3, 1, 1, 2, 1, 4], [1] * 8):
