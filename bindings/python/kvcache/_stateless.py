@@ -39,6 +39,10 @@ def _numbers(values: Any, name: str, like: Any) -> Any:
     return np.asarray(values, name)
 
 
+def _indexes(values: Any, like: Any) -> Any:
+    return _numbers(values, "int32", like)
+
+
 def _floats(values: Any, like: Any) -> Any:
     return _numbers([values] if isinstance(values, float | int) else values, "float32", like)
 
@@ -108,8 +112,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin: hints for a GPU's kernels; accepted and not needed.
         out: where to write; None = a new array of q's kind and type (bfloat16 for float8 q).
         dtype: the element type that unsigned-integer arrays of its width stand for, "float8_e4m3fn" for uint8.
-        context: where to compute; None = a context of the process for q's device.
-        stream: on a GPU, as Cache.forward; None: the current one of q's library.
+        context, stream: where to compute; None = a context of the process for q's device; the current stream of q's library.
 
     Returns:
         out, or (out, softmax_lse): float32 [batch, heads, queries], or with cu_seqlens_q [heads, tokens].
@@ -126,15 +129,11 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
     if out is None and _is_float8(q, dtype):
         out = _new_bfloat16(q, v_cache.shape[-1])
     flags, left, right = _mask(causal, window_size)
-
-    def indexes(values: Any) -> Any:
-        return _numbers(values, "int32", q)
-
     arrays = (
-        q, k_cache, v_cache, k, v, qv, out, None, indexes(cache_seqlens), indexes(seqused_k),
-        indexes(cache_batch_idx), indexes(cache_leftpad), page_table if block_table is None else block_table,
-        indexes(cu_seqlens_q), None if k is None else indexes(cu_seqlens_k_new), rotary_cos, rotary_sin,
-        indexes(rotary_seqlens), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
+        q, k_cache, v_cache, k, v, qv, out, None, _indexes(cache_seqlens, q), _indexes(seqused_k, q),
+        _indexes(cache_batch_idx, q), _indexes(cache_leftpad, q), page_table if block_table is None else block_table,
+        _indexes(cu_seqlens_q, q), None if k is None else _indexes(cu_seqlens_k_new, q), rotary_cos, rotary_sin,
+        _indexes(rotary_seqlens, q), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
         v_descale if float8_cache else None, alibi_slopes, sinks,
     )
     return _kvcache.flash_attn(_context(context, q), arrays, return_softmax_lse,

@@ -208,7 +208,8 @@ void* current_stream(nb::handle array, DLDevice device) {
   const TypeInfo& info = array_type(array);
   if (info.exchange && info.exchange->current_work_stream) {
     void* stream = nullptr;
-    if (info.exchange->current_work_stream(device.device_type, device.device_id, &stream) != 0) throw nb::python_error();
+    if (info.exchange->current_work_stream(device.device_type, device.device_id, &stream) != 0)
+      throw nb::python_error();
     return stream_of(reinterpret_cast<uintptr_t>(stream));
   }
   if (info.kind != ArrayKind::kTorch && info.kind != ArrayKind::kCupy) return nullptr;
@@ -387,8 +388,7 @@ nb::object finish_output(nb::handle like, nb::object output) {
   return nb::isinstance<Tensor>(output) ? Tensor::numpy(output) : output;
 }
 
-DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as,
-                                       Work& work) {
+DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as, Work& work) {
   nb::object source = nb::borrow(exporter);
   if (array_kind(exporter) == ArrayKind::kJax)
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable", name);

@@ -35,8 +35,7 @@ nb::object tree_nodes(const Cache& self, nb::handle sequences) {
 
 void Cache::bind_trees(nb::class_<Cache>& cls) {
   cls.def(
-         "commit", &commit, nb::arg("sequences"), nb::arg("leaves"), nb::kw_only(),
-         nb::arg("stream") = nb::none(),
+         "commit", &commit, nb::arg("sequences"), nb::arg("leaves"), nb::kw_only(), nb::arg("stream") = nb::none(),
          R"(Keeps the path from a root to a node of each sequence's token tree as its tokens, and drops its other nodes.
 
 Args:

@@ -125,9 +125,8 @@ nb::object flash_attn(const Context& self, nb::tuple given, bool wants_lse, uint
   int32_t* const fields[] = {&args.window_left, &args.window_right, &args.attention_chunk, &args.num_splits};
   for (size_t i = 0; i < std::size(fields); ++i) *fields[i] = saturate(nb::cast<int64_t>(numbers[i]));
   kvc_context* context = self.handle()->context;
-  call_without_gil([&](kvc_error* error) {
-    return kvc_flash_attn_with_kvcache(context, &args, arrays.work().stream(), error);
-  });
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_flash_attn_with_kvcache(context, &args, arrays.work().stream(), error); });
   arrays.work().hand_back();
   nb::object out = finish_output(arrays[0], arrays[kFlashOut]);
   if (!wants_lse) return out;
@@ -149,7 +148,8 @@ void append_slots(const Context& self, nb::tuple given, bool interleaved, nb::ha
 
 void bind_stateless(nb::module_& module) {
   module.def("flash_attn", &flash_attn, nb::arg("context"), nb::arg("arrays"), nb::arg("wants_lse"), nb::arg("flags"),
-             nb::arg("softmax_scale"), nb::arg("softcap"), nb::arg("numbers"), nb::arg("dtype").none(), nb::arg("stream").none());
+             nb::arg("softmax_scale"), nb::arg("softcap"), nb::arg("numbers"), nb::arg("dtype").none(),
+             nb::arg("stream").none());
   module.def("append_slots", &append_slots, nb::arg("context"), nb::arg("arrays"), nb::arg("interleaved"),
              nb::arg("dtype").none(), nb::arg("stream").none());
 }

@@ -9,8 +9,7 @@
 namespace kvcpy {
 
 Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                 nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph,
-                 nb::handle stream) {
+                 nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph, nb::handle stream) {
   auto handle = nb::inst_ptr<Cache>(cache)->open();
   Work work = nb::inst_ptr<Cache>(cache)->work(stream);
   const Batch batch("forward", sequences, lengths, layers, parents, spans, encoder_group, graph);

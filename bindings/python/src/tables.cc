@@ -183,7 +183,8 @@ Plan::Plan(nb::handle_t<Context> context, nb::dict values) {
     config.pad_value = saturate(integer_from_python(pad));
   }
   graph_ = (config.flags & KVC_PLAN_GRAPH) != 0;
-  call_quick([&](kvc_error* error) { return kvc_plan_create(handle_->context->context, &config, &handle_->plan, error); });
+  call_quick(
+      [&](kvc_error* error) { return kvc_plan_create(handle_->context->context, &config, &handle_->plan, error); });
 }
 
 uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {

@@ -22,8 +22,8 @@ struct Tables {
   int64_t num_rows = 0, num_queries = 0, page_size = 0, max_seqlen_q = 0, max_seqlen_k = 0, max_pages = 0,
           num_pages = 0, num_keys = 0, generation = 0;
 
-  // On the host: numpy arrays, views of the library's that keep `owner` alive, or copies if it is null. On a GPU Tensors,
-  // views that keep `memory` alive and are written on `work`'s stream.
+  // On the host: numpy arrays, views of the library's that keep `owner` alive, or copies if it is null. On a GPU
+  // Tensors, views that keep `memory` alive and are written on `work`'s stream.
   Tables(const kvc_tables& tables, nb::handle owner, std::shared_ptr<void> memory, const Work& work);
   template <class Take>
   Tables(const kvc_tables& tables, const Take& take);

@@ -16,8 +16,8 @@ namespace nb = nanobind;
 class Work {
  public:
   Work() = default;  // on the CPU
-  // Of a call without arrays, or over `array`. `stream` None: the current stream of the array's library, without an array
-  // that of PyTorch where it computes on CUDA, else CuPy's; the default stream where there is none.
+  // Of a call without arrays, or over `array`. `stream` None: the current stream of the array's library, without an
+  // array that of PyTorch where it computes on CUDA, else CuPy's; the default stream where there is none.
   static Work on(DLDevice device, nb::handle stream, nb::handle array = nb::handle());
 
   DLDevice device() const { return device_; }
