@@ -87,8 +87,8 @@ plugin=$root/build/cuda/kernels/cuda/libkvcache_cuda.so
 tree=$root/build/gpu
 site=$tree/site
 gtest=${GTEST_SOURCE:-$carry/googletest}
-more=
-[ "$device" = cuda ] || more=kvcache_cuda_emulated_plugin
+programs=kernels_test
+[ "$device" = cuda ] || programs=kvcache_cuda_emulated_plugin # what a dry run has in its place
 write_script build-rest <<END
 set -e
 export PATH="$(dirname "$python"):\$PATH"
@@ -96,7 +96,7 @@ export PATH="$(dirname "$python"):\$PATH"
 cmake -S bindings/python -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCACHE_PYTHON_LINKED=ON \\
   -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python" -DDLPACK_INCLUDE_DIR="$DLPACK_INCLUDE_DIR" \\
   -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest")
-cmake --build "$tree" --parallel $jobs --target _kvcache $more kernels_test load_plugin
+cmake --build "$tree" --parallel $jobs --target _kvcache load_plugin $programs
 END
 write_script build-package <<END
 set -e
@@ -124,11 +124,11 @@ export KVCACHE_CUDA_BACKEND=$plugin KVC_EMULATED_CUDA=$tree/libkvcache/tests/cud
 export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 
 # ---- Tests ------------------------------------------------------------------------------------
-programs=$tree/libkvcache/tests
-step opens 30 "$programs/cuda/load_plugin" 0 "\"simd\": \"sm_$capability\""
+tests=$tree/libkvcache/tests
+step opens 30 "$tests/cuda/load_plugin" 0 "\"simd\": \"sm_$capability\""
 # On memory that host and device share; what looks at the CPU's own registers, or maps memory itself, is left out.
 if [ "$device" = cuda ]; then
-  step numeric 90 env KVC_KERNEL_BACKEND="$plugin" "$programs/kernels/kernels_test" \
+  step numeric 90 env KVC_KERNEL_BACKEND="$plugin" "$tests/kernels/kernels_test" \
     --gtest_filter=-Backend.*:Merge.*:Convert.* --gtest_output=xml:"$report/numeric.xml"
 fi
 step pytest 150 "$python" -m pytest -ra -q -p no:cacheprovider tests/gpu --device "$device" --junitxml="$report/pytest.xml"
@@ -141,7 +141,7 @@ if [ "$device" = cuda ]; then
   if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
       step $tool 45 env KVC_KERNEL_BACKEND="$plugin" KVC_KERNEL_SAMPLING=67 compute-sanitizer --tool $tool --error-exitcode 1 \
-        "$programs/kernels/kernels_test" --gtest_filter='Attend.HeadsAndDims:Append.*:Slots.*:Shared.*'
+        "$tests/kernels/kernels_test" --gtest_filter='Attend.HeadsAndDims:Append.*:Slots.*:Shared.*'
     done
   else
     say "memcheck and racecheck left out: no compute-sanitizer"
