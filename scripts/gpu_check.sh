@@ -105,7 +105,7 @@ if [ -f "$tree/build.ninja" ] && cmake --build "$tree" --parallel $jobs --target
   cmake --install "$tree" --component python-sources --prefix "$site"
 else
   echo "not built here: the package as it was carried"
-  rm -rf "$site" && cp -r "$carry/site" "$site"
+  rm -rf "$site" && mkdir -p "$tree" && cp -r "$carry/site" "$site"
 fi
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'
 END
