@@ -4,7 +4,7 @@
 # accesses and races. A step that fails does not stop those behind it.
 #   gpu_check.sh [FOLDER]     the report goes there (build/gpu-report without one): a few files, logs packed into one
 #   gpu_check.sh --carry      on a machine that scripts/setup.sh has set up: writes build/gpu-carry, what a machine without
-#                             network may lack (DLPack's header, GoogleTest's source, nanobind, the package as built here)
+#                             network may lack (DLPack's header, GoogleTest's source, nanobind)
 # Needs nvcc, CMake, ninja, and a python3 with PyTorch, numpy, pytest and nanobind; what build/gpu-carry holds is taken from there.
 #   KVC_GPU_SECONDS  the whole round (default 525): no step begins after that, and none runs on
 #   KVC_GPU_DEVICE   `emulated` for a dry run where there is no card: tests on the emulated backend, tiny shapes measured
@@ -14,12 +14,10 @@ carry=$root/build/gpu-carry
 
 if [ "${1:-}" = --carry ]; then
   packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  rm -rf "$carry" && mkdir -p "$carry/include/dlpack" "$carry/build-site" "$carry/site"
+  rm -rf "$carry" && mkdir -p "$carry/include/dlpack" "$carry/site"
   cp "$("$venv/bin/tvm-ffi-config" --dlpack-includedir)/dlpack/dlpack.h" "$carry/include/dlpack/"
   cp -r /usr/src/googletest "$carry/googletest"
-  cp -r "$packages"/nanobind "$packages"/nanobind-*.dist-info "$carry/build-site/"
-  install_python_package > /dev/null
-  cp -r "$packages"/kvcache "$packages"/nanobind_backend "$carry/site/"
+  cp -r "$packages"/nanobind "$packages"/nanobind-*.dist-info "$carry/site/"
   find "$carry" -name __pycache__ -prune -exec rm -rf {} +
   du -sh "$carry"
   exit 0
@@ -92,7 +90,7 @@ programs=kernels_test
 write_script build-rest <<END
 set -e
 export PATH="$(dirname "$python"):\$PATH"
-[ ! -d "$carry/build-site" ] || export PYTHONPATH="$carry/build-site"
+[ ! -d "$carry/site" ] || export PYTHONPATH="$carry/site"
 cmake -S bindings/python -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCACHE_PYTHON_LINKED=ON \\
   -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python" -DDLPACK_INCLUDE_DIR="$DLPACK_INCLUDE_DIR" \\
   -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest")
@@ -100,13 +98,9 @@ cmake --build "$tree" --parallel $jobs --target _kvcache load_plugin $programs
 END
 write_script build-package <<END
 set -e
-if [ -f "$tree/build.ninja" ] && cmake --build "$tree" --parallel $jobs --target _kvcache; then
-  cmake --install "$tree" --component python --prefix "$site"
-  cmake --install "$tree" --component python-sources --prefix "$site"
-else
-  echo "not built here: the package as it was carried"
-  rm -rf "$site" && mkdir -p "$tree" && cp -r "$carry/site" "$site"
-fi
+cmake --build "$tree" --parallel $jobs --target _kvcache # built, if only the tests were not
+cmake --install "$tree" --component python --prefix "$site"
+cmake --install "$tree" --component python-sources --prefix "$site"
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'
 END
 if [ "$device" = cuda ]; then

@@ -25,7 +25,7 @@ def rounded(values, dtype):
 
 class Cpu:
     name = "cpu"
-    share = 0.1  # of what a card takes of sampled grids
+    share = 0.3  # of what a card takes of sampled grids
     library = "numpy"
 
     def __init__(self):
@@ -58,7 +58,7 @@ class Emulated(Cpu):
     """The CUDA backend over an emulation of CUDA on the host (tests/cuda/emulation): a plug-in by its path."""
 
     name = "emulated"
-    share = 0.02
+    share = 0.08
     library = None
 
     def __init__(self):
