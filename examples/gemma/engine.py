@@ -75,7 +75,8 @@ class Engine:
                                   head_dim=c.head_dim, dtype="f32", rope="on_append", rope_theta=c.rope_theta(i),
                                   scale=c.attention_scale) for i in range(c.layers)],
             groups=[kvcache.Sliding(c.window_tokens), kvcache.Full()], page_size=page_size,
-            capacity_tokens=capacity_tokens, max_sequences=max_sequences, max_batch_tokens=self.chunk_tokens)
+            capacity_tokens=capacity_tokens, max_sequences=max_sequences, max_batch_tokens=self.chunk_tokens,
+            context=kvcache.Context(model.device))
         self._open_sequences = 0
 
     def forward(self, sequences, token_lists, wanted_rows=None):
@@ -86,7 +87,7 @@ class Engine:
             hidden = self.model.hidden(tokens, step.attend)
             last_rows = np.asarray(step.last_rows)
         rows = last_rows if wanted_rows is None else last_rows[wanted_rows]
-        return self.model.logits(hidden[rows]) if len(rows) else np.empty((0, self.model.vocabulary), np.float32)
+        return self.model.logits(hidden[rows.tolist()]) if len(rows) else np.empty((0, self.model.vocabulary), np.float32)
 
     def prefill(self, tokens, on_progress=lambda done: None) -> int:
         """A new sequence that holds `tokens`, read in chunks; no logits are computed."""

@@ -22,6 +22,10 @@ def parse_arguments(argv):
     parser.add_argument("--export", metavar="FILE.safetensors",
                         help="write weights, demo prompts and vocabulary for the decoders in other languages, and stop")
     parser.add_argument("--plain", action="store_true", help="print the demo as those decoders do")
+    parser.add_argument("--device", default="cpu", metavar="cpu|cuda|cuda:N",
+                        help="where the model and its cache compute (default: cpu)")
+    parser.add_argument("--arithmetic", choices=("numpy", "torch"),
+                        help="what computes all but attention (default: numpy on the CPU, PyTorch on a GPU)")
     parser.add_argument("--page-size", type=positive, default=16, help="tokens a page")
     parser.add_argument("--chunk", type=positive, default=256, help="most tokens a step: long prompts take several")
     parser.add_argument("--batch", type=positive, default=16, help="most prompts at a time")
@@ -34,6 +38,9 @@ def parse_arguments(argv):
         parser.error("--output, --logits and --share-prefix belong to --prompts")
     if sum(map(bool, (arguments.prompts, arguments.export, arguments.plain))) > 1:
         parser.error("--prompts, --export and --plain exclude each other")
+    arguments.arithmetic = arguments.arithmetic or ("numpy" if arguments.device == "cpu" else "torch")
+    if arguments.device != "cpu" and arguments.arithmetic == "numpy":
+        parser.error("--arithmetic numpy computes on the CPU alone")
     return arguments
 
 
@@ -67,12 +74,19 @@ def main(argv=None) -> int:
         import weights
         from model import Config, Model
 
+        if arguments.arithmetic == "torch":
+            from model_torch import TorchModel
+
+            def make(config, tensors):
+                return TorchModel(config, tensors, arguments.device)
+        else:
+            make = Model
         job = prompts.Job.read(arguments) if arguments.prompts else None  # before the slow part
         if arguments.export:
             prompts.require_writable(arguments.export)
         files = weights.load(arguments.model, arguments.weights_cache, status)
         status("")
-        model = Model(Config.from_metadata(files.metadata), files.tensors)
+        model = make(Config.from_metadata(files.metadata), files.tensors)
         if job:
             job.run(model, files)
         elif arguments.export:

@@ -73,6 +73,8 @@ def gelu_tanh(x):
 class Model:
     """Weights and the forward pass. T = tokens of a step, all rows of the batch one after the other."""
 
+    device = "cpu"  # where q, k and v are, and so the cache
+
     def __init__(self, config: Config, tensors: dict):
         self.config = config
         try:

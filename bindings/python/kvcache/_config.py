@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,16 +40,19 @@ class Context(_kvcache.Context):
         simd: None for the best that this CPU has, else a name from describe()["simd_available"], or "reference".
         log: None for silence, a logging.Logger, or a function (level, message) with levels 1 warning, 2 info, 3 debug.
             Called on the thread that called the library.
+        backend: path of a backend to compute by. None: the CPU's is built in; of CUDA $KVCACHE_CUDA_BACKEND, else
+            libkvcache_cuda.so beside get_library().
 
     Raises:
         InvalidArgument, Unsupported (simd), DeviceUnavailable, OutOfMemory.
     """
 
     def __init__(self, device: str | tuple[int, int] = "cpu", threads: int = 0, simd: str | None = None,
-                 log: logging.Logger | Callable[[int, str], object] | None = None) -> None:
+                 log: logging.Logger | Callable[[int, str], object] | None = None,
+                 backend: str | os.PathLike[str] | None = None) -> None:
         device_type, device_id = _parse_device(device)
         log_function = _log_to(log) if isinstance(log, logging.Logger) else log
-        super().__init__(device_type, device_id, threads, simd, log_function)
+        super().__init__(device_type, device_id, threads, simd, log_function, None if backend is None else os.fspath(backend))
 
 
 def _scales(scales: float | Sequence[float] | None) -> list[float]:

@@ -10,33 +10,41 @@ from . import _kvcache
 from ._config import Context
 
 _CAUSAL, _INTERLEAVED, _WINDOW_LEFT, _WINDOW_RIGHT = 1, 2, 4, 8
-_default_context: Context | None = None
+_CPU, _CUDA = 1, 2  # DLDeviceType
+_default_contexts: dict[tuple[int, int], Context] = {}
 
 
-def _context(context: Context | None) -> Context:
-    global _default_context
+def _context(context: Context | None, array: Any) -> Context:
+    """The caller's, else one of the process for the array's device."""
     if context is not None:
         return context
-    if _default_context is None:
-        _default_context = Context()
-    return _default_context
+    device = (_CPU, 0)
+    if hasattr(array, "__dlpack_device__"):
+        device_type, device_id = array.__dlpack_device__()
+        if int(device_type) == _CUDA:
+            device = (_CUDA, int(device_id))
+    if device not in _default_contexts:
+        _default_contexts[device] = Context(device)
+    return _default_contexts[device]
 
 
-def _indexes(values: Any) -> Any:
-    """Numbers as int32; arrays as they are."""
-    if isinstance(values, int | list | tuple):
-        import numpy as np
+def _numbers(values: Any, name: str, like: Any) -> Any:
+    """Numbers as an array beside `like`; arrays as they are."""
+    if not isinstance(values, float | int | list | tuple):
+        return values
+    if hasattr(like, "new_tensor"):
+        return like.new_tensor(values, dtype=getattr(sys.modules["torch"], name))
+    import numpy as np
 
-        return np.asarray(values, np.int32)
-    return values
+    return np.asarray(values, name)
 
 
-def _floats(values: Any) -> Any:
-    if isinstance(values, float | int | list | tuple):
-        import numpy as np
+def _indexes(values: Any, like: Any) -> Any:
+    return _numbers(values, "int32", like)
 
-        return np.atleast_1d(np.asarray(values, np.float32))
-    return values
+
+def _floats(values: Any, like: Any) -> Any:
+    return _numbers([values] if isinstance(values, float | int) else values, "float32", like)
 
 
 def _is_float8(array: Any, dtype: Any) -> bool:
@@ -70,7 +78,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
     window_size: Sequence[int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
     rotary_interleaved: bool = True, alibi_slopes: Any = None, sinks: Any = None, scheduler_metadata: Any = None,
     num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
-    out: Any = None, dtype: Any = None, context: Context | None = None,
+    out: Any = None, dtype: Any = None, context: Context | None = None, stream: Any = None,
 ) -> Any:
     """Appends k and v to the caller's cache, if they are given, and computes attention over it.
 
@@ -104,7 +112,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin: hints for a GPU's kernels; accepted and not needed.
         out: where to write; None = a new array of q's kind and type (bfloat16 for float8 q).
         dtype: the element type that unsigned-integer arrays of its width stand for, "float8_e4m3fn" for uint8.
-        context: where to compute; None = a context of the process, on the CPU.
+        context, stream: where to compute; None = a context of the process for q's device; the current stream of q's library.
 
     Returns:
         out, or (out, softmax_lse): float32 [batch, heads, queries], or with cu_seqlens_q [heads, tokens].
@@ -122,21 +130,21 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         out = _new_bfloat16(q, v_cache.shape[-1])
     flags, left, right = _mask(causal, window_size)
     arrays = (
-        q, k_cache, v_cache, k, v, qv, out, None, _indexes(cache_seqlens), _indexes(seqused_k),
-        _indexes(cache_batch_idx), _indexes(cache_leftpad), page_table if block_table is None else block_table,
-        _indexes(cu_seqlens_q), None if k is None else _indexes(cu_seqlens_k_new), rotary_cos, rotary_sin,
-        _indexes(rotary_seqlens), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
+        q, k_cache, v_cache, k, v, qv, out, None, _indexes(cache_seqlens, q), _indexes(seqused_k, q),
+        _indexes(cache_batch_idx, q), _indexes(cache_leftpad, q), page_table if block_table is None else block_table,
+        _indexes(cu_seqlens_q, q), None if k is None else _indexes(cu_seqlens_k_new, q), rotary_cos, rotary_sin,
+        _indexes(rotary_seqlens, q), q_descale if _is_float8(q, dtype) else None, k_descale if float8_cache else None,
         v_descale if float8_cache else None, alibi_slopes, sinks,
     )
-    return _kvcache.flash_attn(_context(context), arrays, return_softmax_lse,
+    return _kvcache.flash_attn(_context(context, q), arrays, return_softmax_lse,
                                flags | (_INTERLEAVED if rotary_interleaved else 0), softmax_scale or 0.0, softcap,
-                               (left, right, attention_chunk, num_splits), dtype)
+                               (left, right, attention_chunk, num_splits), dtype, stream)
 
 
 def append_slots(
     k: Any, v: Any, k_cache: Any, v_cache: Any, slot_mapping: Any, *, k_scale: Any = None, v_scale: Any = None,
     rotary_cos: Any = None, rotary_sin: Any = None, positions: Any = None, rotary_interleaved: bool = False,
-    dtype: Any = None, context: Context | None = None,
+    dtype: Any = None, context: Context | None = None, stream: Any = None,
 ) -> None:
     """Stores rows of k and v in the caller's own paged cache, at the slots that the caller says.
 
@@ -148,12 +156,12 @@ def append_slots(
         k_scale, v_scale: of a float8 cache: x is stored as x / scale. A number, [1] or [kv heads] float32.
         rotary_cos, rotary_sin, positions: the first dims of k (the rotary parts) turn by rows `positions` [tokens].
         rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
-        dtype, context: as flash_attn_with_kvcache.
+        dtype, context, stream: as flash_attn_with_kvcache.
 
     Raises:
         OutOfRange (a slot or position, with .index = the token), InvalidArgument, Shape, DType and so on. Nothing is
         stored then.
     """
-    arrays = (k, v, k_cache, v_cache, slot_mapping, _floats(k_scale), _floats(v_scale), rotary_cos, rotary_sin,
+    arrays = (k, v, k_cache, v_cache, slot_mapping, _floats(k_scale, k), _floats(v_scale, k), rotary_cos, rotary_sin,
               positions)
-    _kvcache.append_slots(_context(context), arrays, rotary_interleaved, dtype)
+    _kvcache.append_slots(_context(context, k), arrays, rotary_interleaved, dtype, stream)

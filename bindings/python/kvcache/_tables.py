@@ -55,7 +55,7 @@ class Plan(_kvcache.Plan):
 
     def build(self, seq_lens: Any, *, append_lengths: Any = None, rows: Any = None, block_table: Any = None,
               req_to_token: Any = None, encoder_lens: Any = None, tree_parents: Any = None,
-              rows_grew: bool = False) -> int:
+              rows_grew: bool = False, stream: Any = None) -> int:
         """Makes the tables of a step. Arrays are on the host: int32, or int64 where they have one dimension.
 
         Args:
@@ -67,6 +67,7 @@ class Plan(_kvcache.Plan):
             encoder_lens: [B], encoder tokens before each row's own.
             tree_parents: [B * num_draft_tokens], "verify": the parent of each node in its row, -1 = root.
             rows_grew: a promise: the same rows as in the last build, each with what it had. Only what is new is read.
+            stream: on a GPU, as Cache.forward.
 
         Returns:
             The number of this build, for check().
@@ -77,4 +78,4 @@ class Plan(_kvcache.Plan):
         """
         return self._build({"seq_lens": seq_lens, "append_lengths": append_lengths, "rows": rows,
                             "block_table": block_table, "req_to_token": req_to_token, "encoder_lens": encoder_lens,
-                            "tree_parents": tree_parents}, rows_grew)
+                            "tree_parents": tree_parents}, rows_grew, stream)

@@ -2,10 +2,12 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 #include "dtype.h"
 #include "error.h"
+#include "integers.h"
 #include "tensor.h"
 
 namespace kvcpy {
@@ -50,6 +52,7 @@ TypeInfo inspect_type(nb::handle type) {
     };
     if (is_from("numpy")) info.kind = ArrayKind::kNumpy;
     if (is_from("torch")) info.kind = ArrayKind::kTorch;
+    if (is_from("cupy")) info.kind = ArrayKind::kCupy;
     if (is_from("jax") || is_from("jaxlib")) info.kind = ArrayKind::kJax;
     if (info.kind != ArrayKind::kOther) break;
   }
@@ -120,9 +123,101 @@ nb::object integer_view(nb::handle array, DLDataType dtype) {
   throw nb::python_error();
 }
 
+DLDevice device_of(nb::handle array) {
+  const nb::object pair = array.attr("__dlpack_device__")();
+  return {static_cast<DLDeviceType>(nb::cast<int>(pair[0])), nb::cast<int32_t>(pair[1])};
+}
+
+std::string device_text(DLDevice device) {
+  if (device.device_type == kDLCPU) return "the CPU";
+  const std::string id = std::to_string(device.device_id);
+  if (device.device_type == kDLCUDA) return "cuda:" + id;
+  return "device (" + std::to_string(static_cast<int>(device.device_type)) + ", " + id + ")";
+}
+
+// Arrays of other devices than the call's; what the CPU reaches beside its own memory is the library's to say.
+void check_device(DLDevice device, const char* name, const Work& work) {
+  const DLDevice wanted = work.device();
+  if (device.device_type == wanted.device_type && device.device_id == wanted.device_id) return;
+  if (work.on_host() && device.device_type != kDLCUDA) return;
+  raise(KVC_ERROR_DEVICE, -1, "%s: the array is on %s, and the call computes on %s", name, device_text(device).c_str(),
+        device_text(wanted).c_str());
+}
+
+// An exporter's capsule; on a GPU its array is ready on the call's stream then.
+nb::object capsule_of(nb::handle exporter, const Work& work) {
+  const nb::object method = exporter.attr("__dlpack__");
+  nb::dict arguments;
+  if (!work.on_host()) arguments["stream"] = work.dlpack_stream();
+  nb::dict versioned;
+  versioned.update(arguments);
+  versioned["max_version"] = nb::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+  try {
+    return method(**versioned);
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1.0
+  }
+  return method(**arguments);
+}
+
+// A DLManagedTensor of before 1.0 behind today's interface.
+DLManagedTensorVersioned* wrap_legacy(DLManagedTensor* legacy) {
+  auto managed = std::make_unique<DLManagedTensorVersioned>();
+  managed->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  managed->manager_ctx = legacy;
+  managed->flags = 0;
+  managed->dl_tensor = legacy->dl_tensor;
+  managed->deleter = [](DLManagedTensorVersioned* self) {
+    auto* inner = static_cast<DLManagedTensor*>(self->manager_ctx);
+    if (inner->deleter) inner->deleter(inner);
+    delete self;
+  };
+  return managed.release();
+}
+
+// An exporter's memory, taken from its capsule. `work` learns whose it is.
+DLManagedTensorVersioned* take_managed(nb::handle exporter, const char* name, Work& work) {
+  nb::object capsule = capsule_of(exporter, work);
+  DLManagedTensorVersioned* managed;
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+    managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
+  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+    managed = wrap_legacy(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor")));
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+  } else {
+    raise_not_an_array(exporter, name);
+  }
+  if (managed->version.major != DLPACK_MAJOR_VERSION) {
+    release_managed(managed);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: exported by an unknown major version of DLPack", name);
+  }
+  if (!work.on_host()) {
+    const ArrayKind kind = array_kind(exporter);
+    if (kind == ArrayKind::kTorch || kind == ArrayKind::kCupy) work.took_from(current_stream(exporter, work.device()));
+    if (kind == ArrayKind::kJax) work.took_from_unknown();
+  }
+  return managed;
+}
+
 }  // namespace
 
 ArrayKind array_kind(nb::handle array) { return array_type(array).kind; }
+
+void* current_stream(nb::handle array, DLDevice device) {
+  const TypeInfo& info = array_type(array);
+  if (info.exchange && info.exchange->current_work_stream) {
+    void* stream = nullptr;
+    if (info.exchange->current_work_stream(device.device_type, device.device_id, &stream) != 0)
+      throw nb::python_error();
+    return stream_of(reinterpret_cast<uintptr_t>(stream));
+  }
+  if (info.kind != ArrayKind::kTorch && info.kind != ArrayKind::kCupy) return nullptr;
+  const nb::object streams = nb::module_::import_("kvcache._streams");
+  const nb::object number =
+      streams.attr(info.kind == ArrayKind::kTorch ? "current_of_torch" : "current_of_cupy")(device.device_id);
+  return stream_of(static_cast<uintptr_t>(integer_from_python(number)));
+}
 
 void ArrayArgument::adopt(const DLTensor& tensor, DLDataType integers_as) {
   tensor_ = tensor;
@@ -156,7 +251,7 @@ bool ArrayArgument::import(nb::handle array, bool writable) {
   return true;
 }
 
-void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable) {
+void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable, Work& work) {
   const TypeInfo& info = array_type(array);
   if (info.kind == ArrayKind::kTorch) {
     static PyObject* const requires_grad = interned("requires_grad");
@@ -170,11 +265,20 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
   if (info.exchange && (!writable || info.kind == ArrayKind::kTorch)) {
     DLTensor tensor;
     if (info.exchange->dltensor_from_py_object_no_sync(array.ptr(), &tensor) != 0) throw nb::python_error();
-    return adopt(tensor, integers_as);
+    check_device(tensor.device, name, work);
+    if (work.on_host() || current_stream(array, work.device()) == work.stream()) return adopt(tensor, integers_as);
   }
+  if (info.kind == ArrayKind::kJax && writable)
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable; leave it out to get a new array", name);
+  if (!work.on_host()) return borrow_on_device(array, name, integers_as, writable, work);
+  if (info.has_dlpack && info.kind != ArrayKind::kNumpy && nb::hasattr(array, "__dlpack_device__"))
+    check_device(device_of(array), name, work);
+  borrow_on_host(array, name, integers_as, writable);
+}
+
+void ArrayArgument::borrow_on_host(nb::handle array, const char* name, DLDataType integers_as, bool writable) {
+  const TypeInfo& info = array_type(array);
   if (info.kind == ArrayKind::kJax) {
-    if (writable)
-      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable; leave it out to get a new array", name);
     static PyObject* const ready = interned("block_until_ready");
     nb::object done = nb::steal(PyObject_CallMethodObjArgs(array.ptr(), ready, nullptr));
     if (!done.is_valid()) throw nb::python_error();
@@ -207,15 +311,27 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
   adopt(DLTensor(tensor_), integers_as);
 }
 
-void ArrayArgument::read(nb::handle array, const char* name, DLDataType integers_as) {
-  borrow(array, name, integers_as, false);
+void ArrayArgument::borrow_on_device(nb::handle array, const char* name, DLDataType integers_as, bool writable,
+                                     Work& work) {
+  const TypeInfo& info = array_type(array);
+  if (!info.has_dlpack) raise_not_an_array(array, name);
+  check_device(device_of(array), name, work);
+  managed_.reset(take_managed(array, name, work));
+  if (writable && (managed_->flags & DLPACK_FLAG_BITMASK_READ_ONLY))
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: the array is read-only", name);
+  adopt(managed_->dl_tensor, integers_as);
 }
 
-void ArrayArgument::write(nb::handle array, const char* name, DLDataType integers_as) {
-  borrow(array, name, integers_as, true);
+void ArrayArgument::read(nb::handle array, const char* name, DLDataType integers_as, Work& work) {
+  borrow(array, name, integers_as, false, work);
 }
 
-nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32) {
+void ArrayArgument::write(nb::handle array, const char* name, DLDataType integers_as, Work& work) {
+  borrow(array, name, integers_as, true, work);
+}
+
+nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32,
+                      Work& work) {
   nb::object extents = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (size_t i = 0; i < shape.size(); ++i)
     PyTuple_SetItem(extents.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
@@ -230,10 +346,28 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
       static PyObject* const single = numpy_attribute("float32");
       return nb::handle(zeros)(extents, float32 ? nb::borrow(single) : nb::object(like.attr("dtype")));
     }
-    case ArrayKind::kJax:
+    case ArrayKind::kCupy: {
+      const nb::object device = like.attr("device");  // new arrays are made on the device that is entered
+      device.attr("__enter__")();
+      const nb::object zeros = nb::module_::import_("cupy").attr("zeros");
+      nb::object output = zeros(extents, float32 ? nb::str("float32") : nb::object(like.attr("dtype")));
+      device.attr("__exit__")(nb::none(), nb::none(), nb::none());
+      return output;
+    }
+    case ArrayKind::kJax: {
+      if (work.on_host()) break;
+      // Its own memory, which nobody else has seen yet.
+      const nb::object zeros = nb::module_::import_("jax.numpy").attr("zeros");
+      const nb::object type = float32 ? nb::str("float32") : nb::object(like.attr("dtype"));
+      const nb::object fresh = zeros(extents, type, nb::arg("device") = like.attr("device"));
+      return nb::cast(Tensor(take_managed(fresh, "out", work), work));
+    }
     case ArrayKind::kOther:
       break;
   }
+  if (!work.on_host())
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "out and lse are needed: how %.100s makes new arrays is not known",
+          nb::str(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(like.ptr()))).attr("__name__")).c_str());
   return nb::cast(Tensor::zeros(dtype, shape));
 }
 
@@ -241,6 +375,7 @@ nb::object finish_output(nb::handle like, nb::object output) {
   switch (array_kind(like)) {
     case ArrayKind::kNumpy:
     case ArrayKind::kTorch:
+    case ArrayKind::kCupy:
       return output;
     case ArrayKind::kJax: {
       static PyObject* const from_dlpack =
@@ -253,38 +388,7 @@ nb::object finish_output(nb::handle like, nb::object output) {
   return nb::isinstance<Tensor>(output) ? Tensor::numpy(output) : output;
 }
 
-// ---- storage ----------------------------------------------------------------------------------------------------
-
-namespace {
-
-nb::object versioned_capsule(nb::handle exporter) {
-  nb::object method = exporter.attr("__dlpack__");
-  try {
-    return method(nb::arg("max_version") = nb::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION));
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_TypeError)) throw;  // a producer from before DLPack 1.0
-  }
-  return method();
-}
-
-// A DLManagedTensor of before 1.0 behind today's interface.
-DLManagedTensorVersioned* wrap_legacy(DLManagedTensor* legacy) {
-  auto managed = std::make_unique<DLManagedTensorVersioned>();
-  managed->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
-  managed->manager_ctx = legacy;
-  managed->flags = 0;
-  managed->dl_tensor = legacy->dl_tensor;
-  managed->deleter = [](DLManagedTensorVersioned* self) {
-    auto* inner = static_cast<DLManagedTensor*>(self->manager_ctx);
-    if (inner->deleter) inner->deleter(inner);
-    delete self;
-  };
-  return managed.release();
-}
-
-}  // namespace
-
-DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as) {
+DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as, Work& work) {
   nb::object source = nb::borrow(exporter);
   if (array_kind(exporter) == ArrayKind::kJax)
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable", name);
@@ -296,24 +400,13 @@ DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DL
     }
   }
   if (!nb::hasattr(source, "__dlpack__")) raise_not_an_array(exporter, name);
-  nb::object capsule = versioned_capsule(source);
-  DLManagedTensorVersioned* managed;
-  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
-    managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-    PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
-  } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
-    managed = wrap_legacy(static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor")));
-    PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  } else {
-    raise_not_an_array(exporter, name);
+  if (nb::hasattr(source, "__dlpack_device__")) check_device(device_of(source), name, work);
+  DLManagedTensorVersioned* const managed = take_managed(source, name, work);
+  if (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY) {
+    release_managed(managed);
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: the array is read-only", name);
   }
   DLDataType& dtype = managed->dl_tensor.dtype;
-  const bool known_layout = managed->version.major == DLPACK_MAJOR_VERSION;
-  if (!known_layout || (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) {
-    if (managed->deleter) managed->deleter(managed);
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %s", name,
-          known_layout ? "the array is read-only" : "exported by an unknown major version of DLPack");
-  }
   if (integers_as.bits != 0 && dtype.code == kDLUInt && dtype.bits == integers_as.bits) dtype = integers_as;
   return managed;
 }

@@ -2,22 +2,33 @@
 //
 // Ways in, the cheapest that an object offers: the C exchange table of its type (PyTorch), DLPack, the buffer protocol,
 // and for numpy's extension types (bfloat16, float8), which numpy refuses to export, an integer view. Never a copy.
+// On a GPU: the exchange table if the library's current stream is the call's, else DLPack with the call's stream.
 #pragma once
 
 #include <dlpack/dlpack.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <memory>
 #include <vector>
+
+#include "work.h"
 
 namespace kvcpy {
 
 namespace nb = nanobind;
 
 // Whose arrays an object's type belongs to: decides what a new output is.
-enum class ArrayKind { kNumpy, kTorch, kJax, kOther };
+enum class ArrayKind { kNumpy, kTorch, kCupy, kJax, kOther };
 
 ArrayKind array_kind(nb::handle array);
+
+// The stream that an array's library works on now; NULL where it has no such notion.
+void* current_stream(nb::handle array, DLDevice device);
+
+inline void release_managed(DLManagedTensorVersioned* tensor) {
+  if (tensor->deleter) tensor->deleter(tensor);
+}
 
 // One array argument of a call, borrowed while this object lives. Not movable: the DLTensor may point into it.
 class ArrayArgument {
@@ -27,10 +38,10 @@ class ArrayArgument {
   ArrayArgument& operator=(const ArrayArgument&) = delete;
 
   // Borrows `array` for reading, or for writing. `name` is for messages. `integers_as`: the element type that unsigned
-  // integers of its width stand for (kNoDtype: none). Raises TypeError for what is no array, and a kvcache error for an
-  // output that cannot be written.
-  void read(nb::handle array, const char* name, DLDataType integers_as);
-  void write(nb::handle array, const char* name, DLDataType integers_as);
+  // integers of its width stand for (kNoDtype: none). `work`: of the call. Raises TypeError for what is no array, and a
+  // kvcache error for an output that cannot be written and for an array of another device.
+  void read(nb::handle array, const char* name, DLDataType integers_as, Work& work);
+  void write(nb::handle array, const char* name, DLDataType integers_as, Work& work);
 
   // NULL while nothing was borrowed.
   const DLTensor* tensor() const { return borrowed_ ? &tensor_ : nullptr; }
@@ -40,22 +51,26 @@ class ArrayArgument {
 
   bool import(nb::handle array, bool writable);
   void adopt(const DLTensor& tensor, DLDataType integers_as);
-  void borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable);
+  void borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable, Work& work);
+  void borrow_on_host(nb::handle array, const char* name, DLDataType integers_as, bool writable);
+  void borrow_on_device(nb::handle array, const char* name, DLDataType integers_as, bool writable, Work& work);
 
   DLTensor tensor_{};
   int64_t shape_[kMaxDims], strides_[kMaxDims];  // the tensor's, unless it has more dimensions
   bool borrowed_ = false;
   nb::ndarray<nb::ro> readable_;  // what keeps the memory alive
   nb::ndarray<> writable_;
+  std::unique_ptr<DLManagedTensorVersioned, void (*)(DLManagedTensorVersioned*)> managed_{nullptr, release_managed};
 };
 
 // A zeroed array of `like`'s kind, device and element type (or float32), to be written by a call. For jax, whose arrays
 // are immutable, a kvcache.Tensor that finish_output turns into one.
-nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32);
+nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32,
+                      Work& work);
 nb::object finish_output(nb::handle like, nb::object output);
 
 // Takes an exporter's memory for good, to be adopted by the library; the caller calls its deleter if that fails.
-// `integers_as` as above.
-DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as);
+// `integers_as` and `work` as above.
+DLManagedTensorVersioned* take_storage(nb::handle exporter, const char* name, DLDataType integers_as, Work& work);
 
 }  // namespace kvcpy

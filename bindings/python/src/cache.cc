@@ -8,8 +8,8 @@
 namespace kvcpy {
 
 Cache::Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes)
-    : context_(nb::borrow(context)) {
-  CacheConfig config(layers, groups, sizes);
+    : context_(nb::borrow(context)), device_(nb::inst_ptr<Context>(context)->handle()->device) {
+  CacheConfig config(layers, groups, sizes, device_);
   auto handle = std::make_shared<CacheHandle>();
   handle->context = nb::inst_ptr<Context>(context)->handle();
   call_without_gil([&](kvc_error* error) {
@@ -142,7 +142,7 @@ nb::tuple stats_tuple(const Cache& self, int64_t group) {
 
 nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes,
                          int64_t group) {
-  CacheConfig config(layers, groups, sizes);
+  CacheConfig config(layers, groups, sizes, nb::inst_ptr<Context>(context)->handle()->device);
   kvc_estimate e;
   kvc_estimate_init(&e);
   kvc_context* c = nb::inst_ptr<Context>(context)->handle()->context;
@@ -176,12 +176,12 @@ void Cache::bind_batches(nb::class_<Cache>& cls) {
   cls.def(
          "forward",
          [](nb::handle_t<Cache> self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
-            nb::handle spans, nb::handle encoder_group, nb::handle graph) {
-           return Step::begin(self, sequences, lengths, layers, parents, spans, encoder_group, graph);
+            nb::handle spans, nb::handle encoder_group, nb::handle graph, nb::handle stream) {
+           return Step::begin(self, sequences, lengths, layers, parents, spans, encoder_group, graph, stream);
          },
          nb::arg("sequences"), nb::arg("lengths"), nb::arg("layers") = nb::none(), nb::arg("parents") = nb::none(),
          nb::kw_only(), nb::arg("spans") = nb::none(), nb::arg("encoder_group") = nb::none(),
-         nb::arg("graph") = nb::none(),
+         nb::arg("graph") = nb::none(), nb::arg("stream") = nb::none(),
          R"(Begins a step of the model over a batch: reserves every page for its new tokens, or changes nothing.
 
 Args:
@@ -196,6 +196,8 @@ Args:
     encoder_group: None, or the index of a Cross group: the tokens are of the encoder sequences there, and only its
         layers are appended.
     graph: None, or what create_graph returned: the step is open in that graph.
+    stream: on a GPU what the whole step runs on: a stream of PyTorch or CuPy, or its address. None: the current stream of
+        PyTorch where it computes on CUDA, else CuPy's, else the default stream.
 
 Returns:
     A Step, open already. `with` ends it, or aborts it if an exception leaves the block.

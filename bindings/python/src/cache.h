@@ -13,6 +13,7 @@
 #include "context.h"
 #include "integers.h"
 #include "kvcache.h"
+#include "work.h"
 
 namespace kvcpy {
 
@@ -28,6 +29,10 @@ struct CacheHandle {
 class Cache {
  public:
   Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes);
+
+  // Of a call without arrays; `stream` may be None.
+  Work work(nb::handle stream) const { return Work::on(device_, stream); }
+  DLDevice device() const { return device_; }
 
   // The open cache. Raises kvcache.Closed.
   std::shared_ptr<CacheHandle> open() const;
@@ -57,6 +62,7 @@ class Cache {
   static const PyType_Slot kSlots[];
 
   nb::object context_;
+  DLDevice device_;
   std::shared_ptr<CacheHandle> handle_;
   std::vector<int32_t> v_head_dims_;
   std::vector<DLDataType> dtypes_;

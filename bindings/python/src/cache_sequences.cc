@@ -25,8 +25,9 @@ void remove(const Cache& self, nb::handle sequences) {
   call_quick([&](kvc_error* error) { return kvc_seq_remove(handle->cache, ids.size(), ids.sequences(), error); });
 }
 
-nb::object fork(const Cache& self, nb::handle parents, nb::handle positions) {
+nb::object fork(const Cache& self, nb::handle parents, nb::handle positions, nb::handle stream) {
   auto handle = self.open();
+  const Work work = self.work(stream);
   const Integers ids = integers_from_python(parents);
   Integers at;
   if (!positions.is_none()) {
@@ -38,7 +39,7 @@ nb::object fork(const Cache& self, nb::handle parents, nb::handle positions) {
   if (children.empty()) return nb::list();
   call_without_gil([&](kvc_error* error) {
     return kvc_seq_fork(handle->cache, ids.size(), ids.sequences(), positions.is_none() ? nullptr : at.values.data(),
-                        reinterpret_cast<kvc_seq*>(children.data()), nullptr, error);
+                        reinterpret_cast<kvc_seq*>(children.data()), work.stream(), error);
   });
   return integers_to_python(children, ids.is_scalar);
 }
@@ -122,13 +123,15 @@ Args:
     sequences: an id, or several (distinct, any order). One in an open forward goes when that closes.
 
 Raises: StaleId, Duplicate with .index; nothing was removed then.)")
-      .def("fork", &fork, nb::arg("parents"), nb::arg("positions") = nb::none(),
+      .def("fork", &fork, nb::arg("parents"), nb::arg("positions") = nb::none(), nb::kw_only(),
+           nb::arg("stream") = nb::none(),
            R"(New sequences that share a prefix with their parents, page by page; only a partial last page is copied.
 
 Args:
     parents: an id, or several; one parent may occur often.
     positions: tokens that each child keeps. None: all of its parent's; an integer: the same for all; else one for each
         parent. -1 = the parent's length, 0 = empty.
+    stream: of the copies, as forward().
 
 Returns:
     The child's id for one id, else a list of ids.

@@ -14,10 +14,10 @@ namespace kvcpy {
 namespace {
 
 // A pool or an export of a layer that exists. float8 comes from the library as uint8, and goes to Python as itself.
-Tensor tensor_of_layer(const Cache& self, int64_t layer, DLManagedTensorVersioned* tensor) {
+Tensor tensor_of_layer(const Cache& self, int64_t layer, DLManagedTensorVersioned* tensor, const Work& work) {
   const DLDataType dtype = self.dtype(layer);
   if (tensor->dl_tensor.dtype == DLDataType{kDLUInt, 8, 1}) tensor->dl_tensor.dtype = dtype;
-  return Tensor(tensor);
+  return Tensor(tensor, work);
 }
 
 nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool writable) {
@@ -42,12 +42,13 @@ nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool 
     return kvc_cache_export_pool(handle->cache, saturate(layer), pool, writable ? KVC_POOL_WRITABLE : 0, &tensor,
                                  error);
   });
-  return nb::cast(tensor_of_layer(self, layer, tensor));
+  return nb::cast(tensor_of_layer(self, layer, tensor, self.work(nb::none())));
 }
 
 nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, int64_t begin, nb::handle end,
-                        bool scales) {
+                        bool scales, nb::handle stream) {
   auto handle = self.open();
+  const Work work = self.work(stream);
   const Integers id = integers_from_python(sequence);
   if (!id.is_scalar) throw nb::type_error("export: one sequence id is needed");
   kvc_export_args args;
@@ -61,18 +62,19 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
   kvc_exported exported;
   kvc_exported_init(&exported);
   call_without_gil([&](kvc_error* error) {
-    return kvc_seq_export(handle->cache, id.sequences()[0], &args, &exported, nullptr, error);
+    return kvc_seq_export(handle->cache, id.sequences()[0], &args, &exported, work.stream(), error);
   });
-  const Tensor k = tensor_of_layer(self, layer, exported.k), v = tensor_of_layer(self, layer, exported.v);
+  const Tensor k = tensor_of_layer(self, layer, exported.k, work);
+  const Tensor v = tensor_of_layer(self, layer, exported.v, work);
   if (!scales) return nb::make_tuple(nb::cast(k), nb::cast(v));
-  const Tensor k_scale(exported.k_scale), v_scale(exported.v_scale);
+  const Tensor k_scale(exported.k_scale, work), v_scale(exported.v_scale, work);
   return nb::make_tuple(nb::cast(k), nb::cast(v), nb::cast(k_scale), nb::cast(v_scale));
 }
 
 // Borrows every array of a list; None is an empty list, and a None in it no array.
 class ArrayList {
  public:
-  ArrayList(nb::handle arrays, const char* name, DLDataType integers_as) {
+  ArrayList(nb::handle arrays, const char* name, DLDataType integers_as, Work& work) {
     if (arrays.is_none()) return;
     nb::object list = nb::steal(PySequence_Tuple(arrays.ptr()));
     if (!list.is_valid()) throw nb::python_error();
@@ -80,7 +82,7 @@ class ArrayList {
     arrays_ = std::make_unique<ArrayArgument[]>(static_cast<size_t>(size_));
     for (Py_ssize_t i = 0; i < size_; ++i) {
       nb::handle array = PyTuple_GetItem(list.ptr(), i);
-      if (!array.is_none()) arrays_[i].read(array, name, integers_as);
+      if (!array.is_none()) arrays_[i].read(array, name, integers_as, work);
       tensors_.push_back(arrays_[i].tensor());
     }
     keep_ = std::move(list);
@@ -96,15 +98,16 @@ class ArrayList {
 };
 
 void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::handle vs, bool as_stored,
-                   nb::handle dtype, nb::handle k_scales, nb::handle v_scales) {
+                   nb::handle dtype, nb::handle k_scales, nb::handle v_scales, nb::handle stream) {
   auto handle = self.open();
+  Work work = self.work(stream);
   const Integers id = integers_from_python(sequence);
   if (!id.is_scalar) throw nb::type_error("import_: one sequence id is needed");
   const DLDataType integers_as = dtype_from_python(dtype);
-  const ArrayList k(ks, "k", integers_as), v(vs, "v", integers_as);
+  const ArrayList k(ks, "k", integers_as, work), v(vs, "v", integers_as, work);
   if (!vs.is_none() && k.size() != v.size())
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "import_: %zd arrays of K but %zd of V", k.size(), v.size());
-  const ArrayList k_scale(k_scales, "k_scales", kNoDtype), v_scale(v_scales, "v_scales", kNoDtype);
+  const ArrayList k_scale(k_scales, "k_scales", kNoDtype, work), v_scale(v_scales, "v_scales", kNoDtype, work);
   for (const ArrayList* list : {&k_scale, &v_scale})
     if (list->size() != 0 && list->size() != k.size())
       raise(KVC_ERROR_INVALID_ARGUMENT, -1, "import_: %zd arrays of scales but %zd of K", list->size(), k.size());
@@ -117,7 +120,8 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
   args.k = k.tensors();
   if (!vs.is_none()) args.v = v.tensors();
   call_without_gil(
-      [&](kvc_error* error) { return kvc_seq_import(handle->cache, id.sequences()[0], &args, nullptr, error); });
+      [&](kvc_error* error) { return kvc_seq_import(handle->cache, id.sequences()[0], &args, work.stream(), error); });
+  work.hand_back();
 }
 
 // A row (group, source_slot, target_slot, count) a copy.
@@ -164,7 +168,7 @@ The tensor keeps the memory alive, also after close(); what is in it changes as 
 Raises: OutOfRange, Unsupported ("kv" of pools that are stored apart), InvalidArgument.)")
       .def(
           "export", &export_layer, nb::arg("sequence"), nb::arg("layer"), nb::arg("begin") = 0,
-          nb::arg("end") = nb::none(), nb::arg("scales") = false,
+          nb::arg("end") = nb::none(), nb::arg("scales") = false, nb::kw_only(), nb::arg("stream") = nb::none(),
           R"(Copies K and V of one layer of one sequence, as stored (rounded or quantised, and rotated if the layer rotates).
 
 Args:
@@ -172,6 +176,7 @@ Args:
     layer: index of the layer.
     begin, end: tokens [begin, end); None = the sequence's length.
     scales: of a quantised layer: also what k and v are to be multiplied by.
+    stream: of the copy, as forward(). Whoever takes the tensors by DLPack says on which stream they are to be ready.
 
 Returns:
     (k, v): kvcache.Tensor [tokens, kv_heads, head_dim] and [tokens, kv_heads, v_head_dim] of the layer's dtype. Of an
@@ -181,7 +186,7 @@ Returns:
 Raises: StaleId, Busy, OutOfRange, Evicted, Unsupported (scales of a layer without).)")
       .def("import_", &import_layers, nb::arg("sequence"), nb::arg("ks"), nb::arg("vs") = nb::none(),
            nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scales") = nb::none(),
-           nb::arg("v_scales") = nb::none(),
+           nb::arg("v_scales") = nb::none(), nb::kw_only(), nb::arg("stream") = nb::none(),
            R"(Appends tokens of dense K and V to a sequence in every layer, as attend would.
 
 Args:
@@ -191,6 +196,7 @@ Args:
     as_stored: the inverse of export: k is rotated already, and of quantised layers k and v may be stored bytes.
     dtype: as for Step.attend.
     k_scales, v_scales: with stored bytes of int8: an array [T, kv_heads] for each layer, None where there are none.
+    stream: as forward().
 
 Raises: those of forward and append (.index = the layer).)")
       .def("take_copies", &take_copies,

@@ -6,8 +6,9 @@ namespace kvcpy {
 
 namespace {
 
-void commit(const Cache& self, nb::handle sequences, nb::handle leaves) {
+void commit(const Cache& self, nb::handle sequences, nb::handle leaves, nb::handle stream) {
   auto handle = self.open();
+  const Work work = self.work(stream);
   const Integers ids = integers_from_python(sequences);
   const Integers given = integers_from_python(leaves);
   check_same_size("commit", ids, given, "leaves");
@@ -15,7 +16,7 @@ void commit(const Cache& self, nb::handle sequences, nb::handle leaves) {
   std::vector<int32_t> nodes;
   for (const int64_t leaf : given.values) nodes.push_back(saturate(leaf));
   call_without_gil([&](kvc_error* error) {
-    return kvc_seq_commit(handle->cache, ids.size(), ids.sequences(), nodes.data(), nullptr, error);
+    return kvc_seq_commit(handle->cache, ids.size(), ids.sequences(), nodes.data(), work.stream(), error);
   });
 }
 
@@ -34,13 +35,14 @@ nb::object tree_nodes(const Cache& self, nb::handle sequences) {
 
 void Cache::bind_trees(nb::class_<Cache>& cls) {
   cls.def(
-         "commit", &commit, nb::arg("sequences"), nb::arg("leaves"),
+         "commit", &commit, nb::arg("sequences"), nb::arg("leaves"), nb::kw_only(), nb::arg("stream") = nb::none(),
          R"(Keeps the path from a root to a node of each sequence's token tree as its tokens, and drops its other nodes.
 
 Args:
     sequences: an id, or several of those with uncommitted nodes (distinct, any order).
     leaves: the last node to keep, or one for each; -1 keeps none. Nodes are counted from 0 through all steps since the
         last commit.
+    stream: of the moves, as forward().
 
 Raises: StaleId, Busy, Duplicate, Order (no uncommitted nodes), OutOfRange; nothing was committed then.)")
       .def("tree_nodes", &tree_nodes, nb::arg("sequences"),

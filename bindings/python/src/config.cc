@@ -20,10 +20,11 @@ double float_from_python(nb::handle object) {
 
 }  // namespace
 
-CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
+CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDevice device) {
+  Work work = Work::on(device, nb::none());
   kvc_cache_config_init(&config_);
   try {
-    for (nb::handle layer : layers) add_layer(nb::cast<nb::tuple>(layer));
+    for (nb::handle layer : layers) add_layer(nb::cast<nb::tuple>(layer), work);
   } catch (...) {
     drop_storages();
     throw;
@@ -56,7 +57,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes) {
 
 CacheConfig::~CacheConfig() { drop_storages(); }
 
-void CacheConfig::add_layer(nb::tuple fields) {
+void CacheConfig::add_layer(nb::tuple fields, Work& work) {
   kvc_layer_config& layer = layers_.emplace_back();
   kvc_layer_config_init(&layer);
   layer.group = int32_field(fields, 0);
@@ -83,9 +84,9 @@ void CacheConfig::add_layer(nb::tuple fields) {
     raise(KVC_ERROR_INVALID_ARGUMENT, static_cast<int64_t>(layers_.size()) - 1, "Layer: %d k_scales but %zu v_scales",
           layer.num_scales, scales_.back().size());
   if (!layer.k_scales) layer.num_scales = saturate(static_cast<int64_t>(scales_.back().size()));
-  if (!fields[10].is_none()) layer.kv_storage = take_storage(fields[10], "kv_storage", layer.dtype);
-  if (!fields[11].is_none()) layer.k_storage = take_storage(fields[11], "k_storage", layer.dtype);
-  if (!fields[12].is_none()) layer.v_storage = take_storage(fields[12], "v_storage", layer.dtype);
+  if (!fields[10].is_none()) layer.kv_storage = take_storage(fields[10], "kv_storage", layer.dtype, work);
+  if (!fields[11].is_none()) layer.k_storage = take_storage(fields[11], "k_storage", layer.dtype, work);
+  if (!fields[12].is_none()) layer.v_storage = take_storage(fields[12], "v_storage", layer.dtype, work);
   layer.rope_offset = int32_field(fields, 15);
   layer.flags = nb::cast<uint32_t>(fields[16]);
   if (!fields[17].is_none()) add_scaling(nb::cast<nb::tuple>(fields[17]), layer);

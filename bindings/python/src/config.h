@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kvcache.h"
+#include "work.h"
 
 namespace kvcpy {
 
@@ -18,8 +19,8 @@ class CacheConfig {
   // `layers` and `groups`: lists of the tuples that Layer, Full, Sliding and so on make of themselves
   // (kvcache/_config.py); `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards,
   // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage).
-  // Takes the layers' storages.
-  CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes);
+  // Takes the layers' storages, which are on `device`.
+  CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDevice device);
   ~CacheConfig();
   CacheConfig(const CacheConfig&) = delete;
   CacheConfig& operator=(const CacheConfig&) = delete;
@@ -36,7 +37,7 @@ class CacheConfig {
   std::vector<DLDataType> dtypes() const;
 
  private:
-  void add_layer(nb::tuple fields);
+  void add_layer(nb::tuple fields, Work& work);
   void add_states(nb::tuple states, kvc_layer_config& layer);
   void add_scaling(nb::tuple fields, kvc_layer_config& layer);
   void drop_storages() noexcept;

@@ -27,26 +27,34 @@ void log_message(void* user, int32_t level, const char* message) {
   }
 }
 
-nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence lses) {
+// What a str or None points to; valid as long as `keep`.
+const char* text_or_null(nb::object* keep, const char* message) {
+  if (keep->is_none()) return nullptr;
+  if (!PyUnicode_Check(keep->ptr())) throw nb::type_error(message);
+  return nb::borrow<nb::str>(*keep).c_str();
+}
+
+nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence lses, nb::handle stream) {
   const size_t parts = nb::len(outputs);
   if (parts == 0 || nb::len(lses) != parts)
     throw nb::value_error("merge_states: as many lses as outputs, at least one");
+  Work work = Work::on(self.handle()->device, stream, outputs[0]);
   std::vector<ArrayArgument> arrays(2 * parts);  // outputs, then lses
   std::vector<const DLTensor*> tensors(2 * parts);
   for (size_t i = 0; i < parts; i++) {
-    arrays[i].read(outputs[i], "outputs", kNoDtype);
-    arrays[parts + i].read(lses[i], "lses", kNoDtype);
+    arrays[i].read(outputs[i], "outputs", kNoDtype, work);
+    arrays[parts + i].read(lses[i], "lses", kNoDtype, work);
     tensors[i] = arrays[i].tensor();
     tensors[parts + i] = arrays[parts + i].tensor();
   }
   const nb::object like = outputs[0];
   const DLTensor& first = *tensors[0];
   if (first.ndim != 3) throw nb::value_error("merge_states: outputs are [T, H, Dv]");
-  nb::object out = new_output(like, first, {first.shape[0], first.shape[1], first.shape[2]}, true);
-  nb::object lse = new_output(like, first, {first.shape[0], first.shape[1]}, true);
+  nb::object out = new_output(like, first, {first.shape[0], first.shape[1], first.shape[2]}, true, work);
+  nb::object lse = new_output(like, first, {first.shape[0], first.shape[1]}, true, work);
   ArrayArgument out_array, lse_array;
-  out_array.write(out, "out", kNoDtype);
-  lse_array.write(lse, "lse", kNoDtype);
+  out_array.write(out, "out", kNoDtype, work);
+  lse_array.write(lse, "lse", kNoDtype, work);
   kvc_merge_args args;
   kvc_merge_args_init(&args);
   args.num_parts = saturate(static_cast<int64_t>(parts));
@@ -55,7 +63,8 @@ nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence 
   args.out = out_array.tensor();
   args.lse = lse_array.tensor();
   kvc_context* context = self.handle()->context;
-  call_without_gil([&](kvc_error* error) { return kvc_merge_states(context, &args, nullptr, error); });
+  call_without_gil([&](kvc_error* error) { return kvc_merge_states(context, &args, work.stream(), error); });
+  work.hand_back();
   return nb::make_tuple(finish_output(like, std::move(out)), finish_output(like, std::move(lse)));
 }
 
@@ -69,15 +78,17 @@ ContextHandle::~ContextHandle() {
   }
 }
 
-Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log)
+Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log,
+                 nb::object backend)
     : handle_(std::make_shared<ContextHandle>()) {
   kvc_context_config config;
   kvc_context_config_init(&config);
   config.device_type = device_type;
   config.device_id = device_id;
   config.num_threads = saturate(threads);
-  if (!simd.is_none() && !PyUnicode_Check(simd.ptr())) throw nb::type_error("Context: simd must be a name or None");
-  config.simd = simd.is_none() ? nullptr : nb::borrow<nb::str>(simd).c_str();
+  config.simd = text_or_null(&simd, "Context: simd must be a name or None");
+  config.backend = text_or_null(&backend, "Context: backend must be a path or None");
+  handle_->device = {static_cast<DLDeviceType>(device_type), device_id};
   if (!log.is_none()) {
     handle_->log = log.release().ptr();
     config.log = log_message;
@@ -108,8 +119,9 @@ const PyType_Slot Context::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(
 
 void Context::bind(nb::module_& module) {
   nb::class_<Context>(module, "Context", nb::type_slots(kSlots), nb::is_weak_referenceable())
-      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object>(), nb::arg("device_type"), nb::arg("device_id"),
-           nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none())
+      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object, nb::object>(), nb::arg("device_type"),
+           nb::arg("device_id"), nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none(),
+           nb::arg("backend").none() = nb::none())
       .def(
           "describe",
           [](const Context& self) {
@@ -124,12 +136,14 @@ void Context::bind(nb::module_& module) {
             return parse_json(text.c_str());
           },
           R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)")
-      .def("merge_states", &merge_states, nb::arg("outputs"), nb::arg("lses"),
+      .def("merge_states", &merge_states, nb::arg("outputs"), nb::arg("lses"), nb::kw_only(),
+           nb::arg("stream") = nb::none(),
            R"(Merges results of attention over disjoint sets of keys by their LSE: as one attention over all of them.
 
 Args:
     outputs: a sequence of [T, H, Dv] float32.
     lses: as many [T, H] float32; -inf marks a row that saw nothing, whose output is not read.
+    stream: on a GPU, as Cache.forward; None: the current one of the outputs' library.
 
 Returns:
     (out, lse), new arrays of the first output's kind.

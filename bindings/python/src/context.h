@@ -16,6 +16,7 @@ namespace nb = nanobind;
 // cache may be destroyed after the Python context was collected.
 struct ContextHandle {
   kvc_context* context = nullptr;
+  DLDevice device = {kDLCPU, 0};
   PyObject* log = nullptr;  // owned; NULL = silent
 
   ~ContextHandle();
@@ -23,7 +24,7 @@ struct ContextHandle {
 
 class Context {
  public:
-  Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log);
+  Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log, nb::object backend);
 
   const std::shared_ptr<ContextHandle>& handle() const { return handle_; }
 

@@ -66,25 +66,29 @@ constexpr Field<Slots> kSlotFields[] = {
 template <class Args, size_t kCount>
 class Arguments {
  public:
-  Arguments(const Field<Args> (&fields)[kCount], nb::tuple arrays, nb::handle dtype)
+  // The first array says on which stream, unless `stream` does.
+  Arguments(const Field<Args> (&fields)[kCount], nb::tuple arrays, nb::handle dtype, DLDevice device, nb::handle stream)
       : fields_(fields), integers_as_(dtype_from_python(dtype)) {
     if (nb::len(arrays) != kCount) throw nb::value_error("as many arrays as the struct has");
     for (size_t i = 0; i < kCount; ++i) objects_[i] = arrays[i];
+    work_ = Work::on(device, stream, objects_[0]);
   }
   void borrow(size_t i, bool written, Args* args) {
     if (objects_[i].is_none()) return;
     if (written) {
-      arrays_[i].write(objects_[i], fields_[i].name, integers_as_);
+      arrays_[i].write(objects_[i], fields_[i].name, integers_as_, work_);
     } else {
-      arrays_[i].read(objects_[i], fields_[i].name, integers_as_);
+      arrays_[i].read(objects_[i], fields_[i].name, integers_as_, work_);
     }
     args->*fields_[i].member = arrays_[i].tensor();
   }
   nb::object& operator[](size_t i) { return objects_[i]; }
+  Work& work() { return work_; }
 
  private:
   const Field<Args> (&fields_)[kCount];
   DLDataType integers_as_;
+  Work work_;
   std::array<nb::object, kCount> objects_;
   std::array<ArrayArgument, kCount> arrays_;
 };
@@ -94,17 +98,17 @@ void make_outputs(Arguments<Flash, std::size(kFlashFields)>& arrays, const Flash
   if (args.q == nullptr || args.v_cache == nullptr || args.q->ndim < 3 || args.v_cache->ndim != 4) return;
   std::vector<int64_t> shape(args.q->shape, args.q->shape + args.q->ndim);
   shape.back() = args.v_cache->shape[3];
-  if (arrays[kFlashOut].is_none()) arrays[kFlashOut] = new_output(arrays[0], *args.q, shape, false);
+  if (arrays[kFlashOut].is_none()) arrays[kFlashOut] = new_output(arrays[0], *args.q, shape, false, arrays.work());
   if (!wants_lse || !arrays[kFlashLse].is_none()) return;
   const std::vector<int64_t> lse = arrays[kFlashCuQ].is_none()
                                        ? std::vector<int64_t>{shape[0], shape[shape.size() - 2], shape[1]}
                                        : std::vector<int64_t>{shape[1], shape[0]};
-  arrays[kFlashLse] = new_output(arrays[0], *args.q, lse, true);
+  arrays[kFlashLse] = new_output(arrays[0], *args.q, lse, true, arrays.work());
 }
 
 nb::object flash_attn(const Context& self, nb::tuple given, bool wants_lse, uint32_t flags, double softmax_scale,
-                      double softcap, nb::tuple numbers, nb::handle dtype) {
-  Arguments<Flash, std::size(kFlashFields)> arrays(kFlashFields, given, dtype);
+                      double softcap, nb::tuple numbers, nb::handle dtype, nb::handle stream) {
+  Arguments<Flash, std::size(kFlashFields)> arrays(kFlashFields, given, dtype, self.handle()->device, stream);
   Flash args;
   kvc_flash_attn_args_init(&args);
   const bool appends = !arrays[kFlashK].is_none();
@@ -121,29 +125,33 @@ nb::object flash_attn(const Context& self, nb::tuple given, bool wants_lse, uint
   int32_t* const fields[] = {&args.window_left, &args.window_right, &args.attention_chunk, &args.num_splits};
   for (size_t i = 0; i < std::size(fields); ++i) *fields[i] = saturate(nb::cast<int64_t>(numbers[i]));
   kvc_context* context = self.handle()->context;
-  call_without_gil([&](kvc_error* error) { return kvc_flash_attn_with_kvcache(context, &args, nullptr, error); });
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_flash_attn_with_kvcache(context, &args, arrays.work().stream(), error); });
+  arrays.work().hand_back();
   nb::object out = finish_output(arrays[0], arrays[kFlashOut]);
   if (!wants_lse) return out;
   return nb::make_tuple(out, finish_output(arrays[0], arrays[kFlashLse]));
 }
 
-void append_slots(const Context& self, nb::tuple given, bool interleaved, nb::handle dtype) {
-  Arguments<Slots, std::size(kSlotFields)> arrays(kSlotFields, given, dtype);
+void append_slots(const Context& self, nb::tuple given, bool interleaved, nb::handle dtype, nb::handle stream) {
+  Arguments<Slots, std::size(kSlotFields)> arrays(kSlotFields, given, dtype, self.handle()->device, stream);
   Slots args;
   kvc_append_slots_args_init(&args);
   for (size_t i = 0; i < std::size(kSlotFields); ++i) arrays.borrow(i, kSlotFields[i].written, &args);
   args.flags = interleaved ? KVC_APPEND_SLOTS_ROTARY_INTERLEAVED : 0;
   kvc_context* context = self.handle()->context;
-  call_without_gil([&](kvc_error* error) { return kvc_append_slots(context, &args, nullptr, error); });
+  call_without_gil([&](kvc_error* error) { return kvc_append_slots(context, &args, arrays.work().stream(), error); });
+  arrays.work().hand_back();
 }
 
 }  // namespace
 
 void bind_stateless(nb::module_& module) {
   module.def("flash_attn", &flash_attn, nb::arg("context"), nb::arg("arrays"), nb::arg("wants_lse"), nb::arg("flags"),
-             nb::arg("softmax_scale"), nb::arg("softcap"), nb::arg("numbers"), nb::arg("dtype").none());
+             nb::arg("softmax_scale"), nb::arg("softcap"), nb::arg("numbers"), nb::arg("dtype").none(),
+             nb::arg("stream").none());
   module.def("append_slots", &append_slots, nb::arg("context"), nb::arg("arrays"), nb::arg("interleaved"),
-             nb::arg("dtype").none());
+             nb::arg("dtype").none(), nb::arg("stream").none());
 }
 
 }  // namespace kvcpy

@@ -9,13 +9,14 @@
 namespace kvcpy {
 
 Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                 nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph) {
+                 nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph, nb::handle stream) {
   auto handle = nb::inst_ptr<Cache>(cache)->open();
+  Work work = nb::inst_ptr<Cache>(cache)->work(stream);
   const Batch batch("forward", sequences, lengths, layers, parents, spans, encoder_group, graph);
   kvc_forward forward = 0;
   call_without_gil(
-      [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, nullptr, &forward, error); });
-  return Step(nb::borrow(cache), forward);
+      [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, work.stream(), &forward, error); });
+  return Step(nb::borrow(cache), forward, std::move(work));
 }
 
 std::shared_ptr<CacheHandle> Step::open() const { return nb::inst_ptr<Cache>(cache_)->open(); }
@@ -35,17 +36,18 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
                         nb::handle sinks, bool causal, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk,
                         nb::handle w_uv) const {
   auto handle = open();
+  Work work = work_;
   const DLDataType integers_as = dtype_from_python(dtype);
   ArrayArgument q_array, k_array, v_array, out_array, lse_array, slopes_array, sinks_array, rotation, uk_array,
       uv_array;
-  if (!w_uk.is_none()) uk_array.read(w_uk, "w_uk", integers_as);
-  if (!w_uv.is_none()) uv_array.read(w_uv, "w_uv", integers_as);
-  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype);
-  q_array.read(q, "q", integers_as);
-  if (!k.is_none()) k_array.read(k, "k", integers_as);
-  if (!v.is_none()) v_array.read(v, "v", integers_as);
-  if (!alibi_slopes.is_none()) slopes_array.read(alibi_slopes, "alibi_slopes", kNoDtype);
-  if (!sinks.is_none()) sinks_array.read(sinks, "sinks", kNoDtype);
+  if (!w_uk.is_none()) uk_array.read(w_uk, "w_uk", integers_as, work);
+  if (!w_uv.is_none()) uv_array.read(w_uv, "w_uv", integers_as, work);
+  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype, work);
+  q_array.read(q, "q", integers_as, work);
+  if (!k.is_none()) k_array.read(k, "k", integers_as, work);
+  if (!v.is_none()) v_array.read(v, "v", integers_as, work);
+  if (!alibi_slopes.is_none()) slopes_array.read(alibi_slopes, "alibi_slopes", kNoDtype, work);
+  if (!sinks.is_none()) sinks_array.read(sinks, "sinks", kNoDtype, work);
 
   // Without a valid q or layer there is no shape for a new output; the call below fails before it would write one.
   const DLTensor* const up = uv_array.tensor();
@@ -57,10 +59,10 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   const bool want_lse = !lse.is_none() && lse.ptr() != Py_False;
   nb::object out_object = nb::borrow(out), lse_object = nb::borrow(lse);
   if (out.is_none() && can_allocate)
-    out_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1], v_head_dim}, false);
-  if (new_lse && can_allocate) lse_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1]}, true);
-  if (!out.is_none() || can_allocate) out_array.write(out_object, "out", integers_as);
-  if (want_lse && (!new_lse || can_allocate)) lse_array.write(lse_object, "lse", kNoDtype);
+    out_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1], v_head_dim}, false, work);
+  if (new_lse && can_allocate) lse_object = new_output(q, q_tensor, {q_tensor.shape[0], q_tensor.shape[1]}, true, work);
+  if (!out.is_none() || can_allocate) out_array.write(out_object, "out", integers_as, work);
+  if (want_lse && (!new_lse || can_allocate)) lse_array.write(lse_object, "lse", kNoDtype, work);
 
   kvc_attend_args args;
   kvc_attend_args_init(&args);
@@ -79,6 +81,7 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.w_uv = up;
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_attend(handle->cache, forward_, saturate(layer), &args, error); });
+  work.hand_back();
   if (out.is_none()) out_object = finish_output(q, std::move(out_object));
   if (!want_lse) return out_object;
   if (new_lse) lse_object = finish_output(q, std::move(lse_object));
@@ -88,13 +91,14 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
 void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb::handle dtype, nb::handle k_scale,
                   nb::handle v_scale, nb::handle rope_cos_sin) const {
   auto handle = open();
+  Work work = work_;
   const DLDataType integers_as = dtype_from_python(dtype);
   ArrayArgument k_array, v_array, k_scale_array, v_scale_array, rotation;
-  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype);
-  k_array.read(k, "k", integers_as);
-  if (!v.is_none()) v_array.read(v, "v", integers_as);
-  if (!k_scale.is_none()) k_scale_array.read(k_scale, "k_scale", kNoDtype);
-  if (!v_scale.is_none()) v_scale_array.read(v_scale, "v_scale", kNoDtype);
+  if (!rope_cos_sin.is_none()) rotation.read(rope_cos_sin, "rope_cos_sin", kNoDtype, work);
+  k_array.read(k, "k", integers_as, work);
+  if (!v.is_none()) v_array.read(v, "v", integers_as, work);
+  if (!k_scale.is_none()) k_scale_array.read(k_scale, "k_scale", kNoDtype, work);
+  if (!v_scale.is_none()) v_scale_array.read(v_scale, "v_scale", kNoDtype, work);
   kvc_append_args args;
   kvc_append_args_init(&args);
   args.flags = as_stored ? KVC_APPEND_AS_STORED : 0;
@@ -105,25 +109,30 @@ void Step::append(int64_t layer, nb::handle k, nb::handle v, bool as_stored, nb:
   args.rope_cos_sin = rotation.tensor();
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_append(handle->cache, forward_, saturate(layer), &args, error); });
+  work.hand_back();
 }
 
 nb::object Step::load_state(int64_t layer, int64_t state, nb::handle out, nb::handle dtype) const {
   auto handle = open();
+  Work work = work_;
   ArrayArgument array;
-  array.write(out, "out", dtype_from_python(dtype));
+  array.write(out, "out", dtype_from_python(dtype), work);
   call_without_gil([&](kvc_error* error) {
     return kvc_forward_load_state(handle->cache, forward_, saturate(layer), saturate(state), array.tensor(), error);
   });
+  work.hand_back();
   return nb::borrow(out);
 }
 
 void Step::store_state(int64_t layer, int64_t state, nb::handle tensor, nb::handle dtype) const {
   auto handle = open();
+  Work work = work_;
   ArrayArgument array;
-  array.read(tensor, "tensor", dtype_from_python(dtype));
+  array.read(tensor, "tensor", dtype_from_python(dtype), work);
   call_without_gil([&](kvc_error* error) {
     return kvc_forward_store_state(handle->cache, forward_, saturate(layer), saturate(state), array.tensor(), error);
   });
+  work.hand_back();
 }
 
 void Step::end() {
@@ -195,7 +204,7 @@ Tables Step::tables(int64_t group, nb::handle part, bool slots, nb::handle pad, 
   kvc_tables tables = Tables::wanted(part, slots, pad, arrays);
   call_quick(
       [&](kvc_error* error) { return kvc_forward_tables(handle->cache, forward_, saturate(group), &tables, error); });
-  return Tables(tables, nb::handle());
+  return Tables(tables, nb::handle(), handle, work_);
 }
 
 int Step::traverse(PyObject* self, visitproc visit, void* arg) {

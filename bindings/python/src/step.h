@@ -17,7 +17,8 @@ namespace nb = nanobind;
 class Step {
  public:
   static Step begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle lengths, nb::handle layers,
-                    nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph);
+                    nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph,
+                    nb::handle stream);
 
   nb::object attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                     nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes, nb::handle sinks,
@@ -40,7 +41,8 @@ class Step {
   static void bind(nb::module_& module);
 
  private:
-  Step(nb::object cache, kvc_forward forward) : cache_(std::move(cache)), forward_(forward) {}
+  Step(nb::object cache, kvc_forward forward, Work work)
+      : cache_(std::move(cache)), forward_(forward), work_(std::move(work)) {}
 
   std::shared_ptr<CacheHandle> open() const;
   void read_info();
@@ -50,6 +52,7 @@ class Step {
 
   nb::object cache_;
   kvc_forward forward_;
+  const Work work_;
   bool closed_ = false;
   nb::object positions_, last_rows_;
 };

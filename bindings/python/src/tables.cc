@@ -10,6 +10,7 @@
 #include "dtype.h"
 #include "error.h"
 #include "integers.h"
+#include "tensor.h"
 
 namespace kvcpy {
 
@@ -36,10 +37,18 @@ nb::object array_of(const DLTensor& tensor, nb::handle owner) {
   return nb::cast(nb::ndarray<nb::numpy, T>(values, static_cast<size_t>(tensor.ndim), shape, keeper));
 }
 
-nb::object array_from(const DLTensor& tensor, nb::handle owner) {
-  if (tensor.ndim == 0) return nb::none();
-  return tensor.dtype.bits == 64 ? array_of<int64_t>(tensor, owner) : array_of<int32_t>(tensor, owner);
-}
+// Arrays of one kvc_tables for Python.
+struct Taker {
+  nb::handle owner;
+  const std::shared_ptr<void>& memory;
+  const Work& work;
+
+  nb::object operator()(const DLTensor& tensor) const {
+    if (tensor.ndim == 0) return nb::none();
+    if (tensor.device.device_type == kDLCUDA) return nb::cast(Tensor::view_of(tensor, memory, work));
+    return tensor.dtype.bits == 64 ? array_of<int64_t>(tensor, owner) : array_of<int32_t>(tensor, owner);
+  }
+};
 
 int32_t part_from(nb::handle part) {
   static constexpr const char* kNames[] = {"whole", "prefix", "branches", "encoder"};
@@ -71,23 +80,27 @@ uint32_t arrays_from(nb::handle names) {
 
 }  // namespace
 
-Tables::Tables(const kvc_tables& t, nb::handle owner)
-    : block_table(array_from(t.block_table, owner)),
-      cache_seqlens(array_from(t.cache_seqlens, owner)),
-      cu_seqlens_q(array_from(t.cu_seqlens_q, owner)),
-      cu_seqlens_k(array_from(t.cu_seqlens_k, owner)),
-      indptr(array_from(t.indptr, owner)),
-      indices(array_from(t.indices, owner)),
-      last_page_len(array_from(t.last_page_len, owner)),
-      key_starts(array_from(t.key_starts, owner)),
-      leftpad(array_from(t.leftpad, owner)),
-      batch_rows(array_from(t.batch_rows, owner)),
-      sink_tokens(array_from(t.sink_tokens, owner)),
-      hole_tokens(array_from(t.hole_tokens, owner)),
-      slot_mapping(array_from(t.slot_mapping, owner)),
-      positions(array_from(t.positions, owner)),
-      last_rows(array_from(t.last_rows, owner)),
-      generation_word(array_from(t.generation_word, owner)),
+Tables::Tables(const kvc_tables& t, nb::handle owner, std::shared_ptr<void> memory, const Work& work)
+    : Tables(t, Taker{owner, memory, work}) {}
+
+template <class Take>
+Tables::Tables(const kvc_tables& t, const Take& take)
+    : block_table(take(t.block_table)),
+      cache_seqlens(take(t.cache_seqlens)),
+      cu_seqlens_q(take(t.cu_seqlens_q)),
+      cu_seqlens_k(take(t.cu_seqlens_k)),
+      indptr(take(t.indptr)),
+      indices(take(t.indices)),
+      last_page_len(take(t.last_page_len)),
+      key_starts(take(t.key_starts)),
+      leftpad(take(t.leftpad)),
+      batch_rows(take(t.batch_rows)),
+      sink_tokens(take(t.sink_tokens)),
+      hole_tokens(take(t.hole_tokens)),
+      slot_mapping(take(t.slot_mapping)),
+      positions(take(t.positions)),
+      last_rows(take(t.last_rows)),
+      generation_word(take(t.generation_word)),
       causal(t.causal != 0),
       num_rows(t.num_rows),
       num_queries(t.num_queries),
@@ -146,7 +159,8 @@ R rows, T new tokens. Arrays that were not asked for are None. docs/tables.md ha
       .def_ro("generation", &Tables::generation, "Number of the Plan's build.");
 }
 
-Plan::Plan(nb::handle_t<Context> context, nb::dict values) : context_(nb::inst_ptr<Context>(context)->handle()) {
+Plan::Plan(nb::handle_t<Context> context, nb::dict values) {
+  handle_->context = nb::inst_ptr<Context>(context)->handle();
   const auto number = [&](const char* name) { return integer_from_python(values[name]); };
   const auto small = [&](const char* name) { return saturate(number(name)); };
   kvc_plan_config config;
@@ -169,12 +183,13 @@ Plan::Plan(nb::handle_t<Context> context, nb::dict values) : context_(nb::inst_p
     config.pad_value = saturate(integer_from_python(pad));
   }
   graph_ = (config.flags & KVC_PLAN_GRAPH) != 0;
-  call_quick([&](kvc_error* error) { return kvc_plan_create(context_->context, &config, &plan_, error); });
+  call_quick(
+      [&](kvc_error* error) { return kvc_plan_create(handle_->context->context, &config, &handle_->plan, error); });
 }
 
-Plan::~Plan() { kvc_plan_destroy(plan_); }
-
-uint64_t Plan::build(nb::dict arrays, bool rows_grew) {
+uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
+  const Work work = Work::on(handle_->context->device, stream);
+  Work host;  // where the arrays are
   static constexpr const char* kNames[] = {"seq_lens",     "append_lengths", "rows",        "block_table",
                                            "req_to_token", "encoder_lens",   "tree_parents"};
   const DLTensor** fields[7];
@@ -186,29 +201,30 @@ uint64_t Plan::build(nb::dict arrays, bool rows_grew) {
   ArrayArgument given[7];
   for (int i = 0; i < 7; ++i) {
     nb::object array = arrays[kNames[i]];
-    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype);
+    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, host);
     *fields[i] = given[i].tensor();
   }
   uint64_t generation = 0;
-  call_quick([&](kvc_error* error) { return kvc_plan_build(plan_, &args, nullptr, &generation, error); });
+  call_quick([&](kvc_error* error) { return kvc_plan_build(handle_->plan, &args, work.stream(), &generation, error); });
+  work_ = work;
   return generation;
 }
 
 Tables Plan::tables(int64_t step, nb::handle part) {
   kvc_tables tables = Tables::wanted(part, false, nb::none(), nb::none());
-  call_quick([&](kvc_error* error) { return kvc_plan_tables(plan_, saturate(step), &tables, error); });
-  return Tables(tables, graph_ ? nb::find(this) : nb::handle());
+  call_quick([&](kvc_error* error) { return kvc_plan_tables(handle_->plan, saturate(step), &tables, error); });
+  return Tables(tables, graph_ ? nb::find(this) : nb::handle(), handle_, work_);
 }
 
 void Plan::check(nb::handle generation) const {
   const int64_t number = std::max<int64_t>(0, integer_from_python(generation));
-  call_quick([&](kvc_error* error) { return kvc_plan_check(plan_, static_cast<uint64_t>(number), error); });
+  call_quick([&](kvc_error* error) { return kvc_plan_check(handle_->plan, static_cast<uint64_t>(number), error); });
 }
 
 void Plan::bind(nb::module_& module) {
   nb::class_<Plan>(module, "Plan")
       .def(nb::init<nb::handle_t<Context>, nb::dict>(), nb::arg("context"), nb::arg("config"))
-      .def("_build", &Plan::build, nb::arg("arrays"), nb::arg("rows_grew"))
+      .def("_build", &Plan::build, nb::arg("arrays"), nb::arg("rows_grew"), nb::arg("stream").none() = nb::none())
       .def("tables", &Plan::tables, nb::arg("step") = 0, nb::arg("part") = "whole",
            R"(The tables that the last build made.
 

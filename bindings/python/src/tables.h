@@ -8,6 +8,7 @@
 
 #include "context.h"
 #include "kvcache.h"
+#include "work.h"
 
 namespace kvcpy {
 
@@ -21,8 +22,11 @@ struct Tables {
   int64_t num_rows = 0, num_queries = 0, page_size = 0, max_seqlen_q = 0, max_seqlen_k = 0, max_pages = 0,
           num_pages = 0, num_keys = 0, generation = 0;
 
-  // Views of the library's arrays that keep `owner` alive, or copies if it is null.
-  Tables(const kvc_tables& tables, nb::handle owner);
+  // On the host: numpy arrays, views of the library's that keep `owner` alive, or copies if it is null. On a GPU
+  // Tensors, views that keep `memory` alive and are written on `work`'s stream.
+  Tables(const kvc_tables& tables, nb::handle owner, std::shared_ptr<void> memory, const Work& work);
+  template <class Take>
+  Tables(const kvc_tables& tables, const Take& take);
   // What a caller asks for: the in-fields of a kvc_tables.
   static kvc_tables wanted(nb::handle part, bool slots, nb::handle pad, nb::handle arrays);
 
@@ -32,19 +36,24 @@ struct Tables {
 class Plan {
  public:
   Plan(nb::handle_t<Context> context, nb::dict config);
-  ~Plan();
   Plan(const Plan&) = delete;
 
   // With the GIL held: it is what makes threads take turns.
-  uint64_t build(nb::dict arrays, bool rows_grew);
+  uint64_t build(nb::dict arrays, bool rows_grew, nb::handle stream);
   Tables tables(int64_t step, nb::handle part);
   void check(nb::handle generation) const;
 
   static void bind(nb::module_& module);
 
  private:
-  const std::shared_ptr<ContextHandle> context_;
-  kvc_plan* plan_ = nullptr;
+  // Shared by tables on a GPU.
+  struct Handle {
+    std::shared_ptr<ContextHandle> context;
+    kvc_plan* plan = nullptr;
+    ~Handle() { kvc_plan_destroy(plan); }
+  };
+  const std::shared_ptr<Handle> handle_ = std::make_shared<Handle>();
+  Work work_;  // of the last build
   bool graph_ = false;
 };
 

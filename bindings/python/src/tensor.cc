@@ -96,7 +96,27 @@ Tensor Tensor::zeros(DLDataType dtype, const std::vector<int64_t>& shape) {
   if (!owned->data) throw std::bad_alloc();
   std::memset(owned->data, 0, bytes);
   managed.dl_tensor.data = owned->data;
-  return Tensor(&owned.release()->managed);
+  return Tensor(&owned.release()->managed, Work());
+}
+
+Tensor Tensor::view_of(const DLTensor& tensor, std::shared_ptr<void> owner, const Work& work) {
+  struct View {
+    DLManagedTensorVersioned managed;
+    std::vector<int64_t> shape, strides;
+    std::shared_ptr<void> owner;
+  };
+  auto view = std::make_unique<View>();
+  view->shape.assign(tensor.shape, tensor.shape + tensor.ndim);
+  view->strides = strides_of(tensor);
+  view->owner = std::move(owner);
+  view->managed.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  view->managed.manager_ctx = view.get();
+  view->managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<View*>(self->manager_ctx); };
+  view->managed.flags = DLPACK_FLAG_BITMASK_READ_ONLY;
+  view->managed.dl_tensor = tensor;
+  view->managed.dl_tensor.shape = view->shape.data();
+  view->managed.dl_tensor.strides = view->strides.data();
+  return Tensor(&view.release()->managed, work);
 }
 
 template <typename Managed>
@@ -116,10 +136,11 @@ nb::object Tensor::make_capsule() const {
   return capsule;
 }
 
-nb::object Tensor::dlpack(nb::handle /*stream*/, nb::handle max_version, nb::handle dl_device, nb::handle copy) const {
+nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle dl_device, nb::handle copy) const {
   if (copy.ptr() == Py_True) raise_buffer_error("kvcache.Tensor makes no copies: use copy=None or False");
   if (!dl_device.is_none() && !device_tuple(view()).equal(dl_device))
     raise_buffer_error("kvcache.Tensor stays on its device: dl_device must be None or its own");
+  work_.make_wait(stream);
   const bool versioned = !max_version.is_none() && nb::cast<long>(max_version[0]) >= 1;
   if (versioned) return make_capsule<DLManagedTensorVersioned>();
   if (readonly())
@@ -168,7 +189,7 @@ A DLPack exporter: give it to numpy.asarray, torch.from_dlpack, jax.dlpack.from_
 copy is made. It keeps the memory alive (also after Cache.close()), and a pool's contents change as pages are reused.)")
       .def("__dlpack__", &Tensor::dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
            nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),
-           R"(Exports a DLPack capsule; no copy.
+           R"(Exports a DLPack capsule; no copy. On a GPU `stream` waits for what wrote the tensor; the host does not.
 
 Raises BufferError for copy=True, for another device, and for a read-only tensor if `max_version` is below (1, 0).)")
       .def(

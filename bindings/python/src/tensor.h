@@ -10,17 +10,21 @@
 #include <memory>
 #include <vector>
 
+#include "work.h"
+
 namespace kvcpy {
 
 namespace nb = nanobind;
 
 class Tensor {
  public:
-  // Adopts `tensor`.
-  explicit Tensor(DLManagedTensorVersioned* tensor) : managed_(tensor, release) {}
+  // Adopts `tensor`, which is written by what was put on `work`'s stream so far.
+  Tensor(DLManagedTensorVersioned* tensor, const Work& work) : managed_(tensor, release), work_(work) {}
 
   // A zeroed, compact CPU tensor, 256-byte aligned. Throws std::bad_alloc.
   static Tensor zeros(DLDataType dtype, const std::vector<int64_t>& shape);
+  // A read-only view of `tensor`, whose memory `owner` keeps alive. Shape and strides are copied.
+  static Tensor view_of(const DLTensor& tensor, std::shared_ptr<void> owner, const Work& work);
 
   const DLTensor& view() const { return managed_->dl_tensor; }
   bool readonly() const { return (managed_->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0; }
@@ -40,6 +44,7 @@ class Tensor {
   nb::object make_capsule() const;
 
   std::shared_ptr<DLManagedTensorVersioned> managed_;
+  Work work_;
 };
 
 }  // namespace kvcpy

@@ -1,0 +1,68 @@
+"""Times on a card: medians of CUDA events, each run behind a write that takes the L2 cache and gives the host a head start.
+
+What the card can do is measured in the same run: a copy's bytes, read and written, and a bf16 matrix product.
+"""
+
+import statistics
+import time
+
+import torch
+
+
+class Clock:
+    """On the CPU (a dry run, whose figures mean nothing) the host's clock, once."""
+
+    def __init__(self, device: str, repeats: int):
+        self.device, self.on_card = device, device != "cpu"
+        self.repeats = repeats if self.on_card else 1
+        if self.on_card:
+            # Above every L2; at some TB/s long enough that the host has enqueued the call before it is done.
+            self._flush = torch.empty(1 << 29, dtype=torch.uint8, device=device)
+
+    def seconds(self, call, prepare=lambda: None, finish=lambda: None) -> float:
+        """Median time of call() on the device. prepare() and finish() run around each, unmeasured."""
+        times = []
+        for number in range(self.repeats + 2):
+            prepare()
+            if not self.on_card:
+                begin = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - begin)
+            else:
+                events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+                self._flush.fill_(number)
+                events[0].record()
+                call()
+                events[1].record()
+                events[1].synchronize()
+                times.append(events[0].elapsed_time(events[1]) / 1e3)
+            finish()
+        return statistics.median(times[2:])
+
+    def host_seconds(self, call) -> float:
+        """Median time that the host spends in call(); the device is idle before."""
+        times = []
+        for _ in range(5 * self.repeats):
+            self.synchronize()
+            begin = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    def synchronize(self) -> None:
+        if self.on_card:
+            torch.cuda.synchronize()
+
+
+class Machine:
+    """What the card does at best: bytes a second of a copy, operations a second of a matrix product."""
+
+    def __init__(self, clock: Clock):
+        size = 1 << (32 if clock.on_card else 20)
+        source, target = (torch.empty(size // 2, dtype=torch.uint8, device=clock.device) for _ in range(2))
+        source.random_()
+        self.copy = size / clock.seconds(lambda: target.copy_(source))
+        n = 8192 if clock.on_card else 64
+        a, b = (torch.randn(n, n, device=clock.device).to(torch.bfloat16) for _ in range(2))
+        self.matrix = 2 * n**3 / clock.seconds(lambda: a @ b)
+        self.name = torch.cuda.get_device_name() if clock.on_card else "dry run on the CPU: figures mean nothing"

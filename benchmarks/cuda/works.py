@@ -1,0 +1,272 @@
+"""What speed.py measures: each work as (name, case, function that gives its row)."""
+
+import contextlib
+
+import torch
+
+import kvcache
+
+KV_TYPES = {"bf16": (torch.bfloat16, 2), "f16": (torch.float16, 2), "f32": (torch.float32, 4),
+            "float8_e4m3fn": (torch.bfloat16, 1), "int8": (torch.bfloat16, 1)}
+
+
+class Bench:
+    """A cache of one layer that holds `rows` sequences of `tokens` tokens of random K and V, and attention over it."""
+
+    def __init__(self, clock, *, rows, tokens, q_heads, kv_heads, dim, dtype="bf16", page=16, room=64, latent=0, shared=0,
+                 **options):
+        self.clock, self.rows, self.tokens = clock, rows, tokens
+        self.q_heads, self.kv_heads, self.dim, self.latent = q_heads, kv_heads, dim, latent
+        self.element, self.kv_bytes = KV_TYPES[dtype]
+        scales = {"k_scales": 0.03, "v_scales": 0.03} if dtype.startswith("float8") else {}
+        layer = kvcache.Layer(q_heads=q_heads, kv_heads=kv_heads, head_dim=dim, dtype=dtype, latent_dim=latent,
+                              scale=dim**-0.5, **scales)
+        self.context = kvcache.Context("cuda:0" if clock.on_card else "cpu")
+        each = -(-(tokens + room) // page) * page
+        # A prefix that is shared is held once.
+        capacity = rows * (each - shared // page * page) + 2 * shared + 4 * page
+        self.cache = kvcache.Cache([layer], [kvcache.MLA()] if latent else None, page_size=page, capacity_tokens=capacity,
+                                   max_sequences=2 * rows + 1, max_batch_tokens=max(16384, rows * room), context=self.context,
+                                   **options)
+        if shared:
+            prompt = self.cache.add()
+            self._fill(prompt, shared)
+            self.ids = self.cache.fork([prompt] * rows)
+            self.cache.remove(prompt)
+        else:
+            self.ids = self.cache.add(rows)
+        for sequence in self.ids:
+            self._fill(sequence, tokens - shared)
+
+    def close(self):
+        self.clock.synchronize()
+        self.cache.close()
+
+    def random(self, tokens, heads, dim):
+        return torch.randn(tokens, heads, dim, device=self.clock.device).to(self.element)
+
+    def kv(self, tokens):
+        k = self.random(tokens, self.kv_heads, self.dim)
+        return (k, None) if self.latent else (k, self.random(tokens, self.kv_heads, self.dim))
+
+    def _fill(self, sequence, tokens):
+        while tokens > 0:
+            count = min(tokens, 16384)
+            with self.cache.forward(sequence, count) as step:
+                step.append(0, *self.kv(count))
+            tokens -= count
+
+    def attend_seconds(self, new=1):
+        """Attention of `new` tokens of each sequence over all that is stored; their append is not in it."""
+        total = self.rows * new
+        q, (k, v) = self.random(total, self.q_heads, self.dim), self.kv(total)
+        out = self.random(total, self.q_heads, self.latent or self.dim)
+        steps = []
+
+        def prepare():
+            steps.append(self.cache.forward(self.ids, [new] * self.rows))
+            steps[-1].append(0, k, v)
+
+        return self.clock.seconds(lambda: steps[-1].attend(0, q, out=out), prepare, lambda: steps.pop().abort())
+
+    def append_seconds(self, new):
+        total = self.rows * new
+        k, v = self.kv(total)
+        steps = []
+        return self.clock.seconds(lambda: steps[-1].append(0, k, v),
+                                  lambda: steps.append(self.cache.forward(self.ids, [new] * self.rows)),
+                                  lambda: steps.pop().abort())
+
+
+def row(seconds, *, bytes_=None, operations=None, machine, target=None, torch_seconds=None):
+    """The row of a work that moves bytes or computes, against what the card does; `target` a share of that."""
+    result = {"us": seconds * 1e6, "target": "" if target is None else f">= {100 * target:.0f} %"}
+    if bytes_ is not None:
+        result.update(rate=f"{bytes_ / seconds / 1e12:.3f} TB/s", share=bytes_ / seconds / machine.copy)
+    else:
+        result.update(rate=f"{operations / seconds / 1e12:.1f} TFLOP/s", share=operations / seconds / machine.matrix)
+    result["met"] = None if target is None else result["share"] >= target
+    if torch_seconds:
+        result["torch_us"] = torch_seconds * 1e6
+    return result
+
+
+def absolute(result, rate, target):
+    """A target in operations a second, not as a share."""
+    result["target"], result["met"] = f">= {target / 1e12:.0f} TFLOP/s", rate >= target
+    return result
+
+
+def sdpa_seconds(clock, batch, queries, keys, q_heads, kv_heads, dim, causal):
+    """PyTorch's attention over contiguous K and V; None where it does not run."""
+    q, k, v = (torch.randn(batch, heads, n, dim, device=clock.device, dtype=torch.bfloat16)
+               for heads, n in ((q_heads, queries), (kv_heads, keys), (kv_heads, keys)))
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        return clock.seconds(lambda: torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=q_heads != kv_heads))
+    return None
+
+
+def decode(clock, machine, dtype, group, dim, page, size, target, dry):
+    kv_heads, rows = 8, 2 if dry else 32
+    width = 2 * kv_heads * dim * KV_TYPES[dtype][1] + (2 * kv_heads * 4 if dtype == "int8" else 0)
+    tokens = 40 if dry else max(1, size // (width * rows))
+    bench = Bench(clock, rows=rows, tokens=tokens, q_heads=kv_heads * group, kv_heads=kv_heads, dim=dim, dtype=dtype, page=page)
+    try:
+        seconds = bench.attend_seconds()
+    finally:
+        bench.close()
+    beside = None
+    if dtype == "bf16" and page == 16:
+        beside = sdpa_seconds(clock, rows, 1, tokens, kv_heads * group, kv_heads, dim, False)
+    return row(seconds, bytes_=rows * (tokens + 1) * width, machine=machine, target=target, torch_seconds=beside)
+
+
+def latent(clock, machine, heads, rows, tokens, target, by_bytes, dry):
+    rows, tokens = (2, 30) if dry else (rows, tokens)
+    bench = Bench(clock, rows=rows, tokens=tokens, q_heads=heads, kv_heads=1, dim=576, latent=512, page=64)
+    try:
+        seconds = bench.attend_seconds()
+    finally:
+        bench.close()
+    keys = rows * (tokens + 1)
+    work = {"bytes_": keys * 576 * 2} if by_bytes else {"operations": 2 * keys * heads * (576 + 512)}
+    return row(seconds, machine=machine, target=target, **work)
+
+
+def prefill(clock, machine, dtype, page, target, dry):
+    length, q_heads, kv_heads, dim = (64 if dry else 8192), 32, 8, 128
+    bench = Bench(clock, rows=1, tokens=0, room=length, q_heads=q_heads, kv_heads=kv_heads, dim=dim, dtype=dtype, page=page)
+    try:
+        seconds = bench.attend_seconds(length)
+    finally:
+        bench.close()
+    operations = 4 * q_heads * dim * length * (length + 1) // 2
+    beside = sdpa_seconds(clock, 1, length, length, q_heads, kv_heads, dim, True) if dtype == "bf16" else None
+    result = row(seconds, operations=operations, machine=machine, torch_seconds=beside)
+    return result if target is None else absolute(result, operations / seconds, target)
+
+
+def prefill_float8(clock, machine, dry):
+    """bf16 queries over float8 K and V, as a part of what bf16 takes."""
+    results = [prefill(clock, machine, dtype, 16, None, dry) for dtype in ("bf16", "float8_e4m3fn")]
+    result, part = results[1], results[0]["us"] / results[1]["us"]
+    result.update(rate=f"{part:.2f} x bf16", target=">= 0.85 x bf16", met=part >= 0.85)
+    return result
+
+
+def shared_prefix(clock, machine, target, dry):
+    """64 sequences that share a 32k prefix: how much faster than reading it for each."""
+    rows, prefix, suffix = (4, 64, 8) if dry else (64, 32768, 128)
+    times = []
+    for share in ("always", "never"):
+        bench = Bench(clock, rows=rows, tokens=prefix + suffix, q_heads=32, kv_heads=8, dim=128, shared=prefix,
+                      share_prefixes=share)
+        try:
+            times.append(bench.attend_seconds())
+        finally:
+            bench.close()
+    ratio = times[1] / times[0]
+    return {"us": times[0] * 1e6, "rate": f"{ratio:.1f} x", "target": f">= {target} x", "met": ratio >= target}
+
+
+def append(clock, machine, rows, new, target, dry):
+    if dry:
+        rows, new = 2, 8
+    bench = Bench(clock, rows=rows, tokens=0, room=new, q_heads=8, kv_heads=8, dim=128)
+    try:
+        seconds = bench.append_seconds(new)
+    finally:
+        bench.close()
+    moved = rows * new * 2 * 8 * 128 * 2 * 2  # read and written
+    if new == 1:
+        result = row(seconds, bytes_=moved, machine=machine)
+        result.update(target="<= 3 us", met=seconds <= 3e-6)
+        return result
+    return row(seconds, bytes_=moved, machine=machine, target=target)
+
+
+def export(clock, machine, dry):
+    """A sequence's K and V gathered from its pages: read and written."""
+    tokens = 40 if dry else 65536
+    bench = Bench(clock, rows=1, tokens=tokens, q_heads=8, kv_heads=8, dim=128)
+    try:
+        held = []
+        seconds = clock.seconds(lambda: held.append(bench.cache.export(bench.ids[0], 0)), finish=held.clear)
+    finally:
+        bench.close()
+    return row(seconds, bytes_=tokens * 2 * 8 * 128 * 2 * 2, machine=machine, target=0.85)
+
+
+def copies(clock, machine, dry):
+    """Partial last pages, copied by forks: pages of 1024 tokens, all but one token of each in use."""
+    rows, page = (2, 16) if dry else (64, 1024)
+    bench = Bench(clock, rows=rows, tokens=page - 1, room=page + 1, q_heads=8, kv_heads=8, dim=128, page=page)
+    try:
+        children = []
+        seconds = clock.seconds(lambda: children.extend(bench.cache.fork(bench.ids)),
+                                finish=lambda: (bench.cache.remove(children), children.clear()))
+    finally:
+        bench.close()
+    return row(seconds, bytes_=rows * (page - 1) * 2 * 8 * 128 * 2 * 2, machine=machine, target=0.85)
+
+
+def merge(clock, machine, dry):
+    tokens, heads, dim = (4, 2, 16) if dry else (32768, 16, 128)
+    context = kvcache.Context("cuda:0" if clock.on_card else "cpu")
+    outputs = [torch.randn(tokens, heads, dim, device=clock.device) for _ in range(2)]
+    lses = [torch.randn(tokens, heads, device=clock.device) for _ in range(2)]
+    seconds = clock.seconds(lambda: context.merge_states(outputs, lses))
+    # A new output is zeroed, then written: the zeroing is in the time, not in the bytes.
+    return row(seconds, bytes_=3 * tokens * heads * (dim + 1) * 4, machine=machine, target=0.85)
+
+
+def host_cost(clock, machine, dry):
+    """begin and end of a decode step of 256 sequences in a graph: what the host does between two replays."""
+    rows = 4 if dry else 256
+    bench = Bench(clock, rows=rows, tokens=100, q_heads=8, kv_heads=8, dim=128)
+    try:
+        graph = bench.cache.create_graph(max_sequences=rows, max_tokens=rows)
+        lengths = [1] * rows
+
+        def step():
+            bench.cache.forward(bench.ids, lengths, graph=graph).abort()
+
+        bench.cache.forward(bench.ids, lengths, graph=graph).abort()
+        seconds = clock.host_seconds(step)
+    finally:
+        bench.close()
+    return {"us": seconds * 1e6, "rate": f"{rows} rows", "target": "<= 20 us", "met": seconds <= 20e-6}
+
+
+def decodes(clock, machine, dry):
+    sizes = ((64 << 20, 0.60), (256 << 20, 0.80), (1 << 30, 0.95))
+    cases = [("bf16", 4, 128), ("bf16", 1, 128), ("bf16", 8, 128), ("bf16", 4, 64), ("bf16", 4, 256), ("f16", 8, 64),
+             ("f16", 1, 256), ("float8_e4m3fn", 4, 128), ("int8", 4, 128), ("float8_e4m3fn", 8, 64), ("int8", 1, 256)]
+    for size, target in sizes:
+        for dtype, group, dim in cases:
+            wanted = target - (0.07 if dtype in ("float8_e4m3fn", "int8") else 0)
+            case = f"{dtype}, group {group}, D {dim}, page 16, {size >> 20} MB"
+            yield "decode", case, lambda d=dtype, g=group, n=dim, s=size, w=wanted: decode(clock, machine, d, g, n, 16, s, w, dry)
+    yield "decode", "bf16, group 4, D 128, page 1, 1024 MB", lambda: decode(clock, machine, "bf16", 4, 128, 1, 1 << 30, 0.8, dry)
+
+
+def all_of(clock, machine, dry):
+    """One row of each work first, so that a run that is cut short says something of all."""
+    rest = list(decodes(clock, machine, dry))
+    big = [item for item in rest if "1024 MB" in item[1]]
+    first = [big[0], big[-1]]
+    yield from first
+    yield "prefill", "bf16, D 128, causal 8k, page 16", lambda: prefill(clock, machine, "bf16", 16, 450e12, dry)
+    yield "prefill", "bf16, D 128, causal 8k, one page", lambda: prefill(clock, machine, "bf16", 64 if dry else 8192, 520e12, dry)
+    yield "prefill", "float8 K and V, D 128, causal 8k", lambda: prefill_float8(clock, machine, dry)
+    yield "mla", "128 heads, 64 x 4096", lambda: latent(clock, machine, 128, 64, 4096, 0.65, False, dry)
+    yield "mla", "16 heads, 512 MB", lambda: latent(clock, machine, 16, 64, (512 << 20) // (64 * 1152), 0.85, True, dry)
+    yield "shared prefix", "64 x (32k + 128), 32/8, D 128", lambda: shared_prefix(clock, machine, 18, dry)
+    yield "append", "2 x 16384 tokens of 8 heads, bf16, 268 MB", lambda: append(clock, machine, 2, 16384, 0.85, dry)
+    yield "append", "a token of 256 rows", lambda: append(clock, machine, 256, 1, None, dry)
+    yield "merge", "two parts of 32768 x 16 x 128", lambda: merge(clock, machine, dry)
+    yield "gather", "a sequence of 65536 tokens, 512 MB", lambda: export(clock, machine, dry)
+    yield "copy", "64 partial pages of 1023 tokens, by forks, 512 MB", lambda: copies(clock, machine, dry)
+    yield "host", "begin and end of a step of 256 rows in a graph", lambda: host_cost(clock, machine, dry)
+    yield from (item for item in rest if item not in first)

@@ -1,0 +1,77 @@
+"""What must not be read and what must not be written: poison in pools and outputs; addresses beyond 2^31."""
+
+import numpy as np
+import pytest
+from scene import Scene, values_of
+from devices import POISON, rounded
+
+import kvcache
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_unused_slots_are_never_read_nor_written(device, rng, dtype):
+    """Every slot of the pool that holds no token is NaN, before and after."""
+    page, pages = 16, 24
+    memory = device.array(np.full((pages, 2, 2, page, 64), np.nan), dtype)
+    scene = Scene(device, rng, q_heads=4, kv_heads=2, dim=64, q_dtype=dtype, kv_dtype=dtype, page=page, pool=memory,
+                  capacity=pages * page)
+    a, b = scene.add(), scene.add()
+    for lengths in ([21, 5], [1, 1], [3, 17], [1, 1]):
+        scene.step([a, b], lengths)
+    child = scene.fork(a, 19)
+    scene.step([child, b], [2, 1])
+    used = np.zeros((pages, page), bool)
+    for sequence in (a, b, child):
+        for index, number in enumerate(scene.cache.pages(sequence)):
+            used[number, : max(0, min(page, len(scene.keys[sequence]) - index * page))] = True
+    held = ~np.isnan(values_of(device.host(memory))).any(axis=(1, 2, 4))  # [pages, page]
+    # A copied partial page may bring more rows along than the child keeps, but nothing that nobody wrote.
+    assert (held >= used).all() and held.sum() <= used.sum() + page
+    scene.close()
+
+
+def test_rows_that_are_not_there_are_left_alone(device, rng):
+    """Inert rows of a batch, and rows behind it, in outputs and LSE."""
+    with kvcache.Cache([kvcache.Layer(q_heads=2, head_dim=32)], capacity_tokens=256, context=device.context()) as cache:
+        a, b = cache.add(2)
+        arrays = [device.array(rng.standard_normal((12, heads, 32))) for heads in (2, 1, 1)]
+        out, lse = device.poisoned((12, 2, 32)), device.poisoned((12, 2))
+        with cache.forward([a, 0, b], [3, 2, 4]) as step:
+            step.attend(0, *arrays, out=out, lse=lse)
+        for array in (device.host(out), device.host(lse)):
+            assert (array[3:5] == np.float32(POISON)).all() and (array[9:] == np.float32(POISON)).all()
+            assert (array[:3] != np.float32(POISON)).all() and (array[5:9] != np.float32(POISON)).all()
+
+
+@pytest.mark.only("cuda")
+@pytest.mark.parametrize("dtype, dim", [("bf16", 128), ("float8_e4m3fn", 128)])
+def test_offsets_beyond_2_to_the_31(device, rng, dtype, dim):
+    """Elements of a pool beyond 2^31 (and 2^32 bytes): the same as at its beginning."""
+    if device.torch.cuda.mem_get_info()[0] < 12 << 30:
+        pytest.skip("needs 12 GiB of the card's memory")
+    page, heads = 64, 8
+    pages = (1 << 32) // (2 * heads * page * dim) + 64  # elements: more than 2^32
+    scale = {"k_scales": 0.05, "v_scales": 0.05} if dtype.startswith("float8") else {}
+    layer = kvcache.Layer(q_heads=2 * heads, kv_heads=heads, head_dim=dim, dtype=dtype, **scale)
+    with kvcache.Cache([layer], [kvcache.Full(pages=pages)], page_size=page, max_sequences=4, max_batch_tokens=512,
+                       context=device.context()) as cache:
+        low, far, filler = cache.add(3)
+        arrays = [device.array(rng.standard_normal((300, h, dim)), "bf16") for h in (2 * heads, heads, heads)]
+        decode = [device.array(rng.standard_normal((1, h, dim)), "bf16") for h in (2 * heads, heads, heads)]
+
+        def run(sequence):
+            with cache.forward(sequence, 300) as step:
+                first = step.attend(0, *arrays)
+            with cache.forward(sequence, 1) as step:
+                return device.host(first), device.host(step.attend(0, *decode))
+
+        near = run(low)
+        while cache.stats().pages_free > 12:  # the rest of the pool is taken; its content matters to nobody
+            tokens = min(512, (cache.stats().pages_free - 12) * page)
+            junk = [device.torch.zeros(tokens, heads, dim, dtype=device.torch.bfloat16, device="cuda") for _ in "kv"]
+            with cache.forward(filler, tokens) as step:
+                step.append(0, *junk)
+        there = run(far)
+        assert min(cache.pages(far)) > (1 << 31) // (heads * page * dim)
+        for x, y in zip(near, there):
+            np.testing.assert_array_equal(x, y)

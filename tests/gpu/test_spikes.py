@@ -1,0 +1,89 @@
+"""Spike probes: one key decides, so the output is that key's value, exactly. A key that is missed, read twice, masked wrongly
+or looked up in the wrong page shows at once, wherever it is."""
+
+import numpy as np
+import pytest
+
+import kvcache
+
+HEADS, DIM, SHARP = 4, 64, 64.0
+
+
+def probes(length, page):
+    """Positions where kernels cut: pages, tiles of keys, splits; the first and the last key."""
+    edges = {0, 1, length - 2, length - 1, page - 1, page, length // page * page, length // page * page - 1}
+    for cut in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096):
+        edges |= {cut - 1, cut, cut + 1, length - cut, length - cut - 1}
+    return sorted(p for p in edges if 0 <= p < length)
+
+
+@pytest.mark.parametrize("page", [1, 16, 64])
+@pytest.mark.parametrize("queries", [1, 3])
+def test_every_key_is_seen_once(device, page, queries):
+    length = {"cpu": 2100, "emulated": 150, "cuda": 9000}[device.name]
+    layer = kvcache.Layer(q_heads=HEADS, kv_heads=2, head_dim=DIM, scale=1.0)
+    places = probes(length, page)
+    with kvcache.Cache([layer], page_size=page, capacity_tokens=2 * length + 16 * page, max_batch_tokens=length,
+                       max_sequences=2, context=device.context()) as cache:
+        # Key p points where query i looks only if it is that query's spike; two kv heads have spikes apart.
+        keys, values = np.zeros((length, 2, DIM)), np.zeros((length, 2, DIM))
+        values[:, 0], values[:, 1] = np.arange(length)[:, None], -np.arange(length)[:, None]
+        directions = np.eye(DIM)
+        sequence = cache.add()
+        with cache.forward(sequence, length) as step:
+            for number, place in enumerate(places):
+                keys[place, 0, number % DIM] = 1.0
+                keys[place, 1, (number + 1) % DIM] = 1.0
+            step.append(0, device.array(keys), device.array(values))
+        for number, place in enumerate(places):
+            same = [p for n, p in enumerate(places) if n % DIM == number % DIM]
+            if same != [place]:
+                continue  # two spikes in one direction: not a probe
+            q = np.zeros((queries, HEADS, DIM))
+            q[:, :2], q[:, 2:] = SHARP * directions[number % DIM], SHARP * directions[(number + 1) % DIM]
+            out, lse = device.poisoned((queries, HEADS, DIM)), device.poisoned((queries, HEADS))
+            new = np.zeros((queries, 2, DIM))
+            with cache.forward(sequence, queries) as step:
+                step.attend(0, *(device.array(x) for x in (q, new, new)), out=out, lse=lse)
+                wanted = np.empty((queries, HEADS, DIM))
+                wanted[:, :2], wanted[:, 2:] = place, -place
+                np.testing.assert_allclose(device.host(out), wanted, rtol=1e-6, atol=1e-6, err_msg=f"spike at {place}")
+                np.testing.assert_allclose(device.host(lse), SHARP, atol=1e-4)
+            cache.truncate(sequence, length)
+        device.synchronize()
+
+
+@pytest.mark.parametrize("window", [7, 64])
+def test_windows_begin_where_they_do(device, window):
+    """The same spike just within and just outside of a window."""
+    layer = kvcache.Layer(q_heads=1, head_dim=16, scale=1.0)
+    for distance, seen in ((window - 1, True), (window, False), (window + 1, False)):
+        with kvcache.Cache([layer], [kvcache.Sliding(window)], page_size=4, capacity_tokens=512,
+                           context=device.context()) as cache:
+            sequence, length = cache.add(), window + 40
+            keys, values = np.zeros((length, 1, 16)), np.zeros((length, 1, 16))
+            keys[length - 1 - distance], values[length - 1 - distance] = 1.0, 5.0
+            q = np.full((length, 1, 16), SHARP / 16)
+            out = device.poisoned((length, 1, 16))
+            with cache.forward(sequence, length) as step:
+                step.attend(0, *(device.array(x) for x in (q, keys, values)), out=out)
+            np.testing.assert_allclose(device.host(out)[-1], 5.0 if seen else 0.0, atol=1e-6)
+
+
+def test_trees_see_their_ancestors_alone(device):
+    parents = [-1, 0, 0, 1, 1, 2, -1, 6]
+    layer = kvcache.Layer(q_heads=1, head_dim=16, scale=1.0)
+    for spike in range(len(parents)):
+        with kvcache.Cache([layer], page_size=4, capacity_tokens=64, context=device.context()) as cache:
+            keys, values = np.zeros((len(parents), 1, 16)), np.zeros((len(parents), 1, 16))
+            keys[spike], values[spike] = 1.0, 5.0
+            out = device.poisoned((len(parents), 1, 16))
+            with cache.forward(cache.add(), len(parents), parents=parents) as step:
+                step.attend(0, device.array(np.full((len(parents), 1, 16), SHARP / 16)), device.array(keys),
+                            device.array(values), out=out)
+            got = device.host(out)[:, 0, 0]
+            for node in range(len(parents)):
+                walk = node
+                while walk not in (spike, -1):
+                    walk = parents[walk]
+                assert abs(got[node] - (5.0 if walk == spike else 0.0)) < 1e-6, (spike, node)
