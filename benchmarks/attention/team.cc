@@ -1,11 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention/team.h"
 
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
 
 namespace kvc::benchmark {
+
+namespace {
+
+void pin_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);  // where that is refused, probes are as good as the system's choice
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
 
 double now_seconds(int threads) {
   timespec time = {};
@@ -13,7 +37,11 @@ double now_seconds(int threads) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Team::Team(int threads) : threads_(threads), begin_(static_cast<size_t>(threads)), end_(static_cast<size_t>(threads)) {
+Team::Team(int threads)
+    : threads_(threads),
+      cpus_(allowed_cpus()),
+      begin_(static_cast<size_t>(threads)),
+      end_(static_cast<size_t>(threads)) {
   for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
 }
 
@@ -25,6 +53,7 @@ Team::~Team() {
 }
 
 void Team::work(int thread) {
+  pin_to(cpus_[static_cast<size_t>(thread) % cpus_.size()]);
   for (int seen = 0;;) {
     round_.wait(seen);
     seen = round_.load();
@@ -44,6 +73,9 @@ void Team::meet_and_run(int thread) {
 }
 
 double Team::run(const std::function<void(int)>& part) {
+  cpu_set_t before;
+  const bool pinned = threads_ > 1 && sched_getaffinity(0, sizeof before, &before) == 0;
+  if (pinned) pin_to(cpus_[0]);
   part_ = &part;
   arrived_ = 0;
   done_ = 0;
@@ -51,6 +83,7 @@ double Team::run(const std::function<void(int)>& part) {
   round_.notify_all();
   meet_and_run(0);
   while (done_.load() < threads_ - 1) std::this_thread::yield();
+  if (pinned) sched_setaffinity(0, sizeof before, &before);
   return *std::max_element(end_.begin(), end_.end()) - *std::min_element(begin_.begin(), begin_.end());
 }
 

@@ -11,6 +11,19 @@ namespace kvc::kernels {
 constexpr int64_t kInlineBytes = 64 * 1024;
 constexpr int64_t kSmallChunks = 4;  // done before a sleeping worker would have come
 
+constexpr int64_t kLineBytes = 64;
+
+struct Range {
+  int64_t begin, end;
+};
+
+// Share `index` of `shares` of [0, n), in whole units.
+inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
+  const int64_t units = (n + unit - 1) / unit;
+  const int64_t begin = units * index / shares * unit, end = units * (index + 1) / shares * unit;
+  return {begin, end < n ? end : n};
+}
+
 // Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each. Op: a callable, borrowed for the call.
 template <class Op>
 void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op) {
@@ -33,8 +46,8 @@ void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_
     item(&job, 0, 0);
     return;
   }
-  device->host->run(device->host->self, chunks, chunks <= kSmallChunks ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE, item,
-                    &job);
+  const bool small = n * bytes_each <= kSmallChunks * kInlineBytes;
+  device->host->run(device->host->self, chunks, small ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE, item, &job);
 }
 
 }  // namespace kvc::kernels

@@ -12,7 +12,7 @@ namespace kvc::kernels::test {
 
 class HostStub {
  public:
-  explicit HostStub(int threads) : threads_(threads), host_{this, threads, 0, &HostStub::run} {}
+  explicit HostStub(int threads) : threads_(threads), host_{this, threads, threads, &HostStub::run} {}
   HostStub(const HostStub&) = delete;
   HostStub& operator=(const HostStub&) = delete;
 
