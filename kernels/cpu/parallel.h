@@ -24,9 +24,10 @@ inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
   return {begin, end < n ? end : n};
 }
 
-// Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each. Op: a callable, borrowed for the call.
+// Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each, or more where that makes them whole
+// units and there are a few of those. Op: a callable, borrowed for the call.
 template <class Op>
-void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op) {
+void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op, int64_t unit = 1) {
   if (n <= 0) return;
   struct Job {
     const Op* op;
@@ -34,6 +35,7 @@ void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_
   };
   int64_t chunk = kInlineBytes / (bytes_each > 0 ? bytes_each : 1);
   if (chunk < 1) chunk = 1;
+  if (n >= kSmallChunks * unit) chunk = (chunk + unit - 1) / unit * unit;
   Job job = {&op, n, chunk};
   const auto item = [](void* arg, int64_t index, int32_t) {
     const Job& j = *static_cast<const Job*>(arg);
