@@ -53,7 +53,6 @@ Team::~Team() {
 }
 
 void Team::work(int thread) {
-  pin_to(cpus_[static_cast<size_t>(thread) % cpus_.size()]);
   for (int seen = 0;;) {
     round_.wait(seen);
     seen = round_.load();
@@ -64,6 +63,7 @@ void Team::work(int thread) {
 }
 
 void Team::meet_and_run(int thread) {
+  if (threads_ > 1) pin_to(cpus_[(first_cpu_ + static_cast<size_t>(thread)) % cpus_.size()]);
   arrived_.fetch_add(1);
   while (arrived_.load() < threads_) std::this_thread::yield();
   const auto index = static_cast<size_t>(thread);
@@ -74,8 +74,10 @@ void Team::meet_and_run(int thread) {
 
 double Team::run(const std::function<void(int)>& part) {
   cpu_set_t before;
-  const bool pinned = threads_ > 1 && sched_getaffinity(0, sizeof before, &before) == 0;
-  if (pinned) pin_to(cpus_[0]);
+  const bool restore = threads_ > 1 && sched_getaffinity(0, sizeof before, &before) == 0;
+  // The caller stays where it is: moved, it might next share its core with a thread of the library.
+  const auto here = std::find(cpus_.begin(), cpus_.end(), sched_getcpu());
+  first_cpu_ = here == cpus_.end() ? 0 : static_cast<size_t>(here - cpus_.begin());
   part_ = &part;
   arrived_ = 0;
   done_ = 0;
@@ -83,7 +85,7 @@ double Team::run(const std::function<void(int)>& part) {
   round_.notify_all();
   meet_and_run(0);
   while (done_.load() < threads_ - 1) std::this_thread::yield();
-  if (pinned) sched_setaffinity(0, sizeof before, &before);
+  if (restore) sched_setaffinity(0, sizeof before, &before);
   return *std::max_element(end_.begin(), end_.end()) - *std::min_element(begin_.begin(), begin_.end());
 }
 

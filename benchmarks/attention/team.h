@@ -38,6 +38,7 @@ class Team {
   const std::vector<int> cpus_;  // that the process may use
   std::vector<std::thread> workers_;
   const std::function<void(int)>* part_ = nullptr;
+  size_t first_cpu_ = 0;             // of cpus_: the caller's, for one run
   std::vector<double> begin_, end_;  // [threads]
   std::atomic<int> round_{0}, arrived_{0}, done_{0};
   std::atomic<bool> stop_{false};

@@ -30,6 +30,7 @@ struct Cut {
   int64_t num_parts() const { return int64_t{pools} * heads * pieces; }
 };
 
+constexpr int64_t kPrefetchLines = 32;
 constexpr int64_t kPartsPerThread = 4;  // so that a thread that comes late still finds some
 
 // At least min(wanted, as many as there are) parts: heads first, which keep runs of slots whole.
@@ -77,11 +78,23 @@ void for_each_block(const kvc_backend_layer& layer, const Part& part, int32_t nu
   }
 }
 
+// Asks for the first lines of what the next copy reads and writes: hardware prefetches stop at the end of a block.
+void prefetch_block(const unsigned char* source, const unsigned char* target, int64_t bytes) {
+  for (int64_t b = 0; b < bytes && b < kPrefetchLines * kLineBytes; b += kLineBytes) {
+    __builtin_prefetch(source + b, 0);
+    __builtin_prefetch(target + b, 1);
+  }
+}
+
 // In one page source and target may overlap, the target below: blocks are in the order of their slots.
-void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
+void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
+               const kvc_backend_slot_copy& next) {
   const unsigned char* source = slot_of(layer, *part.pool, copy.source_slot);
   unsigned char* target = slot_of(layer, *part.pool, copy.target_slot);
+  const unsigned char* next_source = slot_of(layer, *part.pool, next.source_slot);
+  const unsigned char* next_target = slot_of(layer, *part.pool, next.target_slot);
   for_each_block(layer, part, copy.num_slots, [&](int64_t offset, int64_t bytes) {
+    prefetch_block(next_source + offset, next_target + offset, bytes);
     memmove(target + offset, source + offset, static_cast<size_t>(bytes));
   });
 }
@@ -136,7 +149,7 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
     for (int64_t p = begin; p < end; ++p) {
       const Part part = part_of(*layer, cut, p);
       for (int64_t i = 0; i < num_copies; ++i) {
-        copy_rows(*layer, part, copies[i]);
+        copy_rows(*layer, part, copies[i], copies[i + 1 < num_copies ? i + 1 : i]);
         if (part.scales != nullptr) copy_scales(*layer, part, copies[i]);
       }
     }
