@@ -1,5 +1,7 @@
 // copy_slots and gather: stored bytes and their scales moved as they are.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "kernels/common/scales.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
@@ -33,14 +35,13 @@ struct Cut {
 constexpr int64_t kPrefetchLines = 32;
 constexpr int64_t kPartsPerThread = 4;  // so that a thread that comes late still finds some
 
-// At least min(wanted, as many as there are) parts: heads first, which keep runs of slots whole.
+// At least min(wanted, as many as there are) parts, wanted >= 1: heads first, which keep runs of slots whole.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.v_in_k != 0 ? 1 : 2, 1, 1};
-  const int64_t dims = layer.v_in_k != 0 || layer.head_dim < layer.v_head_dim ? layer.head_dim : layer.v_head_dim;
+  const int64_t dims = layer.v_in_k != 0 ? layer.head_dim : std::min(layer.head_dim, layer.v_head_dim);
   const int64_t lines = dims * type_bytes(type_of(layer.dtype)) / kLineBytes;
   const auto divided = [&](int64_t parts, int64_t most) {
-    const int64_t needed = (wanted + parts - 1) / parts;
-    return static_cast<int32_t>(needed < most ? needed : most > 1 ? most : 1);
+    return static_cast<int32_t>(std::clamp((wanted + parts - 1) / parts, int64_t{1}, std::max(most, int64_t{1})));
   };
   cut.heads = divided(cut.num_parts(), layer.num_kv_heads);
   cut.pieces = divided(cut.num_parts(), lines);
@@ -144,7 +145,7 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
   for (int64_t i = 0; i < num_copies; ++i) num_slots += copies[i].num_slots;
   const int64_t bytes = num_slots * token_bytes(*layer), threads = device->host->own_threads;
   const int64_t most = threads > 1 ? kPartsPerThread * threads : 1;
-  const Cut cut = cut_of(*layer, bytes / kInlineBytes < most ? bytes / kInlineBytes : most);
+  const Cut cut = cut_of(*layer, std::clamp(bytes / kInlineBytes, int64_t{1}, most));
   const auto move = [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const Part part = part_of(*layer, cut, p);

@@ -35,7 +35,7 @@ TEST(ProbeFailed, WhereInstructionsSeemSlowerThanAKernelOfThem) {
 TEST(Judge, ComparesMedians) {
   const std::vector<Sample> samples = {sample_of(1.0, 0.9), sample_of(1.2, 0.8), sample_of(1.1, 0.88),
                                        sample_of(9.0, 0.7), sample_of(0.9, 0.9)};
-  const Judgement judged = judge(samples, 0, Limit::kStream, 0.80);
+  const Judgement judged = judge(samples, 0, Limit::kStream, 0.79);
   EXPECT_DOUBLE_EQ(judged.ratio, 0.88 / 1.1);
   EXPECT_DOUBLE_EQ(judged.low, 0.8 / 1.2);
   EXPECT_DOUBLE_EQ(judged.high, 0.9);
