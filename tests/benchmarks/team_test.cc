@@ -13,7 +13,7 @@ TEST(Team, HasACoreForEachThread) {
   const std::vector<int> before = allowed_cpus();
   for (int threads = 1; threads <= 4; ++threads) {
     Team team(threads);
-    for (int round = 0; round < 100; ++round) {
+    for (int round = 0; round < 30; ++round) {
       std::vector<int> cpus(static_cast<size_t>(threads), -1);
       team.run([&](int thread) { cpus[static_cast<size_t>(thread)] = sched_getcpu(); });
       const std::set<int> used(cpus.begin(), cpus.end());
