@@ -108,7 +108,9 @@ def plot(run: dict, threads: int) -> tuple:
     results = [r for r in run["results"] if r["threads"] == threads and r["verdict"] in ("reached", "short")
                and r["work"] in WORKS and (r["cold"] or r["work"] == "prefill")]
     title = f"Attention on {run['cpu']}, {threads} thread{'s' if threads > 1 else ''}"
-    note = f"{run['date'][:10]}; load {run['load'].split()[0]}; K and V from memory; floor: the larger of read and peak"
+    others = int(run["load"].split()[3].split("/")[0]) - 1  # that ran when the run ended; the averages look back
+    note = (f"{run['date'][:10]}; {others} other threads running; K and V from memory; "
+            "floor: the larger of read and peak")
     parts = [text(LEFT, 26, title, 17), text(LEFT, 45, note, 12, "#555"), *grid(), *roofs(machine), *points(results)]
     return parts, max(HEIGHT, TOP + 17 * len(results) + 30)
 
