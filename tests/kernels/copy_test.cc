@@ -197,17 +197,18 @@ TEST(Parts, AStateIsMovedWholeByAnyNumberOfThreads) {
   constexpr int kRows = 5, kPages = 4;
   const int32_t load[kRows] = {3, KVC_BACKEND_STATE_ZERO, 0, KVC_BACKEND_STATE_SKIP, 2};
   const int32_t store[kRows] = {1, KVC_BACKEND_STATE_SKIP, 3, KVC_BACKEND_STATE_SKIP, 0};
-  for (const int64_t state_bytes : {int64_t{12}, int64_t{70'000}, int64_t{1'000'003}}) {
+  for (const int64_t state_bytes : {int64_t{12}, int64_t{70'000}, int64_t{300'003}}) {
     const int64_t page_bytes = state_bytes + 40;
+    std::mt19937 random(23);
+    std::vector<unsigned char> some_pool(static_cast<size_t>(page_bytes * kPages)),
+        some_rows(static_cast<size_t>(state_bytes * kRows));
+    for (std::vector<unsigned char>* bytes : {&some_pool, &some_rows}) {
+      for (unsigned char& b : *bytes) b = static_cast<unsigned char>(random());
+    }
     for (int threads = 1; threads <= 17; ++threads) {
       Device device(threads);
       for (const bool storing : {false, true}) {
-        std::mt19937 random(23);
-        std::vector<unsigned char> pool(static_cast<size_t>(page_bytes * kPages)),
-            rows(static_cast<size_t>(state_bytes * kRows));
-        for (std::vector<unsigned char>* bytes : {&pool, &rows}) {
-          for (unsigned char& b : *bytes) b = static_cast<unsigned char>(random());
-        }
+        std::vector<unsigned char> pool = some_pool, rows = some_rows;
         std::vector<unsigned char> expected_pool = pool, expected_rows = rows;
         kvc_backend_states args = {pool.data(), page_bytes,     rows.data(),
                                    state_bytes, state_bytes,    storing ? store : load,
