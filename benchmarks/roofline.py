@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Draws the roofline of a run of the attention benchmark as an SVG picture.
 
-    roofline.py RESULTS.json PICTURE.svg [--threads N]
+    roofline.py RESULTS.json [RESULTS.json ...] PICTURE.svg [--threads N]
 
+Several RESULTS are parts of one run (attention --part). Without --threads: a plot for each number of threads in them.
 Over the operations that a stored byte takes part in (log): what the machine allows (the read rate as a slope, each
 instruction's peak as a level) and what each case reached. Cases are numbered; the list beside the plot names them.
 """
@@ -10,6 +11,7 @@ import argparse
 import html
 import json
 import math
+from pathlib import Path
 
 WIDTH, HEIGHT = 1240, 660
 LEFT, RIGHT, TOP, BOTTOM = 70, 600, 60, 590
@@ -100,26 +102,49 @@ def points(results: list) -> list:
     return parts
 
 
+def plot(run: dict, threads: int) -> tuple:
+    """The parts of one plot and its height."""
+    machine = next(m for m in run["machine"] if m["threads"] == threads)
+    results = [r for r in run["results"] if r["threads"] == threads and r["verdict"] in ("reached", "short")
+               and r["work"] in WORKS and (r["cold"] or r["work"] == "prefill")]
+    title = f"Attention on {run['cpu']}, {threads} thread{'s' if threads > 1 else ''}"
+    others = int(run["load"].split()[3].split("/")[0]) - 1  # that ran when the run ended; the averages look back
+    note = (f"{run['date'][:10]}; {others} other threads running; K and V from memory; "
+            "floor: the larger of read and peak")
+    parts = [text(LEFT, 26, title, 17), text(LEFT, 45, note, 12, "#555"), *grid(), *roofs(machine), *points(results)]
+    return parts, max(HEIGHT, TOP + 17 * len(results) + 30)
+
+
+def joined(runs: list) -> dict:
+    """One run of several parts: all results, of each limit of the machine the best that a part found."""
+    whole = runs[0]
+    for part in runs[1:]:
+        whole["results"] += part["results"]
+        for machine in part["machine"]:
+            mine = next(m for m in whole["machine"] if m["threads"] == machine["threads"])
+            mine["stream"] = max(mine["stream"], machine["stream"])
+            for name, rate in machine["rates"].items():
+                mine["rates"][name] = max(mine["rates"][name], rate)
+    whole["results"].sort(key=lambda r: r["number"])
+    return whole
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results")
+    parser.add_argument("results", nargs="+")
     parser.add_argument("picture")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
-    with open(arguments.results) as file:
-        run = json.load(file)
-    machine = next(m for m in run["machine"] if m["threads"] == arguments.threads)
-    results = [r for r in run["results"] if r["threads"] == arguments.threads and r["samples"] > 0
-               and r["work"] in WORKS and (r["cold"] or r["work"] == "prefill")]
-    height = max(HEIGHT, TOP + 17 * len(results) + 30)
-    title = f"Attention on {run['cpu']}, {arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
-    note = f"{run['date'][:10]}; load {run['load'].split()[0]}; K and V from memory; floor: the larger of read and peak"
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
-             f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-             text(LEFT, 26, title, 17), text(LEFT, 45, note, 12, "#555"),
-             *grid(), *roofs(machine), *points(results), "</svg>"]
-    with open(arguments.picture, "w") as file:
-        file.write("\n".join(parts) + "\n")
+    run = joined([json.loads(Path(file).read_text()) for file in arguments.results])
+    counts = [arguments.threads] if arguments.threads else [m["threads"] for m in run["machine"]]
+    parts, height = [], 0
+    for threads in counts:
+        plotted, needed = plot(run, threads)
+        parts += [f'<g transform="translate(0 {height})">', *plotted, "</g>"]
+        height += needed
+    frame = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+             f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    Path(arguments.picture).write_text("\n".join([*frame, *parts, "</svg>"]) + "\n")
 
 
 if __name__ == "__main__":

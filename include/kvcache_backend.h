@@ -34,7 +34,9 @@ enum kvc_backend_effort {
 typedef struct kvc_backend_host {
   void *self;
   int32_t num_workers; /* worker indices, each with a scratch of its own; more than the threads that run at once */
-  int32_t reserved;
+  /* How many items run at once on threads of the library's own, the caller's included. Where it is not above 1, run() may
+   * bring the host's threads, and with them its code: what runs under a lock of the library then does all on the caller's. */
+  int32_t own_threads;
   /* Runs item(arg, i, worker) once for each i in [0, n): items are claimed from a shared counter, so the caller can
    * finish alone. worker in [0, num_workers) names a scratch of its own: no two items run on one worker at once.
    * Returns when every item is done. effort: a kvc_backend_effort. */
@@ -342,7 +344,7 @@ typedef struct kvc_backend_project {
 
 /* Copies num_slots slots of one page to as many of one page, all heads, K and V with their scales: a part of a page to a
  * copy of that page, or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
- * under the cache's lock: on the calling thread, never through kvc_backend_host.run, which may run code of the host. */
+ * under the cache's lock: on the library's own threads (kvc_backend_host.own_threads), never on the host's, whose code could call back. */
 typedef struct kvc_backend_slot_copy {
   int64_t source_slot, target_slot; /* page * page_size + offset */
   int32_t num_slots;

@@ -5,6 +5,7 @@
 #   benchmark.sh attention [ARGS]     attention beside this machine's limits; draws docs/attention-roofline.svg
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
+#   benchmark.sh peers --table --threads 1       the table in docs/kernels.md; with --budget 50 in pieces (exit code 3: call again)
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 bash scripts/setup.sh test

@@ -1,12 +1,17 @@
 // Attention through the C API against this machine's limits, each sample beside a probe of them.
 //   attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE] [--deterministic | --no-sharing]
-//             [FILTER]...
+//             [--small-pages] [--part I/N] [FILTER]...
 //   attention --list                 the cases as JSON
 //   attention --serve NAME [...]     sets one case up; then answers each line of stdin with one sample
+// --small-pages: no huge pages in this process, whatever asks for them.
+// --part I/N: every N-th case, from the I-th of 1..N on, so that a run can be made in pieces (roofline.py joins them).
 // Without --threads: one thread, then all cores. FILTER: part of a case's name; several: any of them.
 // Times are CPU time of the process with one thread and wall time with more; ratios are those of medians, with the
-// quartiles of the paired samples. A case that the library refuses says so, and counts as nothing.
+// quartiles of the paired samples. A case that the library refuses says so, and counts as nothing; a sample with a
+// probe that ours beats is taken again (judge.h).
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/prctl.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -19,8 +24,9 @@ using namespace kvc::benchmark;
 
 struct Arguments {
   std::vector<int> threads;
-  bool quick = false, list = false;
+  bool quick = false, list = false, small_pages = false;
   double seconds = 1.5;
+  int part = 1, parts = 1;
   std::string simd, json, serve;
   uint32_t flags = 0;
   std::vector<std::string> filters;
@@ -37,8 +43,14 @@ bool parse(int argc, char** argv, Arguments* arguments) {
       arguments->list = true;
     } else if (name == "--deterministic") {
       arguments->flags |= KVC_CACHE_DETERMINISTIC;
+    } else if (name == "--small-pages") {
+      arguments->small_pages = true;
     } else if (name == "--no-sharing") {
       arguments->flags |= KVC_CACHE_NO_PREFIX_SHARING;
+    } else if (name == "--part" && has_value) {
+      if (std::sscanf(argv[++i], "%d/%d", &arguments->part, &arguments->parts) != 2 || arguments->part < 1 ||
+          arguments->part > arguments->parts)
+        return false;
     } else if (name == "--threads" && has_value) {
       arguments->threads = {std::max(1, std::atoi(argv[++i]))};
     } else if (name == "--seconds" && has_value) {
@@ -82,7 +94,8 @@ int serve(const Arguments& arguments) {
       std::printf("ready\n");
       std::fflush(stdout);
       for (char line[64]; std::fgets(line, sizeof line, stdin) != nullptr;) {
-        const Sample sample = subject->sample();
+        Sample sample = subject->sample();
+        for (int again = 0; again < 5 && probe_failed(sample, work.target.limit); ++again) sample = subject->sample();
         std::printf("{\"ours\": %.9g, \"stream\": %.9g, \"pages\": %.9g, \"ops\": %.9g}\n", sample.ours, sample.stream,
                     sample.pages, sample.ops);
         std::fflush(stdout);
@@ -105,14 +118,15 @@ int run(const Arguments& arguments) {
     print_machine(machines.back());
   }
   print_header();
+  int index = 0;
   for (const Case& work : cases()) {
-    if (!wanted(work, arguments)) continue;
+    if (!wanted(work, arguments) || index++ % arguments.parts != arguments.part - 1) continue;
     for (const int threads : arguments.threads) {
       Team team(threads);
       results.push_back(measure(work, {threads, arguments.simd, arguments.flags}, &team, arguments.seconds));
       print_result(results.back());
       std::fflush(stdout);
-      if (results.back().verdict == Verdict::kNotSupported) break;
+      if (results.back().judged.verdict == Verdict::kNotSupported) break;
     }
   }
   print_scaling(results);
@@ -126,7 +140,7 @@ int run(const Arguments& arguments) {
     std::fclose(file);
   }
   for (const Result& result : results) {
-    if (result.verdict == Verdict::kFailed) return 1;
+    if (result.judged.verdict == Verdict::kFailed) return 1;
   }
   return 0;
 }
@@ -138,7 +152,7 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
                  "usage: attention [--threads N] [--quick] [--seconds S] [--simd NAME] [--json FILE]\n"
-                 "                 [--deterministic | --no-sharing] [FILTER]...\n"
+                 "                 [--deterministic | --no-sharing] [--small-pages] [--part I/N] [FILTER]...\n"
                  "       attention --list\n"
                  "       attention --serve NAME [--threads N] [--simd NAME]\n");
     return 2;
@@ -146,6 +160,10 @@ int main(int argc, char** argv) {
   if (arguments.list) {
     write_cases(stdout);
     return 0;
+  }
+  if (arguments.small_pages && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) {
+    std::perror("--small-pages");
+    return 1;
   }
   return arguments.serve.empty() ? run(arguments) : serve(arguments);
 }

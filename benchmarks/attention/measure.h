@@ -3,33 +3,25 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
+#include "attention/judge.h"
 #include "attention/subject.h"
 
 namespace kvc::benchmark {
 
-enum class Verdict { kReached, kShort, kNotSupported, kFailed };
-
 struct Result {
   Case work;
   int threads;
-  Verdict verdict;
   std::string message;      // why there are no figures
   std::string instruction;  // whose peak `ops` is; empty: no operations
-  int samples = 0;
-  Sample median;             // seconds
-  double target = 0;         // ratio, or microseconds
-  double ratio = 0;          // limit / ours of the medians, or microseconds
-  double low = 0, high = 0;  // quartiles of the paired ratios
+  int samples = 0;          // whose probes were right
+  int failed_probes = 0;    // samples that were thrown away and taken again
+  double target = 0;        // ratio, or microseconds
+  Judgement judged;
 };
 
-// Seconds of the limit that a target names, in a sample.
-double limit_seconds(const Sample& sample, Limit limit);
-
-// Samples until `seconds` have passed, at least 5 and at most 101.
+// Samples until `seconds` have passed, at least kFewestSamples and at most 101; a sample with a probe that failed is
+// taken again.
 Result measure(const Case& work, const Options& options, Team* team, double seconds);
-
-double median(std::vector<double> values);
 
 }  // namespace kvc::benchmark

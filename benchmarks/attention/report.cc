@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -13,7 +14,7 @@ namespace kvc::benchmark {
 namespace {
 
 const char* verdict_name(Verdict verdict) {
-  constexpr const char* kNames[] = {"reached", "short", "not supported", "failed"};
+  constexpr const char* kNames[] = {"reached", "short", "probe failed", "not supported", "failed"};
   return kNames[static_cast<int>(verdict)];
 }
 
@@ -55,16 +56,25 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+int number_of(const Case& work) {
+  int number = 0;
+  for (const Case& other : cases()) {
+    if (other.name() == work.name()) break;
+    ++number;
+  }
+  return number;
+}
+
 void write_case(FILE* file, const Case& work) {
-  std::fprintf(
-      file,
-      "\"name\": %s, \"work\": \"%s\", \"dtype\": \"%s\", \"q_heads\": %d, \"kv_heads\": %d, \"head_dim\": %d, "
-      "\"batch\": %d, \"context\": %d, \"new_tokens\": %d, \"page_size\": %d, \"shared\": %d, \"cold\": %s, "
-      "\"quick\": %s, \"bytes\": %lld, \"operations\": %.0f, \"limit\": \"%s\"",
-      quoted(work.name()).c_str(), work_name(work.work), type_name(work.type), work.shape.q_heads, work.shape.kv_heads,
-      work.shape.head_dim, work.batch, work.context, work.new_tokens, work.page_size, work.shared,
-      work.cold ? "true" : "false", work.quick ? "true" : "false", static_cast<long long>(work.kv_bytes()),
-      work.operations(), limit_name(work.target.limit));
+  std::fprintf(file,
+               "\"number\": %d, \"name\": %s, \"work\": \"%s\", \"dtype\": \"%s\", \"q_heads\": %d, \"kv_heads\": %d, "
+               "\"head_dim\": %d, "
+               "\"batch\": %d, \"context\": %d, \"new_tokens\": %d, \"page_size\": %d, \"shared\": %d, \"cold\": %s, "
+               "\"quick\": %s, \"bytes\": %lld, \"operations\": %.0f, \"limit\": \"%s\"",
+               number_of(work), quoted(work.name()).c_str(), work_name(work.work), type_name(work.type),
+               work.shape.q_heads, work.shape.kv_heads, work.shape.head_dim, work.batch, work.context, work.new_tokens,
+               work.page_size, work.shared, work.cold ? "true" : "false", work.quick ? "true" : "false",
+               static_cast<long long>(work.kv_bytes()), work.operations(), limit_name(work.target.limit));
 }
 
 }  // namespace
@@ -73,14 +83,16 @@ Machine measure_machine(Team* team) {
   constexpr size_t kBytes = size_t{256} << 20;
   Machine machine = {team->threads(), 0, {}};
   const Arena arena(kBytes);
-  std::vector<double> seconds;
-  for (int i = 0; i < 9; ++i) seconds.push_back(read_stream(*team, arena.data(), kBytes));
-  machine.stream_bytes = static_cast<double>(kBytes) / median(seconds);
+  // The best of several: a neighbour that comes for a moment is no limit of the machine.
+  for (int i = 0; i < 9; ++i) {
+    const double bytes = static_cast<double>(kBytes) / read_stream(*team, arena.data(), kBytes);
+    machine.stream_bytes = std::max(machine.stream_bytes, bytes);
+  }
   for (const Instruction& instruction : instructions()) {
     if (!instruction.available()) continue;
-    std::vector<double> rates;
-    for (int i = 0; i < 9; ++i) rates.push_back(rate(*team, instruction, 0.01));
-    machine.rates.emplace_back(instruction.name, median(rates));
+    double best = 0;
+    for (int i = 0; i < 9; ++i) best = std::max(best, rate(*team, instruction, 0.01));
+    machine.rates.emplace_back(instruction.name, best);
   }
   return machine;
 }
@@ -99,24 +111,30 @@ void print_header() {
 
 void print_result(const Result& result) {
   const std::string name = result.work.name();
-  if (result.verdict == Verdict::kNotSupported || result.verdict == Verdict::kFailed) {
-    std::printf("%-36s %2d %s: %s\n", name.c_str(), result.threads, verdict_name(result.verdict),
-                result.message.c_str());
+  const Judgement& judged = result.judged;
+  if (result.samples == 0) {
+    std::printf("%-36s %2d %s: %s\n", name.c_str(), result.threads, verdict_name(judged.verdict),
+                judged.verdict == Verdict::kProbeFailed ? "slower than ours each time" : result.message.c_str());
     return;
   }
-  const Sample& median = result.median;
+  const Sample& median = judged.median;
   const auto bytes = static_cast<double>(result.work.kv_bytes()), all = amount(result.work);
   // The peak in the unit of the work: for what is counted in bytes, the bytes that it lets pass.
   std::printf("%-36s %2d %9s %8s %8s %8s %8s  ", name.c_str(), result.threads, giga(all, median.ours).c_str(),
               giga(bytes, median.stream).c_str(), giga(bytes, median.pages).c_str(), giga(bytes, median.copy).c_str(),
               giga(all, median.ops).c_str());
   if (result.work.target.limit == Limit::kMicroseconds) {
-    std::printf("%.0f us, got %.1f (%.1f..%.1f)", result.target, result.ratio, result.low, result.high);
+    std::printf("%.0f us, got %.1f (%.1f..%.1f)", result.target, judged.ratio, judged.low, judged.high);
   } else {
-    std::printf("%.2f %s, got %.2f (%.2f..%.2f)", result.target, limit_name(result.work.target.limit), result.ratio,
-                result.low, result.high);
+    std::printf("%.2f %s, got %.2f (%.2f..%.2f)", result.target, limit_name(result.work.target.limit), judged.ratio,
+                judged.low, judged.high);
   }
-  std::printf(" %s\n", verdict_name(result.verdict));
+  std::printf(" %s", verdict_name(judged.verdict));
+  if (result.failed_probes > 0) {
+    std::printf(" (%d probe%s slower than ours, taken again)", result.failed_probes,
+                result.failed_probes == 1 ? "" : "s");
+  }
+  std::printf("\n");
 }
 
 void print_scaling(const std::vector<Result>& results) {
@@ -125,10 +143,10 @@ void print_scaling(const std::vector<Result>& results) {
     if (many.work.work != Work::kPrefill || many.threads == 1 || many.samples == 0) continue;
     for (const Result& one : results) {
       if (one.threads != 1 || one.samples == 0 || one.work.name() != many.work.name()) continue;
-      const double gain = one.median.ours / many.median.ours, peak_gain = one.median.ops / many.median.ops;
+      const Scaling scaling = judge_scaling(one.judged.median, many.judged.median, kTarget);
       std::printf("%-36s %d threads do %.2f times as much as one, the machine %.2f: %.2f, got %.2f %s\n",
-                  many.work.name().c_str(), many.threads, gain, peak_gain, kTarget, gain / peak_gain,
-                  gain / peak_gain >= kTarget ? "reached" : "short");
+                  many.work.name().c_str(), many.threads, scaling.gain, scaling.machine_gain, kTarget, scaling.ratio,
+                  verdict_name(scaling.verdict));
     }
   }
 }
@@ -153,17 +171,20 @@ void write_json(FILE* file, const std::vector<Machine>& machines, const std::vec
   std::fprintf(file, "],\n \"results\": [");
   for (size_t i = 0; i < results.size(); ++i) {
     const Result& result = results[i];
+    const Judgement& judged = result.judged;
+    const Sample& median = judged.median;
     std::fprintf(file, "%s\n  {", i > 0 ? "," : "");
     write_case(file, result.work);
     std::fprintf(file,
-                 ", \"threads\": %d, \"verdict\": \"%s\", \"message\": %s, \"instruction\": %s, \"samples\": %d, ",
-                 result.threads, verdict_name(result.verdict), quoted(result.message).c_str(),
-                 quoted(result.instruction).c_str(), result.samples);
+                 ", \"threads\": %d, \"verdict\": \"%s\", \"message\": %s, \"instruction\": %s, \"samples\": %d, "
+                 "\"failed_probes\": %d, ",
+                 result.threads, verdict_name(judged.verdict), quoted(result.message).c_str(),
+                 quoted(result.instruction).c_str(), result.samples, result.failed_probes);
     std::fprintf(file,
                  "\"seconds\": {\"ours\": %.6g, \"stream\": %.6g, \"pages\": %.6g, \"ops\": %.6g, \"memcpy\": %.6g}, "
                  "\"target\": %g, \"ratio\": %.4g, \"low\": %.4g, \"high\": %.4g}",
-                 result.median.ours, result.median.stream, result.median.pages, result.median.ops, result.median.copy,
-                 result.target, result.ratio, result.low, result.high);
+                 median.ours, median.stream, median.pages, median.ops, median.copy, result.target, judged.ratio,
+                 judged.low, judged.high);
   }
   std::fprintf(file, "]}\n");
 }

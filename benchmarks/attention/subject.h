@@ -6,14 +6,10 @@
 #include <vector>
 
 #include "attention/fixture.h"
+#include "attention/judge.h"
 #include "attention/probes.h"
 
 namespace kvc::benchmark {
-
-// Seconds each; 0 = does not apply.
-struct Sample {
-  double ours = 0, stream = 0, pages = 0, ops = 0, copy = 0;
-};
 
 class Subject {
  public:

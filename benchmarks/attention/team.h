@@ -1,5 +1,6 @@
 // A few threads that run one function at once, for the probes of the machine: between runs they sleep, so that they
-// never take a core from what is measured.
+// never take a core from what is measured. Each has a core of its own for the run, the caller too: a thread that is
+// woken on the core of who woke it shares that core until the system moves it, which can take longer than a probe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,6 +14,9 @@ namespace kvc::benchmark {
 // Seconds on the clock that a measurement with so many threads uses. One thread: CPU time of the process, which a
 // neighbour on the same core cannot lengthen. More: wall time.
 double now_seconds(int threads);
+
+// Those that the calling thread may run on, ascending; never empty.
+std::vector<int> allowed_cpus();
 
 class Team {
  public:
@@ -31,8 +35,10 @@ class Team {
   void meet_and_run(int thread);
 
   const int threads_;
+  const std::vector<int> cpus_;  // that the process may use
   std::vector<std::thread> workers_;
   const std::function<void(int)>* part_ = nullptr;
+  size_t first_cpu_ = 0;             // of cpus_: the caller's, for one run
   std::vector<double> begin_, end_;  // [threads]
   std::atomic<int> round_{0}, arrived_{0}, done_{0};
   std::atomic<bool> stop_{false};

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Other projects' attention beside ours: the same work, sample by sample in turn, on this machine.
 
-    run.py ATTENTION_PROGRAM [--peers a,b] [--threads N] [--samples N] [--quick] [--json FILE] [FILTER]...
+    run.py ATTENTION_PROGRAM [--peers a,b] [--threads N] [--samples N] [--quick | --table] [--json FILE]
+           [--budget SECONDS] [FILTER]...
 
 Each peer is installed from its package into an environment of its own, under $KVCACHE_PEERS or build/peers. A peer that
 cannot be installed, or cannot do a case, is named with the reason. Prints ours / peer for each row (above 1: we are
-ahead), and at the end each row where we are behind.
+ahead), and at the end each row where we are behind. A case that is called as a filter is that case alone.
+
+--table takes the cases of the table in docs/kernels.md and prints it anew. --budget begins no comparison after so many
+seconds and exits with 3: the same call then goes on with what FILE does not have yet, so that a run can be made in
+pieces. (Without --budget FILE is written anew.)
 """
 import argparse
 import json
@@ -13,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +34,17 @@ PEERS = {
     "openvino": ("openvino", [["openvino==2026.4.0", "numpy"]], "openvino_peer", "PagedAttention"),
     "ggml": ("ggml", [["llama-cpp-python", "numpy"]], "ggml_peer", "FlashAttention"),  # built from source: minutes
 }
+
+# Lines of the table in docs/kernels.md, and the cases of each.
+TABLE = {
+    "decode 32/32 D128 bf16 4k": ["decode 32/32 D128 bf16 b1 4k"],
+    "decode 32/8 D128 16k: bf16 / f16 / f32": [f"decode 32/8 D128 {t} b1 16k" for t in ("bf16", "f16", "f32")],
+    "decode 4/1 D256 bf16, batch 8 at 8k": ["decode 4/1 D256 bf16 b8 8k"],
+    "decode 32/8 bf16 1k; 8 sequences at 128": ["decode 32/8 D128 bf16 b1 1k", "decode 32/8 D128 bf16 b8 128"],
+    "prefill 32/8 D128 bf16 512 / 2k": ["prefill 32/8 D128 bf16 512", "prefill 32/8 D128 bf16 2k"],
+    "prefill 32/8 D128 f32 512 / 2k": ["prefill 32/8 D128 f32 512", "prefill 32/8 D128 f32 2k"],
+}
+TO_BE_CONTINUED = 3
 
 
 def install(name: str) -> Path:
@@ -78,37 +95,33 @@ class Process:
         self.process.wait()
 
 
-def compare(program: str, case: dict, threads: int, peers: dict, samples: int) -> list:
-    """One result for each peer: medians of samples that were taken in turn."""
-    results = []
-    ours = Process([program, "--serve", case["name"], "--threads", str(threads)], threads)
-    for name, python in peers.items():
-        _, _, module, kind = PEERS[name]
-        result = {"name": case["name"], "peer": name, "threads": threads}
-        results.append(result)
-        if ours.answer != "ready":
-            result["refused"] = f"ours: {ours.answer}"
-            continue
-        peer = Process([str(python), str(HERE / "worker.py"), module, kind, json.dumps(case), str(threads)], threads)
-        if peer.answer != "ready":
-            result["refused"] = peer.answer.partition(": ")[2]
-            peer.close()
-            continue
-        pairs = []
-        try:
-            for _ in range(samples + 1):
-                pairs.append((ours.sample(), peer.sample()))
-            pairs = pairs[1:]
-            result["ours"] = statistics.median(own["ours"] for own, _ in pairs)
-            result["theirs"] = statistics.median(other["ours"] for _, other in pairs)
-            result["stream"] = statistics.median(own["stream"] for own, _ in pairs)
-            result["ops"] = statistics.median(own["ops"] for own, _ in pairs)
-            result["ratio"] = result["theirs"] / result["ours"]
-        except RuntimeError as error:
-            result["refused"] = str(error)
+def compare(program: str, case: dict, threads: int, name: str, python: Path, samples: int) -> dict:
+    """Medians of samples that were taken in turn, or why there are none."""
+    _, _, module, kind = PEERS[name]
+    result = {"name": case["name"], "peer": name, "threads": threads}
+    peer = Process([str(python), str(HERE / "worker.py"), module, kind, json.dumps(case), str(threads)], threads)
+    if peer.answer != "ready":
+        result["refused"] = peer.answer.partition(": ")[2]
         peer.close()
+        return result
+    ours = Process([program, "--serve", case["name"], "--threads", str(threads)], threads)
+    pairs = []
+    try:
+        if ours.answer != "ready":
+            raise RuntimeError(f"ours: {ours.answer}")
+        for _ in range(samples + 1):
+            pairs.append((ours.sample(), peer.sample()))
+        pairs = pairs[1:]
+        result["ours"] = statistics.median(own["ours"] for own, _ in pairs)
+        result["theirs"] = statistics.median(other["ours"] for _, other in pairs)
+        result["stream"] = statistics.median(own["stream"] for own, _ in pairs)
+        result["ops"] = statistics.median(own["ops"] for own, _ in pairs)
+        result["ratio"] = result["theirs"] / result["ours"]
+    except RuntimeError as error:
+        result["refused"] = str(error)
+    peer.close()
     ours.close()
-    return results
+    return result
 
 
 def describe(case: dict, result: dict) -> str:
@@ -123,6 +136,22 @@ def describe(case: dict, result: dict) -> str:
             f"{unit:<8} ours / peer {result['ratio']:.2f}")
 
 
+def print_table(results: list, names: list, threads: int) -> None:
+    """As it stands in docs/kernels.md."""
+    ratios = {(r["name"], r["peer"]): r["ratio"] for r in results if "ratio" in r and r["threads"] == threads}
+
+    def cell(cases: list, name: str) -> str:
+        found = [ratios.get((case, name)) for case in cases]
+        if not any(found):
+            return ""
+        return " / ".join("-" if r is None else f"**{r:.2f}**" if r < 1 else f"{r:.2f}" for r in found)
+
+    print("| |", " | ".join(names), "|")
+    print("|---|" + "---|" * len(names))
+    for line, cases in TABLE.items():
+        print("|", line, "|", " | ".join(cell(cases, name) for name in names), "|")
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
@@ -131,36 +160,66 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--samples", type=int, default=9)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--budget", type=float)
     parser.add_argument("--json")
-    return parser.parse_intermixed_args()
+    arguments = parser.parse_intermixed_args()
+    if arguments.budget is not None and not arguments.json:
+        parser.error("--budget needs --json, which holds what was measured before")
+    return arguments
 
 
-def main() -> int:
-    arguments = parse()
+def wanted_cases(arguments: argparse.Namespace) -> list:
     listed = json.loads(subprocess.run([arguments.program, "--list"], check=True, capture_output=True).stdout)
-    wanted = [case for case in listed if case["work"] in ("decode", "prefill")
-              and (case["quick"] or not arguments.quick)
-              and (not arguments.filters or any(part in case["name"] for part in arguments.filters))]
+    names = {case["name"] for case in listed}
+    of_table = {case for cases in TABLE.values() for case in cases}
+
+    def matches(name: str, part: str) -> bool:
+        return name == part if part in names else part in name
+
+    return [case for case in listed if case["work"] in ("decode", "prefill")
+            and (case["quick"] or not arguments.quick) and (case["name"] in of_table or not arguments.table)
+            and (not arguments.filters or any(matches(case["name"], part) for part in arguments.filters))]
+
+
+def install_all(names: list) -> dict:
     peers = {}
-    for name in arguments.peers.split(","):
+    for name in names:
         try:
             peers[name] = install(name)
         except (subprocess.CalledProcessError, OSError) as error:
             reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
             print(f"{name} cannot be installed: {reason}")
-    results = []
-    for case in wanted:
-        for threads in arguments.threads or [1, os.cpu_count()]:
-            for result in compare(arguments.program, case, threads, peers, arguments.samples):
-                results.append(result)
-                print(describe(case, result), flush=True)
+    return peers
+
+
+def main() -> int:
+    begin = time.monotonic()
+    arguments = parse()
+    cases, threads = wanted_cases(arguments), arguments.threads or [1, os.cpu_count()]
+    names = arguments.peers.split(",")
+    peers = install_all(names)
+    file = Path(arguments.json) if arguments.json else None
+    results = json.loads(file.read_text()) if arguments.budget is not None and file.exists() else []
+    done = {(r["name"], r["peer"], r["threads"]) for r in results}
+    left = [(case, n, name) for case in cases for n in threads for name in peers
+            if (case["name"], name, n) not in done]
+    while left and (arguments.budget is None or time.monotonic() - begin < arguments.budget):
+        case, n, name = left.pop(0)
+        results.append(compare(arguments.program, case, n, name, peers[name], arguments.samples))
+        print(describe(case, results[-1]), flush=True)
+        if file:
+            file.write_text(json.dumps(results, indent=1) + "\n")
+    if left:
+        print(f"{len(left)} comparisons left: the same call goes on with them")
+        return TO_BE_CONTINUED
     behind = [r for r in results if r.get("ratio", 1) < 1]
     for result in behind:
         print(f"behind {result['peer']} ({result['ratio']:.2f}): {result['name']}, {result['threads']} threads")
     measured = [r for r in results if "ratio" in r]
     print(f"{len(measured)} comparisons, behind in {len(behind)}; {len(results) - len(measured)} not run")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
+    if arguments.table:
+        print_table(results, names, threads[0])
     return 0
 
 

@@ -8,6 +8,8 @@
 namespace kvc::kernels {
 namespace {
 
+constexpr int64_t kPrefetchBytes = 4096;
+
 struct Source {
   const unsigned char* data;
   Type type;
@@ -122,7 +124,11 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const Target k_target = target_of(layer, layer.k, layer.k_scales);
   const Target v_target = target_of(layer, layer.v, layer.v_scales);
   const int64_t token_bytes = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim) * 4;
-  parallel_chunks(device, args->num_tokens, token_bytes, [&](int64_t begin, int64_t end) {
+  // A head's rows lie behind each other: threads that write close to each other take lines from each other, also by
+  // the hardware's prefetches, which stay within 4 KiB (bf16, two threads: 0.70 of memcpy, and 0.83 so).
+  const int64_t row_bytes = layer.head_dim * type_bytes(k_target.type);
+  const int64_t apart_tokens = row_bytes < kPrefetchBytes ? kPrefetchBytes / row_bytes : 1;
+  const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = args->slots[t];
       if (slot < 0) continue;
@@ -135,7 +141,8 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
       if (!apart) continue;
       append_token(*device->implementation, v_source, v_target, t, slot, layer, layer.v_head_dim, nullptr);
     }
-  });
+  };
+  parallel_chunks(device, args->num_tokens, token_bytes, store, apart_tokens);
   return KVC_OK;
 }
 

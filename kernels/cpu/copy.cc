@@ -1,5 +1,7 @@
 // copy_slots and gather: stored bytes and their scales moved as they are.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "kernels/common/scales.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
@@ -13,26 +15,87 @@ unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& p
              type_bytes(type_of(layer.dtype));
 }
 
-// Calls visit(offset, bytes) for each contiguous block of `num_slots` slots of one page, all heads; offsets are bytes
+// What one item moves of every slot: some heads of one of the two pools, and some bytes of their rows. No byte is in
+// two parts, and a byte of a slot only ever goes to the same byte of another: each part takes the copies in their
+// order, and none waits for another.
+struct Part {
+  const kvc_backend_pool* pool;
+  const kvc_backend_scales* scales;  // of the tokens, where they have their own; null: another part moves them
+  int64_t begin, end;                // bytes of a row
+  int32_t head_begin, head_end;
+};
+
+// How a layer's slots are cut into parts: by pools, heads, and pieces of a row that are whole cache lines.
+struct Cut {
+  int32_t pools, heads, pieces;
+
+  int64_t num_parts() const { return int64_t{pools} * heads * pieces; }
+};
+
+constexpr int64_t kPrefetchLines = 32;
+constexpr int64_t kPartsPerThread = 4;  // so that a thread that comes late still finds some
+
+// At least min(wanted, as many as there are) parts, wanted >= 1: heads first, which keep runs of slots whole.
+Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
+  Cut cut = {layer.v_in_k != 0 ? 1 : 2, 1, 1};
+  const int64_t dims = layer.v_in_k != 0 ? layer.head_dim : std::min(layer.head_dim, layer.v_head_dim);
+  const int64_t lines = dims * type_bytes(type_of(layer.dtype)) / kLineBytes;
+  const auto divided = [&](int64_t parts, int64_t most) {
+    return static_cast<int32_t>(std::clamp((wanted + parts - 1) / parts, int64_t{1}, std::max(most, int64_t{1})));
+  };
+  cut.heads = divided(cut.num_parts(), layer.num_kv_heads);
+  cut.pieces = divided(cut.num_parts(), lines);
+  return cut;
+}
+
+Part part_of(const kvc_backend_layer& layer, const Cut& cut, int64_t index) {
+  const int64_t piece = index % cut.pieces, heads = index / cut.pieces % cut.heads;
+  const bool v = index / cut.pieces / cut.heads != 0;
+  const int64_t row_bytes = (v ? layer.v_head_dim : layer.head_dim) * type_bytes(type_of(layer.dtype));
+  const kvc_backend_scales& scales = v ? layer.v_scales : layer.k_scales;
+  const Range bytes = share_of(row_bytes, cut.pieces == 1 ? row_bytes : kLineBytes, piece, cut.pieces);
+  const Range range = share_of(layer.num_kv_heads, 1, heads, cut.heads);
+  return {v ? &layer.v : &layer.k,
+          piece == 0 && has_token_scales(&scales) ? &scales : nullptr,
+          bytes.begin,
+          bytes.end,
+          static_cast<int32_t>(range.begin),
+          static_cast<int32_t>(range.end)};
+}
+
+// Calls visit(offset, bytes) for each contiguous block of a part of `num_slots` slots of one page; offsets are bytes
 // from the first slot's place.
 template <class Visit>
-void for_each_block(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims, int32_t num_slots,
-                    Visit visit) {
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
-  const bool heads_adjoin = pool.head_stride == dims, slots_adjoin = pool.slot_stride == dims;
-  const int64_t heads = heads_adjoin ? 1 : layer.num_kv_heads, slots = slots_adjoin ? 1 : num_slots;
-  const int64_t block = (heads_adjoin ? layer.num_kv_heads : 1) * (slots_adjoin ? num_slots : 1) * dims * bytes;
+void for_each_block(const kvc_backend_layer& layer, const Part& part, int32_t num_slots, Visit visit) {
+  const int64_t bytes = type_bytes(type_of(layer.dtype)), row = part.end - part.begin;
+  const int64_t head_bytes = part.pool->head_stride * bytes, slot_bytes = part.pool->slot_stride * bytes;
+  const bool heads_adjoin = head_bytes == row, slots_adjoin = slot_bytes == row;
+  const int64_t num_heads = part.head_end - part.head_begin;
+  const int64_t heads = heads_adjoin ? 1 : num_heads, slots = slots_adjoin ? 1 : num_slots;
+  const int64_t block = (heads_adjoin ? num_heads : 1) * (slots_adjoin ? num_slots : 1) * row;
+  const int64_t first = part.head_begin * head_bytes + part.begin;
   for (int64_t h = 0; h < heads; ++h) {
-    for (int64_t s = 0; s < slots; ++s) visit((h * pool.head_stride + s * pool.slot_stride) * bytes, block);
+    for (int64_t s = 0; s < slots; ++s) visit(first + h * head_bytes + s * slot_bytes, block);
+  }
+}
+
+// Asks for the first lines of what the next copy reads and writes: hardware prefetches stop at the end of a block.
+void prefetch_block(const unsigned char* source, const unsigned char* target, int64_t bytes) {
+  for (int64_t b = 0; b < bytes && b < kPrefetchLines * kLineBytes; b += kLineBytes) {
+    __builtin_prefetch(source + b, 0);
+    __builtin_prefetch(target + b, 1);
   }
 }
 
 // In one page source and target may overlap, the target below: blocks are in the order of their slots.
-void copy_run(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
-              const kvc_backend_slot_copy& copy) {
-  const unsigned char* source = slot_of(layer, pool, copy.source_slot);
-  unsigned char* target = slot_of(layer, pool, copy.target_slot);
-  for_each_block(layer, pool, dims, copy.num_slots, [&](int64_t offset, int64_t bytes) {
+void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
+               const kvc_backend_slot_copy& next) {
+  const unsigned char* source = slot_of(layer, *part.pool, copy.source_slot);
+  unsigned char* target = slot_of(layer, *part.pool, copy.target_slot);
+  const unsigned char* next_source = slot_of(layer, *part.pool, next.source_slot);
+  const unsigned char* next_target = slot_of(layer, *part.pool, next.target_slot);
+  for_each_block(layer, part, copy.num_slots, [&](int64_t offset, int64_t bytes) {
+    prefetch_block(next_source + offset, next_target + offset, bytes);
     memmove(target + offset, source + offset, static_cast<size_t>(bytes));
   });
 }
@@ -42,11 +105,11 @@ float* scale_of_slot(const kvc_backend_layer& layer, const kvc_backend_scales& s
 }
 
 // The same for scales that tokens have of their own.
-void copy_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, const kvc_backend_slot_copy& copy) {
-  if (!has_token_scales(&scales)) return;
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
+void copy_scales(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
+  for (int32_t h = part.head_begin; h < part.head_end; ++h) {
     for (int32_t i = 0; i < copy.num_slots; ++i) {
-      *scale_of_slot(layer, scales, h, copy.target_slot + i) = *scale_of_slot(layer, scales, h, copy.source_slot + i);
+      *scale_of_slot(layer, *part.scales, h, copy.target_slot + i) =
+          *scale_of_slot(layer, *part.scales, h, copy.source_slot + i);
     }
   }
 }
@@ -75,15 +138,27 @@ int64_t token_bytes(const kvc_backend_layer& layer) {
 
 }  // namespace
 
-// On the calling thread: it holds the cache's lock.
-kvc_status copy_slots(kvc_backend_device*, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
+// The caller holds the cache's lock: with the library's own threads or alone.
+kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
                       int64_t num_copies, void*, kvc_error*) {
-  for (int64_t i = 0; i < num_copies; ++i) {
-    copy_run(*layer, layer->k, layer->head_dim, copies[i]);
-    copy_scales(*layer, layer->k_scales, copies[i]);
-    if (layer->v_in_k != 0) continue;
-    copy_run(*layer, layer->v, layer->v_head_dim, copies[i]);
-    copy_scales(*layer, layer->v_scales, copies[i]);
+  int64_t num_slots = 0;
+  for (int64_t i = 0; i < num_copies; ++i) num_slots += copies[i].num_slots;
+  const int64_t bytes = num_slots * token_bytes(*layer), threads = device->host->own_threads;
+  const int64_t most = threads > 1 ? kPartsPerThread * threads : 1;
+  const Cut cut = cut_of(*layer, std::clamp(bytes / kInlineBytes, int64_t{1}, most));
+  const auto move = [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const Part part = part_of(*layer, cut, p);
+      for (int64_t i = 0; i < num_copies; ++i) {
+        copy_rows(*layer, part, copies[i], copies[i + 1 < num_copies ? i + 1 : i]);
+        if (part.scales != nullptr) copy_scales(*layer, part, copies[i]);
+      }
+    }
+  };
+  if (threads > 1) {
+    parallel_chunks(device, cut.num_parts(), bytes / cut.num_parts(), move);
+  } else {
+    move(0, cut.num_parts());
   }
   return KVC_OK;
 }

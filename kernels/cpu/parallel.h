@@ -11,9 +11,23 @@ namespace kvc::kernels {
 constexpr int64_t kInlineBytes = 64 * 1024;
 constexpr int64_t kSmallChunks = 4;  // done before a sleeping worker would have come
 
-// Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each. Op: a callable, borrowed for the call.
+constexpr int64_t kLineBytes = 64;
+
+struct Range {
+  int64_t begin, end;
+};
+
+// Share `index` of `shares` of [0, n), in whole units.
+inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
+  const int64_t units = (n + unit - 1) / unit;
+  const int64_t begin = units * index / shares * unit, end = units * (index + 1) / shares * unit;
+  return {begin, end < n ? end : n};
+}
+
+// Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each, or more where that makes them whole
+// units and there are a few of those. Op: a callable, borrowed for the call.
 template <class Op>
-void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op) {
+void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op, int64_t unit = 1) {
   if (n <= 0) return;
   struct Job {
     const Op* op;
@@ -21,6 +35,7 @@ void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_
   };
   int64_t chunk = kInlineBytes / (bytes_each > 0 ? bytes_each : 1);
   if (chunk < 1) chunk = 1;
+  if (n >= kSmallChunks * unit) chunk = (chunk + unit - 1) / unit * unit;
   Job job = {&op, n, chunk};
   const auto item = [](void* arg, int64_t index, int32_t) {
     const Job& j = *static_cast<const Job*>(arg);
@@ -33,8 +48,8 @@ void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_
     item(&job, 0, 0);
     return;
   }
-  device->host->run(device->host->self, chunks, chunks <= kSmallChunks ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE, item,
-                    &job);
+  const bool small = n * bytes_each <= kSmallChunks * kInlineBytes;
+  device->host->run(device->host->self, chunks, small ? KVC_EFFORT_SMALL : KVC_EFFORT_LARGE, item, &job);
 }
 
 }  // namespace kvc::kernels

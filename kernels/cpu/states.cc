@@ -8,19 +8,23 @@
 namespace kvc::kernels {
 
 kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, void*, kvc_error*) {
-  const auto bytes = static_cast<size_t>(args->state_bytes);
-  parallel_chunks(device, args->num_rows, 2 * args->state_bytes, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int32_t page = args->pages[i];
-      char* row = static_cast<char*>(args->rows) + i * args->row_stride_bytes;
-      if (page == KVC_BACKEND_STATE_SKIP) continue;
-      if (page == KVC_BACKEND_STATE_ZERO) {
-        memset(row, 0, bytes);
-        continue;
-      }
-      char* state = static_cast<char*>(args->pool) + page * args->page_stride_bytes;
-      memcpy(args->store != 0 ? state : row, args->store != 0 ? row : state, bytes);
+  // A state can be larger than all else of a step: it is cut, so that one row is enough for several threads.
+  const int64_t pieces = args->state_bytes > kInlineBytes ? args->state_bytes / kInlineBytes : 1;
+  const auto move_piece = [&](int64_t row_index, int64_t piece) {
+    const int32_t page = args->pages[row_index];
+    if (page == KVC_BACKEND_STATE_SKIP) return;
+    const Range part = share_of(args->state_bytes, kLineBytes, piece, pieces);
+    const auto bytes = static_cast<size_t>(part.end - part.begin);
+    char* row = static_cast<char*>(args->rows) + row_index * args->row_stride_bytes + part.begin;
+    if (page == KVC_BACKEND_STATE_ZERO) {
+      memset(row, 0, bytes);
+      return;
     }
+    char* state = static_cast<char*>(args->pool) + page * args->page_stride_bytes + part.begin;
+    memcpy(args->store != 0 ? state : row, args->store != 0 ? row : state, bytes);
+  };
+  parallel_chunks(device, args->num_rows * pieces, 2 * args->state_bytes / pieces, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) move_piece(i / pieces, i % pieces);
   });
   return KVC_OK;
 }

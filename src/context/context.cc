@@ -30,7 +30,7 @@ Context::Context(const kvc_context_config& config, const kvc_backend& backend, i
       log_(config.log),
       log_user_(config.log_user),
       pool_(num_threads, config.parallel_for, config.parallel_for_user),
-      host_{&pool_, pool_.num_workers(), 0, run_on_pool} {}
+      host_{&pool_, pool_.num_workers(), config.parallel_for ? 1 : num_threads, run_on_pool} {}
 
 Context::~Context() {
   if (device_) backend_->close(device_);

@@ -118,6 +118,7 @@ TEST_F(ContextTest, BackendRunsItemsThroughTheHostTable) {
   const auto add = [](void* arg, int64_t i, int32_t) { *static_cast<std::atomic<int64_t>*>(arg) += i; };
   host.run(host.self, 100, KVC_EFFORT_LARGE, add, &sum);
   EXPECT_EQ(sum, 4950);
+  EXPECT_EQ(host.own_threads, 4);
   EXPECT_TRUE(testing::pool_threads_become(3));
 }
 
@@ -133,6 +134,7 @@ TEST_F(ContextTest, HostPoolStartsNoThread) {
   ASSERT_TRUE(Context::create(config_, &context).ok());
   context->pool().run(10, KVC_EFFORT_LARGE, [](void*, int64_t, int32_t) {}, nullptr);
   EXPECT_EQ(calls, 1);
+  EXPECT_EQ(FakeBackend::get().host.own_threads, 1);
   EXPECT_EQ(testing::count_pool_threads(), 0);
   EXPECT_TRUE(contains(context->describe(), "\"host_parallel_for\": true"));
 }

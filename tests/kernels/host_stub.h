@@ -12,14 +12,18 @@ namespace kvc::kernels::test {
 
 class HostStub {
  public:
-  explicit HostStub(int threads) : threads_(threads), host_{this, threads, 0, &HostStub::run} {}
+  explicit HostStub(int threads) : HostStub(threads, threads) {}
+  // own_threads: of those, as a kvc_backend_host says it.
+  HostStub(int threads, int own_threads) : threads_(threads), host_{this, threads, own_threads, &HostStub::run} {}
   HostStub(const HostStub&) = delete;
   HostStub& operator=(const HostStub&) = delete;
 
   const kvc_backend_host* host() const { return &host_; }
+  int runs() const { return runs_; }
 
  private:
   static void run(void* self, int64_t n, int32_t effort, void (*item)(void*, int64_t, int32_t), void* arg) {
+    ++static_cast<HostStub*>(self)->runs_;
     const int threads = effort == KVC_EFFORT_TINY ? 1 : static_cast<HostStub*>(self)->threads_;
     std::atomic<int64_t> next{0};
     const auto work = [&](int worker) {
@@ -32,6 +36,7 @@ class HostStub {
   }
 
   int threads_;
+  std::atomic<int> runs_{0};
   kvc_backend_host host_;
 };
 
