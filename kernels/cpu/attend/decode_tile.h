@@ -13,9 +13,11 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
+static constexpr int kMaxTileRows = kLanes < 8 ? kLanes : 8;
+
 // A tile's place in scratch and its rows' masks.
 struct DecodeTile {
-  const float* q;  // [chunks][kRows][kLanes]: a chunk is Format::kStep dims
+  const float* q;  // [chunks][kParts][kRows][kLanes]: a chunk is Format::kStep dims
   float* o;        // [kRows][o_stride]
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
@@ -57,10 +59,13 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
     const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
       const unsigned char* row = keys.block->k[k + i] + keys.k_offset + c * Format::kVecBytes;
-      const typename Format::Vec x = count == Format::kStep ? Format::load(row) : Format::load_first(row, count);
-      KVC_UNROLL for (int g = 0; g < kRows; ++g) {
-        const typename Format::Vec y = Format::load_packed(q + (c * kRows + g) * kLanes);
-        sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+      const typename Format::Raw raw = count == Format::kStep ? Format::load(row) : Format::load_first(row, count);
+      KVC_UNROLL for (int j = 0; j < Format::kParts; ++j) {
+        const typename Format::Vec x = Format::part(raw, j);
+        KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+          const typename Format::Vec y = Format::load_packed(q + ((c * Format::kParts + j) * kRows + g) * kLanes);
+          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
+        }
       }
     };
     const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {

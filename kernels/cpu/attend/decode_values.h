@@ -29,7 +29,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights w
     const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
     typename Format::Vec v[kVectors * kOut];
     KVC_UNROLL for (int i = 0; i < kVectors; ++i) {
-      typename Format::Vec rows[2] = {};
+      typename Format::Raw rows[2] = {};
       KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
         if (half == 0 ? !has_even : !has_odd) continue;
         const unsigned char* row = keys.block->v[k + half] + offset + i * Format::kVecBytes;
@@ -48,19 +48,27 @@ KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights w
   }
 }
 
-// The same for the whole head, in strips that fit the registers.
-template <class Format, int kRows>
+// The same for the whole head, in strips that fit the registers. kHeadDim: 0 = view.v_head_dim.
+template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int begin, int end, Weights weights, float* o,
                                int o_stride) {
-  constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs;
-  constexpr int kStrip = kBudget < 1 ? 1 : kBudget > 8 / Format::kOutputs ? 8 / Format::kOutputs : kBudget;
-  const int vectors = view.v_head_dim / Format::kStep, tail = view.v_head_dim % Format::kStep;
-  int c = 0;
-  for (; c + kStrip <= vectors; c += kStrip) {
-    add_values<Format, kRows, kStrip>(keys, begin, end, weights, o, o_stride, c, 0);
+  if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
+    constexpr int kHalf = kRows / 2;
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, begin, end, weights, o, o_stride);
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, begin, end, {weights.p + kHalf, weights.stride},
+                                            o + kHalf * o_stride, o_stride);
+  } else {
+    constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs;
+    constexpr int kStrip = kBudget < 1 ? 1 : kBudget > 8 / Format::kOutputs ? 8 / Format::kOutputs : kBudget;
+    const int dims = kHeadDim != 0 ? kHeadDim : view.v_head_dim;
+    const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
+    int c = 0;
+    for (; c + kStrip <= vectors; c += kStrip) {
+      add_values<Format, kRows, kStrip>(keys, begin, end, weights, o, o_stride, c, 0);
+    }
+    for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, 0);
+    if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
   }
-  for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, 0);
-  if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
 }
 
 // Calls visit(begin, end) for each run of set bits.
@@ -79,11 +87,11 @@ template <class Format, int kRows>
 static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
   for_each_run(mask.common, [&](int begin, int end) {
-    add_value_rows<Format, kRows>(view, keys, begin, end, {p, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, begin, end, {p, kRows}, tile.o, tile.o_stride);
   });
   for (int g = 0; g < tile.num_rows; ++g) {
     for_each_run(mask.rows[g] & ~mask.common, [&](int begin, int end) {
-      add_value_rows<Format, 1>(view, keys, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
+      add_value_rows<Format, 1, 0>(view, keys, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
     });
   }
 }
@@ -98,7 +106,7 @@ template <class Format, int kRows>
   if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
     return;
   }
   const TileMask<kRows> mask = tile_mask<kRows>(view, tile, block);
@@ -107,17 +115,45 @@ template <class Format, int kRows>
   add_masked_value_rows<Format, kRows>(view, keys, tile, mask, scores);
 }
 
+// A pass in steps, one a block and tile: the scores of this step, then P*V of the step before, then the softmax of this
+// one. So nothing waits for a softmax: the CPU finds the multiply-adds of the next step's scores behind it.
+struct DecodePipeline {
+  using AddValues = void (*)(const View& view, const DecodePipeline& step, const float* scores);
+  AddValues add_values = nullptr;  // of the step before, nullptr: nothing is left of it
+  DecodeKeys keys;
+  DecodeTile tile;
+  int turn = 0;  // the scores of this step
+  alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
+};
+
+KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline) {
+  if (pipeline.add_values == nullptr) return;
+  pipeline.add_values(view, pipeline, pipeline.scores[pipeline.turn ^ 1]);
+  pipeline.add_values = nullptr;
+}
+
+template <class Format, int kRows, int kHeadDim>
+static void add_block_values(const View& view, const DecodePipeline& step, const float* scores) {
+  const DecodeTile& tile = step.tile;
+  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+}
+
 // One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
 template <class Format, int kRows, int kHeadDim>
-static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole) {
-  alignas(64) float scores[kKeyBlock * kRows + kLanes];
+static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
+                        DecodePipeline& pipeline) {
+  float* scores = pipeline.scores[pipeline.turn];
   tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
-  if (!whole || view.options.any) {
+  finish_step(view, pipeline);
+  if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;
   }
   tile_softmax<Format, kRows>(view, tile, kKeyBlock * kRows / kLanes, scores);
-  add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+  pipeline.add_values = add_block_values<Format, kRows, kHeadDim>;
+  pipeline.keys = keys;
+  pipeline.tile = tile;
+  pipeline.turn ^= 1;
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

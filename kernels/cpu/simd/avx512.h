@@ -89,6 +89,20 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), narrow_to(T{}, v));
 }
 
+using HalfPairs = __m512i;
+KVC_INLINE HalfPairs load_pairs(const void* p) { return _mm512_loadu_si512(p); }
+KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) { return _mm512_maskz_loadu_epi16(first_halves(n), p); }
+KVC_INLINE F32 widen_lower(HalfPairs v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
+KVC_INLINE F32 widen_upper(HalfPairs v) {
+  return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(INT32_MIN >> 15)));
+}
+KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  out[0] = _mm512_permutex2var_ps(even, low, odd);
+  out[1] = _mm512_permutex2var_ps(even, high, odd);
+}
+
 // ---- 8-bit types
 
 KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8)); }
