@@ -212,7 +212,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     }
     begin = end;
   }
-  finish_step(view, pipeline);
+  finish_step(view, pipeline, {});
   end_decode<Format>(view, pass);
 }
 

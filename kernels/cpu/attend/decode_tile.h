@@ -41,16 +41,36 @@ struct DecodeKeys {
   const float* v_scales;
 };
 
+// Rows of a block's keys that are read after those at hand.
+struct NearRows {
+  const unsigned char* const* rows;  // [kKeyBlock], for kv head 0
+  int64_t offset;
+};
+
+#ifndef NEAR
+#define NEAR 8
+#endif
+#ifndef FARH
+#define FARH 2
+#endif
+static constexpr int kNearKeys = NEAR;  // rows of so many keys ahead go to the level-1 cache
+
+// Whether a line begins at vector `chunk` of a row.
+template <class Format>
+KVC_INLINE bool begins_line(int chunk) {
+  constexpr int kVectorsPerLine = Format::kVecBytes >= 64 ? 1 : 64 / static_cast<int>(Format::kVecBytes);
+  return chunk % kVectorsPerLine == 0;
+}
+
 template <class Format>
 KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
-  constexpr int kVectorsPerLine = Format::kVecBytes >= 64 ? 1 : 64 / static_cast<int>(Format::kVecBytes);
-  if (chunk % kVectorsPerLine == 0) prefetch(row + chunk * Format::kVecBytes);
+  if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
 // scores[key][row] = q . k, times the key's scale. kHeadDim: 0 = view.head_dim. A vector of q serves all keys that have
 // accumulators of their own.
 template <class Format, int kRows, int kHeadDim>
-KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const float* q, float* scores) {
+KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, NearRows near, const float* q, float* scores) {
   constexpr int kKeys = kLanes / kRows;
   const int head_dim = kHeadDim != 0 ? kHeadDim : view.head_dim;
   const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
@@ -69,7 +89,11 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
       }
     };
     const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {
-      prefetch_twin<Format>(keys.next->k[k + i] + keys.next_k_offset, c);
+      if (!begins_line<Format>(c)) return;
+      prefetch_far(keys.next->k[k + i] + keys.next_k_offset + c * Format::kVecBytes);
+      const unsigned char* row = k + i + kNearKeys < kKeyBlock ? keys.block->k[k + i + kNearKeys] + keys.k_offset
+                                                     : near.rows[k + i + kNearKeys - kKeyBlock] + near.offset;
+      prefetch(row + c * Format::kVecBytes);
     };
     // Few keys: chunk by chunk, so that q stays in registers. Many: a key at a time, as their addresses would not.
     if constexpr (kKeys <= 4) {
@@ -88,7 +112,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const floa
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
-      prefetch(keys.next->k[k + i] + keys.next_k_offset + chunks * Format::kVecBytes);
+      prefetch_far(keys.next->k[k + i] + keys.next_k_offset + chunks * Format::kVecBytes);
       add_chunk(i, chunks, tail);
     }
     F32 dots = sum_each(sums);

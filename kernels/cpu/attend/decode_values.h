@@ -14,8 +14,8 @@ struct Weights {
 
 // kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's.
 template <class Format, int kRows, int kVectors>
-KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights weights, float* o, int o_stride,
-                           int first, int tail) {
+KVC_INLINE void add_values(const DecodeKeys& keys, NearRows near, bool last, int begin, int end, Weights weights,
+                           float* o, int o_stride, int first, int tail) {
   constexpr int kOut = Format::kOutputs;
   F32 sums[kRows][kVectors * kOut];
   float* target = o + first * kOut * kLanes;
@@ -34,7 +34,20 @@ KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights w
         if (half == 0 ? !has_even : !has_odd) continue;
         const unsigned char* row = keys.block->v[k + half] + offset + i * Format::kVecBytes;
         rows[half] = tail != 0 && i == kVectors - 1 ? Format::load_first(row, tail) : Format::load(row);
-        prefetch_twin<Format>(keys.next->v[k + half] + next_offset, i);
+        if (!begins_line<Format>(i)) continue;
+        prefetch_far(keys.next->v[k + half] + next_offset + i * Format::kVecBytes);
+        if (near.rows == nullptr) continue;
+        if (k + half + kNearKeys < kKeyBlock) {
+          prefetch(keys.block->v[k + half + kNearKeys] + offset + i * Format::kVecBytes);
+        } else {
+          const int j = k + half + kNearKeys - kKeyBlock;
+          if (!last) {
+            prefetch(keys.block->v[j] + offset + (kVectors + i) * Format::kVecBytes);
+          } else {
+            prefetch(near.rows[j] + near.offset + i * Format::kVecBytes);
+            prefetch(near.rows[j] + near.offset + first * Format::kVecBytes + i * Format::kVecBytes);
+          }
+        }
       }
       Format::spread(rows[0], rows[1], v + i * kOut);
     }
@@ -50,12 +63,12 @@ KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights w
 
 // The same for the whole head, in strips that fit the registers. kHeadDim: 0 = view.v_head_dim.
 template <class Format, int kRows, int kHeadDim>
-KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int begin, int end, Weights weights, float* o,
-                               int o_stride) {
+KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, NearRows near, int begin, int end,
+                               Weights weights, float* o, int o_stride) {
   if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
     constexpr int kHalf = kRows / 2;
-    add_value_rows<Format, kHalf, kHeadDim>(view, keys, begin, end, weights, o, o_stride);
-    add_value_rows<Format, kHalf, kHeadDim>(view, keys, begin, end, {weights.p + kHalf, weights.stride},
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, near, begin, end, weights, o, o_stride);
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, near, begin, end, {weights.p + kHalf, weights.stride},
                                             o + kHalf * o_stride, o_stride);
   } else {
     constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs;
@@ -64,10 +77,10 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int beg
     const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
     int c = 0;
     for (; c + kStrip <= vectors; c += kStrip) {
-      add_values<Format, kRows, kStrip>(keys, begin, end, weights, o, o_stride, c, 0);
+      add_values<Format, kRows, kStrip>(keys, near, c + kStrip >= vectors, begin, end, weights, o, o_stride, c, 0);
     }
-    for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, 0);
-    if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
+    for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, near, c + 1 >= vectors, begin, end, weights, o, o_stride, c, 0);
+    if (tail != 0) add_values<Format, kRows, 1>(keys, near, c + 1 >= vectors, begin, end, weights, o, o_stride, c, tail);
   }
 }
 
@@ -87,11 +100,11 @@ template <class Format, int kRows>
 static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
   for_each_run(mask.common, [&](int begin, int end) {
-    add_value_rows<Format, kRows, 0>(view, keys, begin, end, {p, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, {}, begin, end, {p, kRows}, tile.o, tile.o_stride);
   });
   for (int g = 0; g < tile.num_rows; ++g) {
     for_each_run(mask.rows[g] & ~mask.common, [&](int begin, int end) {
-      add_value_rows<Format, 1, 0>(view, keys, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
+      add_value_rows<Format, 1, 0>(view, keys, {}, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
     });
   }
 }
@@ -106,7 +119,7 @@ template <class Format, int kRows>
   if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_value_rows<Format, kRows, 0>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, {}, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
     return;
   }
   const TileMask<kRows> mask = tile_mask<kRows>(view, tile, block);
@@ -118,7 +131,7 @@ template <class Format, int kRows>
 // A pass in steps, one a block and tile: the scores of this step, then P*V of the step before, then the softmax of this
 // one. So nothing waits for a softmax: the CPU finds the multiply-adds of the next step's scores behind it.
 struct DecodePipeline {
-  using AddValues = void (*)(const View& view, const DecodePipeline& step, const float* scores);
+  using AddValues = void (*)(const View& view, const DecodePipeline& step, NearRows near, const float* scores);
   AddValues add_values = nullptr;  // of the step before, nullptr: nothing is left of it
   DecodeKeys keys;
   DecodeTile tile;
@@ -126,16 +139,16 @@ struct DecodePipeline {
   alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
 };
 
-KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline) {
+KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, NearRows near) {
   if (pipeline.add_values == nullptr) return;
-  pipeline.add_values(view, pipeline, pipeline.scores[pipeline.turn ^ 1]);
+  pipeline.add_values(view, pipeline, near, pipeline.scores[pipeline.turn ^ 1]);
   pipeline.add_values = nullptr;
 }
 
 template <class Format, int kRows, int kHeadDim>
-static void add_block_values(const View& view, const DecodePipeline& step, const float* scores) {
+static void add_block_values(const View& view, const DecodePipeline& step, NearRows near, const float* scores) {
   const DecodeTile& tile = step.tile;
-  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, near, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
 }
 
 // One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
@@ -143,8 +156,9 @@ template <class Format, int kRows, int kHeadDim>
 static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                         DecodePipeline& pipeline) {
   float* scores = pipeline.scores[pipeline.turn];
-  tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
-  finish_step(view, pipeline);
+  const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;  // what P*V takes up next
+  tile_scores<Format, kRows, kHeadDim>(view, keys, {values.block->v, values.v_offset}, tile.q, scores);
+  finish_step(view, pipeline, {keys.next->k, keys.next_k_offset});
   if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;
