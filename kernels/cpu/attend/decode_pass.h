@@ -196,8 +196,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
                                       scales.k,
                                       scales.v};
       if (view.staged) {
-        decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole,
-                                      pipeline);
+        decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
         continue;
       }
       if constexpr (Format::kTokenScales) {
@@ -212,7 +211,9 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     }
     begin = end;
   }
-  finish_step(view, pipeline, {});
+  if (pipeline.add_values != nullptr) {
+    finish_step(view, pipeline, {pipeline.keys.next->k, pipeline.keys.next_k_offset});
+  }
   end_decode<Format>(view, pass);
 }
 

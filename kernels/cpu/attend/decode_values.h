@@ -12,10 +12,11 @@ struct Weights {
   int stride;
 };
 
-// kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's.
+// kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's. last: no
+// other vectors of V are to come, but the K of `following`.
 template <class Format, int kRows, int kVectors>
-KVC_INLINE void add_values(const DecodeKeys& keys, NearRows near, bool last, int begin, int end, Weights weights,
-                           float* o, int o_stride, int first, int tail) {
+KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
+                           int o_stride, int first, int tail, bool last) {
   constexpr int kOut = Format::kOutputs;
   F32 sums[kRows][kVectors * kOut];
   float* target = o + first * kOut * kLanes;
@@ -24,6 +25,20 @@ KVC_INLINE void add_values(const DecodeKeys& keys, NearRows near, bool last, int
   }
   const int64_t offset = keys.v_offset + first * static_cast<int64_t>(Format::kVecBytes);
   const int64_t next_offset = keys.next_v_offset + first * static_cast<int64_t>(Format::kVecBytes);
+  const auto prefetch_vector = [&](int key, int i) __attribute__((always_inline)) {
+    if (!begins_line<Format>(i)) return;
+    const int64_t byte = i * Format::kVecBytes;
+    prefetch_far(keys.next->v[key] + next_offset + byte);
+    const int ahead = key + kNearKeys - kKeyBlock;
+    if (ahead < 0) {
+      prefetch(keys.block->v[key + kNearKeys] + offset + byte);
+    } else if (!last) {
+      prefetch(keys.block->v[ahead] + offset + kVectors * Format::kVecBytes + byte);
+    } else {  // as much as two strips of K's row
+      prefetch(following.rows[ahead] + following.offset + byte);
+      prefetch(following.rows[ahead] + following.offset + first * Format::kVecBytes + byte);
+    }
+  };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   for (int k = begin - begin % kKeys; k < end; k += kKeys) {
     const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
@@ -34,20 +49,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, NearRows near, bool last, int
         if (half == 0 ? !has_even : !has_odd) continue;
         const unsigned char* row = keys.block->v[k + half] + offset + i * Format::kVecBytes;
         rows[half] = tail != 0 && i == kVectors - 1 ? Format::load_first(row, tail) : Format::load(row);
-        if (!begins_line<Format>(i)) continue;
-        prefetch_far(keys.next->v[k + half] + next_offset + i * Format::kVecBytes);
-        if (near.rows == nullptr) continue;
-        if (k + half + kNearKeys < kKeyBlock) {
-          prefetch(keys.block->v[k + half + kNearKeys] + offset + i * Format::kVecBytes);
-        } else {
-          const int j = k + half + kNearKeys - kKeyBlock;
-          if (!last) {
-            prefetch(keys.block->v[j] + offset + (kVectors + i) * Format::kVecBytes);
-          } else {
-            prefetch(near.rows[j] + near.offset + i * Format::kVecBytes);
-            prefetch(near.rows[j] + near.offset + first * Format::kVecBytes + i * Format::kVecBytes);
-          }
-        }
+        prefetch_vector(k + half, i);
       }
       Format::spread(rows[0], rows[1], v + i * kOut);
     }
@@ -63,24 +65,28 @@ KVC_INLINE void add_values(const DecodeKeys& keys, NearRows near, bool last, int
 
 // The same for the whole head, in strips that fit the registers. kHeadDim: 0 = view.v_head_dim.
 template <class Format, int kRows, int kHeadDim>
-KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, NearRows near, int begin, int end,
+KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin, int end,
                                Weights weights, float* o, int o_stride) {
   if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
     constexpr int kHalf = kRows / 2;
-    add_value_rows<Format, kHalf, kHeadDim>(view, keys, near, begin, end, weights, o, o_stride);
-    add_value_rows<Format, kHalf, kHeadDim>(view, keys, near, begin, end, {weights.p + kHalf, weights.stride},
-                                            o + kHalf * o_stride, o_stride);
+    const Weights others = {weights.p + kHalf, weights.stride};
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, following, begin, end, weights, o, o_stride);
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, following, begin, end, others, o + kHalf * o_stride, o_stride);
   } else {
-    constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs;
-    constexpr int kStrip = kBudget < 1 ? 1 : kBudget > 8 / Format::kOutputs ? 8 / Format::kOutputs : kBudget;
+    constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs, kMost = 8 / Format::kOutputs;
+    constexpr int kStrip = kBudget < 1 ? 1 : kBudget > kMost ? kMost : kBudget;
     const int dims = kHeadDim != 0 ? kHeadDim : view.v_head_dim;
     const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
     int c = 0;
     for (; c + kStrip <= vectors; c += kStrip) {
-      add_values<Format, kRows, kStrip>(keys, near, c + kStrip >= vectors, begin, end, weights, o, o_stride, c, 0);
+      const bool last = c + kStrip == vectors && tail == 0;
+      add_values<Format, kRows, kStrip>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
     }
-    for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, near, c + 1 >= vectors, begin, end, weights, o, o_stride, c, 0);
-    if (tail != 0) add_values<Format, kRows, 1>(keys, near, c + 1 >= vectors, begin, end, weights, o, o_stride, c, tail);
+    for (; c < vectors; ++c) {
+      const bool last = c + 1 == vectors && tail == 0;
+      add_values<Format, kRows, 1>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+    }
+    if (tail != 0) add_values<Format, kRows, 1>(keys, following, begin, end, weights, o, o_stride, c, tail, true);
   }
 }
 
@@ -97,14 +103,15 @@ KVC_INLINE void for_each_run(uint32_t bits, Visit visit) {
 // Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row
 // does not see never reaches its sum (0 * NaN).
 template <class Format, int kRows>
-static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile,
+static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
   for_each_run(mask.common, [&](int begin, int end) {
-    add_value_rows<Format, kRows, 0>(view, keys, {}, begin, end, {p, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, following, begin, end, {p, kRows}, tile.o, tile.o_stride);
   });
   for (int g = 0; g < tile.num_rows; ++g) {
     for_each_run(mask.rows[g] & ~mask.common, [&](int begin, int end) {
-      add_value_rows<Format, 1, 0>(view, keys, {}, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
+      add_value_rows<Format, 1, 0>(view, keys, following, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride,
+                                   tile.o_stride);
     });
   }
 }
@@ -115,40 +122,41 @@ template <class Format, int kRows>
                                           float* scores) {
   constexpr int kKeys = kLanes / kRows;
   const KeyBlock& block = *keys.block;
+  const KeyRows following = {keys.next->k, keys.next_k_offset};
   const int vectors = (block.count + kKeys - 1) / kKeys;
   if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_value_rows<Format, kRows, 0>(view, keys, {}, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, following, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
     return;
   }
   const TileMask<kRows> mask = tile_mask<kRows>(view, tile, block);
   mask_scores<kRows>(mask, vectors, scores);
   tile_softmax<Format, kRows>(view, tile, vectors, scores);
-  add_masked_value_rows<Format, kRows>(view, keys, tile, mask, scores);
+  add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
 }
 
-// A pass in steps, one a block and tile: the scores of this step, then P*V of the step before, then the softmax of this
-// one. So nothing waits for a softmax: the CPU finds the multiply-adds of the next step's scores behind it.
+// A pass in steps, one a block and tile: the scores of a step, then P*V of the step before, then the softmax of this
+// one. So nothing waits for a softmax: behind it the CPU finds the multiply-adds of the next step's scores.
 struct DecodePipeline {
-  using AddValues = void (*)(const View& view, const DecodePipeline& step, NearRows near, const float* scores);
-  AddValues add_values = nullptr;  // of the step before, nullptr: nothing is left of it
-  DecodeKeys keys;
+  using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
+  AddValues add_values = nullptr;  // P*V of the step before; nullptr: nothing is left of it
+  DecodeKeys keys;                 // of that step
   DecodeTile tile;
-  int turn = 0;  // the scores of this step
+  int turn = 0;  // which scores are of this step
   alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
 };
 
-KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, NearRows near) {
-  if (pipeline.add_values == nullptr) return;
-  pipeline.add_values(view, pipeline, near, pipeline.scores[pipeline.turn ^ 1]);
-  pipeline.add_values = nullptr;
+template <class Format, int kRows, int kHeadDim>
+static void add_block_values(const View& view, const DecodePipeline& step, KeyRows following, const float* p) {
+  const DecodeTile& tile = step.tile;
+  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, following, 0, kKeyBlock, {p, kRows}, tile.o, tile.o_stride);
 }
 
-template <class Format, int kRows, int kHeadDim>
-static void add_block_values(const View& view, const DecodePipeline& step, NearRows near, const float* scores) {
-  const DecodeTile& tile = step.tile;
-  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, near, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+// following: what is read after the V of the step before.
+KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, KeyRows following) {
+  pipeline.add_values(view, pipeline, following, pipeline.scores[pipeline.turn ^ 1]);
+  pipeline.add_values = nullptr;
 }
 
 // One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
@@ -156,9 +164,9 @@ template <class Format, int kRows, int kHeadDim>
 static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                         DecodePipeline& pipeline) {
   float* scores = pipeline.scores[pipeline.turn];
-  const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;  // what P*V takes up next
+  const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
   tile_scores<Format, kRows, kHeadDim>(view, keys, {values.block->v, values.v_offset}, tile.q, scores);
-  finish_step(view, pipeline, {keys.next->k, keys.next_k_offset});
+  if (pipeline.add_values != nullptr) finish_step(view, pipeline, {keys.next->k, keys.next_k_offset});
   if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;

@@ -3,8 +3,8 @@
 //
 // A format says: kStep elements a vector load takes, kVecBytes its bytes, kParts vectors that it makes of them for the
 // scores, kPairs whether two keys share a dword of P, kOutputs vectors of o that one load of V feeds, kTokenScales
-// whether each stored row has a scale. For the panel kernel: kRows of a register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it
-// multiplies tiles itself (simd/avx512_amx.h).
+// whether each stored row has a scale. For the panel kernel: kRows of a register tile, kRowGroup that go through
+// scores, softmax and P*V together, kTiles whether it multiplies tiles itself (simd/avx512_amx.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,8 @@ namespace kvc::kernels::KVC_TARGET {
 template <class T>
 struct Widened {
   struct Registers {};  // of a panel item: none but those that the compiler assigns
-  using Vec = F32;  // what is multiplied
-  using Raw = Vec;  // what a load gives
+  using Vec = F32;      // what is multiplied
+  using Raw = Vec;      // what a load gives
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
@@ -79,6 +79,31 @@ struct SplitBf16 : Widened<Bf16> {
   }
 };
 
+// float8 in the decode kernel: two vectors a load, since they share most of their conversion.
+template <class T>
+struct Doubled : Widened<T> {
+  struct Raw {
+    F32 parts[2];
+  };
+  static constexpr int kParts = 2, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = kStep * static_cast<int>(sizeof(T));
+
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) {
+    Raw raw;
+    load_two_as(T{}, p, raw.parts);
+    return raw;
+  }
+  KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) {
+    if (n <= kLanes) return {{load_as_first(T{}, p, n), zero()}};
+    return {{load_as(T{}, p), load_as_first(T{}, p + kLanes * sizeof(T), n - kLanes)}};
+  }
+  KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) { return raw.parts[i]; }
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) { memcpy(ordered, q, kStep * sizeof(float)); }
+  KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
+    out[0] = raw.parts[0];
+    out[1] = raw.parts[1];
+  }
+};
+
 // The format of the decode kernel where rows are those of Format.
 template <class Format>
 struct DecodeFormatOf {
@@ -87,6 +112,14 @@ struct DecodeFormatOf {
 template <>
 struct DecodeFormatOf<Widened<Bf16>> {
   using Type = SplitBf16;
+};
+template <>
+struct DecodeFormatOf<Widened<E4m3>> {
+  using Type = Doubled<E4m3>;
+};
+template <>
+struct DecodeFormatOf<Widened<E5m2>> {
+  using Type = Doubled<E5m2>;
 };
 
 }  // namespace kvc::kernels::KVC_TARGET

@@ -181,6 +181,13 @@ KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   memcpy(p, &bytes, static_cast<size_t>(n));
 }
 
+// Two vectors.
+template <class T>
+KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
+  out[0] = load_as(t, p);
+  out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
+}
+
 // ---- Across lanes
 
 KVC_INLINE F32 sum_each(const F32* v) {

@@ -113,8 +113,15 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
-// 2 * kLanes elements of bf16 in one vector, a pair a lane, and either half of the pairs. zip: both halves (even and odd
-// elements) to the elements in order.
+// Two vectors of them.
+template <class T>
+KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
+  out[0] = load_as(t, p);
+  out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
+}
+
+// 2 * kLanes elements of bf16 in one vector, a pair a lane, and either half of the pairs. zip: both halves (even and
+// odd elements) to the elements in order.
 using HalfPairs = I32;
 KVC_INLINE HalfPairs load_pairs(const void* p) {
   HalfPairs v;
