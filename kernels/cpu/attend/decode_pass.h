@@ -12,8 +12,6 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-static constexpr int kMaxTileRows = kLanes < 8 ? kLanes : 8;
-
 // Rows [row_begin, row_end) of kv heads [head_begin, head_end) in one sweep over the keys.
 struct DecodePass {
   int32_t row_begin, row_end;
@@ -31,7 +29,7 @@ KVC_INLINE int tile_rows(int rows) {
   return rows;
 }
 
-// The q row of a tile in chunks of a vector, row beside row: [chunk][tile rows][kLanes].
+// The q row of a tile in chunks of a vector, row beside row: [vectors][tile rows][kLanes].
 template <class Format>
 static void pack_query(const DecodePass& pass, const float* row, int tile_row_count, float* q) {
   constexpr int kElements = sizeof(typename Format::QueryElement) == 2 ? 2 : 1;
@@ -41,8 +39,12 @@ static void pack_query(const DecodePass& pass, const float* row, int tile_row_co
     convert_row(Type::kBf16, halves, Type::kF32, row, pass.q_width * 2);
     packed = halves;
   }
-  for (int c = 0; c < pass.q_width / kLanes; ++c) {
-    memcpy(q + c * tile_row_count * kLanes, packed + c * kLanes, kLanes * sizeof(float));
+  for (int v = 0; v < pass.q_width / kLanes; v += Format::kParts) {
+    float ordered[Format::kParts * kLanes];
+    Format::order_query(packed + v * kLanes, ordered);
+    for (int j = 0; j < Format::kParts; ++j) {
+      store(q + (v + j) * tile_row_count * kLanes, load(ordered + j * kLanes));
+    }
   }
 }
 
@@ -107,7 +109,8 @@ static void end_decode(const View& view, const DecodePass& pass) {
 
 // One block for every tile of one kv head; the first tile prefetches, the others find the lines in the cache.
 template <class Format, int kHeadDim>
-static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole) {
+static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
+                        DecodePipeline& pipeline) {
   Scratch& scratch = *view.scratch;
   DecodeKeys later = keys;
   later.next = keys.block;
@@ -128,11 +131,11 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              scratch.masks + first,
                              keys.v_scales};
     const DecodeKeys& tile_keys = index == 0 ? keys : later;
-    if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole);
-    if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole);
-    if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, tile_keys, tile, whole);
+    if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole, pipeline);
+    if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole, pipeline);
+    if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, tile_keys, tile, whole, pipeline);
     if constexpr (kMaxTileRows >= 8) {
-      if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, tile_keys, tile, whole);
+      if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, tile_keys, tile, whole, pipeline);
     }
   });
 }
@@ -165,17 +168,18 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
-  KeyBlock blocks[2], staged;
+  KeyBlock blocks[3], staged;  // of the step before, of this one, the next
+  DecodePipeline pipeline;
   int32_t coarse_of = -1;
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
   if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), keys.begin, &blocks[0]);
   int current = 0;
   KeyScales scales = {};
-  for (int32_t begin = keys.begin; begin < keys.end; current ^= 1) {
+  for (int32_t begin = keys.begin; begin < keys.end; current = (current + 1) % 3) {
     const int32_t end = block_end(begin);
     KeyBlock *block = &blocks[current], *next = block;
     if (end < keys.end) {
-      next = &blocks[current ^ 1];
+      next = &blocks[(current + 1) % 3];
       load_key_block(view, &cursor, end, block_end(end), end, next);
     }
     if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
@@ -192,7 +196,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
                                       scales.k,
                                       scales.v};
       if (view.staged) {
-        decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole);
+        decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
         continue;
       }
       if constexpr (Format::kTokenScales) {
@@ -203,9 +207,12 @@ static void decode_pass(const View& view, const DecodePass& pass) {
         copy_scales(block->v_scale, block->count, head * v_stride, decode_keys.next->v_scale, next_head * v_stride,
                     layer.page_size, scales.v);
       }
-      decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole);
+      decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole, pipeline);
     }
     begin = end;
+  }
+  if (pipeline.add_values != nullptr) {
+    finish_step(view, pipeline, {pipeline.keys.next->k, pipeline.keys.next_k_offset});
   }
   end_decode<Format>(view, pass);
 }

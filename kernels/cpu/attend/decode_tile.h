@@ -3,9 +3,12 @@
 // Roofline: each stored byte is used by few rows, so the floor is reading K and V once; the arithmetic only has to stay
 // out of the way of the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head dim and
 // are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and sum of
-// all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass. Every line of the
-// next block is prefetched where its twin of this block is loaded: one at a time, because the CPU drops bursts.
-// SPDX-License-Identifier: Apache-2.0
+// all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass.
+//
+// Prefetches come in two rounds, one line of each where a line is loaded: its twin in the next block to the level-2
+// cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either cache, leaves
+// the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that the others
+// need. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/format.h"
@@ -13,9 +16,11 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
+static constexpr int kMaxTileRows = kLanes < 8 ? kLanes : 8;
+
 // A tile's place in scratch and its rows' masks.
 struct DecodeTile {
-  const float* q;  // [chunks][kRows][kLanes]: a chunk is Format::kStep dims
+  const float* q;  // [chunks][kParts][kRows][kLanes]: a chunk is Format::kStep dims
   float* o;        // [kRows][o_stride]
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
@@ -39,51 +44,81 @@ struct DecodeKeys {
   const float* v_scales;
 };
 
+static constexpr int kNearKeys = 8;
+
+// Rows of K or V, of kv head 0, and the offset of those meant.
+struct KeyRows {
+  const unsigned char* const* rows;  // [kKeyBlock]
+  int64_t offset;
+};
+
+// Whether a line begins at vector `chunk` of a row.
+template <class Format>
+KVC_INLINE bool begins_line(int chunk) {
+  constexpr int kVectorsPerLine = Format::kVecBytes >= 64 ? 1 : 64 / static_cast<int>(Format::kVecBytes);
+  return chunk % kVectorsPerLine == 0;
+}
+
 template <class Format>
 KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
-  constexpr int kVectorsPerLine = Format::kVecBytes >= 64 ? 1 : 64 / static_cast<int>(Format::kVecBytes);
-  if (chunk % kVectorsPerLine == 0) prefetch(row + chunk * Format::kVecBytes);
+  if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
 // scores[key][row] = q . k, times the key's scale. kHeadDim: 0 = view.head_dim. A vector of q serves all keys that have
-// accumulators of their own.
+// accumulators of their own. following: what is read after K.
 template <class Format, int kRows, int kHeadDim>
-KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, const float* q, float* scores) {
+KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const float* q,
+                            float* scores) {
   constexpr int kKeys = kLanes / kRows;
   const int head_dim = kHeadDim != 0 ? kHeadDim : view.head_dim;
   const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
   for (int k = 0; k < keys.block->count; k += kKeys) {
     F32 sums[kLanes];
+    const unsigned char* rows[kKeys];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
+    KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = keys.block->k[k + i] + keys.k_offset;
     const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
-      const unsigned char* row = keys.block->k[k + i] + keys.k_offset + c * Format::kVecBytes;
-      const typename Format::Vec x = count == Format::kStep ? Format::load(row) : Format::load_first(row, count);
-      KVC_UNROLL for (int g = 0; g < kRows; ++g) {
-        const typename Format::Vec y = Format::load_packed(q + (c * kRows + g) * kLanes);
-        sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
-      }
-    };
-    const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {
-      prefetch_twin<Format>(keys.next->k[k + i] + keys.next_k_offset, c);
-    };
-    // Few keys: chunk by chunk, so that q stays in registers. Many: a key at a time, as their addresses would not.
-    if constexpr (kKeys <= 4) {
-      for (int c = 0; c < chunks; ++c) {
-        KVC_UNROLL for (int i = 0; i < kKeys; ++i) {
-          prefetch_chunk(i, c);
-          add_chunk(i, c, Format::kStep);
+      const unsigned char* p = rows[i] + c * Format::kVecBytes;
+      const typename Format::Raw raw = count == Format::kStep ? Format::load(p) : Format::load_first(p, count);
+      KVC_UNROLL for (int j = 0; j < Format::kParts; ++j) {
+        const typename Format::Vec x = Format::part(raw, j);
+        KVC_UNROLL for (int g = 0; g < kRows; ++g) {
+          const typename Format::Vec y = Format::load_packed(q + ((c * Format::kParts + j) * kRows + g) * kLanes);
+          sums[i * kRows + g] = Format::multiply_add(x, y, sums[i * kRows + g]);
         }
       }
-    } else {
-      KVC_UNROLL for (int i = 0; i < kKeys; ++i) {
+    };
+    // Few keys: chunk by chunk, so that q stays in registers. Many: a key at a time, as their addresses would not.
+    // In groups whose near keys lie in one array.
+    constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
+    KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
+      const int ahead = k + first + kNearKeys;
+      const KeyRows far = {keys.next->k + k + first, keys.next_k_offset};
+      const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.block->k + ahead, keys.k_offset}
+                                             : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
+      const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {
+        if (!begins_line<Format>(c)) return;
+        prefetch_far(far.rows[i] + far.offset + c * Format::kVecBytes);
+        prefetch(near.rows[i] + near.offset + c * Format::kVecBytes);
+      };
+      if constexpr (kKeys <= 4) {
         for (int c = 0; c < chunks; ++c) {
-          prefetch_chunk(i, c);
-          add_chunk(i, c, Format::kStep);
+          KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
+            prefetch_chunk(i, c);
+            add_chunk(first + i, c, Format::kStep);
+          }
+        }
+      } else {
+        KVC_UNROLL for (int i = 0; i < kGroup; ++i) {
+          for (int c = 0; c < chunks; ++c) {
+            prefetch_chunk(i, c);
+            add_chunk(first + i, c, Format::kStep);
+          }
         }
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
-      prefetch(keys.next->k[k + i] + keys.next_k_offset + chunks * Format::kVecBytes);
+      prefetch_far(keys.next->k[k + i] + keys.next_k_offset + chunks * Format::kVecBytes);
       add_chunk(i, chunks, tail);
     }
     F32 dots = sum_each(sums);

@@ -12,10 +12,11 @@ struct Weights {
   int stride;
 };
 
-// kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's.
+// kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's. last: no
+// other vectors of V are to come, but the K of `following`.
 template <class Format, int kRows, int kVectors>
-KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights weights, float* o, int o_stride,
-                           int first, int tail) {
+KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
+                           int o_stride, int first, int tail, bool last) {
   constexpr int kOut = Format::kOutputs;
   F32 sums[kRows][kVectors * kOut];
   float* target = o + first * kOut * kLanes;
@@ -24,17 +25,31 @@ KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights w
   }
   const int64_t offset = keys.v_offset + first * static_cast<int64_t>(Format::kVecBytes);
   const int64_t next_offset = keys.next_v_offset + first * static_cast<int64_t>(Format::kVecBytes);
+  const auto prefetch_vector = [&](int key, int i) __attribute__((always_inline)) {
+    if (!begins_line<Format>(i)) return;
+    const int64_t byte = i * Format::kVecBytes;
+    prefetch_far(keys.next->v[key] + next_offset + byte);
+    const int ahead = key + kNearKeys - kKeyBlock;
+    if (ahead < 0) {
+      prefetch(keys.block->v[key + kNearKeys] + offset + byte);
+    } else if (!last) {
+      prefetch(keys.block->v[ahead] + offset + kVectors * Format::kVecBytes + byte);
+    } else {  // as much as two strips of K's row
+      prefetch(following.rows[ahead] + following.offset + byte);
+      prefetch(following.rows[ahead] + following.offset + first * Format::kVecBytes + byte);
+    }
+  };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   for (int k = begin - begin % kKeys; k < end; k += kKeys) {
     const bool has_even = k >= begin, has_odd = kKeys == 2 && k + 1 < end;  // the other half of a pair is masked: 0
     typename Format::Vec v[kVectors * kOut];
     KVC_UNROLL for (int i = 0; i < kVectors; ++i) {
-      typename Format::Vec rows[2] = {};
+      typename Format::Raw rows[2] = {};
       KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
         if (half == 0 ? !has_even : !has_odd) continue;
         const unsigned char* row = keys.block->v[k + half] + offset + i * Format::kVecBytes;
         rows[half] = tail != 0 && i == kVectors - 1 ? Format::load_first(row, tail) : Format::load(row);
-        prefetch_twin<Format>(keys.next->v[k + half] + next_offset, i);
+        prefetch_vector(k + half, i);
       }
       Format::spread(rows[0], rows[1], v + i * kOut);
     }
@@ -48,19 +63,31 @@ KVC_INLINE void add_values(const DecodeKeys& keys, int begin, int end, Weights w
   }
 }
 
-// The same for the whole head, in strips that fit the registers.
-template <class Format, int kRows>
-KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, int begin, int end, Weights weights, float* o,
-                               int o_stride) {
-  constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs;
-  constexpr int kStrip = kBudget < 1 ? 1 : kBudget > 8 / Format::kOutputs ? 8 / Format::kOutputs : kBudget;
-  const int vectors = view.v_head_dim / Format::kStep, tail = view.v_head_dim % Format::kStep;
-  int c = 0;
-  for (; c + kStrip <= vectors; c += kStrip) {
-    add_values<Format, kRows, kStrip>(keys, begin, end, weights, o, o_stride, c, 0);
+// The same for the whole head, in strips that fit the registers. kHeadDim: 0 = view.v_head_dim.
+template <class Format, int kRows, int kHeadDim>
+KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin, int end,
+                               Weights weights, float* o, int o_stride) {
+  if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
+    constexpr int kHalf = kRows / 2;
+    const Weights others = {weights.p + kHalf, weights.stride};
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, following, begin, end, weights, o, o_stride);
+    add_value_rows<Format, kHalf, kHeadDim>(view, keys, following, begin, end, others, o + kHalf * o_stride, o_stride);
+  } else {
+    constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs, kMost = 8 / Format::kOutputs;
+    constexpr int kStrip = kBudget < 1 ? 1 : kBudget > kMost ? kMost : kBudget;
+    const int dims = kHeadDim != 0 ? kHeadDim : view.v_head_dim;
+    const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
+    int c = 0;
+    for (; c + kStrip <= vectors; c += kStrip) {
+      const bool last = c + kStrip == vectors && tail == 0;
+      add_values<Format, kRows, kStrip>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+    }
+    for (; c < vectors; ++c) {
+      const bool last = c + 1 == vectors && tail == 0;
+      add_values<Format, kRows, 1>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+    }
+    if (tail != 0) add_values<Format, kRows, 1>(keys, following, begin, end, weights, o, o_stride, c, tail, true);
   }
-  for (; c < vectors; ++c) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, 0);
-  if (tail != 0) add_values<Format, kRows, 1>(keys, begin, end, weights, o, o_stride, c, tail);
 }
 
 // Calls visit(begin, end) for each run of set bits.
@@ -76,14 +103,15 @@ KVC_INLINE void for_each_run(uint32_t bits, Visit visit) {
 // Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row
 // does not see never reaches its sum (0 * NaN).
 template <class Format, int kRows>
-static void add_masked_value_rows(const View& view, const DecodeKeys& keys, const DecodeTile& tile,
+static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
   for_each_run(mask.common, [&](int begin, int end) {
-    add_value_rows<Format, kRows>(view, keys, begin, end, {p, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, following, begin, end, {p, kRows}, tile.o, tile.o_stride);
   });
   for (int g = 0; g < tile.num_rows; ++g) {
     for_each_run(mask.rows[g] & ~mask.common, [&](int begin, int end) {
-      add_value_rows<Format, 1>(view, keys, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride, tile.o_stride);
+      add_value_rows<Format, 1, 0>(view, keys, following, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride,
+                                   tile.o_stride);
     });
   }
 }
@@ -94,30 +122,60 @@ template <class Format, int kRows>
                                           float* scores) {
   constexpr int kKeys = kLanes / kRows;
   const KeyBlock& block = *keys.block;
+  const KeyRows following = {keys.next->k, keys.next_k_offset};
   const int vectors = (block.count + kKeys - 1) / kKeys;
   if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+    add_value_rows<Format, kRows, 0>(view, keys, following, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
     return;
   }
   const TileMask<kRows> mask = tile_mask<kRows>(view, tile, block);
   mask_scores<kRows>(mask, vectors, scores);
   tile_softmax<Format, kRows>(view, tile, vectors, scores);
-  add_masked_value_rows<Format, kRows>(view, keys, tile, mask, scores);
+  add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
+}
+
+// A pass in steps, one a block and tile: the scores of a step, then P*V of the step before, then the softmax of this
+// one. So nothing waits for a softmax: behind it the CPU finds the multiply-adds of the next step's scores.
+struct DecodePipeline {
+  using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
+  AddValues add_values = nullptr;  // P*V of the step before; nullptr: nothing is left of it
+  DecodeKeys keys;                 // of that step
+  DecodeTile tile;
+  int turn = 0;  // which scores are of this step
+  alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
+};
+
+template <class Format, int kRows, int kHeadDim>
+static void add_block_values(const View& view, const DecodePipeline& step, KeyRows following, const float* p) {
+  const DecodeTile& tile = step.tile;
+  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, following, 0, kKeyBlock, {p, kRows}, tile.o, tile.o_stride);
+}
+
+// following: what is read after the V of the step before.
+KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, KeyRows following) {
+  pipeline.add_values(view, pipeline, following, pipeline.scores[pipeline.turn ^ 1]);
+  pipeline.add_values = nullptr;
 }
 
 // One block of keys of one kv head for one tile of rows. whole: every row sees all kKeyBlock keys.
 template <class Format, int kRows, int kHeadDim>
-static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole) {
-  alignas(64) float scores[kKeyBlock * kRows + kLanes];
-  tile_scores<Format, kRows, kHeadDim>(view, keys, tile.q, scores);
-  if (!whole || view.options.any) {
+static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
+                        DecodePipeline& pipeline) {
+  float* scores = pipeline.scores[pipeline.turn];
+  const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
+  tile_scores<Format, kRows, kHeadDim>(view, keys, {values.block->v, values.v_offset}, tile.q, scores);
+  if (pipeline.add_values != nullptr) finish_step(view, pipeline, {keys.next->k, keys.next_k_offset});
+  if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;
   }
   tile_softmax<Format, kRows>(view, tile, kKeyBlock * kRows / kLanes, scores);
-  add_value_rows<Format, kRows>(view, keys, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+  pipeline.add_values = add_block_values<Format, kRows, kHeadDim>;
+  pipeline.keys = keys;
+  pipeline.tile = tile;
+  pipeline.turn ^= 1;
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

@@ -20,14 +20,15 @@ static bool wants_panels(const View& view) { return view.num_rows >= kPanelRows 
 
 template <class Format>
 static void decode_rows(const View& view) {
+  using Rows = typename DecodeFormatOf<Format>::Type;
   // The commonest head dim as a constant: its loops unroll. Others lose a few percent.
   if constexpr (kLanes == 16) {
-    if (view.head_dim == 128) {
-      decode_item<Format, 128>(view);
+    if (view.head_dim == 128 && view.v_head_dim == 128) {
+      decode_item<Rows, 128>(view);
       return;
     }
   }
-  decode_item<Format, 0>(view);
+  decode_item<Rows, 0>(view);
 }
 
 static int32_t preferred_rows_of(const kvc_backend_layer* layer, int32_t row_group) {

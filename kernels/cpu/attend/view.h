@@ -152,5 +152,7 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
 }
 
 KVC_INLINE void prefetch(const unsigned char* p) { __builtin_prefetch(p, 0, 3); }
+// To the level-2 cache.
+KVC_INLINE void prefetch_far(const unsigned char* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace kvc::kernels::KVC_TARGET

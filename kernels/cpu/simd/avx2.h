@@ -98,6 +98,23 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
+using HalfPairs = __m256i;
+KVC_INLINE HalfPairs load_pairs(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) {
+  alignas(32) uint16_t e[2 * kLanes] = {};
+  memcpy(e, p, static_cast<size_t>(n) * 2);
+  return load_pairs(e);
+}
+KVC_INLINE F32 widen_lower(HalfPairs v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
+KVC_INLINE F32 widen_upper(HalfPairs v) {
+  return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(INT32_MIN >> 15)));
+}
+KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
+  const F32 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+  out[0] = _mm256_permute2f128_ps(low, high, 0x20);
+  out[1] = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 // ---- 8-bit types
 
 KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
@@ -162,6 +179,13 @@ template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   const int64_t bytes = _mm_cvtsi128_si64(narrow_to_bytes(t, v));
   memcpy(p, &bytes, static_cast<size_t>(n));
+}
+
+// Two vectors.
+template <class T>
+KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
+  out[0] = load_as(t, p);
+  out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
 }
 
 // ---- Across lanes

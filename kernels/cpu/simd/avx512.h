@@ -89,17 +89,50 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   _mm256_mask_storeu_epi16(p, first_lanes(n), narrow_to(T{}, v));
 }
 
+using HalfPairs = __m512i;
+KVC_INLINE HalfPairs load_pairs(const void* p) { return _mm512_loadu_si512(p); }
+KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) { return _mm512_maskz_loadu_epi16(first_halves(n), p); }
+KVC_INLINE F32 widen_lower(HalfPairs v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); }
+KVC_INLINE F32 widen_upper(HalfPairs v) {
+  return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(INT32_MIN >> 15)));
+}
+KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  out[0] = _mm512_permutex2var_ps(even, low, odd);
+  out[1] = _mm512_permutex2var_ps(even, high, odd);
+}
+
 // ---- 8-bit types
 
-KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8)); }
-KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)); }
-// As a float16 of the same mantissa, whose exponent is 8 too small; all ones becomes its NaN.
+// Both float8 types go through a float16: E5m2 is its upper byte; E4m3 has its mantissa, and an exponent that is 8 too
+// small. Of its bits, sign-extended and shifted, bit 14 repeats the sign and is to be 0, but 1 where all others are 1
+// (NaN): it carries in an addition to them.
 static constexpr float kE4m3Unit = 256.0f;
-KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
-  const __mmask16 number = _mm_cmpneq_epi8_mask(_mm_or_si128(b, _mm_set1_epi8(-128)), _mm_set1_epi8(-1));
-  // The sign stays in bits 8 and up, and so gets to bit 15.
-  const __m256i apart = _mm256_and_si256(_mm256_cvtepi8_epi16(b), _mm256_set1_epi16(-129));
-  return _mm512_cvtph_ps(_mm256_mask_slli_epi16(_mm256_set1_epi16(0x7e00), number, apart, 7));
+static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
+KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }
+KVC_INLINE __m512i widen_to_halves(E5m2, __m256i b) { return _mm512_slli_epi16(_mm512_cvtepu8_epi16(b), 8); }
+KVC_INLINE __m256i widen_to_halves(E4m3, __m128i b) {
+  const __m256i bits = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+  const __m256i carried = _mm256_add_epi16(bits, _mm256_set1_epi16(0x80));
+  return _mm256_ternarylogic_epi32(bits, carried, _mm256_set1_epi16(0x4000), kXorMasked);
+}
+KVC_INLINE __m512i widen_to_halves(E4m3, __m256i b) {
+  const __m512i bits = _mm512_slli_epi16(_mm512_cvtepi8_epi16(b), 7);
+  const __m512i carried = _mm512_add_epi16(bits, _mm512_set1_epi16(0x80));
+  return _mm512_ternarylogic_epi32(bits, carried, _mm512_set1_epi16(0x4000), kXorMasked);
+}
+template <class T>
+KVC_INLINE F32 widen_bytes(T t, __m128i b) {
+  return _mm512_cvtph_ps(widen_to_halves(t, b));
+}
+KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)); }
+// Two vectors.
+template <class T>
+KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
+  const __m512i halves = widen_to_halves(t, _mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  out[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+  out[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
 
 // narrow_magnitude of kernels/common/convert.h.

@@ -10,14 +10,19 @@ namespace kvc::kernels::KVC_TARGET {
 struct BfDots {
   struct Registers {};
   using Vec = __m512i;
+  using Raw = Vec;
   using QueryElement = Bf16;
   static constexpr bool kPairs = true, kTiles = false, kTokenScales = false;
-  static constexpr int kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
+  static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
   static constexpr int kRows = kTileRows, kRowGroup = 24;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return _mm512_loadu_si512(p); }
   KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) {
     return _mm512_maskz_loadu_epi16(first_halves(n), p);
+  }
+  KVC_INLINE_MEMBER Vec part(Vec v, int) { return v; }
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // pairs of bf16 as they are
+    memcpy(ordered, q, kLanes * sizeof(float));
   }
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return _mm512_loadu_si512(p); }
   KVC_INLINE_MEMBER void store_packed(float* p, Vec v) { _mm512_storeu_si512(p, v); }

@@ -92,6 +92,24 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
+using HalfPairs = uint32x4_t;
+KVC_INLINE HalfPairs load_pairs(const void* p) {
+  HalfPairs v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) {
+  HalfPairs v = vdupq_n_u32(0);
+  memcpy(&v, p, static_cast<size_t>(n) * 2);
+  return v;
+}
+KVC_INLINE F32 widen_lower(HalfPairs v) { return vreinterpretq_f32_u32(vshlq_n_u32(v, 16)); }
+KVC_INLINE F32 widen_upper(HalfPairs v) { return vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))); }
+KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
+  out[0] = vzip1q_f32(even, odd);
+  out[1] = vzip2q_f32(even, odd);
+}
+
 // ---- 8-bit types: four elements lie in the lower half of a vector of bytes.
 
 KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_low_u16(vshll_n_u8(b, 8))); }
@@ -153,6 +171,13 @@ template <class T>
 KVC_INLINE void store_bytes(T t, void* p, F32 v, int n) {
   const uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(narrow_to_bytes(t, v)), 0);
   memcpy(p, &bytes, static_cast<size_t>(n));
+}
+
+// Two vectors.
+template <class T>
+KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
+  out[0] = load_as(t, p);
+  out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
 }
 
 // ---- Across lanes

@@ -113,6 +113,43 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
+// Two vectors of them.
+template <class T>
+KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
+  out[0] = load_as(t, p);
+  out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
+}
+
+// 2 * kLanes elements of bf16 in one vector, a pair a lane, and either half of the pairs. zip: both halves (even and
+// odd elements) to the elements in order.
+using HalfPairs = I32;
+KVC_INLINE HalfPairs load_pairs(const void* p) {
+  HalfPairs v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+KVC_INLINE HalfPairs load_pairs_first(const void* p, int n) {
+  HalfPairs v = {};
+  memcpy(&v, p, static_cast<size_t>(n) * 2);
+  return v;
+}
+KVC_INLINE F32 widen_lower(HalfPairs v) {
+  v <<= 16;
+  F32 f;
+  memcpy(&f, &v, sizeof f);
+  return f;
+}
+KVC_INLINE F32 widen_upper(HalfPairs v) {
+  v &= INT32_MIN >> 15;
+  F32 f;
+  memcpy(&f, &v, sizeof f);
+  return f;
+}
+KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
+  out[0] = F32{even[0], odd[0], even[1], odd[1]};
+  out[1] = F32{even[2], odd[2], even[3], odd[3]};
+}
+
 // The first n elements of v, 1..kLanes, to a quantised type.
 template <class T>
 KVC_INLINE void store_bytes(T, void* p, F32 v, int n) {
