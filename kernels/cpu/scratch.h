@@ -14,7 +14,7 @@ namespace kvc::kernels {
 constexpr int32_t kMaxLanes = 16;            // floats of the widest vector
 constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked up at once
 constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass
-constexpr int32_t kRowFloats = 48 * 1024;    // elements of q, and of o, of one pass
+constexpr int32_t kRowFloats = 80 * 1024;    // elements of q, and of o, of one pass
 constexpr int32_t kPanelFloats = 32 * 1024;  // elements of a packed block of K, and of V
 // Wide rows (MLA) take more: at least so many rows go through a pass, since each pass packs K and V anew, and a block
 // has at least so many keys.

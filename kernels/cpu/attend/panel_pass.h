@@ -94,7 +94,9 @@ template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {
   for (int r = first; r < real_end; ++r) {
-    const KeyRange seen = keys_in_panel(view, panel, r), all = ranges[(r - first) / Format::kRows].all;
+    const KeyRange all = ranges[(r - first) / Format::kRows].all, any = ranges[(r - first) / Format::kRows].any;
+    if (all.begin == any.begin && all.end == any.end) continue;
+    const KeyRange seen = keys_in_panel(view, panel, r);
     const bool shares = all.begin < all.end;
     if (behind && !shares) continue;
     const float* p = view.scratch->scores + static_cast<int64_t>(r - first) * pass.score_stride;
@@ -185,7 +187,7 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
       hide_nodes(view, seen, scores);
     }
     softmax_row<Format>(view, scores, seen, scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width,
-                        scratch.maxima + r, scratch.sums + r);
+                        scratch.maxima + r, scratch.sums + r, pass.score_stride);
   }
   if constexpr (Format::kTiles) {
     tile_values<Format>(view, pass, panel, ranges[0], first, real_end);
@@ -202,10 +204,10 @@ static void load_panel_queries(const View& view, const PanelPass& pass, int padd
     float* q = scratch.q + static_cast<int64_t>(i) * pass.q_width;
     const int r = pass.row_begin + i;
     if (r < pass.row_end) {
-      load_query(view, scratch.places[i], pass.head * view.group + r % view.group,
-                 round_up(view.head_dim, Format::kStep), scratch.row);
-      convert_row(Format::kPairs ? Type::kBf16 : Type::kF32, q, Type::kF32, scratch.row,
-                  round_up(view.head_dim, Format::kStep));
+      const int32_t padded = round_up(view.head_dim, Format::kStep);
+      float* row = Format::kPairs ? scratch.row : q;
+      load_query(view, scratch.places[i], pass.head * view.group + r % view.group, padded, row);
+      if (Format::kPairs) convert_row(Type::kBf16, q, Type::kF32, row, padded);
     } else {
       memset(q, 0, static_cast<size_t>(pass.q_width) * sizeof(float));
     }
@@ -276,8 +278,9 @@ static void panel_pass(const View& view, const PanelPass& pass) {
       write_output(view, scratch.places[i], head, folded, static_cast<double>(scratch.fold_m[i]),
                    static_cast<double>(scratch.fold_l[i]));
     } else {
-      Format::natural_order(scratch.o + static_cast<int64_t>(i) * pass.o_width, scratch.row, view.v_head_dim);
-      finish_row(view, scratch.places[i], head, scratch.row, scratch.maxima[i], scratch.sums[i]);
+      float *o = scratch.o + static_cast<int64_t>(i) * pass.o_width, *row = Format::kPairs ? scratch.row : o;
+      if (Format::kPairs) Format::natural_order(o, row, view.v_head_dim);
+      finish_row(view, scratch.places[i], head, row, scratch.maxima[i], scratch.sums[i]);
     }
   }
 }

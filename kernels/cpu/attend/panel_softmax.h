@@ -38,7 +38,7 @@ static void hide_nodes(const View& view, KeyRange seen, float* scores) {
 // scores: the row's, one a key of the panel, in place to P (pairs of bf16 if the format says so). seen: not empty,
 // within the panel. o, m, l: the row's running state.
 template <class Format>
-static void softmax_row(const View& view, float* scores, KeyRange seen, float* o, int o_width, float* m, float* l) {
+static void softmax_row(const View& view, float* scores, KeyRange seen, float* o, int o_width, float* m, float* l, int stride) {
   const int first = seen.begin / kLanes, last = (seen.end - 1) / kLanes;
   const F32 begin = set1(static_cast<float>(seen.begin)), end = set1(static_cast<float>(seen.end));
   for (int z = first;; z = last) {  // only these two can hold keys that are not seen
@@ -47,7 +47,10 @@ static void softmax_row(const View& view, float* scores, KeyRange seen, float* o
     if (z == last) break;
   }
   F32 largest = load(scores + first * kLanes);
-  for (int z = first + 1; z <= last; ++z) largest = max(largest, load(scores + z * kLanes));
+  for (int z = first + 1; z <= last; ++z) {
+    __builtin_prefetch(scores + stride + z * kLanes);
+    largest = max(largest, load(scores + z * kLanes));
+  }
   const float row_max = reduce_max(largest);
   if (row_max > *m) {
     float factors[kLanes];
