@@ -38,7 +38,8 @@ static TileRanges tile_ranges(const View& view, const Panel& panel, int begin, i
   return ranges;
 }
 
-// scores[row - first][key] of rows [first, end) over what some row of each tile sees; rows from real_end on are padding.
+// scores[row - first][key] of rows [first, end) over what some row of each tile sees; rows from real_end on are
+// padding.
 template <class Format>
 static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end,
                          int real_end) {
@@ -97,7 +98,7 @@ static void add_edges(const View& view, const PanelPass& pass, const Panel& pane
                       int real_end, bool behind) {
   for (int r = first; r < real_end; ++r) {
     const KeyRange all = ranges[(r - first) / Format::kRows].all, any = ranges[(r - first) / Format::kRows].any;
-    if (all.begin == any.begin && all.end == any.end) continue;
+    if (all.begin == any.begin && all.end == any.end) continue;  // no row has an edge
     const KeyRange seen = keys_in_panel(view, panel, r);
     const bool shares = all.begin < all.end;
     if (behind && !shares) continue;
@@ -188,8 +189,9 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
       nodes_of = query;
       hide_nodes(view, seen, scores);
     }
-    softmax_row<Format>(view, scores, seen, scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width,
-                        scratch.maxima + r, scratch.sums + r, pass.score_stride);
+    softmax_row<Format>(view, scores, scores + pass.score_stride, seen,
+                        scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width, scratch.maxima + r,
+                        scratch.sums + r);
   }
   if constexpr (Format::kTiles) {
     tile_values<Format>(view, pass, panel, ranges[0], first, real_end);

@@ -9,6 +9,7 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
+// A tile of fewer rows, for what whole tiles leave of 16, 64 or 256 rows: decoding with MLA, and shared prefixes.
 static constexpr int kFewRows = 4;
 
 struct TileArgs {
@@ -45,13 +46,13 @@ static void multiply_tile(const TileArgs& args) {
   }
 }
 
-// Of a tile's rows that remain: what lies behind them is computed or not.
+// rows: that matter, from the tile's first on; those behind them are computed or not.
 template <class Format, bool kAccumulate>
 KVC_INLINE void multiply_columns(int rows, int vectors, const TileArgs& args) {
   if constexpr (Format::kTiles) {
     Format::template multiply<kAccumulate>(vectors, args);
   } else {
-    if constexpr (kTileRows > kFewRows) {  // the last of 16, 64 or 256 rows, of decoding with MLA and of shared prefixes
+    if constexpr (kTileRows > kFewRows) {
       if (rows <= kFewRows && vectors == kTileVectors) {
         multiply_tile<Format, kFewRows, kTileVectors, kAccumulate>(args);
         return;
