@@ -1,7 +1,7 @@
 // The working memory of one worker: sized once for every layer a cache can have, so that nothing is allocated later.
 //
-// What is used of it at head dims up to 512 fits a level-2 cache of 1 MiB; with 2 MiB there is room for the stored K and
-// V that stream by. Work that needs more rows than fit is cut into passes (attend/*_pass.h), never refused.
+// What is used of it at head dims up to 512 fits a level-2 cache of 1 MiB; 2 MiB have room for the stored K and V that
+// stream by too. Work that needs more rows than fit is cut into passes (attend/*_pass.h), never refused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
