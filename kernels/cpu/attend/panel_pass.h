@@ -38,9 +38,11 @@ static TileRanges tile_ranges(const View& view, const Panel& panel, int begin, i
   return ranges;
 }
 
-// scores[row - first][key] of rows [first, end) over what some row of each tile sees.
+// scores[row - first][key] of rows [first, end) over what some row of each tile sees; rows from real_end on are
+// padding.
 template <class Format>
-static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end) {
+static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end,
+                         int real_end) {
   Scratch& scratch = *view.scratch;
   for (int strip = 0; strip * kStrip < pass.panel_keys; ++strip) {
     for (int r = first; r < end; r += Format::kRows) {
@@ -54,7 +56,7 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
                              pass.q_dwords,
                              scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride + strip * kStrip,
                              pass.score_stride};
-      multiply_columns<Format, false>(vectors, args);
+      multiply_columns<Format, false>(real_end - r, vectors, args);
     }
   }
 }
@@ -63,15 +65,16 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
 template <class Format>
 static void add_row_edge(const View& view, const PanelPass& pass, const float* p, int begin, int end, float* o) {
   constexpr int kKeys = Format::kPairs ? 2 : 1;
-  for (int k = begin - begin % kKeys; k < end; k += kKeys) {
-    const typename Format::Vec weight = Format::broadcast(p + k / kKeys);
-    for (int column = 0; column < pass.o_width; column += kLanes) {
-      const int strip = column / kStrip;
-      const float* source = value_strip(view, pass, strip) +
-                            static_cast<int64_t>(k / kKeys) * strip_columns(pass, strip) + column % kStrip;
-      const typename Format::Vec v = Format::keep_halves(Format::load_packed(source), k >= begin, k + 1 < end);
-      store(o + column, Format::multiply_add(v, weight, load(o + column)));
+  for (int column = 0; column < pass.o_width; column += kLanes) {
+    const int strip = column / kStrip, columns = strip_columns(pass, strip);
+    const float* values = value_strip(view, pass, strip) + column % kStrip;
+    F32 sum = load(o + column);
+    for (int k = begin - begin % kKeys; k < end; k += kKeys) {
+      const typename Format::Vec weight = Format::broadcast(p + k / kKeys);
+      const typename Format::Vec v = Format::load_packed(values + static_cast<int64_t>(k / kKeys) * columns);
+      sum = Format::multiply_add(Format::keep_halves(v, k >= begin, k + 1 < end), weight, sum);
     }
+    store(o + column, sum);
   }
 }
 
@@ -94,7 +97,9 @@ template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {
   for (int r = first; r < real_end; ++r) {
-    const KeyRange seen = keys_in_panel(view, panel, r), all = ranges[(r - first) / Format::kRows].all;
+    const KeyRange all = ranges[(r - first) / Format::kRows].all, any = ranges[(r - first) / Format::kRows].any;
+    if (all.begin == any.begin && all.end == any.end) continue;  // no row has an edge
+    const KeyRange seen = keys_in_panel(view, panel, r);
     const bool shares = all.begin < all.end;
     if (behind && !shares) continue;
     const float* p = view.scratch->scores + static_cast<int64_t>(r - first) * pass.score_stride;
@@ -130,7 +135,7 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
                              (all.end - all.begin) / kKeys,
                              scratch.o + static_cast<int64_t>(r) * pass.o_width + strip * kStrip,
                              pass.o_width};
-      multiply_columns<Format, true>(columns / kLanes, args);
+      multiply_columns<Format, true>(real_end - r, columns / kLanes, args);
     }
   }
   add_edges<Format>(view, pass, panel, ranges, first, real_end, true);
@@ -171,7 +176,7 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
     any = any || tile.any.begin < tile.any.end;
   }
   if (!any) return;
-  group_scores<Format>(view, pass, ranges, first, end);
+  group_scores<Format>(view, pass, ranges, first, end, real_end);
   int nodes_of = -1;  // the query that nodes_seen belongs to
   for (int r = first; r < real_end; ++r) {
     const KeyRange seen = keys_in_panel(view, panel, r);
@@ -184,8 +189,9 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
       nodes_of = query;
       hide_nodes(view, seen, scores);
     }
-    softmax_row<Format>(view, scores, seen, scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width,
-                        scratch.maxima + r, scratch.sums + r);
+    softmax_row<Format>(view, scores, scores + pass.score_stride, seen,
+                        scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width, scratch.maxima + r,
+                        scratch.sums + r);
   }
   if constexpr (Format::kTiles) {
     tile_values<Format>(view, pass, panel, ranges[0], first, real_end);
@@ -193,6 +199,8 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
     group_values<Format>(view, pass, panel, ranges, first, end, real_end);
   }
 }
+
+static constexpr int kRowsAhead = 8;  // rows of q and out, fetched before they are read and written
 
 // Loads q of the pass's rows, packed; padding is 0.
 template <class Format>
@@ -202,10 +210,13 @@ static void load_panel_queries(const View& view, const PanelPass& pass, int padd
     float* q = scratch.q + static_cast<int64_t>(i) * pass.q_width;
     const int r = pass.row_begin + i;
     if (r < pass.row_end) {
-      load_query(view, scratch.places[i], pass.head * view.group + r % view.group,
-                 round_up(view.head_dim, Format::kStep), scratch.row);
-      convert_row(Format::kPairs ? Type::kBf16 : Type::kF32, q, Type::kF32, scratch.row,
-                  round_up(view.head_dim, Format::kStep));
+      const int32_t padded = round_up(view.head_dim, Format::kStep), ahead = r + kRowsAhead;
+      if (ahead < pass.row_end) {
+        prefetch_query(view, scratch.places[i + kRowsAhead], pass.head * view.group + ahead % view.group);
+      }
+      float* row = Format::kPairs ? scratch.row : q;
+      load_query(view, scratch.places[i], pass.head * view.group + r % view.group, padded, row);
+      if (Format::kPairs) convert_row(Type::kBf16, q, Type::kF32, row, padded);
     } else {
       memset(q, 0, static_cast<size_t>(pass.q_width) * sizeof(float));
     }
@@ -269,6 +280,10 @@ static void panel_pass(const View& view, const PanelPass& pass) {
   }
   for (int i = 0; i < num_rows; ++i) {
     const int32_t head = pass.head * view.group + (pass.row_begin + i) % view.group;
+    if (i + kRowsAhead < num_rows) {
+      prefetch_output(view, scratch.places[i + kRowsAhead],
+                      pass.head * view.group + (pass.row_begin + i + kRowsAhead) % view.group);
+    }
     float* folded = scratch.fold_o + static_cast<int64_t>(i) * pass.o_width;
     if (fold && scratch.places[i].partial_offset >= 0) {
       store_state(view, scratch.places[i], head, folded, {scratch.fold_m[i], scratch.fold_l[i]});
@@ -276,8 +291,9 @@ static void panel_pass(const View& view, const PanelPass& pass) {
       write_output(view, scratch.places[i], head, folded, static_cast<double>(scratch.fold_m[i]),
                    static_cast<double>(scratch.fold_l[i]));
     } else {
-      Format::natural_order(scratch.o + static_cast<int64_t>(i) * pass.o_width, scratch.row, view.v_head_dim);
-      finish_row(view, scratch.places[i], head, scratch.row, scratch.maxima[i], scratch.sums[i]);
+      float *o = scratch.o + static_cast<int64_t>(i) * pass.o_width, *row = Format::kPairs ? scratch.row : o;
+      if (Format::kPairs) Format::natural_order(o, row, view.v_head_dim);
+      finish_row(view, scratch.places[i], head, row, scratch.maxima[i], scratch.sums[i]);
     }
   }
 }

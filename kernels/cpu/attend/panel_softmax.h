@@ -36,9 +36,10 @@ static void hide_nodes(const View& view, KeyRange seen, float* scores) {
 }
 
 // scores: the row's, one a key of the panel, in place to P (pairs of bf16 if the format says so). seen: not empty,
-// within the panel. o, m, l: the row's running state.
+// within the panel. o, m, l: the row's running state. next: scores of the row behind it, which come from L2.
 template <class Format>
-static void softmax_row(const View& view, float* scores, KeyRange seen, float* o, int o_width, float* m, float* l) {
+static void softmax_row(const View& view, float* scores, const float* next, KeyRange seen, float* o, int o_width,
+                        float* m, float* l) {
   const int first = seen.begin / kLanes, last = (seen.end - 1) / kLanes;
   const F32 begin = set1(static_cast<float>(seen.begin)), end = set1(static_cast<float>(seen.end));
   for (int z = first;; z = last) {  // only these two can hold keys that are not seen
@@ -47,17 +48,21 @@ static void softmax_row(const View& view, float* scores, KeyRange seen, float* o
     if (z == last) break;
   }
   F32 largest = load(scores + first * kLanes);
-  for (int z = first + 1; z <= last; ++z) largest = max(largest, load(scores + z * kLanes));
+  for (int z = first + 1; z <= last; ++z) {
+    __builtin_prefetch(next + z * kLanes);
+    largest = max(largest, load(scores + z * kLanes));
+  }
   const float row_max = reduce_max(largest);
-  if (row_max > *m) {
+  const float before = *m, after = row_max > before ? row_max : before;
+  if (before < after && before != KVC_NEG_INF) {  // else o and l are 0, or stay
     float factors[kLanes];
-    store(factors, exp2(set1((*m - row_max) * view.exp2_scale)));
-    *m = row_max;
+    store(factors, exp2(set1((before - after) * view.exp2_scale)));
     *l *= factors[0];
     const F32 factor = set1(factors[0]);
     for (int d = 0; d < o_width; d += kLanes) store(o + d, mul(load(o + d), factor));
   }
-  const F32 shift = max(set1(*m), set1(KVC_LOWEST));
+  *m = after;
+  const F32 shift = max(set1(after), set1(KVC_LOWEST));
   const F32 scale = set1(view.exp2_scale);
   F32 sum = zero();
   for (int z = first; z <= last; ++z) {

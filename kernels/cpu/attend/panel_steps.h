@@ -76,7 +76,7 @@ static void add_steps(const View& view, const PanelPass& pass, const float* p, i
                                  : value_strip(view, pass, strip) + static_cast<int64_t>(begin / 2) * columns;
     const TileArgs args = {p + begin / 2,     pass.score_stride,  values,      columns,
                            (end - begin) / 2, o + strip * kStrip, pass.o_width};
-    multiply_columns<Format, true>(columns / kLanes, args);
+    multiply_columns<Format, true>(Format::kRows, columns / kLanes, args);
   }
 }
 

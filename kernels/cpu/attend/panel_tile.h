@@ -9,6 +9,9 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
+// A tile of fewer rows, for what whole tiles leave of 16, 64 or 256 rows: decoding with MLA, and shared prefixes.
+static constexpr int kFewRows = 4;
+
 struct TileArgs {
   const float* a;  // [Format::kRows][n] dwords, row stride a_stride
   int64_t a_stride;
@@ -20,10 +23,10 @@ struct TileArgs {
 };
 
 // accumulate: c += a * b; else c = a * b.
-template <class Format, int kVectors, bool kAccumulate>
+template <class Format, int kRows, int kVectors, bool kAccumulate>
 static void multiply_tile(const TileArgs& args) {
-  F32 sums[kTileRows][kVectors];
-  KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
+  F32 sums[kRows][kVectors];
+  KVC_UNROLL for (int r = 0; r < kRows; ++r) {
     KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
       sums[r][v] = kAccumulate ? load(args.c + r * args.c_stride + v * kLanes) : zero();
     }
@@ -33,26 +36,33 @@ static void multiply_tile(const TileArgs& args) {
   for (int32_t k = 0; k < args.n; ++k, b += b_stride, ++a) {
     typename Format::Vec columns[kVectors];
     KVC_UNROLL for (int v = 0; v < kVectors; ++v) columns[v] = Format::load_packed(b + v * kLanes);
-    KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
+    KVC_UNROLL for (int r = 0; r < kRows; ++r) {
       const typename Format::Vec x = Format::broadcast(a + r * a_stride);
       KVC_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = Format::multiply_add(columns[v], x, sums[r][v]);
     }
   }
-  KVC_UNROLL for (int r = 0; r < kTileRows; ++r) {
+  KVC_UNROLL for (int r = 0; r < kRows; ++r) {
     KVC_UNROLL for (int v = 0; v < kVectors; ++v) { store(args.c + r * args.c_stride + v * kLanes, sums[r][v]); }
   }
 }
 
+// rows: that matter, from the tile's first on; those behind them are computed or not.
 template <class Format, bool kAccumulate>
-KVC_INLINE void multiply_columns(int vectors, const TileArgs& args) {
+KVC_INLINE void multiply_columns(int rows, int vectors, const TileArgs& args) {
   if constexpr (Format::kTiles) {
     Format::template multiply<kAccumulate>(vectors, args);
   } else {
-    if (vectors == 1) multiply_tile<Format, 1, kAccumulate>(args);
-    if (vectors == 2) multiply_tile<Format, 2, kAccumulate>(args);
+    if constexpr (kTileRows > kFewRows) {
+      if (rows <= kFewRows && vectors == kTileVectors) {
+        multiply_tile<Format, kFewRows, kTileVectors, kAccumulate>(args);
+        return;
+      }
+    }
+    if (vectors == 1) multiply_tile<Format, kTileRows, 1, kAccumulate>(args);
+    if (vectors == 2) multiply_tile<Format, kTileRows, 2, kAccumulate>(args);
     if constexpr (kTileVectors >= 4) {
-      if (vectors == 3) multiply_tile<Format, 3, kAccumulate>(args);
-      if (vectors == 4) multiply_tile<Format, 4, kAccumulate>(args);
+      if (vectors == 3) multiply_tile<Format, kTileRows, 3, kAccumulate>(args);
+      if (vectors == 4) multiply_tile<Format, kTileRows, 4, kAccumulate>(args);
     }
   }
 }

@@ -85,13 +85,34 @@ static void widen_row(Type type, const unsigned char* from, int32_t n, float* to
   }
 }
 
+KVC_INLINE const unsigned char* query_row(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place,
+                                          int32_t head) {
+  const int64_t element = place.token * tensor.token_stride + place.row * row_stride + head * tensor.head_stride;
+  return static_cast<const unsigned char*>(tensor.data) + element * type_bytes(type_of(tensor.dtype));
+}
+
 // A caller's row of q, or of qv, to out[0, n).
 static void load_query_part(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place, int32_t head,
                             int32_t n, float* out) {
-  const Type type = type_of(tensor.dtype);
-  const int64_t element = place.token * tensor.token_stride + place.row * row_stride + head * tensor.head_stride;
-  const unsigned char* source = static_cast<const unsigned char*>(tensor.data) + element * type_bytes(type);
-  widen_row(type, source, n, out);
+  widen_row(type_of(tensor.dtype), query_row(tensor, row_stride, place, head), n, out);
+}
+
+KVC_INLINE void prefetch_row(const unsigned char* row, int32_t bytes) {
+  for (int32_t b = 0; b < bytes; b += 64) prefetch(row + b);
+}
+
+KVC_INLINE void prefetch_query(const View& view, const QueryPlace& place, int32_t head) {
+  const kvc_backend_tensor& q = view.args->q;
+  prefetch_row(query_row(q, view.args->q_row_stride, place, head), view.head_dim * type_bytes(type_of(q.dtype)));
+}
+
+// Of a row of out that is about to be written, as finish_row will.
+KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32_t head) {
+  const kvc_backend_tensor& out = view.args->out;
+  if (place.partial_offset >= 0) return;
+  const int32_t bytes = type_bytes(type_of(out.dtype));
+  const int64_t element = out_element(*view.args, place.row, place.token, head);
+  prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
 
 // q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels see it: rotated and

@@ -27,10 +27,6 @@ namespace kvc::kernels::KVC_TARGET {
   }
 }
 
-KVC_INLINE void prefetch_row(const unsigned char* row, int32_t bytes) {
-  for (int32_t b = 0; b < bytes; b += 64) prefetch(row + b);
-}
-
 KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }

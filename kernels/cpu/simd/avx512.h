@@ -37,15 +37,14 @@ KVC_INLINE float reduce_add(F32 v) { return _mm512_reduce_add_ps(v); }
 KVC_INLINE float reduce_max(F32 v) { return _mm512_reduce_max_ps(v); }
 
 KVC_INLINE F32 exp2(F32 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-127.0f), x);
-  const F32 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const F32 f = _mm512_sub_ps(x, n);
+  const __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.5f), _CMP_NLT_UQ);
+  const F32 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);  // x - n, exact
+  const F32 n = _mm512_sub_ps(x, f);
   F32 p = fma(set1(KVC_EXP2_C4), f, set1(KVC_EXP2_C3));
   p = fma(p, f, set1(KVC_EXP2_C2));
   p = fma(p, f, set1(KVC_EXP2_C1));
   p = fma(p, f, set1(KVC_EXP2_C0));
   p = fma(p, f, set1(1.0f));
-  const __mmask16 normal = _mm512_cmp_ps_mask(n, _mm512_set1_ps(-127.0f), _CMP_NEQ_UQ);
   return _mm512_maskz_scalef_ps(normal, p, n);
 }
 
