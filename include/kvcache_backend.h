@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 2
+#define KVC_BACKEND_VERSION 3
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -117,6 +117,9 @@ static inline const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root
 }
 
 /* ---- A step --------------------------------------------------------------------------------- */
+
+/* Where the device keeps the index arrays of a step (kvc_backend.stage); NULL in calls: nothing was staged. */
+typedef struct kvc_backend_step kvc_backend_step;
 
 /* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an ancestor,
  * or itself) iff enter(k) <= enter(q) < exit(k). Its key comes after its parent's. */
@@ -244,6 +247,7 @@ typedef struct kvc_backend_rope {
   float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
   kvc_backend_tensor cos, sin; /* without data: by the tables. Else [positions, rope_dim/2], float32, float16 or bfloat16:
                                   rows by token_stride, and tables is not read */
+  const kvc_backend_step *step; /* nullable */
 } kvc_backend_rope;
 
 /* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. To a quantised layer: divided by the scale in
@@ -257,6 +261,7 @@ typedef struct kvc_backend_append {
                                 [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
+  const kvc_backend_step *step; /* nullable */
 } kvc_backend_append;
 
 /* Attention of one layer over what is stored. */
@@ -296,6 +301,9 @@ typedef struct kvc_backend_attend {
   const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
   const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
                                     skipped, and attend returns KVC_ERROR_CANCELLED */
+  const kvc_backend_step *step; /* nullable */
+  int32_t planned;               /* 1: items, tiles, spans and parts are as they were when the step was staged */
+  uint32_t reserved;
   /* What only callers with tensors of their own have; all 0 in a forward. */
   kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, and behind
                                     it that of q, [T, Hq, D - Dv] */
@@ -353,11 +361,12 @@ typedef struct kvc_backend_slot_copy {
 typedef struct kvc_backend_gather {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
-  const int64_t *slots; /* [num_tokens] */
-  void *k;              /* nullable */
-  void *v;              /* nullable */
-  float *k_scale;       /* nullable; [num_tokens, Hkv], compact: scales of int8 */
-  float *v_scale;       /* nullable */
+  const int64_t *slots;         /* [num_tokens] */
+  void *k;                      /* nullable */
+  void *v;                      /* nullable */
+  float *k_scale;               /* nullable; [num_tokens, Hkv], compact: scales of int8 */
+  float *v_scale;               /* nullable */
+  const kvc_backend_step *step; /* nullable */
 } kvc_backend_gather;
 
 /* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
@@ -370,6 +379,7 @@ typedef struct kvc_backend_states {
   const int32_t *pages;      /* [num_rows] */
   int32_t num_rows;
   int32_t store;             /* 1: rows to pages; 0: pages to rows */
+  const kvc_backend_step *step; /* nullable */
 } kvc_backend_states;
 
 enum kvc_backend_state_page {
@@ -377,9 +387,65 @@ enum kvc_backend_state_page {
   KVC_BACKEND_STATE_SKIP = -2  /* the row is left alone */
 };
 
-/* ---- The table ------------------------------------------------------------------------------ */
+/* ---- What a device keeps of a cache's bookkeeping --------------------------------------------- */
 
+/* For devices whose calls return before their work is done. The core orders streams by events, and hands over the index
+ * arrays of a step before its first call, so that they go up in one copy: later calls that name the step may refer to
+ * them, or to parts of them, by the host's address, and send nothing. What a call refers to beside them is sent by the
+ * call. */
 typedef struct kvc_backend_device kvc_backend_device;
+typedef struct kvc_backend_event kvc_backend_event;   /* a point in a stream's work */
+typedef struct kvc_backend_mirror kvc_backend_mirror; /* the device's copy of a node pool */
+
+typedef struct kvc_backend_array {
+  const void *data; /* host */
+  int64_t bytes;
+  int64_t capacity_bytes; /* in every step of a graph */
+} kvc_backend_array;
+
+/* Nodes of a pool that changed since the last stage of any step: as they are now, in the host's pool. */
+typedef struct kvc_backend_node_changes {
+  kvc_backend_mirror *mirror;
+  const int32_t *ids; /* [num_ids] */
+  int64_t num_ids;
+} kvc_backend_node_changes;
+
+/* Work of the step's attends that is known already, of which a backend may make what it launches. rows, tables, items,
+ * tiles and what they point to are among the arrays. */
+typedef struct kvc_backend_planned {
+  const kvc_backend_layer *layer;
+  const kvc_backend_rows *rows;
+  const kvc_backend_tables *tables;
+  const kvc_backend_item *items; /* [num_items] */
+  int64_t num_items, max_items;  /* max: in any step */
+  int64_t num_tiles, max_tiles;
+  int32_t fold_keys; /* as in kvc_backend_attend */
+  uint32_t reserved;
+} kvc_backend_planned;
+
+typedef struct kvc_backend_stage {
+  const kvc_backend_array *arrays;         /* [num_arrays] */
+  const kvc_backend_node_changes *changes; /* [num_changes] */
+  const kvc_backend_planned *planned;      /* [num_planned] */
+  int32_t num_arrays, num_changes, num_planned;
+  int32_t num_tokens;
+  /* 0, or of a step of a graph the most tokens that one has: arrays lie at the same addresses in every step, and calls
+   * on streams that are being captured may be replayed in later steps, whose sizes they read on the device. */
+  int32_t max_tokens;
+  uint32_t reserved;
+} kvc_backend_stage;
+
+/* What a stage is sized for. More changes than that go up in further copies; planned work and arrays that do not fit
+ * are left to the calls that need them. */
+typedef struct kvc_backend_step_limits {
+  int64_t array_bytes;                /* capacity_bytes of all arrays */
+  int64_t num_changes;                /* nodes */
+  const kvc_backend_planned *planned; /* [num_planned]: layers, max_items, max_tiles and fold_keys */
+  int32_t num_arrays;
+  int32_t num_planned;
+} kvc_backend_step_limits;
+
+/* ---- The table ------------------------------------------------------------------------------ */
 
 typedef struct kvc_backend_open_args {
   const kvc_backend_host *host; /* valid until close */
@@ -428,6 +494,35 @@ typedef struct kvc_backend {
   kvc_status (*merge)(kvc_backend_device *device, const kvc_backend_merge *args, void *stream, kvc_error *error);
   kvc_status (*states)(kvc_backend_device *device, const kvc_backend_states *args, void *stream, kvc_error *error);
   kvc_status (*project)(kvc_backend_device *device, const kvc_backend_project *args, void *stream, kvc_error *error);
+
+  /* All that follow are NULL where calls return with their work done. */
+  /* KVC_OK, or that the device has failed for good, and why. Any thread; costs a load. */
+  kvc_status (*health)(kvc_backend_device *device, kvc_error *error);
+  /* ORDER, if the stream is being captured. */
+  kvc_status (*check_stream)(kvc_backend_device *device, void *stream, kvc_error *error);
+  kvc_status (*event_create)(kvc_backend_device *device, kvc_backend_event **event, kvc_error *error);
+  void (*event_destroy)(kvc_backend_device *device, kvc_backend_event *event);
+  /* The event becomes the end of what the stream has by now. */
+  kvc_status (*event_record)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
+  /* What is enqueued on the stream from now on runs behind the event as it was last recorded. The host does not wait.
+   */
+  kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
+  /* nodes: the host's pool [num_nodes, FANOUT], at this address for as long as the mirror lives. */
+  kvc_status (*mirror_create)(kvc_backend_device *device, const int32_t *nodes, int64_t num_nodes,
+                              kvc_backend_mirror **mirror, kvc_error *error);
+  void (*mirror_destroy)(kvc_backend_device *device, kvc_backend_mirror *mirror);
+  kvc_status (*step_create)(kvc_backend_device *device, const kvc_backend_step_limits *limits, kvc_backend_step **step,
+                            kvc_error *error);
+  void (*step_destroy)(kvc_backend_device *device, kvc_backend_step *step);
+  /* Enqueues the copy of a step's arrays and the changes of nodes; what was staged in the step before is gone. The
+   * caller has made the stream wait for whatever reads the step's last arrays, or the nodes that change. Host memory
+   * may change as soon as it returns, but for the addresses. */
+  kvc_status (*stage)(kvc_backend_device *device, kvc_backend_step *step, const kvc_backend_stage *args, void *stream,
+                      kvc_error *error);
+  /* Of a step of a graph: what is captured and runs behind this touches nothing, until the next stage. */
+  kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
+  /* Where the device has what the host has at `data` within a staged array; NULL: nowhere. */
+  const void *(*staged)(const kvc_backend_step *step, const void *data);
 } kvc_backend;
 
 /* The one symbol of a plug-in: "kvc_backend_get". NULL if it cannot serve that version. */

@@ -4,6 +4,7 @@
 #include "kernels/common/scales.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/step.h"
 #include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
@@ -15,6 +16,7 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
+  const int64_t* live_tokens;  // where the call may be replayed in later steps; else null: num_tokens
 };
 
 // One row to store: of K or of V, of a token and head.
@@ -111,6 +113,7 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.token = index / rows_of_token;
   row.head = static_cast<int32_t>(index % layer.num_kv_heads);
   row.of_k = index % rows_of_token < layer.num_kv_heads;
+  if (call.live_tokens != nullptr && row.token >= *call.live_tokens) return;
   const int64_t stored = call.args.slots[row.token];
   if (stored < 0) return;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
@@ -124,14 +127,15 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
 }  // namespace
 
 kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, void* stream, kvc_error* error) {
-  if (args->num_tokens == 0) return KVC_OK;
+  if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  Piece slots = piece_of(args->slots, args->num_tokens);
+  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
   return with_upload(&device.upload, &slots, 1, stream, error, [&] {
-    AppendCall call = {*args, *args->layer};
+    AppendCall call = {*args, *args->layer, live_tokens_of(args->step)};
     call.args.slots = on_device<const int64_t>(slots);
-    const int64_t rows = args->num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
+    if (call.live_tokens != nullptr) call.args.num_tokens = max_tokens_of(args->step);
+    const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
     return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
   });
 }

@@ -31,10 +31,12 @@ struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
   kvc_backend_rows rows;
-  kvc_backend_tables tables;  // arrays, by list_of_item
+  kvc_backend_tables tables;  // read by pages_of_item
   const AttendBlock* blocks;
-  int32_t num_rows;  // of a block, at most
-  float q_sign;      // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
+  const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
+  const int64_t* live_blocks;           // how many there are then; null: as many as are launched
+  int32_t num_rows;                     // of a block, at most
+  float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
   double natural_scale;  // scores times it are in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
   float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
@@ -102,6 +104,10 @@ __device__ __forceinline__ float attended_key(const AttendState& state, const do
   return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
 }
 
+__device__ __forceinline__ const kvc_backend_rows* rows_of(const AttendCall& call) {
+  return call.staged_rows != nullptr ? call.staged_rows : &call.rows;
+}
+
 // Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -109,10 +115,10 @@ __device__ __forceinline__ void begin_rows(const AttendState& state) {
   if (state.thread == 0) {
     fixed.args = call.args;
     fixed.args.layer = &call.layer;
-    fixed.args.rows = &call.rows;
+    fixed.args.rows = rows_of(call);
     fixed.args.tables = &call.tables;
     fixed.tree = KeyTree{INT32_MAX, nullptr};
-    if (!is_shared(state.item)) fixed.tree = tree_of_row(&call.rows, state.item->row);
+    if (!is_shared(state.item)) fixed.tree = tree_of_row(rows_of(call), state.item->row);
   }
   __syncthreads();
   if (state.thread < state.rows) {
@@ -389,7 +395,7 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
   const double* table = key_table_of_row(&fixed.args, state.item->row);
-  PageCursor cursor = page_cursor(&call.tables, list_of_item(state.item));
+  PageCursor cursor = pages_of_item(&call.tables, state.item);
   KeyRange keys = {INT32_MAX, 0};
   for (int32_t r = 0; r < state.rows; ++r) {
     const KeyRange of_row = fixed.masks[r].keys;
@@ -411,6 +417,7 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
 
 template <class T>
 __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
+  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return;
   AttendState state;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());

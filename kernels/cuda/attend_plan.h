@@ -2,8 +2,9 @@
 //
 //   - blocks: an item becomes a thread block for each of its kv heads and each few rows of it, where rows are (query,
 //     head of the group) pairs: row r is query r / group, head r % group;
-//   - page lists: of each row those entries that a query sees, walked from the host's trees into arrays. A streaming
-//     row has two lists, that of its sinks and that of its window.
+//   - page lists: of a staged step the device walks the trees' mirror. Of other calls, of each row those entries that a
+//     query sees, walked from the host's trees into arrays: a streaming row has two lists, that of its sinks and that
+//     of its window.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,6 +22,8 @@ struct AttendBlock {
 };
 
 constexpr int32_t kMaxBlockRows = 16;
+constexpr int32_t kMaxItemRows =
+    64;  // (query, head of the group) pairs of an item, but for larger groups and shared items
 constexpr int32_t kBlockKeys = 32;  // keys that a block looks at together: one a lane
 constexpr int32_t kBlockDims = 64;  // dims of them that it stages together
 
@@ -67,9 +70,12 @@ struct PageRange {
   int64_t first;
 };
 
-// The list that an item reads.
+// The list that an item reads: its row's tree, or where lists were flattened one for each part.
 KVC_HOST_DEVICE int32_t list_of_item(const kvc_backend_item* item) {
   return 2 * item->row + (item->part == KVC_BACKEND_PART_SINKS ? 1 : 0);
+}
+KVC_HOST_DEVICE PageCursor pages_of_item(const kvc_backend_tables* tables, const kvc_backend_item* item) {
+  return page_cursor(tables, tables->pages == nullptr ? item->row : list_of_item(item));
 }
 
 // Fills ranges [2 * num_rows]; returns how many entries they have together.

@@ -51,8 +51,9 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   if (counted != cudaSuccess || args->device_id >= count) {
     return unavailable(counted, args->device_id, count, error);
   }
-  Device* const device = new (std::nothrow) Device{args->device_id, 0, "", {}};
+  Device* const device = new (std::nothrow) Device;
   if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
+  device->ordinal = args->device_id;
   kvc_status status;
   {
     const CurrentDevice current(*device);
@@ -107,6 +108,19 @@ constexpr kvc_backend kBackend = {
     merge,
     states,
     project,
+    health,
+    check_stream,
+    event_create,
+    event_destroy,
+    event_record,
+    event_wait,
+    mirror_create,
+    mirror_destroy,
+    step_create,
+    step_destroy,
+    stage,
+    unstage,
+    staged,
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Kernels on fibers.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -5,10 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -124,6 +122,8 @@ void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool bac
   }
 }
 
+}  // namespace
+
 void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread) {
   static std::atomic<unsigned> launches{0};
   const bool backwards = launches++ % 2 == 1;
@@ -141,8 +141,6 @@ void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<voi
               shared.get(), backwards);
   }
 }
-
-}  // namespace
 
 unsigned char* shared_memory() { return block.shared; }
 int lane() { return static_cast<int>(block.current->thread) % kWarpSize; }
@@ -167,195 +165,3 @@ unsigned ballot(unsigned mask, bool predicate) {
 }
 
 }  // namespace cuda_emulation
-
-// ---- Runtime --------------------------------------------------------------------------------
-
-using cuda_emulation::Counts;
-using cuda_emulation::Machine;
-
-struct Operation {
-  std::function<void()> run;
-  CudaEvent* waits_for = nullptr;
-  uint64_t ticket = 0;  // of the event's record
-};
-struct CudaStream {
-  std::deque<Operation> queue;
-};
-struct CudaEvent {
-  uint64_t recorded = 0, reached = 0;
-};
-
-namespace {
-
-// One lock for all: tests call from several threads.
-std::recursive_mutex mutex;
-bool deferred = false;
-Machine machine = Machine::kWorks;
-Counts total = {};
-CudaStream default_stream;
-std::set<CudaStream*> streams = {&default_stream};
-
-CudaStream* resolve(cudaStream_t stream) { return stream == nullptr ? &default_stream : stream; }
-
-// Runs what can run, the streams in turn.
-void drain() {
-  for (bool any = true; any;) {
-    any = false;
-    for (CudaStream* stream : streams) {
-      while (!stream->queue.empty()) {
-        const Operation operation = stream->queue.front();
-        if (operation.waits_for != nullptr && operation.waits_for->reached < operation.ticket) break;
-        stream->queue.pop_front();
-        if (operation.run) operation.run();
-        any = true;
-      }
-    }
-  }
-}
-
-void enqueue(cudaStream_t stream, Operation operation) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  resolve(stream)->queue.push_back(std::move(operation));
-  if (!deferred) drain();
-}
-
-}  // namespace
-
-namespace cuda_emulation {
-
-void launch(void* stream, dim3 grid, dim3 size, size_t shared_bytes, std::function<void()> thread) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.launches;
-  enqueue(static_cast<cudaStream_t>(stream), {[=] { run_grid(grid, size, shared_bytes, thread); }});
-}
-void defer(bool on) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  deferred = on;
-  if (!on) drain();
-}
-void set_machine(Machine next) { machine = next; }
-Counts counts() {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  return total;
-}
-
-}  // namespace cuda_emulation
-
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorNoKernelImageForDevice:
-      return "cudaErrorNoKernelImageForDevice";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-  }
-  return "unknown";
-}
-const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
-  if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
-  return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
-  return cudaSuccess;
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
-  return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
-}
-cudaError_t cudaDeviceSynchronize() {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.host_waits;
-  drain();
-  return cudaSuccess;
-}
-cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.allocations;
-  *memory = bytes > (size_t{1} << 40) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-cudaError_t cudaFree(void* memory) {  // CUDA's waits for the device
-  cudaDeviceSynchronize();
-  free(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
-  memset(memory, value, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
-  cudaDeviceSynchronize();
-  memcpy(target, source, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.copies;
-  enqueue(stream, {[=] { memcpy(target, source, bytes); }});
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CudaEvent;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  cudaDeviceSynchronize();
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  const uint64_t ticket = ++event->recorded;
-  enqueue(stream, {[=] { event->reached = std::max(event->reached, ticket); }});
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (event->reached == event->recorded) return cudaSuccess;
-  return cudaDeviceSynchronize();
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  enqueue(stream, {nullptr, event, event->recorded});
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  *stream = new CudaStream;
-  streams.insert(*stream);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  drain();
-  streams.erase(stream);
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
