@@ -38,6 +38,7 @@ __device__ float merged_element(const MergeCall& call, const kvc_backend_tile& t
 __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   const kvc_backend_attend& args = call.args;
   const kvc_backend_tile tile = args.tiles[blockIdx.x];
+  if (tile.item_begin >= tile.item_end) return;                 // of the device's: nothing to merge
   const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
@@ -188,6 +189,19 @@ kvc_status launch_kernels(const AttendCall& call, int64_t blocks, void* stream, 
                 kMergeThreads, 0, error, merge_tiles_kernel, merge);
 }
 
+// Items, rows and page lists are on the device: nothing is read, nothing is uploaded.
+kvc_status attend_on_device(AttendCall* call, void* stream, kvc_error* error) {
+  call->tables = *call->args.tables;
+  call->args.tile_counters = nullptr;
+  call->args.cancel_host = nullptr;
+  const int64_t blocks =
+      call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer, call->num_rows);
+  if (blocks > INT32_MAX) {
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(blocks));
+  }
+  return launch_kernels(*call, blocks, stream, error);
+}
+
 }  // namespace
 
 cudaError_t find_kernel_image() {
@@ -209,6 +223,7 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   set_scales(&call);
   constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
   call.num_rows = rows_of_block(kFloats, call.layer.head_dim, call.layer.v_head_dim, args->fold_keys > 0);
+  if (args->device_item_queries > 0) return attend_on_device(&call, stream, error);
   const int64_t blocks = count_blocks(*args, call.num_rows);
 
   const std::lock_guard<std::mutex> lock(device.upload.mutex());

@@ -32,9 +32,9 @@ struct AttendCall {
   kvc_backend_layer layer;
   kvc_backend_rows rows;
   kvc_backend_tables tables;  // arrays, by list_of_item
-  const AttendBlock* blocks;
-  int32_t num_rows;  // of a block, at most
-  float q_sign;      // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
+  const AttendBlock* blocks;  // null: items are the device's (device_block)
+  int32_t num_rows;           // of a block, at most
+  float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
   double natural_scale;  // scores times it are in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
   float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
@@ -414,7 +414,9 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   AttendState state;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
-  state.block = call.blocks[blockIdx.x];
+  state.block =
+      call.blocks != nullptr ? call.blocks[blockIdx.x] : device_block(call.args, call.layer, call.num_rows, blockIdx.x);
+  if (state.block.row_begin >= state.block.row_end) return;
   state.item = call.args.items + state.block.item;
   state.rows = state.block.row_end - state.block.row_begin;
   state.group = call.layer.num_q_heads / call.layer.num_kv_heads;

@@ -51,7 +51,7 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   if (counted != cudaSuccess || args->device_id >= count) {
     return unavailable(counted, args->device_id, count, error);
   }
-  Device* const device = new (std::nothrow) Device{args->device_id, 0, "", {}};
+  Device* const device = new (std::nothrow) Device{args->device_id, 0, "", {}, {}};
   if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
   kvc_status status;
   {
@@ -107,6 +107,10 @@ constexpr kvc_backend kBackend = {
     merge,
     states,
     project,
+    take_scratch,
+    give_scratch,
+    plan_flash,
+    plan_tables,
 };
 
 }  // namespace

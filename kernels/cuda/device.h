@@ -8,6 +8,7 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
 #include "kvcache_backend.h"
 
@@ -18,6 +19,7 @@ struct Device {
   int multiprocessors;
   char name[16];  // of what was chosen: "sm_90"
   Upload upload;
+  Scratch scratch;
 };
 
 inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
@@ -64,6 +66,11 @@ inline unsigned blocks_for(int64_t n, int64_t threads) {
 
 // In layer.cc, memory.cc and the .cu file of each.
 #include "kernels/common/backend_functions.inl.h"
+// In scratch.cc, plan_flash.cu and plan_tables.cu: of a device that works later than the host.
+kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
+kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
+kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);
+kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan* args, void* stream, kvc_error* error);
 // attend.cu: whether the device runs what was compiled.
 cudaError_t find_kernel_image();
 

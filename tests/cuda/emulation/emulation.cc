@@ -359,3 +359,12 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status)
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  *id = 0;
+  return cudaStreamIsCapturing(stream, status);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return event->reached == event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
