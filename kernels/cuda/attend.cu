@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid
   const kvc_backend_attend& args = call.args;
   if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
   const kvc_backend_tile tile = args.tiles[blockIdx.x];
+  if (tile.item_begin >= tile.item_end) return;                 // of the device's: nothing to merge
   const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
@@ -244,6 +245,21 @@ kvc_status launch_kernels(AttendCall& call, const Made& made, void* stream, kvc_
                 error, merge_tiles_kernel, merge);
 }
 
+// Items, rows and page lists are on the device: nothing is read, nothing is uploaded.
+kvc_status attend_on_device(AttendCall* call, void* stream, kvc_error* error) {
+  call->tables = *call->args.tables;
+  call->args.tile_counters = nullptr;
+  call->args.cancel_host = nullptr;
+  const int64_t blocks =
+      call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer, call->num_rows);
+  if (blocks > INT32_MAX) {
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(blocks));
+  }
+  Made made;
+  made.blocks = blocks;
+  return launch_kernels(*call, made, stream, error);
+}
+
 }  // namespace
 
 cudaError_t find_kernel_image() {
@@ -264,6 +280,7 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   call.rows = *args->rows;
   set_scales(&call);
   call.num_rows = attend_block_rows(call.layer, args->fold_keys);
+  if (args->device_item_queries > 0) return attend_on_device(&call, stream, error);
 
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
   Piece pieces[kNumPieces];

@@ -32,7 +32,7 @@ struct AttendCall {
   kvc_backend_layer layer;
   kvc_backend_rows rows;
   kvc_backend_tables tables;  // read by pages_of_item
-  const AttendBlock* blocks;
+  const AttendBlock* blocks;  // null: items are the device's (device_block)
   const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
   const int64_t* live_blocks;           // how many there are then; null: as many as are launched
   int32_t num_rows;                     // of a block, at most
@@ -421,7 +421,9 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   AttendState state;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
-  state.block = call.blocks[blockIdx.x];
+  state.block =
+      call.blocks != nullptr ? call.blocks[blockIdx.x] : device_block(call.args, call.layer, call.num_rows, blockIdx.x);
+  if (state.block.row_begin >= state.block.row_end) return;
   state.item = call.args.items + state.block.item;
   state.rows = state.block.row_end - state.block.row_begin;
   state.group = call.layer.num_q_heads / call.layer.num_kv_heads;

@@ -64,6 +64,22 @@ inline void list_blocks(const kvc_backend_attend& args, int32_t rows, AttendBloc
   }
 }
 
+// Items that only the device knows: each has as many blocks as the largest would. Their number, and what block `index`
+// does; nothing if row_begin is not below row_end.
+KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_attend& args, const kvc_backend_layer& layer, int32_t rows) {
+  return (args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads) + rows - 1) / rows;
+}
+KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer, int32_t rows,
+                                         int64_t index) {
+  const int32_t each = blocks_of_head(args, layer, rows), row = static_cast<int32_t>(index % each) * rows;
+  AttendBlock block = {static_cast<int32_t>(index / each / layer.num_kv_heads),
+                       static_cast<int32_t>(index / each % layer.num_kv_heads), row, row + rows};
+  const kvc_backend_item& item = args.items[block.item];
+  const int32_t item_rows = (item.q_end - item.q_begin) * (layer.num_q_heads / layer.num_kv_heads);
+  if (block.row_end > item_rows) block.row_end = item_rows;
+  return block;
+}
+
 // Pages [begin, end) of one list, as list indexes; first: where entry `begin` is in the array of all.
 struct PageRange {
   int32_t begin, end;

@@ -121,6 +121,10 @@ constexpr kvc_backend kBackend = {
     stage,
     unstage,
     staged,
+    take_scratch,
+    give_scratch,
+    plan_flash,
+    plan_tables,
 };
 
 }  // namespace

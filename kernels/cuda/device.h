@@ -10,6 +10,7 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
 #include "kvcache_backend.h"
 
@@ -23,6 +24,7 @@ struct Device {
   // The first error after which nothing works any more on the device (a kernel's bad address, say), and who met it.
   std::atomic<int> failure{cudaSuccess};
   char failed_call[128] = "";
+  Scratch scratch = {};
 };
 
 inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
@@ -95,6 +97,11 @@ kvc_status stage(kvc_backend_device* device, kvc_backend_step* step, const kvc_b
                  kvc_error* error);
 kvc_status unstage(kvc_backend_device* device, kvc_backend_step* step, void* stream, kvc_error* error);
 const void* staged(const kvc_backend_step* step, const void* data);
+// In scratch.cc, plan_flash.cu and plan_tables.cu: of a device that works later than the host.
+kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
+kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
+kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);
+kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan* args, void* stream, kvc_error* error);
 // attend.cu: whether the device runs what was compiled.
 cudaError_t find_kernel_image();
 

@@ -43,7 +43,7 @@ void Cache::give_back(Forward& forward, bool keep) {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
   }
   copy_queue_.close_step(&forward, keep);
-  forward.tables.close();
+  forward.tables.close(*context_, forward.stream);
   forward.open = false;
   context_->pool().keep_awake(-1);
 }

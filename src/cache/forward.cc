@@ -144,7 +144,9 @@ Status Forward::rotate(const Context& context, const RopeTables& tables, size_t 
                                  values,
                                  {},
                                  {},
-                                 step()};
+                                 step(),
+                                 {},
+                                 0};
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }

@@ -20,6 +20,7 @@ struct Operation {
   uint64_t number = 0;  // of all operations
 };
 struct CudaGraph {
+  unsigned long long id = 0;
   std::vector<std::function<void()>> operations;
 };
 struct CudaStream {
@@ -109,8 +110,11 @@ cudaError_t enqueue(cudaStream_t on, Operation operation) {
   return cudaSuccess;
 }
 
+// Whether what a capture forbids is forbidden to this thread.
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 bool any_capture() {
-  return std::any_of(streams.begin(), streams.end(), [](const CudaStream* s) { return s->capture != nullptr; });
+  return capture_mode != cudaStreamCaptureModeRelaxed &&
+         std::any_of(streams.begin(), streams.end(), [](const CudaStream* s) { return s->capture != nullptr; });
 }
 
 }  // namespace
@@ -267,6 +271,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const uint64_t ticket = ++event->recorded;
   return enqueue(stream, {[=] { event->reached = std::max(event->reached, ticket); }});
 }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  KVC_FAULT();
+  return event->reached == event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   KVC_FAULT();
   if (event->reached == event->recorded) return cudaSuccess;
@@ -306,10 +314,20 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   *status = resolve(stream)->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *id = resolve(stream)->capture != nullptr ? resolve(stream)->capture->id : 0;
+  return cudaStreamIsCapturing(stream, status);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(capture_mode, *mode);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (resolve(stream)->capture != nullptr) return cudaErrorInvalidValue;
-  resolve(stream)->capture = new CudaGraph;
+  static unsigned long long captures = 0;
+  resolve(stream)->capture = new CudaGraph{++captures, {}};
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
