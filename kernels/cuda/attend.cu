@@ -3,6 +3,7 @@
 // Roofline: decode reads K and V once a kv head and 16 rows; o, q and the softmax are float32 on the CUDA cores.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_mma.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
@@ -179,8 +180,44 @@ void point_to_device(const Piece* pieces, AttendCall* call) {
   call->blocks = on_device<const AttendBlock>(pieces[kBlocks]);
 }
 
-kvc_status launch_kernels(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
-  const kvc_status status = launch_attend(call, blocks, stream, error);
+// The blocks of a call: of the simple kernel, or few rows and many on tensor cores, one behind the other.
+struct Cuts {
+  bool simple;
+  MmaShape few, many;
+  BlockCut first, second;
+  int64_t num_first, num_second;
+};
+
+Cuts cut_blocks(const Device& device, const kvc_backend_attend& args) {
+  const kvc_backend_layer& layer = *args.layer;
+  Cuts cuts = {};
+  if (!device.simple && why_simple(args) == nullptr) {
+    cuts.few = mma_shape(device, layer, kFewRows);
+    cuts.many = mma_shape(device, layer, kManyRows);
+  }
+  cuts.simple = cuts.few.stages == 0 || cuts.many.stages == 0;
+  constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
+  cuts.first = {kFewRows, 0, kFewRows};
+  cuts.second = {kManyRows, kFewRows + 1};
+  if (cuts.simple) {
+    cuts.first = {rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, args.fold_keys > 0)};
+  }
+  cuts.num_first = count_blocks(args, cuts.first);
+  cuts.num_second = cuts.simple ? 0 : count_blocks(args, cuts.second);
+  return cuts;
+}
+
+kvc_status launch_blocks(const Cuts& cuts, AttendCall call, void* stream, kvc_error* error) {
+  if (cuts.simple) return launch_attend(call, cuts.num_first, stream, error);
+  kvc_status status = KVC_OK;
+  if (cuts.num_first > 0) status = launch_mma(call, cuts.few, cuts.num_first, stream, error);
+  if (status != KVC_OK || cuts.num_second == 0) return status;
+  call.blocks += cuts.num_first;
+  return launch_mma(call, cuts.many, cuts.num_second, stream, error);
+}
+
+kvc_status launch_kernels(const Cuts& cuts, const AttendCall& call, void* stream, kvc_error* error) {
+  const kvc_status status = launch_blocks(cuts, call, stream, error);
   if (status != KVC_OK || call.args.num_tiles == 0) return status;
   MergeCall merge = {call.args, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
                      call.rows.token_begin};
@@ -207,9 +244,9 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   call.layer = *args->layer;
   call.rows = *args->rows;
   set_scales(&call);
-  constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
-  call.num_rows = rows_of_block(kFloats, call.layer.head_dim, call.layer.v_head_dim, args->fold_keys > 0);
-  const int64_t blocks = count_blocks(*args, call.num_rows);
+  const Cuts cuts = cut_blocks(device, *args);
+  call.num_rows = cuts.first.rows;
+  const int64_t blocks = cuts.num_first + cuts.num_second;
 
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
   PageRange* const ranges = device.upload.scratch<PageRange>(2 * int64_t{args->rows->num_rows});
@@ -218,12 +255,14 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   list_pieces(*args, blocks, find_page_ranges(*args, ranges), pieces);
   kvc_status status = device.upload.take(pieces, kNumPieces, stream, error);
   if (status != KVC_OK) return status;
-  list_blocks(*args, call.num_rows, static_cast<AttendBlock*>(pieces[kBlocks].host));
+  AttendBlock* const listed = static_cast<AttendBlock*>(pieces[kBlocks].host);
+  list_blocks(*args, cuts.first, listed);
+  if (cuts.num_second > 0) list_blocks(*args, cuts.second, listed + cuts.num_first);
   flatten_pages(*args, ranges, static_cast<int32_t*>(pieces[kPages].host),
                 static_cast<int64_t*>(pieces[kPageBegin].host));
   point_to_device(pieces, &call);
   status = device.upload.send(stream, error);
-  if (status == KVC_OK) status = launch_kernels(call, blocks, stream, error);
+  if (status == KVC_OK) status = launch_kernels(cuts, call, stream, error);
   const kvc_status finished = device.upload.finish(stream, error);
   return status != KVC_OK ? status : finished;
 }

@@ -139,11 +139,10 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// Dim d of a query as it was given, by q and qv.
-__device__ __forceinline__ float given_query(const AttendState& state, int32_t row, int32_t d) {
-  const kvc_backend_attend& args = state.call->args;
-  const QueryPlace& place = state.fixed->places[row];
-  const int32_t head = q_head_of(state, row), behind = args.qv.data != nullptr ? state.call->layer.v_head_dim : 0;
+// Dim d of a query as it was given, by q and qv. head: of the layer's q heads.
+__device__ __forceinline__ float given_query(const AttendCall& call, const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const int32_t behind = args.qv.data != nullptr ? call.layer.v_head_dim : 0;
   const Type type = type_of(args.q.dtype);
   if (d < behind) {
     return load_element(
@@ -155,24 +154,25 @@ __device__ __forceinline__ float given_query(const AttendState& state, int32_t r
       place.row * args.q_row_stride + place.token * args.q.token_stride + head * args.q.head_stride + d - behind);
 }
 
-// q to shared memory: rotated and rounded to its type, times the sign of the scale.
+// The same as it attends: rotated, and rounded to its type.
+__device__ __forceinline__ float attended_query(const AttendCall& call, const kvc_backend_item& item,
+                                                const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin == nullptr || !is_rotated(call.layer, d)) return given_query(call, place, head, d);
+  const Pair pair = pair_of(call.layer, d);
+  const float* of_token = cos_sin + static_cast<int64_t>(place.token) * call.layer.rope_dim;
+  const float x = turned(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
+                         of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
+  return round_to(type_of(args.q.dtype), x);
+}
+
+// q to shared memory, times the sign of the scale.
 __device__ __forceinline__ void load_queries(const AttendState& state) {
-  const kvc_backend_attend& args = state.call->args;
-  const kvc_backend_layer& layer = state.call->layer;
-  const Type type = type_of(args.q.dtype);
-  const float* cos_sin = state.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  for (int32_t i = state.thread; i < state.rows * layer.head_dim; i += kAttendThreads) {
-    const int32_t row = i / layer.head_dim, d = i % layer.head_dim;
-    float x;
-    if (cos_sin != nullptr && is_rotated(layer, d)) {
-      const Pair pair = pair_of(layer, d);
-      const float* of_token = cos_sin + static_cast<int64_t>(state.fixed->places[row].token) * layer.rope_dim;
-      x = turned(pair, given_query(state, row, pair.first), given_query(state, row, pair.second), of_token[pair.index],
-                 of_token[layer.rope_dim / 2 + pair.index]);
-      x = round_to(type, x);
-    } else {
-      x = given_query(state, row, d);
-    }
+  const int32_t dims = state.call->layer.head_dim;
+  for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
+    const int32_t row = i / dims;
+    const float x = attended_query(*state.call, *state.item, state.fixed->places[row], q_head_of(state, row), i % dims);
     state.q[i] = x * state.call->q_sign;
   }
 }

@@ -36,23 +36,35 @@ inline int32_t rows_of_block(int64_t floats, int32_t head_dim, int32_t v_head_di
   return rows;
 }
 
-inline int64_t count_blocks(const kvc_backend_attend& args, int32_t rows) {
-  const int32_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
+// How items become blocks: those whose rows are in [min_rows, max_rows], `rows` of them a block.
+struct BlockCut {
+  int32_t rows;
+  int32_t min_rows = 0, max_rows = INT32_MAX;
+};
+
+inline int32_t rows_of_item(const kvc_backend_attend& args, const kvc_backend_item& item) {
+  return (item.q_end - item.q_begin) * (args.layer->num_q_heads / args.layer->num_kv_heads);
+}
+
+inline int64_t count_blocks(const kvc_backend_attend& args, const BlockCut& cut) {
+  const int64_t rows = cut.rows;
   int64_t count = 0;
   for (int64_t i = 0; i < args.num_items; ++i) {
     const kvc_backend_item& item = args.items[i];
-    const int64_t item_rows = int64_t{item.q_end - item.q_begin} * group;
+    const int64_t item_rows = rows_of_item(args, item);
+    if (item_rows < cut.min_rows || item_rows > cut.max_rows) continue;
     count += (item.head_end - item.head_begin) * ((item_rows + rows - 1) / rows);
   }
   return count;
 }
 
 // blocks: [count_blocks].
-inline void list_blocks(const kvc_backend_attend& args, int32_t rows, AttendBlock* blocks) {
-  const int32_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
+inline void list_blocks(const kvc_backend_attend& args, const BlockCut& cut, AttendBlock* blocks) {
+  const int32_t rows = cut.rows;
   for (int32_t i = 0; i < args.num_items; ++i) {
     const kvc_backend_item& item = args.items[i];
-    const int32_t item_rows = (item.q_end - item.q_begin) * group;
+    const int32_t item_rows = rows_of_item(args, item);
+    if (item_rows < cut.min_rows || item_rows > cut.max_rows) continue;
     for (int32_t head = item.head_begin; head < item.head_end; ++head) {
       for (int32_t row = 0; row < item_rows; row += rows) {
         *blocks++ = {i, head, row, row + rows < item_rows ? row + rows : item_rows};

@@ -16,7 +16,9 @@ namespace kvc::kernels::cuda {
 struct Device {
   int ordinal;
   int multiprocessors;
-  char name[16];  // of what was chosen: "sm_90"
+  int shared_of_block, shared_of_multiprocessor;  // bytes; of a block that asks for as much as it may have
+  bool simple;                                    // attention without tensor cores: "sm_90_simple" was asked for
+  char names[2][20];                              // "sm_90_simple", "sm_90"
   Upload upload;
 };
 

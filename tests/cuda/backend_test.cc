@@ -154,8 +154,8 @@ TEST(AttendPlan, BlocksCoverItems) {
   args.items = items.data();
   args.num_items = 3;
   for (int32_t rows : {1, 2, 16}) {
-    std::vector<AttendBlock> blocks(static_cast<size_t>(count_blocks(args, rows)));
-    list_blocks(args, rows, blocks.data());
+    std::vector<AttendBlock> blocks(static_cast<size_t>(count_blocks(args, {rows})));
+    list_blocks(args, {rows}, blocks.data());
     std::vector<std::vector<int>> covered(3, std::vector<int>(4 * 120));
     for (const AttendBlock& block : blocks) {
       EXPECT_LE(block.row_end - block.row_begin, rows);
