@@ -195,15 +195,14 @@ Cuts cut_blocks(const Device& device, const kvc_backend_attend& args) {
     cuts.few = mma_shape(device, layer, kFewRows);
     cuts.many = mma_shape(device, layer, kManyRows);
   }
-  cuts.simple = cuts.few.stages == 0 || cuts.many.stages == 0;
+  cuts.simple = cuts.few.stages == 0;
   constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
-  cuts.first = {kFewRows, 0, kFewRows};
+  cuts.first = {kFewRows};
   cuts.second = {kManyRows, kFewRows + 1};
-  if (cuts.simple) {
-    cuts.first = {rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, args.fold_keys > 0)};
-  }
+  if (cuts.simple) cuts.first.rows = rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, args.fold_keys > 0);
+  if (cuts.many.stages > 0) cuts.first.max_rows = kFewRows;  // else few rows for all, on devices of little memory
   cuts.num_first = count_blocks(args, cuts.first);
-  cuts.num_second = cuts.simple ? 0 : count_blocks(args, cuts.second);
+  cuts.num_second = cuts.many.stages > 0 ? count_blocks(args, cuts.second) : 0;
   return cuts;
 }
 

@@ -4,25 +4,6 @@
 #include "kernels/cuda/attend_mma.h"
 
 namespace kvc::kernels::cuda {
-namespace {
-
-using MmaKernel = void (*)(MmaCall);
-
-template <class Q, class P, int kKeyWarps>
-MmaKernel kernel_of_dims(int32_t v_head_dim) {
-  if (v_head_dim <= 128) return attend_mma_kernel<Q, P, 128, kKeyWarps>;
-  return attend_mma_kernel<Q, P, kMaxMmaDim, kKeyWarps>;
-}
-
-// P takes the scales of tokens, which float16 may not hold: bfloat16 where there are any.
-template <int kKeyWarps>
-MmaKernel kernel_of(const kvc_backend_attend& args, const kvc_backend_layer& layer) {
-  if (type_of(args.q.dtype) == Type::kBf16) return kernel_of_dims<Bf16, Bf16, kKeyWarps>(layer.v_head_dim);
-  if (type_of(layer.dtype) == Type::kI8) return kernel_of_dims<F16, Bf16, kKeyWarps>(layer.v_head_dim);
-  return kernel_of_dims<F16, F16, kKeyWarps>(layer.v_head_dim);
-}
-
-}  // namespace
 
 MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows) {
   return shape_of_block(layer, rows, static_cast<int32_t>(sizeof(MmaFixed)), device.shared_of_block,
@@ -34,8 +15,8 @@ kvc_status launch_mma(const AttendCall& call, const MmaShape& shape, int64_t blo
   const bool scaled =
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   mma.has_units = scaled ? 1 : 0;
-  const MmaKernel kernel =
-      shape.rows == kFewRows ? kernel_of<4>(call.args, call.layer) : kernel_of<1>(call.args, call.layer);
+  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
+  const MmaKernel kernel = is_f16 ? mma_kernel_of_f16(mma) : mma_kernel_of_bf16(mma);
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);

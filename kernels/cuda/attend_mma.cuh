@@ -165,7 +165,10 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
   uint32_t found = 0;
   if (has_token_scales(&state.call->attend.layer.v_scales)) {
 #pragma unroll
-    for (int i = 0; i < kTiles * 4; ++i) s[i / 4][i % 4] *= tile.v_scale[key0 + i / 4 * 8 + lane % 4 * 2 + i % 2];
+    for (int i = 0; i < kTiles * 4; ++i) {
+      float& p = s[i / 4][i % 4];
+      p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + lane % 4 * 2 + i % 2];  // of unseen keys: may be NaN
+    }
   }
 #pragma unroll
   for (int k = 0; k < kTiles; k += 2) {
@@ -367,5 +370,17 @@ __global__ void __launch_bounds__(kAttendThreads, kDims > 128 ? 2 : 3)
   merge_warps<kKeyWarps>(state);
   finish_mma_rows<kKeyWarps>(state);
 }
+
+using MmaKernel = void (*)(MmaCall);
+
+// The instance that computes a call, by its rows and V's dims.
+template <class Q, class P>
+MmaKernel mma_kernel_of(const MmaCall& call) {
+  const bool wide = call.attend.layer.v_head_dim > 128;
+  if (call.shape.rows == kManyRows) return wide ? attend_mma_kernel<Q, P, 256, 1> : attend_mma_kernel<Q, P, 128, 1>;
+  return wide ? attend_mma_kernel<Q, P, 256, 4> : attend_mma_kernel<Q, P, 128, 4>;
+}
+MmaKernel mma_kernel_of_f16(const MmaCall& call);
+MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 
 }  // namespace kvc::kernels::cuda

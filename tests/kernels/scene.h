@@ -137,6 +137,7 @@ class Scene {
                  float* values, int dims);
   void turn_keys();
   Kind rounding_of_p() const;
+  float value_scale(int row, int key, int head) const;  // of int8
   float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
   // Scores of the keys that a query sees, in float64 and as plain float32 code would compute them.
   void score(int token, int head, std::vector<int>* keys, std::vector<double>* exact, std::vector<float>* naive) const;

@@ -128,6 +128,12 @@ Kind Scene::rounding_of_p() const {
   return config_.kv == config_.q ? config_.q : Kind::kF32;
 }
 
+float Scene::value_scale(int row, int key, int head) const {
+  const kvc_backend_scales& scales = layer_.v_scales;
+  const int64_t page = pages_[row][key / config_.page_size], slot = key % config_.page_size;
+  return scales.data[page * scales.page_stride + head * scales.head_stride + slot * scales.slot_stride];
+}
+
 Expected Scene::expect(int token, int head) const {
   const int row = row_of_[token], kv_head = head / (config_.q_heads / config_.kv_heads);
   const Kind p_kind = rounding_of_p();
@@ -154,7 +160,8 @@ Expected Scene::expect(int token, int head) const {
     const float naive_p = std::exp(naive_s[i] - naive_m);
     exact_l += exact_p;
     naive_l += naive_p;
-    const float weight = rounded(p_kind, naive_p);
+    const float scale = config_.kv == Kind::kI8 ? value_scale(row, keys[i], kv_head) : 1.0f;
+    const float weight = p_kind == Kind::kF32 ? naive_p : rounded(p_kind, naive_p * scale) / scale;
     const float* v =
         config_.v_in_k
             ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]
@@ -189,6 +196,9 @@ void Scene::check(const std::string& name) {
         error = std::isnan(difference) ? INFINITY : std::max(error, difference);
         naive = std::max(naive, std::fabs(e.naive[d] - e.exact[d]));
       }
+      if (getenv("SHOW"))
+        fprintf(stderr, "RATIO %g %s %s %s\n", error / (2 * naive + 1e-5), name.c_str(), name_of(config_.q),
+                name_of(config_.kv));
       ASSERT_LE(error, 2.0 * naive + 1e-5) << name << " " << config_.describe() << ": token " << t << " head " << h;
       const bool empty = e.exact_lse == -INFINITY && lse(t, h) == -INFINITY;
       const double lse_error = empty ? 0.0 : std::fabs(static_cast<double>(lse(t, h)) - e.exact_lse);
