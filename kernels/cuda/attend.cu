@@ -3,6 +3,7 @@
 // Roofline: decode reads K and V once a kv head and 16 rows; o, q and the softmax are float32 on the CUDA cores.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_mma.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step.h"
 
@@ -160,7 +161,7 @@ void list_pieces(const kvc_backend_attend& args, Piece* pieces) {
 // What a call makes of its items and page lists, where no step has it.
 struct Made {
   const kvc_backend_step::Blocks* staged = nullptr;
-  int64_t blocks = 0;
+  BlockCounts blocks = {};
   bool own_blocks = false;
   const PageRange* ranges = nullptr;  // null: the lists are walked on the device
 };
@@ -171,17 +172,15 @@ const int32_t* mirrored_nodes(const kvc_backend_attend& args) {
                                        : static_cast<const int32_t*>(staged_address(args.step, args.tables->nodes));
 }
 
-kvc_status find_made(const kvc_backend_attend& args, int32_t rows, Upload* upload, Piece* pieces, Made* made,
-                     kvc_error* error) {
-  const kvc_backend_step::Blocks* const staged =
-      args.planned != 0 ? staged_blocks(args.step, args.items, rows) : nullptr;
+kvc_status find_made(const kvc_backend_attend& args, Upload* upload, Piece* pieces, Made* made, kvc_error* error) {
+  const kvc_backend_step::Blocks* const staged = args.planned != 0 ? staged_blocks(args.step, args.items) : nullptr;
   made->staged = staged;
   made->own_blocks = staged == nullptr;
-  made->blocks = staged != nullptr ? staged->count : count_blocks(args, rows);
+  made->blocks = staged != nullptr ? staged->count : count_blocks(args);
   if (staged != nullptr) {
     pieces[kBlocks].device = const_cast<AttendBlock*>(staged->blocks);
   } else {
-    pieces[kBlocks] = room_for<AttendBlock>(made->blocks);
+    pieces[kBlocks] = room_for<AttendBlock>(made->blocks.both());
   }
   const int32_t num_rows = args.rows->num_rows;
   if (mirrored_nodes(args) != nullptr) {
@@ -228,36 +227,54 @@ void point_to_device(const Piece* pieces, AttendCall* call) {
   call->blocks = on_device<const AttendBlock>(pieces[kBlocks]);
 }
 
-kvc_status launch_kernels(AttendCall& call, const Made& made, void* stream, kvc_error* error) {
+// Blocks of few rows, or of many, by tensor cores where they can.
+kvc_status launch_rows(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks, void* stream,
+                       kvc_error* error) {
+  if (blocks == 0) return KVC_OK;
+  kvc_backend_attend host = call.args;
+  host.layer = &call.layer;
+  if (!device.simple && why_simple(host) == nullptr) {
+    const MmaShape shape = mma_shape(device, call.layer, cut.rows);
+    if (shape.stages > 0) return launch_mma(call, shape, blocks, stream, error);
+  }
+  return launch_attend(call, blocks, stream, error);
+}
+
+kvc_status launch_kernels(const Device& device, AttendCall call, const Made& made, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
                      call.rows.token_begin, nullptr};
-  int64_t blocks = made.blocks, tiles = call.args.num_tiles;
-  if (made.staged != nullptr && made.staged->live_blocks != nullptr) {  // a step of a graph: at its capacity
+  BlockCounts blocks = made.blocks;
+  int64_t tiles = call.args.num_tiles, many_at = made.blocks.few;
+  if (made.staged != nullptr && made.staged->live != nullptr) {  // a step of a graph: at its capacity
     call.staged_rows = made.staged->rows_on_device;
-    call.live_blocks = made.staged->live_blocks;
-    merge.live_tiles = made.staged->live_blocks + 1;
-    blocks = made.staged->max_blocks;
+    call.live_blocks = &made.staged->live->few;
+    merge.live_tiles = &made.staged->live->tiles;
+    blocks = made.staged->most;
     tiles = made.staged->max_tiles;
+    many_at = blocks.few;
   }
-  const kvc_status status = blocks == 0 ? KVC_OK : launch_attend(call, blocks, stream, error);
+  kvc_status status = launch_rows(device, call, kFewRows, blocks.few, stream, error);
+  if (call.blocks != nullptr) call.blocks += many_at;
+  if (call.live_blocks != nullptr) call.live_blocks = &made.staged->live->many;
+  if (status == KVC_OK) status = launch_rows(device, call, kManyRows, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
   return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads, 0,
                 error, merge_tiles_kernel, merge);
 }
 
 // Items, rows and page lists are on the device: nothing is read, nothing is uploaded.
-kvc_status attend_on_device(AttendCall* call, void* stream, kvc_error* error) {
+kvc_status attend_on_device(const Device& device, AttendCall* call, void* stream, kvc_error* error) {
   call->tables = *call->args.tables;
   call->args.tile_counters = nullptr;
   call->args.cancel_host = nullptr;
-  const int64_t blocks =
-      call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer, call->num_rows);
+  const int64_t blocks = call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer);
   if (blocks > INT32_MAX) {
     return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(blocks));
   }
   Made made;
-  made.blocks = blocks;
-  return launch_kernels(*call, made, stream, error);
+  const bool few = rows_of_device_block(call->args, call->layer) == kFewRows.rows;
+  made.blocks = few ? BlockCounts{blocks, 0} : BlockCounts{0, blocks};
+  return launch_kernels(device, *call, made, stream, error);
 }
 
 }  // namespace
@@ -279,31 +296,27 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   call.layer = *args->layer;
   call.rows = *args->rows;
   set_scales(&call);
-  call.num_rows = attend_block_rows(call.layer, args->fold_keys);
-  if (args->device_item_queries > 0) return attend_on_device(&call, stream, error);
+  constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
+  call.num_rows = rows_of_block(kFloats, call.layer.head_dim, call.layer.v_head_dim, args->fold_keys > 0);
+  if (args->device_item_queries > 0) return attend_on_device(device, &call, stream, error);
 
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
   Piece pieces[kNumPieces];
   Made made;
   list_pieces(*args, pieces);
-  kvc_status status = find_made(*args, call.num_rows, &device.upload, pieces, &made, error);
+  kvc_status status = find_made(*args, &device.upload, pieces, &made, error);
   if (status == KVC_OK) status = device.upload.take(pieces, kNumPieces, stream, error);
   if (status != KVC_OK) return status;
-  if (made.own_blocks) list_blocks(*args, call.num_rows, static_cast<AttendBlock*>(pieces[kBlocks].host));
+  if (made.own_blocks) list_blocks(*args, static_cast<AttendBlock*>(pieces[kBlocks].host));
   if (made.ranges != nullptr) {
     flatten_pages(*args, made.ranges, static_cast<int32_t*>(pieces[kPages].host),
                   static_cast<int64_t*>(pieces[kPageBegin].host));
   }
   point_to_device(pieces, &call);
   status = device.upload.send(stream, error);
-  if (status == KVC_OK) status = launch_kernels(call, made, stream, error);
+  if (status == KVC_OK) status = launch_kernels(device, call, made, stream, error);
   const kvc_status finished = device.upload.finish(stream, error);
   return status != KVC_OK ? status : finished;
-}
-
-int32_t attend_block_rows(const kvc_backend_layer& layer, int32_t fold_keys) {
-  constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
-  return rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, fold_keys > 0);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -31,11 +31,11 @@ struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
   kvc_backend_rows rows;
-  kvc_backend_tables tables;  // read by pages_of_item
-  const AttendBlock* blocks;  // null: items are the device's (device_block)
+  kvc_backend_tables tables;            // read by pages_of_item
+  const AttendBlock* blocks;            // null: items are the device's (device_block)
   const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
   const int64_t* live_blocks;           // how many there are then; null: as many as are launched
-  int32_t num_rows;                     // of a block, at most
+  int32_t num_rows;                     // that the simple kernel has at once
   float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
   double natural_scale;  // scores times it are in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
@@ -108,6 +108,13 @@ __device__ __forceinline__ const kvc_backend_rows* rows_of(const AttendCall& cal
   return call.staged_rows != nullptr ? call.staged_rows : &call.rows;
 }
 
+// What the thread block does; false: nothing.
+__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
+  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
+  *block = call.blocks != nullptr ? call.blocks[blockIdx.x] : device_block(call.args, call.layer, blockIdx.x);
+  return block->row_begin < block->row_end;
+}
+
 // Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -145,11 +152,10 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// Dim d of a query as it was given, by q and qv.
-__device__ __forceinline__ float given_query(const AttendState& state, int32_t row, int32_t d) {
-  const kvc_backend_attend& args = state.call->args;
-  const QueryPlace& place = state.fixed->places[row];
-  const int32_t head = q_head_of(state, row), behind = args.qv.data != nullptr ? state.call->layer.v_head_dim : 0;
+// Dim d of a query as it was given, by q and qv. head: of the layer's q heads.
+__device__ __forceinline__ float given_query(const AttendCall& call, const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const int32_t behind = args.qv.data != nullptr ? call.layer.v_head_dim : 0;
   const Type type = type_of(args.q.dtype);
   if (d < behind) {
     return load_element(
@@ -161,24 +167,25 @@ __device__ __forceinline__ float given_query(const AttendState& state, int32_t r
       place.row * args.q_row_stride + place.token * args.q.token_stride + head * args.q.head_stride + d - behind);
 }
 
-// q to shared memory: rotated and rounded to its type, times the sign of the scale.
+// The same as it attends: rotated, and rounded to its type.
+__device__ __forceinline__ float attended_query(const AttendCall& call, const kvc_backend_item& item,
+                                                const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin == nullptr || !is_rotated(call.layer, d)) return given_query(call, place, head, d);
+  const Pair pair = pair_of(call.layer, d);
+  const float* of_token = cos_sin + static_cast<int64_t>(place.token) * call.layer.rope_dim;
+  const float x = turned(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
+                         of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
+  return round_to(type_of(args.q.dtype), x);
+}
+
+// q to shared memory, times the sign of the scale.
 __device__ __forceinline__ void load_queries(const AttendState& state) {
-  const kvc_backend_attend& args = state.call->args;
-  const kvc_backend_layer& layer = state.call->layer;
-  const Type type = type_of(args.q.dtype);
-  const float* cos_sin = state.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  for (int32_t i = state.thread; i < state.rows * layer.head_dim; i += kAttendThreads) {
-    const int32_t row = i / layer.head_dim, d = i % layer.head_dim;
-    float x;
-    if (cos_sin != nullptr && is_rotated(layer, d)) {
-      const Pair pair = pair_of(layer, d);
-      const float* of_token = cos_sin + static_cast<int64_t>(state.fixed->places[row].token) * layer.rope_dim;
-      x = turned(pair, given_query(state, row, pair.first), given_query(state, row, pair.second), of_token[pair.index],
-                 of_token[layer.rope_dim / 2 + pair.index]);
-      x = round_to(type, x);
-    } else {
-      x = given_query(state, row, d);
-    }
+  const int32_t dims = state.call->layer.head_dim;
+  for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
+    const int32_t row = i / dims;
+    const float x = attended_query(*state.call, *state.item, state.fixed->places[row], q_head_of(state, row), i % dims);
     state.q[i] = x * state.call->q_sign;
   }
 }
@@ -417,15 +424,12 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
 
 template <class T>
 __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
-  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return;
   AttendState state;
+  AttendBlock block;
+  if (!find_block(call, &block)) return;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
-  state.block =
-      call.blocks != nullptr ? call.blocks[blockIdx.x] : device_block(call.args, call.layer, call.num_rows, blockIdx.x);
-  if (state.block.row_begin >= state.block.row_end) return;
-  state.item = call.args.items + state.block.item;
-  state.rows = state.block.row_end - state.block.row_begin;
+  state.item = call.args.items + block.item;
   state.group = call.layer.num_q_heads / call.layer.num_kv_heads;
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
@@ -433,11 +437,16 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   state.q = reinterpret_cast<float*>(state.fixed + 1);
   state.o = state.q + call.num_rows * call.layer.head_dim;
   state.folded = state.o + call.num_rows * call.layer.v_head_dim;
-  begin_rows(state);
-  load_queries(state);
-  __syncthreads();
-  attend_keys<T>(state);
-  finish_rows(state);
+  for (int32_t row = block.row_begin; row < block.row_end; row += call.num_rows) {
+    state.rows = block.row_end - row < call.num_rows ? block.row_end - row : call.num_rows;
+    state.block = {block.item, block.head, row, row + state.rows};
+    begin_rows(state);
+    load_queries(state);
+    __syncthreads();
+    attend_keys<T>(state);
+    finish_rows(state);
+    __syncthreads();  // rows and states are done with
+  }
 }
 
 }  // namespace kvc::kernels::cuda

@@ -19,7 +19,9 @@ namespace kvc::kernels::cuda {
 struct Device {
   int ordinal = 0;
   int multiprocessors = 0;
-  char name[16] = "";  // of what was chosen: "sm_90"
+  int shared_of_block = 0, shared_of_multiprocessor = 0;  // bytes; of a block that asks for as much as it may have
+  bool simple = false;     // attention without tensor cores: "sm_90_simple" was asked for
+  char names[2][20] = {};  // "sm_90_simple", "sm_90"
   Upload upload = {};
   // The first error after which nothing works any more on the device (a kernel's bad address, say), and who met it.
   std::atomic<int> failure{cudaSuccess};

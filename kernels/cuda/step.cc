@@ -25,12 +25,14 @@ int64_t change_bytes(int64_t count) {
 }
 
 // Room for the blocks of planned work: of items that are no shared ones, which have more queries and are few.
-int64_t planned_bytes(const kvc_backend_planned& planned) {
+BlockCounts most_blocks(const kvc_backend_planned& planned) {
   const kvc_backend_layer& layer = *planned.layer;
-  const int32_t group = layer.num_q_heads / layer.num_kv_heads, rows = attend_block_rows(layer, planned.fold_keys);
-  const int32_t most = group > kMaxItemRows ? group : kMaxItemRows;
-  return padded(planned.max_items * layer.num_kv_heads * ((most + rows - 1) / rows) *
-                static_cast<int64_t>(sizeof(AttendBlock)));
+  const int32_t group = layer.num_q_heads / layer.num_kv_heads, most = group > kMaxItemRows ? group : kMaxItemRows;
+  const int64_t heads = planned.max_items * layer.num_kv_heads;
+  return {heads, heads * ((most + kManyRows.rows - 1) / kManyRows.rows)};
+}
+int64_t planned_bytes(const kvc_backend_planned& planned) {
+  return padded(most_blocks(planned).both() * static_cast<int64_t>(sizeof(AttendBlock)));
 }
 
 // Changes that are still to be sent, over all mirrors.
@@ -111,26 +113,25 @@ int64_t write_arrays(Step* step, const kvc_backend_stage& args, int64_t end, uns
   return end;
 }
 
-int64_t list_planned(const kvc_backend_planned& planned, int32_t rows, unsigned char* to) {
+kvc_backend_attend attend_of(const kvc_backend_planned& planned) {
   kvc_backend_attend attend = {};
   attend.layer = planned.layer;
   attend.items = planned.items;
   attend.num_items = planned.num_items;
-  if (to != nullptr) list_blocks(attend, rows, reinterpret_cast<AttendBlock*>(to));
-  return count_blocks(attend, rows);
+  return attend;
 }
 
 // As far as they leave room for the changes.
 int64_t write_blocks(Step* step, const kvc_backend_stage& args, int64_t end, int64_t limit, unsigned char* host) {
   for (int32_t i = 0; i < args.num_planned && step->num_blocks < step->max_blocks; ++i) {
     const kvc_backend_planned& planned = args.planned[i];
-    const int32_t rows = attend_block_rows(*planned.layer, planned.fold_keys);
-    const int64_t count = list_planned(planned, rows, nullptr);
-    const int64_t bytes = padded(count * static_cast<int64_t>(sizeof(AttendBlock)));
-    if (count == 0 || end + bytes > limit) continue;
-    list_planned(planned, rows, host + end);
+    const kvc_backend_attend attend = attend_of(planned);
+    const BlockCounts count = count_blocks(attend);
+    const int64_t bytes = padded(count.both() * static_cast<int64_t>(sizeof(AttendBlock)));
+    if (count.both() == 0 || end + bytes > limit) continue;
+    list_blocks(attend, reinterpret_cast<AttendBlock*>(host + end));
     step->blocks[step->num_blocks++] = {
-        planned.items, rows, reinterpret_cast<AttendBlock*>(step->device + end), count, nullptr, nullptr, 0, 0};
+        planned.items, reinterpret_cast<AttendBlock*>(step->device + end), count, nullptr, nullptr, {}, 0};
     end += bytes;
   }
   return end;
@@ -155,8 +156,10 @@ kvc_backend_rows rows_on_device(const Step* step, kvc_backend_rows rows) {
   return rows;
 }
 
-// The header: tokens, then blocks and tiles of each planned work; behind the sizes the rows of each.
-int64_t sizes_bytes(int32_t num_planned) { return padded((1 + 2 * int64_t{num_planned}) * 8); }
+// The header: tokens, then Live of each planned work; behind the sizes the rows of each.
+int64_t sizes_bytes(int32_t num_planned) {
+  return padded(static_cast<int64_t>(sizeof(int64_t)) + num_planned * static_cast<int64_t>(sizeof(Step::Live)));
+}
 int64_t header_bytes(int32_t num_planned) {
   return sizes_bytes(num_planned) + num_planned * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
 }
@@ -164,33 +167,32 @@ int64_t header_bytes(int32_t num_planned) {
 // The same in a graph's step: everything has its place, by its capacity. end: in and out.
 kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, unsigned char* host, kvc_error* error) {
   step->header_bytes = sizes_bytes(args.num_planned);
-  auto* const sizes = reinterpret_cast<int64_t*>(host);
-  sizes[0] = args.num_tokens;
+  *reinterpret_cast<int64_t*>(host) = args.num_tokens;
+  auto* const live = reinterpret_cast<Step::Live*>(host + sizeof(int64_t));
   for (int32_t i = 0; i < args.num_planned; ++i) {
     const kvc_backend_planned& planned = args.planned[i];
-    const int32_t rows = attend_block_rows(*planned.layer, planned.fold_keys);
-    const int64_t count = list_planned(planned, rows, nullptr), room = planned_bytes(planned);
-    const int64_t most = room / static_cast<int64_t>(sizeof(AttendBlock));
-    if (count > most) {
+    const kvc_backend_attend attend = attend_of(planned);
+    const BlockCounts count = count_blocks(attend), most = most_blocks(planned);
+    if (count.few > most.few || count.many > most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
                   "the step is %lld thread blocks of attention, and the graph has room for %lld",
-                  static_cast<long long>(count), static_cast<long long>(most));
+                  static_cast<long long>(count.both()), static_cast<long long>(most.both()));
     }
-    list_planned(planned, rows, host + *end);
-    sizes[1 + 2 * i] = count;
-    sizes[2 + 2 * i] = planned.num_tiles;
+    auto* const blocks = reinterpret_cast<AttendBlock*>(host + *end);
+    list_blocks(attend, kFewRows, blocks);
+    list_blocks(attend, kManyRows, blocks + most.few);
+    live[i] = {count.few, count.many, planned.num_tiles};
     const int64_t at = step->header_bytes + i * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
     const kvc_backend_rows translated = rows_on_device(step, *planned.rows);
     memcpy(host + at, &translated, sizeof translated);
     step->blocks[step->num_blocks++] = {planned.items,
-                                        rows,
                                         reinterpret_cast<AttendBlock*>(step->device + *end),
                                         count,
                                         reinterpret_cast<kvc_backend_rows*>(step->device + at),
-                                        reinterpret_cast<int64_t*>(step->device) + 1 + 2 * i,
+                                        reinterpret_cast<Step::Live*>(step->device + sizeof(int64_t)) + i,
                                         most,
                                         planned.max_tiles};
-    *end += room;
+    *end += planned_bytes(planned);
   }
   return KVC_OK;
 }
@@ -248,10 +250,9 @@ const int64_t* live_tokens_of(const kvc_backend_step* step) {
   return max_tokens_of(step) > 0 ? reinterpret_cast<const int64_t*>(step->device) : nullptr;
 }
 
-const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items,
-                                              int32_t rows) {
+const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items) {
   for (int32_t i = 0; step != nullptr && i < step->num_blocks; ++i) {
-    if (step->blocks[i].items == items && step->blocks[i].rows == rows) return &step->blocks[i];
+    if (step->blocks[i].items == items) return &step->blocks[i];
   }
   return nullptr;
 }

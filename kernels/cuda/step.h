@@ -35,16 +35,21 @@ struct kvc_backend_step {
     int64_t bytes;
     const char* device;
   };
-  // Blocks of `items` where a block has at most `rows` rows.
+  // On the device: how much of planned work there is in the step that runs.
+  struct Live {
+    int64_t few, many;  // blocks
+    int64_t tiles;
+  };
+  // Blocks of `items`: those of few rows, and behind them, from most.few on in a graph's step, those of many.
   struct Blocks {
     const kvc_backend_item* items;
-    int32_t rows;
     const kvc::kernels::cuda::AttendBlock* blocks;
-    int64_t count;
+    kvc::kernels::cuda::BlockCounts count;
     // Of a graph's step, at the same addresses in every one; else null and 0.
     const kvc_backend_rows* rows_on_device;
-    const int64_t* live_blocks;  // how many blocks there are in the step that runs, and behind it how many tiles
-    int64_t max_blocks, max_tiles;
+    const Live* live;
+    kvc::kernels::cuda::BlockCounts most;
+    int64_t max_tiles;
   };
 
   unsigned char* device;           // [capacity]
@@ -69,8 +74,7 @@ const void* staged_address(const kvc_backend_step* step, const void* data);
 int32_t max_tokens_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);
 // The blocks of these items; null: not staged.
-const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items,
-                                              int32_t rows);
+const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items);
 
 // Where `count` elements are on the device: staged, or a piece to be sent with the call.
 template <class T>
@@ -79,9 +83,6 @@ Piece piece_of(const kvc_backend_step* step, const T* source, int64_t count) {
   if (staged == nullptr) return piece_of(source, count);
   return {nullptr, 0, nullptr, const_cast<void*>(staged)};
 }
-
-// attend.cu: rows of a block of that layer, at most. fold_keys: as in kvc_backend_attend.
-int32_t attend_block_rows(const kvc_backend_layer& layer, int32_t fold_keys);
 
 // nodes.cu: puts nodes in their places: FANOUT numbers at values + i * FANOUT to targets[i]. Both on the device.
 kvc_status place_nodes(int32_t* const* targets, const int32_t* values, int64_t count, void* stream, kvc_error* error);

@@ -153,12 +153,18 @@ TEST(AttendPlan, BlocksCoverItems) {
   args.layer = &layer;
   args.items = items.data();
   args.num_items = 3;
-  for (int32_t rows : {1, 2, 16}) {
-    std::vector<AttendBlock> blocks(static_cast<size_t>(count_blocks(args, rows)));
-    list_blocks(args, rows, blocks.data());
+  for (const int32_t rows : {0, 1, 2, 16}) {  // 0: as calls are cut
+    const BlockCut cut = {rows, 0, INT32_MAX};
+    const int64_t count = rows == 0 ? count_blocks(args).both() : count_blocks(args, cut);
+    std::vector<AttendBlock> blocks(static_cast<size_t>(count));
+    if (rows == 0) {
+      list_blocks(args, blocks.data());
+    } else {
+      list_blocks(args, cut, blocks.data());
+    }
     std::vector<std::vector<int>> covered(3, std::vector<int>(4 * 120));
     for (const AttendBlock& block : blocks) {
-      EXPECT_LE(block.row_end - block.row_begin, rows);
+      EXPECT_LE(block.row_end - block.row_begin, rows == 0 ? kManyRows.rows : rows);
       for (int32_t r = block.row_begin; r < block.row_end; ++r) ++covered[block.item][block.head * 120 + r];
     }
     for (int i = 0; i < 3; ++i) {

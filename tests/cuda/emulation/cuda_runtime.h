@@ -35,6 +35,8 @@ void barrier();
 uint64_t exchange(unsigned mask, uint64_t value, int source);
 unsigned ballot(unsigned mask, bool predicate);
 int lane();
+[[noreturn]] void die(const char* what);
+void count_product();  // of matrices, by a lane
 
 // Runs a grid at once; and enqueues one.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
@@ -58,6 +60,7 @@ int64_t calls();
 // Of all calls so far.
 struct Counts {
   int64_t copies, launches, allocations, host_waits;
+  int64_t products;  // that tensor cores computed
 };
 Counts counts();
 
@@ -74,6 +77,11 @@ T value_of(uint64_t bits) {
   memcpy(&value, &bits, sizeof value);
   return value;
 }
+
+// How much shared memory a kernel may be launched with: 48 KiB, or what cudaFuncSetAttribute said.
+void check_shared(const void* kernel, size_t bytes);
+// What the device lets a block have, and a multiprocessor has.
+void set_shared(int bytes_of_block, int bytes_of_multiprocessor);
 
 }  // namespace cuda_emulation
 
@@ -133,6 +141,8 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
 using cudaGraph_t = struct CudaGraph*;
@@ -175,6 +185,8 @@ struct cudaFuncAttributes {
   int numRegs = 0;
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -185,7 +197,10 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  cuda_emulation::check_shared(reinterpret_cast<const void*>(kernel), config->dynamicSmemBytes);
   return static_cast<cudaError_t>(
       cuda_emulation::launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
                              [kernel, ... copies = Parameters(arguments)] { kernel(copies...); }));
 }
+
+#include "warp_matrix.h"

@@ -6,23 +6,30 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "cuda_runtime.h"
 
 namespace cuda_emulation {
+
+void die(const char* what) {
+  fprintf(stderr, "CUDA emulation: %s\n", what);
+  abort();
+}
+
 namespace {
 
 constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr int kWarpSize = 32;
 
-[[noreturn]] void die(const char* what) {
-  fprintf(stderr, "CUDA emulation: %s\n", what);
-  abort();
-}
-
 enum class State { kRuns, kAtBarrier, kAtWarp, kDone };
+
+struct Copy {
+  void* target;
+  const void* source;  // null: zeros
+};
 
 struct Fiber {
   ucontext_t context;
@@ -30,10 +37,12 @@ struct Fiber {
   std::unique_ptr<char[]> stack;
   State state;
   bool started;
-  unsigned thread;               // its index
-  uint64_t value;                // brought to an exchange
-  const Fiber* warp;             // its warp's first fiber
-  uint64_t received[kWarpSize];  // in the warp's first fiber: what the lanes brought to the last exchange
+  unsigned thread;                                  // its index
+  unsigned char brought[kMostBrought];              // to an exchange
+  const Fiber* warp;                                // its warp's first fiber
+  unsigned char received[kWarpSize][kMostBrought];  // in that: what the lanes brought to the last exchange
+  std::vector<Copy> copies;                         // in the background, of the open group
+  std::deque<std::vector<Copy>> groups;             // closed and not waited for
 };
 
 struct Block {
@@ -43,11 +52,18 @@ struct Block {
   Fiber* current = nullptr;
   unsigned char* shared = nullptr;
   const std::function<void()>* thread = nullptr;
+  bool copies_at_once = false;
 };
 thread_local Block block;
 
 void enter() {
   (*block.thread)();
+  Fiber& fiber = *block.current;
+  if (!fiber.copies.empty()) die("copies of a group that was never closed");
+  for (const std::vector<Copy>& group : fiber.groups) {
+    if (!group.empty()) die("copies that nobody waited for");
+  }
+  fiber.groups.clear();
   block.current->state = State::kDone;
   _longjmp(block.scheduler, 1);
 }
@@ -85,7 +101,7 @@ bool release(int threads) {
     const auto warp = begin + first, warp_end = warp + std::min(kWarpSize, threads - first);
     if (!std::all_of(warp, warp_end, [](const Fiber& f) { return f.state == State::kAtWarp; })) continue;
     for (auto f = warp; f != warp_end; ++f) {
-      warp->received[f - warp] = f->value;
+      memcpy(warp->received[f - warp], f->brought, kMostBrought);
       f->state = State::kRuns;
     }
     any = true;
@@ -126,9 +142,10 @@ void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool bac
 
 void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread) {
   static std::atomic<unsigned> launches{0};
-  const bool backwards = launches++ % 2 == 1;
+  const unsigned launch = launches++;
+  const bool backwards = launch % 2 == 1;
+  block.copies_at_once = launch % 4 >= 2;
   if (size.y != 1 || size.z != 1) die("blocks have one dimension here");
-  if (shared_bytes > 48 * 1024) die("a block has 48 KiB of shared memory where no attribute asks for more");
   const std::unique_ptr<unsigned char[]> shared(new unsigned char[shared_bytes]);
   block.thread = &thread;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
@@ -148,10 +165,46 @@ void barrier() { wait(State::kAtBarrier); }
 
 uint64_t exchange(unsigned mask, uint64_t value, int source) {
   if (mask != 0xffffffffu) die("a shuffle without all lanes");
-  Fiber* fiber = block.current;
-  fiber->value = value;
+  memcpy(&value, gather_warp(&value, sizeof value)[source], sizeof value);
+  return value;
+}
+
+const unsigned char (*gather_warp(const void* brought, size_t bytes))[kMostBrought] {
+  memcpy(block.current->brought, brought, bytes);
   wait(State::kAtWarp);
-  return block.current->warp->received[source];
+  return block.current->warp->received;
+}
+
+namespace {
+void finish(const Copy& copy) {
+  if (copy.source == nullptr) {
+    memset(copy.target, 0, 16);
+  } else {
+    memcpy(copy.target, copy.source, 16);
+  }
+}
+}  // namespace
+
+void begin_copy(void* shared, const void* global, bool there) {
+  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) {
+    die("a copy of 16 bytes that are not aligned");
+  }
+  const Copy copy = {shared, there ? global : nullptr};
+  if (block.copies_at_once) {
+    finish(copy);
+  } else {
+    block.current->copies.push_back(copy);
+  }
+}
+
+void close_copies() { block.current->groups.push_back(std::move(block.current->copies)); }
+
+void wait_for_copies(int groups) {
+  Fiber& fiber = *block.current;
+  while (static_cast<int>(fiber.groups.size()) > groups) {
+    for (const Copy& copy : fiber.groups.front()) finish(copy);
+    fiber.groups.pop_front();
+  }
 }
 
 unsigned ballot(unsigned mask, bool predicate) {
@@ -159,7 +212,7 @@ unsigned ballot(unsigned mask, bool predicate) {
   unsigned bits = 0;
   const unsigned threads = blockDim.x, first = block.current->thread / kWarpSize * kWarpSize;
   for (unsigned i = 0; i < kWarpSize && first + i < threads; ++i) {
-    bits |= static_cast<unsigned>(block.current->warp->received[i]) << i;
+    bits |= static_cast<unsigned>(block.current->warp->received[i][0]) << i;
   }
   return bits;
 }

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <random>
 #include <vector>
@@ -40,6 +42,9 @@ std::mt19937 random_choice;
 Machine machine = Machine::kWorks;
 Counts total = {};
 uint64_t operations = 0;
+std::atomic<int64_t> products{0};
+int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024;
+std::map<const void*, size_t> shared_of_kernel;  // where more than 48 KiB was asked for
 CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
 int64_t calls_made = 0, failing_call = 0;
@@ -147,7 +152,22 @@ int64_t calls() {
 }
 Counts counts() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  total.products = products;
   return total;
+}
+void count_product() {
+  if (lane() == 0) ++products;
+}
+void check_shared(const void* kernel, size_t bytes) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const auto found = shared_of_kernel.find(kernel);
+  if (bytes > (found == shared_of_kernel.end() ? 48 * 1024 : found->second)) {
+    die("more shared memory than was asked for");
+  }
+}
+void set_shared(int bytes_of_block, int bytes_of_multiprocessor) {
+  shared_of_block = bytes_of_block;
+  shared_of_multiprocessor = bytes_of_multiprocessor;
 }
 
 }  // namespace cuda_emulation
@@ -201,11 +221,21 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
+           : attribute == cudaDevAttrComputeCapabilityMajor           ? 9
+           : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin     ? shared_of_block
+           : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? shared_of_multiprocessor
+                                                                      : 0;
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
   return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
+  KVC_FAULT();
+  if (bytes > shared_of_block) return cudaErrorInvalidValue;
+  shared_of_kernel[kernel] = static_cast<size_t>(bytes);
+  return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   KVC_FAULT();
