@@ -130,6 +130,8 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
   if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
   Piece slots = piece_of(args->step, args->slots, args->num_tokens);
   return with_upload(&device.upload, &slots, 1, stream, error, [&] {
     AppendCall call = {*args, *args->layer, live_tokens_of(args->step)};

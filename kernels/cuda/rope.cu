@@ -48,6 +48,8 @@ kvc_status rope(kvc_backend_device* opened, const kvc_backend_rope* args, void* 
   if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
   Piece pieces[] = {piece_of(args->step, args->positions, args->num_tokens),
                     piece_of(args->step, args->sets, args->num_tokens)};
   return with_upload(&device.upload, pieces, 2, stream, error, [&] {

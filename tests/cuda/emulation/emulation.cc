@@ -11,6 +11,8 @@
 
 #include "cuda_runtime.h"
 
+constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
 namespace cuda_emulation {
 namespace {
 
