@@ -1,5 +1,5 @@
-// Steps of a kvc_graph whose calls were captured once and are replayed: the same results as the CPU's, whose calls are made
-// in every step, at any size of the batch.
+// Steps of a kvc_graph whose calls were captured once and are replayed: the same results as the CPU's, whose calls are
+// made in every step, at any size of the batch.
 #include "lockstep.h"
 
 namespace kvt {
@@ -89,9 +89,9 @@ TEST_F(Graphs, ReplaysAtAnySize) {
     for (int i = 0; i < 6; ++i) step(lockstep, {s[0], s[3]}, {1, 1}, How::kReplay);
     lockstep.fill(s[0], 300, 64, stream_);
     step(lockstep, {s[0]}, {1}, How::kReplay);
-    step(lockstep, {}, {}, How::kReplay);                                // nothing
-    step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);             // inert rows
-    step(lockstep, {s[4]}, {3}, How::kReplay, {-1, 0, 0});               // a tree
+    step(lockstep, {}, {}, How::kReplay);                     // nothing
+    step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);  // inert rows
+    step(lockstep, {s[4]}, {3}, How::kReplay, {-1, 0, 0});    // a tree
     ASSERT_EQ(lockstep.commit(s[4], 2, stream_), KVC_OK);
     int child = -1;
     ASSERT_EQ(lockstep.fork(s[0], window ? -1 : 400, stream_, &child), KVC_OK);

@@ -275,8 +275,8 @@ TEST(SteadySteps, OneCopyNoAllocationNoWait) {
   cudaStreamDestroy(stream);
 }
 
-// A step with more changes of page lists than its staging holds sends them in several copies: every fork writes a path of
-// nodes anew.
+// A step with more changes of page lists than its staging holds sends them in several copies: every fork writes a path
+// of nodes anew.
 TEST(SteadySteps, ManyChanges) {
   constexpr int kForks = 90;
   Lockstep lockstep({.num_pages = 4000, .page_size = 1, .max_sequences = kForks + 1, .max_batch_tokens = 128});
