@@ -291,6 +291,8 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   if (args->num_items == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
+  kvc_status status = check_replayable(args->step, stream, error);
+  if (status != KVC_OK) return status;
   AttendCall call = {};
   call.args = *args;
   call.layer = *args->layer;
@@ -304,7 +306,7 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   Piece pieces[kNumPieces];
   Made made;
   list_pieces(*args, pieces);
-  kvc_status status = find_made(*args, &device.upload, pieces, &made, error);
+  status = find_made(*args, &device.upload, pieces, &made, error);
   if (status == KVC_OK) status = device.upload.take(pieces, kNumPieces, stream, error);
   if (status != KVC_OK) return status;
   if (made.own_blocks) list_blocks(*args, static_cast<AttendBlock*>(pieces[kBlocks].host));

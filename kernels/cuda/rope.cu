@@ -65,6 +65,8 @@ kvc_status rope(kvc_backend_device* opened, const kvc_backend_rope* args, void* 
                   0, error, rope_kernel, on, live_tokens);
   };
   if (args->positions == nullptr) return run();
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
   Piece pieces[] = {piece_of(args->step, args->positions, args->num_tokens),
                     piece_of(args->step, args->sets, args->num_tokens)};
   return with_upload(&device.upload, pieces, 2, stream, error, [&] {

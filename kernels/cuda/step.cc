@@ -246,6 +246,11 @@ const void* staged_address(const kvc_backend_step* step, const void* data) {
 
 int32_t max_tokens_of(const kvc_backend_step* step) { return step == nullptr ? 0 : step->max_tokens; }
 
+kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error) {
+  if (step == nullptr || step->max_tokens > 0) return KVC_OK;
+  return check_not_captured(stream, "a call of a forward that is in no graph", error);
+}
+
 const int64_t* live_tokens_of(const kvc_backend_step* step) {
   return max_tokens_of(step) > 0 ? reinterpret_cast<const int64_t*>(step->device) : nullptr;
 }

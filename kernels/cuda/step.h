@@ -73,6 +73,8 @@ const void* staged_address(const kvc_backend_step* step, const void* data);
 // A graph's: its most tokens, and where the device has those of the step that runs. Else 0 and null. step: nullable.
 int32_t max_tokens_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);
+// ORDER, if the stream is being captured and the step is no graph's: its arrays would be others in a replay.
+kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error);
 // The blocks of these items; null: not staged.
 const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items);
 

@@ -202,6 +202,7 @@ TEST_F(Errors, Export) {
         const kvc_status status =
             kvc_seq_export(s.cache(), s.id(s.plain), &args, &exported, nullptr, s.lockstep.error());
         if (status == KVC_OK) {
+          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);  // what frees cannot fail
           exported.k->deleter(exported.k);
           exported.v->deleter(exported.v);
         }

@@ -74,18 +74,6 @@ class Graphs : public testing::Test {
   std::vector<Lockstep::Layer*> tensors_;
 };
 
-// A prompt outside of the graph, `tokens` long.
-void fill(Lockstep& lockstep, int sequence, int32_t tokens, cudaStream_t stream) {
-  while (tokens > 0) {
-    const int32_t part = std::min(tokens, 64);
-    Lockstep::Step step;
-    ASSERT_EQ(lockstep.begin({sequence}, {part}, {}, stream, &step), KVC_OK) << lockstep.message();
-    for (int layer = 0; layer < kLayers; ++layer) ASSERT_EQ(lockstep.attend(step, layer), KVC_OK);
-    ASSERT_EQ(lockstep.end(step), KVC_OK);
-    tokens -= part;
-  }
-}
-
 TEST_F(Graphs, ReplaysAtAnySize) {
   for (const bool window : {false, true}) {
     tensors_.clear();
@@ -93,23 +81,23 @@ TEST_F(Graphs, ReplaysAtAnySize) {
     create(lockstep);
     std::vector<int> s;
     for (int i = 0; i < kRows; ++i) s.push_back(lockstep.add());
-    fill(lockstep, s[0], 250, stream_);  // about to be split along its keys
-    fill(lockstep, s[1], 7, stream_);
+    lockstep.fill(s[0], 250, 64, stream_);  // about to be split along its keys
+    lockstep.fill(s[1], 7, 64, stream_);
     step(lockstep, {s[0], s[1]}, {1, 2}, How::kCalls);
     step(lockstep, {s[1]}, {1}, How::kCapture);
     step(lockstep, {s[0], s[1], s[2], s[3], s[4]}, {4, 1, 3, 3, 1}, How::kReplay);  // at capacity
     for (int i = 0; i < 6; ++i) step(lockstep, {s[0], s[3]}, {1, 1}, How::kReplay);
-    fill(lockstep, s[0], 300, stream_);
+    lockstep.fill(s[0], 300, 64, stream_);
     step(lockstep, {s[0]}, {1}, How::kReplay);
     step(lockstep, {}, {}, How::kReplay);                     // nothing
     step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);  // inert rows
     step(lockstep, {s[4]}, {3}, How::kReplay, {-1, 0, 0});    // a tree
     ASSERT_EQ(lockstep.commit(s[4], 2, stream_), KVC_OK);
     int child = -1;
-    ASSERT_EQ(lockstep.fork(s[0], 400, stream_, &child), KVC_OK);
+    ASSERT_EQ(lockstep.fork(s[0], window ? -1 : 400, stream_, &child), KVC_OK);
     step(lockstep, {s[0], child, s[4]}, {1, 2, 1}, How::kReplay);
     ASSERT_EQ(lockstep.remove(s[0]), KVC_OK);
-    fill(lockstep, s[2], 40, stream_);
+    lockstep.fill(s[2], 40, 64, stream_);
     step(lockstep, {child, s[2]}, {1, 1}, How::kReplay);
     if (HasFatalFailure()) return;
     cudaGraphDestroy(captured_);

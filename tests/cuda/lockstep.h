@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -16,7 +17,7 @@
 
 namespace kvt {
 
-inline constexpr int kHeads = 2, kDims = 8, kLayers = 2, kPageSize = 4;
+inline constexpr int kHeads = 2, kDims = 8, kLayers = 2;
 
 // A compact float32 tensor on both devices: the emulation's memory is the host's.
 struct Rows {
@@ -34,6 +35,7 @@ struct Rows {
 
 struct LockstepOptions {
   int64_t num_pages = 40;
+  int32_t page_size = 4;
   int32_t max_sequences = 8, max_batch_tokens = 32, max_open_forwards = 2;
   int64_t window_tokens = 0;  // of a second group, with a layer; 0 = there is none
   bool rope = false;
@@ -165,6 +167,26 @@ class Lockstep {
       return kvc_forward_attend(c, step.ids[side], layer, &args, error());
     });
   }
+  // The same without attending: quick, over the emulation.
+  kvc_status append(const Step& step, int layer) {
+    Layer& rows = make_layer(step.tokens);
+    return both([&](kvc_cache* c, int side) {
+      kvc_append_args args;
+      kvc_append_args_init(&args);
+      args.k = &rows.k[side]->view;
+      args.v = &rows.v[side]->view;
+      return kvc_forward_append(c, step.ids[side], layer, &args, error());
+    });
+  }
+  // A prompt of a sequence, appended.
+  void fill(int s, int32_t tokens, int32_t at_once, cudaStream_t stream) {
+    for (; tokens > 0; tokens -= at_once) {
+      Step step;
+      ASSERT_EQ(begin({s}, {std::min(tokens, at_once)}, {}, stream, &step), KVC_OK) << message();
+      for (int layer = 0; layer < kLayers; ++layer) ASSERT_EQ(append(step, layer), KVC_OK) << message();
+      ASSERT_EQ(end(step), KVC_OK) << message();
+    }
+  }
   kvc_status end(const Step& step) {
     return both([&](kvc_cache* c, int side) { return kvc_forward_end(c, step.ids[side], error()); });
   }
@@ -256,7 +278,7 @@ class Lockstep {
     config.num_layers = kLayers;
     config.groups = groups;
     config.num_groups = options.window_tokens > 0 ? 2 : 1;
-    config.page_size = kPageSize;
+    config.page_size = options.page_size;
     config.max_sequences = options.max_sequences;
     config.max_batch_tokens = options.max_batch_tokens;
     config.max_open_forwards = options.max_open_forwards;

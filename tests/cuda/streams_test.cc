@@ -275,23 +275,23 @@ TEST(SteadySteps, OneCopyNoAllocationNoWait) {
   cudaStreamDestroy(stream);
 }
 
-// A step with more changes of page lists than its staging holds sends them in several copies.
+// A step with more changes of page lists than its staging holds sends them in several copies: every fork writes a path
+// of nodes anew.
 TEST(SteadySteps, ManyChanges) {
-  Lockstep lockstep({.num_pages = 20000, .max_sequences = 4, .max_batch_tokens = 64});
+  constexpr int kForks = 90;
+  Lockstep lockstep({.num_pages = 4000, .page_size = 1, .max_sequences = kForks + 1, .max_batch_tokens = 128});
   const int parent = lockstep.add();
-  std::vector<int> forks;
-  for (int i = 0; i < 40; ++i) {
-    run(lockstep, parent, 60, nullptr);
-    if (testing::Test::HasFailure()) return;
+  lockstep.fill(parent, 1300, 128, nullptr);
+  std::vector<int> forks(kForks);
+  for (int i = 0; i < kForks; ++i) {
+    ASSERT_EQ(lockstep.fork(parent, 1295 - 2 * i, nullptr, &forks[static_cast<size_t>(i)]), KVC_OK);
   }
-  // Every truncation writes a path of nodes anew.
-  for (int i = 0; i < 120; ++i) {
-    int child = -1;
-    ASSERT_EQ(lockstep.fork(parent, 2400 - 17 * i, nullptr, &child), KVC_OK);
-    if (i % 2 == 1) run(lockstep, child, 1, nullptr);
-    ASSERT_EQ(lockstep.remove(child), KVC_OK);
-  }
-  run(lockstep, parent, 3, nullptr);
+  const cuda_emulation::Counts before = cuda_emulation::counts();
+  Lockstep::Step step;
+  ASSERT_EQ(lockstep.begin({parent, forks[0], forks[44], forks[89]}, {1, 2, 1, 1}, {}, nullptr, &step), KVC_OK);
+  EXPECT_EQ(cuda_emulation::counts().copies - before.copies, 2);
+  for (int layer = 0; layer < kLayers; ++layer) ASSERT_EQ(lockstep.attend(step, layer), KVC_OK);
+  ASSERT_EQ(lockstep.end(step), KVC_OK);
   lockstep.compare();
 }
 

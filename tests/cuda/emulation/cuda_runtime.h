@@ -85,7 +85,7 @@ void set_shared(int bytes_of_block, int bytes_of_multiprocessor);
 
 }  // namespace cuda_emulation
 
-inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
+extern constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
 
 inline void __syncthreads() { cuda_emulation::barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::ballot(mask, true); }

@@ -12,6 +12,8 @@
 
 #include "cuda_runtime.h"
 
+constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
 namespace cuda_emulation {
 
 void die(const char* what) {
