@@ -55,12 +55,19 @@ struct Args {
 
 // The tensors of tables, by name.
 std::map<std::string, DLTensor> tensors(const kvc_tables &t) {
-  std::map<std::string, DLTensor> all = {
-      {"block_table", t.block_table},   {"cache_seqlens", t.cache_seqlens}, {"cu_seqlens_q", t.cu_seqlens_q},
-      {"cu_seqlens_k", t.cu_seqlens_k}, {"indptr", t.indptr},               {"indices", t.indices},
-      {"last_page_len", t.last_page_len}, {"key_starts", t.key_starts},     {"leftpad", t.leftpad},
-      {"batch_rows", t.batch_rows},     {"slot_mapping", t.slot_mapping},   {"positions", t.positions},
-      {"last_rows", t.last_rows}};
+  std::map<std::string, DLTensor> all = {{"block_table", t.block_table},
+                                         {"cache_seqlens", t.cache_seqlens},
+                                         {"cu_seqlens_q", t.cu_seqlens_q},
+                                         {"cu_seqlens_k", t.cu_seqlens_k},
+                                         {"indptr", t.indptr},
+                                         {"indices", t.indices},
+                                         {"last_page_len", t.last_page_len},
+                                         {"key_starts", t.key_starts},
+                                         {"leftpad", t.leftpad},
+                                         {"batch_rows", t.batch_rows},
+                                         {"slot_mapping", t.slot_mapping},
+                                         {"positions", t.positions},
+                                         {"last_rows", t.last_rows}};
   return all;
 }
 
@@ -116,7 +123,7 @@ class Plans : public testing::TestWithParam<int32_t> {
     b.with_encoders = config.mode <= KVC_PLAN_EXTEND && below(3) == 0;
     b.with_parents = config.mode == KVC_PLAN_VERIFY && below(3) > 0;
     for (int64_t i = 0; i < size; i++) {
-      const int64_t fresh = config.mode == KVC_PLAN_EXTEND ? below(3) * below(2 * page + 4) % 13
+      const int64_t fresh = config.mode == KVC_PLAN_EXTEND   ? below(3) * below(2 * page + 4) % 13
                             : config.mode == KVC_PLAN_VERIFY ? n
                                                              : 1;
       int64_t before = length();
@@ -212,9 +219,9 @@ TEST_P(Plans, AreTheCpusBitForBit) {
       if (wanted == KVC_OK) {
         built++;
         compare(ours.get(), theirs.get());
-        if (HasFailure()) FAIL() << "trial " << trial << " step " << step << " page " << page << " mode "
-                                 << config.mode << " window " << config.window_tokens << " chunk "
-                                 << config.chunk_tokens << " flags " << config.flags;
+        if (HasFailure())
+          FAIL() << "trial " << trial << " step " << step << " page " << page << " mode " << config.mode << " window "
+                 << config.window_tokens << " chunk " << config.chunk_tokens << " flags " << config.flags;
         const int32_t part = batch.with_parents || (config.mode == KVC_PLAN_DRAFT_DECODE && config.top_k > 1)
                                  ? KVC_TABLES_BRANCHES
                                  : KVC_TABLES_WHOLE;
