@@ -13,7 +13,7 @@
 
 // Into the loops that call them.
 #if defined(__CUDACC__)
-#define KVC_INLINE_HOST_DEVICE __host__ __device__ static __forceinline__
+#define KVC_INLINE_HOST_DEVICE __host__ __device__ static inline
 #else
 #define KVC_INLINE_HOST_DEVICE [[maybe_unused, gnu::always_inline]] static inline
 #endif

@@ -202,6 +202,7 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
   struct Masks {
     kvc_backend_attend attend;
     kvc_backend_rows rows;
+    kvc_backend_layer layer;
   };
   Masks& masks = *reinterpret_cast<Masks*>(shared_bytes());
   if (threadIdx.x == 0) {
@@ -213,7 +214,8 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
     masks.rows.positions = args.positions;
     masks.rows.key_ends = args.key_ends;
     masks.rows.key_begins = args.key_begins;
-    masks.attend.layer = &call.layer;
+    masks.layer = call.layer;
+    masks.attend.layer = &masks.layer;
     masks.attend.rows = &masks.rows;
     masks.attend.flags = args.flags;
   }
@@ -241,7 +243,8 @@ kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* 
                              2 * kThreads * sizeof(int32_t), error, plan_rows_kernel, call);
   if (status != KVC_OK) return status;
   return launch("the items of a stateless call", stream, {static_cast<unsigned>(args->num_rows), 1, 1}, kThreads,
-                sizeof(kvc_backend_attend) + sizeof(kvc_backend_rows), error, plan_fill_kernel, call);
+                sizeof(kvc_backend_attend) + sizeof(kvc_backend_rows) + sizeof(kvc_backend_layer), error,
+                plan_fill_kernel, call);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -80,15 +80,20 @@ Status Cache::tables(kvc_forward id, int32_t group, kvc_tables* out) {
     forward->tables.refuse(*context_, forward->stream);
     return made;
   }
-  if (out->arrays == 0 || (out->arrays & KVC_TABLES_TOKENS) != 0) {
-    const BatchPlan& batch = *forward->batch;
-    if (!cross) {
-      out->slot_mapping = borrowed_tensor(const_cast<int64_t*>(batch.slot_mapping(group)), &forward->info_shapes[0]);
-    }
-    out->positions = borrowed_tensor(const_cast<int32_t*>(batch.rows().positions), &forward->info_shapes[0]);
-    out->last_rows = borrowed_tensor(const_cast<int32_t*>(batch.last_rows()), &forward->info_shapes[1]);
+  const bool tokens = out->arrays == 0 || (out->arrays & KVC_TABLES_TOKENS) != 0;
+  if (tokens && !cross) {
+    int64_t* const slots = const_cast<int64_t*>(forward->batch->slot_mapping(group));
+    out->slot_mapping = borrowed_tensor(slots, &forward->info_shapes[0]);
   }
-  return forward->tables.place(context_, forward->stream, out);
+  KVC_TRY(forward->tables.place(context_, forward->stream, out));
+  if (!tokens) return Status();
+  // Those of kvc_forward_get_info, on the device.
+  const int32_t *positions = nullptr, *last_rows = nullptr;
+  KVC_TRY(forward->device_rows(*context_, &positions, &last_rows));
+  out->positions = borrowed_tensor(const_cast<int32_t*>(positions), &forward->info_shapes[0]);
+  out->last_rows = borrowed_tensor(const_cast<int32_t*>(last_rows), &forward->info_shapes[1]);
+  out->positions.device = out->last_rows.device = context_->dl_device();
+  return Status();
 }
 
 }  // namespace kvc

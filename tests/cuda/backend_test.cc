@@ -133,6 +133,40 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   table->close(opened.device);
 }
 
+// Scratch is nobody else's until the device has passed its last use: on the same stream at once, on others later or
+// never.
+TEST_F(Late, ScratchIsLentInOrder) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  const auto take = [&](cudaStream_t stream, int64_t bytes) {
+    void* memory = nullptr;
+    EXPECT_EQ(table->take_scratch(opened.device, bytes, stream, &memory, &error), KVC_OK) << error.message;
+    return memory;
+  };
+  const auto give = [&](cudaStream_t stream, void* memory) {
+    EXPECT_EQ(table->give_scratch(opened.device, memory, stream, &error), KVC_OK) << error.message;
+  };
+  void *const first = take(streams_[0], 1000), *const second = take(streams_[0], 1000);
+  EXPECT_NE(first, second);  // lent twice at once
+  give(streams_[0], first);
+  EXPECT_EQ(take(streams_[0], 1000), first);  // the stream's own order is enough
+  give(streams_[0], first);
+  give(streams_[0], second);
+  void* const other = take(streams_[1], 1000);  // neither has been passed
+  EXPECT_NE(other, first);
+  EXPECT_NE(other, second);
+  give(streams_[1], other);
+  cudaDeviceSynchronize();
+  const cuda_emulation::Counts before = cuda_emulation::counts();
+  void* const later = take(streams_[2], 1000);  // all have: nothing is allocated
+  EXPECT_TRUE(later == first || later == second || later == other);
+  give(streams_[2], later);
+  EXPECT_EQ(cuda_emulation::counts().allocations, before.allocations);
+  table->close(opened.device);
+}
+
 TEST(AttendPlan, RowsFitSharedMemory) {
   EXPECT_EQ(rows_of_block(16 * 256, 128, 128, false), 16);
   EXPECT_EQ(rows_of_block(16 * 256 - 1, 128, 128, false), 8);
