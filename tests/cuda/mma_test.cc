@@ -269,6 +269,9 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
   }
 }
 
+// scripts/ptxas_report.py counts with so much.
+TEST(MmaPlan, FixedPartIsAtMost16KiB) { EXPECT_LE(sizeof(MmaFixed), size_t{16} * 1024); }
+
 // As many stages as two blocks of a multiprocessor have room for; if not even one, what one block has.
 TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   const Call call;  // a stage is 32 KiB

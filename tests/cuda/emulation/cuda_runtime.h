@@ -1,8 +1,9 @@
 // What kernels/cuda uses of CUDA, on the host: a kernel's blocks run one after another on the calling thread, a block's
 // threads as fibers that are switched at barriers and shuffles. So the very source of the kernels runs in tests on any
 // machine, and a barrier that not all threads reach, or a lane that is missing from a shuffle, ends the test with a
-// message. Threads and blocks run in ascending order in every other launch and in descending order in between: where a
-// barrier is missing, one of the two reads what is not there yet. Shared memory holds NaN at the start of a block.
+// message. A warp runs until it needs the others. Warps, lanes and blocks run in ascending order in every other launch
+// and in descending order in between: where a barrier is missing, one of the two reads what is not there yet. Shared
+// memory holds NaN at the start of a block.
 //
 // It is found before the toolkit's own header by the include path of kvcache_cuda_emulated. Names are CUDA's.
 // SPDX-License-Identifier: Apache-2.0

@@ -91,24 +91,33 @@ void wait(State state) {
   if (_setjmp(fiber.jump) == 0) _longjmp(block.scheduler, 1);
 }
 
-// Lets those go on whose barrier or warp is complete; whether there are any.
-bool release(int threads) {
-  bool any = false;
+// Lets the lanes of a warp go on if all are there, with what they brought.
+bool release_warp(int first, int threads) {
+  const auto warp = block.fibers.begin() + first, end = warp + std::min(kWarpSize, threads - first);
+  if (!std::all_of(warp, end, [](const Fiber& f) { return f.state == State::kAtWarp; })) return false;
+  for (auto f = warp; f != end; ++f) {
+    memcpy(warp->received[f - warp], f->brought, kMostBrought);
+    f->state = State::kRuns;
+  }
+  return true;
+}
+
+bool release_barrier(int threads) {
   const auto begin = block.fibers.begin(), end = begin + threads;
-  if (std::all_of(begin, end, [](const Fiber& f) { return f.state == State::kAtBarrier; })) {
-    std::for_each(begin, end, [](Fiber& f) { f.state = State::kRuns; });
-    return true;
-  }
-  for (int first = 0; first < threads; first += kWarpSize) {
-    const auto warp = begin + first, warp_end = warp + std::min(kWarpSize, threads - first);
-    if (!std::all_of(warp, warp_end, [](const Fiber& f) { return f.state == State::kAtWarp; })) continue;
-    for (auto f = warp; f != warp_end; ++f) {
-      memcpy(warp->received[f - warp], f->brought, kMostBrought);
-      f->state = State::kRuns;
+  if (!std::all_of(begin, end, [](const Fiber& f) { return f.state == State::kAtBarrier; })) return false;
+  std::for_each(begin, end, [](Fiber& f) { f.state = State::kRuns; });
+  return true;
+}
+
+// Runs a warp as far as it gets without the others: to a barrier of the block, or its end.
+void run_warp(int first, int threads, bool backwards) {
+  const int lanes = std::min(kWarpSize, threads - first);
+  do {
+    for (int i = 0; i < lanes; ++i) {
+      Fiber& fiber = block.fibers[first + (backwards ? lanes - 1 - i : i)];
+      if (fiber.state == State::kRuns) resume(fiber);
     }
-    any = true;
-  }
-  return any;
+  } while (release_warp(first, threads));
 }
 
 void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool backwards) {
@@ -130,13 +139,11 @@ void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool bac
     fiber.warp = &block.fibers[i / kWarpSize * kWarpSize];
   }
   for (;;) {
-    for (int i = 0; i < threads; ++i) {
-      Fiber& fiber = block.fibers[backwards ? threads - 1 - i : i];
-      if (fiber.state == State::kRuns) resume(fiber);
-    }
+    const int warps = (threads + kWarpSize - 1) / kWarpSize;
+    for (int w = 0; w < warps; ++w) run_warp((backwards ? warps - 1 - w : w) * kWarpSize, threads, backwards);
     const auto begin = block.fibers.begin();
     if (std::all_of(begin, begin + threads, [](const Fiber& f) { return f.state == State::kDone; })) return;
-    if (!release(threads)) die("threads wait at unlike barriers, or for threads that are done");
+    if (!release_barrier(threads)) die("threads wait at unlike barriers, or for threads that are done");
   }
 }
 
