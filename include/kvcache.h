@@ -62,7 +62,9 @@
  *   Blocking   No call waits for I/O. Calls on one cache wait for shorter ones (copies of partial
  *              pages and of tree nodes, audits), never for compute. Compute calls on the CPU return when the result is
  *              written; of those, eight at once run in one context, a ninth waits for one of them.
- *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
+ *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL. Calls with a stream enqueue only,
+ *              and make it wait on the device for the cache's earlier work, on whatever streams that is. A forward's calls go
+ *              to the stream of its begin. What they read and write must live until the stream has passed it.
  *   fork()     The child of fork() may call everything on caches that no thread was inside of at that moment (stateless
  *              calls and plans: on contexts). Its copy is its own: open forwards can end or abort in both processes, worker
  *              threads start anew with the child's first compute call, exports are released in each. Undefined are other
@@ -929,6 +931,9 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.
  *              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.
  *   Tensors    of recorded calls have max_tokens rows; those from the step's T on are neither read nor written.
+ *   CUDA       Capture append and attend between a begin and an end, after a step of the same calls that was not captured;
+ *              begin, end and all other calls are outside (ORDER). Layers are run by the replay: end does not ask which.
+ *              A replay while no forward is open writes nothing. One stream for all forwards of a graph.
  *
  * A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any
  * size up to its capacity, so one is enough for a server that records several batch sizes. */
