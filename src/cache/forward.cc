@@ -133,9 +133,13 @@ const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
 
 Status Forward::rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
                        float* values) {
-  const kvc_backend_rope args = {tables.rope(rope_class).rope_dim, batch->rows().num_tokens,
-                                 tables.data(rope_class),          positions,
-                                 rope_sets_of(rope_class),         values};
+  kvc_backend_rope args = {};
+  args.rope_dim = tables.rope(rope_class).rope_dim;
+  args.num_tokens = batch->rows().num_tokens;
+  args.tables = tables.data(rope_class);
+  args.positions = positions;
+  args.sets = rope_sets_of(rope_class);
+  args.cos_sin = values;
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }
@@ -148,8 +152,9 @@ Status Forward::device_rows(const Context& context, const int32_t** positions, c
   auto* data = static_cast<int32_t*>(device_rows_->data());
   if (!device_rows_made_) {
     constexpr int64_t kBytes = sizeof(int32_t);
-    KVC_TRY(context.upload(data, rows.positions, rows.num_tokens * kBytes, stream));
-    KVC_TRY(context.upload(data + max_tokens_, batch->last_rows(), rows.num_rows * kBytes, stream));
+    // In the shapes that callers see: of a graph with the rest that is inert.
+    KVC_TRY(context.upload(data, rows.positions, info_shapes[0] * kBytes, stream));
+    KVC_TRY(context.upload(data + max_tokens_, batch->last_rows(), info_shapes[1] * kBytes, stream));
     device_rows_made_ = true;
   }
   *positions = data;
