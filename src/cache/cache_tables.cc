@@ -89,7 +89,7 @@ Status Cache::tables(kvc_forward id, int32_t group, kvc_tables* out) {
   if (!tokens) return Status();
   // Those of kvc_forward_get_info, on the device.
   const int32_t *positions = nullptr, *last_rows = nullptr;
-  KVC_TRY(forward->device_rows(*context_, &positions, &last_rows));
+  forward->device_rows(&positions, &last_rows);
   out->positions = borrowed_tensor(const_cast<int32_t*>(positions), &forward->info_shapes[0]);
   out->last_rows = borrowed_tensor(const_cast<int32_t*>(last_rows), &forward->info_shapes[1]);
   out->positions.device = out->last_rows.device = context_->dl_device();

@@ -136,17 +136,14 @@ const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
 
 Status Forward::rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
                        float* values) {
-  const kvc_backend_rope args = {tables.rope(rope_class).rope_dim,
-                                 batch->rows().num_tokens,
-                                 tables.data(rope_class),
-                                 positions,
-                                 rope_sets_of(rope_class),
-                                 values,
-                                 {},
-                                 {},
-                                 step(),
-                                 {},
-                                 0};
+  kvc_backend_rope args = {};
+  args.rope_dim = tables.rope(rope_class).rope_dim;
+  args.num_tokens = batch->rows().num_tokens;
+  args.tables = tables.data(rope_class);
+  args.positions = positions;
+  args.sets = rope_sets_of(rope_class);
+  args.cos_sin = values;
+  args.step = step();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }
