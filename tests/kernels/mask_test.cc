@@ -160,7 +160,7 @@ TEST(Mask, LaterTokensMayBeNaN) {
 // Queries on either side of where tensor cores' tiles of 64 keys begin, and windows that begin there.
 TEST(Mask, SpikesAtEdgesOfTiles) {
   for (int window : {0, 63, 64}) {
-    for (int queries : {5, 20}) {
+    for (int queries : {3, 4, 5, 20}) {
       SceneConfig config;
       config.scale = 1.0;
       config.head_dim = config.v_head_dim = 32;
