@@ -62,7 +62,9 @@
  *   Blocking   No call waits for I/O. Calls on one cache wait for shorter ones (copies of partial
  *              pages and of tree nodes, audits), never for compute. Compute calls on the CPU return when the result is
  *              written; of those, eight at once run in one context, a ninth waits for one of them.
- *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL.
+ *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL. Calls with a stream enqueue only,
+ *              and make it wait on the device for the cache's earlier work, on whatever streams that is. A forward's calls go
+ *              to the stream of its begin. What they read and write must live until the stream has passed it.
  *   fork()     The child of fork() may call everything on caches that no thread was inside of at that moment (stateless
  *              calls and plans: on contexts). Its copy is its own: open forwards can end or abort in both processes, worker
  *              threads start anew with the child's first compute call, exports are released in each. Undefined are other
@@ -930,6 +932,9 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.
  *              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.
  *   Tensors    of recorded calls have max_tokens rows; those from the step's T on are neither read nor written.
+ *   CUDA       Capture append and attend between a begin and an end, after a step of the same calls that was not captured;
+ *              begin, end and all other calls are outside (ORDER). Layers are run by the replay: end does not ask which.
+ *              A replay while no forward is open writes nothing. One stream for all forwards of a graph.
  *
  * A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any
  * size up to its capacity, so one is enough for a server that records several batch sizes. */
@@ -1190,7 +1195,12 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
  *   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);
  *
  * More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on
- * the context's device and borrowed. Index tensors are int32, by any stride: 0 means one value for all. */
+ * the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32, by any stride:
+ * 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device
+ * (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that
+ * shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value
+ * there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are not
+ * checked. */
 
 enum kvc_flash_attn_flags {
   KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
@@ -1259,7 +1269,7 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
  * flash_attn_with_kvcache of FlashAttention 2 and 3. Of a row with L valid keys, the new ones included, query i of n stands
  * at p = L - n + i (so the last one sees the last key); where p is negative, a causal query sees nothing. Queries that see nothing have
  * output 0 and LSE -inf (with a sink: the sink's logit). Rows of q behind the last cu_seqlens_q are left alone in out.
- *   args    borrowed, tensors included; every value of the index tensors is checked before anything is written
+ *   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is written
  *   stream  the device's stream; NULL on the CPU
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; dims),
  * INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps anything else in elements; a cache row
@@ -1302,7 +1312,8 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
 
 /* Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two
  * rows with one slot, either stays.
- *   args    borrowed, tensors included; every slot and position is checked before anything is written
+ *   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.
+ *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's is skipped
  *   stream  the device's stream; NULL on the CPU
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),
  * INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or
@@ -1356,6 +1367,8 @@ typedef struct kvc_tables {
   uint32_t arrays;          /* KVC_TABLES_DENSE | ...; 0 = all */
   /* Out */
   uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them */
+  /* Of a plan's build over arrays on the device the host knows shapes alone: num_rows and num_queries are the capacity,
+   * num_pages and num_keys -1. */
   int32_t num_rows;         /* R, rows of the table */
   int32_t num_queries;      /* of all rows: T */
   int32_t page_size;        /* of block_table and the CSR: the group's, or 1 */
@@ -1467,8 +1480,8 @@ enum kvc_plan_build_flags {
                             the pages that it had. Only what is new is read. (CSR arrays are written anew anyway) */
 };
 
-/* A step's arrays, all borrowed, on the host. One-dimensional ones are int32 or int64, compact; tables int32 with
- * innermost stride 1. */
+/* A step's arrays, all borrowed, all on the host, or, of a plan with KVC_PLAN_GRAPH, all on the context's device. One-dimensional
+ * ones are int32 or int64, compact; tables int32 with innermost stride 1. */
 typedef struct kvc_plan_args {
   uint32_t struct_size;
   uint32_t flags;                 /* KVC_PLAN_ROWS_GREW */
@@ -1494,7 +1507,7 @@ typedef struct kvc_plan kvc_plan;
 
 /* Creates a plan, which owns the arrays of the tables that it makes.
  *   plan  returned; released by kvc_plan_destroy
- * Errors: INVALID_ARGUMENT, OUT_OF_RANGE (config), UNSUPPORTED (a context that is not on the CPU), OUT_OF_MEMORY.
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE (config), OUT_OF_MEMORY.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_plan_create(kvc_context *context, const kvc_plan_config *config, kvc_plan **plan,
                                    kvc_error *error);
@@ -1504,7 +1517,10 @@ KVC_API void kvc_plan_destroy(kvc_plan *plan);
 
 /* Makes the tables of a step, of all its draft steps and parts. Tables are checked before anything is written: a refused
  * build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep
- * their addresses, and what a smaller batch does not use is inert.
+ * their addresses, and what a smaller batch does not use is inert. Tables are made on the context's device, in the stream's
+ * order; of arrays on a device by its kernels, without a wait: there a build whose lengths, rows, parents or sizes would be
+ * refused leaves the tables and makes the generation word 0, page ids and slots are not checked, and kvc_plan_check says only
+ * what was enqueued last.
  *   args        borrowed, arrays included
  *   stream      the device's stream; NULL on the CPU
  *   generation  nullable; filled: the number of this build

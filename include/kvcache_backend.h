@@ -8,7 +8,8 @@
  *
  * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (items, tiles, page tables, rows,
  * slots, copies) are host memory that may change as soon as a call returns: a backend whose kernels run later takes
- * copies. Every array has its shape beside it. Shape letters are those of kvcache.h.
+ * copies. Exceptions are named: index arrays of a caller without a cache may be the device's (kvc_backend_indexes), and
+ * then so is all that is made of them (plan_*). Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -19,7 +20,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 2
+#define KVC_BACKEND_VERSION 3
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -119,6 +120,9 @@ static inline const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root
 }
 
 /* ---- A step --------------------------------------------------------------------------------- */
+
+/* Where the device keeps the index arrays of a step (kvc_backend.stage); NULL in calls: nothing was staged. */
+typedef struct kvc_backend_step kvc_backend_step;
 
 /* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an ancestor,
  * or itself) iff enter(k) <= enter(q) < exit(k). Its key comes after its parent's. */
@@ -223,6 +227,14 @@ typedef struct kvc_backend_tiling {
   int32_t parallel_items;     /* items that run at once; 0 = as many as the context has threads */
 } kvc_backend_tiling;
 
+/* A caller's index array that only the device reads. What is outside its range there leaves its token, or row, alone. */
+typedef struct kvc_backend_indexes {
+  const void *data; /* the device's: element i at i * stride. NULL: element i is value + i * stride */
+  int64_t stride;
+  int32_t value;
+  uint32_t wide;    /* 1: int64; 0: int32 */
+} kvc_backend_indexes;
+
 /* The table of one RoPE class, from which cos and sin of any position below RADIX^LEVELS follow by complex products:
  * entry (level, digit) holds, for each pair i, cos and sin of digit * RADIX^level * f(i), in level 0 times the attention
  * factor. Sum and product in float64, in the order of kernels/common/rope_table.h, rounded to float32 at the end. */
@@ -246,6 +258,9 @@ typedef struct kvc_backend_rope {
   float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
   kvc_backend_tensor cos, sin; /* without data: by the tables. Else [positions, rope_dim/2], float32, float16 or bfloat16:
                                   rows by token_stride, and tables is not read */
+  const kvc_backend_step *step; /* nullable */
+  kvc_backend_indexes device_positions; /* if positions is NULL: rows of cos and sin, below num_positions */
+  int64_t num_positions;
 } kvc_backend_rope;
 
 /* Stores k and v of a step's tokens: element (t, h, d) to slot slots[t]. To a quantised layer: divided by the scale in
@@ -259,6 +274,11 @@ typedef struct kvc_backend_append {
                                 [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
+  const kvc_backend_step *step; /* nullable */
+  kvc_backend_indexes device_slots; /* if slots is NULL, and num_tokens is not 0 */
+  const int32_t *device_rows; /* nullable. The device's, [num_tokens]: row of each token, by which these go: */
+  int64_t k_row_stride, v_row_stride;          /* as kvc_backend_attend.q_row_stride */
+  kvc_backend_row_scales k_row_scales, v_row_scales; /* beside the layer's, where k and v are quantised here */
 } kvc_backend_append;
 
 /* Attention of one layer over what is stored. */
@@ -298,6 +318,10 @@ typedef struct kvc_backend_attend {
   const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
   const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
                                     skipped, and attend returns KVC_ERROR_CANCELLED */
+  const kvc_backend_step *step; /* nullable */
+  int32_t planned;               /* 1: items, tiles, spans and parts are as they were when the step was staged */
+  int32_t device_item_queries; /* 0: index arrays are the host's. Else items, tiles, and the arrays of rows and tables are the
+                                  device's, as plan_flash made them: an item has at most so many queries, and all kv heads */
   /* What only callers with tensors of their own have; all 0 in a forward. */
   kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, and behind
                                     it that of q, [T, Hq, D - Dv] */
@@ -308,6 +332,83 @@ typedef struct kvc_backend_attend {
   int64_t alibi_row_stride;      /* slopes of row r: alibi_slopes + r * so many */
   kvc_backend_row_scales q_scales, k_scales, v_scales; /* beside the layer's scales; q may be float8 then. No shared items */
 } kvc_backend_attend;
+
+/* What the index tensors of a stateless call say, where those are on the device: rows, page lists, slots and items as the
+ * core makes them of tensors that it reads, made on the stream. Sizes are those of the capacity, what is not used is inert:
+ * items without queries, tiles without items, slot -1, rotation -1. A row of which a value is out of its range is refused: it
+ * has no queries, and its new tokens no slots. */
+typedef struct kvc_backend_flash_plan {
+  const kvc_backend_layer *layer; /* that attends */
+  int32_t num_rows;
+  uint32_t flags;                 /* KVC_ATTEND_* */
+  int64_t num_tokens;             /* rows of q, */
+  int64_t num_new;                /* of k */
+  int64_t capacity;               /* tokens that a row's cache holds, */
+  int64_t num_cache_rows;         /* and how many there are */
+  kvc_backend_indexes cu_seqlens_q, cu_seqlens_k_new; /* [num_rows + 1] */
+  kvc_backend_indexes cache_seqlens, cache_batch_idx, cache_leftpad, rotary_seqlens; /* [num_rows] */
+  const int32_t *block_table;     /* nullable: a cache row is a page. [num_cache_rows], rows by table_stride */
+  int64_t table_stride;
+  int64_t num_rotations;          /* rows of cos and sin; 0 = nothing turns */
+  int32_t rotary_given;           /* 0: rotations begin at cache_seqlens, not at rotary_seqlens */
+  int32_t queries_advance;        /* 0: all queries of a row turn alike */
+  int32_t window_right;           /* a query sees so many keys behind itself; 0 or less: as the flags say */
+  int32_t item_queries;           /* that a tile has at most */
+  int32_t key_splits;             /* items of a tile: parts of its keys */
+  int32_t split_align, min_split_keys; /* as kvc_backend_tiling */
+  uint32_t reserved;
+  int64_t max_tiles;              /* num_rows + num_tokens / item_queries */
+  /* Out, on the device */
+  int32_t *token_begin, *new_begin, *tile_begin; /* [num_rows + 1] */
+  int32_t *kv_lengths, *key_begins, *cache_rows; /* [num_rows] */
+  int64_t *page_begin;            /* [num_rows, 2]: twice, as lists of streaming rows are two */
+  int32_t *positions, *key_ends, *query_rotations;  /* [num_tokens]; the last two nullable */
+  int64_t *slots;                 /* [num_new] */
+  int32_t *new_rows, *new_rotations;                /* [num_new]; the last nullable */
+  kvc_backend_item *items;        /* [max_tiles, key_splits] */
+  kvc_backend_tile *tiles;        /* [max_tiles] */
+} kvc_backend_flash_plan;
+
+/* One table of a plan: a step and a part of it, in arrays of the device, by their capacity. */
+typedef struct kvc_backend_table {
+  int32_t part;         /* KVC_TABLES_* */
+  int32_t step;         /* of KVC_PLAN_DRAFT_DECODE; else 0 */
+  int32_t max_rows;     /* R */
+  int32_t max_columns;  /* pages of a row */
+  int32_t *block_table; /* nullable; [R, max_columns], rows by table_stride */
+  int64_t table_stride;
+  int32_t *indptr;        /* nullable, with the next two; [R + 1] */
+  int32_t *indices;       /* [R * max_columns] */
+  int32_t *last_page_len; /* [R] */
+  int32_t *cache_seqlens, *key_starts, *leftpad, *batch_rows; /* [R] */
+  int32_t *cu_seqlens_q, *cu_seqlens_k;                       /* [R + 1] */
+} kvc_backend_table;
+
+/* The new tokens of one step, likewise. */
+typedef struct kvc_backend_tokens {
+  int64_t *slot_mapping; /* [max_tokens] */
+  int32_t *positions;    /* [max_tokens] */
+  int32_t *last_rows;    /* [max_rows of the config] */
+} kvc_backend_tokens;
+
+/* A build of a graph plan over arrays that only the device reads: what kvc_plan_build writes, made on the stream, every
+ * element of every array. What the core would refuse for its lengths, rows, parents or capacity (ids are not looked at) leaves
+ * the arrays and sets the generation word to 0. */
+typedef struct kvc_backend_table_plan {
+  const kvc_plan_config *config; /* with every default filled in */
+  int64_t num_rows;              /* B, at most max_rows */
+  int64_t max_tokens;            /* of a step */
+  kvc_backend_indexes seq_lens, append_lengths, rows, encoder_lens; /* [B] */
+  kvc_backend_indexes tree_parents; /* [B * num_draft_tokens]; without data: no trees */
+  const int32_t *table;          /* [num_table_rows, num_columns], rows by table_stride: page ids */
+  int64_t num_table_rows, num_columns, table_stride;
+  int32_t table_of_slots;        /* 1: slots of tokens */
+  int32_t num_tables;
+  const kvc_backend_table *tables; /* host, [num_tables] */
+  const kvc_backend_tokens *tokens; /* host, nullable; one a step */
+  int64_t generation;            /* to be written to */
+  int64_t *generation_word;
+} kvc_backend_table_plan;
 
 /* Results of attention over some keys: normalised outputs [T, H, Dv] float32 (of a merge's result also float16 or bfloat16,
  * if it is none of the parts), and LSEs [T, H]. */
@@ -355,11 +456,12 @@ typedef struct kvc_backend_slot_copy {
 typedef struct kvc_backend_gather {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
-  const int64_t *slots; /* [num_tokens] */
-  void *k;              /* nullable */
-  void *v;              /* nullable */
-  float *k_scale;       /* nullable; [num_tokens, Hkv], compact: scales of int8 */
-  float *v_scale;       /* nullable */
+  const int64_t *slots;         /* [num_tokens] */
+  void *k;                      /* nullable */
+  void *v;                      /* nullable */
+  float *k_scale;               /* nullable; [num_tokens, Hkv], compact: scales of int8 */
+  float *v_scale;               /* nullable */
+  const kvc_backend_step *step; /* nullable */
 } kvc_backend_gather;
 
 /* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
@@ -372,6 +474,7 @@ typedef struct kvc_backend_states {
   const int32_t *pages;      /* [num_rows] */
   int32_t num_rows;
   int32_t store;             /* 1: rows to pages; 0: pages to rows */
+  const kvc_backend_step *step; /* nullable */
 } kvc_backend_states;
 
 enum kvc_backend_state_page {
@@ -379,9 +482,65 @@ enum kvc_backend_state_page {
   KVC_BACKEND_STATE_SKIP = -2  /* the row is left alone */
 };
 
-/* ---- The table ------------------------------------------------------------------------------ */
+/* ---- What a device keeps of a cache's bookkeeping --------------------------------------------- */
 
+/* For devices whose calls return before their work is done. The core orders streams by events, and hands over the index
+ * arrays of a step before its first call, so that they go up in one copy: later calls that name the step may refer to
+ * them, or to parts of them, by the host's address, and send nothing. What a call refers to beside them is sent by the
+ * call. */
 typedef struct kvc_backend_device kvc_backend_device;
+typedef struct kvc_backend_event kvc_backend_event;   /* a point in a stream's work */
+typedef struct kvc_backend_mirror kvc_backend_mirror; /* the device's copy of a node pool */
+
+typedef struct kvc_backend_array {
+  const void *data; /* host */
+  int64_t bytes;
+  int64_t capacity_bytes; /* in every step of a graph */
+} kvc_backend_array;
+
+/* Nodes of a pool that changed since the last stage of any step: as they are now, in the host's pool. */
+typedef struct kvc_backend_node_changes {
+  kvc_backend_mirror *mirror;
+  const int32_t *ids; /* [num_ids] */
+  int64_t num_ids;
+} kvc_backend_node_changes;
+
+/* Work of the step's attends that is known already, of which a backend may make what it launches. rows, tables, items,
+ * tiles and what they point to are among the arrays. */
+typedef struct kvc_backend_planned {
+  const kvc_backend_layer *layer;
+  const kvc_backend_rows *rows;
+  const kvc_backend_tables *tables;
+  const kvc_backend_item *items; /* [num_items] */
+  int64_t num_items, max_items;  /* max: in any step */
+  int64_t num_tiles, max_tiles;
+  int32_t fold_keys; /* as in kvc_backend_attend */
+  uint32_t reserved;
+} kvc_backend_planned;
+
+typedef struct kvc_backend_stage {
+  const kvc_backend_array *arrays;         /* [num_arrays] */
+  const kvc_backend_node_changes *changes; /* [num_changes] */
+  const kvc_backend_planned *planned;      /* [num_planned] */
+  int32_t num_arrays, num_changes, num_planned;
+  int32_t num_tokens;
+  /* 0, or of a step of a graph the most tokens that one has: arrays lie at the same addresses in every step, and calls
+   * on streams that are being captured may be replayed in later steps, whose sizes they read on the device. */
+  int32_t max_tokens;
+  uint32_t reserved;
+} kvc_backend_stage;
+
+/* What a stage is sized for. More changes than that go up in further copies; planned work and arrays that do not fit
+ * are left to the calls that need them. */
+typedef struct kvc_backend_step_limits {
+  int64_t array_bytes;                /* capacity_bytes of all arrays */
+  int64_t num_changes;                /* nodes */
+  const kvc_backend_planned *planned; /* [num_planned]: layers, max_items, max_tiles and fold_keys */
+  int32_t num_arrays;
+  int32_t num_planned;
+} kvc_backend_step_limits;
+
+/* ---- The table ------------------------------------------------------------------------------ */
 
 typedef struct kvc_backend_open_args {
   const kvc_backend_host *host; /* valid until close */
@@ -430,6 +589,44 @@ typedef struct kvc_backend {
   kvc_status (*merge)(kvc_backend_device *device, const kvc_backend_merge *args, void *stream, kvc_error *error);
   kvc_status (*states)(kvc_backend_device *device, const kvc_backend_states *args, void *stream, kvc_error *error);
   kvc_status (*project)(kvc_backend_device *device, const kvc_backend_project *args, void *stream, kvc_error *error);
+
+  /* All that follow are NULL where calls return with their work done. */
+  /* KVC_OK, or that the device has failed for good, and why. Any thread; costs a load. */
+  kvc_status (*health)(kvc_backend_device *device, kvc_error *error);
+  /* ORDER, if the stream is being captured. */
+  kvc_status (*check_stream)(kvc_backend_device *device, void *stream, kvc_error *error);
+  kvc_status (*event_create)(kvc_backend_device *device, kvc_backend_event **event, kvc_error *error);
+  void (*event_destroy)(kvc_backend_device *device, kvc_backend_event *event);
+  /* The event becomes the end of what the stream has by now. */
+  kvc_status (*event_record)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
+  /* What is enqueued on the stream from now on runs behind the event as it was last recorded. The host does not wait.
+   */
+  kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
+  /* nodes: the host's pool [num_nodes, FANOUT], at this address for as long as the mirror lives. */
+  kvc_status (*mirror_create)(kvc_backend_device *device, const int32_t *nodes, int64_t num_nodes,
+                              kvc_backend_mirror **mirror, kvc_error *error);
+  void (*mirror_destroy)(kvc_backend_device *device, kvc_backend_mirror *mirror);
+  kvc_status (*step_create)(kvc_backend_device *device, const kvc_backend_step_limits *limits, kvc_backend_step **step,
+                            kvc_error *error);
+  void (*step_destroy)(kvc_backend_device *device, kvc_backend_step *step);
+  /* Enqueues the copy of a step's arrays and the changes of nodes; what was staged in the step before is gone. The
+   * caller has made the stream wait for whatever reads the step's last arrays, or the nodes that change. Host memory
+   * may change as soon as it returns, but for the addresses. */
+  kvc_status (*stage)(kvc_backend_device *device, kvc_backend_step *step, const kvc_backend_stage *args, void *stream,
+                      kvc_error *error);
+  /* Of a step of a graph: what is captured and runs behind this touches nothing, until the next stage. */
+  kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
+  /* Where the device has what the host has at `data` within a staged array; NULL: nowhere. */
+  const void *(*staged)(const kvc_backend_step *step, const void *data);
+  /* Of backends whose device works later than the host; else NULL. Memory for what one call enqueues on a stream: nobody
+   * else's until what was enqueued by give_scratch has run. If the stream is captured, only that capture's from then on.
+   * Allocates only where more, or larger, is in use than ever before. */
+  kvc_status (*take_scratch)(kvc_backend_device *device, int64_t bytes, void *stream, void **memory, kvc_error *error);
+  kvc_status (*give_scratch)(kvc_backend_device *device, void *memory, void *stream, kvc_error *error);
+  kvc_status (*plan_flash)(kvc_backend_device *device, const kvc_backend_flash_plan *args, void *stream,
+                           kvc_error *error);
+  kvc_status (*plan_tables)(kvc_backend_device *device, const kvc_backend_table_plan *args, void *stream,
+                            kvc_error *error);
 } kvc_backend;
 
 /* The one symbol of a plug-in: "kvc_backend_get". NULL if it cannot serve that version. */

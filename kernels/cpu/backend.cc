@@ -126,6 +126,10 @@ constexpr kvc_backend kBackend = {
     merge,
     states,
     project,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
 };
 
 }  // namespace

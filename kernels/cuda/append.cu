@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/indexes.cuh"
 #include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/step.h"
 #include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
@@ -15,6 +17,7 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
+  const int64_t* live_tokens;  // where the call may be replayed in later steps; else null: num_tokens
 };
 
 // One row to store: of K or of V, of a token and head.
@@ -22,24 +25,32 @@ struct Row {
   const AppendCall* call;
   int64_t token;
   int32_t head;
+  int32_t batch_row;  // of the token, if rows have strides and scales of their own
   bool of_k;
   const float* cos_sin;  // null: not rotated
 };
 
-__device__ __forceinline__ float tensor_element(const kvc_backend_tensor& tensor, int64_t token, int32_t head,
-                                                int32_t d) {
-  return load_element(type_of(tensor.dtype), tensor.data, token * tensor.token_stride + head * tensor.head_stride + d);
+// Of the row's part of k, or of v, by the strides of batch rows.
+__device__ __forceinline__ int64_t row_element(const Row& row, bool of_k) {
+  const kvc_backend_append& args = row.call->args;
+  return row.batch_row * (of_k ? args.k_row_stride : args.v_row_stride);
+}
+
+__device__ __forceinline__ float tensor_element(const Row& row, bool of_k, int32_t d) {
+  const kvc_backend_tensor& tensor = of_k ? row.call->args.k : row.call->args.v;
+  return load_element(type_of(tensor.dtype), tensor.data,
+                      row_element(row, of_k) + row.token * tensor.token_stride + row.head * tensor.head_stride + d);
 }
 
 // Dim d as it was given: a row of K in two parts begins with that of V.
 __device__ __forceinline__ float given(const Row& row, int32_t d) {
   const AppendCall& call = *row.call;
-  if (!row.of_k) return tensor_element(call.args.v, row.token, row.head, d);
+  if (!row.of_k) return tensor_element(row, false, d);
   if (call.layer.v_in_k != 0 && call.args.v.data != nullptr) {
-    if (d < call.layer.v_head_dim) return tensor_element(call.args.v, row.token, row.head, d);
+    if (d < call.layer.v_head_dim) return tensor_element(row, false, d);
     d -= call.layer.v_head_dim;
   }
-  return tensor_element(call.args.k, row.token, row.head, d);
+  return tensor_element(row, true, d);
 }
 
 __device__ __forceinline__ float rotated(const Row& row, int32_t d) {
@@ -56,8 +67,9 @@ __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scale
   const kvc_backend_append& args = row.call->args;
   const kvc_backend_tensor &from = row.of_k ? args.k : args.v, &from_scales = row.of_k ? args.k_scale : args.v_scale;
   const int64_t bytes = type_bytes(type_of(from.dtype));
-  const unsigned char* source = static_cast<const unsigned char*>(from.data) +
-                                (row.token * from.token_stride + row.head * from.head_stride) * bytes;
+  const unsigned char* source =
+      static_cast<const unsigned char*>(from.data) +
+      (row_element(row, row.of_k) + row.token * from.token_stride + row.head * from.head_stride) * bytes;
   unsigned char* target = static_cast<unsigned char*>(pool) + element * bytes;
   for (int64_t i = lane; i < dims * bytes; i += kWarpSize) target[i] = source[i];
   if (lane != 0 || !has_token_scales(&scales)) return;
@@ -92,7 +104,9 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
     for (int32_t d = lane; d < dims; d += kWarpSize) store_element(type, pool.data, element + d, rotated(row, d));
     return;
   }
-  const float scale = type == Type::kI8 ? scale_of_row(row, dims, lane) : head_scale(&scales, row.head);
+  const kvc_backend_row_scales& of_rows = row.of_k ? args.k_row_scales : args.v_row_scales;
+  const float scale = type == Type::kI8 ? scale_of_row(row, dims, lane)
+                                        : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
   const bool is_number = type != Type::kI8 || scale == scale;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
     store_element(type, pool.data, element + d, is_number ? rotated(row, d) / scale : 0.0f);
@@ -111,8 +125,12 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.token = index / rows_of_token;
   row.head = static_cast<int32_t>(index % layer.num_kv_heads);
   row.of_k = index % rows_of_token < layer.num_kv_heads;
-  const int64_t stored = call.args.slots[row.token];
+  if (call.live_tokens != nullptr && row.token >= *call.live_tokens) return;
+  const int64_t stored =
+      call.args.slots != nullptr ? call.args.slots[row.token] : index_at(call.args.device_slots, row.token);
   if (stored < 0) return;
+  if (call.args.slots == nullptr && stored >= layer.num_pages * layer.page_size) return;
+  row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
   if (row.of_k) {
     store_row(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
@@ -124,15 +142,22 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
 }  // namespace
 
 kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, void* stream, kvc_error* error) {
-  if (args->num_tokens == 0) return KVC_OK;
+  if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  Piece slots = piece_of(args->slots, args->num_tokens);
-  return with_upload(&device.upload, &slots, 1, stream, error, [&] {
-    AppendCall call = {*args, *args->layer};
-    call.args.slots = on_device<const int64_t>(slots);
-    const int64_t rows = args->num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
+  AppendCall call = {*args, *args->layer, live_tokens_of(args->step)};
+  if (call.live_tokens != nullptr) call.args.num_tokens = max_tokens_of(args->step);
+  const auto run = [&] {
+    const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
     return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
+  };
+  if (args->slots == nullptr) return run();
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
+  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
+  return with_upload(&device.upload, &slots, 1, stream, error, [&] {
+    call.args.slots = on_device<const int64_t>(slots);
+    return run();
   });
 }
 

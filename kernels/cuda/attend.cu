@@ -3,7 +3,9 @@
 // Roofline: decode reads K and V once a kv head and 16 rows; o, q and the softmax are float32 on the CUDA cores.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_mma.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/step.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -15,6 +17,7 @@ struct MergeCall {
   kvc_backend_attend args;
   int32_t group, dims;
   const int32_t* token_begin;
+  const int64_t* live_tiles;  // null: as many as are launched
 };
 
 // Element d of a state merged from the parts of a tile, left to right; m and l of the state.
@@ -37,7 +40,9 @@ __device__ float merged_element(const MergeCall& call, const kvc_backend_tile& t
 
 __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid_constant__ MergeCall call) {
   const kvc_backend_attend& args = call.args;
+  if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
   const kvc_backend_tile tile = args.tiles[blockIdx.x];
+  if (tile.item_begin >= tile.item_end) return;                 // of the device's: nothing to merge
   const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
@@ -114,6 +119,8 @@ enum {
   kTreeNodes,
   kKeyBegins,
   kKeySets,
+  kRoots,
+  kLevels,
   kBlocks,
   kPages,
   kPageBegin,
@@ -130,26 +137,64 @@ int64_t count_nodes(const kvc_backend_rows& rows) {
   return count;
 }
 
-void list_pieces(const kvc_backend_attend& args, int64_t blocks, int64_t pages, Piece* pieces) {
+void list_pieces(const kvc_backend_attend& args, Piece* pieces) {
   const kvc_backend_rows& rows = *args.rows;
-  pieces[kItems] = piece_of(args.items, args.num_items);
-  pieces[kTiles] = piece_of(args.tiles, args.num_tiles);
-  pieces[kSpans] = piece_of(args.spans, args.num_spans);
-  pieces[kParts] = piece_of(args.parts, args.num_parts);
-  pieces[kTokenBegin] = piece_of(rows.token_begin, rows.num_rows + 1);
-  pieces[kLengths] = piece_of(rows.kv_lengths, rows.num_rows);
-  pieces[kPositions] = piece_of(rows.positions, rows.num_tokens);
-  pieces[kKeyEnds] = piece_of(rows.key_ends, rows.num_tokens);
-  pieces[kStreamSinks] = piece_of(rows.stream_sinks, rows.num_rows);
-  pieces[kStreamWindows] = piece_of(rows.stream_windows, rows.num_rows);
-  pieces[kTreeBegin] = piece_of(rows.tree_begin, rows.num_rows);
-  pieces[kTreeOffset] = piece_of(rows.tree_offset, rows.num_rows);
-  pieces[kTreeNodes] = piece_of(rows.tree_nodes, count_nodes(rows));
-  pieces[kKeyBegins] = piece_of(rows.key_begins, rows.num_rows);
-  pieces[kKeySets] = piece_of(args.key_tables != nullptr ? args.key_sets : nullptr, rows.num_tokens);
-  pieces[kBlocks] = room_for<AttendBlock>(blocks);
+  const kvc_backend_step *step = args.step, *planned = args.planned != 0 ? step : nullptr;
+  pieces[kItems] = piece_of(planned, args.items, args.num_items);
+  pieces[kTiles] = piece_of(planned, args.tiles, args.num_tiles);
+  pieces[kSpans] = piece_of(planned, args.spans, args.num_spans);
+  pieces[kParts] = piece_of(planned, args.parts, args.num_parts);
+  pieces[kTokenBegin] = piece_of(step, rows.token_begin, rows.num_rows + 1);
+  pieces[kLengths] = piece_of(step, rows.kv_lengths, rows.num_rows);
+  pieces[kPositions] = piece_of(step, rows.positions, rows.num_tokens);
+  pieces[kKeyEnds] = piece_of(step, rows.key_ends, rows.num_tokens);
+  pieces[kStreamSinks] = piece_of(step, rows.stream_sinks, rows.num_rows);
+  pieces[kStreamWindows] = piece_of(step, rows.stream_windows, rows.num_rows);
+  pieces[kTreeBegin] = piece_of(step, rows.tree_begin, rows.num_rows);
+  pieces[kTreeOffset] = piece_of(step, rows.tree_offset, rows.num_rows);
+  pieces[kTreeNodes] = piece_of(step, rows.tree_nodes, count_nodes(rows));
+  pieces[kKeyBegins] = piece_of(step, rows.key_begins, rows.num_rows);
+  pieces[kKeySets] = piece_of(step, args.key_tables != nullptr ? args.key_sets : nullptr, rows.num_tokens);
+  for (int i = kRoots; i < kNumPieces; ++i) pieces[i] = {};
+}
+
+// What a call makes of its items and page lists, where no step has it.
+struct Made {
+  const kvc_backend_step::Blocks* staged = nullptr;
+  BlockCounts blocks = {};
+  bool own_blocks = false;
+  const PageRange* ranges = nullptr;  // null: the lists are walked on the device
+};
+
+// The mirror of the call's trees; null: flatten them.
+const int32_t* mirrored_nodes(const kvc_backend_attend& args) {
+  return args.tables->pages != nullptr ? nullptr
+                                       : static_cast<const int32_t*>(staged_address(args.step, args.tables->nodes));
+}
+
+kvc_status find_made(const kvc_backend_attend& args, Upload* upload, Piece* pieces, Made* made, kvc_error* error) {
+  const kvc_backend_step::Blocks* const staged = args.planned != 0 ? staged_blocks(args.step, args.items) : nullptr;
+  made->staged = staged;
+  made->own_blocks = staged == nullptr;
+  made->blocks = staged != nullptr ? staged->count : count_blocks(args);
+  if (staged != nullptr) {
+    pieces[kBlocks].device = const_cast<AttendBlock*>(staged->blocks);
+  } else {
+    pieces[kBlocks] = room_for<AttendBlock>(made->blocks.both());
+  }
+  const int32_t num_rows = args.rows->num_rows;
+  if (mirrored_nodes(args) != nullptr) {
+    pieces[kRoots] = piece_of(args.step, args.tables->roots, num_rows);
+    pieces[kLevels] = piece_of(args.step, args.tables->levels, num_rows);
+    return KVC_OK;
+  }
+  PageRange* const ranges = upload->scratch<PageRange>(2 * int64_t{num_rows});
+  if (ranges == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for page ranges");
+  made->ranges = ranges;
+  const int64_t pages = find_page_ranges(args, ranges);
   pieces[kPages] = room_for<int32_t>(pages > 0 ? pages : 1);  // null would mean trees
-  pieces[kPageBegin] = room_for<int64_t>(2 * int64_t{rows.num_rows});
+  pieces[kPageBegin] = room_for<int64_t>(2 * int64_t{num_rows});
+  return KVC_OK;
 }
 
 // The call as the device reads it.
@@ -174,18 +219,62 @@ void point_to_device(const Piece* pieces, AttendCall* call) {
   rows.tree_nodes = on_device<const kvc_backend_tree_node>(pieces[kTreeNodes]);
   rows.key_begins = on_device<const int32_t>(pieces[kKeyBegins]);
   call->tables = {};
+  call->tables.nodes = mirrored_nodes(args);
+  call->tables.roots = on_device<const int32_t>(pieces[kRoots]);
+  call->tables.levels = on_device<const int32_t>(pieces[kLevels]);
   call->tables.pages = on_device<const int32_t>(pieces[kPages]);
   call->tables.page_begin = on_device<const int64_t>(pieces[kPageBegin]);
   call->blocks = on_device<const AttendBlock>(pieces[kBlocks]);
 }
 
-kvc_status launch_kernels(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
-  const kvc_status status = launch_attend(call, blocks, stream, error);
-  if (status != KVC_OK || call.args.num_tiles == 0) return status;
+// Blocks of few rows, or of many, by tensor cores where they can.
+kvc_status launch_rows(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks, void* stream,
+                       kvc_error* error) {
+  if (blocks == 0) return KVC_OK;
+  kvc_backend_attend host = call.args;
+  host.layer = &call.layer;
+  if (!device.simple && why_simple(host) == nullptr) {
+    const MmaShape shape = mma_shape(device, call.layer, cut.rows);
+    if (shape.stages > 0) return launch_mma(call, shape, blocks, stream, error);
+  }
+  return launch_attend(call, blocks, stream, error);
+}
+
+kvc_status launch_kernels(const Device& device, AttendCall call, const Made& made, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
-                     call.rows.token_begin};
-  return launch("merge of split items", stream, {static_cast<unsigned>(call.args.num_tiles), kMergeBlocks, 1},
-                kMergeThreads, 0, error, merge_tiles_kernel, merge);
+                     call.rows.token_begin, nullptr};
+  BlockCounts blocks = made.blocks;
+  int64_t tiles = call.args.num_tiles, many_at = made.blocks.few;
+  if (made.staged != nullptr && made.staged->live != nullptr) {  // a step of a graph: at its capacity
+    call.staged_rows = made.staged->rows_on_device;
+    call.live_blocks = &made.staged->live->few;
+    merge.live_tiles = &made.staged->live->tiles;
+    blocks = made.staged->most;
+    tiles = made.staged->max_tiles;
+    many_at = blocks.few;
+  }
+  kvc_status status = launch_rows(device, call, kFewRows, blocks.few, stream, error);
+  if (call.blocks != nullptr) call.blocks += many_at;
+  if (call.live_blocks != nullptr) call.live_blocks = &made.staged->live->many;
+  if (status == KVC_OK) status = launch_rows(device, call, kManyRows, blocks.many, stream, error);
+  if (status != KVC_OK || tiles == 0) return status;
+  return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads, 0,
+                error, merge_tiles_kernel, merge);
+}
+
+// Items, rows and page lists are on the device: nothing is read, nothing is uploaded.
+kvc_status attend_on_device(const Device& device, AttendCall* call, void* stream, kvc_error* error) {
+  call->tables = *call->args.tables;
+  call->args.tile_counters = nullptr;
+  call->args.cancel_host = nullptr;
+  const int64_t blocks = call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer);
+  if (blocks > INT32_MAX) {
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(blocks));
+  }
+  Made made;
+  const bool few = rows_of_device_block(call->args, call->layer) == kFewRows.rows;
+  made.blocks = few ? BlockCounts{blocks, 0} : BlockCounts{0, blocks};
+  return launch_kernels(device, *call, made, stream, error);
 }
 
 }  // namespace
@@ -199,9 +288,11 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   if (args->cancel_host != nullptr && __atomic_load_n(args->cancel_host, __ATOMIC_RELAXED) != 0) {
     return fail(error, KVC_ERROR_CANCELLED, "attend was cancelled");
   }
-  if (args->num_items == 0) return KVC_OK;
+  if (args->num_items == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
+  kvc_status status = check_replayable(args->step, stream, error);
+  if (status != KVC_OK) return status;
   AttendCall call = {};
   call.args = *args;
   call.layer = *args->layer;
@@ -209,21 +300,23 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   set_scales(&call);
   constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
   call.num_rows = rows_of_block(kFloats, call.layer.head_dim, call.layer.v_head_dim, args->fold_keys > 0);
-  const int64_t blocks = count_blocks(*args, call.num_rows);
+  if (args->device_item_queries > 0) return attend_on_device(device, &call, stream, error);
 
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
-  PageRange* const ranges = device.upload.scratch<PageRange>(2 * int64_t{args->rows->num_rows});
-  if (ranges == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for page ranges");
   Piece pieces[kNumPieces];
-  list_pieces(*args, blocks, find_page_ranges(*args, ranges), pieces);
-  kvc_status status = device.upload.take(pieces, kNumPieces, stream, error);
+  Made made;
+  list_pieces(*args, pieces);
+  status = find_made(*args, &device.upload, pieces, &made, error);
+  if (status == KVC_OK) status = device.upload.take(pieces, kNumPieces, stream, error);
   if (status != KVC_OK) return status;
-  list_blocks(*args, call.num_rows, static_cast<AttendBlock*>(pieces[kBlocks].host));
-  flatten_pages(*args, ranges, static_cast<int32_t*>(pieces[kPages].host),
-                static_cast<int64_t*>(pieces[kPageBegin].host));
+  if (made.own_blocks) list_blocks(*args, static_cast<AttendBlock*>(pieces[kBlocks].host));
+  if (made.ranges != nullptr) {
+    flatten_pages(*args, made.ranges, static_cast<int32_t*>(pieces[kPages].host),
+                  static_cast<int64_t*>(pieces[kPageBegin].host));
+  }
   point_to_device(pieces, &call);
   status = device.upload.send(stream, error);
-  if (status == KVC_OK) status = launch_kernels(call, blocks, stream, error);
+  if (status == KVC_OK) status = launch_kernels(device, call, made, stream, error);
   const kvc_status finished = device.upload.finish(stream, error);
   return status != KVC_OK ? status : finished;
 }

@@ -31,10 +31,12 @@ struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
   kvc_backend_rows rows;
-  kvc_backend_tables tables;  // arrays, by list_of_item
-  const AttendBlock* blocks;
-  int32_t num_rows;  // of a block, at most
-  float q_sign;      // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
+  kvc_backend_tables tables;            // read by pages_of_item
+  const AttendBlock* blocks;            // null: items are the device's (device_block)
+  const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
+  const int64_t* live_blocks;           // how many there are then; null: as many as are launched
+  int32_t num_rows;                     // that the simple kernel has at once
+  float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
   double natural_scale;  // scores times it are in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
   float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
@@ -102,6 +104,17 @@ __device__ __forceinline__ float attended_key(const AttendState& state, const do
   return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
 }
 
+__device__ __forceinline__ const kvc_backend_rows* rows_of(const AttendCall& call) {
+  return call.staged_rows != nullptr ? call.staged_rows : &call.rows;
+}
+
+// What the thread block does; false: nothing.
+__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
+  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
+  *block = call.blocks != nullptr ? call.blocks[blockIdx.x] : device_block(call.args, call.layer, blockIdx.x);
+  return block->row_begin < block->row_end;
+}
+
 // Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -109,10 +122,10 @@ __device__ __forceinline__ void begin_rows(const AttendState& state) {
   if (state.thread == 0) {
     fixed.args = call.args;
     fixed.args.layer = &call.layer;
-    fixed.args.rows = &call.rows;
+    fixed.args.rows = rows_of(call);
     fixed.args.tables = &call.tables;
     fixed.tree = KeyTree{INT32_MAX, nullptr};
-    if (!is_shared(state.item)) fixed.tree = tree_of_row(&call.rows, state.item->row);
+    if (!is_shared(state.item)) fixed.tree = tree_of_row(rows_of(call), state.item->row);
   }
   __syncthreads();
   if (state.thread < state.rows) {
@@ -139,11 +152,10 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// Dim d of a query as it was given, by q and qv.
-__device__ __forceinline__ float given_query(const AttendState& state, int32_t row, int32_t d) {
-  const kvc_backend_attend& args = state.call->args;
-  const QueryPlace& place = state.fixed->places[row];
-  const int32_t head = q_head_of(state, row), behind = args.qv.data != nullptr ? state.call->layer.v_head_dim : 0;
+// Dim d of a query as it was given, by q and qv. head: of the layer's q heads.
+__device__ __forceinline__ float given_query(const AttendCall& call, const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const int32_t behind = args.qv.data != nullptr ? call.layer.v_head_dim : 0;
   const Type type = type_of(args.q.dtype);
   if (d < behind) {
     return load_element(
@@ -155,24 +167,25 @@ __device__ __forceinline__ float given_query(const AttendState& state, int32_t r
       place.row * args.q_row_stride + place.token * args.q.token_stride + head * args.q.head_stride + d - behind);
 }
 
-// q to shared memory: rotated and rounded to its type, times the sign of the scale.
+// The same as it attends: rotated, and rounded to its type.
+__device__ __forceinline__ float attended_query(const AttendCall& call, const kvc_backend_item& item,
+                                                const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin == nullptr || !is_rotated(call.layer, d)) return given_query(call, place, head, d);
+  const Pair pair = pair_of(call.layer, d);
+  const float* of_token = cos_sin + static_cast<int64_t>(place.token) * call.layer.rope_dim;
+  const float x = turned(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
+                         of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
+  return round_to(type_of(args.q.dtype), x);
+}
+
+// q to shared memory, times the sign of the scale.
 __device__ __forceinline__ void load_queries(const AttendState& state) {
-  const kvc_backend_attend& args = state.call->args;
-  const kvc_backend_layer& layer = state.call->layer;
-  const Type type = type_of(args.q.dtype);
-  const float* cos_sin = state.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  for (int32_t i = state.thread; i < state.rows * layer.head_dim; i += kAttendThreads) {
-    const int32_t row = i / layer.head_dim, d = i % layer.head_dim;
-    float x;
-    if (cos_sin != nullptr && is_rotated(layer, d)) {
-      const Pair pair = pair_of(layer, d);
-      const float* of_token = cos_sin + static_cast<int64_t>(state.fixed->places[row].token) * layer.rope_dim;
-      x = turned(pair, given_query(state, row, pair.first), given_query(state, row, pair.second), of_token[pair.index],
-                 of_token[layer.rope_dim / 2 + pair.index]);
-      x = round_to(type, x);
-    } else {
-      x = given_query(state, row, d);
-    }
+  const int32_t dims = state.call->layer.head_dim;
+  for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
+    const int32_t row = i / dims;
+    const float x = attended_query(*state.call, *state.item, state.fixed->places[row], q_head_of(state, row), i % dims);
     state.q[i] = x * state.call->q_sign;
   }
 }
@@ -389,7 +402,7 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
   const double* table = key_table_of_row(&fixed.args, state.item->row);
-  PageCursor cursor = page_cursor(&call.tables, list_of_item(state.item));
+  PageCursor cursor = pages_of_item(&call.tables, state.item);
   KeyRange keys = {INT32_MAX, 0};
   for (int32_t r = 0; r < state.rows; ++r) {
     const KeyRange of_row = fixed.masks[r].keys;
@@ -412,11 +425,11 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
 template <class T>
 __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
   AttendState state;
+  AttendBlock block;
+  if (!find_block(call, &block)) return;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
-  state.block = call.blocks[blockIdx.x];
-  state.item = call.args.items + state.block.item;
-  state.rows = state.block.row_end - state.block.row_begin;
+  state.item = call.args.items + block.item;
   state.group = call.layer.num_q_heads / call.layer.num_kv_heads;
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
@@ -424,11 +437,16 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   state.q = reinterpret_cast<float*>(state.fixed + 1);
   state.o = state.q + call.num_rows * call.layer.head_dim;
   state.folded = state.o + call.num_rows * call.layer.v_head_dim;
-  begin_rows(state);
-  load_queries(state);
-  __syncthreads();
-  attend_keys<T>(state);
-  finish_rows(state);
+  for (int32_t row = block.row_begin; row < block.row_end; row += call.num_rows) {
+    state.rows = block.row_end - row < call.num_rows ? block.row_end - row : call.num_rows;
+    state.block = {block.item, block.head, row, row + state.rows};
+    begin_rows(state);
+    load_queries(state);
+    __syncthreads();
+    attend_keys<T>(state);
+    finish_rows(state);
+    __syncthreads();  // rows and states are done with
+  }
 }
 
 }  // namespace kvc::kernels::cuda

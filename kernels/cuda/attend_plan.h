@@ -2,8 +2,9 @@
 //
 //   - blocks: an item becomes a thread block for each of its kv heads and each few rows of it, where rows are (query,
 //     head of the group) pairs: row r is query r / group, head r % group;
-//   - page lists: of each row those entries that a query sees, walked from the host's trees into arrays. A streaming
-//     row has two lists, that of its sinks and that of its window.
+//   - page lists: of a staged step the device walks the trees' mirror. Of other calls, of each row those entries that a
+//     query sees, walked from the host's trees into arrays: a streaming row has two lists, that of its sinks and that
+//     of its window.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,6 +22,8 @@ struct AttendBlock {
 };
 
 constexpr int32_t kMaxBlockRows = 16;
+constexpr int32_t kMaxItemRows =
+    64;  // (query, head of the group) pairs of an item, but for larger groups and shared items
 constexpr int32_t kBlockKeys = 32;  // keys that a block looks at together: one a lane
 constexpr int32_t kBlockDims = 64;  // dims of them that it stages together
 
@@ -36,23 +39,45 @@ inline int32_t rows_of_block(int64_t floats, int32_t head_dim, int32_t v_head_di
   return rows;
 }
 
-inline int64_t count_blocks(const kvc_backend_attend& args, int32_t rows) {
-  const int32_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
+// How items become blocks: those whose rows are in [min_rows, max_rows], `rows` of them a block. Few rows, as in
+// decode, or many, as in prefill: the two are launched apart, and in a call's list the blocks of few rows come first.
+struct BlockCut {
+  int32_t rows;
+  int32_t min_rows, max_rows;
+};
+constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
+
+struct BlockCounts {
+  int64_t few, many;
+  int64_t both() const { return few + many; }
+};
+
+inline int32_t rows_of_item(const kvc_backend_attend& args, const kvc_backend_item& item) {
+  return (item.q_end - item.q_begin) * (args.layer->num_q_heads / args.layer->num_kv_heads);
+}
+
+inline int64_t count_blocks(const kvc_backend_attend& args, const BlockCut& cut) {
+  const int64_t rows = cut.rows;
   int64_t count = 0;
   for (int64_t i = 0; i < args.num_items; ++i) {
     const kvc_backend_item& item = args.items[i];
-    const int64_t item_rows = int64_t{item.q_end - item.q_begin} * group;
+    const int64_t item_rows = rows_of_item(args, item);
+    if (item_rows < cut.min_rows || item_rows > cut.max_rows) continue;
     count += (item.head_end - item.head_begin) * ((item_rows + rows - 1) / rows);
   }
   return count;
 }
+inline BlockCounts count_blocks(const kvc_backend_attend& args) {
+  return {count_blocks(args, kFewRows), count_blocks(args, kManyRows)};
+}
 
 // blocks: [count_blocks].
-inline void list_blocks(const kvc_backend_attend& args, int32_t rows, AttendBlock* blocks) {
-  const int32_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
+inline void list_blocks(const kvc_backend_attend& args, const BlockCut& cut, AttendBlock* blocks) {
+  const int32_t rows = cut.rows;
   for (int32_t i = 0; i < args.num_items; ++i) {
     const kvc_backend_item& item = args.items[i];
-    const int32_t item_rows = (item.q_end - item.q_begin) * group;
+    const int32_t item_rows = rows_of_item(args, item);
+    if (item_rows < cut.min_rows || item_rows > cut.max_rows) continue;
     for (int32_t head = item.head_begin; head < item.head_end; ++head) {
       for (int32_t row = 0; row < item_rows; row += rows) {
         *blocks++ = {i, head, row, row + rows < item_rows ? row + rows : item_rows};
@@ -61,15 +86,46 @@ inline void list_blocks(const kvc_backend_attend& args, int32_t rows, AttendBloc
   }
 }
 
+// blocks: [count_blocks(args).both()].
+inline void list_blocks(const kvc_backend_attend& args, AttendBlock* blocks) {
+  list_blocks(args, kFewRows, blocks);
+  list_blocks(args, kManyRows, blocks + count_blocks(args, kFewRows));
+}
+
+// Items that only the device knows: each has as many blocks as the largest would. How they are cut, how many blocks a
+// head has, and what block `index` does; nothing if row_begin is not below row_end.
+KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer) {
+  const int32_t most = args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);
+  return most <= kFewRows.max_rows ? kFewRows.rows : kManyRows.rows;
+}
+KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_attend& args, const kvc_backend_layer& layer) {
+  const int32_t rows = rows_of_device_block(args, layer);
+  return (args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads) + rows - 1) / rows;
+}
+KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer,
+                                         int64_t index) {
+  const int32_t each = blocks_of_head(args, layer), rows = rows_of_device_block(args, layer);
+  const int32_t row = static_cast<int32_t>(index % each) * rows;
+  AttendBlock block = {static_cast<int32_t>(index / each / layer.num_kv_heads),
+                       static_cast<int32_t>(index / each % layer.num_kv_heads), row, row + rows};
+  const kvc_backend_item& item = args.items[block.item];
+  const int32_t item_rows = (item.q_end - item.q_begin) * (layer.num_q_heads / layer.num_kv_heads);
+  if (block.row_end > item_rows) block.row_end = item_rows;
+  return block;
+}
+
 // Pages [begin, end) of one list, as list indexes; first: where entry `begin` is in the array of all.
 struct PageRange {
   int32_t begin, end;
   int64_t first;
 };
 
-// The list that an item reads.
+// The list that an item reads: its row's tree, or where lists were flattened one for each part.
 KVC_HOST_DEVICE int32_t list_of_item(const kvc_backend_item* item) {
   return 2 * item->row + (item->part == KVC_BACKEND_PART_SINKS ? 1 : 0);
+}
+KVC_HOST_DEVICE PageCursor pages_of_item(const kvc_backend_tables* tables, const kvc_backend_item* item) {
+  return page_cursor(tables, tables->pages == nullptr ? item->row : list_of_item(item));
 }
 
 // Fills ranges [2 * num_rows]; returns how many entries they have together.

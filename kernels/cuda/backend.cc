@@ -36,13 +36,21 @@ kvc_status read_device(Device* device, kvc_error* error) {
   if (result == cudaSuccess) {
     result = cudaDeviceGetAttribute(&device->multiprocessors, cudaDevAttrMultiProcessorCount, device->ordinal);
   }
+  if (result == cudaSuccess) {
+    result = cudaDeviceGetAttribute(&device->shared_of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal);
+  }
+  if (result == cudaSuccess) {
+    result = cudaDeviceGetAttribute(&device->shared_of_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
+                                    device->ordinal);
+  }
   if (result != cudaSuccess) return unavailable(result, device->ordinal, 1, error);
-  snprintf(device->name, sizeof device->name, "sm_%d%d", major, minor);
+  snprintf(device->names[0], sizeof device->names[0], "sm_%d%d_simple", major, minor);
+  snprintf(device->names[1], sizeof device->names[1], "sm_%d%d", major, minor);
   result = find_kernel_image();
   if (result == cudaSuccess) return KVC_OK;
   cudaGetLastError();
   return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
-              device->ordinal, device->name, KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
+              device->ordinal, device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
 }
 
 kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** opened, kvc_error* error) {
@@ -51,15 +59,20 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   if (counted != cudaSuccess || args->device_id >= count) {
     return unavailable(counted, args->device_id, count, error);
   }
-  Device* const device = new (std::nothrow) Device{args->device_id, 0, "", {}};
+  Device* const device = new (std::nothrow) Device;
   if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
+  device->ordinal = args->device_id;
   kvc_status status;
   {
     const CurrentDevice current(*device);
     status = read_device(device, error);
   }
-  if (status == KVC_OK && args->simd != nullptr && strcmp(args->simd, device->name) != 0) {
-    status = fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s", args->simd, device->name);
+  if (status == KVC_OK && args->simd != nullptr) {
+    device->simple = strcmp(args->simd, device->names[0]) == 0;
+    if (!device->simple && strcmp(args->simd, device->names[1]) != 0) {
+      status = fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s and %s", args->simd,
+                    device->names[0], device->names[1]);
+    }
   }
   if (status != KVC_OK) {
     delete device;
@@ -76,11 +89,14 @@ void close_device(kvc_backend_device* opened) {
   delete device;
 }
 
-const char* implementation(kvc_backend_device* device) { return device_of(device)->name; }
+const char* implementation(kvc_backend_device* opened) {
+  const Device& device = *device_of(opened);
+  return device.names[device.simple ? 0 : 1];
+}
 
-int32_t implementations(kvc_backend_device* device, const char** names, int32_t capacity) {
-  if (capacity > 0) names[0] = implementation(device);
-  return 1;
+int32_t implementations(kvc_backend_device* opened, const char** names, int32_t capacity) {
+  for (int32_t i = 0; i < 2 && i < capacity; ++i) names[i] = device_of(opened)->names[i];
+  return 2;
 }
 
 constexpr kvc_backend kBackend = {
@@ -107,6 +123,23 @@ constexpr kvc_backend kBackend = {
     merge,
     states,
     project,
+    health,
+    check_stream,
+    event_create,
+    event_destroy,
+    event_record,
+    event_wait,
+    mirror_create,
+    mirror_destroy,
+    step_create,
+    step_destroy,
+    stage,
+    unstage,
+    staged,
+    take_scratch,
+    give_scratch,
+    plan_flash,
+    plan_tables,
 };
 
 }  // namespace

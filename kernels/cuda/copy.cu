@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/step.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -135,7 +136,7 @@ kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, vo
   const CurrentDevice current(device);
   const kvc_backend_layer& layer = *args->layer;
   const int64_t bytes = int64_t{layer.num_kv_heads} * type_bytes(type_of(layer.dtype));
-  Piece slots = piece_of(args->slots, args->num_tokens);
+  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
   return with_upload(&device.upload, &slots, 1, stream, error, [&] {
     GatherCall call = {*args, layer, args->k != nullptr ? bytes * layer.head_dim : 0,
                        args->v != nullptr ? bytes * layer.v_head_dim : 0,

@@ -6,40 +6,58 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
+
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels::cuda {
 
 struct Device {
-  int ordinal;
-  int multiprocessors;
-  char name[16];  // of what was chosen: "sm_90"
-  Upload upload;
+  int ordinal = 0;
+  int multiprocessors = 0;
+  int shared_of_block = 0, shared_of_multiprocessor = 0;  // bytes; of a block that asks for as much as it may have
+  bool simple = false;     // attention without tensor cores: "sm_90_simple" was asked for
+  char names[2][20] = {};  // "sm_90_simple", "sm_90"
+  Upload upload = {};
+  // The first error after which nothing works any more on the device (a kernel's bad address, say), and who met it.
+  std::atomic<int> failure{cudaSuccess};
+  char failed_call[128] = "";
+  Scratch scratch = {};
 };
 
 inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
 
-// KVC_OK, or DEVICE_UNAVAILABLE, OUT_OF_MEMORY or DEVICE with the error's name, the call and what it was for.
+// KVC_OK, or OUT_OF_MEMORY or DEVICE_FAILED with the error's name, the call and what it was for: a kernel, say. Within
+// a CurrentDevice an error that is there to stay becomes the device's.
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error);
+
+// ORDER, if the stream is being captured: what is not to be replayed. what: "a forward begins".
+kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
+
+inline thread_local Device* called_device = nullptr;  // whose function the thread is in
 
 // Makes the device current on the calling thread for as long as it lives, and then the one that was.
 class CurrentDevice {
  public:
-  explicit CurrentDevice(const Device& device) {
+  explicit CurrentDevice(Device& device) : called_before_(called_device) {
+    called_device = &device;
     if (cudaGetDevice(&before_) != cudaSuccess) before_ = device.ordinal;
     changed_ = before_ != device.ordinal;
     if (changed_) cudaSetDevice(device.ordinal);
   }
   ~CurrentDevice() {
     if (changed_) cudaSetDevice(before_);
+    called_device = called_before_;
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
+  Device* const called_before_;
   int before_ = 0;
   bool changed_ = false;
 };
@@ -64,6 +82,28 @@ inline unsigned blocks_for(int64_t n, int64_t threads) {
 
 // In layer.cc, memory.cc and the .cu file of each.
 #include "kernels/common/backend_functions.inl.h"
+// failure.cc, order.cc, step.cc.
+kvc_status health(kvc_backend_device* device, kvc_error* error);
+kvc_status check_stream(kvc_backend_device* device, void* stream, kvc_error* error);
+kvc_status event_create(kvc_backend_device* device, kvc_backend_event** event, kvc_error* error);
+void event_destroy(kvc_backend_device* device, kvc_backend_event* event);
+kvc_status event_record(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);
+kvc_status event_wait(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);
+kvc_status mirror_create(kvc_backend_device* device, const int32_t* nodes, int64_t num_nodes,
+                         kvc_backend_mirror** mirror, kvc_error* error);
+void mirror_destroy(kvc_backend_device* device, kvc_backend_mirror* mirror);
+kvc_status step_create(kvc_backend_device* device, const kvc_backend_step_limits* limits, kvc_backend_step** step,
+                       kvc_error* error);
+void step_destroy(kvc_backend_device* device, kvc_backend_step* step);
+kvc_status stage(kvc_backend_device* device, kvc_backend_step* step, const kvc_backend_stage* args, void* stream,
+                 kvc_error* error);
+kvc_status unstage(kvc_backend_device* device, kvc_backend_step* step, void* stream, kvc_error* error);
+const void* staged(const kvc_backend_step* step, const void* data);
+// In scratch.cc, plan_flash.cu and plan_tables.cu: of a device that works later than the host.
+kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
+kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
+kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);
+kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan* args, void* stream, kvc_error* error);
 // attend.cu: whether the device runs what was compiled.
 cudaError_t find_kernel_image();
 

@@ -1,6 +1,7 @@
 // Which layers this backend can hold, and how it wants their work cut.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
+#include "kernels/cuda/attend_plan.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
@@ -12,8 +13,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 // Items are cut for keys only: an item of all kv heads becomes a block for each of them, and for every few rows of
 // them.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  constexpr int32_t kRows = 64, kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4;
-  const int32_t group = layer->num_q_heads / layer->num_kv_heads, queries = kRows / group;
+  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4;
+  const int32_t group = layer->num_q_heads / layer->num_kv_heads, queries = kMaxItemRows / group;
   out->query_tile = queries > 0 ? queries : 1;
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = layer->num_kv_heads;

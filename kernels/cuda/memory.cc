@@ -4,13 +4,6 @@
 
 namespace kvc::kernels::cuda {
 
-kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error) {
-  if (result == cudaSuccess) return KVC_OK;
-  cudaGetLastError();  // what is not sticky is said once
-  const kvc_status code = result == cudaErrorMemoryAllocation ? KVC_ERROR_OUT_OF_MEMORY : KVC_ERROR_DEVICE_FAILED;
-  return fail(error, code, "%s for %s: %s (%s)", call, purpose, cudaGetErrorName(result), cudaGetErrorString(result));
-}
-
 // What asks for more than cudaMalloc's 256 bytes of alignment does so for a host's pages and their sizes: here none.
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t, void** memory, kvc_error* error) {
   const CurrentDevice current(*device_of(device));
@@ -25,14 +18,16 @@ kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t,
     return status;
   }
   if (result == cudaSuccess) {
+    // On the NULL stream, which others need not wait for.
     result = cudaMemset(base, 0, size);
+    if (result == cudaSuccess) result = cudaStreamSynchronize(nullptr);
     if (result == cudaSuccess) {
       *memory = base;
       return KVC_OK;
     }
     cudaFree(base);
   }
-  return check(result, "cudaMalloc or cudaMemset", "memory of a cache", error);
+  return check(result, "cudaMalloc, cudaMemset or cudaStreamSynchronize", "memory of a cache", error);
 }
 
 void release(kvc_backend_device* device, void* memory, int64_t) {

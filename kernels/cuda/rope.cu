@@ -4,19 +4,30 @@
 
 #include "kernels/common/rope_table.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/indexes.cuh"
+#include "kernels/cuda/step.h"
 
 namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 
-// A thread an angle. positions and sets are on the device.
-__global__ void __launch_bounds__(kThreads) rope_kernel(const kvc_backend_rope args) {
+// A thread an angle. positions and sets are on the device. live_tokens: where the call may be replayed in later steps.
+__global__ void __launch_bounds__(kThreads) rope_kernel(const kvc_backend_rope args, const int64_t* live_tokens) {
   const int32_t half = args.rope_dim / 2;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= static_cast<int64_t>(args.num_tokens) * half) return;
   const int64_t token = index / half;
-  const int32_t pair = static_cast<int32_t>(index % half), position = args.positions[token];
+  if (live_tokens != nullptr && token >= *live_tokens) return;
+  const int32_t pair = static_cast<int32_t>(index % half);
+  int32_t position;
+  if (args.positions != nullptr) {
+    position = args.positions[token];
+  } else {
+    const int64_t given = index_at(args.device_positions, token);
+    if (!is_within(given, 0, args.num_positions - 1)) return;
+    position = static_cast<int32_t>(given);
+  }
   float* out = args.cos_sin + token * args.rope_dim;
   if (args.cos.data != nullptr) {
     out[pair] = load_element(type_of(args.cos.dtype), args.cos.data, position * args.cos.token_stride + pair);
@@ -43,16 +54,25 @@ kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* 
 }
 
 kvc_status rope(kvc_backend_device* opened, const kvc_backend_rope* args, void* stream, kvc_error* error) {
-  if (args->num_tokens == 0) return KVC_OK;
+  if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  Piece pieces[] = {piece_of(args->positions, args->num_tokens), piece_of(args->sets, args->num_tokens)};
+  kvc_backend_rope on = *args;
+  const int64_t* const live_tokens = live_tokens_of(args->step);
+  if (live_tokens != nullptr) on.num_tokens = max_tokens_of(args->step);
+  const auto run = [&] {
+    return launch("rope", stream, {blocks_for(int64_t{on.num_tokens} * (args->rope_dim / 2), kThreads), 1, 1}, kThreads,
+                  0, error, rope_kernel, on, live_tokens);
+  };
+  if (args->positions == nullptr) return run();
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
+  Piece pieces[] = {piece_of(args->step, args->positions, args->num_tokens),
+                    piece_of(args->step, args->sets, args->num_tokens)};
   return with_upload(&device.upload, pieces, 2, stream, error, [&] {
-    kvc_backend_rope on = *args;
     on.positions = on_device<const int32_t>(pieces[0]);
     on.sets = on_device<const int32_t>(pieces[1]);
-    return launch("rope", stream, {blocks_for(int64_t{args->num_tokens} * (args->rope_dim / 2), kThreads), 1, 1},
-                  kThreads, 0, error, rope_kernel, on);
+    return run();
   });
 }
 

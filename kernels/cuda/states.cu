@@ -1,6 +1,7 @@
 // states: rows of a batch to the states in pages, and back.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/step.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -39,7 +40,7 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
   const CurrentDevice current(device);
   for (int32_t begin = 0; begin < args->num_rows; begin += kMaxRows) {
     const int32_t rows = args->num_rows - begin < kMaxRows ? args->num_rows - begin : kMaxRows;
-    Piece pages = piece_of(args->pages + begin, rows);
+    Piece pages = piece_of(args->step, args->pages + begin, rows);
     const kvc_status status = with_upload(&device.upload, &pages, 1, stream, error, [&] {
       kvc_backend_states on = *args;
       on.rows = static_cast<char*>(args->rows) + begin * args->row_stride_bytes;

@@ -72,6 +72,11 @@ kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
 kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error) {
   int64_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += padded(pieces[i].bytes);
+  taken_ = nullptr;
+  taken_bytes_ = bytes;
+  if (bytes == 0) return KVC_OK;
+  const kvc_status outside = check_not_captured(stream, "a call sends index arrays of its own", error);
+  if (outside != KVC_OK) return outside;
   Slot* slot = &slots_[next_];
   next_ = (next_ + 1) % kSlots;
   if (slot->capacity < bytes || slot->capacity == 0) {
@@ -87,15 +92,15 @@ kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error
   int64_t offset = 0;
   for (int i = 0; i < count; ++i) {
     Piece& piece = pieces[i];
+    if (piece.bytes == 0) continue;
     piece.host = slot->host + offset;
-    piece.device = piece.bytes > 0 ? slot->device + offset : nullptr;
-    if (piece.source != nullptr && piece.bytes > 0) {
+    piece.device = slot->device + offset;
+    if (piece.source != nullptr) {
       memcpy(piece.host, piece.source, static_cast<size_t>(piece.bytes));
     }
     offset += padded(piece.bytes);
   }
   taken_ = slot;
-  taken_bytes_ = bytes;
   return KVC_OK;
 }
 
@@ -110,6 +115,7 @@ kvc_status Upload::send(void* stream, kvc_error* error) {
 }
 
 kvc_status Upload::finish(void* stream, kvc_error* error) {
+  if (taken_ == nullptr) return KVC_OK;
   return check(cudaEventRecord(taken_->read, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
 }
 

@@ -25,7 +25,7 @@ struct Piece {
   const void* source;  // nullable: the caller writes `host` before it sends
   int64_t bytes;
   void* host;    // filled by take: where it is staged
-  void* device;  // filled by take: where kernels read it; null if bytes is 0
+  void* device;  // filled by take: where kernels read it; of a piece without bytes it stays as it is
 };
 
 template <class T>
@@ -48,7 +48,8 @@ class Upload {
   ~Upload();
 
   std::mutex& mutex() { return mutex_; }
-  // Places the pieces in the next slot and copies their sources into it.
+  // Places the pieces in the next slot and copies their sources into it. Without any bytes there is no slot, and
+  // nothing to send.
   kvc_status take(Piece* pieces, int count, void* stream, kvc_error* error);
   // Enqueues the copy. Then kernels that read the slot may be enqueued on the same stream.
   kvc_status send(void* stream, kvc_error* error);

@@ -50,11 +50,21 @@ inline Status check_not_null(const void* pointer, const char* name) {
   return pointer != nullptr ? Status() : Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
 }
 
-// The same for a call on a cache. Debug builds check the cache's invariants after each.
+// The same for a call on a cache: of one whose device has failed for good, only audits work, as they ask no device.
+template <class Body>
+kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
+  return call(function, error, [&]() -> Status {
+    KVC_TRY(check_not_null(cache, "cache"));
+    return body(*cache->cache);
+  });
+}
+
+// Debug builds check the cache's invariants after each.
 template <class Body>
 kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
     KVC_TRY(check_not_null(cache, "cache"));
+    KVC_TRY(cache->cache->check_usable());
     Status status = body(*cache->cache);
 #ifdef KVCACHE_CHECK_INVARIANTS
     KVC_TRY(cache->cache->check_invariants());

@@ -105,7 +105,7 @@ kvc_status kvc_cache_stats(kvc_cache* cache, int32_t group, kvc_stats* stats, kv
 }
 
 kvc_status kvc_cache_digest(kvc_cache* cache, uint64_t* digest, kvc_error* error) {
-  return cache_call("kvc_cache_digest", cache, error, [&](Cache& c) -> Status {
+  return audit_call("kvc_cache_digest", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(digest, "digest"));
     *digest = c.digest();
     return Status();
@@ -113,5 +113,5 @@ kvc_status kvc_cache_digest(kvc_cache* cache, uint64_t* digest, kvc_error* error
 }
 
 kvc_status kvc_cache_check_invariants(kvc_cache* cache, kvc_error* error) {
-  return cache_call("kvc_cache_check_invariants", cache, error, [&](Cache& c) { return c.check_invariants(); });
+  return audit_call("kvc_cache_check_invariants", cache, error, [&](Cache& c) { return c.check_invariants(); });
 }

@@ -11,9 +11,6 @@ namespace {
 // Runs body(scratch) with a scratch of the context.
 template <class Body>
 Status with_scratch(kvc_context& context, Body body) {
-  if (!context.context->is_host()) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "stateless calls read index tensors on the host: CPU contexts only");
-  }
   struct Lease {
     StatelessScratches& scratches;
     std::unique_ptr<StatelessScratch> scratch;

@@ -1,13 +1,13 @@
 // Section 11 of the header: tables of forwards and plans, for other kernels.
 #include "api/boundary.h"
-#include "tables/table_plan.h"
+#include "stateless/device_plan.h"
 
 using namespace kvc;
 using namespace kvc::api;
 
 struct kvc_plan {
   std::shared_ptr<kvc::Context> context;
-  std::unique_ptr<kvc::TablePlan> plan;
+  std::unique_ptr<kvc::DevicePlan> plan;
 };
 
 namespace {
@@ -42,12 +42,9 @@ kvc_status kvc_plan_create(kvc_context* context, const kvc_plan_config* config, 
     KVC_TRY(check_not_null(plan, "plan"));
     kvc_plan_config known;
     KVC_TRY(read_struct(config, "config", &known));
-    if (!context->context->is_host()) {
-      return Status::error(KVC_ERROR_UNSUPPORTED, "plans are made on the CPU only");
-    }
     auto handle = std::make_unique<kvc_plan>();
     handle->context = context->context;
-    KVC_TRY(TablePlan::create(known, &handle->plan));
+    KVC_TRY(DevicePlan::create(context->context, known, &handle->plan));
     *plan = handle.release();
     return Status();
   });
@@ -62,9 +59,9 @@ kvc_status kvc_plan_build(kvc_plan* plan, const kvc_plan_args* args, void* strea
     KVC_TRY(plan->context->check_stream(stream));
     kvc_plan_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return plan->plan->build(known, generation);
+    return plan->plan->build(known, stream, generation);
   });
-  if (status != KVC_OK && plan != nullptr) plan->plan->refuse();
+  if (status != KVC_OK && plan != nullptr) plan->plan->refuse(stream);
   return status;
 }
 

@@ -98,9 +98,10 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   for (const Layer& layer : cache->layers_) storages.push_back(layer.kv_layer < 0 ? layer.storage : nullptr);
   KVC_TRY(check_pools_apart(storages));
   KVC_TRY(RopeTables::create(cache->context_, cache->geometry_.rope_classes, &cache->rope_tables_));
+  KVC_TRY(cache->create_mirrors());
   for (int32_t i = 0; i < cache->geometry_.max_open_forwards; ++i) {
     std::unique_ptr<Forward> forward;
-    KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, &forward));
+    KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, cache->class_layers_, &forward));
     cache->forwards_.push_back(std::move(forward));
   }
   cache->forwards_.resize(cache->forwards_.size() + kMaxGraphs);
@@ -109,6 +110,34 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   }
   *out = std::move(cache);
   return Status();
+}
+
+// What the device keeps of the page lists; nothing where it reads the host's.
+Status Cache::create_mirrors() {
+  KVC_TRY(StreamOrder::create(context_, &order_));
+  class_layers_.resize(work_classes_.size());
+  for (size_t i = layers_.size(); i-- > 0;) {
+    if (layers_[i].work_class < class_layers_.size()) class_layers_[layers_[i].work_class] = &layers_[i].backend;
+  }
+  mirrors_.resize(static_cast<size_t>(num_groups()));
+  if (context_->backend().mirror_create == nullptr || geometry_.tables_only) return Status();
+  MutexLock lock(mutex_);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (store_.rules(g).holds_state()) continue;
+    const PageTable& table = store_.table(g);
+    store_.track_changed_nodes(g);
+    KVC_TRY(NodeMirror::create(context_, table.node_data(), table.nodes().size(), &mirrors_[static_cast<size_t>(g)]));
+  }
+  node_changes_.reserve(mirrors_.size());
+  return Status();
+}
+
+Status Cache::check_usable() const {
+  const kvc_backend& backend = context_->backend();
+  if (backend.health == nullptr) return Status();
+  kvc_error error = KVC_ERROR_INIT;
+  KVC_TRY(Status::from(backend.health(context_->device(), &error), error));
+  return order_.check();
 }
 
 Status Cache::estimate(const Context& context, const CacheConfig& config, int32_t group, kvc_estimate* out) {
@@ -201,7 +230,11 @@ Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leav
   copies_.clear();
   KVC_TRY(store_.plan_commit(ids, leaves, &copies_));
   KVC_TRY(make_room_for_copies(static_cast<int64_t>(copies_.size())));
-  KVC_TRY(copy_slots(copies_, stream));
+  bool begun = false;
+  if (Status copied = copy_slots(copies_, stream, &begun); !copied.ok()) {
+    if (begun) order_.lose();  // nodes were moved over others in some layers
+    return copied;
+  }
   store_.finish_commit(ids, leaves);
   return Status();
 }
@@ -403,13 +436,24 @@ Status Cache::check_invariants() {
   return store_.check_invariants(open_steps);
 }
 
-// Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken.
-Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream) {
+// Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken. begun:
+// nullable; out: whether some were enqueued, on failure too.
+Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   if (copies.empty()) return Status();
   if (geometry_.tables_only) {
     copy_queue_.add(copies);
     return Status();
   }
+  KVC_TRY(order_.check_stream(stream));
+  KVC_TRY(order_.enter(stream));
+  bool any = false;
+  Status copied = copy_layers(copies, stream, &any);
+  if (begun != nullptr) *begun = any;
+  Status left = order_.leave(stream);  // a part of the copies may be on its way
+  return copied.ok() ? std::move(left) : std::move(copied);
+}
+
+Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   layer_copies_.reserve(copies.size());
   for (const Layer& layer : layers_) {
     if (layer.kv_layer >= 0 || layer.states) continue;  // copied once, where it is stored; states never
@@ -423,6 +467,7 @@ Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream) {
         context_->backend().copy_slots(context_->device(), &layer.backend, layer_copies_.data(),
                                        static_cast<int64_t>(layer_copies_.size()), stream, &error);
     KVC_TRY(Status::from(copied, error));
+    *begun = true;
   }
   return Status();
 }

@@ -20,6 +20,8 @@
 #include "cache/rope_sets.h"
 #include "cache/rope_tables.h"
 #include "cache/tensor_check.h"
+#include "context/device_step.h"
+#include "context/stream_order.h"
 #include "sequence/copy_queue.h"
 
 namespace kvc {
@@ -30,6 +32,10 @@ class Cache {
   static Status estimate(const Context& context, const CacheConfig& config, int32_t group, kvc_estimate* out);
 
   ~Cache();
+
+  // DEVICE_FAILED once the device has failed for good, or its order of the cache's work is lost: nothing works any
+  // more.
+  Status check_usable() const;
 
   // Sequences (cache.cc)
   Status add(std::span<kvc_seq> out);
@@ -102,7 +108,8 @@ class Cache {
   RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
 
   // Copies of tokens: made (cache.cc), or without storage handed over (cache_copies.cc).
-  Status copy_slots(std::span<const SlotCopy> copies, void* stream) KVC_REQUIRES(mutex_);
+  Status copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun = nullptr) KVC_REQUIRES(mutex_);
+  Status copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) KVC_REQUIRES(mutex_);
   Status check_copies_taken() const KVC_REQUIRES(mutex_);
   Status make_room_for_copies(int64_t more) KVC_REQUIRES(mutex_);
   Status check_has_storage(int32_t layer) const;
@@ -122,7 +129,11 @@ class Cache {
   Status read_kind(const kvc_batch& batch, StepKind* out) const;
   Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* forward)
       KVC_REQUIRES(mutex_);
-  void close(Forward& forward, bool keep) KVC_REQUIRES(mutex_);
+  // ORDER: the step's stream is being captured, and it stays open. Another failure closes it as abort.
+  Status close(Forward& forward, bool keep) KVC_REQUIRES(mutex_);
+  void give_back(Forward& forward, bool keep) KVC_REQUIRES(mutex_);
+  Status create_mirrors();
+  Status stage(Forward& forward) KVC_REQUIRES(mutex_);
 
   const GroupRules& rules(const Layer& layer) const noexcept {
     return geometry_.store.groups[static_cast<size_t>(layer.group)].rules;
@@ -151,8 +162,7 @@ class Cache {
   Status check_stores_kv(int32_t layer) const;
   Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
-  Status gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, ExportParts* parts,
-                void* stream) const;
+  Status gather(int32_t layer, const std::vector<int64_t>& slots, ExportParts* parts, void* stream) const;
   Status check_import(const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) const;
 
   const std::shared_ptr<Context> context_;
@@ -161,6 +171,8 @@ class Cache {
   std::vector<Layer> layers_;
   std::vector<WorkClass> work_classes_;
   RopeTables rope_tables_;
+
+  std::vector<const kvc_backend_layer*> class_layers_;  // [work classes]: a layer of each
 
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
@@ -175,6 +187,9 @@ class Cache {
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
   std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
   CopyQueue copy_queue_ KVC_GUARDED_BY(mutex_);  // of a cache without storage
+  StreamOrder order_;                            // guarded but for check
+  std::vector<NodeMirror> mirrors_;              // [groups]; empty handles where the device reads the host's page lists
+  std::vector<kvc_backend_node_changes> node_changes_ KVC_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvc

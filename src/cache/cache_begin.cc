@@ -134,6 +134,8 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   int32_t index = -1;
   StepKind kind;
   KVC_TRY(check_batch(batch, checked_slots_, &kind, &index));
+  KVC_TRY(order_.check_stream(stream));
+  KVC_TRY(order_.enter(stream));
   Forward& forward = *forwards_[static_cast<size_t>(index)];
   forward.start();
   forward.kind = kind;
@@ -166,7 +168,28 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   forward.finish_batch();
   forward.open = true;
   context_->pool().keep_awake(1);
+  Status ready = stage(forward);
+  if (ready.ok()) ready = order_.leave(stream);  // what it changed in the page lists is for everybody
+  if (!ready.ok()) {
+    give_back(forward, false);
+    return ready;
+  }
   *out = forward_id(index);
+  return Status();
+}
+
+// Sends the step's index arrays to the device, and what changed in the page lists since the last step.
+Status Cache::stage(Forward& forward) {
+  if (forward.step() == nullptr) return Status();
+  node_changes_.clear();
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    kvc_backend_mirror* const mirror = mirrors_[static_cast<size_t>(g)].get();
+    if (mirror == nullptr) continue;
+    const std::span<const int32_t> ids = store_.changed_nodes(g);
+    node_changes_.push_back({mirror, ids.data(), static_cast<int64_t>(ids.size())});
+  }
+  KVC_TRY(forward.stage(class_layers_, node_changes_));
+  for (int32_t g = 0; g < num_groups(); ++g) store_.forget_changed_nodes(g);
   return Status();
 }
 

@@ -25,7 +25,17 @@ Status Cache::resolve_forward(kvc_forward id, int32_t* slot) const {
   return Status();
 }
 
-void Cache::close(Forward& forward, bool keep) {
+// Whoever comes next on another stream runs behind what the step has enqueued, whose pages may be theirs.
+Status Cache::close(Forward& forward, bool keep) {
+  Status left = order_.check_stream(forward.stream);
+  if (!left.ok()) return left;
+  left = forward.unstage();
+  if (Status ordered = order_.leave(forward.stream); left.ok()) left = std::move(ordered);
+  give_back(forward, keep && left.ok());
+  return left;
+}
+
+void Cache::give_back(Forward& forward, bool keep) {
   if (forward.kind.with_trees) store_.close_nodes(forward.row_slots(), forward.row_lengths(), keep);
   if (keep) {
     store_.commit(forward.row_slots(), forward.row_lengths(), forward.row_reservations(num_groups()), forward.kind);
@@ -33,7 +43,7 @@ void Cache::close(Forward& forward, bool keep) {
     store_.rollback(forward.row_slots(), forward.row_reservations(num_groups()));
   }
   copy_queue_.close_step(&forward, keep);
-  forward.tables.close();
+  forward.tables.close(*context_, forward.stream);
   forward.open = false;
   context_->pool().keep_awake(-1);
 }
@@ -48,8 +58,7 @@ Status Cache::end(kvc_forward id) {
     return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
   }
   KVC_TRY(check_complete(forward));
-  close(forward, true);
-  return Status();
+  return close(forward, true);
 }
 
 // Whether the tokens of a step go to a layer.
@@ -61,6 +70,7 @@ bool Cache::appends(const Forward& forward, int32_t layer) const {
 
 // Whether all layers in range have what end keeps.
 Status Cache::check_complete(const Forward& forward) const {
+  if (forward.graph && forward.step() != nullptr) return Status();  // a replay of captured calls asks nobody
   for (int32_t layer = forward.layer_begin; layer < forward.layer_end; ++layer) {
     const auto index = static_cast<size_t>(layer);
     if (forward.batch->rows().num_tokens == 0) continue;  // nothing to append
@@ -85,8 +95,7 @@ Status Cache::abort(kvc_forward id) {
   Forward& forward = *forwards_[static_cast<size_t>(slot)];
   if (forward.in_use)
     return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " computes on another thread: cancel it first", id);
-  close(forward, false);
-  return Status();
+  return close(forward, false);
 }
 
 Status Cache::cancel(kvc_forward id) {
@@ -118,7 +127,7 @@ Status Cache::info(kvc_forward id, kvc_forward_info* out) {
                     0};
   };
   const int32_t *positions, *last_rows;
-  KVC_TRY(forward.device_rows(*context_, &positions, &last_rows));
+  forward.device_rows(&positions, &last_rows);
   out->positions = tensor(positions, &forward.info_shapes[0]);
   out->last_rows = tensor(last_rows, &forward.info_shapes[1]);
   return Status();
@@ -160,7 +169,7 @@ Status Cache::check_kv(const Forward& forward, int32_t layer, const KvTensors& t
     return Status::error(KVC_ERROR_ORDER, "layer %d was appended already in this forward", layer).at(layer);
   }
   out->as_stored = tensors.as_stored;
-  return check_kv_rows(tensors, layers_[static_cast<size_t>(layer)].backend, forward.batch->rows().num_tokens,
+  return check_kv_rows(tensors, layers_[static_cast<size_t>(layer)].backend, forward.tensor_rows(),
                        context_->dl_device(), &out->rows);
 }
 
@@ -179,8 +188,7 @@ Status Cache::check_rotation(const Forward& forward, int32_t layer, const DLTens
                          layer)
         .at(layer);
   }
-  return check_cos_sin(*cos_sin, "rope_cos_sin", forward.batch->rows().num_tokens, shape.rope_dim / 2,
-                       context_->dl_device(), out);
+  return check_cos_sin(*cos_sin, "rope_cos_sin", forward.tensor_rows(), shape.rope_dim / 2, context_->dl_device(), out);
 }
 
 // cos and sin for the tokens of a step: the caller's, those of the layer's RoPE class, or null where nothing turns.
@@ -201,8 +209,9 @@ Status Cache::run_append(Forward& forward, int32_t layer, const NewKv& kv) {
   args.v = kv.rows.v;
   args.k_scale = kv.rows.k_scale;
   args.v_scale = kv.rows.v_scale;
+  args.step = forward.step();
   if (!kv.as_stored && !on_read(*args.layer)) KVC_TRY(find_rotation(forward, *args.layer, kv.cos_sin, &args.cos_sin));
-  if (args.num_tokens > 0) {
+  if (forward.tensor_rows() > 0) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context_->backend().append(context_->device(), &args, forward.stream, &error), error));
   }
@@ -329,8 +338,10 @@ Status Cache::run_attend(Forward& forward, int32_t layer, LatentCall* call) {
   args->rows = &forward.batch->rows(source.group);
   args->tables = &forward.batch->tables(source.group);
   args->cancel_host = &forward.cancelled;
+  args->step = forward.step();
   KVC_TRY(find_rotation(forward, *args->layer, args->cos_sin, &args->cos_sin));
-  if (args->cos_sin != nullptr && args->rows->stream_windows != nullptr) {
+  const bool given = call->rope_given;
+  if (args->cos_sin != nullptr && !given && (args->rows->stream_windows != nullptr || forward.graph)) {
     const auto rope_class = static_cast<size_t>(args->layer->rope_class);
     KVC_TRY(forward.cos_sin_sinks(*context_, rope_tables_, rope_class, &args->cos_sin_sinks));
   }
@@ -345,6 +356,7 @@ Status Cache::run_attend(Forward& forward, int32_t layer, LatentCall* call) {
     return Status();
   }
   const WorkPlan& plan = forward.work_plan(source.work_class, args->flags);
+  args->planned = forward.plan_is_staged(source.work_class) ? 1 : 0;
   args->items = plan.items().data();
   args->num_items = static_cast<int64_t>(plan.items().size());
   args->tiles = plan.tiles().data();
@@ -357,7 +369,7 @@ Status Cache::run_attend(Forward& forward, int32_t layer, LatentCall* call) {
   args->partials = forward.partials();
   args->fold_keys = plan.shape().fixed_splits ? plan.shape().tiling.split_align : 0;
   std::fill_n(args->tile_counters, args->num_tiles, 0);
-  if (args->num_items > 0) {
+  if (args->num_items > 0 || forward.tensor_rows() > 0) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context_->backend().attend(context_->device(), args, forward.stream, &error), error));
   }
@@ -407,7 +419,7 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
                          args.k == nullptr ? "k" : "v", args.k == nullptr ? "v" : "k");
   }
   KVC_TRY(check_attends(*forward, layer, args));
-  const int64_t tokens = forward->batch->rows().num_tokens;
+  const int64_t tokens = forward->tensor_rows();
   LatentCall call = {};
   kvc_backend_attend& attend = call.attend;
   NewKv kv;
@@ -425,6 +437,7 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
         .at(layer);
   }
   attend.cos_sin = kv.cos_sin;
+  call.rope_given = kv.cos_sin != nullptr;
   KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, out_dims, true), &attend.out));
   if (args.lse != nullptr) {
     KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,

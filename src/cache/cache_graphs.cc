@@ -35,7 +35,7 @@ Status Cache::create_graph(const kvc_graph_config& config, kvc_forward* out) {
   if (config.max_sequences > 0) sized.limits.rows = config.max_sequences;
   if (config.max_tokens > 0) sized.limits.tokens = config.max_tokens;
   std::unique_ptr<Forward> forward;
-  KVC_TRY(Forward::create(context_, sized, work_classes_, &forward));
+  KVC_TRY(Forward::create(context_, sized, work_classes_, class_layers_, &forward));
   forward->graph = true;
   forward->tables = ForwardTables(sized.limits, config.max_pages_per_row);
   MutexLock lock(mutex_);

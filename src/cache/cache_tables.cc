@@ -42,9 +42,6 @@ Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tabl
   if ((wanted.flags & KVC_TABLES_PAD_VALUE) == 0 && wanted.pad_value != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_TABLES_PAD_VALUE", wanted.pad_value);
   }
-  if (!context_->is_host()) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "tables are made on the CPU only");
-  }
   const SequenceStoreConfig::Group& config = geometry_.store.groups[static_cast<size_t>(group)];
   const int32_t encoder = forward.kind.encoder_group;
   if (config.rules.holds_state() || (encoder >= 0 && encoder != group)) {
@@ -78,14 +75,24 @@ Status Cache::tables(kvc_forward id, int32_t group, kvc_tables* out) {
     MutexLock lock(mutex_);
     for (const int32_t slot : forward->row_slots()) streams.push_back(slot < 0 ? StreamWindow{} : store_.stream(slot));
   }
-  KVC_TRY(forward->tables.make(*forward->batch, {group, config.rules, config.num_pages, cross}, out));
-  if (out->arrays != 0 && (out->arrays & KVC_TABLES_TOKENS) == 0) return Status();
-  const BatchPlan& batch = *forward->batch;
-  if (!cross) {
-    out->slot_mapping = borrowed_tensor(const_cast<int64_t*>(batch.slot_mapping(group)), &forward->info_shapes[0]);
+  Status made = forward->tables.make(*forward->batch, {group, config.rules, config.num_pages, cross}, out);
+  if (!made.ok()) {
+    forward->tables.refuse(*context_, forward->stream);
+    return made;
   }
-  out->positions = borrowed_tensor(const_cast<int32_t*>(batch.rows().positions), &forward->info_shapes[0]);
-  out->last_rows = borrowed_tensor(const_cast<int32_t*>(batch.last_rows()), &forward->info_shapes[1]);
+  const bool tokens = out->arrays == 0 || (out->arrays & KVC_TABLES_TOKENS) != 0;
+  if (tokens && !cross) {
+    int64_t* const slots = const_cast<int64_t*>(forward->batch->slot_mapping(group));
+    out->slot_mapping = borrowed_tensor(slots, &forward->info_shapes[0]);
+  }
+  KVC_TRY(forward->tables.place(context_, forward->stream, out));
+  if (!tokens) return Status();
+  // Those of kvc_forward_get_info, on the device.
+  const int32_t *positions = nullptr, *last_rows = nullptr;
+  forward->device_rows(&positions, &last_rows);
+  out->positions = borrowed_tensor(const_cast<int32_t*>(positions), &forward->info_shapes[0]);
+  out->last_rows = borrowed_tensor(const_cast<int32_t*>(last_rows), &forward->info_shapes[1]);
+  out->positions.device = out->last_rows.device = context_->dl_device();
   return Status();
 }
 

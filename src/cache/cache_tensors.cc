@@ -134,8 +134,10 @@ void Cache::ExportParts::make(DLDevice device, kvc_exported* out) {
 }
 
 // Copies what is wanted of the slots' rows into memory of its own.
-Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>& slots, ExportParts* parts,
-                     void* stream) const {
+Status Cache::gather(int32_t index, const std::vector<int64_t>& slots, ExportParts* parts, void* stream) const {
+  const Layer& source = layers_[static_cast<size_t>(index)];
+  const kvc_backend_layer& layer = source.backend;
+  const LayerGeometry& stored = geometry_.layers[static_cast<size_t>(source.kv_layer >= 0 ? source.kv_layer : index)];
   kvc_backend_gather args = {};
   args.layer = &layer;
   args.num_tokens = static_cast<int64_t>(slots.size());
@@ -148,8 +150,8 @@ Status Cache::gather(const kvc_backend_layer& layer, const std::vector<int64_t>&
     KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
     data[i] = part.memory->data();
     if (part.rank > 1) continue;
-    const kvc_backend_scales& scales = i == 2 ? layer.k_scales : layer.v_scales;
-    std::copy_n(scales.data, part.shape[0], static_cast<float*>(data[i]));
+    const std::vector<float>& scales = i == 2 || layer.v_in_k != 0 ? stored.k_scales : stored.v_scales;
+    KVC_TRY(context_->upload(data[i], scales.data(), part.bytes(), stream));
     data[i] = nullptr;
   }
   args.k = data[0];
@@ -181,12 +183,20 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
     snapshot = store_.take_snapshot(slot, source.group);
     if (snapshot < 0)
       return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
+    Status entered = order_.check_stream(stream);
+    if (entered.ok()) entered = order_.enter(stream);
+    if (!entered.ok()) {
+      store_.drop_snapshot(snapshot);
+      return entered;
+    }
   }
   // Outside the lock: the snapshot keeps the pages.
-  Status copied = gather(source.backend, slots, &parts, stream);
+  Status copied = gather(args.layer, slots, &parts, stream);
   {
     MutexLock lock(mutex_);
     store_.drop_snapshot(snapshot);
+    Status left = order_.leave(stream);
+    if (copied.ok()) copied = std::move(left);
   }
   if (!copied.ok()) return copied;
   parts.make(context_->dl_device(), out);
@@ -288,7 +298,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* str
     Status appended = run_append(*forward, static_cast<int32_t>(i), kv);
     if (appended.ok()) continue;
     MutexLock lock(mutex_);
-    close(*forward, false);
+    (void)close(*forward, false).ok();
     return std::move(appended).at(static_cast<int64_t>(i));
   }
   return end(step);

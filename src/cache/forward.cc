@@ -15,11 +15,6 @@ int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& cl
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t device_rows_bytes(const Context& context, const Geometry& geometry) {
-  if (context.is_host()) return 0;
-  return (geometry.limits.tokens + geometry.limits.rows) * static_cast<int64_t>(sizeof(int32_t));
-}
-
 int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
   const auto sets = static_cast<int64_t>(rope.sets.size() > 1 ? sizeof(int32_t) : 0);
   const int64_t tables = geometry.limits.streaming ? 2 : 1;
@@ -30,19 +25,25 @@ int64_t rotation_bytes(const Geometry& geometry, const RopeClass& rope) {
 
 int64_t Forward::scratch_bytes(const Context& context, const Geometry& geometry,
                                const std::vector<WorkClass>& classes) {
-  int64_t bytes = partial_bytes(geometry, classes) + device_rows_bytes(context, geometry);
+  int64_t bytes = partial_bytes(geometry, classes);
   for (const RopeClass& rope : geometry.rope_classes) bytes += rotation_bytes(geometry, rope);
   for (const WorkClass& c : classes) {
     bytes += WorkPlan::bytes_needed(c.shape, geometry.limits);
   }
   const auto groups = static_cast<int32_t>(geometry.store.groups.size());
   bytes += BatchPlan::bytes_needed(geometry.limits, groups);
+  if (!context.is_host()) {  // the device's copy of both, and its staging
+    int64_t arrays = BatchPlan::bytes_needed(geometry.limits, groups);
+    for (const WorkClass& c : classes) arrays += WorkPlan::bytes_needed(c.shape, geometry.limits);
+    bytes += 2 * arrays;
+  }
   bytes += geometry.limits.rows * (16 + groups * static_cast<int64_t>(sizeof(Reservation)));
   return bytes * geometry.max_open_forwards;
 }
 
 Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& geometry,
-                       const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out) {
+                       const std::vector<WorkClass>& classes, std::span<const kvc_backend_layer* const> layers,
+                       std::unique_ptr<Forward>* out) {
   auto forward = std::make_unique<Forward>();
   forward->limits = geometry.limits;
   const int64_t rows = geometry.limits.rows;
@@ -75,10 +76,7 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
     if (rope.sets.size() > 1) forward->rotations_[i].sets = LazyArray<int32_t>(geometry.limits.tokens);
     forward->rotations_[i].long_from = rope.long_from;
   }
-  forward->max_tokens_ = geometry.limits.tokens;
-  if (const int64_t bytes = device_rows_bytes(*context, geometry); bytes > 0) {
-    KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->device_rows_));
-  }
+  KVC_TRY(forward->create_device_step(context, geometry, layers));
   if (!geometry.tables_only) KVC_TRY(LatentScratch::create(context, geometry, &forward->latent));
   *out = std::move(forward);
   return Status();
@@ -88,8 +86,9 @@ void Forward::start() noexcept {
   __atomic_store_n(&cancelled, 0, __ATOMIC_RELAXED);
   std::fill(layer_state.begin(), layer_state.end(), uint8_t{0});
   std::fill(stored_states.begin(), stored_states.end(), uint16_t{0});
-  for (Planned& planned : plans_) planned.made = false;
-  device_rows_made_ = false;
+  for (Planned& planned : plans_) {
+    planned.made = planned.staged = false;
+  }
   for (Rotation& rotation : rotations_) rotation.made = rotation.made_sinks = rotation.sets_made = false;
 }
 
@@ -99,15 +98,19 @@ void Forward::finish_batch() noexcept {
   info_shapes[1] = graph ? limits.rows : num_rows;
 }
 
+void Forward::make_plan(Planned& planned, uint32_t flags) noexcept {
+  const int32_t sets = planned.plan.shape().key_sets_class;
+  planned.plan.build(batch->rows(planned.group), flags, &batch->tables(planned.group),
+                     sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr);
+  planned.made = true;
+  planned.staged = false;
+  planned.flags = flags;
+}
+
 const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
   Planned& planned = plans_[work_class];
-  if (!planned.made || planned.flags != flags) {
-    const int32_t sets = planned.plan.shape().key_sets_class;
-    planned.plan.build(batch->rows(planned.group), flags, &batch->tables(planned.group),
-                       sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr);
-  }
-  planned.made = true;
-  planned.flags = flags;
+  if (!planned.made || planned.flags != flags) make_plan(planned, flags);
+  planned.asked = true;
   return planned.plan;
 }
 
@@ -133,34 +136,111 @@ const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
 
 Status Forward::rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
                        float* values) {
-  const kvc_backend_rope args = {tables.rope(rope_class).rope_dim, batch->rows().num_tokens,
-                                 tables.data(rope_class),          positions,
-                                 rope_sets_of(rope_class),         values};
+  kvc_backend_rope args = {};
+  args.rope_dim = tables.rope(rope_class).rope_dim;
+  args.num_tokens = batch->rows().num_tokens;
+  args.tables = tables.data(rope_class);
+  args.positions = positions;
+  args.sets = rope_sets_of(rope_class);
+  args.cos_sin = values;
+  args.step = step();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }
 
-Status Forward::device_rows(const Context& context, const int32_t** positions, const int32_t** last_rows) {
-  const kvc_backend_rows& rows = batch->rows();
-  *positions = rows.positions;
-  *last_rows = batch->last_rows();
-  if (!device_rows_) return Status();
-  auto* data = static_cast<int32_t*>(device_rows_->data());
-  if (!device_rows_made_) {
-    constexpr int64_t kBytes = sizeof(int32_t);
-    KVC_TRY(context.upload(data, rows.positions, rows.num_tokens * kBytes, stream));
-    KVC_TRY(context.upload(data + max_tokens_, batch->last_rows(), rows.num_rows * kBytes, stream));
-    device_rows_made_ = true;
+// Always the same arrays in the same order, so that those of a graph have their places.
+void Forward::list_arrays() {
+  arrays_.clear();
+  batch->for_each_array(graph,
+                        [&](const auto* data, int64_t count, int64_t capacity) { arrays_.add(data, count, capacity); });
+  for (const Rotation& rotation : rotations_) {
+    arrays_.add(rotation.sets.data(), rotation.sets_made ? batch->rows().num_tokens : 0, rotation.sets.size());
   }
-  *positions = data;
-  *last_rows = data + max_tokens_;
-  return Status();
+  for (const Planned& planned : plans_) {
+    const auto list = [&](const auto& array) {
+      arrays_.add(array.data(), planned.made ? static_cast<int64_t>(array.size()) : 0,
+                  static_cast<int64_t>(array.capacity()));
+    };
+    list(planned.plan.items());
+    list(planned.plan.tiles());
+    list(planned.plan.spans());
+    list(planned.plan.parts());
+  }
+}
+
+kvc_backend_planned Forward::describe_plan(const Planned& planned, const kvc_backend_layer* layer) const noexcept {
+  const WorkShape& shape = planned.plan.shape();
+  kvc_backend_planned args = {};
+  args.layer = layer;
+  args.rows = &batch->rows(planned.group);
+  args.tables = &batch->tables(planned.group);
+  args.items = planned.plan.items().data();
+  args.num_items = static_cast<int64_t>(planned.plan.items().size());
+  args.max_items = static_cast<int64_t>(planned.plan.items().capacity());
+  args.num_tiles = static_cast<int64_t>(planned.plan.tiles().size());
+  args.max_tiles = static_cast<int64_t>(planned.plan.tiles().capacity());
+  args.fold_keys = shape.fixed_splits ? shape.tiling.split_align : 0;
+  return args;
+}
+
+Status Forward::create_device_step(const std::shared_ptr<Context>& context, const Geometry& geometry,
+                                   std::span<const kvc_backend_layer* const> layers) {
+  if (context->backend().step_create == nullptr) return Status();
+  list_arrays();
+  kvc_backend_step_limits limits = {};
+  for (const kvc_backend_array& array : arrays_.arrays()) limits.array_bytes += array.capacity_bytes;
+  planned_.clear();
+  for (size_t i = 0; i < plans_.size(); ++i) planned_.push_back(describe_plan(plans_[i], layers[i]));
+  limits.planned = planned_.data();
+  // A leaf and a node above it for each row and group in most steps, and what long prompts fill.
+  const auto groups = static_cast<int64_t>(geometry.store.groups.size());
+  const int64_t leaves = geometry.limits.tokens / geometry.page_size / KVC_BACKEND_NODE_FANOUT;
+  limits.num_changes = groups * (2 * geometry.limits.rows + leaves);
+  limits.num_arrays = static_cast<int32_t>(arrays_.arrays().size());
+  limits.num_planned = static_cast<int32_t>(plans_.size());
+  return DeviceStep::create(context, limits, &device_step_);
+}
+
+Status Forward::stage(std::span<const kvc_backend_layer* const> layers,
+                      std::span<const kvc_backend_node_changes> changes) {
+  if (device_step_.get() == nullptr) return Status();
+  for (size_t i = 0; i < rotations_.size(); ++i) rope_sets_of(i);
+  planned_.clear();
+  for (size_t i = 0; i < plans_.size() && kind.encoder_group < 0; ++i) {
+    Planned& planned = plans_[i];
+    if (!planned.asked && !graph) continue;
+    make_plan(planned, planned.flags);
+    planned.staged = true;
+    planned.asked = false;
+    planned_.push_back(describe_plan(planned, layers[i]));
+  }
+  list_arrays();
+  kvc_backend_stage args = {};
+  args.arrays = arrays_.arrays().data();
+  args.num_arrays = static_cast<int32_t>(arrays_.arrays().size());
+  args.changes = changes.data();
+  args.num_changes = static_cast<int32_t>(changes.size());
+  args.planned = planned_.data();
+  args.num_planned = static_cast<int32_t>(planned_.size());
+  args.num_tokens = batch->rows().num_tokens;
+  args.max_tokens = graph ? static_cast<int32_t>(limits.tokens) : 0;
+  return device_step_.stage(args, stream);
+}
+
+Status Forward::unstage() { return graph && device_step_.get() != nullptr ? device_step_.unstage(stream) : Status(); }
+
+void Forward::device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept {
+  *positions = batch->rows().positions;
+  *last_rows = batch->last_rows();
+  if (device_step_.get() == nullptr) return;
+  *positions = device_step_.staged(*positions);
+  *last_rows = device_step_.staged(*last_rows);
 }
 
 Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
-  if (!rotation.made && batch->rows().num_tokens > 0) {
+  if (!rotation.made && tensor_rows() > 0) {
     KVC_TRY(rotate(context, tables, rope_class, batch->rows().positions, values));
     rotation.made = true;
   }
@@ -171,7 +251,9 @@ Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t
 Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   *out = nullptr;
-  if (batch->stream_windows() == nullptr) return Status();
+  // A captured call finds them in a later step, when rows stream.
+  const bool later = graph && device_step_.get() != nullptr && limits.streaming;
+  if (batch->stream_windows() == nullptr && !later) return Status();
   auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());
   if (!rotation.made_sinks) {
     KVC_TRY(rotate(context, tables, rope_class, batch->sink_positions(), values));

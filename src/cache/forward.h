@@ -15,6 +15,7 @@
 #include "cache/latent_attend.h"
 #include "cache/rope_tables.h"
 #include "context/context.h"
+#include "context/device_step.h"
 #include "plan/batch_plan.h"
 #include "plan/work_plan.h"
 #include "sequence/sequence_store.h"
@@ -29,9 +30,10 @@ struct WorkClass {
 
 class Forward {
  public:
-  // Throws std::bad_alloc; Status for device memory.
+  // layers: one of each class. Throws std::bad_alloc; Status for device memory.
   static Status create(const std::shared_ptr<Context>& context, const Geometry& geometry,
-                       const std::vector<WorkClass>& classes, std::unique_ptr<Forward>* out);
+                       const std::vector<WorkClass>& classes, std::span<const kvc_backend_layer* const> layers,
+                       std::unique_ptr<Forward>* out);
 
   // Host and device memory that create takes.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
@@ -89,8 +91,23 @@ class Forward {
   // Which table of the class each token turns by; null: all by the first. [num_tokens]
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
-  // Positions and last rows of the batch where the context's device reads them: made by the first call of a step.
-  Status device_rows(const Context& context, const int32_t** positions, const int32_t** last_rows);
+  // Hands the step's index arrays and what changed in the page lists to a device that keeps them; to others nothing.
+  // Plans of classes that the step before used go with them, for the flags that it had. layers: as in create.
+  Status stage(std::span<const kvc_backend_layer* const> layers, std::span<const kvc_backend_node_changes> changes);
+  // Of a graph, when its step closes: replays are stale from here on.
+  Status unstage();
+  // Rows that tensors of the step's calls have at least: of a graph on a device those of later steps too, as calls may
+  // be captured.
+  int64_t tensor_rows() const noexcept {
+    return graph && device_step_.get() != nullptr ? limits.tokens : batch->rows().num_tokens;
+  }
+  // What calls to the backend name; null where nothing is staged.
+  const kvc_backend_step* step() const noexcept { return device_step_.get(); }
+  // Whether the plan of a class is as it was staged.
+  bool plan_is_staged(size_t work_class) const noexcept { return plans_[work_class].staged; }
+
+  // Positions and last rows of the batch where the context's device reads them.
+  void device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept;
 
   int32_t* tile_counters() noexcept { return tile_counters_.data(); }
   float* partials() noexcept { return partials_ ? static_cast<float*>(partials_->data()) : nullptr; }
@@ -100,6 +117,8 @@ class Forward {
     WorkPlan plan;
     int32_t group = 0;
     bool made = false;
+    bool staged = false;
+    bool asked = true;   // by a call of this step; before the first step: to be expected
     uint32_t flags = 0;  // that it was made for
   };
   struct Rotation {
@@ -111,6 +130,11 @@ class Forward {
     bool made_sinks = false;
     bool sets_made = false;
   };
+  void make_plan(Planned& planned, uint32_t flags) noexcept;
+  void list_arrays();
+  kvc_backend_planned describe_plan(const Planned& planned, const kvc_backend_layer* layer) const noexcept;
+  Status create_device_step(const std::shared_ptr<Context>& context, const Geometry& geometry,
+                            std::span<const kvc_backend_layer* const> layers);
   Status rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
                 float* values);
 
@@ -118,9 +142,9 @@ class Forward {
   std::vector<Rotation> rotations_;  // [rope classes]
   std::vector<int32_t> tile_counters_;
   std::shared_ptr<DeviceMemory> partials_;
-  std::shared_ptr<DeviceMemory> device_rows_;  // [max tokens] positions, [max rows] last rows; null on a host's device
-  int64_t max_tokens_ = 0;
-  bool device_rows_made_ = false;
+  DeviceStep device_step_;
+  ArrayList arrays_;  // scratch of stage
+  std::vector<kvc_backend_planned> planned_;
 };
 
 }  // namespace kvc

@@ -90,8 +90,31 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
   return Status();
 }
 
-void ForwardTables::close() noexcept {
-  for (const std::unique_ptr<Part>& part : parts_) part->word = 0;
+// An upload that fails is the device's failure: every later call says so.
+void ForwardTables::mark_stale(Part* part, const Context& context, void* stream) noexcept {
+  part->word = 0;
+  int64_t* const copy = part->on_device.copy_of(&part->word);
+  if (copy != nullptr) (void)context.upload(copy, &part->word, sizeof(part->word), stream);
+}
+
+void ForwardTables::refuse(const Context& context, void* stream) noexcept {
+  if (made_ != nullptr) mark_stale(made_, context, stream);
+}
+
+void ForwardTables::close(const Context& context, void* stream) noexcept {
+  for (const std::unique_ptr<Part>& part : parts_) {
+    if (part->word != 0) mark_stale(part.get(), context, stream);
+  }
+}
+
+Status ForwardTables::place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables) {
+  if (context->is_host()) return Status();
+  DeviceArrays& arrays = made_->on_device;
+  arrays.clear();
+  for_each_tensor(tables, [&](DLTensor* tensor) { arrays.add(*tensor); });
+  KVC_TRY(arrays.upload(context, stream));
+  for_each_tensor(tables, [&](DLTensor* tensor) { arrays.point(tensor); });
+  return Status();
 }
 
 Status ForwardTables::make(const BatchPlan& batch, const Group& group, kvc_tables* wanted) {
@@ -100,7 +123,9 @@ Status ForwardTables::make(const BatchPlan& batch, const Group& group, kvc_table
   const auto tree = [&](int32_t row) { return tree_of(rows, row); };
   read_rows(group.cross ? batch.rows() : rows);
   Part* part = nullptr;
+  made_ = nullptr;
   KVC_TRY(find(group, *wanted, &part));
+  made_ = part;
   part->word = 0;  // until all of it is written
   TableSet& set = part->set;
   const ListSource source(batch.tables(group.index), static_cast<int32_t>(rules.page_size));

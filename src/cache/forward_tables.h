@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "context/device_arrays.h"
 #include "kvcache.h"
 #include "plan/batch_plan.h"
 #include "tables/table_set.h"
@@ -35,8 +36,12 @@ class ForwardTables {
   };
   // Fills all but the tokens' arrays. `wanted` was checked.
   Status make(const BatchPlan& batch, const Group& group, kvc_tables* wanted);
+  // Where the context's device is not the host: all arrays of `tables`, which the last make filled, go there.
+  Status place(const std::shared_ptr<Context>& context, void* stream, kvc_tables* tables);
+  // The last make has failed: its tables are stale.
+  void refuse(const Context& context, void* stream) noexcept;
   // The step has ended: its tables are stale.
-  void close() noexcept;
+  void close(const Context& context, void* stream) noexcept;
 
  private:
   struct Part {
@@ -47,7 +52,9 @@ class ForwardTables {
     TableSet set;
     int64_t word = 0;  // of a graph: the number of the call that filled the set, in an open step; else 0
     int64_t word_shape = 1;
+    DeviceArrays on_device = {};  // where the host's arrays are not read in place
   };
+  static void mark_stale(Part* part, const Context& context, void* stream) noexcept;
   Status find(const Group& group, const kvc_tables& wanted, Part** out);
   TableOptions options_of(const Group& group, const kvc_tables& wanted) const;
   bool of_graph() const noexcept { return limits_.rows > 0; }
@@ -56,6 +63,7 @@ class ForwardTables {
   BatchLimits limits_;  // of a graph
   int32_t pages_per_row_ = 0;
   int64_t calls_ = 0;
+  Part* made_ = nullptr;                      // by the last make
   std::vector<std::unique_ptr<Part>> parts_;  // one for each group, part and page size
   std::vector<StreamWindow> streams_;         // [rows] or none
   std::vector<StepRow> step_;

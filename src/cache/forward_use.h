@@ -15,7 +15,9 @@ class Cache::ForwardUse {
     if (forward_ == nullptr) return;
     MutexLock lock(cache_.mutex_);
     forward_->in_use = false;
-    if (broken_) cache_.close(*forward_, false);
+    if (!broken_ || cache_.close(*forward_, false).code() != KVC_ERROR_ORDER) return;
+    // Of a stream that is being captured: only abort is left, when that has ended.
+    __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED);
   }
   ForwardUse(const ForwardUse&) = delete;
   ForwardUse& operator=(const ForwardUse&) = delete;

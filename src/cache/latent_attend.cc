@@ -177,6 +177,7 @@ class LatentScratch::Run {
     gather.num_tokens = tokens;
     gather.slots = call_.slots + token;
     gather.k = rows;
+    gather.step = call_.attend.step;
     KVC_TRY(call_backend(&kvc_backend::gather, gather));
     kvc_backend_tensor stored = compact(rows, 1, layer_.head_dim, layer_.dtype);
     stored.head_stride = 0;

@@ -25,6 +25,7 @@ struct LatentCall {
   kvc_backend_tensor w_uv;    // [Hq, Dv, latent]
   LatentShape shape;
   const int64_t* slots;  // [T]: of the new tokens
+  bool rope_given;       // attend.cos_sin is the caller's
 };
 
 // Checks the up-projections of a call, and says what dims q and out have; of a call without, those of the layer.

@@ -49,8 +49,28 @@ bool PageTable::exclusive(const PageList& list, int64_t index) const noexcept {
   return pages_.refs(node) == 1;
 }
 
+std::span<const int32_t> PageTable::changes() noexcept {
+  int64_t used = 0;
+  for (int64_t i = 0; i < num_changed_; ++i) {
+    const int32_t node = changed_[i];
+    if (nodes_.refs(node) > 0) {
+      changed_[used++] = node;
+    } else {
+      is_changed_[node] = 0;  // written anew before anybody reads it again
+    }
+  }
+  num_changed_ = used;
+  return {changed_.data(), static_cast<size_t>(used)};
+}
+
+void PageTable::forget_changes() noexcept {
+  for (int64_t i = 0; i < num_changed_; ++i) is_changed_[changed_[i]] = 0;
+  num_changed_ = 0;
+}
+
 int32_t PageTable::new_node() noexcept {
   const int32_t node = nodes_.allocate();
+  mark(node);
   std::fill_n(children(node), kFanout, -1);
   return node;
 }
@@ -78,6 +98,7 @@ int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t 
     for (int32_t i = kFanout; i-- > 0;) {
       if (i >= keep_begin && i < keep_end) continue;
       unref_child(entries[i], level);
+      if (entries[i] >= 0) mark(node);
       entries[i] = -1;
     }
     return node;
@@ -93,15 +114,17 @@ int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t 
   return copy;
 }
 
-// Makes the path to `index` this list's own, with nodes where there are none, and returns the leaf.
+// Makes the path to `index` this list's own, with nodes where there are none, and returns the leaf, to be written.
 int32_t* PageTable::own_path_to(PageList& list, int64_t index) noexcept {
   list.root = list.root < 0 ? new_node() : own(list.root, list.levels, 0, kFanout);
   int32_t node = list.root;
   for (int32_t level = list.levels; level > 1; --level) {
     int32_t& child = children(node)[digit(index, level)];
-    child = child < 0 ? new_node() : own(child, level - 1, 0, kFanout);
-    node = child;
+    const int32_t owned = child < 0 ? new_node() : own(child, level - 1, 0, kFanout);
+    if (owned != child) mark(node);
+    node = child = owned;
   }
+  mark(node);
   return children(node);
 }
 
@@ -109,7 +132,7 @@ void PageTable::grow_to(PageList& list, int64_t index) noexcept {
   while (list.levels == 0 || index >= child_span(list.levels + 1)) {
     if (list.root >= 0) {
       const int32_t root = new_node();
-      children(root)[0] = list.root;
+      children(root)[0] = list.root;  // marked as new
       list.root = root;
     }
     ++list.levels;
@@ -161,11 +184,13 @@ void PageTable::cut(PageList& list, int64_t count) noexcept {
   }
   // Own the path down to the level at which `count` falls between two children; each node keeps what is left of it.
   int32_t* link = &list.root;
+  int32_t parent = -1;
   for (int32_t level = list.levels; level >= 1 && *link >= 0; --level) {
-    const int32_t last = digit(count - 1, level);
-    *link = own(*link, level, 0, last + 1);
+    const int32_t last = digit(count - 1, level), owned = own(*link, level, 0, last + 1);
+    if (owned != *link && parent >= 0) mark(parent);
+    *link = parent = owned;
     if (count % child_span(level) == 0) break;
-    link = &children(*link)[last];
+    link = &children(owned)[last];
   }
 }
 
@@ -183,12 +208,14 @@ int32_t PageTable::without(int32_t node, int32_t level, int64_t begin, int64_t e
     const int64_t base = i * span;
     if (base >= end || base + span <= begin) continue;
     int32_t& child = children(node)[i];
+    const int32_t before = child;
     if (level > 1) {
       child = without(child, level - 1, begin - base, end - base);
     } else {
       unref_child(child, level);
       child = -1;
     }
+    if (child != before) mark(node);
   }
   return node;
 }

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/lazy_array.h"
 #include "kvcache_backend.h"
@@ -56,7 +57,18 @@ class PageTable {
   const RefPool& pages() const noexcept { return pages_; }
   const RefPool& nodes() const noexcept { return nodes_; }
   const int32_t* node_data() const noexcept { return children_.data(); }
-  int64_t bytes() const noexcept { return pages_.bytes() + nodes_.bytes() + children_.bytes(); }
+  int64_t bytes() const noexcept {
+    return pages_.bytes() + nodes_.bytes() + children_.bytes() + changed_.bytes() + is_changed_.bytes();
+  }
+
+  // For a mirror of the nodes: from now on those that are written are listed. Throws std::bad_alloc.
+  void track_changes() {
+    changed_ = LazyArray<int32_t>(nodes_.size());
+    is_changed_ = LazyArray<uint8_t>(nodes_.size());
+  }
+  // Nodes that were written since the last forget_changes and are in use, each once; those that are not are dropped.
+  std::span<const int32_t> changes() noexcept;
+  void forget_changes() noexcept;
 
   // Page at `index` in [0, size), -1 if it was freed.
   int32_t at(const PageList& list, int64_t index) const noexcept;
@@ -110,6 +122,11 @@ class PageTable {
   int32_t* children(int32_t node) noexcept { return children_.data() + int64_t{node} * kFanout; }
   const int32_t* children(int32_t node) const noexcept { return children_.data() + int64_t{node} * kFanout; }
   const int32_t* leaf_of(const PageList& list, int64_t index) const noexcept;
+  void mark(int32_t node) noexcept {
+    if (is_changed_.size() == 0 || is_changed_[node] != 0) return;
+    is_changed_[node] = 1;
+    changed_[num_changed_++] = node;
+  }
   int32_t new_node() noexcept;
   void unref_child(int32_t child, int32_t level) noexcept;
   void unref_node(int32_t node, int32_t level) noexcept;
@@ -121,7 +138,10 @@ class PageTable {
 
   RefPool pages_;
   RefPool nodes_;
-  LazyArray<int32_t> children_;  // [num_nodes, kFanout]
+  LazyArray<int32_t> children_;    // [num_nodes, kFanout]
+  LazyArray<int32_t> changed_;     // [num_nodes] if they are tracked, else none
+  LazyArray<uint8_t> is_changed_;  // likewise
+  int64_t num_changed_ = 0;
 };
 
 }  // namespace kvc

@@ -76,10 +76,11 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
     Group& group = groups_[static_cast<size_t>(g)];
     const GroupRules& rules = store.rules(g);
     group.encoder_rows = {};
-    group.streams = false;
+    group.streams = group.appended = false;
     if (rules.holds_state()) continue;
     group.tables.nodes = store.table(g).node_data();
     const bool appended = encoder_group < 0 ? !rules.holds_encoder() : g == encoder_group;
+    group.appended = appended;
     for (int32_t row = 0; row < num_rows; ++row) {
       const int32_t slot = slots[static_cast<size_t>(row)];
       int64_t* mapping = group.slot_mapping.data() + token_begin_[row];
@@ -122,6 +123,7 @@ void BatchPlan::add_trees(const SequenceStore& store, std::span<const int32_t> s
     for (int32_t i = 0; i < fresh; ++i) positions_[token_begin_[row] + i] = nodes[count - fresh + i].position;
     offset += count;
   }
+  num_tree_nodes_ = offset;
   rows_.tree_begin = tree_begin_.data();
   rows_.tree_offset = tree_offset_.data();
   rows_.tree_nodes = tree_nodes_.data();

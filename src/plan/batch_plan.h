@@ -63,6 +63,32 @@ class BatchPlan {
   }
   const int32_t* last_rows() const noexcept { return last_rows_.data(); }
 
+  // Calls visit(array, elements of this batch, elements at most) for every array of the plan. whole: of what callers
+  // see, what clear_rest cleared too.
+  template <class Visit>
+  void for_each_array(bool whole, Visit visit) const {
+    const int64_t rows = rows_.num_rows, tokens = rows_.num_tokens;
+    const bool streams = stream_rows_.num_rows > 0;
+    const auto list = [&](const auto& array, int64_t count) { visit(array.data(), count, array.size()); };
+    list(token_begin_, rows + 1);
+    list(kv_lengths_, rows);
+    list(last_rows_, whole ? last_rows_.size() : rows);
+    list(positions_, whole ? positions_.size() : tokens);
+    list(key_ends_, rows_.key_ends != nullptr ? tokens : 0);
+    list(tree_begin_, rows_.tree_begin != nullptr ? rows : 0);
+    list(tree_offset_, rows_.tree_begin != nullptr ? rows : 0);
+    list(tree_nodes_, rows_.tree_begin != nullptr ? num_tree_nodes_ : 0);
+    list(stream_sinks_, streams ? rows : 0);
+    list(stream_windows_, streams ? rows : 0);
+    list(sink_positions_, streams ? tokens : 0);
+    for (const Group& group : groups_) {
+      list(group.roots, rows);
+      list(group.levels, rows);
+      list(group.slot_mapping, whole ? group.slot_mapping.size() : group.appended ? tokens : 0);
+      list(group.encoder_lengths, group.encoder_rows.num_rows > 0 ? rows : 0);
+    }
+  }
+
  private:
   struct Group {
     LazyArray<int32_t> roots, levels;    // [rows]
@@ -71,6 +97,7 @@ class BatchPlan {
     kvc_backend_tables tables = {};
     kvc_backend_rows encoder_rows = {};  // without rows in other groups
     bool streams = false;                // goes by the rows' streaming windows
+    bool appended = false;               // slot_mapping is of this batch
   };
   // Each tree row has a new token.
   static int64_t most_nodes(const BatchLimits& limits) noexcept {
@@ -91,6 +118,7 @@ class BatchPlan {
   LazyArray<int32_t> stream_sinks_;    // [rows]
   LazyArray<int32_t> stream_windows_;  // [rows]
   LazyArray<int32_t> sink_positions_;  // [tokens]
+  int64_t num_tree_nodes_ = 0;
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
   kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows

@@ -73,6 +73,10 @@ class SequenceStore {
 
   int32_t num_groups() const noexcept { return static_cast<int32_t>(tables_.size()); }
   const PageTable& table(int32_t group) const noexcept { return tables_[static_cast<size_t>(group)]; }
+  // For a mirror of a group's nodes: PageTable::track_changes and what follows it.
+  void track_changed_nodes(int32_t group) { edit_table(group).track_changes(); }
+  std::span<const int32_t> changed_nodes(int32_t group) noexcept { return edit_table(group).changes(); }
+  void forget_changed_nodes(int32_t group) noexcept { edit_table(group).forget_changes(); }
   const GroupRules& rules(int32_t group) const noexcept { return config_.groups[static_cast<size_t>(group)].rules; }
   // Slots in use, and those of them that were removed within a step that is still open.
   int64_t num_sequences() const noexcept { return num_sequences_; }

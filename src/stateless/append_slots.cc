@@ -122,6 +122,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   return check_overlaps(written, 2, read, 8);
 }
 
+// Where the host reads slots and positions.
 Status check_values(const AppendSlotsCall& call, StatelessScratch* scratch) {
   const int64_t tokens = call.slots.size(), most = call.cache.layer.num_pages * call.cache.layer.page_size;
   scratch->slots.resize(static_cast<size_t>(tokens));
@@ -157,20 +158,28 @@ Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& s
   kvc_error error = KVC_ERROR_INIT;
   const kvc_backend& backend = context->backend();
   KVC_TRY(Status::from(backend.check_layer(context->device(), &call.cache.layer, &error), error));
-  KVC_TRY(check_values(call, &scratch));
+  const int64_t tokens = call.slots.size();
   kvc_backend_append append = {};
   append.layer = &call.cache.layer;
-  append.num_tokens = call.slots.size();
-  append.slots = scratch.slots.data();
+  append.num_tokens = tokens;
   append.k = rows_of(call.k);
   append.v = rows_of(call.v);
-  if (append.num_tokens == 0) return Status();
+  const bool on_host = call.slots.on_host();
+  if (on_host) {
+    KVC_TRY(check_values(call, &scratch));
+    append.slots = scratch.slots.data();
+  } else {
+    append.device_slots = call.slots.on_device();
+  }
+  if (tokens == 0) return Status();
+  CallMemory memory(context, stream);
   if (call.rotary.given()) {
-    KVC_TRY(
-        scratch.new_cos_sin.reserve(context, append.num_tokens * call.rotary.rotary_dim() * int64_t{sizeof(float)}));
-    append.cos_sin = scratch.new_cos_sin.data();
-    KVC_TRY(
-        call.rotary.turn(*context, scratch.rotations.data(), append.num_tokens, stream, scratch.new_cos_sin.data()));
+    const int64_t floats = call.rotary.cos_sin_floats(tokens);
+    KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(floats)));
+    float* const cos_sin = memory.next<float>(floats);
+    append.cos_sin = cos_sin;
+    KVC_TRY(on_host ? call.rotary.turn(*context, scratch.rotations.data(), tokens, stream, cos_sin)
+                    : call.rotary.turn(*context, call.positions.on_device(), tokens, stream, cos_sin));
   }
   return Status::from(backend.append(context->device(), &append, stream, &error), error);
 }

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "stateless/flash_attn_device.h"
+
 namespace kvc {
-namespace {
 
 WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
   const kvc_backend_layer& layer = call.layer;
@@ -22,6 +23,8 @@ WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
   shape.sharing = PrefixSharing::kNever;
   return shape;
 }
+
+namespace {
 
 // A plan with room for the call; nothing is planned yet.
 void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, StatelessScratch* scratch) {
@@ -89,7 +92,6 @@ Status attend(const Context& context, const StatelessScratch& scratch, kvc_backe
   args->tiles = plan.tiles().data();
   args->num_tiles = static_cast<int64_t>(plan.tiles().size());
   args->tile_counters = counters;
-  args->partials = scratch.partials.data();
   std::fill_n(counters, args->num_tiles, 0);
   if (args->num_items == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
@@ -103,25 +105,28 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
   KVC_TRY(context->check_stream(stream));
   FlashAttnCall call;
   KVC_TRY(FlashAttnCall::read(args, *context, &call));
+  if (call.indexes_on_device) return flash_attn_on_device(context, scratch, &call, stream);
   FlashAttnRows& rows = scratch.rows;
   KVC_TRY(rows.build(call));
   prepare_plan(shape_of(*context, call), rows.rows(), &scratch);
   KVC_TRY(rows.map_pages(call, *scratch.plan));
   scratch.plan->build(rows.rows(), call.attend.flags);
   scratch.tile_counters.resize(std::max(scratch.tile_counters.size(), scratch.plan->tiles().size()));
-  KVC_TRY(scratch.partials.reserve(context, scratch.plan->partial_floats() * int64_t{sizeof(float)}));
   const int32_t queries = rows.rows().num_tokens, fresh = rows.new_begin()[call.rows];
+  const int64_t partials = scratch.plan->partial_floats();
+  const int64_t query_turns = call.rotary.cos_sin_floats(queries), new_turns = call.rotary.cos_sin_floats(fresh);
+  CallMemory memory(context, stream);
+  KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(partials) + CallMemory::bytes_of<float>(query_turns) +
+                                   CallMemory::bytes_of<float>(new_turns)));
+  call.attend.partials = memory.next<float>(partials);
+  float *const query_cos_sin = memory.next<float>(query_turns), *const new_cos_sin = memory.next<float>(new_turns);
   if (call.rotary.given()) {
-    const int64_t bytes = call.rotary.rotary_dim() * int64_t{sizeof(float)};
-    KVC_TRY(scratch.query_cos_sin.reserve(context, queries * bytes));
-    KVC_TRY(scratch.new_cos_sin.reserve(context, fresh * bytes));
-    KVC_TRY(call.rotary.turn(*context, rows.query_rotations(), queries, stream, scratch.query_cos_sin.data()));
-    KVC_TRY(call.rotary.turn(*context, rows.new_rotations(), fresh, stream, scratch.new_cos_sin.data()));
-    call.attend.cos_sin = scratch.query_cos_sin.data();
+    KVC_TRY(call.rotary.turn(*context, rows.query_rotations(), queries, stream, query_cos_sin));
+    KVC_TRY(call.rotary.turn(*context, rows.new_rotations(), fresh, stream, new_cos_sin));
+    call.attend.cos_sin = query_cos_sin;
   }
   if (call.appends) {
-    const float* cos_sin = call.rotary.given() ? scratch.new_cos_sin.data() : nullptr;
-    KVC_TRY(append(*context, call, rows, cos_sin, stream));
+    KVC_TRY(append(*context, call, rows, call.rotary.given() ? new_cos_sin : nullptr, stream));
   }
   return attend(*context, scratch, &call.attend, scratch.tile_counters.data(), stream);
 }

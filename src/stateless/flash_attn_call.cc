@@ -76,7 +76,9 @@ Status FlashAttnCall::read_cache(const kvc_flash_attn_args& args) {
   capacity = std::min<int64_t>(cache.layer.page_size, kMaxTokens);
   if (args.block_table == nullptr) return Status();
   static constexpr int64_t kAny[2] = {-1, -1};
-  KVC_TRY(check_tensor(args.block_table, {"block_table", device_, 2, kAny, "[rows, max_pages]"}, &block_table));
+  KVC_TRY(check_tensor(args.block_table,
+                       {"block_table", index_device(*args.block_table, device_), 2, kAny, "[rows, max_pages]"},
+                       &block_table));
   if (!same_dtype(block_table.dtype, {kDLInt, 32, 1})) return bad_dtype("block_table", block_table.dtype, "int32");
   capacity = std::min(cache.layer.page_size * std::min(block_table.shape[1], kMaxTokens), kMaxTokens);
   return Status();
@@ -257,6 +259,21 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
   return Status();
 }
 
+// All on the host, or, but for single numbers, all on the device.
+Status FlashAttnCall::check_index_devices(const kvc_flash_attn_args& args) {
+  const char *host = nullptr, *device = nullptr;
+  const auto place = [&](const char* name, bool on_host) { (on_host ? host : device) = name; };
+  if (paged()) place("block_table", host_reads(*args.block_table));
+  for (const IndexTensor* index :
+       {&cache_seqlens, &batch_idx, &leftpad, &rotary_seqlens, &cu_seqlens_q, &cu_seqlens_k_new}) {
+    if (index->given() && !index->constant()) place(index->name(), index->on_host());
+  }
+  indexes_on_device = device != nullptr;
+  if (host == nullptr || device == nullptr) return Status();
+  return Status::error(KVC_ERROR_DEVICE, "%s is on the host and %s on the device: index tensors are all on one of them",
+                       host, device);
+}
+
 Status FlashAttnCall::check_disjoint() const {
   const auto given = [](const TensorView& t) { return t.rank != 0 ? &t : nullptr; };
   const NamedTensor written[4] = {{"out", &out},
@@ -304,6 +321,7 @@ Status FlashAttnCall::read(const kvc_flash_attn_args& args, const Context& conte
     if (behind) layer.k = layer.v;
   }
   KVC_TRY(call.read_indexes(args));
+  KVC_TRY(call.check_index_devices(args));
   KVC_TRY(call.read_outputs(args));
   KVC_TRY(call.read_options(args));
   KVC_TRY(call.read_scales(args));

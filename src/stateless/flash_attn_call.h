@@ -28,6 +28,7 @@ struct FlashAttnCall {
   kvc_backend_attend attend = {};  // tensors and options
 
   bool paged() const noexcept { return block_table.rank != 0; }
+  bool indexes_on_device = false;  // lengths, offsets and page ids are the device's: the host does not know them
 
   // Status with the first argument that does not fit; nothing is written.
   static Status read(const kvc_flash_attn_args& args, const Context& context, FlashAttnCall* out);
@@ -41,6 +42,7 @@ struct FlashAttnCall {
   Status read_options(const kvc_flash_attn_args& args);
   Status read_scales(const kvc_flash_attn_args& args);
   Status check_disjoint() const;
+  Status check_index_devices(const kvc_flash_attn_args& args);
   Status check_tokens(const DLTensor* tensor, const char* name, int64_t dims, bool written, TensorView* view) const;
 
   DLDevice device_ = {};

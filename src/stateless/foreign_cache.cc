@@ -81,17 +81,30 @@ Status RotaryTables::read(const DLTensor* cos, const DLTensor* sin, int32_t head
                        head_dim);
 }
 
+Status RotaryTables::turn(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream,
+                          float* cos_sin) const {
+  args->rope_dim = rotary_dim();
+  args->num_tokens = static_cast<int32_t>(tokens);
+  args->cos_sin = cos_sin;
+  args->cos = {cos.data, cos.strides[0], 0, cos.dtype, 0};
+  args->sin = {sin.data, sin.strides[0], 0, sin.dtype, 0};
+  kvc_error error = KVC_ERROR_INIT;
+  return tokens == 0 ? Status() : Status::from(context.backend().rope(context.device(), args, stream, &error), error);
+}
+
 Status RotaryTables::turn(const Context& context, const int32_t* rows, int64_t tokens, void* stream,
                           float* cos_sin) const {
   kvc_backend_rope args = {};
-  args.rope_dim = rotary_dim();
-  args.num_tokens = static_cast<int32_t>(tokens);
   args.positions = rows;
-  args.cos_sin = cos_sin;
-  args.cos = {cos.data, cos.strides[0], 0, cos.dtype, 0};
-  args.sin = {sin.data, sin.strides[0], 0, sin.dtype, 0};
-  kvc_error error = KVC_ERROR_INIT;
-  return tokens == 0 ? Status() : Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
+  return turn(context, &args, tokens, stream, cos_sin);
+}
+
+Status RotaryTables::turn(const Context& context, const kvc_backend_indexes& rows, int64_t tokens, void* stream,
+                          float* cos_sin) const {
+  kvc_backend_rope args = {};
+  args.device_positions = rows;
+  args.num_positions = positions();
+  return turn(context, &args, tokens, stream, cos_sin);
 }
 
 kvc_backend_tensor rows_of(const TensorView& t) noexcept {

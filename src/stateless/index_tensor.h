@@ -1,10 +1,12 @@
 // A caller's index tensor, [n] int32 or int64 by any stride, as numbers. Values are a caller's: check each before use.
+// It may be on the context's device, where the host does not read: then kernels do (`on_device`).
 #pragma once
 
 #include <cinttypes>
 
 #include "base/status.h"
 #include "cache/tensor_check.h"
+#include "kvcache_backend.h"
 
 namespace kvc {
 
@@ -16,6 +18,15 @@ class IndexTensor {
                      IndexTensor* out);
 
   bool given() const noexcept { return name_ != nullptr; }
+  bool on_host() const noexcept { return on_host_; }
+  // One value for all, that the host knows.
+  bool constant() const noexcept { return on_host_ && view_.rank == 0; }
+  // As kernels read it. Not given, or a constant: without data.
+  kvc_backend_indexes on_device() const noexcept {
+    if (!given()) return {};
+    if (constant()) return {nullptr, 0, static_cast<int32_t>((*this)[0]), 0};
+    return {data_, stride_, 0, wide_ ? 1u : 0u};
+  }
   const char* name() const noexcept { return name_; }
   int64_t size() const noexcept { return size_; }
   int64_t operator[](int64_t i) const noexcept {
@@ -28,8 +39,13 @@ class IndexTensor {
   const char* name_ = nullptr;
   const void* data_ = nullptr;
   int64_t stride_ = 0, size_ = 0;
-  bool wide_ = false;
+  bool wide_ = false, on_host_ = true;
   TensorView view_;
 };
+
+// Where an index tensor of a call lies: on the host, which can read it, or else it is to be on `device`.
+DLDevice index_device(const DLTensor& tensor, DLDevice device) noexcept;
+// The same: whether the host reads it.
+bool host_reads(const DLTensor& tensor) noexcept;
 
 }  // namespace kvc

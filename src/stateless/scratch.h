@@ -20,10 +20,46 @@ class GrowingMemory {
     if (bytes <= 0 || (memory_ && memory_->bytes() >= bytes)) return Status();
     return DeviceMemory::allocate(context, bytes, 64, false, &memory_);
   }
-  float* data() const noexcept { return memory_ ? static_cast<float*>(memory_->data()) : nullptr; }
+  void* data() const noexcept { return memory_ ? memory_->data() : nullptr; }
 
  private:
   std::shared_ptr<DeviceMemory> memory_;
+};
+
+struct StatelessScratch;
+
+// The device memory of one call. The CPU is done with it when the call returns; another device's backend lends it,
+// since what a call enqueues runs later.
+class CallMemory {
+ public:
+  CallMemory(std::shared_ptr<Context> context, void* stream) : context_(std::move(context)), stream_(stream) {}
+  ~CallMemory() {
+    kvc_error error = KVC_ERROR_INIT;
+    if (lent_ != nullptr) context_->backend().give_scratch(context_->device(), lent_, stream_, &error);
+  }
+  CallMemory(const CallMemory&) = delete;
+  CallMemory& operator=(const CallMemory&) = delete;
+
+  // Once; arrays of it are then given out by next.
+  Status take(StatelessScratch& scratch, int64_t bytes);
+  // What an array of `count` takes.
+  template <class T>
+  static int64_t bytes_of(int64_t count) noexcept {
+    return (count * static_cast<int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  template <class T>
+  T* next(int64_t count) noexcept {
+    char* const array = next_;
+    next_ += bytes_of<T>(count);
+    return reinterpret_cast<T*>(array);
+  }
+
+ private:
+  static constexpr int64_t kAlignment = 64;
+  const std::shared_ptr<Context> context_;
+  void* const stream_;
+  void* lent_ = nullptr;
+  char* next_ = nullptr;
 };
 
 // Thread safety: none; of one call at a time.
@@ -32,10 +68,23 @@ struct StatelessScratch {
   std::unique_ptr<WorkPlan> plan;
   int64_t plan_items = 0, plan_tiles = 0;  // that it has room for
   std::vector<int32_t> tile_counters;
-  GrowingMemory partials, query_cos_sin, new_cos_sin;
+  GrowingMemory memory;            // of CallMemory, on the CPU
   std::vector<int64_t> slots;      // of kvc_append_slots
   std::vector<int32_t> rotations;  // of kvc_append_slots
 };
+
+inline Status CallMemory::take(StatelessScratch& scratch, int64_t bytes) {
+  if (bytes == 0) return Status();
+  if (context_->is_host()) {
+    KVC_TRY(scratch.memory.reserve(context_, bytes));
+    next_ = static_cast<char*>(scratch.memory.data());
+    return Status();
+  }
+  kvc_error error = KVC_ERROR_INIT;
+  KVC_TRY(Status::from(context_->backend().take_scratch(context_->device(), bytes, stream_, &lent_, &error), error));
+  next_ = static_cast<char*>(lent_);
+  return Status();
+}
 
 // Thread safety: any.
 class StatelessScratches {

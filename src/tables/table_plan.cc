@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a row, its encoder's included
+constexpr int64_t kMaxLength = kernels::kMaxRowTokens;
 constexpr int64_t kMaxRows = 1 << 20;
 constexpr int64_t kMaxSlots = int64_t{1} << 31;  // slots are int32 in tables of page size 1
 
@@ -76,7 +76,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
     : config_(config), draft_{std::max(config.num_steps, 1), std::max(config.top_k, 1), config.page_size} {
   const int64_t rows = config.max_rows, columns = config.max_pages_per_row;
   const int64_t branches = config.mode == KVC_PLAN_VERIFY ? config.num_draft_tokens : draft_.top_k;
-  const int64_t tokens = config.mode == KVC_PLAN_EXTEND ? config.max_tokens : rows * branches;
+  const int64_t tokens = max_tokens();
   parts_.reserve(static_cast<size_t>(3 * num_steps()));
   for (int32_t s = 0; s < num_steps(); ++s) {
     tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}});
@@ -114,6 +114,11 @@ void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t colum
                                static_cast<int32_t>(std::min<int64_t>(columns * page_size, INT32_MAX)));
 }
 
+int64_t TablePlan::max_tokens() const noexcept {
+  if (config_.mode == KVC_PLAN_EXTEND) return config_.max_tokens;
+  return int64_t{config_.max_rows} * (config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : draft_.top_k);
+}
+
 int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
 
 // The step that makes the prefix of step s: without a window all steps of a draft see the same.
@@ -127,13 +132,10 @@ GroupRules TablePlan::rules() const noexcept {
   return rules;
 }
 
-Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
+Status TablePlan::check_given(const kvc_plan_args& args) const {
   if ((args.flags & ~uint32_t{KVC_PLAN_ROWS_GREW}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
   }
-  KVC_TRY(IndexArray::read(args.seq_lens, "seq_lens", -1, &out->seq_lens));
-  const int64_t size = out->size = out->seq_lens.size();
-  if (size > kMaxRows) return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, more than 2^20", size);
   const auto only = [&](const char* name, bool given, bool allowed) {
     if (!given || allowed) return Status();
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and mode %d has none", name, config_.mode);
@@ -141,6 +143,21 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
   KVC_TRY(only("append_lengths", args.append_lengths != nullptr, config_.mode == KVC_PLAN_EXTEND));
   KVC_TRY(only("tree_parents", args.tree_parents != nullptr, config_.mode == KVC_PLAN_VERIFY));
   KVC_TRY(only("encoder_lens", args.encoder_lens != nullptr, config_.mode <= KVC_PLAN_EXTEND));
+  if (args.block_table != nullptr && args.req_to_token != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
+  }
+  if ((args.flags & KVC_PLAN_ROWS_GREW) != 0 && config_.mode > KVC_PLAN_EXTEND) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, whose drafts come and go",
+                         config_.mode);
+  }
+  return Status();
+}
+
+Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
+  KVC_TRY(IndexArray::read(args.seq_lens, "seq_lens", -1, &out->seq_lens));
+  const int64_t size = out->size = out->seq_lens.size();
+  if (size > kMaxRows) return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, more than 2^20", size);
+  KVC_TRY(check_given(args));
   if (config_.mode == KVC_PLAN_EXTEND) {
     KVC_TRY(IndexArray::read(args.append_lengths, "append_lengths", size, &out->append_lengths));
   }
@@ -150,15 +167,8 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
   if (args.tree_parents != nullptr) {
     KVC_TRY(IndexArray::read(args.tree_parents, "tree_parents", size * config_.num_draft_tokens, &out->parents));
   }
-  if (args.block_table != nullptr && args.req_to_token != nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
-  }
   out->slots = args.req_to_token != nullptr;
   out->grown = (args.flags & KVC_PLAN_ROWS_GREW) != 0;
-  if (out->grown && config_.mode > KVC_PLAN_EXTEND) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, whose drafts come and go",
-                         config_.mode);
-  }
   KVC_TRY(IndexTable::read(out->slots ? args.req_to_token : args.block_table,
                            out->slots ? "req_to_token" : "block_table", &out->table));
   if (args.rows == nullptr && size > out->table.num_rows) {
@@ -255,16 +265,12 @@ Status TablePlan::read_rows(const Batch& batch) {
   int64_t tokens = 0;
   for (size_t i = 0; i < size; ++i) {
     const int32_t fresh = appends != nullptr ? appends[i] : each, base = bases != nullptr ? bases[i] : 0;
-    const bool inert = sources[i] < 0 || (with_new && lengths[i] == 0);
-    const int32_t before = inert ? 0 : lengths[i] - (with_new ? fresh : 0);
-    sound &= before >= 0 && (inert || int64_t{base} + before + fresh <= kMaxLength);
+    const kernels::StepTokens row = kernels::step_tokens(lengths[i], fresh, base, sources[i] < 0, with_new);
+    sound &= kernels::step_fits(row);
     tokens += fresh;
-    if (inert) sources[i] = 0;
-    if (inert && bases != nullptr) bases[i] = 0;
-    step[i].before = before;
-    step[i].fresh = fresh;
-    step[i].base = inert ? 0 : base;
-    step[i].inert = inert;
+    if (row.inert) sources[i] = 0;
+    if (row.inert && bases != nullptr) bases[i] = 0;
+    step[i] = {row, {}};
   }
   if (!sound || tokens > most_tokens()) {  // if all is well, it was the encoder_lens of an inert row
     tokens = 0;
@@ -341,15 +347,29 @@ void TablePlan::make_tokens(int32_t step) {
     count += fresh * shape.top_k;
     if (row.inert) {
       for (int32_t k = 0; k < shape.top_k; ++k) *run++ = {index, fresh, -1, 0, nullptr};
-    } else if (shape.top_k == 1) {
-      *run++ = {index, fresh, row.base + position, position, nodes};
     } else {
       for (int32_t k = 0; k < shape.top_k; ++k) {
-        *run++ = {index, fresh, shape.branch_begin(row, k) + shape.tail(row.before) + step, position, nodes};
+        *run++ = {index, fresh, kernels::draft_token(shape, row, k, step), position,
+                  shape.top_k == 1 ? nodes : nullptr};
       }
     }
   }
   tokens.count = count;
+}
+
+bool TablePlan::makes(int32_t part) const noexcept {
+  if (part == KVC_TABLES_ENCODER) return encoders_;
+  return config_.mode != KVC_PLAN_VERIFY || trees_ == (part != KVC_TABLES_WHOLE);
+}
+
+uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcept {
+  trees_ = with_trees;
+  encoders_ = with_encoders;
+  for (Part& part : parts_) part.made = makes(part.part);
+  last_step_.clear();
+  on_device_ = true;
+  word_ = static_cast<int64_t>(++builds_);
+  return builds_;
 }
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
@@ -357,13 +377,13 @@ Status TablePlan::write(const Batch& batch, const TableSource& source) {
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }
-  const bool verify = config_.mode == KVC_PLAN_VERIFY;
   for (Part& part : parts_) {
-    part.made = part.part == KVC_TABLES_ENCODER ? encoders_ : !verify || trees_ == (part.part != KVC_TABLES_WHOLE);
+    part.made = makes(part.part);
     if (!part.made) continue;
     KVC_TRY(plan_part(batch, source, &part));
   }
   word_ = 0;  // in case memory runs out on the way
+  on_device_ = false;
   last_step_.clear();
   for (Part& part : parts_) {
     if (!part.made) continue;
@@ -415,9 +435,17 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
   for (Part& part : parts_) {
     if (part.step != made_by || part.part != out->part || !part.made) continue;
     part.set.describe(out);
+    if (on_device_) {  // what the values say is not known: the capacity, and -1 where that says nothing
+      const bool verify = config_.mode == KVC_PLAN_VERIFY, branches = part.part == KVC_TABLES_BRANCHES;
+      out->causal = part.part == KVC_TABLES_WHOLE || (branches && !verify) ? 1 : 0;
+      out->page_size = (config_.flags & KVC_PLAN_SLOTS) != 0 || (branches && verify) ? 1 : config_.page_size;
+      out->num_rows = static_cast<int32_t>(out->cache_seqlens.shape[0]);
+      out->num_queries = static_cast<int32_t>(max_tokens());
+      out->num_pages = out->num_keys = -1;
+    }
     if ((config_.arrays & KVC_TABLES_TOKENS) != 0) tokens_[static_cast<size_t>(step)].set.describe(out);
     out->generation = static_cast<uint64_t>(word_);
-    out->generation_word = borrowed_tensor(&word_, &word_shape_);
+    out->generation_word = generation_word();
     return Status();
   }
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "part %d: the last build of this plan (mode %d%s) has none",

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "tables/borrowed_tensor.h"
 #include "tables/index_array.h"
 #include "tables/table_set.h"
 
@@ -24,6 +25,21 @@ class TablePlan {
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const;
   void refuse() noexcept { word_ = 0; }  // the build that was asked for came to nothing
+
+  // Builds that a device makes, of graph mode. Their arrays are copies of this plan's, of the same shapes.
+  const kvc_plan_config& config() const noexcept { return config_; }
+  bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
+  int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
+  int64_t max_tokens() const noexcept;  // of a step
+  DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
+  // Whether the mode has the arguments that are given, and those that it needs are; not what they are.
+  Status check_given(const kvc_plan_args& args) const;
+  // Says that a device has such a build, so which parts there are; returns its number.
+  uint64_t start_on_device(bool with_trees, bool with_encoders) noexcept;
+  // Calls visit(step, part, kvc_tables*) for each table, whether the last build made it or not, if its arrays do not
+  // move; part -1: the tokens of a step.
+  template <class Visit>
+  void for_each_table(Visit visit);
 
  private:
   struct Part {
@@ -48,12 +64,11 @@ class TablePlan {
 
   explicit TablePlan(const kvc_plan_config& config);
 
-  int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
-  bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   bool lengths_with_new() const noexcept { return (config_.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0; }
   int64_t most_tokens() const noexcept;
   int32_t prefix_step(int32_t s) const noexcept;
   GroupRules rules() const noexcept;
+  bool makes(int32_t part) const noexcept;  // of a build with trees_ and encoders_
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);
@@ -68,6 +83,7 @@ class TablePlan {
   const kvc_plan_config config_;
   const DraftShape draft_;
   bool trees_ = false, encoders_ = false;  // the last build had tree_parents, encoder_lens
+  bool on_device_ = false;                 // the last build is a device's: its numbers are not known here
   std::vector<Part> parts_;
   std::vector<Tokens> tokens_;  // [steps]
   // The batch of the last build, and scratch of the one that runs.
@@ -78,5 +94,22 @@ class TablePlan {
   uint64_t builds_ = 0;
   int64_t word_ = 0, word_shape_ = 1;
 };
+
+template <class Visit>
+void TablePlan::for_each_table(Visit visit) {
+  for (Part& part : parts_) {
+    if (!fixed() && !part.made) continue;
+    kvc_tables tables;
+    kvc_tables_init(&tables);
+    part.set.describe(&tables);
+    visit(part.step, part.part, &tables);
+  }
+  for (int32_t step = 0; step < num_steps() && (config_.arrays & KVC_TABLES_TOKENS) != 0; ++step) {
+    kvc_tables tables;
+    kvc_tables_init(&tables);
+    tokens_[static_cast<size_t>(step)].set.describe(&tables);
+    visit(step, -1, &tables);
+  }
+}
 
 }  // namespace kvc

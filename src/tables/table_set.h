@@ -183,13 +183,7 @@ class TableSet::Planner {
   [[gnu::always_inline]] void add_window(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                          int32_t sinks) {
     if (sinks > 0) return add_with_sinks(row, queries, begin, end, position, sinks);
-    int32_t first = 0, count = 0, leftpad = 0, seqlen = 0;
-    if (end > begin) {
-      first = divider_.page(begin);
-      count = divider_.pages(end) - first;
-      leftpad = begin - first * divider_.size();
-      seqlen = end - begin + leftpad;
-    }
+    const auto [first, count, leftpad, seqlen] = kernels::pages_of_keys(divider_, begin, end);
     int32_t kept = 0;
     if (held_ < held_end_) {  // the source row has only grown
       if (held_->first == first && held_->row == row) kept = std::min(held_->written, count);

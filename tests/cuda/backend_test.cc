@@ -116,7 +116,7 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   std::vector<float> cos_sin(40 * 8, -1.0f);
   std::vector<double> tables(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * 8, 0.5);
   std::vector<int32_t> positions(40, 3);
-  const kvc_backend_rope args = {8, 40, tables.data(), positions.data(), nullptr, cos_sin.data(), {}, {}};
+  const kvc_backend_rope args = {8, 40, tables.data(), positions.data(), nullptr, cos_sin.data(), {}, {}, nullptr, {}, 0};
   for (int i = 0; i < Upload::kSlots; ++i) ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);
   cudaDeviceSynchronize();
   const cuda_emulation::Counts before = cuda_emulation::counts();
@@ -130,6 +130,40 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   EXPECT_EQ(cuda_emulation::counts().host_waits, before.host_waits + 1);
   cudaDeviceSynchronize();
   EXPECT_NE(cos_sin[0], -1.0f);
+  table->close(opened.device);
+}
+
+// Scratch is nobody else's until the device has passed its last use: on the same stream at once, on others later or
+// never.
+TEST_F(Late, ScratchIsLentInOrder) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  const auto take = [&](cudaStream_t stream, int64_t bytes) {
+    void* memory = nullptr;
+    EXPECT_EQ(table->take_scratch(opened.device, bytes, stream, &memory, &error), KVC_OK) << error.message;
+    return memory;
+  };
+  const auto give = [&](cudaStream_t stream, void* memory) {
+    EXPECT_EQ(table->give_scratch(opened.device, memory, stream, &error), KVC_OK) << error.message;
+  };
+  void *const first = take(streams_[0], 1000), *const second = take(streams_[0], 1000);
+  EXPECT_NE(first, second);  // lent twice at once
+  give(streams_[0], first);
+  EXPECT_EQ(take(streams_[0], 1000), first);  // the stream's own order is enough
+  give(streams_[0], first);
+  give(streams_[0], second);
+  void* const other = take(streams_[1], 1000);  // neither has been passed
+  EXPECT_NE(other, first);
+  EXPECT_NE(other, second);
+  give(streams_[1], other);
+  cudaDeviceSynchronize();
+  const cuda_emulation::Counts before = cuda_emulation::counts();
+  void* const later = take(streams_[2], 1000);  // all have: nothing is allocated
+  EXPECT_TRUE(later == first || later == second || later == other);
+  give(streams_[2], later);
+  EXPECT_EQ(cuda_emulation::counts().allocations, before.allocations);
   table->close(opened.device);
 }
 
@@ -153,12 +187,18 @@ TEST(AttendPlan, BlocksCoverItems) {
   args.layer = &layer;
   args.items = items.data();
   args.num_items = 3;
-  for (int32_t rows : {1, 2, 16}) {
-    std::vector<AttendBlock> blocks(static_cast<size_t>(count_blocks(args, rows)));
-    list_blocks(args, rows, blocks.data());
+  for (const int32_t rows : {0, 1, 2, 16}) {  // 0: as calls are cut
+    const BlockCut cut = {rows, 0, INT32_MAX};
+    const int64_t count = rows == 0 ? count_blocks(args).both() : count_blocks(args, cut);
+    std::vector<AttendBlock> blocks(static_cast<size_t>(count));
+    if (rows == 0) {
+      list_blocks(args, blocks.data());
+    } else {
+      list_blocks(args, cut, blocks.data());
+    }
     std::vector<std::vector<int>> covered(3, std::vector<int>(4 * 120));
     for (const AttendBlock& block : blocks) {
-      EXPECT_LE(block.row_end - block.row_begin, rows);
+      EXPECT_LE(block.row_end - block.row_begin, rows == 0 ? kManyRows.rows : rows);
       for (int32_t r = block.row_begin; r < block.row_end; ++r) ++covered[block.item][block.head * 120 + r];
     }
     for (int i = 0; i < 3; ++i) {

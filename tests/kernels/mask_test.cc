@@ -157,6 +157,28 @@ TEST(Mask, LaterTokensMayBeNaN) {
   }
 }
 
+// Queries on either side of where tensor cores' tiles of 64 keys begin, and windows that begin there.
+TEST(Mask, SpikesAtEdgesOfTiles) {
+  for (int window : {0, 63, 64}) {
+    for (int queries : {3, 4, 5, 20}) {
+      SceneConfig config;
+      config.scale = 1.0;
+      config.head_dim = config.v_head_dim = 32;
+      config.kv_heads = 1;
+      config.q_heads = 2;
+      config.q = config.kv = Kind::kBf16;
+      config.window = window;
+      config.rows = {{queries, 130}};
+      for (int end : {66, 130}) {
+        config.rows[0].kv_length = end;
+        for (int spike : {end - 4, end - 3, end - 2, end - 1, end - 66, end - 65}) {
+          if (spike >= 0) check_spike(config, spike);
+        }
+      }
+    }
+  }
+}
+
 // Two chains of nodes side by side, NaN in the second one's first: only its own descendants see it.
 TEST(Mask, NodesOfOtherBranchesMayBeNaN) {
   for (Kind kind : {Kind::kF32, Kind::kF16, Kind::kBf16, Kind::kI8}) {

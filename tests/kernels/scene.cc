@@ -25,6 +25,10 @@ const kvc_backend* backend_of_body = nullptr;  // while one of for_each_implemen
 
 // Bytes from an aligned address to where a scene's memory begins.
 int64_t misalignment(Kind kind) { return tests_cuda() ? bytes_of(kind) : 2; }
+// The same of pools, and elements between their rows. On CUDA pools of most scenes are aligned to 16 bytes, as tensor
+// cores need them; each fourth seed has pools that only the simple kernel reads.
+bool has_aligned_pools(const SceneConfig& config) { return tests_cuda() && config.seed % 4 != 0; }
+int64_t pool_misalignment(const SceneConfig& config) { return has_aligned_pools(config) ? 0 : misalignment(config.kv); }
 
 }  // namespace
 
@@ -66,7 +70,16 @@ void for_each_implementation(int threads, const std::function<void(const std::st
   if (tests_cuda()) {
     const kvc_backend* const cuda = test_backend();
     if (with_reference) run(kvc_cpu_backend_get(KVC_BACKEND_VERSION), "reference");
-    run(cuda, nullptr);
+    kvc_error error = KVC_ERROR_INIT;
+    kvc_backend_open_args args = {};
+    args.host = host.host();
+    kvc_backend_device* device = nullptr;
+    ASSERT_EQ(cuda->open(&args, &device, &error), KVC_OK) << error.message;
+    const char* found[2];
+    ASSERT_EQ(cuda->implementations(device, found, 2), 2);
+    const std::string names[] = {found[0], found[1]};  // they are the device's
+    cuda->close(device);
+    for (const std::string& name : names) run(cuda, name.c_str());
     return;
   }
   const char* names[16];
@@ -247,7 +260,7 @@ void Scene::build_pages() {
   }
   layer_.num_pages = total;
   const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
-    const int64_t gap = 3;
+    const int64_t gap = has_aligned_pools(config_) ? 16 / bytes_of(config_.kv) : 3;
     if (config_.nhd) {
       pool.head_stride = dims + gap;
       pool.slot_stride = pool.head_stride * config_.kv_heads;
@@ -257,9 +270,9 @@ void Scene::build_pages() {
       pool.head_stride = pool.slot_stride * config_.page_size;
       pool.page_stride = pool.head_stride * config_.kv_heads + gap;
     }
-    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + misalignment(config_.kv),
+    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + pool_misalignment(config_),
                   0xff);  // 0xff..: NaN
-    pool.data = memory.data() + misalignment(config_.kv);
+    pool.data = memory.data() + pool_misalignment(config_);
   };
   lay_out(layer_.k, config_.head_dim, k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);

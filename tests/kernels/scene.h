@@ -60,8 +60,7 @@ struct SceneConfig {
 // One row of outputs to expect, in float64, and as plain float32 code would compute them.
 struct Expected {
   std::vector<double> exact, naive;
-  double rounding =
-      0.0;  // where P is rounded to bf16: what independent roundings add up to, for naive code by luck less
+  double rounding = 0.0;  // where P is rounded: what independent roundings add up to, for naive code by luck less
   double exact_lse, naive_lse;
 };
 
@@ -137,6 +136,8 @@ class Scene {
   void store_row(const kvc_backend_pool& pool, const kvc_backend_scales& scales, int64_t page, int head, int64_t slot,
                  float* values, int dims);
   void turn_keys();
+  Kind rounding_of_p() const;
+  float value_scale(int row, int key, int head) const;  // of int8
   float rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const;
   // Scores of the keys that a query sees, in float64 and as plain float32 code would compute them.
   void score(int token, int head, std::vector<int>* keys, std::vector<double>* exact, std::vector<float>* naive) const;

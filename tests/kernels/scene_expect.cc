@@ -119,9 +119,24 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
   }
 }
 
+// What P may be rounded to where it meets V: V's 16-bit type, unless q is float32. (That of 8-bit storage is what it
+// is widened to, on tensor cores: q's, and bfloat16 where P takes the scales of tokens.) kF32: not at all.
+Kind Scene::rounding_of_p() const {
+  if (config_.q == Kind::kBf16 && config_.kv == Kind::kBf16) return Kind::kBf16;
+  if (!tests_cuda() || config_.q == Kind::kF32) return Kind::kF32;
+  if (is_quantised(config_.kv)) return config_.kv == Kind::kI8 ? Kind::kBf16 : config_.q;
+  return config_.kv == config_.q ? config_.q : Kind::kF32;
+}
+
+float Scene::value_scale(int row, int key, int head) const {
+  const kvc_backend_scales& scales = layer_.v_scales;
+  const int64_t page = pages_[row][key / config_.page_size], slot = key % config_.page_size;
+  return scales.data[page * scales.page_stride + head * scales.head_stride + slot * scales.slot_stride];
+}
+
 Expected Scene::expect(int token, int head) const {
   const int row = row_of_[token], kv_head = head / (config_.q_heads / config_.kv_heads);
-  const bool round_p = config_.q == Kind::kBf16 && config_.kv == Kind::kBf16;
+  const Kind p_kind = rounding_of_p();
   std::vector<int> keys;
   std::vector<double> exact_s;
   std::vector<float> naive_s;
@@ -145,7 +160,8 @@ Expected Scene::expect(int token, int head) const {
     const float naive_p = std::exp(naive_s[i] - naive_m);
     exact_l += exact_p;
     naive_l += naive_p;
-    const float weight = round_p ? rounded(Kind::kBf16, naive_p) : naive_p;
+    const float scale = config_.kv == Kind::kI8 ? value_scale(row, keys[i], kv_head) : 1.0f;
+    const float weight = p_kind == Kind::kF32 ? naive_p : rounded(p_kind, naive_p * scale) / scale;
     const float* v =
         config_.v_in_k
             ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]
@@ -158,7 +174,8 @@ Expected Scene::expect(int token, int head) const {
   }
   for (int d = 0; d < config_.v_head_dim; ++d) {
     e.exact[d] /= exact_l;
-    if (round_p) e.rounding = std::max(e.rounding, std::ldexp(std::sqrt(squares[d]) / exact_l, -9));
+    const int half_ulp = p_kind == Kind::kF16 ? -12 : -9;
+    if (p_kind != Kind::kF32) e.rounding = std::max(e.rounding, std::ldexp(std::sqrt(squares[d]) / exact_l, half_ulp));
     e.naive[d] = rounded(config_.out, naive_o[d] / naive_l);
   }
   e.exact_lse = exact_m + std::log(exact_l);
@@ -179,6 +196,9 @@ void Scene::check(const std::string& name) {
         error = std::isnan(difference) ? INFINITY : std::max(error, difference);
         naive = std::max(naive, std::fabs(e.naive[d] - e.exact[d]));
       }
+      if (getenv("SHOW"))
+        fprintf(stderr, "RATIO %g %s %s %s\n", error / (2 * naive + 1e-5), name.c_str(), name_of(config_.q),
+                name_of(config_.kv));
       ASSERT_LE(error, 2.0 * naive + 1e-5) << name << " " << config_.describe() << ": token " << t << " head " << h;
       const bool empty = e.exact_lse == -INFINITY && lse(t, h) == -INFINITY;
       const double lse_error = empty ? 0.0 : std::fabs(static_cast<double>(lse(t, h)) - e.exact_lse);

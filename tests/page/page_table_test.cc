@@ -142,6 +142,33 @@ TEST(PageTable, AnEndlessStreamTakesNoMoreNodes) {
   }
 }
 
+// A copy of the nodes that takes changes only, from time to time, as a device's does: every list can be walked in it.
+class Mirror {
+ public:
+  explicit Mirror(PageTable& table)
+      : table_(table), nodes_(static_cast<size_t>(table.nodes().size()) * 32, 0x7fffffff) {
+    table.track_changes();
+  }
+  void expect_equal(const std::vector<PageList>& lists, const std::vector<Model>& models) {
+    for (const int32_t node : table_.changes()) {
+      std::copy_n(table_.node_data() + int64_t{node} * 32, 32, nodes_.begin() + int64_t{node} * 32);
+    }
+    table_.forget_changes();
+    ASSERT_TRUE(table_.changes().empty());
+    for (size_t i = 0; i < lists.size(); ++i) {
+      for (size_t p = 0; p < models[i].size(); ++p) {
+        if (models[i][p] < 0) continue;
+        const int32_t* leaf = kvc_backend_leaf(nodes_.data(), lists[i].root, lists[i].levels, static_cast<int64_t>(p));
+        ASSERT_EQ(leaf[p % 32], models[i][p]) << "list " << i << " entry " << p;
+      }
+    }
+  }
+
+ private:
+  PageTable& table_;
+  std::vector<int32_t> nodes_;
+};
+
 // Random operations on up to `kLists` lists. Node use is checked against its bound all the way. edges: as nodes_needed.
 void play(uint32_t seed, int operations, int32_t edges) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << " edges " << edges);
@@ -154,6 +181,7 @@ void play(uint32_t seed, int operations, int32_t edges) {
   };
   const int64_t bound = PageTable::nodes_needed(kPages, kLists, windows ? int64_t{1} << 30 : kPages, edges);
   PageTable table(kPages, bound);
+  Mirror mirror(table);
   std::vector<PageList> lists(kLists);
   std::vector<Model> models(kLists);
   for (int step = 0; step < operations; ++step) {
@@ -198,6 +226,7 @@ void play(uint32_t seed, int operations, int32_t edges) {
     }
     ASSERT_LE(table.nodes().used(), bound);
     if (step % 16 == 0) expect_equal(table, lists, models);
+    if (below(8) == 0) mirror.expect_equal(lists, models);
     if (testing::Test::HasFatalFailure()) return;
     for (size_t l = 0; l < kLists; ++l) {
       if (models[l].empty() || models[l].back() < 0) continue;

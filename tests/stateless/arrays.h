@@ -59,7 +59,7 @@ class Array {
   }
 
   const DLTensor *dl() {
-    tensor_ = {storage().data(), {kDLCPU, 0},    static_cast<int32_t>(shape.size()),          dl_type(type),
+    tensor_ = {storage().data(), test_device(),  static_cast<int32_t>(shape.size()),          dl_type(type),
                shape.data(),     strides.data(), static_cast<uint64_t>(begin * size_of(type))};
     return &tensor_;
   }
@@ -115,7 +115,7 @@ struct Indexes {
   }
   const DLTensor *dl() {
     tensor_ = {values.data(),
-               {kDLCPU, 0},
+               index_test_device(),
                static_cast<int32_t>(shape.size()),
                {kDLInt, 8 * sizeof(T), 1},
                shape.data(),

@@ -163,6 +163,7 @@ TEST(FlashAttnGrid, EveryPairOfValues) {
     for (size_t a = 0; a < all.size(); a++) all[a].values[choice[a]](&setting);
     settle(&setting);
     setting.seed = seed++;
+    if (seed % test_every() != 0) continue;
     FlashCall call(setting);
     call.run_and_check(contexts[seed % contexts.size()].get());
     if (HasFatalFailure()) return;
@@ -194,7 +195,7 @@ TEST(FlashAttnGrid, LongContext) {
     FlashSetting setting;
     setting.q = setting.kv = setting.fresh = setting.out = DType::kBF16;
     setting.hq = 16, setting.hkv = 1, setting.rows = 2;
-    setting.sq = 16, setting.sk = 20000, setting.page = page, setting.append = New::kEqual;
+    setting.sq = 16, setting.sk = test_every() > 1 ? 2000 : 20000, setting.page = page, setting.append = New::kEqual;
     setting.flags = KVC_FLASH_ATTN_CAUSAL;
     setting.rotary_dim = 64;
     FlashCall(setting).run_and_check(context.get());

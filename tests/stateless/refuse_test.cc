@@ -188,7 +188,7 @@ TEST(FlashAttnRefuses, TensorsAndContradictions) {
         {"block_table", "int32"});
   check(KVC_ERROR_DTYPE, [&](Args *a, FlashCall *) { retype(&a->cache_seqlens, {kDLInt, 4, 1}, &copy); },
         {"cache_seqlens"});
-  check(KVC_ERROR_DEVICE, [&](Args *a, FlashCall *) { copy = *a->q, copy.device = {kDLCUDA, 0}, a->q = &copy; },
+  check(KVC_ERROR_DEVICE, [&](Args *a, FlashCall *) { copy = *a->q, copy.device = {kDLMetal, 0}, a->q = &copy; },
         {"q is on device"});
 }
 

@@ -31,6 +31,18 @@ inline DLDevice test_device() {
   return {name != nullptr && std::strcmp(name, "cuda") == 0 ? kDLCUDA : kDLCPU, 0};
 }
 
+// Where index tensors of calls without a cache are: on the host, or with KVC_TEST_INDEXES=device where all else is.
+inline DLDevice index_test_device() {
+  const char *name = std::getenv("KVC_TEST_INDEXES");
+  return name != nullptr && std::strcmp(name, "device") == 0 ? test_device() : DLDevice{kDLCPU, 0};
+}
+
+// Large grids take every n-th case where each is slow: KVC_TEST_EVERY.
+inline unsigned test_every() {
+  const char *every = std::getenv("KVC_TEST_EVERY");
+  return every != nullptr ? static_cast<unsigned>(std::atoi(every)) : 1;
+}
+
 inline uint32_t bits_of(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, 4);

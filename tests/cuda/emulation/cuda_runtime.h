@@ -1,8 +1,9 @@
 // What kernels/cuda uses of CUDA, on the host: a kernel's blocks run one after another on the calling thread, a block's
 // threads as fibers that are switched at barriers and shuffles. So the very source of the kernels runs in tests on any
 // machine, and a barrier that not all threads reach, or a lane that is missing from a shuffle, ends the test with a
-// message. Threads and blocks run in ascending order in every other launch and in descending order in between: where a
-// barrier is missing, one of the two reads what is not there yet. Shared memory holds NaN at the start of a block.
+// message. A warp runs until it needs the others. Warps, lanes and blocks run in ascending order in every other launch
+// and in descending order in between: where a barrier is missing, one of the two reads what is not there yet. Shared
+// memory holds NaN at the start of a block.
 //
 // It is found before the toolkit's own header by the include path of kvcache_cuda_emulated. Names are CUDA's.
 // SPDX-License-Identifier: Apache-2.0
@@ -35,19 +36,32 @@ void barrier();
 uint64_t exchange(unsigned mask, uint64_t value, int source);
 unsigned ballot(unsigned mask, bool predicate);
 int lane();
+[[noreturn]] void die(const char* what);
+void count_product();  // of matrices, by a lane
 
-// Runs a grid, or queues it where streams are deferred (below).
-void launch(void* stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread);
+// Runs a grid at once; and enqueues one.
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
+int launch(void* stream, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> thread);
 
 // Operations on streams wait in their queues until a host call needs them (an event's or a device's synchronisation):
-// what a program frees or changes too early is then seen. Off: they run at once.
-void defer(bool deferred);
+// what a program frees or changes too early is then seen. Streams are ordered by their own queues and by events, and by
+// nothing else (the NULL stream too). kAtOnce: nothing waits. Else which stream goes on, of those that can:
+//   kInTurn one after another; kNewestFirst that with the latest operation in front, so that what was enqueued first
+//   and is waited for by nobody comes last; from kRandom on the value is the seed of a random choice.
+enum Order : unsigned { kAtOnce = 0, kInTurn = 1, kNewestFirst = 2, kRandom = 3 };
+void set_order(unsigned order);
+inline void defer(bool deferred) { set_order(deferred ? kInTurn : kAtOnce); }
 // Pretends that a machine has no driver (cudaErrorInsufficientDriver), no device, or a device no kernel was built for.
 enum class Machine { kWorks, kNoDriver, kNoDevice, kOtherArch };
 void set_machine(Machine machine);
+// The n-th call of the runtime from now on (1: the next) that can fail returns `error` (of cudaError_t), and if that is
+// a sticky one so do all after it. 0: none, and the device works again. Calls since then are counted.
+void fail_call(int64_t n, int error);
+int64_t calls();
 // Of all calls so far.
 struct Counts {
   int64_t copies, launches, allocations, host_waits;
+  int64_t products;  // that tensor cores computed
 };
 Counts counts();
 
@@ -65,9 +79,14 @@ T value_of(uint64_t bits) {
   return value;
 }
 
+// How much shared memory a kernel may be launched with: 48 KiB, or what cudaFuncSetAttribute said.
+void check_shared(const void* kernel, size_t bytes);
+// What the device lets a block have, and a multiprocessor has.
+void set_shared(int bytes_of_block, int bytes_of_multiprocessor);
+
 }  // namespace cuda_emulation
 
-inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
+extern constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;  // of the running fiber
 
 inline void __syncthreads() { cuda_emulation::barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::ballot(mask, true); }
@@ -92,6 +111,19 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorNoKernelImageForDevice = 209,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorInvalidAddressSpace = 717,
+  cudaErrorInvalidPc = 718,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorUnknown = 999,
 };
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
@@ -110,8 +142,13 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
+using cudaGraph_t = struct CudaGraph*;
+using cudaGraphExec_t = struct CudaGraph*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeRelaxed = 2 };
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
@@ -123,6 +160,7 @@ cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
@@ -134,11 +172,22 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+// What is enqueued between the two is recorded, and not run; a launch enqueues it all again.
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 
 struct cudaFuncAttributes {
   int numRegs = 0;
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
@@ -149,7 +198,10 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  cuda_emulation::launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                         [kernel, ... copies = Parameters(arguments)] { kernel(copies...); });
-  return cudaSuccess;
+  cuda_emulation::check_shared(reinterpret_cast<const void*>(kernel), config->dynamicSmemBytes);
+  return static_cast<cudaError_t>(
+      cuda_emulation::launch(config->stream, config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                             [kernel, ... copies = Parameters(arguments)] { kernel(copies...); }));
 }
+
+#include "warp_matrix.h"

@@ -1,3 +1,4 @@
+// Kernels on fibers.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,24 +8,30 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <vector>
 
 #include "cuda_runtime.h"
 
+constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
 namespace cuda_emulation {
+
+void die(const char* what) {
+  fprintf(stderr, "CUDA emulation: %s\n", what);
+  abort();
+}
+
 namespace {
 
 constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr int kWarpSize = 32;
 
-[[noreturn]] void die(const char* what) {
-  fprintf(stderr, "CUDA emulation: %s\n", what);
-  abort();
-}
-
 enum class State { kRuns, kAtBarrier, kAtWarp, kDone };
+
+struct Copy {
+  void* target;
+  const void* source;  // null: zeros
+};
 
 struct Fiber {
   ucontext_t context;
@@ -32,10 +39,12 @@ struct Fiber {
   std::unique_ptr<char[]> stack;
   State state;
   bool started;
-  unsigned thread;               // its index
-  uint64_t value;                // brought to an exchange
-  const Fiber* warp;             // its warp's first fiber
-  uint64_t received[kWarpSize];  // in the warp's first fiber: what the lanes brought to the last exchange
+  unsigned thread;                                  // its index
+  unsigned char brought[kMostBrought];              // to an exchange
+  const Fiber* warp;                                // its warp's first fiber
+  unsigned char received[kWarpSize][kMostBrought];  // in that: what the lanes brought to the last exchange
+  std::vector<Copy> copies;                         // in the background, of the open group
+  std::deque<std::vector<Copy>> groups;             // closed and not waited for
 };
 
 struct Block {
@@ -45,11 +54,18 @@ struct Block {
   Fiber* current = nullptr;
   unsigned char* shared = nullptr;
   const std::function<void()>* thread = nullptr;
+  bool copies_at_once = false;
 };
 thread_local Block block;
 
 void enter() {
   (*block.thread)();
+  Fiber& fiber = *block.current;
+  if (!fiber.copies.empty()) die("copies of a group that was never closed");
+  for (const std::vector<Copy>& group : fiber.groups) {
+    if (!group.empty()) die("copies that nobody waited for");
+  }
+  fiber.groups.clear();
   block.current->state = State::kDone;
   _longjmp(block.scheduler, 1);
 }
@@ -75,24 +91,33 @@ void wait(State state) {
   if (_setjmp(fiber.jump) == 0) _longjmp(block.scheduler, 1);
 }
 
-// Lets those go on whose barrier or warp is complete; whether there are any.
-bool release(int threads) {
-  bool any = false;
+// Lets the lanes of a warp go on if all are there, with what they brought.
+bool release_warp(int first, int threads) {
+  const auto warp = block.fibers.begin() + first, end = warp + std::min(kWarpSize, threads - first);
+  if (!std::all_of(warp, end, [](const Fiber& f) { return f.state == State::kAtWarp; })) return false;
+  for (auto f = warp; f != end; ++f) {
+    memcpy(warp->received[f - warp], f->brought, kMostBrought);
+    f->state = State::kRuns;
+  }
+  return true;
+}
+
+bool release_barrier(int threads) {
   const auto begin = block.fibers.begin(), end = begin + threads;
-  if (std::all_of(begin, end, [](const Fiber& f) { return f.state == State::kAtBarrier; })) {
-    std::for_each(begin, end, [](Fiber& f) { f.state = State::kRuns; });
-    return true;
-  }
-  for (int first = 0; first < threads; first += kWarpSize) {
-    const auto warp = begin + first, warp_end = warp + std::min(kWarpSize, threads - first);
-    if (!std::all_of(warp, warp_end, [](const Fiber& f) { return f.state == State::kAtWarp; })) continue;
-    for (auto f = warp; f != warp_end; ++f) {
-      warp->received[f - warp] = f->value;
-      f->state = State::kRuns;
+  if (!std::all_of(begin, end, [](const Fiber& f) { return f.state == State::kAtBarrier; })) return false;
+  std::for_each(begin, end, [](Fiber& f) { f.state = State::kRuns; });
+  return true;
+}
+
+// Runs a warp as far as it gets without the others: to a barrier of the block, or its end.
+void run_warp(int first, int threads, bool backwards) {
+  const int lanes = std::min(kWarpSize, threads - first);
+  do {
+    for (int i = 0; i < lanes; ++i) {
+      Fiber& fiber = block.fibers[first + (backwards ? lanes - 1 - i : i)];
+      if (fiber.state == State::kRuns) resume(fiber);
     }
-    any = true;
-  }
-  return any;
+  } while (release_warp(first, threads));
 }
 
 void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool backwards) {
@@ -114,21 +139,22 @@ void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool bac
     fiber.warp = &block.fibers[i / kWarpSize * kWarpSize];
   }
   for (;;) {
-    for (int i = 0; i < threads; ++i) {
-      Fiber& fiber = block.fibers[backwards ? threads - 1 - i : i];
-      if (fiber.state == State::kRuns) resume(fiber);
-    }
+    const int warps = (threads + kWarpSize - 1) / kWarpSize;
+    for (int w = 0; w < warps; ++w) run_warp((backwards ? warps - 1 - w : w) * kWarpSize, threads, backwards);
     const auto begin = block.fibers.begin();
     if (std::all_of(begin, begin + threads, [](const Fiber& f) { return f.state == State::kDone; })) return;
-    if (!release(threads)) die("threads wait at unlike barriers, or for threads that are done");
+    if (!release_barrier(threads)) die("threads wait at unlike barriers, or for threads that are done");
   }
 }
 
+}  // namespace
+
 void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<void()>& thread) {
   static std::atomic<unsigned> launches{0};
-  const bool backwards = launches++ % 2 == 1;
+  const unsigned launch = launches++;
+  const bool backwards = launch % 2 == 1;
+  block.copies_at_once = launch % 4 >= 2;
   if (size.y != 1 || size.z != 1) die("blocks have one dimension here");
-  if (shared_bytes > 48 * 1024) die("a block has 48 KiB of shared memory where no attribute asks for more");
   const std::unique_ptr<unsigned char[]> shared(new unsigned char[shared_bytes]);
   block.thread = &thread;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
@@ -142,18 +168,52 @@ void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<voi
   }
 }
 
-}  // namespace
-
 unsigned char* shared_memory() { return block.shared; }
 int lane() { return static_cast<int>(block.current->thread) % kWarpSize; }
 void barrier() { wait(State::kAtBarrier); }
 
 uint64_t exchange(unsigned mask, uint64_t value, int source) {
   if (mask != 0xffffffffu) die("a shuffle without all lanes");
-  Fiber* fiber = block.current;
-  fiber->value = value;
+  memcpy(&value, gather_warp(&value, sizeof value)[source], sizeof value);
+  return value;
+}
+
+const unsigned char (*gather_warp(const void* brought, size_t bytes))[kMostBrought] {
+  memcpy(block.current->brought, brought, bytes);
   wait(State::kAtWarp);
-  return block.current->warp->received[source];
+  return block.current->warp->received;
+}
+
+namespace {
+void finish(const Copy& copy) {
+  if (copy.source == nullptr) {
+    memset(copy.target, 0, 16);
+  } else {
+    memcpy(copy.target, copy.source, 16);
+  }
+}
+}  // namespace
+
+void begin_copy(void* shared, const void* global, bool there) {
+  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) {
+    die("a copy of 16 bytes that are not aligned");
+  }
+  const Copy copy = {shared, there ? global : nullptr};
+  if (block.copies_at_once) {
+    finish(copy);
+  } else {
+    block.current->copies.push_back(copy);
+  }
+}
+
+void close_copies() { block.current->groups.push_back(std::move(block.current->copies)); }
+
+void wait_for_copies(int groups) {
+  Fiber& fiber = *block.current;
+  while (static_cast<int>(fiber.groups.size()) > groups) {
+    for (const Copy& copy : fiber.groups.front()) finish(copy);
+    fiber.groups.pop_front();
+  }
 }
 
 unsigned ballot(unsigned mask, bool predicate) {
@@ -161,201 +221,9 @@ unsigned ballot(unsigned mask, bool predicate) {
   unsigned bits = 0;
   const unsigned threads = blockDim.x, first = block.current->thread / kWarpSize * kWarpSize;
   for (unsigned i = 0; i < kWarpSize && first + i < threads; ++i) {
-    bits |= static_cast<unsigned>(block.current->warp->received[i]) << i;
+    bits |= static_cast<unsigned>(block.current->warp->received[i][0]) << i;
   }
   return bits;
 }
 
 }  // namespace cuda_emulation
-
-// ---- Runtime --------------------------------------------------------------------------------
-
-using cuda_emulation::Counts;
-using cuda_emulation::Machine;
-
-struct Operation {
-  std::function<void()> run;
-  CudaEvent* waits_for = nullptr;
-  uint64_t ticket = 0;  // of the event's record
-};
-struct CudaStream {
-  std::deque<Operation> queue;
-};
-struct CudaEvent {
-  uint64_t recorded = 0, reached = 0;
-};
-
-namespace {
-
-// One lock for all: tests call from several threads.
-std::recursive_mutex mutex;
-bool deferred = false;
-Machine machine = Machine::kWorks;
-Counts total = {};
-CudaStream default_stream;
-std::set<CudaStream*> streams = {&default_stream};
-
-CudaStream* resolve(cudaStream_t stream) { return stream == nullptr ? &default_stream : stream; }
-
-// Runs what can run, the streams in turn.
-void drain() {
-  for (bool any = true; any;) {
-    any = false;
-    for (CudaStream* stream : streams) {
-      while (!stream->queue.empty()) {
-        const Operation operation = stream->queue.front();
-        if (operation.waits_for != nullptr && operation.waits_for->reached < operation.ticket) break;
-        stream->queue.pop_front();
-        if (operation.run) operation.run();
-        any = true;
-      }
-    }
-  }
-}
-
-void enqueue(cudaStream_t stream, Operation operation) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  resolve(stream)->queue.push_back(std::move(operation));
-  if (!deferred) drain();
-}
-
-}  // namespace
-
-namespace cuda_emulation {
-
-void launch(void* stream, dim3 grid, dim3 size, size_t shared_bytes, std::function<void()> thread) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.launches;
-  enqueue(static_cast<cudaStream_t>(stream), {[=] { run_grid(grid, size, shared_bytes, thread); }});
-}
-void defer(bool on) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  deferred = on;
-  if (!on) drain();
-}
-void set_machine(Machine next) { machine = next; }
-Counts counts() {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  return total;
-}
-
-}  // namespace cuda_emulation
-
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorNoKernelImageForDevice:
-      return "cudaErrorNoKernelImageForDevice";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-  }
-  return "unknown";
-}
-const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
-  if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
-  return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
-  return cudaSuccess;
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
-  return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
-}
-cudaError_t cudaDeviceSynchronize() {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.host_waits;
-  drain();
-  return cudaSuccess;
-}
-cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.allocations;
-  *memory = bytes > (size_t{1} << 40) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
-}
-cudaError_t cudaFree(void* memory) {  // CUDA's waits for the device
-  cudaDeviceSynchronize();
-  free(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
-  memset(memory, value, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
-  cudaDeviceSynchronize();
-  memcpy(target, source, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  ++total.copies;
-  enqueue(stream, {[=] { memcpy(target, source, bytes); }});
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CudaEvent;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  cudaDeviceSynchronize();
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  const uint64_t ticket = ++event->recorded;
-  enqueue(stream, {[=] { event->reached = std::max(event->reached, ticket); }});
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (event->reached == event->recorded) return cudaSuccess;
-  return cudaDeviceSynchronize();
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  enqueue(stream, {nullptr, event, event->recorded});
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  *stream = new CudaStream;
-  streams.insert(*stream);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  drain();
-  streams.erase(stream);
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}

@@ -1245,7 +1245,7 @@ pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
 pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
 #[doc = " window_right counts; without, a query sees everything after it"]
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
-#[doc = " For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged\n cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on\n the context's device and borrowed. Index tensors are int32, by any stride: 0 means one value for all."]
+#[doc = " For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged\n cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on\n the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32, by any stride:\n 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device\n (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that\n shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value\n there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are not\n checked."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1627,7 +1627,7 @@ const _: () = {
 #[doc = " DECODE, EXTEND; a promise: the rows are those of the last build, in the same order, each at least as long, with\nthe pages that it had. Only what is new is read. (CSR arrays are written anew anyway)"]
 pub const KVC_PLAN_ROWS_GREW: kvc_plan_build_flags = 1;
 pub type kvc_plan_build_flags = ::core::ffi::c_uint;
-#[doc = " A step's arrays, all borrowed, on the host. One-dimensional ones are int32 or int64, compact; tables int32 with\n innermost stride 1."]
+#[doc = " A step's arrays, all borrowed, all on the host, or, of a plan with KVC_PLAN_GRAPH, all on the context's device. One-dimensional\n ones are int32 or int64, compact; tables int32 with innermost stride 1."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_plan_args {

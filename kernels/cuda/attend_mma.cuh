@@ -1,0 +1,386 @@
+// Attention on tensor cores (mma.m16n8k16), float32 sums: a block of 4 warps over rows (query, head of the group) of
+// one kv head and an item's keys, 64 at a time.
+//
+//   kKeyWarps = 1: 64 rows; a warp has 16 of them, and all keys of a tile: prefill.
+//   kKeyWarps = 4: 16 rows, of all warps; a warp has 16 keys of each tile, and a softmax state of its own: decode. The
+//                  four states are merged in the end, as those of splits are.
+//
+// A warp computes S = Q K^T of 16 rows into registers, the online softmax there, and O += P V from P as it lies: two C
+// fragments are an A fragment (mma_layout.h). Floors, of a kv head with R rows: decode reads (D + Dv) elements a key
+// once for up to 16 rows and computes 2 R (D + Dv) for it, below what tensor cores and memory have in proportion as
+// long as R is some tens; prefill is bound by those operations. One barrier a tile (two with 8-bit storage).
+// Shared memory: attend_mma_plan.h. Registers: o takes Dv / 2 of a thread, S 32 (prefill) or 8.
+//
+// NaN in keys that a row does not see: their scores are replaced, and as 0 * NaN is NaN, elements of V that are no
+// numbers are taken out of tiles that not all rows see whole, and added to the rows that do see them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend_mma_tiles.cuh"
+
+namespace kvc::kernels::cuda {
+
+// A warp's 16 rows. A lane has parts of two of them, lane / 4 and 8 behind it: columns lane % 4 * 2 + {0, 1} of
+// every 8.
+template <int kDims>
+struct WarpRows {
+  float o[kDims / 8][4];
+  float m[2], l[2];  // l: of the lane's keys alone
+};
+
+// Exponent bits of a pair, and what added to them carries into the signs if all are set: no number.
+__device__ __forceinline__ uint32_t not_finite(F16, uint32_t pair) {
+  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
+}
+__device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
+  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+
+// S of 16 rows from row0 and kTiles * 8 keys from key0 of the tile.
+template <class Q, int kTiles>
+__device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
+                                              int32_t key0, float (&s)[kTiles][4]) {
+  const MmaShape& shape = state.call->shape;
+  const int32_t steps = state.call->attend.layer.head_dim / kMmaDepth, lane = state.lane;
+  const unsigned char* const q = state.shared + shape.q_at;
+  const int32_t q_row = row0 + lane % 16, q_chunk = lane / 16;
+  const int32_t k_row = key0 + lane / 16 * 8 + lane % 8, k_chunk = lane / 8 % 2;
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
+#pragma unroll 2
+  for (int32_t step = 0; step < steps; ++step) {
+    uint32_t a[4];
+    load_matrices(a, q + swizzled(q_row, step * 2 + q_chunk, shape.k_pitch));
+#pragma unroll
+    for (int i = 0; i < kTiles; i += 2) {
+      uint32_t b[4];
+      load_matrices(b, k_tile + swizzled(k_row + i * 8, step * 2 + k_chunk, shape.k_pitch));
+      multiply(Q{}, s[i], a, b[0], b[1]);
+      multiply(Q{}, s[i + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// Dot products to scores, in the units of call.exp2_scale; -inf where a row does not see the key.
+template <int kTiles>
+__device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile& tile, int32_t row0, int32_t key0,
+                                           float (&s)[kTiles][4]) {
+  const AttendCall& call = state.call->attend;
+  const MmaFixed& fixed = *state.fixed;
+  const int32_t first_key = key0 + state.lane % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    if (state.call->has_units != 0) {
+      const float unit = fixed.units[row];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        s[i][half * 2] *= unit * tile.k_scale[first_key + i * 8];
+        s[i][half * 2 + 1] *= unit * tile.k_scale[first_key + i * 8 + 1];
+      }
+    }
+    if (call.has_options != 0) {
+      const float cap = static_cast<float>(call.args.softcap), slope = fixed.slopes[row];
+#pragma unroll
+      for (int i = 0; i < kTiles * 2; ++i) {
+        const int32_t key = first_key + i / 2 * 8 + i % 2;
+        float score = s[i / 2][half * 2 + i % 2] * call.option_scale;
+        if (call.args.softcap != 0.0) score = tanhf(score) * cap;
+        const float distance = static_cast<float>(fixed.masks[row].position - tile.position[key]);
+        s[i / 2][half * 2 + i % 2] = slope == 0.0f ? score : score - slope * fabsf(distance);
+      }
+    }
+    if (tile.is_full != 0) continue;
+    const uint64_t seen = row < state.rows ? tile.seen[row] >> first_key : 0;
+#pragma unroll
+    for (int i = 0; i < kTiles * 2; ++i) {
+      if (((seen >> (i / 2 * 8 + i % 2)) & 1u) == 0) s[i / 2][half * 2 + i % 2] = -INFINITY;
+    }
+  }
+}
+
+// The online softmax of the warp's rows: s becomes p.
+template <int kDims, int kTiles>
+__device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
+  const float scale = state.call->attend.exp2_scale;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = rows.m[half];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) largest = fmaxf(largest, fmaxf(s[i][half * 2], s[i][half * 2 + 1]));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+    const float alpha = rows.m[half] == largest ? 1.0f : fast_exp2((rows.m[half] - largest) * scale);
+    const float origin = largest == -INFINITY ? 0.0f : largest;  // nothing seen yet: every p is 0
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kTiles * 2; ++i) {
+      float& p = s[i / 2][half * 2 + i % 2];
+      p = fast_exp2((p - origin) * scale);
+      sum += p;
+    }
+    rows.m[half] = largest;
+    rows.l[half] = fmaf(rows.l[half], alpha, sum);
+#pragma unroll
+    for (int i = 0; i < kDims / 8; ++i) {
+      rows.o[i][half * 2] *= alpha;
+      rows.o[i][half * 2 + 1] *= alpha;
+    }
+  }
+}
+
+// Adds elements of V that are no numbers to the rows that see them; the products had zeros there.
+template <class P, int kDims>
+__device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* v_tile,
+                                               int32_t row0, int32_t key0, int32_t keys, WarpRows<kDims>& rows) {
+  const MmaShape& shape = state.call->shape;
+  const int32_t dims = state.call->attend.layer.v_head_dim, row = row0 + state.lane / 4;
+  const uint64_t seen[2] = {row < state.rows ? tile.seen[row] : 0, row + 8 < state.rows ? tile.seen[row + 8] : 0};
+  for (int32_t key = key0; key < key0 + keys; ++key) {
+#pragma unroll
+    for (int i = 0; i < kDims / 8; ++i) {
+      if (i * 8 >= dims) break;
+      uint32_t pair;
+      memcpy(&pair, v_tile + swizzled(key, i, shape.v_pitch) + state.lane % 4 * 4, sizeof pair);
+      const uint32_t found = not_finite(P{}, pair);
+      if (found == 0) continue;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const bool sees = ((seen[e / 2] >> key) & 1u) != 0;
+        const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
+        if (sees && ((found >> (e % 2 * 16)) & 0x8000u) != 0) rows.o[i][e] += widen(element);
+      }
+    }
+  }
+}
+
+// o += P V. P is rounded to the type of the product, times V's scale where tokens have one.
+template <class P, int kDims, int kTiles>
+__device__ __forceinline__ void multiply_values(const MmaState& state, const MmaTile& tile, const unsigned char* v_tile,
+                                                int32_t row0, int32_t key0, float (&s)[kTiles][4],
+                                                WarpRows<kDims>& rows) {
+  const MmaShape& shape = state.call->shape;
+  const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
+  const bool partly = tile.is_full == 0;
+  uint32_t found = 0;
+  if (has_token_scales(&state.call->attend.layer.v_scales)) {
+#pragma unroll
+    for (int i = 0; i < kTiles * 4; ++i) {
+      float& p = s[i / 4][i % 4];
+      p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + lane % 4 * 2 + i % 2];  // of unseen keys: may be NaN
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kTiles; k += 2) {
+    const uint32_t a[4] = {pack(P{}, s[k][0], s[k][1]), pack(P{}, s[k][2], s[k][3]),
+                           pack(P{}, s[k + 1][0], s[k + 1][1]), pack(P{}, s[k + 1][2], s[k + 1][3])};
+    const int32_t v_row = key0 + k * 8 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < kDims / 8; i += 2) {
+      if (i * 8 >= dims) break;
+      uint32_t b[4];
+      load_transposed(b, v_tile + swizzled(v_row, i + lane / 16, shape.v_pitch));
+      if (partly) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const uint32_t bad = not_finite(P{}, b[j]);
+          b[j] &= ~((bad >> 15) * 0xffffu);
+          found |= bad;
+        }
+      }
+      multiply(P{}, rows.o[i], a, b[0], b[1]);
+      multiply(P{}, rows.o[i + 1], a, b[2], b[3]);
+    }
+  }
+  if (partly && __ballot_sync(kAllLanes, found != 0) != 0) {
+    add_not_finite<P>(state, tile, v_tile, row0, key0, kTiles * 8, rows);
+  }
+}
+
+// The states of all warps to shared memory, over q and the tiles: o [warp that has keys of its own][row][Dv].
+template <int kDims, int kKeyWarps>
+__device__ __forceinline__ void share_states(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t dims = state.call->attend.layer.v_head_dim, pair = state.lane % 4 * 2;
+  const int32_t first = kKeyWarps == 1 ? row0 : state.warp * kMmaRows;
+  float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
+  __syncthreads();  // q and tiles are done with
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = first + state.lane / 4 + half * 8;
+    float l = rows.l[half];
+    l += __shfl_xor_sync(kAllLanes, l, 1);
+    l += __shfl_xor_sync(kAllLanes, l, 2);
+    if (pair == 0) {
+      fixed.m[row] = rows.m[half];
+      fixed.l[row] = l;
+    }
+#pragma unroll
+    for (int i = 0; i < kDims / 8; ++i) {
+      if (i * 8 >= dims) break;
+      float* const o = results + row * dims + i * 8 + pair;
+      o[0] = rows.o[i][half * 2];
+      o[1] = rows.o[i][half * 2 + 1];
+    }
+  }
+  __syncthreads();
+}
+
+// One state of each row from those of the warps, in natural-log units: m, l and what the warps' o are multiplied by.
+template <int kKeyWarps>
+__device__ __forceinline__ void merge_warps(const MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t r = state.thread, rows = state.call->shape.rows;
+  float m = -INFINITY, l = 0.0f, factors[kKeyWarps] = {};
+  if (r < state.rows) {
+#pragma unroll
+    for (int w = 0; w < kKeyWarps; ++w) {
+      const NaturalMaximum natural = natural_maximum(state.call->attend, fixed.m[w * rows + r], fixed.l[w * rows + r]);
+      float own[kKeyWarps];
+#pragma unroll
+      for (int i = 0; i < kKeyWarps; ++i) own[i] = i == w ? natural.correction : 0.0f;
+      merge_state(factors, &m, &l, own, natural.m, fixed.l[w * rows + r] * natural.correction, kKeyWarps);
+    }
+  }
+  __syncthreads();
+  if (r < state.rows) {
+    fixed.m[r] = m;
+    fixed.l[r] = l;
+#pragma unroll
+    for (int w = 0; w < kKeyWarps; ++w) fixed.factors[r * kKeyWarps + w] = factors[w];
+  }
+  __syncthreads();
+}
+
+// Writes the rows' states to the partials, or normalised to the output.
+template <int kKeyWarps>
+__device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
+  const MmaFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.rows;
+  const float* const results = reinterpret_cast<const float*>(state.shared + state.call->shape.q_at);
+  const Type type = type_of(args.out.dtype);
+  for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
+    const QueryPlace& place = fixed.places[r];
+    const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+    const float m = fixed.m[r], l = fixed.l[r];
+    const float unit =
+        head_scale(&call.layer.v_scales, state.block.head) * row_factor(&args.v_scales, place.row, state.block.head);
+    const bool is_part = place.partial_offset >= 0;
+    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    FinalState final = {};
+    if (!is_part) final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
+    const float scale = is_part ? unit : unit * static_cast<float>(final.scale);
+    const int64_t states = place.states, index = place.first_state + head;
+    float* const partial = args.partials + (is_part ? place.partial_offset : 0);
+    const int64_t base = out_element(args, place.row, place.token, head);
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
+      float o = 0.0f;
+#pragma unroll
+      for (int w = 0; w < kKeyWarps; ++w) {
+        o = fmaf(results[(w * rows + r) * dims + d], fixed.factors[r * kKeyWarps + w], o);
+      }
+      o = l == 0.0f ? 0.0f : o * scale;
+      if (is_part) {
+        partial[index * dims + d] = o;
+      } else {
+        store_element(type, args.out.data, base + d, o);
+      }
+    }
+    if (state.lane != 0) continue;
+    if (is_part) {
+      partial[states * dims + index] = m;
+      partial[states * dims + states + index] = l;
+    } else if (args.lse != nullptr) {
+      args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    }
+  }
+}
+
+// All keys of the item, tile by tile: tile i is computed while those up to i + stages - 1 are on their way, and the
+// keys of the one behind them are looked up.
+template <class Q, class P, int kDims, int kKeyWarps>
+__device__ __forceinline__ void attend_tiles(MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+  constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const MmaShape& shape = state.call->shape;
+  const Type stored = type_of(layer.dtype);
+  const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps), stages = shape.stages;
+  for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
+  __syncthreads();
+  for (int32_t i = 0; i < stages - 1; ++i) {
+    if (i < state.prepared) begin_tile(state, i);
+    close_copies();
+  }
+  for (int32_t i = 0; i < state.prepared; ++i) {
+    if (stages == 3) wait_copies<1>();
+    if (stages == 2) wait_copies<0>();
+    __syncthreads();  // the tile is there, and the one before it is done with
+    if (i + stages - 1 < state.prepared) begin_tile(state, i + stages - 1);
+    close_copies();
+    if (stages == 1) {
+      wait_copies<0>();
+      __syncthreads();
+    }
+    prepare_tile(state);
+    unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
+    if (shape.k_raw > 0) {
+      const unsigned char* const raw = state.raw_tile(i);
+      widen_rows<Q>(state, stored, raw, layer.head_dim, shape.k_pitch, k_tile);
+      widen_rows<P>(state, stored, raw + kMmaTileKeys * shape.k_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+      __syncthreads();
+    }
+    if (row0 >= state.rows) continue;
+    const MmaTile& tile = state.tile(i);
+    float s[kTiles][4];
+    multiply_keys<Q>(state, k_tile, row0, key0, s);
+    score_keys(state, tile, row0, key0, s);
+    soften_scores(state, s, rows);
+    multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+  }
+  wait_copies<0>();
+}
+
+// Q: type of q, and of K as it is multiplied. P: of P and V there.
+template <class Q, class P, int kDims, int kKeyWarps>
+__global__ void __launch_bounds__(kAttendThreads, kDims > 128 ? 2 : 3)
+    attend_mma_kernel(const __grid_constant__ MmaCall call) {
+  MmaState state;
+  state.call = &call;
+  state.shared = shared_bytes();
+  state.fixed = reinterpret_cast<MmaFixed*>(state.shared);
+  if (!find_block(call.attend, &state.block)) return;
+  state.item = call.attend.args.items + state.block.item;
+  state.rows = state.block.row_end - state.block.row_begin;
+  state.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
+  state.thread = static_cast<int32_t>(threadIdx.x);
+  state.warp = state.thread / kWarpSize;
+  state.lane = state.thread % kWarpSize;
+  begin_mma_rows(state);
+  state.cursor = pages_of_item(&call.attend.tables, state.item);
+  state.next_key = state.fixed->keys_begin / kMmaTileKeys * kMmaTileKeys;
+  state.prepared = 0;
+  load_mma_queries<Q>(state);
+  WarpRows<kDims> rows = {};
+  rows.m[0] = rows.m[1] = -INFINITY;
+  const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
+  attend_tiles<Q, P, kDims, kKeyWarps>(state, row0, rows);
+  share_states<kDims, kKeyWarps>(state, row0, rows);
+  merge_warps<kKeyWarps>(state);
+  finish_mma_rows<kKeyWarps>(state);
+}
+
+using MmaKernel = void (*)(MmaCall);
+
+// The instance that computes a call, by its rows and V's dims.
+template <class Q, class P>
+MmaKernel mma_kernel_of(const MmaCall& call) {
+  const bool wide = call.attend.layer.v_head_dim > 128;
+  if (call.shape.rows == kMostRows) return wide ? attend_mma_kernel<Q, P, 256, 1> : attend_mma_kernel<Q, P, 128, 1>;
+  return wide ? attend_mma_kernel<Q, P, 256, 4> : attend_mma_kernel<Q, P, 128, 4>;
+}
+MmaKernel mma_kernel_of_f16(const MmaCall& call);
+MmaKernel mma_kernel_of_bf16(const MmaCall& call);
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,18 @@
+// Launching attention on tensor cores.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend_mma_plan.h"
+#include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+
+struct AttendCall;
+
+// The shape of blocks of so many rows, of kFewRows or kManyRows, on that device; no stages: it has not the memory.
+MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows);
+// Enqueues `blocks` blocks, from call.blocks on.
+kvc_status launch_mma(const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream, kvc_error* error);
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,296 @@
+// Attention on tensor cores, what comes before the products: the block's rows, which keys they see, and the tiles of K
+// and V on their way through shared memory.
+//
+// Tiles of 64 keys begin at multiples of 64. For each that any row sees, `prepare` finds which keys the rows see and
+// where those are, a thread a key, whatever the page size: the lookups of a tile are one or two loads of a warp. One
+// iteration later `begin_tile` starts the copies, 16 bytes a thread, neighbours beside each other; after `stages` - 1
+// more the tile is computed. What no row sees is never read: zeros stand in its place.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_mma_plan.h"
+#include "kernels/cuda/mma.cuh"
+
+namespace kvc::kernels::cuda {
+
+struct MmaCall {
+  AttendCall attend;
+  MmaShape shape;
+  int32_t has_units;  // scores are multiplied by scales of K
+};
+
+// One tile of keys, from `prepare` until it was computed.
+struct MmaTile {
+  int32_t begin;                                             // its first key
+  int32_t is_full;                                           // every row sees every key, and `seen` is not filled
+  uint64_t seen[kMostRows];                                  // of each row, its keys
+  int64_t k_element[kMmaTileKeys], v_element[kMmaTileKeys];  // of the pools; -1: no row sees the key
+  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
+  int32_t position[kMmaTileKeys];
+};
+
+struct MmaFixed {
+  kvc_backend_attend args;
+  QueryMask masks[kMostRows];
+  QueryPlace places[kMostRows];
+  KeyTree tree;
+  float units[kMostRows], slopes[kMostRows];
+  float m[kMostRows], l[kMostRows];  // of [warp that has keys of its own][row]
+  float factors[kMostRows];          // of [row][warp that has keys of its own]: what its o is multiplied by
+  uint32_t keys_begin, keys_end;     // that any row sees
+  uint32_t full_begin, full_end;     // that all rows see
+  MmaTile tiles[kMaxStages + 1];
+};
+
+struct MmaState {
+  const MmaCall* call;
+  MmaFixed* fixed;
+  unsigned char* shared;
+  const kvc_backend_item* item;
+  AttendBlock block;
+  int32_t rows, group, warp, lane, thread;
+  PageCursor cursor;
+  uint32_t next_key;  // where the next tile to prepare begins
+  int32_t prepared;   // tiles so far
+
+  __device__ __forceinline__ MmaTile& tile(int32_t index) const {
+    return fixed->tiles[index % (call->shape.stages + 1)];
+  }
+  __device__ __forceinline__ unsigned char* k_tile(int32_t index) const {
+    const MmaShape& shape = call->shape;
+    const int32_t slot = shape.k_raw > 0 ? 0 : index % shape.stages;
+    return shared + shape.tiles_at + slot * kMmaTileKeys * (shape.k_pitch + shape.v_pitch);
+  }
+  __device__ __forceinline__ unsigned char* v_tile(int32_t index) const {
+    return k_tile(index) + kMmaTileKeys * call->shape.k_pitch;
+  }
+  __device__ __forceinline__ unsigned char* raw_tile(int32_t index) const {
+    const MmaShape& shape = call->shape;
+    return shared + shape.raw_at + index % shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw);
+  }
+};
+
+__device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) {
+  MmaFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  QueryCursor cursor = query_cursor(&fixed.args, state.item);
+  const QueryPlace place = place_of_query(&cursor, (state.block.row_begin + r) / state.group);
+  fixed.places[r] = place;
+  fixed.masks[r] = query_mask(&fixed.args, state.item, place.row, place.query);
+  fixed.units[r] = head_scale(&call.layer.k_scales, state.block.head) *
+                   (row_factor(&call.args.q_scales, place.row, state.block.head) *
+                    row_factor(&call.args.k_scales, place.row, state.block.head));
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  fixed.slopes[r] =
+      call.args.alibi_slopes == nullptr ? 0.0f : call.args.alibi_slopes[place.row * call.args.alibi_row_stride + head];
+}
+
+// Masks, places and scales of the block's rows, and the keys that they see. Ends with all threads behind it.
+__device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  if (state.thread == 0) {
+    const AttendCall& call = state.call->attend;
+    fixed.args = call.args;
+    fixed.args.layer = &call.layer;
+    fixed.args.rows = rows_of(call);
+    fixed.args.tables = &call.tables;
+    fixed.tree = KeyTree{INT32_MAX, nullptr};
+    if (!is_shared(state.item)) fixed.tree = tree_of_row(rows_of(call), state.item->row);
+  }
+  __syncthreads();
+  if (state.thread < state.rows) begin_mma_row(state, state.thread);
+  __syncthreads();
+  if (state.warp == 0) {
+    // Of ranges that are not empty; all bounds are at least 0, so that the least is ~ the largest ~.
+    uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed.tree.begin);
+    for (int32_t r = state.lane; r < state.rows; r += kWarpSize) {
+      const KeyRange keys = fixed.masks[r].keys;
+      const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+      const bool any = keys.begin < keys.end;
+      if (any && ~key_begin > not_begin) not_begin = ~key_begin;
+      if (any && key_end > end) end = key_end;
+      if (key_begin > last_begin) last_begin = key_begin;
+      if (~key_end > not_first_end) not_first_end = ~key_end;
+    }
+    not_begin = warp_max(not_begin);
+    end = warp_max(end);
+    last_begin = warp_max(last_begin);
+    not_first_end = warp_max(not_first_end);
+    if (state.lane == 0) {
+      fixed.keys_begin = ~not_begin;
+      fixed.keys_end = end;
+      fixed.full_begin = last_begin;
+      fixed.full_end = ~not_first_end;
+    }
+  }
+  __syncthreads();
+}
+
+// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row. Pairs of dims.
+template <class Q>
+__device__ __forceinline__ void load_mma_queries(const MmaState& state) {
+  const AttendCall& call = state.call->attend;
+  const MmaShape& shape = state.call->shape;
+  const int32_t pairs = call.layer.head_dim / 2;
+  for (int32_t i = state.thread; i < shape.rows * pairs; i += kAttendThreads) {
+    const int32_t r = i / pairs, d = i % pairs * 2;
+    float low = 0.0f, high = 0.0f;
+    if (r < state.rows) {
+      const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+      low = attended_query(call, *state.item, state.fixed->places[r], head, d);
+      high = attended_query(call, *state.item, state.fixed->places[r], head, d + 1);
+    }
+    const uint32_t pair = pack(Q{}, low * call.q_sign, high * call.q_sign);
+    memcpy(state.shared + shape.q_at + swizzled(r, d / 8, shape.k_pitch) + d % 8 * 2, &pair, sizeof pair);
+  }
+}
+
+// Where key `i` of a tile is, and what is known of it.
+__device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int32_t i) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const int32_t key = tile.begin + i, head = state.block.head;
+  const int64_t page = page_at(&state.cursor, key / layer.page_size), slot = key % layer.page_size;
+  tile.k_element[i] = page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
+  tile.v_element[i] = page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
+  tile.position[i] = key_position(&state.fixed->tree, key);
+  if (!has_token_scales(&layer.k_scales)) return;
+  tile.k_scale[i] = *token_scale(&layer.k_scales, page, head, slot);
+  tile.v_scale[i] = *token_scale(&layer.v_scales, page, head, slot);
+}
+
+// Keys of the tile from `begin` on that any row sees; fills `seen`. All threads.
+__device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& tile, int32_t begin) {
+  const MmaFixed& fixed = *state.fixed;
+  for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
+    const int32_t key = begin + state.lane;
+    const uint64_t low = __ballot_sync(kAllLanes, sees_key(&fixed.tree, &fixed.masks[r], key));
+    const uint64_t high = __ballot_sync(kAllLanes, sees_key(&fixed.tree, &fixed.masks[r], key + kWarpSize));
+    if (state.lane == 0) tile.seen[r] = low | high << kWarpSize;
+  }
+  __syncthreads();
+  uint64_t any = 0;
+  for (int32_t r = 0; r < state.rows; ++r) any |= tile.seen[r];
+  return any;
+}
+
+// Finds the next tile that a row sees; false if there is none. All threads; what is written is for those behind the
+// next barrier, and the tile `stages` + 1 before must be done with.
+__device__ __forceinline__ bool prepare_tile(MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  MmaTile& tile = state.tile(state.prepared);
+  while (state.next_key < fixed.keys_end) {
+    const uint32_t begin = state.next_key;
+    state.next_key += kMmaTileKeys;
+    const bool is_full = begin >= fixed.full_begin && begin + kMmaTileKeys <= fixed.full_end;
+    const uint64_t any = is_full ? ~uint64_t{0} : find_seen(state, tile, static_cast<int32_t>(begin));
+    if (any == 0) {
+      __syncthreads();  // `seen` is written again
+      continue;
+    }
+    if (state.thread < kMmaTileKeys) {
+      tile.begin = static_cast<int32_t>(begin);
+      tile.is_full = is_full ? 1 : 0;
+      const int32_t i = state.thread;
+      tile.k_element[i] = tile.v_element[i] = -1;
+      tile.k_scale[i] = tile.v_scale[i] = 1.0f;
+      tile.position[i] = 0;
+      if (((any >> i) & 1u) != 0) find_mma_key(state, tile, i);
+    }
+    ++state.prepared;
+    return true;
+  }
+  return false;
+}
+
+// Begins the copies of 64 rows of `row_bytes`, to a tile with that pitch or, if it is given, a swizzled one.
+__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* elements,
+                                          int32_t element_bytes, int32_t row_bytes, int32_t pitch,
+                                          unsigned char* target) {
+  const int32_t chunks = row_bytes / 16;
+  for (int32_t i = state.thread; i < kMmaTileKeys * chunks; i += kAttendThreads) {
+    const int32_t key = i / chunks, chunk = i % chunks;
+    const int64_t element = elements[key];
+    const bool there = element >= 0;
+    const unsigned char* source =
+        static_cast<const unsigned char*>(pool) + (there ? element * element_bytes + chunk * 16 : 0);
+    begin_copy(target + (pitch > 0 ? swizzled(key, chunk, pitch) : key * row_bytes + chunk * 16), source, there);
+  }
+}
+
+// Begins the copies of a prepared tile, as one group.
+__device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const MmaShape& shape = state.call->shape;
+  const MmaTile& tile = state.tile(index);
+  if (shape.k_raw == 0) {
+    copy_rows(state, layer.k.data, tile.k_element, 2, layer.head_dim * 2, shape.k_pitch, state.k_tile(index));
+    copy_rows(state, layer.v.data, tile.v_element, 2, layer.v_head_dim * 2, shape.v_pitch, state.v_tile(index));
+  } else {
+    unsigned char* const raw = state.raw_tile(index);
+    copy_rows(state, layer.k.data, tile.k_element, 1, shape.k_raw, 0, raw);
+    copy_rows(state, layer.v.data, tile.v_element, 1, shape.v_raw, 0, raw + kMmaTileKeys * shape.k_raw);
+  }
+}
+
+// ---- 8 bits to 16, exactly --------------------------------------------------------------------
+
+// Bytes 2 i and 2 i + 1 of four, to the upper bytes of two halves.
+__device__ __forceinline__ uint32_t spread(uint32_t four, int i) {
+  return pick_bytes(four, 0, i == 0 ? 0x1404u : 0x3424u);
+}
+
+// Whether one of four bytes has all bits of `ones` (the upper ones of the lower seven).
+__device__ __forceinline__ bool any_has(uint32_t four, uint32_t ones) {
+  const uint32_t carry = 0x80u - ones;
+  return (((four & (ones * 0x01010101u)) + carry * 0x01010101u) & 0x80808080u) != 0;
+}
+
+// By the definition: for what is no number, and rare.
+template <class T>
+__device__ __forceinline__ uint32_t widen_slowly(T type, uint32_t spreaded, bool e4m3) {
+  const uint8_t low = static_cast<uint8_t>(spreaded >> 8), high = static_cast<uint8_t>(spreaded >> 24);
+  return e4m3 ? pack(type, widen(E4m3{low}), widen(E4m3{high})) : pack(type, widen(E5m2{low}), widen(E5m2{high}));
+}
+
+// Sign and magnitude of a float are shifted to where the wider type has them, which leaves its exponent too low by the
+// difference of the biases: a power of two, which a product makes good, subnormals and all.
+__device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t pair, bool slow) {
+  if (stored == Type::kI8) {  // 1024 + (x + 128), less 1152
+    return multiply_add(type, (pair >> 8) ^ 0x64806480u, 0x3c003c00u, 0xe480e480u);
+  }
+  if (stored == Type::kE5m2) return pair;
+  if (slow) return widen_slowly(type, pair, true);
+  return multiply_add(type, (pair & 0x80008000u) | (pair & 0x7f007f00u) >> 1, 0x5c005c00u, 0x80008000u);  // 2^8
+}
+__device__ __forceinline__ uint32_t widen_pair(Bf16 type, Type stored, uint32_t pair, bool slow) {
+  if (stored == Type::kI8) {  // 128 + its lower bits, less 128, or 256 where it is negative
+    const uint32_t low = pair >> 8;
+    return multiply_add(type, (low & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (low & 0x00800080u) | 0xc300c300u);
+  }
+  if (slow) return widen_slowly(type, pair, stored == Type::kE4m3);
+  const uint32_t sign = pair & 0x80008000u, magnitude = pair & 0x7f007f00u;
+  return stored == Type::kE4m3 ? multiply_add(type, sign | magnitude >> 4, 0x7b807b80u, 0x80008000u)   // 2^120
+                               : multiply_add(type, sign | magnitude >> 3, 0x77807780u, 0x80008000u);  // 2^112
+}
+
+// 64 rows of `dims` bytes to a swizzled tile.
+template <class T>
+__device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
+                                           int32_t pitch, unsigned char* tile) {
+  const int32_t parts = dims / 8;  // 8 elements: half a chunk as stored, a chunk of the tile
+  for (int32_t i = state.thread; i < kMmaTileKeys * parts; i += kAttendThreads) {
+    const int32_t key = i / parts, part = i % parts;
+    uint32_t from[2], to[4];
+    memcpy(from, __builtin_assume_aligned(raw + key * dims + part * 8, 8), sizeof from);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t four = from[j / 2];
+      const bool slow = stored == Type::kE4m3 ? any_has(four, 0x7fu) : stored == Type::kE5m2 && any_has(four, 0x7cu);
+      to[j] = widen_pair(T{}, stored, spread(four, j % 2), slow);
+    }
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+}  // namespace kvc::kernels::cuda

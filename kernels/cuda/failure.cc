@@ -1,0 +1,71 @@
+// Errors of the runtime: those of one call, and those after which the device's context is lost for the process.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/device.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+// What the runtime returns from every call after the first, until the process ends.
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error) {
+  if (result == cudaSuccess) return KVC_OK;
+  cudaGetLastError();  // what is not sticky is said once
+  if (is_sticky(result) && called_device != nullptr) {
+    int none = cudaSuccess;
+    Device& device = *called_device;
+    // -1 while the words are written: others see a device that has failed only with them.
+    if (device.failure.compare_exchange_strong(none, -1, std::memory_order_acquire)) {
+      snprintf(device.failed_call, sizeof device.failed_call, "%s for %s", call, purpose);
+      device.failure.store(result, std::memory_order_release);
+    }
+  }
+  const kvc_status code = result == cudaErrorMemoryAllocation ? KVC_ERROR_OUT_OF_MEMORY : KVC_ERROR_DEVICE_FAILED;
+  return fail(error, code, "%s for %s: %s (%s)", call, purpose, cudaGetErrorName(result), cudaGetErrorString(result));
+}
+
+kvc_status check_not_captured(void* stream, const char* what, kvc_error* error) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t asked = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
+  if (asked != cudaSuccess) return check(asked, "cudaStreamIsCapturing", what, error);
+  if (status == cudaStreamCaptureStatusNone) return KVC_OK;
+  return fail(error, KVC_ERROR_ORDER,
+              "%s, and the stream is being captured: what a graph replays is append and attend, of a "
+              "forward in a kvc_graph, after a step of the same calls that was not captured",
+              what);
+}
+
+kvc_status check_stream(kvc_backend_device* opened, void* stream, kvc_error* error) {
+  const CurrentDevice current(*device_of(opened));
+  return check_not_captured(stream, "a call begins or ends a cache's work", error);
+}
+
+kvc_status health(kvc_backend_device* opened, kvc_error* error) {
+  const Device& device = *device_of(opened);
+  const int failure = device.failure.load(std::memory_order_acquire);
+  if (failure == cudaSuccess || failure == -1) return KVC_OK;
+  return fail(error, KVC_ERROR_DEVICE_FAILED,
+              "CUDA device %d failed before, and works again in a new process only: %s met %s; destroy what is on it",
+              device.ordinal, device.failed_call, cudaGetErrorName(static_cast<cudaError_t>(failure)));
+}
+
+}  // namespace kvc::kernels::cuda

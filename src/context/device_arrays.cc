@@ -1,0 +1,56 @@
+#include "context/device_arrays.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kvc {
+namespace {
+
+int64_t bytes_of(const DLTensor& array) noexcept {
+  const int64_t elements = array.ndim == 2 ? array.shape[0] * array.strides[0] : array.shape[0];
+  return elements * (array.dtype.bits / 8);
+}
+
+}  // namespace
+
+void DeviceArrays::clear() noexcept {
+  pieces_.clear();
+  offsets_.clear();
+  bytes_ = 0;
+}
+
+void DeviceArrays::add(const DLTensor& array) {
+  if (array.ndim == 0 || !offsets_.emplace(array.data, bytes_).second) return;
+  const int64_t bytes = bytes_of(array);
+  pieces_.push_back({array.data, bytes, bytes_});
+  bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Status DeviceArrays::reserve(const std::shared_ptr<Context>& context) {
+  const int64_t needed = std::max(bytes_, kAlignment);  // even empty arrays are the device's
+  if (memory_ && memory_->bytes() >= needed) return Status();
+  const int64_t more = memory_ ? std::max(needed, 2 * memory_->bytes()) : needed;
+  return DeviceMemory::allocate(context, more, kAlignment, false, &memory_);
+}
+
+Status DeviceArrays::upload(const std::shared_ptr<Context>& context, void* stream) {
+  KVC_TRY(reserve(context));
+  if (bytes_ == 0) return Status();
+  staging_.resize(std::max(staging_.size(), static_cast<size_t>(bytes_)));
+  for (const Piece& piece : pieces_) {
+    if (piece.bytes > 0) std::memcpy(staging_.data() + piece.offset, piece.source, static_cast<size_t>(piece.bytes));
+  }
+  return context->upload(memory_->data(), staging_.data(), bytes_, stream);
+}
+
+void* DeviceArrays::find(const void* array) const noexcept {
+  const auto at = offsets_.find(array);
+  return at == offsets_.end() || !memory_ ? nullptr : static_cast<char*>(memory_->data()) + at->second;
+}
+
+void DeviceArrays::point(DLTensor* array) const noexcept {
+  array->data = find(array->data);
+  if (memory_) array->device = memory_->context()->dl_device();
+}
+
+}  // namespace kvc

@@ -1,0 +1,196 @@
+#include "stateless/flash_attn_device.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // above, keys are split less
+constexpr int64_t kItemsAtOnce = 2;                       // that each place for an item should find
+
+// The strides between rows of a batch, beside those between tokens.
+int64_t row_stride(const TensorView& t) { return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0; }
+
+// How a call is cut, from its capacity.
+struct Cut {
+  int32_t item_queries;  // of a tile
+  int32_t key_splits;
+  int64_t max_tiles, partial_floats;
+};
+
+int64_t state_floats(const FlashAttnCall& call, const Cut& cut) {
+  const int64_t floats = int64_t{call.layer.num_q_heads} * (call.layer.v_head_dim + 2);
+  return cut.max_tiles * cut.item_queries * floats;
+}
+
+Cut cut_of(const FlashAttnCall& call, const WorkShape& shape) {
+  const kvc_backend_tiling& tiling = shape.tiling;
+  const int64_t tokens = call.q.rank == 4 ? call.rows * call.row_queries : call.q.shape[0];
+  Cut cut = {};
+  const bool few = call.row_queries >= 0 && call.row_queries <= tiling.query_tile;
+  cut.item_queries = few ? std::max(1, static_cast<int32_t>(call.row_queries)) : tiling.query_tile;
+  cut.max_tiles = call.rows + tokens / cut.item_queries;
+  if (call.row_queries >= 0) cut.max_tiles = call.rows * ceil_div(call.row_queries, cut.item_queries);
+  int64_t splits = call.num_splits;
+  if (splits == 0) {
+    const int64_t most = std::max<int64_t>(1, call.capacity / tiling.min_split_keys);
+    const int64_t likely = call.row_queries >= 0 ? cut.max_tiles : std::max<int64_t>(1, tokens / cut.item_queries);
+    splits = std::clamp<int64_t>(kItemsAtOnce * shape.num_threads / std::max<int64_t>(1, likely), 1, most);
+  }
+  const int64_t bytes = std::max<int64_t>(1, state_floats(call, cut) * static_cast<int64_t>(sizeof(float)));
+  cut.key_splits = static_cast<int32_t>(std::clamp<int64_t>(kMaxPartialBytes / bytes, 1, splits));
+  cut.partial_floats = cut.key_splits > 1 ? cut.key_splits * state_floats(call, cut) : 0;
+  return cut;
+}
+
+// An offset a row: the caller's, or rows of `each`.
+kvc_backend_indexes offsets(const IndexTensor& given, int64_t each) {
+  return given.given() ? given.on_device() : kvc_backend_indexes{nullptr, each, 0, 0};
+}
+
+kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& shape, const Cut& cut) {
+  kvc_backend_flash_plan plan = {};
+  plan.layer = &call.layer;
+  plan.num_rows = static_cast<int32_t>(call.rows);
+  plan.flags = call.attend.flags;
+  plan.num_tokens = call.q.rank == 4 ? call.rows * call.row_queries : call.q.shape[0];
+  if (call.appends) plan.num_new = call.k.rank == 4 ? call.rows * call.row_new : call.k.shape[0];
+  plan.capacity = call.capacity;
+  plan.num_cache_rows = call.paged() ? call.block_table.shape[0] : call.cache.layer.num_pages;
+  plan.cu_seqlens_q = offsets(call.cu_seqlens_q, std::max<int64_t>(0, call.row_queries));
+  plan.cu_seqlens_k_new = offsets(call.cu_seqlens_k_new, call.appends ? std::max<int64_t>(0, call.row_new) : 0);
+  plan.cache_seqlens = call.cache_seqlens.given()
+                           ? call.cache_seqlens.on_device()
+                           : kvc_backend_indexes{nullptr, 0, static_cast<int32_t>(call.capacity), 0};
+  plan.cache_batch_idx = offsets(call.batch_idx, 1);
+  plan.cache_leftpad = call.leftpad.on_device();
+  if (call.paged()) {
+    plan.block_table = reinterpret_cast<const int32_t*>(call.block_table.data);
+    plan.table_stride = call.block_table.strides[0];
+  }
+  if (call.rotary.given()) {
+    plan.num_rotations = call.rotary.positions();
+    plan.rotary_given = call.rotary_seqlens.given() ? 1 : 0;
+    plan.rotary_seqlens = call.rotary_seqlens.on_device();
+    plan.queries_advance = call.window_right >= 0 || call.layer.window_tokens > 0 ? 1 : 0;
+  }
+  plan.window_right = call.window_right;
+  plan.item_queries = cut.item_queries;
+  plan.key_splits = cut.key_splits;
+  plan.split_align = shape.tiling.split_align;
+  plan.min_split_keys = call.num_splits > 0 ? 1 : shape.tiling.min_split_keys;
+  plan.max_tiles = cut.max_tiles;
+  return plan;
+}
+
+// Gives out the plan's arrays: counted without memory, and then for good.
+class Arrays {
+ public:
+  explicit Arrays(CallMemory* memory) : memory_(memory) {}
+  template <class T>
+  void operator()(T** array, int64_t count) {
+    if (memory_ != nullptr) *array = memory_->next<T>(count);
+    bytes_ += CallMemory::bytes_of<T>(count);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  CallMemory* memory_;
+  int64_t bytes_ = 0;
+};
+
+struct Turns {
+  float *queries, *fresh;
+};
+
+void place(const FlashAttnCall& call, const Cut& cut, Arrays* arrays, kvc_backend_flash_plan* plan, float** partials,
+           Turns* turns) {
+  const int64_t rows = plan->num_rows, tokens = plan->num_tokens, fresh = plan->num_new;
+  for (int32_t** array : {&plan->token_begin, &plan->new_begin, &plan->tile_begin}) (*arrays)(array, rows + 1);
+  for (int32_t** array : {&plan->kv_lengths, &plan->key_begins, &plan->cache_rows}) (*arrays)(array, rows);
+  (*arrays)(&plan->page_begin, 2 * rows);
+  (*arrays)(&plan->positions, tokens);
+  if (call.window_right > 0) (*arrays)(&plan->key_ends, tokens);  // 0 is causal
+  (*arrays)(&plan->slots, fresh);
+  (*arrays)(&plan->new_rows, fresh);
+  (*arrays)(&plan->items, cut.max_tiles* cut.key_splits);
+  (*arrays)(&plan->tiles, cut.max_tiles);
+  (*arrays)(partials, cut.partial_floats);
+  if (!call.rotary.given()) return;
+  (*arrays)(&plan->query_rotations, tokens);
+  (*arrays)(&plan->new_rotations, fresh);
+  (*arrays)(&turns->queries, call.rotary.cos_sin_floats(tokens));
+  (*arrays)(&turns->fresh, call.rotary.cos_sin_floats(fresh));
+}
+
+Status append(const Context& context, const FlashAttnCall& call, const kvc_backend_flash_plan& plan,
+              const float* cos_sin, void* stream) {
+  kvc_backend_append args = {};
+  args.layer = &call.cache.layer;
+  args.num_tokens = plan.num_new;
+  args.device_slots = {plan.slots, 1, 0, 1};
+  args.device_rows = plan.new_rows;
+  args.k = rows_of(call.k);
+  args.v = rows_of(call.v);
+  args.k_row_stride = row_stride(call.k);
+  args.v_row_stride = row_stride(call.v);
+  args.k_row_scales = call.attend.k_scales;
+  args.v_row_scales = call.attend.v_scales;
+  args.cos_sin = cos_sin;
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context.backend().append(context.device(), &args, stream, &error), error);
+}
+
+Status attend(const Context& context, const kvc_backend_flash_plan& plan, kvc_backend_attend* args, void* stream) {
+  kvc_backend_rows rows = {};
+  rows.num_rows = plan.num_rows;
+  rows.num_tokens = static_cast<int32_t>(plan.num_tokens);
+  rows.token_begin = plan.token_begin;
+  rows.kv_lengths = plan.kv_lengths;
+  rows.positions = plan.positions;
+  rows.key_ends = plan.key_ends;
+  rows.key_begins = plan.key_begins;
+  kvc_backend_tables tables = {};
+  tables.pages = plan.block_table != nullptr ? plan.block_table : plan.cache_rows;
+  tables.page_begin = plan.page_begin;
+  args->rows = &rows;
+  args->tables = &tables;
+  args->items = plan.items;
+  args->num_items = plan.max_tiles * plan.key_splits;
+  args->tiles = plan.tiles;
+  args->num_tiles = plan.key_splits > 1 ? plan.max_tiles : 0;
+  args->device_item_queries = plan.item_queries;
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context.backend().attend(context.device(), args, stream, &error), error);
+}
+
+}  // namespace
+
+Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessScratch& scratch, FlashAttnCall* call,
+                            void* stream) {
+  const WorkShape shape = shape_of(*context, *call);
+  const Cut cut = cut_of(*call, shape);
+  kvc_backend_flash_plan plan = read_plan(*call, shape, cut);
+  if (plan.num_rows == 0 || (plan.num_tokens == 0 && plan.num_new == 0)) return Status();
+  Turns turns = {};
+  Arrays sizes(nullptr);
+  place(*call, cut, &sizes, &plan, &call->attend.partials, &turns);
+  CallMemory memory(context, stream);
+  KVC_TRY(memory.take(scratch, sizes.bytes()));
+  Arrays arrays(&memory);
+  place(*call, cut, &arrays, &plan, &call->attend.partials, &turns);
+  kvc_error error = KVC_ERROR_INIT;
+  KVC_TRY(Status::from(context->backend().plan_flash(context->device(), &plan, stream, &error), error));
+  if (call->rotary.given()) {
+    KVC_TRY(call->rotary.turn(*context, {plan.query_rotations, 1, 0, 0}, plan.num_tokens, stream, turns.queries));
+    KVC_TRY(call->rotary.turn(*context, {plan.new_rotations, 1, 0, 0}, plan.num_new, stream, turns.fresh));
+    call->attend.cos_sin = turns.queries;
+  }
+  if (plan.num_new > 0) KVC_TRY(append(*context, *call, plan, turns.fresh, stream));
+  if (plan.num_tokens == 0) return Status();
+  return attend(*context, plan, &call->attend, stream);
+}
+
+}  // namespace kvc

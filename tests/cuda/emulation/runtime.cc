@@ -1,0 +1,381 @@
+// The runtime on the host: memory, streams, events, graphs, errors.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+using cuda_emulation::Counts;
+using cuda_emulation::Machine;
+
+struct Operation {
+  std::function<void()> run;
+  CudaEvent* waits_for = nullptr;
+  uint64_t ticket = 0;  // of the event's record
+  uint64_t number = 0;  // of all operations
+};
+struct CudaGraph {
+  unsigned long long id = 0;
+  std::vector<std::function<void()>> operations;
+};
+struct CudaStream {
+  std::deque<Operation> queue;
+  CudaGraph* capture = nullptr;
+};
+struct CudaEvent {
+  uint64_t recorded = 0, reached = 0;
+};
+
+namespace {
+
+// One lock for all: tests call from several threads.
+std::recursive_mutex mutex;
+unsigned order = cuda_emulation::kAtOnce;
+std::mt19937 random_choice;
+Machine machine = Machine::kWorks;
+Counts total = {};
+uint64_t operations = 0;
+std::atomic<int64_t> products{0};
+int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024;
+std::map<const void*, size_t> shared_of_kernel;  // where more than 48 KiB was asked for
+CudaStream default_stream;
+std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
+int64_t calls_made = 0, failing_call = 0;
+cudaError_t failure = cudaSuccess;
+bool lost = false;  // by a sticky error
+
+CudaStream* resolve(cudaStream_t stream) { return stream == nullptr ? &default_stream : stream; }
+
+bool is_sticky(cudaError_t error) {
+  return (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure) || error == cudaErrorECCUncorrectable ||
+         error == cudaErrorUnknown;
+}
+
+// What this call fails with, if it does.
+cudaError_t fault() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  ++calls_made;
+  if (lost) return failure;
+  if (calls_made != failing_call) return cudaSuccess;
+  lost = is_sticky(failure);
+  return failure;
+}
+
+bool can_run(const CudaStream* stream) {
+  if (stream->queue.empty()) return false;
+  const Operation& operation = stream->queue.front();
+  return operation.waits_for == nullptr || operation.waits_for->reached >= operation.ticket;
+}
+
+// The stream that goes on, or null.
+CudaStream* choose() {
+  std::vector<CudaStream*> able;
+  std::copy_if(streams.begin(), streams.end(), std::back_inserter(able), can_run);
+  if (able.empty()) return nullptr;
+  if (order >= cuda_emulation::kRandom) return able[random_choice() % able.size()];
+  if (order != cuda_emulation::kNewestFirst) return able.front();
+  return *std::max_element(able.begin(), able.end(), [](const CudaStream* a, const CudaStream* b) {
+    return a->queue.front().number < b->queue.front().number;
+  });
+}
+
+// Runs one operation; false if none can run.
+bool step() {
+  CudaStream* const stream = choose();
+  if (stream == nullptr) return false;
+  const Operation operation = stream->queue.front();
+  stream->queue.pop_front();
+  if (operation.run && !lost) operation.run();
+  return true;
+}
+
+void drain() {
+  while (step()) {
+  }
+}
+
+cudaError_t enqueue(cudaStream_t on, Operation operation) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  CudaStream* const stream = resolve(on);
+  if (stream->capture != nullptr) {
+    if (operation.waits_for != nullptr) return cudaErrorStreamCaptureIsolation;
+    stream->capture->operations.push_back(std::move(operation.run));
+    return cudaSuccess;
+  }
+  operation.number = ++operations;
+  stream->queue.push_back(std::move(operation));
+  if (order == cuda_emulation::kAtOnce) drain();
+  return cudaSuccess;
+}
+
+// Whether what a capture forbids is forbidden to this thread.
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+bool any_capture() {
+  return capture_mode != cudaStreamCaptureModeRelaxed &&
+         std::any_of(streams.begin(), streams.end(), [](const CudaStream* s) { return s->capture != nullptr; });
+}
+
+}  // namespace
+
+namespace cuda_emulation {
+
+int launch(void* stream, dim3 grid, dim3 size, size_t shared_bytes, std::function<void()> thread) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (const cudaError_t failed = fault(); failed != cudaSuccess) return failed;
+  ++total.launches;
+  return enqueue(static_cast<cudaStream_t>(stream), {[=] { run_grid(grid, size, shared_bytes, thread); }});
+}
+void set_order(unsigned next) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  drain();
+  order = next;
+  random_choice.seed(next);
+}
+void set_machine(Machine next) { machine = next; }
+void fail_call(int64_t n, int error) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  lost = false;
+  calls_made = 0;
+  failing_call = n;
+  failure = static_cast<cudaError_t>(error);
+}
+int64_t calls() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return calls_made;
+}
+Counts counts() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  total.products = products;
+  return total;
+}
+void count_product() {
+  if (lane() == 0) ++products;
+}
+void check_shared(const void* kernel, size_t bytes) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const auto found = shared_of_kernel.find(kernel);
+  if (bytes > (found == shared_of_kernel.end() ? 48 * 1024 : found->second)) {
+    die("more shared memory than was asked for");
+  }
+}
+void set_shared(int bytes_of_block, int bytes_of_multiprocessor) {
+  shared_of_block = bytes_of_block;
+  shared_of_multiprocessor = bytes_of_multiprocessor;
+}
+
+}  // namespace cuda_emulation
+
+// Fails the calling function if its turn has come.
+#define KVC_FAULT()                                        \
+  const std::lock_guard<std::recursive_mutex> lock(mutex); \
+  if (const cudaError_t failed = fault(); failed != cudaSuccess) return failed
+
+const char* cudaGetErrorName(cudaError_t error) {
+#define KVC_NAME(name) \
+  case name:           \
+    return #name
+  switch (error) {
+    KVC_NAME(cudaSuccess);
+    KVC_NAME(cudaErrorInvalidValue);
+    KVC_NAME(cudaErrorMemoryAllocation);
+    KVC_NAME(cudaErrorInsufficientDriver);
+    KVC_NAME(cudaErrorNoDevice);
+    KVC_NAME(cudaErrorInvalidDevice);
+    KVC_NAME(cudaErrorNoKernelImageForDevice);
+    KVC_NAME(cudaErrorNotReady);
+    KVC_NAME(cudaErrorIllegalAddress);
+    KVC_NAME(cudaErrorLaunchTimeout);
+    KVC_NAME(cudaErrorAssert);
+    KVC_NAME(cudaErrorHardwareStackError);
+    KVC_NAME(cudaErrorIllegalInstruction);
+    KVC_NAME(cudaErrorMisalignedAddress);
+    KVC_NAME(cudaErrorInvalidAddressSpace);
+    KVC_NAME(cudaErrorInvalidPc);
+    KVC_NAME(cudaErrorLaunchFailure);
+    KVC_NAME(cudaErrorECCUncorrectable);
+    KVC_NAME(cudaErrorStreamCaptureUnsupported);
+    KVC_NAME(cudaErrorStreamCaptureIsolation);
+    KVC_NAME(cudaErrorUnknown);
+  }
+  return "unknown";
+#undef KVC_NAME
+}
+const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+cudaError_t cudaGetLastError() { return lost ? failure : cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
+  if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
+  return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
+           : attribute == cudaDevAttrComputeCapabilityMajor           ? 9
+           : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin     ? shared_of_block
+           : attribute == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? shared_of_multiprocessor
+                                                                      : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
+  return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
+  KVC_FAULT();
+  if (bytes > shared_of_block) return cudaErrorInvalidValue;
+  shared_of_kernel[kernel] = static_cast<size_t>(bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  KVC_FAULT();
+  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++total.host_waits;
+  drain();
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  KVC_FAULT();
+  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++total.allocations;
+  *memory = bytes > (size_t{1} << 40) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  memset(*memory, 0xff, std::min<size_t>(bytes, 1 << 20));  // whatever was there
+  return cudaSuccess;
+}
+// CUDA's waits for the device. Of a lost device the memory comes back too, so that what leaks is the program's own.
+cudaError_t cudaFree(void* memory) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const cudaError_t failed = fault();
+  ++total.host_waits;
+  drain();
+  free(memory);
+  return failed;
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+// On the device's memory: enqueued on the NULL stream.
+cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  KVC_FAULT();
+  return enqueue(stream, {[=] { memset(memory, value, bytes); }});
+}
+cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
+  KVC_FAULT();
+  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++total.host_waits;
+  drain();
+  memcpy(target, source, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  KVC_FAULT();
+  ++total.copies;
+  return enqueue(stream, {[=] { memcpy(target, source, bytes); }});
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  KVC_FAULT();
+  *event = new CudaEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  const cudaError_t failed = fault();
+  drain();
+  delete event;
+  return failed;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  KVC_FAULT();
+  if (resolve(stream)->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  const uint64_t ticket = ++event->recorded;
+  return enqueue(stream, {[=] { event->reached = std::max(event->reached, ticket); }});
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  KVC_FAULT();
+  return event->reached == event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  KVC_FAULT();
+  if (event->reached == event->recorded) return cudaSuccess;
+  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++total.host_waits;
+  while (event->reached < event->recorded && step()) {
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  KVC_FAULT();
+  return enqueue(stream, {nullptr, event, event->recorded});
+}
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *stream = new CudaStream;
+  streams.push_back(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  drain();
+  streams.erase(std::find(streams.begin(), streams.end(), stream));
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  KVC_FAULT();
+  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  ++total.host_waits;
+  while (!resolve(stream)->queue.empty() && step()) {
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *status = resolve(stream)->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *id = resolve(stream)->capture != nullptr ? resolve(stream)->capture->id : 0;
+  return cudaStreamIsCapturing(stream, status);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(capture_mode, *mode);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (resolve(stream)->capture != nullptr) return cudaErrorInvalidValue;
+  static unsigned long long captures = 0;
+  resolve(stream)->capture = new CudaGraph{++captures, {}};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *graph = resolve(stream)->capture;
+  resolve(stream)->capture = nullptr;
+  return *graph == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = graph;  // one object for both here
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  for (const std::function<void()>& operation : exec->operations) enqueue(stream, {operation});
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}

@@ -1,0 +1,254 @@
+// The N-th call of the CUDA runtime fails, for N = 1, 2, 3 ... until a call of the library makes fewer: the library's
+// call says what failed, and the cache is as it was before or as the call makes it. What is sticky stays said.
+#include <cstring>
+
+#include "lockstep.h"
+
+namespace kvt {
+namespace {
+
+class Errors : public testing::Test {
+ protected:
+  ~Errors() override { cuda_emulation::fail_call(0, cudaSuccess); }
+
+  // A cache of the emulated device with a sequence of 6 tokens, and one with a tree of 3 nodes behind 5.
+  struct Scene {
+    Lockstep lockstep;
+    int plain, tree;
+    cudaStream_t stream;
+
+    Scene() : lockstep({.rope = true}), plain(lockstep.add()), tree(lockstep.add()) {
+      cudaStreamCreate(&stream);
+      step({plain, tree}, {6, 5}, {}, false);
+      step({tree}, {3}, {-1, 0, -1}, false);
+    }
+    ~Scene() {
+      cuda_emulation::fail_call(0, cudaSuccess);
+      lockstep.compare();
+      cudaStreamDestroy(stream);
+    }
+    void step(const std::vector<int>& rows, const std::vector<int32_t>& lengths, const std::vector<int32_t>& parents,
+              bool keep_open, Lockstep::Step* out = nullptr) {
+      Lockstep::Step made;
+      ASSERT_EQ(lockstep.begin(rows, lengths, parents, stream, &made), KVC_OK) << lockstep.message();
+      if (!keep_open) {
+        for (int layer = 0; layer < kLayers; ++layer) ASSERT_EQ(lockstep.attend(made, layer), KVC_OK);
+        ASSERT_EQ(lockstep.end(made), KVC_OK);
+      }
+      if (out != nullptr) *out = made;
+    }
+    kvc_cache* cache() const { return lockstep.caches[1]; }
+    kvc_seq id(int s) const { return lockstep.sequences[static_cast<size_t>(s)].ids[1]; }
+    uint64_t digest() {
+      uint64_t digest = 0;
+      EXPECT_EQ(kvc_cache_digest(cache(), &digest, lockstep.error()), KVC_OK);
+      EXPECT_EQ(kvc_cache_check_invariants(cache(), lockstep.error()), KVC_OK) << lockstep.message();
+      return digest;
+    }
+  };
+
+  // prepare(scene), then call(scene) with a fault at every call of the runtime that it makes. undone(scene): after a
+  // failed call and a prepare, back to the digest before prepare.
+  template <class Prepare, class Call>
+  void check(const char* function, Prepare prepare, Call call, bool closes_forward) {
+    for (const cudaError_t error : {cudaErrorInvalidValue, cudaErrorIllegalAddress}) {
+      const bool sticky = error == cudaErrorIllegalAddress;
+      for (int64_t n = 1;; ++n) {
+        SCOPED_TRACE(std::string(function) + ", call " + std::to_string(n) + (sticky ? ", sticky" : ""));
+        ASSERT_LT(n, 200);
+        Scene scene;
+        const uint64_t idle = scene.digest();
+        prepare(scene);
+        const uint64_t before = scene.digest();
+        cuda_emulation::fail_call(n, error);
+        const kvc_status status = call(scene);
+        const bool reached = cuda_emulation::calls() >= n;
+        const std::string message = scene.lockstep.message();
+        const uint64_t after = scene.digest();
+        if (!reached) {
+          EXPECT_EQ(status, KVC_OK) << message;
+          break;
+        }
+        ASSERT_EQ(status, KVC_ERROR_DEVICE_FAILED) << message;
+        EXPECT_NE(message.find(cudaGetErrorName(error)), std::string::npos) << message;
+        EXPECT_NE(message.find(" for "), std::string::npos) << message;
+        EXPECT_EQ(message.find(function), 0u) << message;
+        EXPECT_EQ(after, closes_forward ? idle : before) << message;
+        if (!sticky) cuda_emulation::fail_call(0, cudaSuccess);
+        next_calls(scene, sticky);
+        if (HasFailure()) return;
+      }
+    }
+  }
+
+  // What a cache says after a failure: that it works, or that it does not any more, in every call.
+  static void next_calls(Scene& scene, bool sticky) {
+    kvc_seq added = 0;
+    const kvc_status status = kvc_seq_add(scene.cache(), 1, &added, scene.lockstep.error());
+    const std::string message = scene.lockstep.message();
+    if (sticky) {
+      EXPECT_EQ(status, KVC_ERROR_DEVICE_FAILED);
+      EXPECT_NE(message.find("failed before"), std::string::npos) << message;
+      EXPECT_NE(message.find("cudaErrorIllegalAddress"), std::string::npos) << message;
+      kvc_seq id = scene.id(scene.plain);
+      int64_t length = 0;
+      EXPECT_EQ(kvc_seq_lengths(scene.cache(), 1, &id, &length, scene.lockstep.error()), KVC_ERROR_DEVICE_FAILED);
+      return;
+    }
+    if (status != KVC_OK) {  // an event, or half of a commit
+      EXPECT_EQ(status, KVC_ERROR_DEVICE_FAILED);
+      EXPECT_NE(message.find("destroy the cache"), std::string::npos) << message;
+      return;
+    }
+    EXPECT_EQ(kvc_seq_remove(scene.cache(), 1, &added, scene.lockstep.error()), KVC_OK);
+  }
+};
+
+TEST_F(Errors, Begin) {
+  check(
+      "kvc_forward_begin", [](Scene&) {},
+      [](Scene& s) {
+        kvc_seq id = s.id(s.plain);
+        const int32_t length = 7;
+        kvc_batch batch;
+        kvc_batch_init(&batch);
+        batch.num_sequences = 1;
+        batch.sequences = &id;
+        batch.append_lengths = &length;
+        kvc_forward step = 0;
+        const kvc_status status = kvc_forward_begin(s.cache(), &batch, s.stream, &step, s.lockstep.error());
+        if (status == KVC_OK) {
+          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);
+          EXPECT_EQ(kvc_forward_abort(s.cache(), step, s.lockstep.error()), KVC_OK);
+        }
+        return status;
+      },
+      false);
+}
+
+// The open step that the next two are about, on the CUDA side alone.
+kvc_forward begin_alone(kvc_cache* cache, kvc_seq id, int32_t length, cudaStream_t stream) {
+  kvc_error error = KVC_ERROR_INIT;
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.num_sequences = 1;
+  batch.sequences = &id;
+  batch.append_lengths = &length;
+  kvc_forward step = 0;
+  EXPECT_EQ(kvc_forward_begin(cache, &batch, stream, &step, &error), KVC_OK) << error.message;
+  return step;
+}
+
+TEST_F(Errors, Attend) {
+  kvc_forward step = 0;
+  check(
+      "kvc_forward_attend", [&](Scene& s) { step = begin_alone(s.cache(), s.id(s.plain), 7, s.stream); },
+      [&](Scene& s) {
+        const kvc_attend_args args = s.lockstep.make_layer(7).args(1);
+        const kvc_status status = kvc_forward_attend(s.cache(), step, 0, &args, s.lockstep.error());
+        s.lockstep.layers.clear();
+        return status;
+      },
+      true);
+}
+
+TEST_F(Errors, End) {
+  kvc_forward step = 0;
+  check(
+      "kvc_forward_end",
+      [&](Scene& s) {
+        step = begin_alone(s.cache(), s.id(s.plain), 7, s.stream);
+        for (int layer = 0; layer < kLayers; ++layer) {
+          const kvc_attend_args args = s.lockstep.make_layer(7).args(1);
+          EXPECT_EQ(kvc_forward_attend(s.cache(), step, layer, &args, s.lockstep.error()), KVC_OK);
+        }
+        cudaDeviceSynchronize();
+        s.lockstep.layers.clear();
+      },
+      [&](Scene& s) { return kvc_forward_end(s.cache(), step, s.lockstep.error()); }, true);
+}
+
+TEST_F(Errors, Fork) {
+  check(
+      "kvc_seq_fork", [](Scene&) {},
+      [](Scene& s) {
+        const kvc_seq id = s.id(s.plain);
+        kvc_seq child = 0;
+        const int64_t position = 5;
+        return kvc_seq_fork(s.cache(), 1, &id, &position, &child, nullptr, s.lockstep.error());
+      },
+      false);
+}
+
+TEST_F(Errors, Commit) {
+  check(
+      "kvc_seq_commit", [](Scene&) {},
+      [](Scene& s) {
+        const kvc_seq id = s.id(s.tree);
+        const int32_t leaf = 2;
+        return kvc_seq_commit(s.cache(), 1, &id, &leaf, nullptr, s.lockstep.error());
+      },
+      false);
+}
+
+TEST_F(Errors, Export) {
+  check(
+      "kvc_seq_export", [](Scene&) {},
+      [](Scene& s) {
+        kvc_export_args args;
+        kvc_export_args_init(&args);
+        kvc_exported exported;
+        kvc_exported_init(&exported);
+        const kvc_status status =
+            kvc_seq_export(s.cache(), s.id(s.plain), &args, &exported, nullptr, s.lockstep.error());
+        if (status == KVC_OK) {
+          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);  // what frees cannot fail
+          exported.k->deleter(exported.k);
+          exported.v->deleter(exported.v);
+        }
+        return status;
+      },
+      false);
+}
+
+// Creation: nothing is left behind.
+TEST_F(Errors, Create) {
+  for (int64_t n = 1;; ++n) {
+    SCOPED_TRACE(n);
+    ASSERT_LT(n, 1000);
+    kvc_error error = KVC_ERROR_INIT;
+    kvc_context_config config;
+    kvc_context_config_init(&config);
+    config.device_type = kDLCUDA;
+    kvc_context* context = nullptr;
+    ASSERT_EQ(kvc_context_create(&config, &context, &error), KVC_OK);
+    kvc_layer_config layer;
+    kvc_layer_config_init(&layer);
+    layer.num_q_heads = layer.num_kv_heads = 1;
+    layer.head_dim = 8;
+    layer.dtype = {kDLFloat, 32, 1};
+    layer.rope_mode = KVC_ROPE_ON_APPEND;
+    kvc_cache_config cache_config;
+    kvc_cache_config_init(&cache_config);
+    cache_config.layers = &layer;
+    cache_config.num_layers = 1;
+    cache_config.capacity_tokens = 64;
+    kvc_cache* cache = nullptr;
+    cuda_emulation::fail_call(n, cudaErrorInvalidValue);
+    const kvc_status status = kvc_cache_create(context, &cache_config, &cache, &error);
+    const bool reached = cuda_emulation::calls() >= n;
+    cuda_emulation::fail_call(0, cudaSuccess);
+    if (reached) {
+      EXPECT_EQ(status, KVC_ERROR_DEVICE_FAILED) << error.message;
+      EXPECT_NE(std::strstr(error.message, "cudaErrorInvalidValue"), nullptr) << error.message;
+    } else {
+      EXPECT_EQ(status, KVC_OK) << error.message;
+      kvc_cache_destroy(cache);
+    }
+    kvc_context_destroy(context);
+    if (!reached || HasFailure()) break;
+  }
+}
+
+}  // namespace
+}  // namespace kvt

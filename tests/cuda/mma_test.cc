@@ -1,0 +1,393 @@
+// The tensor cores' kernel beside its arithmetic (tests/kernels has that): the emulated instructions, what runs where,
+// how shared memory is cut, and whether products really are computed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "kernels/cuda/attend_mma_tiles.cuh"
+#include "kernels/cuda/backend.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+// Runs body on the lanes of one warp, with shared memory.
+template <class Body>
+void on_warp(const Body& body) {
+  cuda_emulation::launch(nullptr, {1, 1, 1}, {32, 1, 1}, 4096, body);
+}
+
+// C = A B through shared memory as the kernel has it: A by ldmatrix, B^T (keys) plain or B (values) transposed.
+template <class T>
+void check_product(bool transposed) {
+  float a[16][16], b[16][16], c[16][16] = {};  // b: two tiles of 8 columns
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) {
+      a[i][j] = static_cast<float>(i * 16 + j - 100);  // all distinct, and exact in bfloat16
+      b[i][j] = static_cast<float>((i * 16 + j) * 7 % 256 - 90);
+    }
+  }
+  on_warp([&] {
+    unsigned char *const shared = shared_bytes(), *const b_tile = shared + 2048;
+    const int lane = cuda_emulation::lane();
+    for (int i = lane; i < 256; i += 32) {
+      T x, y;
+      narrow(a[i / 16][i % 16], &x);
+      narrow(transposed ? b[i / 16][i % 16] : b[i % 16][i / 16], &y);
+      memcpy(shared + swizzled(i / 16, i % 16 / 8, 128) + i % 8 * 2, &x, 2);
+      memcpy(b_tile + swizzled(i / 16, i % 16 / 8, 128) + i % 8 * 2, &y, 2);
+    }
+    __syncthreads();
+    uint32_t ra[4], rb[4];
+    load_matrices(ra, shared + swizzled(lane % 16, lane / 16, 128));
+    if (transposed) {
+      load_transposed(rb, b_tile + swizzled(lane % 16, lane / 16, 128));
+    } else {
+      load_matrices(rb, b_tile + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2, 128));
+    }
+    float rc[2][4] = {};
+    multiply(T{}, rc[0], ra, rb[0], rb[1]);
+    multiply(T{}, rc[1], ra, rb[2], rb[3]);
+    for (int i = 0; i < 8; ++i) {
+      const MatrixPlace place = place_in_c(lane, i % 4);
+      c[place.row][place.column + i / 4 * 8] = rc[i / 4][i % 4];
+    }
+  });
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < 16; ++j) {
+      float sum = 0.0f;
+      for (int k = 0; k < 16; ++k) sum += a[i][k] * b[k][j];
+      ASSERT_EQ(c[i][j], sum) << i << " " << j;
+    }
+  }
+}
+
+TEST(Mma, ProductsAreThoseOfPlainMatrices) {
+  for (bool transposed : {false, true}) {
+    check_product<F16>(transposed);
+    check_product<Bf16>(transposed);
+  }
+}
+
+// Fragments as the PTX documentation draws them, at places that tell rows from columns and halves from registers.
+TEST(Mma, FragmentsAreThoseOfTheDocumentation) {
+  const auto is = [](MatrixPlace place, int row, int column) { return place.row == row && place.column == column; };
+  EXPECT_TRUE(is(place_in_a(5, 1), 1, 3));   // a0: row lane / 4, column lane % 4 * 2 + 1
+  EXPECT_TRUE(is(place_in_a(5, 2), 9, 2));   // a1: 8 rows down
+  EXPECT_TRUE(is(place_in_a(5, 5), 1, 11));  // a2: 8 columns on
+  EXPECT_TRUE(is(place_in_a(31, 7), 15, 15));
+  EXPECT_TRUE(is(place_in_b(5, 1), 3, 1));   // b0: row lane % 4 * 2 + 1, column lane / 4
+  EXPECT_TRUE(is(place_in_b(5, 2), 10, 1));  // b1
+  EXPECT_TRUE(is(place_in_c(5, 1), 1, 3));
+  EXPECT_TRUE(is(place_in_c(5, 2), 9, 2));
+  EXPECT_TRUE(is(place_in_loaded(5, 1, false), 1, 3));
+  EXPECT_TRUE(is(place_in_loaded(5, 1, true), 3, 1));
+}
+
+// Each 8 rows at a chunk, and each 8 neighbouring chunks of a row, lie in unlike banks (16 bytes are 4 of 32 banks).
+TEST(Mma, SwizzledTilesHaveNoBankConflicts) {
+  for (int32_t pitch : {128, 256, 384, 512, 1152}) {
+    for (int32_t row = 0; row < 64; row += 8) {
+      for (int32_t chunk = 0; chunk < pitch / 16; ++chunk) {
+        uint32_t rows = 0, chunks = 0;
+        for (int32_t i = 0; i < 8; ++i) {
+          rows |= 1u << (swizzled(row + i, chunk, pitch) / 16 % 8);
+          chunks |= 1u << (swizzled(row + chunk % 8, chunk / 8 * 8 + i, pitch) / 16 % 8);
+        }
+        ASSERT_EQ(rows, 0xffu);
+        ASSERT_EQ(chunks, 0xffu);
+      }
+    }
+  }
+}
+
+// A copy is there for its thread after the wait, and for others after a barrier.
+TEST(Mma, CopiesArriveWithTheirGroup) {
+  alignas(16) unsigned char source[64];
+  for (int i = 0; i < 64; ++i) source[i] = static_cast<unsigned char>(i + 1);
+  for (int launch = 0; launch < 4; ++launch) {  // late and early, forwards and backwards
+    on_warp([&] {
+      unsigned char* const shared = shared_bytes();
+      const int lane = cuda_emulation::lane();
+      if (lane == 0) {
+        begin_copy(shared, source, true);
+        close_copies();
+        begin_copy(shared + 16, source + 16, false);
+        close_copies();
+        wait_copies<1>();
+        EXPECT_EQ(shared[0], 1);
+        wait_copies<0>();
+      }
+      __syncthreads();
+      EXPECT_EQ(shared[15], 16);
+      EXPECT_EQ(shared[16], 0);  // nothing there: zeros
+    });
+  }
+}
+
+// Every byte of the 8-bit types becomes what convert.h says, in either 16-bit type.
+template <class T>
+void check_widened(Type stored, int byte) {
+  const uint8_t bits = static_cast<uint8_t>(byte);
+  const float exact = stored == Type::kE4m3   ? widen(E4m3{bits})
+                      : stored == Type::kE5m2 ? widen(E5m2{bits})
+                                              : static_cast<float>(static_cast<int8_t>(bits));
+  const uint32_t other = stored == Type::kI8 ? 0x85u : 0x05u;
+  for (int place = 0; place < 4; ++place) {
+    const uint32_t four = (other * 0x01010101u & ~(0xffu << (8 * place))) | static_cast<uint32_t>(byte) << (8 * place);
+    const bool slow = stored == Type::kE4m3 ? any_has(four, 0x7fu) : stored == Type::kE5m2 && any_has(four, 0x7cu);
+    const uint32_t pair = widen_pair(T{}, stored, spread(four, place / 2), slow);
+    const float x = widen(T{static_cast<uint16_t>(pair >> (place % 2 * 16))});
+    if (std::isnan(exact)) {
+      ASSERT_TRUE(std::isnan(x)) << byte;
+    } else {
+      ASSERT_EQ(float_bits(x), float_bits(exact)) << byte << " at " << place << ": " << x << " not " << exact;
+    }
+  }
+}
+
+TEST(Mma, EightBitsAreWidenedExactly) {
+  for (Type stored : {Type::kE4m3, Type::kE5m2, Type::kI8}) {
+    for (int byte = 0; byte < 256; ++byte) {
+      check_widened<F16>(stored, byte);
+      check_widened<Bf16>(stored, byte);
+    }
+  }
+}
+
+DLDataType dtype(Type type) {
+  switch (type) {
+    case Type::kF32:
+      return {kDLFloat, 32, 1};
+    case Type::kF16:
+      return {kDLFloat, 16, 1};
+    case Type::kE4m3:
+      return {kDLFloat8_e4m3fn, 8, 1};
+    case Type::kI8:
+      return {kDLInt, 8, 1};
+    default:
+      return {kDLBfloat, 16, 1};
+  }
+}
+
+struct Call {
+  kvc_backend_layer layer = {};
+  kvc_backend_attend args = {};
+  explicit Call(Type q = Type::kBf16, Type stored = Type::kBf16, int32_t head_dim = 128, int32_t v_head_dim = 128) {
+    layer.dtype = dtype(stored);
+    layer.head_dim = head_dim;
+    layer.v_head_dim = v_head_dim;
+    layer.page_size = 16;
+    layer.num_q_heads = 8;
+    layer.num_kv_heads = 2;
+    for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
+    args.layer = &layer;
+    args.q.dtype = dtype(q);
+  }
+  std::string why() const {
+    const char* const reason = why_simple(args);
+    return reason == nullptr ? "" : reason;
+  }
+};
+
+TEST(MmaPlan, WhatTensorCoresCompute) {
+  for (Type q : {Type::kF16, Type::kBf16}) {
+    for (Type stored : {q, Type::kE4m3, Type::kI8}) EXPECT_EQ(Call(q, stored).why(), "");
+  }
+  for (int32_t dim : {16, 80, 192, 256})
+    EXPECT_EQ(Call(Type::kF16, Type::kF16, dim, (dim / 2 + 15) / 16 * 16).why(), "");
+  EXPECT_EQ(Call(Type::kF32).why(), "q has not 16 bits");
+  EXPECT_EQ(Call(Type::kF16, Type::kBf16).why(), "K has another type than q");
+  EXPECT_EQ(Call(Type::kBf16, Type::kF32).why(), "K has another type than q");
+  EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 72).why(), "a head dim is no multiple of 16");
+  EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 64, 40).why(), "a head dim is no multiple of 16");
+  EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 272).why(), "a head dim is above 256");
+  EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 576, 512).why(), "a head dim is above 256");
+}
+
+TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
+  Call call;
+  const double table = 0.0;
+  call.args.key_tables = &table;
+  EXPECT_EQ(call.why(), "keys turn where they are read");
+  call = Call();
+  call.args.layer = &call.layer;
+  call.layer.k_behind_v = 1;
+  EXPECT_EQ(call.why(), "K is in two pools");
+  Call fold;
+  fold.args.fold_keys = 1024;
+  EXPECT_EQ(fold.why(), "the cache is deterministic");
+  for (int64_t kvc_backend_pool::* stride :
+       {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
+    Call k, v, bytes(Type::kBf16, Type::kE4m3);
+    k.layer.k.*stride += 4;
+    v.layer.v.*stride += 4;
+    bytes.layer.k.*stride += 8;
+    for (const Call* unaligned : {&k, &v, &bytes}) EXPECT_EQ(unaligned->why(), "rows are not aligned to 16 bytes");
+    k.layer.k.*stride += 4;
+    EXPECT_EQ(k.why(), "");
+  }
+  Call pointer;
+  pointer.layer.v.data = reinterpret_cast<void*>(uintptr_t{0x1008});
+  EXPECT_EQ(pointer.why(), "rows are not aligned to 16 bytes");
+}
+
+// Parts of shared memory follow each other, each with its room, and fit the device's.
+TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
+  for (int32_t of_block : {99, 163, 227}) {
+    for (int32_t dim : {16, 64, 80, 128, 192, 256}) {
+      for (Type stored : {Type::kBf16, Type::kE4m3}) {
+        for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
+          const Call call(Type::kBf16, stored, dim, dim > 64 ? dim - 64 : dim);
+          const int32_t fixed = sizeof(MmaFixed);
+          const MmaShape shape = shape_of_block(call.layer, rows, fixed, of_block * 1024, (of_block + 1) * 1024);
+          if (shape.stages == 0) {
+            EXPECT_GT(shape_of_stages(call.layer, rows, fixed, 1).shared_bytes, of_block * 1024);
+            continue;
+          }
+          EXPECT_LE(shape.shared_bytes, of_block * 1024);
+          EXPECT_GE(shape.k_pitch, 2 * call.layer.head_dim);
+          EXPECT_GE(shape.v_pitch, 2 * call.layer.v_head_dim);
+          EXPECT_EQ(shape.k_pitch % 128 + shape.v_pitch % 128 + shape.q_at % 128, 0);
+          EXPECT_GE(shape.q_at, fixed);
+          EXPECT_EQ(shape.tiles_at, shape.q_at + rows * shape.k_pitch);
+          const int32_t tile = kMmaTileKeys * (shape.k_pitch + shape.v_pitch);
+          const bool raw = stored == Type::kE4m3;
+          EXPECT_EQ(shape.raw_at, shape.tiles_at + (raw ? 1 : shape.stages) * tile);
+          if (raw) {
+            EXPECT_EQ(shape.k_raw, call.layer.head_dim);
+            EXPECT_GE(shape.shared_bytes, shape.raw_at + shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw));
+          }
+          EXPECT_GE(shape.shared_bytes, shape.q_at + kMostRows * call.layer.v_head_dim * 4);
+        }
+      }
+    }
+  }
+}
+
+// scripts/ptxas_report.py counts with so much.
+TEST(MmaPlan, FixedPartIsAtMost16KiB) { EXPECT_LE(sizeof(MmaFixed), size_t{16} * 1024); }
+
+// As many stages as two blocks of a multiprocessor have room for; if not even one, what one block has.
+TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
+  const Call call;  // a stage is 32 KiB
+  const auto stages = [&](int32_t rows, int32_t of_block, int32_t of_multiprocessor) {
+    return shape_of_block(call.layer, rows, 12 * 1024, of_block * 1024, of_multiprocessor * 1024).stages;
+  };
+  EXPECT_EQ(stages(kFewRows.rows, 227, 228), 3);   // 112 KiB
+  EXPECT_EQ(stages(kFewRows.rows, 163, 164), 2);   // 80
+  EXPECT_EQ(stages(kFewRows.rows, 99, 100), 1);    // 48
+  EXPECT_EQ(stages(kManyRows.rows, 227, 228), 2);  // 92
+  EXPECT_EQ(stages(kManyRows.rows, 163, 164), 1);
+  EXPECT_EQ(stages(kManyRows.rows, 99, 100), 2);  // one block
+  EXPECT_EQ(stages(kManyRows.rows, 56, 100), 0);
+}
+
+TEST(MmaPlan, ItemsAreSortedByTheirRows) {
+  Call call;  // groups of 4
+  std::vector<kvc_backend_item> items(3);
+  items[0].q_end = 4, items[0].head_end = 2;   // 16 rows
+  items[1].q_end = 5, items[1].head_end = 2;   // 20
+  items[2].q_end = 33, items[2].head_end = 1;  // 132
+  call.args.items = items.data();
+  call.args.num_items = 3;
+  ASSERT_EQ(count_blocks(call.args).few, 2);
+  ASSERT_EQ(count_blocks(call.args).many, 2 + 3);
+  AttendBlock blocks[5];
+  list_blocks(call.args, kManyRows, blocks);
+  EXPECT_EQ(blocks[0].item, 1);
+  EXPECT_EQ(blocks[4].item, 2);
+  EXPECT_EQ(blocks[4].row_begin, 128);
+  EXPECT_EQ(blocks[4].row_end, 132);
+}
+
+// A device does as it was told, and the simple kernel multiplies no matrices.
+struct Attended {
+  int64_t products;
+  float out;
+};
+Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored) {
+  const int32_t length = 200, token_begin[] = {0, rows}, root = 0, levels = 1;
+  std::vector<int32_t> positions, nodes(32);
+  for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
+  for (int i = 0; i < 32; ++i) nodes[i] = i;
+  const size_t bytes = static_cast<size_t>(type_bytes(stored));
+  std::vector<uint16_t> q(static_cast<size_t>(rows * head_dim), 0x3c00);
+  std::vector<float> out(q.size(), -1.0f);
+  unsigned char* const pool = static_cast<unsigned char*>(aligned_alloc(16, 32 * 16 * head_dim * bytes));
+  for (int i = 0; i < 32 * 16 * head_dim; ++i) store_element(stored, pool, i, 0.5f);
+  Call call(Type::kF16, stored, head_dim, head_dim);
+  call.layer.num_q_heads = call.layer.num_kv_heads = 1;
+  call.layer.softmax_scale = 0.1f;
+  call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
+  kvc_backend_rows all_rows = {};
+  all_rows.num_rows = 1;
+  all_rows.num_tokens = rows;
+  all_rows.token_begin = token_begin;
+  all_rows.kv_lengths = &length;
+  all_rows.positions = positions.data();
+  const kvc_backend_tables tables = {nodes.data(), &root, &levels, nullptr, nullptr};
+  kvc_backend_item item = {};
+  item.q_end = rows;
+  item.head_end = 1;
+  item.key_end = length;
+  item.tile = -1;
+  item.partial_offset = -1;
+  call.args.rows = &all_rows;
+  call.args.tables = &tables;
+  call.args.items = &item;
+  call.args.num_items = 1;
+  call.args.q = {q.data(), head_dim, head_dim, dtype(Type::kF16), 0};
+  call.args.out = {out.data(), head_dim, head_dim, dtype(Type::kF32), 0};
+  kvc_backend_open_args open = {};
+  open.simd = simd;
+  kvc_backend_device* device = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
+  EXPECT_EQ(table->open(&open, &device, &error), KVC_OK) << error.message;
+  const int64_t before = cuda_emulation::counts().products;
+  EXPECT_EQ(table->attend(device, &call.args, nullptr, &error), KVC_OK) << error.message;
+  const int64_t products = cuda_emulation::counts().products - before;
+  table->close(device);
+  free(pool);
+  return {products, out.back()};
+}
+
+TEST(Mma, TheKernelThatWasAskedForRuns) {
+  EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16).products, 0);
+  EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kBf16).products, 0);  // another type than q
+  // Keys 0..199 are four tiles. Of each, a warp multiplies 2 fragments of 8 keys with D / 16 of q, and D / 8 of V with
+  // one of P; a warp with rows of its own 4 times as much.
+  EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 4 * 4 * (2 * 4 + 8));
+  EXPECT_EQ(attend_on(nullptr, 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
+  EXPECT_FLOAT_EQ(attend_on(nullptr, 40, 64, Type::kF16).out, 0.5f);
+}
+
+// Little shared memory: one stage, and where not even that fits, the simple kernel.
+TEST(Mma, SmallDevices) {
+  const auto with = [](int block_kib, int rows, Type stored) {
+    cuda_emulation::set_shared(block_kib * 1024, (block_kib + 1) * 1024);
+    const Attended attended = attend_on(nullptr, rows, 256, stored);
+    cuda_emulation::set_shared(227 * 1024, 228 * 1024);
+    return attended;
+  };
+  for (Type stored : {Type::kF16, Type::kE4m3}) {
+    for (int rows : {1, 70}) {
+      for (int kib : {150, 227}) {
+        const Attended attended = with(kib, rows, stored);
+        EXPECT_GT(attended.products, 0);
+        EXPECT_FLOAT_EQ(attended.out, 0.5f) << kib;
+      }
+    }
+  }
+  EXPECT_GT(with(90, 1, Type::kF16).products, 0);
+  EXPECT_EQ(with(60, 1, Type::kF16).products, 0);
+  EXPECT_FLOAT_EQ(with(60, 1, Type::kF16).out, 0.5f);
+}
+
+}  // namespace
+}  // namespace kvc::kernels::cuda
