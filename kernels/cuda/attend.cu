@@ -234,7 +234,8 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   if (!device.simple && why_simple(host) == nullptr) {
-    const MmaShape shape = mma_shape(device, call.layer, cut.rows);
+    MmaShape shape = mma_shape(device, call.layer, cut.rows);
+    if (shape.stages == 0) shape = mma_shape(device, call.layer, kFewRows.rows);  // several rounds of a block
     if (shape.stages > 0) return launch_mma(call, shape, blocks, stream, error);
   }
   return launch_attend(call, blocks, stream, error);

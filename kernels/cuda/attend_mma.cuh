@@ -350,25 +350,31 @@ __global__ void __launch_bounds__(kAttendThreads, kDims > 128 ? 2 : 3)
   state.call = &call;
   state.shared = shared_bytes();
   state.fixed = reinterpret_cast<MmaFixed*>(state.shared);
-  if (!find_block(call.attend, &state.block)) return;
-  state.item = call.attend.args.items + state.block.item;
-  state.rows = state.block.row_end - state.block.row_begin;
+  AttendBlock block;
+  if (!find_block(call.attend, &block)) return;
+  state.item = call.attend.args.items + block.item;
   state.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
   state.lane = state.thread % kWarpSize;
-  begin_mma_rows(state);
-  state.cursor = pages_of_item(&call.attend.tables, state.item);
-  state.next_key = state.fixed->keys_begin / kMmaTileKeys * kMmaTileKeys;
-  state.prepared = 0;
-  load_mma_queries<Q>(state);
-  WarpRows<kDims> rows = {};
-  rows.m[0] = rows.m[1] = -INFINITY;
-  const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
-  attend_tiles<Q, P, kDims, kKeyWarps>(state, row0, rows);
-  share_states<kDims, kKeyWarps>(state, row0, rows);
-  merge_warps<kKeyWarps>(state);
-  finish_mma_rows<kKeyWarps>(state);
+  // One round, but for devices without the memory for so many rows.
+  for (int32_t row = block.row_begin; row < block.row_end; row += call.shape.rows) {
+    state.rows = block.row_end - row < call.shape.rows ? block.row_end - row : call.shape.rows;
+    state.block = {block.item, block.head, row, row + state.rows};
+    begin_mma_rows(state);
+    state.cursor = pages_of_item(&call.attend.tables, state.item);
+    state.next_key = state.fixed->keys_begin / kMmaTileKeys * kMmaTileKeys;
+    state.prepared = 0;
+    load_mma_queries<Q>(state);
+    WarpRows<kDims> rows = {};
+    rows.m[0] = rows.m[1] = -INFINITY;
+    const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
+    attend_tiles<Q, P, kDims, kKeyWarps>(state, row0, rows);
+    share_states<kDims, kKeyWarps>(state, row0, rows);
+    merge_warps<kKeyWarps>(state);
+    finish_mma_rows<kKeyWarps>(state);
+    __syncthreads();  // rows and states are done with
+  }
 }
 
 using MmaKernel = void (*)(MmaCall);

@@ -8,7 +8,6 @@ from scene import LSE_TOLERANCE, TOLERANCE, values_of
 
 import kvcache
 
-pytestmark = pytest.mark.only("cpu")
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
