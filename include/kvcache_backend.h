@@ -359,12 +359,19 @@ typedef struct kvc_backend_flash_plan {
   uint32_t reserved;
   int64_t max_tiles;              /* num_rows + num_tokens / item_queries */
   /* Out, on the device */
-  int32_t *token_begin, *new_begin, *tile_begin; /* [num_rows + 1] */
-  int32_t *kv_lengths, *key_begins, *cache_rows; /* [num_rows] */
+  int32_t *token_begin;           /* [num_rows + 1] */
+  int32_t *new_begin;             /* [num_rows + 1] */
+  int32_t *tile_begin;            /* [num_rows + 1] */
+  int32_t *kv_lengths;            /* [num_rows] */
+  int32_t *key_begins;            /* [num_rows] */
+  int32_t *cache_rows;            /* [num_rows] */
   int64_t *page_begin;            /* [num_rows, 2]: twice, as lists of streaming rows are two */
-  int32_t *positions, *key_ends, *query_rotations;  /* [num_tokens]; the last two nullable */
+  int32_t *positions;             /* [num_tokens] */
+  int32_t *key_ends;              /* nullable; [num_tokens] */
+  int32_t *query_rotations;       /* nullable; [num_tokens] */
   int64_t *slots;                 /* [num_new] */
-  int32_t *new_rows, *new_rotations;                /* [num_new]; the last nullable */
+  int32_t *new_rows;              /* [num_new] */
+  int32_t *new_rotations;         /* nullable; [num_new] */
   kvc_backend_item *items;        /* [max_tiles, key_splits] */
   kvc_backend_tile *tiles;        /* [max_tiles] */
 } kvc_backend_flash_plan;
@@ -380,8 +387,12 @@ typedef struct kvc_backend_table {
   int32_t *indptr;        /* nullable, with the next two; [R + 1] */
   int32_t *indices;       /* [R * max_columns] */
   int32_t *last_page_len; /* [R] */
-  int32_t *cache_seqlens, *key_starts, *leftpad, *batch_rows; /* [R] */
-  int32_t *cu_seqlens_q, *cu_seqlens_k;                       /* [R + 1] */
+  int32_t *cache_seqlens; /* [R] */
+  int32_t *key_starts;    /* [R] */
+  int32_t *leftpad;       /* [R] */
+  int32_t *batch_rows;    /* [R] */
+  int32_t *cu_seqlens_q;  /* [R + 1] */
+  int32_t *cu_seqlens_k;  /* [R + 1] */
 } kvc_backend_table;
 
 /* The new tokens of one step, likewise. */

@@ -116,7 +116,8 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   std::vector<float> cos_sin(40 * 8, -1.0f);
   std::vector<double> tables(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * 8, 0.5);
   std::vector<int32_t> positions(40, 3);
-  const kvc_backend_rope args = {8, 40, tables.data(), positions.data(), nullptr, cos_sin.data(), {}, {}, nullptr, {}, 0};
+  const kvc_backend_rope args = {8,  40, tables.data(), positions.data(), nullptr, cos_sin.data(), {}, {}, nullptr,
+                                 {}, 0};
   for (int i = 0; i < Upload::kSlots; ++i) ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);
   cudaDeviceSynchronize();
   const cuda_emulation::Counts before = cuda_emulation::counts();

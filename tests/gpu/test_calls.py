@@ -1,4 +1,4 @@
-"""Calls over a server's own arrays, and tables for other kernels. The CUDA backend has neither yet."""
+"""Calls over a server's own arrays, and tables for other kernels."""
 
 import numpy as np
 import pytest
