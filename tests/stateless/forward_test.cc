@@ -109,13 +109,15 @@ class BothPaths {
 };
 
 TEST(FlashAttnForward, SameBitsAsTheForwardPath) {
+  const bool thin = test_every() > 1;
   for (int threads : {1, 3}) {
+    if (thin && threads > 1) continue;
     for (DType type : {DType::kF32, DType::kBF16}) {
       for (int64_t window : {0, 37}) {
         SCOPED_TRACE(std::to_string(threads) + " threads, " + name_of(type) + ", window " + std::to_string(window));
         BothPaths path({threads, type, window});
         for (const std::vector<int32_t> &lengths :
-             {std::vector<int32_t>{700, 33, 5}, {1, 1, 1}, {1, 7, 40}, {1, 1, 1}}) {
+             {std::vector<int32_t>{thin ? 100 : 700, 33, 5}, {1, 1, 1}, {1, 7, 40}, {1, 1, 1}}) {
           path.step(lengths);
           if (::testing::Test::HasFatalFailure()) return;
         }
