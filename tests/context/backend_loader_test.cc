@@ -77,7 +77,8 @@ TEST_F(Plugins, ElseItIsLookedForBesideTheLibrary) {
 TEST_F(Plugins, ThatCannotServeAreRefusedByName) {
   expect_refused(PLUGIN_FOLDER "absent.so", "absent.so");
   expect_refused(PLUGIN_FOLDER "plugin_without_symbol.so", "no symbol kvc_backend_get");
-  expect_refused(PLUGIN_FOLDER "plugin_other_version.so", "does not serve version 2");
+  const std::string version = "does not serve version " + std::to_string(KVC_BACKEND_VERSION);
+  expect_refused(PLUGIN_FOLDER "plugin_other_version.so", version.c_str());
   expect_refused(PLUGIN_FOLDER "plugin_other_device.so", "serves device type 8 (Metal), not 2 (CUDA)");
   setenv("KVCACHE_CUDA_BACKEND", PLUGIN_FOLDER "gone.so", 1);
   expect_refused(nullptr, "gone.so");
