@@ -44,6 +44,7 @@ struct AttendCall {
 };
 
 struct Fixed {
+  int32_t rows_end;  // of the block, over all its rounds
   kvc_backend_attend args;
   QueryMask masks[kMaxBlockRows];
   QueryPlace places[kMaxBlockRows];
@@ -425,11 +426,10 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
 template <class T>
 __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
   AttendState state;
-  AttendBlock block;
-  if (!find_block(call, &block)) return;
+  if (!find_block(call, &state.block)) return;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
-  state.item = call.args.items + block.item;
+  state.item = call.args.items + state.block.item;
   state.group = call.layer.num_q_heads / call.layer.num_kv_heads;
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
@@ -437,16 +437,19 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   state.q = reinterpret_cast<float*>(state.fixed + 1);
   state.o = state.q + call.num_rows * call.layer.head_dim;
   state.folded = state.o + call.num_rows * call.layer.v_head_dim;
-  for (int32_t row = block.row_begin; row < block.row_end; row += call.num_rows) {
-    state.rows = block.row_end - row < call.num_rows ? block.row_end - row : call.num_rows;
-    state.block = {block.item, block.head, row, row + state.rows};
+  if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // not in a register: there is none left
+  __syncthreads();
+  do {
+    state.rows = state.fixed->rows_end - state.block.row_begin;
+    if (state.rows > call.num_rows) state.rows = call.num_rows;
     begin_rows(state);
     load_queries(state);
     __syncthreads();
     attend_keys<T>(state);
     finish_rows(state);
     __syncthreads();  // rows and states are done with
-  }
+    state.block.row_begin += call.num_rows;
+  } while (state.block.row_begin < state.fixed->rows_end);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(kAttendThreads, kDims > 128 ? 2 : 3)
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
   state.lane = state.thread % kWarpSize;
-  // One round, but for devices without the memory for so many rows.
+  // One round, but for decode's kernel on devices without the memory for the other.
   for (int32_t row = block.row_begin; row < block.row_end; row += call.shape.rows) {
     state.rows = block.row_end - row < call.shape.rows ? block.row_end - row : call.shape.rows;
     state.block = {block.item, block.head, row, row + state.rows};
@@ -373,6 +373,7 @@ __global__ void __launch_bounds__(kAttendThreads, kDims > 128 ? 2 : 3)
     share_states<kDims, kKeyWarps>(state, row0, rows);
     merge_warps<kKeyWarps>(state);
     finish_mma_rows<kKeyWarps>(state);
+    if (kKeyWarps == 1) break;
     __syncthreads();  // rows and states are done with
   }
 }
