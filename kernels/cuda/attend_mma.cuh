@@ -343,9 +343,9 @@ __device__ __forceinline__ void attend_tiles(MmaState& state, int32_t row0, Warp
 }
 
 // Q: type of q, and of K as it is multiplied. P: of P and V there.
+// Two blocks share a multiprocessor, by their shared memory (attend_mma_plan.h): so a thread may have 255 registers.
 template <class Q, class P, int kDims, int kKeyWarps>
-__global__ void __launch_bounds__(kAttendThreads, kDims > 128 ? 2 : 3)
-    attend_mma_kernel(const __grid_constant__ MmaCall call) {
+__global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
   MmaState state;
   state.call = &call;
   state.shared = shared_bytes();
