@@ -116,18 +116,22 @@ __device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* 
   return block->row_begin < block->row_end;
 }
 
+// The call as the rules of kernels/common read it, and the tree of the item's row, for either kernel's fixed part.
+template <class AnyFixed>
+__device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
+  fixed->args = call.args;
+  fixed->args.layer = &call.layer;
+  fixed->args.rows = rows_of(call);
+  fixed->args.tables = &call.tables;
+  fixed->tree = KeyTree{INT32_MAX, nullptr};
+  if (!is_shared(&item)) fixed->tree = tree_of_row(rows_of(call), item.row);
+}
+
 // Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
-  if (state.thread == 0) {
-    fixed.args = call.args;
-    fixed.args.layer = &call.layer;
-    fixed.args.rows = rows_of(call);
-    fixed.args.tables = &call.tables;
-    fixed.tree = KeyTree{INT32_MAX, nullptr};
-    if (!is_shared(state.item)) fixed.tree = tree_of_row(rows_of(call), state.item->row);
-  }
+  if (state.thread == 0) point_to_call(call, *state.item, &fixed);
   __syncthreads();
   if (state.thread < state.rows) {
     const int32_t r = state.thread;

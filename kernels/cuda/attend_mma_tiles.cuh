@@ -89,15 +89,7 @@ __device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) 
 // Masks, places and scales of the block's rows, and the keys that they see. Ends with all threads behind it.
 __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
-  if (state.thread == 0) {
-    const AttendCall& call = state.call->attend;
-    fixed.args = call.args;
-    fixed.args.layer = &call.layer;
-    fixed.args.rows = rows_of(call);
-    fixed.args.tables = &call.tables;
-    fixed.tree = KeyTree{INT32_MAX, nullptr};
-    if (!is_shared(state.item)) fixed.tree = tree_of_row(rows_of(call), state.item->row);
-  }
+  if (state.thread == 0) point_to_call(state.call->attend, *state.item, &fixed);
   __syncthreads();
   if (state.thread < state.rows) begin_mma_row(state, state.thread);
   __syncthreads();

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "kernels/common/key_split.h"
 
 namespace kvc {
 namespace {
@@ -247,16 +248,13 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t target_cost) noexcept
   const int64_t wanted = shape_.key_splits > 0
                              ? shape_.key_splits
                              : std::min(ceil_div(cost(part), target_cost), keys / tiling.min_split_keys);
-  const int64_t first_block = part.key_begin / tiling.split_align;
-  const int64_t blocks = std::max<int64_t>(1, ceil_div(part.key_end, tiling.split_align) - first_block);
-  int64_t blocks_each = wanted > 1 ? ceil_div(blocks, wanted) : blocks;
-  if (shape_.fixed_splits && wanted > 1) blocks_each = fixed_splits_fit(blocks, states_of(part)) ? 1 : blocks;
-  for (int64_t block = 0; block < blocks; block += blocks_each) {
+  kernels::KeySplit cut = kernels::split_keys(part.key_begin, part.key_end, tiling.split_align, wanted);
+  if (shape_.fixed_splits && wanted > 1) {
+    cut.blocks_each = fixed_splits_fit(cut.blocks, states_of(part)) ? 1 : cut.blocks;
+  }
+  for (int64_t i = 0; i < kernels::count_parts(cut); ++i) {
     kvc_backend_item item = part;
-    const int64_t begin = (first_block + block) * tiling.split_align;
-    const int64_t end = begin + blocks_each * tiling.split_align;
-    item.key_begin = static_cast<int32_t>(std::max<int64_t>(begin, part.key_begin));
-    item.key_end = static_cast<int32_t>(std::min<int64_t>(end, part.key_end));
+    kernels::keys_of_part(cut, i, &item.key_begin, &item.key_end);
     items_.push_back(item);
   }
 }
