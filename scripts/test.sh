@@ -78,7 +78,7 @@ transformers_tests() {
   install_python_package
   bash scripts/setup_transformers.sh
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers tests/python/test_torch.py \
-    tests/gemma/test_torch.py
+    tests/gemma/test_model_torch.py
   OMP_NUM_THREADS=1 "$root/.venv-transformers/bin/python" benchmarks/cuda/speed.py --dry --out build/logs
 }
 # The CUDA backend compiled for two archs; no kernel may use local memory, and the plug-in says what a machine lacks. (Its
@@ -214,7 +214,7 @@ part build-python install_python_package
 part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py
 # On the CPU and on the emulated CUDA device, thinned; all of it on a card: scripts/gpu_check.sh.
 KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin.so part python-gpu run_pytest tests/gpu
-part gemma run_pytest tests/gemma --ignore=tests/gemma/test_torch.py
+part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   part cuda cuda
