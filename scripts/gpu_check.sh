@@ -126,7 +126,7 @@ if [ "$device" = cuda ]; then
     --gtest_filter=-Backend.*:Merge.*:Convert.* --gtest_output=xml:"$report/numeric.xml"
 fi
 step pytest 150 "$python" -m pytest -ra -q -p no:cacheprovider tests/gpu --device "$device" --junitxml="$report/pytest.xml"
-step gemma 30 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_torch.py -k random_weights
+step gemma 30 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_model_torch.py -k random_weights
 
 # ---- Speed, and what a checker says -------------------------------------------------------------
 speed=("$python" benchmarks/cuda/speed.py --out "$report")
