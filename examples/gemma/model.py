@@ -80,7 +80,7 @@ class Model:
         try:
             self._embedding = tensors["token_embd.weight"]  # [vocabulary, embedding], also the output matrix
             self._output_norm = tensors["output_norm.weight"]
-            self._blocks = [_Block(config, tensors, i) for i in range(config.layers)]
+            self._blocks = [Block(config, tensors, i) for i in range(config.layers)]
         except KeyError as error:
             raise ExampleError(f"the model file lacks tensor {error.args[0]}") from error
         self._scale = np.float32(ARCHITECTURE["embedding_scale"](config.embedding))
@@ -101,8 +101,13 @@ class Model:
         return rms_norm(hidden, self._output_norm, self.config.norm_epsilon) @ self._embedding.T
 
 
-class _Block:
-    """One layer: attention, then a gated feed-forward part, each with a norm before and after."""
+class Block:
+    """One layer: attention, then a gated feed-forward part, each with a norm before and after. Arrays of another
+    library go through it too, by the three functions that libraries call unlike names."""
+
+    rms_norm = staticmethod(rms_norm)
+    gelu_tanh = staticmethod(gelu_tanh)
+    contiguous = staticmethod(np.ascontiguousarray)
 
     def __init__(self, config: Config, tensors: dict, layer: int):
         def weight(name):
@@ -116,17 +121,17 @@ class _Block:
         self._q_norm, self._k_norm = weight("attn_q_norm"), weight("attn_k_norm")
 
     def forward(self, x, attend):
-        c, norm = self._config, lambda value, weight: rms_norm(value, weight, self._config.norm_epsilon)
+        c, norm = self._config, lambda value, weight: self.rms_norm(value, weight, self._config.norm_epsilon)
         rows, q_width, kv_width = len(x), c.q_heads * c.head_dim, c.kv_heads * c.head_dim
 
         qkv = norm(x, self._norm_before_attention) @ self._qkv.T
         q = qkv[:, :q_width].reshape(rows, c.q_heads, c.head_dim)
         k = qkv[:, q_width:q_width + kv_width].reshape(rows, c.kv_heads, c.head_dim)
-        v = np.ascontiguousarray(qkv[:, q_width + kv_width:]).reshape(rows, c.kv_heads, c.head_dim)
+        v = self.contiguous(qkv[:, q_width + kv_width:]).reshape(rows, c.kv_heads, c.head_dim)
         seen = attend(norm(q, self._q_norm), norm(k, self._k_norm), v)  # RoPE is attend's task
         x = x + norm(seen.reshape(rows, q_width) @ self._attention_output.T, self._norm_after_attention)
 
         gate_up = norm(x, self._norm_before_ffn) @ self._gate_up.T
         width = gate_up.shape[1] // 2
-        inner = gelu_tanh(gate_up[:, :width]) * gate_up[:, width:]
+        inner = self.gelu_tanh(gate_up[:, :width]) * gate_up[:, width:]
         return x + norm(inner @ self._down.T, self._norm_after_ffn)

@@ -102,49 +102,34 @@ int32_t implementations(kvc_backend_device*, const char** names, int32_t capacit
 
 const char* implementation(kvc_backend_device* device) { return device->implementation->name; }
 
-constexpr kvc_backend kBackend = {
-    sizeof(kvc_backend),
-    KVC_BACKEND_VERSION,
-    kDLCPU,
-    0,
-    "cpu",
-    open_device,
-    close_device,
-    implementations,
-    implementation,
-    check_layer,
-    tiling,
-    allocate,
-    release,
-    upload,
-    rope_table,
-    rope,
-    append,
-    attend,
-    copy_slots,
-    gather,
-    merge,
-    states,
-    project,
-    // What follows is for devices that work later than the host.
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
-};
+// What is left NULL is for devices that work later than the host.
+constexpr kvc_backend make_table() {
+  kvc_backend table = {};
+  table.struct_size = sizeof table;
+  table.version = KVC_BACKEND_VERSION;
+  table.device_type = kDLCPU;
+  table.name = "cpu";
+  table.open = open_device;
+  table.close = close_device;
+  table.implementations = implementations;
+  table.implementation = implementation;
+  table.check_layer = check_layer;
+  table.tiling = tiling;
+  table.allocate = allocate;
+  table.release = release;
+  table.upload = upload;
+  table.rope_table = rope_table;
+  table.rope = rope;
+  table.append = append;
+  table.attend = attend;
+  table.copy_slots = copy_slots;
+  table.gather = gather;
+  table.merge = merge;
+  table.states = states;
+  table.project = project;
+  return table;
+}
+constexpr kvc_backend kBackend = make_table();
 
 }  // namespace
 

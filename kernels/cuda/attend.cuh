@@ -127,6 +127,19 @@ __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_
   if (!is_shared(&item)) fixed->tree = tree_of_row(rows_of(call), item.row);
 }
 
+// Place, mask and scale of row r of the block, of which point_to_call has run.
+template <class AnyFixed>
+__device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
+                                         int32_t group, int32_t r, AnyFixed* fixed) {
+  QueryCursor cursor = query_cursor(&fixed->args, &item);
+  const QueryPlace place = place_of_query(&cursor, (block.row_begin + r) / group);
+  fixed->places[r] = place;
+  fixed->masks[r] = query_mask(&fixed->args, &item, place.row, place.query);
+  fixed->units[r] =
+      head_scale(&call.layer.k_scales, block.head) *
+      (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
+}
+
 // Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -135,13 +148,7 @@ __device__ __forceinline__ void begin_rows(const AttendState& state) {
   __syncthreads();
   if (state.thread < state.rows) {
     const int32_t r = state.thread;
-    QueryCursor cursor = query_cursor(&fixed.args, state.item);
-    const QueryPlace place = place_of_query(&cursor, (state.block.row_begin + r) / state.group);
-    fixed.places[r] = place;
-    fixed.masks[r] = query_mask(&fixed.args, state.item, place.row, place.query);
-    fixed.units[r] = head_scale(&call.layer.k_scales, state.block.head) *
-                     (row_factor(&call.args.q_scales, place.row, state.block.head) *
-                      row_factor(&call.args.k_scales, place.row, state.block.head));
+    find_row(call, *state.item, state.block, state.group, r, &fixed);
     fixed.m[r] = fixed.folded_m[r] = -INFINITY;
     fixed.l[r] = fixed.folded_l[r] = 0.0f;
   }

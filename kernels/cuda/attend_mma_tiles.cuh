@@ -74,16 +74,11 @@ struct MmaState {
 __device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) {
   MmaFixed& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
-  QueryCursor cursor = query_cursor(&fixed.args, state.item);
-  const QueryPlace place = place_of_query(&cursor, (state.block.row_begin + r) / state.group);
-  fixed.places[r] = place;
-  fixed.masks[r] = query_mask(&fixed.args, state.item, place.row, place.query);
-  fixed.units[r] = head_scale(&call.layer.k_scales, state.block.head) *
-                   (row_factor(&call.args.q_scales, place.row, state.block.head) *
-                    row_factor(&call.args.k_scales, place.row, state.block.head));
+  find_row(call, *state.item, state.block, state.group, r, &fixed);
   const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-  fixed.slopes[r] =
-      call.args.alibi_slopes == nullptr ? 0.0f : call.args.alibi_slopes[place.row * call.args.alibi_row_stride + head];
+  fixed.slopes[r] = call.args.alibi_slopes == nullptr
+                        ? 0.0f
+                        : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
 // Masks, places and scales of the block's rows, and the keys that they see. Ends with all threads behind it.

@@ -79,23 +79,6 @@ __device__ __forceinline__ void write_row(const kvc_backend_flash_plan& args, in
   args.page_begin[2 * r] = args.page_begin[2 * r + 1] = refused ? 0 : list;
 }
 
-// Sums of the threads before this one, and of all in *total; `sums` [2 * kThreads] is the block's.
-__device__ __forceinline__ int32_t sum_before(int32_t value, int32_t* sums, int32_t* total) {
-  const int thread = static_cast<int>(threadIdx.x);
-  sums[thread] = value;
-  __syncthreads();
-  int from = 0;
-  for (int step = 1; step < kThreads; step *= 2, from = kThreads - from) {
-    const int32_t sum = sums[from + thread] + (thread >= step ? sums[from + thread - step] : 0);
-    sums[kThreads - from + thread] = sum;
-    __syncthreads();
-  }
-  *total = sums[from + kThreads - 1];
-  const int32_t before = sums[from + thread] - value;
-  __syncthreads();
-  return before;
-}
-
 __device__ __forceinline__ void number_rows(const kvc_backend_flash_plan& args) {
   int32_t* const sums = reinterpret_cast<int32_t*>(shared_bytes());
   int32_t tiles = 0;
@@ -108,7 +91,7 @@ __device__ __forceinline__ void number_rows(const kvc_backend_flash_plan& args) 
       if (row.length >= 0) own = static_cast<int32_t>((row.queries + args.item_queries - 1) / args.item_queries);
     }
     int32_t total;
-    const int32_t before = sum_before(own, sums, &total);
+    const int32_t before = sum_before<kThreads>(own, sums, &total);
     if (r < args.num_rows) args.tile_begin[r] = tiles + before;
     tiles += total;
   }

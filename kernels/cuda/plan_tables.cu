@@ -30,22 +30,6 @@ struct TokensOfLaunch {
   int32_t first;
 };
 
-// Sum of the threads before this one, and of all in *total; `sums` [2 * kThreads] is the block's.
-__device__ __forceinline__ int64_t sum_before(int64_t value, int64_t* sums, int64_t* total) {
-  const int thread = static_cast<int>(threadIdx.x);
-  sums[thread] = value;
-  __syncthreads();
-  int from = 0;
-  for (int step = 1; step < kThreads; step *= 2, from = kThreads - from) {
-    sums[kThreads - from + thread] = sums[from + thread] + (thread >= step ? sums[from + thread - step] : 0);
-    __syncthreads();
-  }
-  *total = sums[from + kThreads - 1];
-  const int64_t before = sums[from + thread] - value;
-  __syncthreads();
-  return before;
-}
-
 // Row r as the batch has it; whether its values are in their ranges.
 __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, StepTokens* step, int32_t* source) {
   const int64_t fresh = plan.extends ? index_at(plan.args.append_lengths, r) : plan.fresh;
@@ -82,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_consta
       own = plan.drafts ? plan.shape.top_k : step.fresh;
     }
     int64_t total;
-    const int64_t before = sum_before(own, sums, &total);
+    const int64_t before = sum_before<kThreads>(own, sums, &total);
     if (r < plan.args.num_rows) plan.token_begin[r] = static_cast<int32_t>(tokens + before);
     tokens += total;
     if (tokens > plan.args.max_tokens) break;  // the same for all threads
@@ -154,7 +138,7 @@ __global__ void __launch_bounds__(kThreads)
   int64_t rows = 0, pages = 0, queries = 0, lengths = 0, keys = 0;
   const auto next = [&](int64_t own, int64_t* so_far) {
     int64_t total;
-    const int64_t before = *so_far + sum_before(own, sums, &total);
+    const int64_t before = *so_far + sum_before<kThreads>(own, sums, &total);
     *so_far += total;
     return static_cast<int32_t>(before);
   };

@@ -41,4 +41,22 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+// Of a block of kThreads: the sum of the threads before this one, and of all in *total. sums: [2 * kThreads], the
+// block's.
+template <int kThreads, class T>
+__device__ __forceinline__ T sum_before(T value, T* sums, T* total) {
+  const int thread = static_cast<int>(threadIdx.x);
+  sums[thread] = value;
+  __syncthreads();
+  int from = 0;
+  for (int step = 1; step < kThreads; step *= 2, from = kThreads - from) {
+    sums[kThreads - from + thread] = sums[from + thread] + (thread >= step ? sums[from + thread - step] : 0);
+    __syncthreads();
+  }
+  *total = sums[from + kThreads - 1];
+  const T before = sums[from + thread] - value;
+  __syncthreads();
+  return before;
+}
+
 }  // namespace kvc::kernels::cuda

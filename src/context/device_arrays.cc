@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace kvc {
 namespace {
@@ -15,14 +16,20 @@ int64_t bytes_of(const DLTensor& array) noexcept {
 
 void DeviceArrays::clear() noexcept {
   pieces_.clear();
-  offsets_.clear();
   bytes_ = 0;
 }
 
+std::vector<DeviceArrays::Piece>::const_iterator DeviceArrays::lower_bound(const void* array) const noexcept {
+  return std::lower_bound(pieces_.begin(), pieces_.end(), array,
+                          [](const Piece& piece, const void* source) { return std::less<>()(piece.source, source); });
+}
+
 void DeviceArrays::add(const DLTensor& array) {
-  if (array.ndim == 0 || !offsets_.emplace(array.data, bytes_).second) return;
+  if (array.ndim == 0) return;
+  const auto at = lower_bound(array.data);
+  if (at != pieces_.end() && at->source == array.data) return;
   const int64_t bytes = bytes_of(array);
-  pieces_.push_back({array.data, bytes, bytes_});
+  pieces_.insert(at, {array.data, bytes, bytes_});
   bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -44,8 +51,9 @@ Status DeviceArrays::upload(const std::shared_ptr<Context>& context, void* strea
 }
 
 void* DeviceArrays::find(const void* array) const noexcept {
-  const auto at = offsets_.find(array);
-  return at == offsets_.end() || !memory_ ? nullptr : static_cast<char*>(memory_->data()) + at->second;
+  const auto at = lower_bound(array);
+  const bool there = at != pieces_.end() && at->source == array && memory_;
+  return there ? static_cast<char*>(memory_->data()) + at->offset : nullptr;
 }
 
 void DeviceArrays::point(DLTensor* array) const noexcept {

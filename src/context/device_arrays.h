@@ -4,12 +4,12 @@
 // Thread safety: none. Ownership: of the block and of what goes up; borrows the arrays from add to upload.
 // Invariants
 //   1. Equal calls of clear and add give equal addresses, unless there is more than ever before.
-//   2. Addresses are aligned to kAlignment bytes.
+//   2. They allocate nothing then.
+//   3. Addresses are aligned to kAlignment bytes.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
@@ -41,10 +41,10 @@ class DeviceArrays {
     const void* source;
     int64_t bytes, offset;
   };
+  std::vector<Piece>::const_iterator lower_bound(const void* array) const noexcept;
   void* find(const void* array) const noexcept;
 
-  std::vector<Piece> pieces_;
-  std::unordered_map<const void*, int64_t> offsets_;
+  std::vector<Piece> pieces_;  // by source
   std::vector<unsigned char> staging_;
   std::shared_ptr<DeviceMemory> memory_;
   int64_t bytes_ = 0;
