@@ -219,9 +219,9 @@ typedef struct kvc_backend_tile {
 
 /* How a backend wants work cut for a layer; a pure function of its arguments. */
 typedef struct kvc_backend_tiling {
-  int32_t decode_max_queries; /* rows with at most so many new tokens: items over all kv heads, keys split */
+  int32_t decode_max_queries; /* rows with at most so many new tokens: items over all kv heads, split */
   int32_t query_tile;         /* else: new tokens an item covers */
-  int32_t heads_per_item;     /* else: kv heads an item covers */
+  int32_t heads_per_item;     /* else: kv heads an item covers; the fewest of a split */
   int32_t split_align;        /* splits start at multiples of so many keys */
   int32_t min_split_keys;     /* a split is never shorter, so that its merge pays */
   int32_t parallel_items;     /* items that run at once; 0 = as many as the context has threads */

@@ -18,6 +18,9 @@ constexpr int64_t kMaxSharedFloats = 8 << 20;
 // Items of split rows and floats of their states, with fixed splits: what would need more is not split.
 constexpr int64_t kMaxFixedItems = 4096;
 constexpr int64_t kMaxFixedFloats = 8 << 20;
+// Items over fewer bytes of K and V are of fewer heads; others are of fewer keys, though their states are merged then:
+// from memory, pages are read faster whole.
+constexpr int64_t kHeadItemBytes = 2 << 20;
 // Below so many queries a head group, reading K and V costs more than computing with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
@@ -54,12 +57,13 @@ int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) n
   if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
   // A prefix that costs more than an even share is cut into so many items, and once more by heads.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
-  const int64_t split = splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : splits(shape);
+  // Parts of keys are rounded up for each range of heads: twice as many at most.
+  const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
   return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
 }
 
 int64_t WorkPlan::max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept {
-  return (shape.streaming || shape.key_splits > 0 ? max_bases(shape, limits) : splits(shape)) +
+  return (shape.streaming || shape.key_splits > 0 ? max_bases(shape, limits) : 0) + 2 * splits(shape) +
          (max_shared_queries(shape, limits) > 0 ? limits.rows : 0);
 }
 
@@ -241,14 +245,15 @@ int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
   return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size(shape_);
 }
 
-// Items of a part, cut into so many as it costs target_costs.
-void WorkPlan::split(const kvc_backend_item& part, int64_t target_cost) noexcept {
-  const kvc_backend_tiling& tiling = shape_.tiling;
+// How many parts of equal cost are wanted of a part: as many as it costs target_costs, none too short.
+int64_t WorkPlan::wanted_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   const int64_t keys = part.key_end - part.key_begin;
-  const int64_t wanted = shape_.key_splits > 0
-                             ? shape_.key_splits
-                             : std::min(ceil_div(cost(part), target_cost), keys / tiling.min_split_keys);
-  kernels::KeySplit cut = kernels::split_keys(part.key_begin, part.key_end, tiling.split_align, wanted);
+  return std::max<int64_t>(1, std::min(ceil_div(cost(part), target_cost), keys / shape_.tiling.min_split_keys));
+}
+
+// Items of a part, its keys in `wanted` parts.
+void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
+  kernels::KeySplit cut = kernels::split_keys(part.key_begin, part.key_end, shape_.tiling.split_align, wanted);
   if (shape_.fixed_splits && wanted > 1) {
     cut.blocks_each = fixed_splits_fit(cut.blocks, states_of(part)) ? 1 : cut.blocks;
   }
@@ -259,11 +264,38 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t target_cost) noexcept
   }
 }
 
-void WorkPlan::emit(const Base& base, int64_t target_cost) noexcept {
-  const auto item_begin = static_cast<int32_t>(items_.size());
+// Heads of the items of a part that is cut into `wanted`; their keys are cut into the rest of that.
+int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t wanted) const noexcept {
+  const int64_t heads = part.head_end - part.head_begin, least = shape_.tiling.heads_per_item;
+  const int64_t bytes = heads * (part.key_end - part.key_begin) * shape_.key_bytes;
+  // A tile with shared parts has the states of all heads; a number of splits that the caller gives is one of the keys.
+  if (shape_.key_splits > 0 || (!prefixes_.empty() && shares_[part.row].tile >= 0)) return heads;
+  if (heads <= least || bytes > wanted * kHeadItemBytes) return heads;
+  return least * ceil_div(ceil_div(heads, least), wanted);
+}
+
+void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
   // Sinks and window are merged as two states, whatever the window's is folded from: with fixed splits, neither is cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
-  for (int32_t i = 0; i < base.num_parts; ++i) split(base.parts[i], target_cost);
+  int64_t wanted[2] = {1, 1};
+  for (int32_t i = 0; i < base.num_parts; ++i) wanted[i] = wanted_parts(base.parts[i], target_cost);
+  const int32_t largest = wanted[1] > wanted[0] ? 1 : 0;
+  const int64_t heads = heads_each(base.parts[largest], wanted[largest]), end = base.parts[0].head_end;
+  const int64_t ranges = ceil_div(end - base.parts[0].head_begin, heads);
+  for (int64_t head = base.parts[0].head_begin; head < end; head += heads) {
+    int64_t key_parts[2];
+    for (int32_t i = 0; i < base.num_parts; ++i) {
+      base.parts[i].head_begin = static_cast<int32_t>(head);
+      base.parts[i].head_end = static_cast<int32_t>(std::min(end, head + heads));
+      key_parts[i] = shape_.key_splits > 0 ? shape_.key_splits : ceil_div(wanted[i], ranges);
+    }
+    emit_tile(base, key_parts);
+  }
+}
+
+void WorkPlan::emit_tile(const Base& base, const int64_t* key_parts) noexcept {
+  const auto item_begin = static_cast<int32_t>(items_.size());
+  for (int32_t i = 0; i < base.num_parts; ++i) split(base.parts[i], key_parts[i]);
   const auto item_end = static_cast<int32_t>(items_.size());
   const int32_t shared_tile = prefixes_.empty() ? -1 : shares_[base.parts[0].row].tile;
   if (item_end - item_begin == 1 && shared_tile < 0) return;

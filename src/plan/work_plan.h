@@ -1,11 +1,12 @@
 // WorkPlan: cuts one layer's attention over a batch into work items that any thread can run in any order.
 //
-// A row with few new tokens (decode) becomes items over all kv heads, split along its keys; a row with many (prefill)
-// becomes tiles of queries for a few heads. What is still too large for an even share is split along the keys, at
-// multiples of split_align (absolute positions). Prefill tiles come last first: the longest work starts first.
-// Queries of a streaming row see sinks and a window, by unlike rotations: items of their own, merged as splits are.
-// Short rows that begin with the same pages are attended there as one group if that pays (prefix_trie.h, prefix_cost.h;
-// shared_work.cc): in items of their stacked queries, before those over the rest of each row.
+// A row with few new tokens (decode) becomes an item over all kv heads; a row with many (prefill) becomes tiles of
+// queries for a few heads. What is too large for an even share is split: a decode item by heads where it is small, as
+// no states are merged then, and all else along the keys, at multiples of split_align (absolute positions). Prefill
+// tiles come last first: the longest work starts first. Queries of a streaming row see sinks and a window, by unlike
+// rotations: items of their own, merged as splits are. Short rows that begin with the same pages are attended there as
+// one group if that pays (prefix_trie.h, prefix_cost.h; shared_work.cc): in items of their stacked queries, before
+// those over the rest of each row.
 //
 // Pure: a function of its arguments. Thread safety: none. Allocates in the constructor only.
 // Invariants, for each row, query and head: the items that cover it have key ranges that follow one another without gap
@@ -127,11 +128,14 @@ class WorkPlan {
   template <class Visit>
   void for_each_base(const kvc_backend_rows& rows, Visit visit) const noexcept;
   int64_t cost(const kvc_backend_item& item) const noexcept;
-  void split(const kvc_backend_item& part, int64_t target_cost) noexcept;
+  int64_t heads_each(const kvc_backend_item& part, int64_t wanted) const noexcept;
+  int64_t wanted_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept;
+  void split(const kvc_backend_item& part, int64_t wanted) noexcept;
   int64_t state_floats() const noexcept;
   bool fixed_splits_fit(int64_t blocks, int64_t states) noexcept;
   int64_t states_of(const kvc_backend_item& item) const noexcept;
-  void emit(const Base& base, int64_t target_cost) noexcept;
+  void emit(Base base, int64_t target_cost) noexcept;
+  void emit_tile(const Base& base, const int64_t* key_parts) noexcept;
   // shared_work.cc
   void find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets) noexcept;
   bool pays(const Prefix& prefix) const noexcept;

@@ -96,6 +96,8 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
     const int32_t threads = 1 + static_cast<int32_t>(random() % 9);
     WorkShape shape = shape_of(threads, round % 3 == 0 ? 1 + static_cast<int32_t>(random() % 100) : 0);
     if (round % 3 == 1) shape.chunk_tokens = 1 + static_cast<int32_t>(random() % 100);
+    if (round % 2 == 1) shape.key_bytes = 64 << 10;  // long rows are cut by keys alone
+    if (round % 5 == 1) shape.fix_splits();
     WorkPlan plan(shape, limits);
     Batch batch;
     const int rows = static_cast<int>(random() % 20);
@@ -260,7 +262,66 @@ TEST(WorkPlan, ALongDecodeRowIsSharedAmongThreads) {
   batch.add(1, 100000);
   plan.build(batch.rows());
   EXPECT_GE(plan.items().size(), 8u);
-  EXPECT_EQ(plan.tiles().size(), 1u);
+  EXPECT_EQ(plan.tiles().size(), 2u) << "two heads, and one";
+}
+
+// One row of 8 kv heads of 512 bytes a key: how many heads its items have, and how many parts the keys of a head.
+TEST(WorkPlan, SmallDecodeRowsAreCutByHeads) {
+  struct Expected {
+    int32_t threads, keys, heads_each, key_parts;
+  };
+  for (const Expected expected : {
+           Expected{2, 60, 8, 1},       // not worth a cut
+           Expected{2, 128, 4, 1},      // as few as there is work for
+           Expected{2, 256, 2, 1},      //
+           Expected{2, 1024, 1, 1},     // four items a thread, nothing to merge
+           Expected{2, 4096, 1, 1},     // items of 2 MiB
+           Expected{2, 16384, 8, 8},    // from memory whole pages are faster
+           Expected{4, 4096, 1, 2},     // more items than heads
+           Expected{16, 1024, 1, 2},    // none below min_split_keys of all heads
+           Expected{16, 32768, 1, 8},   //
+           Expected{16, 65536, 8, 64},  //
+       }) {
+    WorkShape shape;
+    shape.num_q_heads = 32;
+    shape.num_kv_heads = 8;
+    shape.v_head_dim = 128;
+    shape.key_bytes = 512;
+    shape.tiling = {8, 128, 1, 64, 64};
+    shape.num_threads = expected.threads;
+    WorkPlan plan(shape, {4, 16});
+    Batch batch;
+    batch.add(1, expected.keys - 1);
+    plan.build(batch.rows());
+    SCOPED_TRACE(std::to_string(expected.threads) + " threads, " + std::to_string(expected.keys) + " keys");
+    const int32_t ranges = 8 / expected.heads_each;
+    ASSERT_EQ(plan.items().size(), static_cast<size_t>(ranges * expected.key_parts));
+    EXPECT_EQ(plan.tiles().size(), static_cast<size_t>(expected.key_parts > 1 ? ranges : 0));
+    for (size_t i = 0; i < plan.items().size(); ++i) {
+      const kvc_backend_item& item = plan.items()[i];
+      EXPECT_EQ(item.head_begin, static_cast<int32_t>(i) / expected.key_parts * expected.heads_each);
+      EXPECT_EQ(item.head_end, item.head_begin + expected.heads_each);
+    }
+  }
+}
+
+// What a backend has no use for: items of fewer heads than it asks for, and of other numbers of splits than the
+// caller's.
+TEST(WorkPlan, HeadsStayTogether) {
+  WorkShape shape = shape_of(8);
+  shape.tiling.heads_per_item = 3;
+  WorkPlan whole(shape, {4, 16});
+  shape.tiling.heads_per_item = 1;
+  shape.key_splits = 5;
+  WorkPlan counted(shape, {4, 16});
+  Batch batch;
+  batch.add(1, 2000);
+  for (WorkPlan* plan : {&whole, &counted}) {
+    plan->build(batch.rows());
+    EXPECT_GE(plan->items().size(), 5u);
+    EXPECT_EQ(plan->tiles().size(), 1u);
+    for (const kvc_backend_item& item : plan->items()) EXPECT_EQ(item.head_end - item.head_begin, 3);
+  }
 }
 
 TEST(WorkPlan, AShortRowIsNotWorthASplit) {
