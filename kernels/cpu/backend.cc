@@ -11,7 +11,7 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int32_t kMaxImplementations = 6;
+constexpr int32_t kMaxImplementations = 7;
 
 // Fills `list` with what this machine can run, best last; the reference is never the best. Returns how many.
 int32_t list_implementations(const Implementation** list) {
@@ -24,6 +24,7 @@ int32_t list_implementations(const Implementation** list) {
   // Best last: where the bf16 dot is slower than widening to float32, it stays selectable by name.
   if (features.avx512_bf16 && !features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
   if (features.avx512) list[n++] = &kAvx512Implementation;
+  if (features.avx512_vbmi) list[n++] = &kAvx512VbmiImplementation;
   if (features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
   if (features.amx_bf16) list[n++] = &kAvx512AmxImplementation;
 #elif defined(__aarch64__)

@@ -55,7 +55,8 @@ CpuFeatures detect_cpu_features() {
   const bool tiles = has(d, 22) && has(d, 24) && (saved & kTileState) == kTileState;
   features.avx2 = avx && fma && f16c && has(b, 5) && (saved & kYmmState) == kYmmState;
   features.avx512 = features.avx2 && avx512_all && (saved & kZmmState) == kZmmState;
-  if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) features.avx512_bf16 = features.avx512 && has(a, 5);
+  features.avx512_vbmi = features.avx512 && has(c, 1);
+  if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) features.avx512_bf16 = features.avx512_vbmi && has(a, 5);
   features.fast_bf16_dots = features.avx512_bf16 && is_amd();
   features.amx_bf16 = features.avx512_bf16 && tiles && system_has_tiles();
   return features;

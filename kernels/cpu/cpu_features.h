@@ -7,6 +7,7 @@ namespace kvc::kernels {
 struct CpuFeatures {
   bool avx2;            // AVX2, FMA, F16C
   bool avx512;          // F, BW, DQ, VL, and the above
+  bool avx512_vbmi;     // and VBMI
   bool avx512_bf16;     // and BF16
   bool fast_bf16_dots;  // vdpbf16ps does more multiply-adds a cycle than vfmadd
   bool amx_bf16;        // AMX-TILE and AMX-BF16, and avx512_bf16; a process must ask the system before it uses them

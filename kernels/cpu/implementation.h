@@ -40,6 +40,7 @@ extern const Implementation kScalarImplementation;
 extern const Implementation kNeonImplementation;
 extern const Implementation kAvx2Implementation;
 extern const Implementation kAvx512Implementation;
+extern const Implementation kAvx512VbmiImplementation;
 extern const Implementation kAvx512Bf16Implementation;
 extern const Implementation kAvx512AmxImplementation;
 

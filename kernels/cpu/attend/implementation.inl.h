@@ -1,7 +1,8 @@
 // The body of a target's translation unit: its Implementation table, from the headers that KVC_TARGET was set for.
 // The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE. One that differs from another target only in how
-// it multiplies bf16 q by bf16 K and V defines that format, KVC_TARGET_BF16, and the other's table, KVC_TARGET_BASE,
-// which attends all the rest: formats take most of the library's size.
+// it multiplies bf16 q by bf16 K and V, or in how float8 enters the decode kernel, defines that format, KVC_TARGET_BF16
+// or KVC_TARGET_FLOAT8, and the other's table, KVC_TARGET_BASE, which attends all the rest: formats take most of the
+// library's size.
 // SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/cpu/attend/decode_pass.h"
@@ -18,9 +19,8 @@ static constexpr int kPanelRows = 16;
 
 static bool wants_panels(const View& view) { return view.num_rows >= kPanelRows || view.args->fold_keys > 0; }
 
-template <class Format>
+template <class Rows>
 static void decode_rows(const View& view) {
-  using Rows = typename DecodeFormatOf<Format>::Type;
   // The commonest head dim as a constant: its loops unroll. Others lose a few percent.
   if constexpr (kLanes == 16) {
     if (view.head_dim == 128 && view.v_head_dim == 128) {
@@ -61,6 +61,23 @@ static int32_t preferred_rows(const kvc_backend_layer* layer) {
   return KVC_TARGET_BASE.preferred_rows(layer);
 }
 
+#elif defined(KVC_TARGET_FLOAT8)
+
+static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+  const Type type = type_of(args->layer->dtype);
+  if (type == Type::kE4m3 || type == Type::kE5m2) {
+    const View view = make_view(args, item, scratch);
+    if (!view.staged && !wants_panels(view)) {
+      if (type == Type::kE4m3) decode_rows<KVC_TARGET_FLOAT8<E4m3>>(view);
+      if (type == Type::kE5m2) decode_rows<KVC_TARGET_FLOAT8<E5m2>>(view);
+      return;
+    }
+  }
+  KVC_TARGET_BASE.attend_item(args, item, scratch);
+}
+
+static int32_t preferred_rows(const kvc_backend_layer* layer) { return KVC_TARGET_BASE.preferred_rows(layer); }
+
 #else
 
 template <class Format>
@@ -68,7 +85,7 @@ static void attend_rows(const View& view) {
   if (wants_panels(view)) {
     panel_item<Format>(view);
   } else {
-    decode_rows<Format>(view);
+    decode_rows<typename DecodeFormatOf<Format>::Type>(view);
   }
 }
 

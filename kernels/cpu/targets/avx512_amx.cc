@@ -4,7 +4,7 @@
 #define KVC_TARGET_NAME "avx512_amx"
 #define KVC_TARGET_TABLE kAvx512AmxImplementation
 #define KVC_TARGET_BF16 BfTiles
-#define KVC_TARGET_BASE kAvx512Implementation
+#define KVC_TARGET_BASE kAvx512VbmiImplementation
 #include "kernels/cpu/simd/avx512_amx.h"
 
 #include "kernels/cpu/attend/implementation.inl.h"
