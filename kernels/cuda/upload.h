@@ -6,7 +6,7 @@
 //   - the pinned block is written again when its copy is done: the host waits for that only if kSlots copies are
 //   queued;
 //   - the device's block is written again behind its last reader, by a wait on the device.
-// Slots grow to the largest call so far, by allocation; from then on nothing is allocated.
+// All slots are there from create on, and grow to the largest call so far, by allocation; else nothing is allocated.
 //
 // Thread safety: a caller holds the lock from take to finish.
 // SPDX-License-Identifier: Apache-2.0
@@ -46,6 +46,7 @@ class Upload {
  public:
   static constexpr int kSlots = 16;
   ~Upload();
+  kvc_status create(kvc_error* error);
 
   std::mutex& mutex() { return mutex_; }
   // Places the pieces in the next slot and copies their sources into it. Without any bytes there is no slot, and
