@@ -132,6 +132,25 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   table->close(opened.device);
 }
 
+// What a cache is made with (tables of RoPE, scales) is written when the call returns, since its first step may be on any
+// stream; cudaMemcpy alone only puts it in the order of the NULL stream.
+TEST_F(Late, TablesAreThereForEveryStream) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  std::vector<double> angles(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * 8, -7.0);
+  const double frequencies[4] = {1.0, 0.1, 0.01, 0.001};
+  const kvc_backend_rope_table args = {8, 0, frequencies, 1.0, angles.data()};
+  ASSERT_EQ(table->rope_table(opened.device, &args, &error), KVC_OK) << error.message;
+  EXPECT_EQ(std::count(angles.begin(), angles.end(), -7.0), 0);
+  const float scales[3] = {1, 2, 3};
+  float there[3] = {};
+  ASSERT_EQ(table->upload(opened.device, there, scales, sizeof scales, 1, nullptr, &error), KVC_OK) << error.message;
+  EXPECT_EQ(there[2], 3.0f);
+  table->close(opened.device);
+}
+
 // Scratch is nobody else's until the device has passed its last use: on the same stream at once, on others later or
 // never.
 TEST_F(Late, ScratchIsLentInOrder) {

@@ -193,6 +193,14 @@ class Card(Cpu):
         yield lambda: not any(end.query() for end in ends)
         self.synchronize()
 
+    def works(self):
+        """False once the GPU refuses whatever this process asks of it."""
+        try:
+            self.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
     def rounds(self):
         return [Cpu.late.__get__(self), self.late]  # the driver loads a kernel when it is first used, and may wait for that
 
