@@ -8,6 +8,9 @@ import json
 import os
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's products are small here: threads would wait for each other
+
+import dense
 import numpy as np
 import pytest
 from devices import MAKERS, why_not
@@ -18,6 +21,8 @@ _made = {}
 def pytest_addoption(parser):
     parser.addoption("--device", choices=sorted(MAKERS), help="this device alone")
     parser.addoption("--share", type=float, default=1.0, help="part of the sampled grids' usual size")
+    parser.addoption("--host-reference", action="store_true",
+                     help="what is expected is computed by numpy: on a card run no kernels but the library's and conversions")
     parser.addoption("--progress", type=Path, help="a file for results as they come; what it has already is not run "
                                                    "(scripts/run_isolated.py)")
 
@@ -93,6 +98,8 @@ def device(request):
     assert reason is None, reason
     if request.param not in _made:
         _made[request.param] = MAKERS[request.param]()
+        if request.param == "cuda" and not request.config.getoption("--host-reference"):
+            dense.product = _made["cuda"].product
     return _made[request.param]
 
 

@@ -4,23 +4,30 @@ import contextlib
 import ctypes
 import os
 
-import dense
-import ml_dtypes
 import numpy as np
 from cuda_array import CudaArray, on_host
 
 import kvcache
 
-DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
-          "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-          "int8": np.dtype(np.int8), "i32": np.dtype(np.int32)}
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "int8": np.dtype(np.int8), "i32": np.dtype(np.int32)}
+with contextlib.suppress(ImportError):  # a card needs it not
+    import ml_dtypes
+
+    DTYPES |= {"bf16": np.dtype(ml_dtypes.bfloat16), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+               "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
 POISON = 7.0e4  # finite in bfloat16 and float32; in float16 infinite
 
 
 def rounded(values, dtype):
-    """What an element type makes of numbers."""
+    """What an element type makes of numbers: an array of it, or of float32 where numpy does not have it."""
     with np.errstate(over="ignore"):
-        return np.asarray(values, np.float64).astype(np.float32).astype(DTYPES[dtype])
+        values = np.asarray(values, np.float64).astype(np.float32)
+        if dtype in DTYPES:
+            return values.astype(DTYPES[dtype])
+    import torch
+
+    kind = {"bf16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}[dtype]
+    return torch.tensor(values).to(kind).float().numpy()
 
 
 class Cpu:
@@ -143,20 +150,21 @@ class Card(Cpu):
 
         self.torch = torch
         torch.cuda.init()
-        dense.product = lambda a, b: (self._double(a) @ self._double(b)).cpu().numpy()
         self._context = kvcache.Context("cuda:0")
         self._uploads, self._kept = torch.cuda.Stream(), []
         self._types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8,
                        "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "i32": torch.int32}
 
-    def _double(self, array):
-        return self.torch.from_numpy(np.ascontiguousarray(array)).cuda()
+    def product(self, a, b):
+        """Of matrices in float64: numpy's takes long for what a card can hold."""
+        a, b = (self.torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in (a, b))
+        return (a @ b).cpu().numpy()
 
     def array(self, values, dtype="f32"):
         # A copy of pageable memory waits for its stream: on one of its own, so that it never waits for what is late.
         values = np.ascontiguousarray(values, np.int32 if dtype == "i32" else np.float32)
         with self.torch.cuda.stream(self._uploads):
-            array = self.torch.from_numpy(values).cuda().to(self._types[dtype])
+            array = self.torch.from_numpy(values).to(self._types[dtype]).cuda()
         self._uploads.synchronize()
         self._kept.append(array)  # its memory is that stream's again when it goes: not while calls on others read it
         return array
