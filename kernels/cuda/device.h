@@ -43,9 +43,9 @@ kvc_status copy_and_wait(void* target, const void* source, int64_t bytes, const 
 
 inline thread_local Device* called_device = nullptr;  // whose function the thread is in
 
-// Makes the device current on the calling thread for as long as it lives, and then the one that was. Meanwhile a capture
-// of any stream forbids the thread nothing but what concerns that stream: else waiting for an event of our own, or an
-// allocation, would end whatever capture is going on in the process.
+// Makes the device current on the calling thread for as long as it lives, and then the one that was. Meanwhile a
+// capture of any stream forbids the thread nothing but what concerns that stream: else waiting for an event of our own,
+// or an allocation, would end whatever capture is going on in the process.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Device& device) : called_before_(called_device) {

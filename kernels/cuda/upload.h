@@ -83,16 +83,22 @@ class Upload {
   int64_t scratch_capacity_ = 0;
 };
 
-// All three steps for calls of one kernel: take and send, then the caller's enqueue(), then finish.
+// All three steps for calls of one kernel: take and send, then the caller's enqueue(), then finish. The caller has the
+// lock.
 template <class Enqueue>
-kvc_status with_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
-                       const Enqueue& enqueue) {
-  const std::lock_guard<std::mutex> lock(upload->mutex());
+kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
+                              const Enqueue& enqueue) {
   kvc_status status = upload->take(pieces, count, stream, error);
   if (status == KVC_OK) status = upload->send(stream, error);
   if (status == KVC_OK) status = enqueue();
   if (status == KVC_OK) status = upload->finish(stream, error);
   return status;
+}
+template <class Enqueue>
+kvc_status with_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
+                       const Enqueue& enqueue) {
+  const std::lock_guard<std::mutex> lock(upload->mutex());
+  return with_locked_upload(upload, pieces, count, stream, error, enqueue);
 }
 
 }  // namespace kvc::kernels::cuda
