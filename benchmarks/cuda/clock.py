@@ -1,4 +1,5 @@
-"""Times on a card: medians of CUDA events, each run behind a write that takes the L2 cache and gives the host a head start.
+"""Times on a card: medians of CUDA events, each run behind a write that takes the L2 cache, and a pause in which the host gets
+ahead: what it takes to enqueue a call is not in the call's time.
 
 What the card can do is measured in the same run: a copy's bytes, read and written, and a bf16 matrix product.
 """
@@ -9,6 +10,9 @@ import time
 import torch
 
 
+PAUSE = 3_000_000  # clocks: 1.5 ms
+
+
 class Clock:
     """On the CPU (a dry run, whose figures mean nothing) the host's clock, once."""
 
@@ -16,7 +20,6 @@ class Clock:
         self.device, self.on_card = device, device != "cpu"
         self.repeats = repeats if self.on_card else 1
         if self.on_card:
-            # Above every L2; at some TB/s long enough that the host has enqueued the call before it is done.
             self._flush = torch.empty(1 << 29, dtype=torch.uint8, device=device)
 
     def seconds(self, call, prepare=lambda: None, finish=lambda: None) -> float:
@@ -30,7 +33,8 @@ class Clock:
                 times.append(time.perf_counter() - begin)
             else:
                 events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-                self._flush.fill_(number)
+                self._flush.fill_(number)  # above every L2
+                torch.cuda._sleep(PAUSE)
                 events[0].record()
                 call()
                 events[1].record()
@@ -38,6 +42,23 @@ class Clock:
                 times.append(events[0].elapsed_time(events[1]) / 1e3)
             finish()
         return statistics.median(times[2:])
+
+    def kernel_seconds(self, call, word, finish=lambda: None) -> float:
+        """Median time of the kernels of call() whose name has `word`: for calls that also allocate."""
+        if not self.on_card:
+            return self.seconds(call, finish=finish)
+        times = []
+        for number in range(max(3, self.repeats // 3)):
+            self._flush.fill_(number)
+            self.synchronize()
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                call()
+                self.synchronize()
+            finish()
+            times.append(sum(event.device_time_total for event in profile.key_averages() if word in event.key) / 1e6)
+        if not min(times):
+            raise RuntimeError(f"the profiler saw no kernel called {word}")
+        return statistics.median(times)
 
     def host_seconds(self, call) -> float:
         """Median time that the host spends in call(); the device is idle before."""

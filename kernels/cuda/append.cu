@@ -1,4 +1,5 @@
-// append: rounds or quantises (and rotates) a step's K and V rows into their slots, a warp a row.
+// append: rounds or quantises (and rotates) a step's K and V rows into their slots, a warp a row; where they are stored
+// as they come, a thread moves a word.
 // Roofline: reads the new rows once (int8 twice, from the cache) and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
@@ -7,6 +8,7 @@
 #include "kernels/cuda/rotate.cuh"
 #include "kernels/cuda/step.h"
 #include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/words.cuh"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -114,6 +116,14 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
+// The slot of a token; negative: none.
+__device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token) {
+  if (call.live_tokens != nullptr && token >= *call.live_tokens) return -1;
+  if (call.args.slots != nullptr) return call.args.slots[token];
+  const int64_t slot = index_at(call.args.device_slots, token);
+  return slot < call.layer.num_pages * call.layer.page_size ? slot : -1;
+}
+
 __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, parts = layer.v_in_k != 0 ? 1 : 2;
@@ -125,11 +135,8 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.token = index / rows_of_token;
   row.head = static_cast<int32_t>(index % layer.num_kv_heads);
   row.of_k = index % rows_of_token < layer.num_kv_heads;
-  if (call.live_tokens != nullptr && row.token >= *call.live_tokens) return;
-  const int64_t stored =
-      call.args.slots != nullptr ? call.args.slots[row.token] : index_at(call.args.device_slots, row.token);
+  const int64_t stored = slot_of(call, row.token);
   if (stored < 0) return;
-  if (call.args.slots == nullptr && stored >= layer.num_pages * layer.page_size) return;
   row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
   if (row.of_k) {
@@ -137,6 +144,56 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   } else {
     store_row(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
   }
+}
+
+// Rows that are stored as they come, a thread a word: all of K's in a token, then all of V's.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_constant__ AppendCall call) {
+  const kvc_backend_layer& layer = call.layer;
+  const int64_t bytes = type_bytes(type_of(layer.dtype)), size = sizeof(Word);
+  const int64_t k_words = layer.num_kv_heads * layer.head_dim * bytes / size;
+  const int64_t words = layer.v_in_k != 0 ? k_words : k_words + layer.num_kv_heads * layer.v_head_dim * bytes / size;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, token = index / words;
+  if (token >= call.args.num_tokens) return;
+  const int64_t stored = slot_of(call, token);
+  if (stored < 0) return;
+  const int64_t place = index - token * words;
+  const bool of_k = place < k_words;
+  const int64_t within = of_k ? place : place - k_words,
+                row_words = (of_k ? layer.head_dim : layer.v_head_dim) * bytes / size;
+  const int64_t head = within / row_words,
+                batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
+  const kvc_backend_tensor& from = of_k ? call.args.k : call.args.v;
+  const kvc_backend_pool& pool = of_k ? layer.k : layer.v;
+  const int64_t source = batch_row * (of_k ? call.args.k_row_stride : call.args.v_row_stride) +
+                         token * from.token_stride + head * from.head_stride;
+  const int64_t target = stored / layer.page_size * pool.page_stride + head * pool.head_stride +
+                         stored % layer.page_size * pool.slot_stride;
+  const int64_t word = within - head * row_words;
+  reinterpret_cast<Word*>(static_cast<unsigned char*>(pool.data) + target * bytes)[word] =
+      reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source * bytes)[word];
+}
+
+// Whether K and V are stored as they come: not rotated, of the pools' type, with no scale of a token beside them, and a
+// row of K is one.
+bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
+  const Type type = type_of(layer.dtype);
+  return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
+         (layer.v_in_k != 0 ? args.v.data == nullptr : type_of(args.v.dtype) == type);
+}
+
+// Bytes that words have to divide: addresses, strides and rows, of tensors and pools.
+uint64_t places_of(const kvc_backend_append& args, const kvc_backend_layer& layer) {
+  const int64_t bytes = type_bytes(type_of(layer.dtype));
+  const auto of = [bytes](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride,
+                          int32_t dims) {
+    const int64_t elements = pool.page_stride | pool.head_stride | pool.slot_stride | from.token_stride |
+                             from.head_stride | row_stride | dims;
+    return reinterpret_cast<uintptr_t>(pool.data) | reinterpret_cast<uintptr_t>(from.data) |
+           static_cast<uint64_t>(elements * bytes);
+  };
+  const uint64_t of_k = of(layer.k, args.k, args.k_row_stride, layer.head_dim);
+  return layer.v_in_k != 0 ? of_k : of_k | of(layer.v, args.v, args.v_row_stride, layer.v_head_dim);
 }
 
 }  // namespace
@@ -148,6 +205,16 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
   AppendCall call = {*args, *args->layer, live_tokens_of(args->step)};
   if (call.live_tokens != nullptr) call.args.num_tokens = max_tokens_of(args->step);
   const auto run = [&] {
+    if (is_stored_as_given(*args, call.layer)) {
+      return with_words(places_of(*args, call.layer), [&]<class Word>(Word) {
+        const kvc_backend_layer& layer = call.layer;
+        const int64_t dims = layer.head_dim + (layer.v_in_k != 0 ? 0 : layer.v_head_dim);
+        const int64_t words =
+            layer.num_kv_heads * dims * type_bytes(type_of(layer.dtype)) / static_cast<int64_t>(sizeof(Word));
+        return launch("append", stream, {blocks_for(call.args.num_tokens * words, kThreads), 1, 1}, kThreads, 0, error,
+                      append_words_kernel<Word>, call);
+      });
+    }
     const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
     return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
   };

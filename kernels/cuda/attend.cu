@@ -236,7 +236,7 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
   if (!device.simple && why_simple(host) == nullptr) {
     MmaShape shape = mma_shape(device, call.layer, cut.rows);
     if (shape.stages == 0) shape = mma_shape(device, call.layer, kFewRows.rows);  // several rounds of a block
-    if (shape.stages > 0) return launch_mma(call, shape, blocks, stream, error);
+    if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_attend(call, blocks, stream, error);
 }

@@ -62,11 +62,8 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   Device* const device = new (std::nothrow) Device;
   if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
   device->ordinal = args->device_id;
-  kvc_status status;
-  {
-    const CurrentDevice current(*device);
-    status = read_device(device, error);
-  }
+  const CurrentDevice current(*device);
+  kvc_status status = read_device(device, error);
   if (status == KVC_OK && args->simd != nullptr) {
     device->simple = strcmp(args->simd, device->names[0]) == 0;
     if (!device->simple && strcmp(args->simd, device->names[1]) != 0) {
@@ -74,6 +71,7 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
                     device->names[0], device->names[1]);
     }
   }
+  if (status == KVC_OK) status = device->upload.create(error);
   if (status != KVC_OK) {
     delete device;
     return status;

@@ -38,19 +38,26 @@ kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_
 // ORDER, if the stream is being captured: what is not to be replayed. what: "a forward begins".
 kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
 
+// Of a call that may wait (when a cache is made, say): the target is written, for every stream, when it returns.
+kvc_status copy_and_wait(void* target, const void* source, int64_t bytes, const char* purpose, kvc_error* error);
+
 inline thread_local Device* called_device = nullptr;  // whose function the thread is in
 
-// Makes the device current on the calling thread for as long as it lives, and then the one that was.
+// Makes the device current on the calling thread for as long as it lives, and then the one that was. Meanwhile a
+// capture of any stream forbids the thread nothing but what concerns that stream: else waiting for an event of our own,
+// or an allocation, would end whatever capture is going on in the process.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Device& device) : called_before_(called_device) {
     called_device = &device;
+    cudaThreadExchangeStreamCaptureMode(&capture_mode_);
     if (cudaGetDevice(&before_) != cudaSuccess) before_ = device.ordinal;
     changed_ = before_ != device.ordinal;
     if (changed_) cudaSetDevice(device.ordinal);
   }
   ~CurrentDevice() {
     if (changed_) cudaSetDevice(before_);
+    cudaThreadExchangeStreamCaptureMode(&capture_mode_);
     called_device = called_before_;
   }
   CurrentDevice(const CurrentDevice&) = delete;
@@ -58,6 +65,7 @@ class CurrentDevice {
 
  private:
   Device* const called_before_;
+  cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;
   int before_ = 0;
   bool changed_ = false;
 };

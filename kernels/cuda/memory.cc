@@ -35,16 +35,21 @@ void release(kvc_backend_device* device, void* memory, int64_t) {
   if (memory != nullptr) cudaFree(memory);
 }
 
+// From pageable memory cudaMemcpy returns when it has read the source, and the target follows in the order of the NULL
+// stream, which streams of others need not wait for.
+kvc_status copy_and_wait(void* target, const void* source, int64_t bytes, const char* purpose, kvc_error* error) {
+  cudaError_t result = cudaMemcpy(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault);
+  if (result == cudaSuccess) result = cudaStreamSynchronize(nullptr);
+  return check(result, "cudaMemcpy or cudaStreamSynchronize", purpose, error);
+}
+
 // By way of the ring, in pieces that no slot grows for.
 kvc_status upload(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, int32_t wait,
                   void* stream, kvc_error* error) {
   constexpr int64_t kPieceBytes = 64 * 1024;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  if (wait != 0) {
-    const cudaError_t copied = cudaMemcpy(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault);
-    return check(copied, "cudaMemcpy", "an upload", error);
-  }
+  if (wait != 0) return copy_and_wait(target, source, bytes, "an upload", error);
   for (int64_t begin = 0; begin < bytes; begin += kPieceBytes) {
     Piece piece =
         piece_of(static_cast<const char*>(source) + begin, bytes - begin < kPieceBytes ? bytes - begin : kPieceBytes);

@@ -1,6 +1,9 @@
-// merge: normalised results of attention over disjoint keys, by their LSE, left to right into the result; a warp a
-// row.
+// merge: normalised results of attention over disjoint keys, by their LSE, left to right into the result; a warp some
+// rows, a lane some dims of each.
+// Roofline: reads the parts once and writes the result once; weights are found once a row and chunk of dims, and the
+// logarithms of a warp's rows by a lane each.
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/warp.cuh"
@@ -9,45 +12,103 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
+constexpr int kRowsOfWarp = 4;
+
+struct MergeCall {
+  kvc_backend_merge args;  // parts are on the device
+  bool in_fours;           // dims come in aligned fours
+};
 
 __device__ __forceinline__ float lse_of(const kvc_backend_state& state, int64_t token, int64_t head) {
   return state.lse[token * state.lse_token_stride + head * state.lse_head_stride];
 }
 
-// parts are on the device. The result may be the first part: every lane has read a row's LSEs before one writes it.
-__global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ kvc_backend_merge args) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
-  if (row >= args.num_tokens * args.num_heads) return;
-  const int64_t token = row / args.num_heads, head = row % args.num_heads;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-  const Type type = type_of(args.result.out.dtype);
-  FinalState final = {0.0, -INFINITY};
-  // Dims in steps of a warp; all lanes take each step, the last ones for nothing.
-  for (int32_t d_begin = 0; d_begin < args.dims; d_begin += kWarpSize) {
-    const int32_t d = d_begin + lane;
-    float o = 0.0f, m = -INFINITY, l = 0.0f;
-    for (int32_t i = 0; i < args.num_parts; ++i) {
-      const kvc_backend_state& part = args.parts[i];
-      const float lse = lse_of(part, token, head);
-      if (lse == -INFINITY) continue;
-      float next = 0.0f;
-      if (d < args.dims) {
-        next =
-            static_cast<const float*>(part.out.data)[token * part.out.token_stride + head * part.out.head_stride + d];
-      }
-      merge_state(&o, &m, &l, &next, lse, 1.0f, 1);
-    }
-    final = final_state(static_cast<double>(m), static_cast<double>(l), nullptr);
+struct alignas(16) Four {
+  float x[4];
+};
+
+// kDims dims of a row, from dim d on, which is below `dims`; m and l of the row.
+template <int kDims>
+__device__ __forceinline__ void merge_dims(const kvc_backend_merge& args, int64_t token, int64_t head, int32_t d,
+                                           float* m, float* l) {
+  float o[kDims] = {};
+  *m = -INFINITY;
+  *l = 0.0f;
+  for (int32_t i = 0; i < args.num_parts; ++i) {
+    const kvc_backend_state& part = args.parts[i];
+    const float lse = lse_of(part, token, head);
+    if (lse == -INFINITY) continue;
+    float next[kDims] = {};
     if (d < args.dims) {
-      store_element(type, args.result.out.data,
-                    token * args.result.out.token_stride + head * args.result.out.head_stride + d,
-                    o * static_cast<float>(final.scale));
+      const float* const from =
+          static_cast<const float*>(part.out.data) + token * part.out.token_stride + head * part.out.head_stride + d;
+      if (kDims == 4) {
+        const Four four = *reinterpret_cast<const Four*>(from);
+#pragma unroll
+        for (int k = 0; k < kDims; ++k) next[k] = four.x[k];
+      } else {
+        next[0] = *from;
+      }
+    }
+    merge_state(o, m, l, next, lse, 1.0f, kDims);
+  }
+  if (d >= args.dims) return;
+  const float scale = *l == 0.0f ? 0.0f : static_cast<float>(1.0 / static_cast<double>(*l));  // as final_state has it
+  const kvc_backend_tensor& out = args.result.out;
+  const int64_t to = token * out.token_stride + head * out.head_stride + d;
+  const Type type = type_of(out.dtype);
+#pragma unroll
+  for (int k = 0; k < kDims; ++k) o[k] *= scale;
+  if (kDims == 4 && type == Type::kF32) {
+    Four four;
+#pragma unroll
+    for (int k = 0; k < kDims; ++k) four.x[k] = o[k];
+    *reinterpret_cast<Four*>(static_cast<float*>(out.data) + to) = four;
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < kDims; ++k) store_element(type, out.data, to + k, o[k]);
+}
+
+// The result may be the first part: all lanes have read the LSEs of a warp's rows before one is written.
+__global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ MergeCall call) {
+  const kvc_backend_merge& args = call.args;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize) * kRowsOfWarp;
+  const int64_t rows = args.num_tokens * args.num_heads;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+  float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of row first + lane
+  for (int32_t r = 0; r < kRowsOfWarp && first + r < rows; ++r) {
+    const int64_t token = (first + r) / args.num_heads, head = (first + r) % args.num_heads;
+    float m = -INFINITY, l = 0.0f;
+    // All lanes take each step, the last ones for nothing.
+    if (call.in_fours) {
+      for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize) merge_dims<4>(args, token, head, d + 4 * lane, &m, &l);
+    } else {
+      for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(args, token, head, d + lane, &m, &l);
+    }
+    if (lane == r) {
+      m_of_lane = m;
+      l_of_lane = l;
     }
   }
   __syncwarp();
-  if (args.result.lse != nullptr && lane == 0) {
-    args.result.lse[token * args.result.lse_token_stride + head * args.result.lse_head_stride] = final.lse;
+  if (args.result.lse == nullptr || lane >= kRowsOfWarp || first + lane >= rows) return;
+  const int64_t token = (first + lane) / args.num_heads, head = (first + lane) % args.num_heads;
+  args.result.lse[token * args.result.lse_token_stride + head * args.result.lse_head_stride] =
+      final_state(static_cast<double>(m_of_lane), static_cast<double>(l_of_lane), nullptr).lse;
+}
+
+// Whether all rows are of aligned fours of float32.
+bool comes_in_fours(const kvc_backend_merge& args) {
+  int64_t elements = args.dims | args.result.out.token_stride | args.result.out.head_stride;
+  uintptr_t addresses =
+      type_of(args.result.out.dtype) == Type::kF32 ? reinterpret_cast<uintptr_t>(args.result.out.data) : 0;
+  for (int32_t i = 0; i < args.num_parts; ++i) {
+    const kvc_backend_tensor& part = args.parts[i].out;
+    elements |= part.token_stride | part.head_stride;
+    addresses |= reinterpret_cast<uintptr_t>(part.data);
   }
+  return elements % 4 == 0 && addresses % 16 == 0;
 }
 
 }  // namespace
@@ -59,9 +120,10 @@ kvc_status merge(kvc_backend_device* opened, const kvc_backend_merge* args, void
   const CurrentDevice current(device);
   Piece parts = piece_of(args->parts, args->num_parts);
   return with_upload(&device.upload, &parts, 1, stream, error, [&] {
-    kvc_backend_merge on = *args;
-    on.parts = on_device<const kvc_backend_state>(parts);
-    return launch("merge", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, merge_kernel, on);
+    MergeCall call = {*args, comes_in_fours(*args)};
+    call.args.parts = on_device<const kvc_backend_state>(parts);
+    return launch("merge", stream, {blocks_for(rows, kWarps * kRowsOfWarp), 1, 1}, kThreads, 0, error, merge_kernel,
+                  call);
   });
 }
 

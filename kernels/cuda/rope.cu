@@ -48,7 +48,7 @@ kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* 
   if (table == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a table of RoPE");
   fill_rope_table(args, table);
   const kvc_status status =
-      check(cudaMemcpy(args->table, table, bytes, cudaMemcpyDefault), "cudaMemcpy", "a table of RoPE", error);
+      copy_and_wait(args->table, table, static_cast<int64_t>(bytes), "a table of RoPE", error);
   free(table);
   return status;
 }

@@ -11,18 +11,6 @@ namespace {
 
 constexpr const char* kPurpose = "scratch of a call";
 
-// Lets this thread allocate while a stream is captured.
-class CaptureRelaxed {
- public:
-  CaptureRelaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~CaptureRelaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  CaptureRelaxed(const CaptureRelaxed&) = delete;
-  CaptureRelaxed& operator=(const CaptureRelaxed&) = delete;
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
-
 }  // namespace
 
 Scratch::~Scratch() {
@@ -117,7 +105,6 @@ kvc_status Scratch::take_captured(int64_t bytes, void* stream, unsigned long lon
     *memory = block->memory;
     return KVC_OK;
   }
-  const CaptureRelaxed relaxed;
   Block* const block = new (std::nothrow) Block{nullptr, 0, nullptr, stream, capture, false, captured_};
   if (block == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for %s", kPurpose);
   const kvc_status status = resize(block, bytes, error);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step.h"
+#include "kernels/cuda/words.cuh"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -28,10 +29,6 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
   }
 }
 
-struct alignas(16) Word16 {
-  uint64_t low, high;
-};
-
 }  // namespace
 
 kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, void* stream, kvc_error* error) {
@@ -47,14 +44,11 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
       on.pages = on_device<const int32_t>(pages);
       const uint64_t all = reinterpret_cast<uint64_t>(on.rows) | reinterpret_cast<uint64_t>(on.pool) |
                            static_cast<uint64_t>(on.row_stride_bytes | on.page_stride_bytes | on.state_bytes);
-      const auto run = [&](auto kernel, int64_t word) {
-        const dim3 grid = {blocks_for(on.state_bytes / word, kThreads * kWordsOfThread), static_cast<unsigned>(rows),
-                           1};
-        return launch("copies of states", stream, grid, kThreads, 0, error, kernel, on);
-      };
-      if (all % 16 == 0) return run(states_kernel<Word16>, 16);
-      if (all % 4 == 0) return run(states_kernel<uint32_t>, 4);
-      return run(states_kernel<unsigned char>, 1);
+      return with_words(all, [&]<class Word>(Word) {
+        const int64_t words = on.state_bytes / static_cast<int64_t>(sizeof(Word));
+        const dim3 grid = {blocks_for(words, kThreads * kWordsOfThread), static_cast<unsigned>(rows), 1};
+        return launch("copies of states", stream, grid, kThreads, 0, error, states_kernel<Word>, on);
+      });
     });
     if (status != KVC_OK) return status;
   }

@@ -22,6 +22,14 @@ Upload::~Upload() {
   free(scratch_);
 }
 
+kvc_status Upload::create(kvc_error* error) {
+  kvc_status status = KVC_OK;
+  for (Slot& slot : slots_) {
+    if (status == KVC_OK) status = grow(&slot, largest_, error);
+  }
+  return status;
+}
+
 void* Upload::scratch_bytes(int64_t bytes) {
   if (bytes <= scratch_capacity_) return scratch_;
   void* const grown = realloc(scratch_, static_cast<size_t>(2 * bytes));
@@ -79,7 +87,7 @@ kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error
   if (outside != KVC_OK) return outside;
   Slot* slot = &slots_[next_];
   next_ = (next_ + 1) % kSlots;
-  if (slot->capacity < bytes || slot->capacity == 0) {
+  if (slot->capacity < bytes) {
     const kvc_status grown = grow(slot, bytes, error);
     if (grown != KVC_OK) return grown;
   } else {

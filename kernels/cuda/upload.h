@@ -6,7 +6,7 @@
 //   - the pinned block is written again when its copy is done: the host waits for that only if kSlots copies are
 //   queued;
 //   - the device's block is written again behind its last reader, by a wait on the device.
-// Slots grow to the largest call so far, by allocation; from then on nothing is allocated.
+// All slots are there from create on, and grow to the largest call so far, by allocation; else nothing is allocated.
 //
 // Thread safety: a caller holds the lock from take to finish.
 // SPDX-License-Identifier: Apache-2.0
@@ -46,6 +46,7 @@ class Upload {
  public:
   static constexpr int kSlots = 16;
   ~Upload();
+  kvc_status create(kvc_error* error);
 
   std::mutex& mutex() { return mutex_; }
   // Places the pieces in the next slot and copies their sources into it. Without any bytes there is no slot, and
@@ -82,16 +83,22 @@ class Upload {
   int64_t scratch_capacity_ = 0;
 };
 
-// All three steps for calls of one kernel: take and send, then the caller's enqueue(), then finish.
+// All three steps for calls of one kernel: take and send, then the caller's enqueue(), then finish. The caller has the
+// lock.
 template <class Enqueue>
-kvc_status with_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
-                       const Enqueue& enqueue) {
-  const std::lock_guard<std::mutex> lock(upload->mutex());
+kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
+                              const Enqueue& enqueue) {
   kvc_status status = upload->take(pieces, count, stream, error);
   if (status == KVC_OK) status = upload->send(stream, error);
   if (status == KVC_OK) status = enqueue();
   if (status == KVC_OK) status = upload->finish(stream, error);
   return status;
+}
+template <class Enqueue>
+kvc_status with_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
+                       const Enqueue& enqueue) {
+  const std::lock_guard<std::mutex> lock(upload->mutex());
+  return with_locked_upload(upload, pieces, count, stream, error, enqueue);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -106,8 +106,8 @@ TEST_F(Late, UploadsOfSeveralStreamsArriveWhole) {
   table->close(opened.device);
 }
 
-// From the second round of the ring on nothing is allocated; a call is one copy, and the host waits for nothing while
-// the ring has a free slot.
+// Nothing is allocated from the first call on; a call is one copy, and the host waits for nothing while the ring has a
+// free slot.
 TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -118,8 +118,6 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   std::vector<int32_t> positions(40, 3);
   const kvc_backend_rope args = {8,  40, tables.data(), positions.data(), nullptr, cos_sin.data(), {}, {}, nullptr,
                                  {}, 0};
-  for (int i = 0; i < Upload::kSlots; ++i) ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);
-  cudaDeviceSynchronize();
   const cuda_emulation::Counts before = cuda_emulation::counts();
   for (int i = 0; i < Upload::kSlots; ++i) ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK);
   const cuda_emulation::Counts after = cuda_emulation::counts();
@@ -131,6 +129,95 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   EXPECT_EQ(cuda_emulation::counts().host_waits, before.host_waits + 1);
   cudaDeviceSynchronize();
   EXPECT_NE(cos_sin[0], -1.0f);
+  table->close(opened.device);
+}
+
+// What a cache is made with (tables of RoPE, scales) is written when the call returns, since its first step may be on
+// any stream; cudaMemcpy alone only puts it in the order of the NULL stream.
+TEST_F(Late, TablesAreThereForEveryStream) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  std::vector<double> angles(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * 8, -7.0);
+  const double frequencies[4] = {1.0, 0.1, 0.01, 0.001};
+  const kvc_backend_rope_table args = {8, 0, frequencies, 1.0, angles.data()};
+  ASSERT_EQ(table->rope_table(opened.device, &args, &error), KVC_OK) << error.message;
+  EXPECT_EQ(std::count(angles.begin(), angles.end(), -7.0), 0);
+  const float scales[3] = {1, 2, 3};
+  float there[3] = {};
+  ASSERT_EQ(table->upload(opened.device, there, scales, sizeof scales, 1, nullptr, &error), KVC_OK) << error.message;
+  EXPECT_EQ(there[2], 3.0f);
+  table->close(opened.device);
+}
+
+// Copies take effect in their order: those that do not meet run beside each other, and no list of them shows which. In
+// words of 16, 4 and 1 bytes, with scales of tokens and without.
+TEST(Copies, AreMadeInTheirOrder) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  std::mt19937 random(11);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  constexpr int32_t kPages = 12, kPageSize = 24, kHeads = 2;
+  constexpr int64_t kSlots = kPages * kPageSize;
+  for (const auto& [dtype, dim] :
+       {std::pair{DLDataType{kDLFloat, 16, 1}, 24}, std::pair{DLDataType{kDLFloat, 32, 1}, 3},
+        std::pair{DLDataType{kDLInt, 8, 1}, 10}}) {
+    for (int round = 0; round < 12; ++round) {
+      const int64_t row = dim * dtype.bits / 8, pool = kSlots * kHeads * row;
+      alignas(16) static unsigned char k[kSlots * kHeads * 48], v[sizeof k];
+      for (int64_t i = 0; i < pool; ++i)
+        k[i] = static_cast<unsigned char>(random()), v[i] = static_cast<unsigned char>(random());
+      std::vector<float> scales(2 * kSlots * kHeads);
+      for (float& scale : scales) scale = static_cast<float>(random());
+      kvc_backend_layer layer = {};
+      layer.num_kv_heads = kHeads, layer.head_dim = layer.v_head_dim = dim, layer.page_size = kPageSize;
+      layer.num_pages = kPages, layer.dtype = dtype;
+      layer.k = {k, kPageSize * kHeads * dim, kPageSize * dim, dim};
+      layer.v = {v, kPageSize * kHeads * dim, kPageSize * dim, dim};
+      if (dtype.code == kDLInt) {
+        layer.k_scales = {scales.data(), kPageSize * kHeads, kPageSize, 1};
+        layer.v_scales = {scales.data() + kSlots * kHeads, kPageSize * kHeads, kPageSize, 1};
+      }
+      std::vector<kvc_backend_slot_copy> copies;
+      for (int64_t i = 0, count = 1 + below(5); i < count; ++i) {
+        const auto slots = static_cast<int32_t>(1 + below(kPageSize));
+        if (round % 3 == 0) {  // of the first six pages to others
+          copies.push_back({below(6 * kPageSize - slots), (6 + i) * kPageSize, slots, 0});
+        } else {
+          copies.push_back({below(kSlots - slots), below(kSlots - slots), slots, 0});
+        }
+      }
+      const auto place = [&](int64_t head, int64_t slot) {
+        return slot / kPageSize * kPageSize * kHeads + head * kPageSize + slot % kPageSize;
+      };
+      std::vector<unsigned char> wanted[2] = {{k, k + pool}, {v, v + pool}};
+      std::vector<float> wanted_scales = scales;
+      for (const kvc_backend_slot_copy& copy : copies) {
+        const std::vector<unsigned char> rows[2] = {wanted[0], wanted[1]};
+        const std::vector<float> old = wanted_scales;
+        for (int64_t i = 0; i < copy.num_slots * kHeads; ++i) {
+          const int64_t from = place(i % kHeads, copy.source_slot + i / kHeads),
+                        to = place(i % kHeads, copy.target_slot + i / kHeads);
+          for (int of = 0; of < 2; ++of) {
+            std::copy_n(rows[of].data() + from * row, row, wanted[of].data() + to * row);
+            wanted_scales[of * kSlots * kHeads + to] = old[of * kSlots * kHeads + from];
+          }
+        }
+      }
+      ASSERT_EQ(
+          table->copy_slots(opened.device, &layer, copies.data(), static_cast<int64_t>(copies.size()), nullptr, &error),
+          KVC_OK)
+          << error.message;
+      EXPECT_EQ(std::memcmp(k, wanted[0].data(), static_cast<size_t>(pool)), 0)
+          << int{dtype.bits} << " bits, round " << round;
+      EXPECT_EQ(std::memcmp(v, wanted[1].data(), static_cast<size_t>(pool)), 0)
+          << int{dtype.bits} << " bits, round " << round;
+      if (dtype.code == kDLInt) EXPECT_EQ(scales, wanted_scales) << "round " << round;
+    }
+  }
   table->close(opened.device);
 }
 

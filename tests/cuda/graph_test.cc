@@ -1,5 +1,7 @@
 // Steps of a kvc_graph whose calls were captured once and are replayed: the same results as the CPU's, whose calls are
 // made in every step, at any size of the batch.
+#include <thread>
+
 #include "lockstep.h"
 
 namespace kvt {
@@ -147,6 +149,26 @@ TEST_F(Graphs, StaleReplaysWriteNothing) {
   }
   for (int layer = 0; layer < kLayers; ++layer) lockstep.export_rows(a, layer, stream_);
   step(lockstep, {a}, {3}, How::kReplay);
+  lockstep.compare();
+}
+
+// While one thread captures, others make caches and steps on streams of their own: what the library does for them waits
+// for events and allocates, and the capture goes on all the same.
+TEST_F(Graphs, CapturesOfOtherThreadsGoOn) {
+  Lockstep lockstep({.num_pages = 60, .max_batch_tokens = 64});
+  create(lockstep);
+  const int a = lockstep.add();
+  step(lockstep, {a}, {5}, How::kCalls);
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread([&] {
+    Lockstep other({.num_pages = 200, .max_batch_tokens = 64, .rope = true});
+    const int b = other.add();
+    for (int i = 0; i < 6; ++i) other.fill(b, 20, 64, nullptr);
+    int child = -1;
+    EXPECT_EQ(other.fork(b, 33, nullptr, &child), KVC_OK);
+  }).join();
+  EXPECT_EQ(cudaStreamEndCapture(stream_, &captured_), cudaSuccess);
+  step(lockstep, {a}, {2}, How::kCapture);
   lockstep.compare();
 }
 

@@ -1,7 +1,6 @@
 #include "real_device.h"
 
 #include <dlfcn.h>
-#include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -19,12 +18,12 @@ namespace {
 
 bool is_path(const char* name) { return name != nullptr && std::strchr(name, '/') != nullptr; }
 
-// The driver's functions that pin memory and wait, by their names in its library.
+// The driver's functions that give pinned memory and wait, by their names in its library.
 struct Driver {
   int (*init)(unsigned);
   int (*retain)(void**, int);
   int (*set_current)(void*);
-  int (*host_register)(void*, size_t, unsigned);
+  int (*host_alloc)(void**, size_t, unsigned);
   int (*synchronize)();
 
   Driver() {
@@ -37,7 +36,7 @@ struct Driver {
     find(&init, "cuInit");
     find(&retain, "cuDevicePrimaryCtxRetain");
     find(&set_current, "cuCtxSetCurrent");
-    find(&host_register, "cuMemHostRegister_v2");
+    find(&host_alloc, "cuMemHostAlloc");
     find(&synchronize, "cuCtxSynchronize");
     void* context = nullptr;
     if (init(0) != 0 || retain(&context, 0) != 0 || set_current(context) != 0) give_up("no context of device 0");
@@ -54,11 +53,11 @@ class Arena {
  public:
   Arena() {
     if (!is_path(std::getenv("KVC_KERNEL_BACKEND"))) return;
-    base_ = static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    // One address space for host and device: such memory has one address for both.
     constexpr unsigned kPortableAndMapped = 3;
-    if (base_ == MAP_FAILED || driver().host_register(base_, kBytes, kPortableAndMapped) != 0) {
-      give_up("the driver does not pin the arena");
-    }
+    void* memory = nullptr;
+    if (driver().host_alloc(&memory, kBytes, kPortableAndMapped) != 0) give_up("the driver gives no pinned memory");
+    base_ = static_cast<char*>(memory);
   }
   void* take(size_t bytes) {
     if (base_ == nullptr) return std::malloc(bytes > 0 ? bytes : 1);
@@ -108,7 +107,11 @@ const kvc_backend* plugin = nullptr;
 template <auto kFunction, class... Arguments>
 kvc_status then_wait(Arguments... arguments) {
   const kvc_status status = (plugin->*kFunction)(arguments...);
-  if (status == KVC_OK && driver().synchronize() != 0) give_up("a kernel failed on the device");
+  const int failed = status == KVC_OK ? driver().synchronize() : 0;
+  if (failed != 0) {
+    std::fprintf(stderr, "CUDA's error %d\n", failed);
+    give_up("a kernel failed on the device");
+  }
   return status;
 }
 

@@ -1,5 +1,5 @@
 // The numeric tests of tests/kernels on a GPU: KVC_KERNEL_BACKEND names a plug-in's file. Tests keep pools, tensors and
-// partials in std::vector, so while a plug-in is named, operator new takes from an arena that CUDA has pinned, where
+// partials in std::vector, so while a plug-in is named, operator new takes from pinned memory of CUDA, where
 // host and device read the same addresses; and every call of the table waits for the device, as a CPU's does.
 #pragma once
 

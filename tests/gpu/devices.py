@@ -4,23 +4,30 @@ import contextlib
 import ctypes
 import os
 
-import dense
-import ml_dtypes
 import numpy as np
 from cuda_array import CudaArray, on_host
 
 import kvcache
 
-DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16),
-          "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-          "int8": np.dtype(np.int8), "i32": np.dtype(np.int32)}
+DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "int8": np.dtype(np.int8), "i32": np.dtype(np.int32)}
+with contextlib.suppress(ImportError):  # a card needs it not
+    import ml_dtypes
+
+    DTYPES |= {"bf16": np.dtype(ml_dtypes.bfloat16), "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+               "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
 POISON = 7.0e4  # finite in bfloat16 and float32; in float16 infinite
 
 
 def rounded(values, dtype):
-    """What an element type makes of numbers."""
+    """What an element type makes of numbers: an array of it, or of float32 where numpy does not have it."""
     with np.errstate(over="ignore"):
-        return np.asarray(values, np.float64).astype(np.float32).astype(DTYPES[dtype])
+        values = np.asarray(values, np.float64).astype(np.float32)
+        if dtype in DTYPES:
+            return values.astype(DTYPES[dtype])
+    import torch
+
+    kind = {"bf16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}[dtype]
+    return torch.tensor(values).to(kind).float().numpy()
 
 
 class Cpu:
@@ -45,13 +52,22 @@ class Cpu:
     def poisoned(self, shape, dtype="f32"):
         return self.array(np.full(shape, POISON), dtype)
 
+    def put(self, array, values, dtype="f32", stream=None):
+        """Values into the first rows of an array, on a stream."""
+        array[: len(values)] = self.array(values, dtype)
+
     def synchronize(self):
         pass
 
     @contextlib.contextmanager
-    def late(self):
-        """While it lasts, nothing of what is put on the device's streams is done yet, as far as that can be had."""
-        yield
+    def late(self, *streams):
+        """While it lasts, nothing of what is put on these streams (none: on the default one) is done yet. Gives a function
+        that says so: it is False once the host was made to wait. Here calls return with their work done."""
+        yield lambda: True
+
+    def rounds(self):
+        """Ways to run a test of late work: `late`, and before it what it takes to have everything loaded and allocated."""
+        return [self.late]
 
 
 class Emulated(Cpu):
@@ -66,6 +82,7 @@ class Emulated(Cpu):
         self._context = kvcache.Context("cuda", backend=path)
         self.driver = ctypes.CDLL(path)
         self.driver.emulation_stream.restype = ctypes.c_void_p
+        self.driver.emulation_end_capture.restype = ctypes.c_void_p
         self._kept = []
 
     def array(self, values, dtype="f32"):
@@ -81,11 +98,21 @@ class Emulated(Cpu):
         self.driver.emulation_synchronize()
         self._kept.clear()
 
+    def put(self, array, values, dtype="f32", stream=None):
+        source = self.array(values, dtype).array
+        assert source.dtype == array.array.dtype and source.nbytes <= array.array.nbytes
+        self.driver.emulation_copy(ctypes.c_void_p(array.array.ctypes.data), ctypes.c_void_p(source.ctypes.data),
+                                   ctypes.c_size_t(source.nbytes), ctypes.c_void_p(stream))
+
     @contextlib.contextmanager
-    def late(self):
+    def late(self, *streams):
         self.driver.emulation_defer(1)
+        marks = [(np.zeros(1), np.ones(1)) for _ in streams or (None,)]
+        for (mark, done), stream in zip(marks, streams or (None,)):
+            self.driver.emulation_copy(ctypes.c_void_p(mark.ctypes.data), ctypes.c_void_p(done.ctypes.data),
+                                       ctypes.c_size_t(mark.nbytes), ctypes.c_void_p(stream))
         try:
-            yield
+            yield lambda: not any(mark.any() for mark, _ in marks)
         finally:
             self.driver.emulation_defer(0)
             self.synchronize()
@@ -98,6 +125,17 @@ class Emulated(Cpu):
 
     def order(self, first, then):
         self.driver.emulation_order(ctypes.c_void_p(first), ctypes.c_void_p(then))
+
+    @contextlib.contextmanager
+    def capture(self, stream):
+        """What is put on the stream meanwhile is recorded, and not run: the function that it gives puts it on, again and
+        again."""
+        self.driver.emulation_begin_capture(ctypes.c_void_p(stream))
+        graph = []
+        try:
+            yield lambda: self.driver.emulation_launch(ctypes.c_void_p(graph[0]), ctypes.c_void_p(stream))
+        finally:
+            graph.append(self.driver.emulation_end_capture(ctypes.c_void_p(stream)))
 
 
 class Card(Cpu):
@@ -112,17 +150,24 @@ class Card(Cpu):
 
         self.torch = torch
         torch.cuda.init()
-        dense.product = lambda a, b: (self._double(a) @ self._double(b)).cpu().numpy()
         self._context = kvcache.Context("cuda:0")
+        self._uploads, self._kept = torch.cuda.Stream(), []
         self._types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8,
                        "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "i32": torch.int32}
 
-    def _double(self, array):
-        return self.torch.from_numpy(np.ascontiguousarray(array)).cuda()
+    def product(self, a, b):
+        """Of matrices in float64: numpy's takes long for what a card can hold."""
+        a, b = (self.torch.from_numpy(np.ascontiguousarray(x)).cuda() for x in (a, b))
+        return (a @ b).cpu().numpy()
 
     def array(self, values, dtype="f32"):
+        # A copy of pageable memory waits for its stream: on one of its own, so that it never waits for what is late.
         values = np.ascontiguousarray(values, np.int32 if dtype == "i32" else np.float32)
-        return self.torch.from_numpy(values).cuda().to(self._types[dtype])
+        with self.torch.cuda.stream(self._uploads):
+            array = self.torch.from_numpy(values).to(self._types[dtype]).cuda()
+        self._uploads.synchronize()
+        self._kept.append(array)  # its memory is that stream's again when it goes: not while calls on others read it
+        return array
 
     def host(self, array):
         if isinstance(array, kvcache.Tensor):
@@ -135,14 +180,37 @@ class Card(Cpu):
     def poisoned(self, shape, dtype="f32"):
         return self.torch.full(shape, POISON, device="cuda").to(self._types[dtype])
 
+    def put(self, array, values, dtype="f32", stream=None):
+        given = self.array(values, dtype)
+        with self.on(stream):
+            array[: len(given)].copy_(given)
+
     def synchronize(self):
         self.torch.cuda.synchronize()
+        self._kept.clear()
 
     @contextlib.contextmanager
-    def late(self):
-        self.torch.cuda._sleep(200_000_000)  # clocks: about a tenth of a second
-        yield
+    def late(self, *streams):
+        cuda, ends = self.torch.cuda, []
         self.synchronize()
+        for stream in streams or (cuda.current_stream(),):
+            with cuda.stream(stream):
+                cuda._sleep(500_000_000)  # clocks: about a quarter of a second
+                ends.append(cuda.Event())
+                ends[-1].record()
+        yield lambda: not any(end.query() for end in ends)
+        self.synchronize()
+
+    def works(self):
+        """False once the GPU refuses whatever this process asks of it."""
+        try:
+            self.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
+    def rounds(self):
+        return [Cpu.late.__get__(self), self.late]  # the driver loads a kernel when it is first used, and may wait for that
 
     def stream(self):
         return self.torch.cuda.Stream()
@@ -152,6 +220,17 @@ class Card(Cpu):
 
     def order(self, first, then):
         then.wait_stream(first)
+
+    @contextlib.contextmanager
+    def capture(self, stream):
+        graph = self.torch.cuda.CUDAGraph()
+
+        def replay():
+            with self.torch.cuda.stream(stream):
+                graph.replay()
+
+        with self.torch.cuda.graph(graph, stream=stream):
+            yield replay
 
 
 def why_not(name):

@@ -30,17 +30,19 @@ def test_unused_slots_are_never_read_nor_written(device, rng, dtype):
     scene.close()
 
 
-def test_rows_that_are_not_there_are_left_alone(device, rng):
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_that_are_not_there_are_left_alone(device, rng, dtype):
     """Inert rows of a batch, and rows behind it, in outputs and LSE."""
-    with kvcache.Cache([kvcache.Layer(q_heads=2, head_dim=32)], capacity_tokens=256, context=device.context()) as cache:
+    layer = kvcache.Layer(q_heads=2, head_dim=32, dtype=dtype)
+    with kvcache.Cache([layer], capacity_tokens=256, context=device.context()) as cache:
         a, b = cache.add(2)
-        arrays = [device.array(rng.standard_normal((12, heads, 32))) for heads in (2, 1, 1)]
-        out, lse = device.poisoned((12, 2, 32)), device.poisoned((12, 2))
+        arrays = [device.array(rng.standard_normal((12, heads, 32)), dtype) for heads in (2, 1, 1)]
+        out, lse = device.poisoned((12, 2, 32), dtype), device.poisoned((12, 2))
         with cache.forward([a, 0, b], [3, 2, 4]) as step:
             step.attend(0, *arrays, out=out, lse=lse)
-        for array in (device.host(out), device.host(lse)):
-            assert (array[3:5] == np.float32(POISON)).all() and (array[9:] == np.float32(POISON)).all()
-            assert (array[:3] != np.float32(POISON)).all() and (array[5:9] != np.float32(POISON)).all()
+        for array, poison in ((device.host(out), rounded(POISON, dtype)), (device.host(lse), np.float32(POISON))):
+            assert (array[3:5] == poison).all() and (array[9:] == poison).all()
+            assert (array[:3] != poison).all() and (array[5:9] != poison).all()
 
 
 @pytest.mark.only("cuda")

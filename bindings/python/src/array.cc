@@ -204,6 +204,10 @@ DLManagedTensorVersioned* take_managed(nb::handle exporter, const char* name, Wo
 
 ArrayKind array_kind(nb::handle array) { return array_type(array).kind; }
 
+bool is_on_cuda(nb::handle object) {
+  return nb::hasattr(object, "__dlpack_device__") && device_of(object).device_type == kDLCUDA;
+}
+
 void* current_stream(nb::handle array, DLDevice device) {
   const TypeInfo& info = array_type(array);
   if (info.exchange && info.exchange->current_work_stream) {

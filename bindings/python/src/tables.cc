@@ -188,8 +188,12 @@ Plan::Plan(nb::handle_t<Context> context, nb::dict values) {
 }
 
 uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
-  const Work work = Work::on(handle_->context->device, stream);
-  Work host;  // where the arrays are
+  // All arrays are where the first one is: on the host, or on the context's device.
+  const nb::object first = arrays["seq_lens"];
+  const bool on_device = is_on_cuda(first);
+  Work work = Work::on(handle_->context->device, stream, on_device ? nb::handle(first) : nb::handle());
+  Work host;
+  Work& of_arrays = on_device ? work : host;
   static constexpr const char* kNames[] = {"seq_lens",     "append_lengths", "rows",        "block_table",
                                            "req_to_token", "encoder_lens",   "tree_parents"};
   const DLTensor** fields[7];
@@ -201,11 +205,12 @@ uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
   ArrayArgument given[7];
   for (int i = 0; i < 7; ++i) {
     nb::object array = arrays[kNames[i]];
-    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, host);
+    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, of_arrays);
     *fields[i] = given[i].tensor();
   }
   uint64_t generation = 0;
   call_quick([&](kvc_error* error) { return kvc_plan_build(handle_->plan, &args, work.stream(), &generation, error); });
+  work.hand_back();
   work_ = work;
   return generation;
 }

@@ -1,5 +1,5 @@
 // What tests of bindings need of the emulated device: streams that a plug-in's calls can be given, copies and waits on
-// them, and the device late or not. Functions of the plug-in beside its table, for ctypes.
+// them, graphs of them, and the device late or not. Functions of the plug-in beside its table, for ctypes.
 #include "cuda_runtime.h"
 
 namespace {
@@ -29,3 +29,15 @@ EXPORT void emulation_order(void* first, void* then) {
 }
 EXPORT void emulation_synchronize() { cudaDeviceSynchronize(); }
 EXPORT void emulation_defer(int on) { cuda_emulation::defer(on != 0); }
+EXPORT void emulation_begin_capture(void* stream) {
+  cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeGlobal);
+}
+// A graph, which stays.
+EXPORT void* emulation_end_capture(void* stream) {
+  cudaGraph_t graph = nullptr;
+  cudaStreamEndCapture(stream_of(stream), &graph);
+  return graph;
+}
+EXPORT void emulation_launch(void* graph, void* stream) {
+  cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream));
+}

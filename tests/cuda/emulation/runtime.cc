@@ -23,6 +23,7 @@ struct Operation {
 };
 struct CudaGraph {
   unsigned long long id = 0;
+  bool invalid = false;  // by a call that its capture forbids
   std::vector<std::function<void()>> operations;
 };
 struct CudaStream {
@@ -115,11 +116,17 @@ cudaError_t enqueue(cudaStream_t on, Operation operation) {
   return cudaSuccess;
 }
 
-// Whether what a capture forbids is forbidden to this thread.
+// Captures are global ones: of all threads that have not said that they know better, they forbid what may wait for the
+// device or give it memory, and are lost with it.
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-bool any_capture() {
-  return capture_mode != cudaStreamCaptureModeRelaxed &&
-         std::any_of(streams.begin(), streams.end(), [](const CudaStream* s) { return s->capture != nullptr; });
+bool spoils_capture() {
+  if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
+  bool any = false;
+  for (const CudaStream* stream : streams) {
+    if (stream->capture == nullptr) continue;
+    any = stream->capture->invalid = true;
+  }
+  return any;
 }
 
 }  // namespace
@@ -129,6 +136,12 @@ namespace cuda_emulation {
 int launch(void* stream, dim3 grid, dim3 size, size_t shared_bytes, std::function<void()> thread) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (const cudaError_t failed = fault(); failed != cudaSuccess) return failed;
+  constexpr unsigned kMostX = 0x7fffffff, kMostYZ = 65535, kMostThreads = 1024;
+  const auto is_within = [](unsigned n, unsigned most) { return n >= 1 && n <= most; };
+  if (!is_within(grid.x, kMostX) || !is_within(grid.y, kMostYZ) || !is_within(grid.z, kMostYZ) ||
+      !is_within(size.x, kMostThreads)) {
+    return cudaErrorInvalidConfiguration;
+  }
   ++total.launches;
   return enqueue(static_cast<cudaStream_t>(stream), {[=] { run_grid(grid, size, shared_bytes, thread); }});
 }
@@ -166,6 +179,7 @@ void check_shared(const void* kernel, size_t bytes) {
   }
 }
 void set_shared(int bytes_of_block, int bytes_of_multiprocessor) {
+  shared_of_kernel.clear();
   shared_of_block = bytes_of_block;
   shared_of_multiprocessor = bytes_of_multiprocessor;
 }
@@ -184,6 +198,7 @@ const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     KVC_NAME(cudaSuccess);
     KVC_NAME(cudaErrorInvalidValue);
+    KVC_NAME(cudaErrorInvalidConfiguration);
     KVC_NAME(cudaErrorMemoryAllocation);
     KVC_NAME(cudaErrorInsufficientDriver);
     KVC_NAME(cudaErrorNoDevice);
@@ -201,6 +216,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     KVC_NAME(cudaErrorLaunchFailure);
     KVC_NAME(cudaErrorECCUncorrectable);
     KVC_NAME(cudaErrorStreamCaptureUnsupported);
+    KVC_NAME(cudaErrorStreamCaptureInvalidated);
     KVC_NAME(cudaErrorStreamCaptureIsolation);
     KVC_NAME(cudaErrorUnknown);
   }
@@ -234,19 +250,22 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   KVC_FAULT();
   if (bytes > shared_of_block) return cudaErrorInvalidValue;
-  shared_of_kernel[kernel] = static_cast<size_t>(bytes);
+  size_t& most = shared_of_kernel[kernel];
+  // It is the kernel's for all threads: one that is about to launch it with more would fail.
+  if (most > static_cast<size_t>(bytes)) cuda_emulation::die("a kernel's shared memory is lowered");
+  most = static_cast<size_t>(bytes);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   KVC_FAULT();
-  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   drain();
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   KVC_FAULT();
-  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.allocations;
   *memory = bytes > (size_t{1} << 40) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
@@ -257,6 +276,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const cudaError_t failed = fault();
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   drain();
   free(memory);
@@ -270,13 +290,17 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   KVC_FAULT();
   return enqueue(stream, {[=] { memset(memory, value, bytes); }});
 }
+// From pageable memory: returns when the source has been read, and the target may be written later, in the order of the
+// NULL stream.
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
   KVC_FAULT();
-  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   drain();
-  memcpy(target, source, bytes);
-  return cudaSuccess;
+  const char* const begin = static_cast<const char*>(source);
+  return enqueue(nullptr, {[target, staged = std::vector<char>(begin, begin + bytes)] {
+                   memcpy(target, staged.data(), staged.size());
+                 }});
 }
 cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   KVC_FAULT();
@@ -303,12 +327,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   KVC_FAULT();
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   return event->reached == event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   KVC_FAULT();
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   if (event->reached == event->recorded) return cudaSuccess;
-  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   while (event->reached < event->recorded && step()) {
   }
@@ -333,7 +358,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   KVC_FAULT();
-  if (any_capture()) return cudaErrorStreamCaptureUnsupported;
+  if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   while (!resolve(stream)->queue.empty() && step()) {
   }
@@ -357,14 +382,18 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (resolve(stream)->capture != nullptr) return cudaErrorInvalidValue;
   static unsigned long long captures = 0;
-  resolve(stream)->capture = new CudaGraph{++captures, {}};
+  resolve(stream)->capture = new CudaGraph{++captures, false, {}};
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   *graph = resolve(stream)->capture;
   resolve(stream)->capture = nullptr;
-  return *graph == nullptr ? cudaErrorInvalidValue : cudaSuccess;
+  if (*graph == nullptr) return cudaErrorInvalidValue;
+  if (!(*graph)->invalid) return cudaSuccess;
+  delete *graph;
+  *graph = nullptr;
+  return cudaErrorStreamCaptureInvalidated;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   *exec = graph;  // one object for both here
