@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/faults.cuh"
 #include "kernels/cuda/indexes.cuh"
 #include "kernels/cuda/rotate.cuh"
 #include "kernels/cuda/step.h"
@@ -18,6 +19,7 @@ struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
   const int64_t* live_tokens;  // where the call may be replayed in later steps; else null: num_tokens
+  FaultSink sink;
 };
 
 // One row to store: of K or of V, of a token and head.
@@ -114,6 +116,23 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
+// A token's slot, negative if it is to be skipped; of slots that only the device knows, that too which is none of the
+// cache's, and that of a token whose position is none. says: whether the thread reports those.
+__device__ __forceinline__ int64_t slot_of_token(const AppendCall& call, int64_t token, bool says) {
+  const kvc_backend_append& args = call.args;
+  if (args.slots != nullptr) return args.slots[token];
+  const int64_t slot = index_at(args.device_slots, token);
+  if (slot < 0) return -1;
+  const ValueCheck check = {says ? call.sink : FaultSink(), KVC_BACKEND_CALL_APPEND_SLOTS};
+  const int64_t slots = call.layer.num_pages * call.layer.page_size;
+  if (!check.within(KVC_BACKEND_ARRAY_SLOT_MAPPING, token, slot, 0, slots - 1)) return -1;
+  if (args.num_positions > 0 && !check.within(KVC_BACKEND_ARRAY_POSITIONS, token,
+                                              index_at(args.device_positions, token), 0, args.num_positions - 1)) {
+    return -1;
+  }
+  return slot;
+}
+
 __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, parts = layer.v_in_k != 0 ? 1 : 2;
@@ -126,10 +145,8 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.head = static_cast<int32_t>(index % layer.num_kv_heads);
   row.of_k = index % rows_of_token < layer.num_kv_heads;
   if (call.live_tokens != nullptr && row.token >= *call.live_tokens) return;
-  const int64_t stored =
-      call.args.slots != nullptr ? call.args.slots[row.token] : index_at(call.args.device_slots, row.token);
+  const int64_t stored = slot_of_token(call, row.token, lane == 0 && index % rows_of_token == 0);
   if (stored < 0) return;
-  if (call.args.slots == nullptr && stored >= layer.num_pages * layer.page_size) return;
   row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
   if (row.of_k) {
@@ -145,7 +162,7 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
   if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  AppendCall call = {*args, *args->layer, live_tokens_of(args->step)};
+  AppendCall call = {*args, *args->layer, live_tokens_of(args->step), device.faults.sink()};
   if (call.live_tokens != nullptr) call.args.num_tokens = max_tokens_of(args->step);
   const auto run = [&] {
     const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);

@@ -66,6 +66,9 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   {
     const CurrentDevice current(*device);
     status = read_device(device, error);
+    if (status == KVC_OK && args->validate != 0) {
+      status = device->faults.open(reinterpret_cast<kvc_backend_device*>(device), error);
+    }
   }
   if (status == KVC_OK && args->simd != nullptr) {
     device->simple = strcmp(args->simd, device->names[0]) == 0;
@@ -140,6 +143,7 @@ constexpr kvc_backend kBackend = {
     give_scratch,
     plan_flash,
     plan_tables,
+    take_fault,
 };
 
 }  // namespace
