@@ -137,8 +137,9 @@ class CapturedCalls : public testing::Test {
 // others, and so have two captures.
 TEST_F(CapturedCalls, KeepTheirScratch) {
   const ContextPtr context = open(kDLCUDA, 0);
-  PagedCall one, two(true);
+  PagedCall one, two;  // of one size
   one.num_splits = two.num_splits = 3;
+  two.lengths.values = {2, 6, 12};
   const PagedCall fresh_one = one, fresh_two = two;
   PagedCall between[3];
   for (PagedCall &call : between) call.lengths.values = {4, 8, 3};

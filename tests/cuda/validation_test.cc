@@ -231,6 +231,76 @@ TEST_F(Validation, OffItCostsAndSaysNothing) {
   EXPECT_EQ(launches[1], launches[0] + 1);  // the plan's ids
 }
 
+// A plan's build of two rows; what is spoiled, and what the report says.
+struct BuildCase {
+  const char *message;
+  int32_t mode;
+  int64_t row;
+  std::function<void(BuildCase *)> spoil;
+  std::vector<int64_t> lens = {9, 2}, appends = {1, 2}, rows = {1, 0}, encoders = {0, 0}, parents = {-1, 0, -1, -1};
+  std::vector<int64_t> table = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 21, 22, 23, 8, 9, 10, 11, 28, 29, 30, 31};
+  bool with_encoders = false, with_parents = false, pages = false;
+  int32_t max_pages = 3;
+};
+
+TEST_F(Validation, EveryKindOfFaultOfABuild) {
+  const ContextPtr cuda = validating();
+  const BuildCase cases[] = {
+      {"row 1: seq_lens[1] is -1, not in 0..1073741824", KVC_PLAN_DECODE, 1, [](BuildCase *c) { c->lens[1] = -1; }},
+      {"row 0: seq_lens[0] is 1073741824, not in 0..1073741823", KVC_PLAN_DECODE, 0,
+       [](BuildCase *c) { c->lens[0] = 1 << 30; }},
+      {"row 1: append_lengths[1] is -1, not in 0..1073741824", KVC_PLAN_EXTEND, 1,
+       [](BuildCase *c) { c->appends[1] = -1; }},
+      {"append_lengths of all rows make 9, and there is room for 8", KVC_PLAN_EXTEND, -1,
+       [](BuildCase *c) { c->appends[1] = 8; }},
+      {"row 0: rows[0] is 2, not in -1..1", KVC_PLAN_DECODE, 0, [](BuildCase *c) { c->rows[0] = 2; }},
+      {"row 1: encoder_lens[1] is -4, not in 0..1073741824", KVC_PLAN_DECODE, 1,
+       [](BuildCase *c) { c->encoders[1] = -4, c->with_encoders = true; }},
+      {"row 1: tree_parents[3] is 1, not in -1..0", KVC_PLAN_VERIFY, 1,
+       [](BuildCase *c) { c->parents[3] = 1, c->with_parents = true; }},
+      {"row 0: req_to_token[1, 4] is 36, not in 0..35", KVC_PLAN_DECODE, 0, [](BuildCase *c) { c->table[16] = 36; }},
+      {"row 0: req_to_token[1, 8] is 29: a page of 4 tokens does not begin there", KVC_PLAN_DECODE, 0,
+       [](BuildCase *c) { c->table[20] = 29; }},
+      {"row 0: req_to_token[1, 9] is -1, not in 0..35", KVC_PLAN_DECODE, 0, [](BuildCase *c) { c->table[21] = -1; }},
+      {"row 0: block_table[1, 2] is 9, not in 0..8", KVC_PLAN_DECODE, 0,
+       [](BuildCase *c) { c->pages = true, c->table = {0, 1, 2, 3, 4, 9}; }},
+      {"row 0: 4 columns of block_table are needed, which has 3", KVC_PLAN_DECODE, 0,
+       [](BuildCase *c) { c->pages = true, c->table = {0, 1, 2, 3, 4, 5}, c->lens[0] = 12, c->max_pages = 8; }},
+      {"row 0: 3 pages of req_to_token exceed the plan's 2", KVC_PLAN_DECODE, 0,
+       [](BuildCase *c) { c->max_pages = 2; }},
+  };
+  for (BuildCase c : cases) {
+    SCOPED_TRACE(c.message);
+    kvc_plan_config config = plan_config(c.mode, 4);
+    config.flags = KVC_PLAN_GRAPH, config.max_rows = 2, config.num_pool_pages = 9;
+    if (c.mode == KVC_PLAN_EXTEND) config.max_tokens = 8;
+    if (c.mode == KVC_PLAN_VERIFY) config.num_draft_tokens = 2;
+    for (const bool bad : {false, true}) {
+      if (bad) c.spoil(&c);
+      config.max_pages_per_row = c.max_pages;
+      const PlanPtr plan = make_plan(cuda.get(), config);
+      Ints lens(c.lens), appends(c.appends), rows(c.rows), encoders(c.encoders), parents(c.parents);
+      Ints table(c.table, false, static_cast<int64_t>(c.table.size()) / 2);
+      for (Ints *ints : {&lens, &appends, &rows, &encoders, &parents, &table}) ints->tensor.device = {kDLCUDA, 0};
+      kvc_plan_args args;
+      kvc_plan_args_init(&args);
+      args.seq_lens = &lens.tensor, args.rows = &rows.tensor;
+      (c.pages ? args.block_table : args.req_to_token) = &table.tensor;
+      if (c.mode == KVC_PLAN_EXTEND) args.append_lengths = &appends.tensor;
+      if (c.with_encoders) args.encoder_lens = &encoders.tensor;
+      if (c.with_parents) args.tree_parents = &parents.tensor;
+      PagedCall call;
+      ASSERT_EQ(kvc_plan_build(plan.get(), &args, nullptr, nullptr, &call.error), KVC_OK) << call.error.message;
+      if (bad) {
+        const std::string row = c.row < 0 ? ": " : ", ";
+        expect_report(call.check(cuda.get()), call, "kvc_context_check", "kvc_plan_build" + row + c.message, c.row);
+      } else {
+        EXPECT_EQ(call.check(cuda.get()), KVC_OK) << call.error.message;
+      }
+    }
+  }
+}
+
 TEST_F(Validation, FlagsAndFailures) {
   kvc_context_config config;
   kvc_context_config_init(&config);
