@@ -280,6 +280,8 @@ TEST(Limits, Contexts) {
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE}, [](C &c) { c.device_type = kDLMetal; }, "");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE}, [](C &c) { c.device_type = 12345; }, "12345");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE}, [](C &c) { c.device_type = kDLCUDA; }, "");
+  context_refused({KVC_ERROR_UNSUPPORTED}, [](C &c) { c.flags = 2; }, "0x2");
+  context_refused({KVC_ERROR_UNSUPPORTED}, [](C &c) { c.reserved = 7; }, "7");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE, KVC_ERROR_INVALID_ARGUMENT}, [](C &c) { c.device_id = 3; }, "3");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE, KVC_ERROR_INVALID_ARGUMENT}, [](C &c) { c.device_id = -1; }, "-1");
 }

@@ -29,6 +29,8 @@ TEST(Null, Context) {
   refused(nullptr, kNull, "kvc_context_describe",
           [&](kvc_error *e) { return kvc_context_describe(context, nullptr, 10, &length, e); }, {"buffer"});
   EXPECT_EQ(kvc_context_describe(context, nullptr, 0, nullptr, &error), KVC_OK);
+  refused(nullptr, kNull, "kvc_context_check", [](kvc_error *e) { return kvc_context_check(nullptr, e); }, {"context"});
+  EXPECT_EQ(kvc_context_check(context, &error), KVC_OK);
 }
 
 TEST(Null, CacheCreateAndEstimate) {

@@ -188,8 +188,11 @@ Plan::Plan(nb::handle_t<Context> context, nb::dict values) {
 }
 
 uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
-  const Work work = Work::on(handle_->context->device, stream);
-  Work host;  // where the arrays are
+  const DLDevice device = handle_->context->device;
+  const nb::object lens = arrays["seq_lens"];
+  const bool on_device = device.device_type != kDLCPU && lies_on(lens, device);  // the library checks that all are
+  Work work = on_device ? Work::on(device, stream, lens) : Work::on(device, stream);
+  Work host;
   static constexpr const char* kNames[] = {"seq_lens",     "append_lengths", "rows",        "block_table",
                                            "req_to_token", "encoder_lens",   "tree_parents"};
   const DLTensor** fields[7];
@@ -201,11 +204,12 @@ uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
   ArrayArgument given[7];
   for (int i = 0; i < 7; ++i) {
     nb::object array = arrays[kNames[i]];
-    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, host);
+    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, on_device && lies_on(array, device) ? work : host);
     *fields[i] = given[i].tensor();
   }
   uint64_t generation = 0;
   call_quick([&](kvc_error* error) { return kvc_plan_build(handle_->plan, &args, work.stream(), &generation, error); });
+  work.hand_back();
   work_ = work;
   return generation;
 }
