@@ -87,7 +87,7 @@ class Pair {
     for (kvc_seq& sequence : sequences_) {
       if (work.context > work.new_tokens) append({sequence}, work.context - work.new_tokens, false);
     }
-    check(kvc_cache_export_pool(cache_, 0, KVC_POOL_KV, KVC_POOL_WRITABLE, &pool_, &error_), error_);
+    check(kvc_cache_export_pool(cache_, 0, KVC_POOL_KV, KVC_POOL_WRITABLE, &pool_, nullptr, &error_), error_);
   }
   ~Pair() {
     pool_->deleter(pool_);

@@ -156,6 +156,7 @@ enum kvc_status_code {
   KVC_ERROR_OUT_OF_RANGE = 10,     /* a layer, group, position or length that does not exist */
   KVC_ERROR_STALE_ID = 11,         /* a sequence or forward that is gone, or is of another cache */
   KVC_ERROR_DUPLICATE = 12,        /* the same sequence twice in one call */
+  KVC_ERROR_EARLIER_CALL = 13,     /* KVC_CONTEXT_VALIDATE: the device met a bad index of an earlier call; this one did nothing */
   /* Capacity: an outcome, not a mistake. */
   KVC_ERROR_OUT_OF_PAGES = 100,          /* required, available: pages of `group` */
   KVC_ERROR_OUT_OF_MEMORY = 101,         /* the host or the device refused memory */
@@ -219,6 +220,17 @@ typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
  * when all are done. Items never wait for each other. */
 typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
+enum kvc_context_flags {
+  /* Validation mode, for tests, and for finding what wrote outside of its pages. All values of index tensors that only a
+   * GPU reads (sections 10 and 11) are checked there, page ids too: a row, token or build with a bad one is left out. The
+   * first one that was met since the last report is reported by the next of those calls on the context, or by
+   * kvc_context_check, without waiting: EARLIER_CALL, whose message names call, tensor, row and value, error->index being the
+   * row. The call that reports did nothing, and may be repeated. Replays of captured calls are checked as they run. Costs a
+   * pass over the page ids that are used; without the flag, nothing. What the host reads (on the CPU everything) is checked by
+   * the call itself, with the flag or without. */
+  KVC_CONTEXT_VALIDATE = 1
+};
+
 enum kvc_log_level { KVC_LOG_WARNING = 1, KVC_LOG_INFO = 2, KVC_LOG_DEBUG = 3 };
 
 /* Called on the thread that called the library; `message` is borrowed. */
@@ -239,6 +251,8 @@ typedef struct kvc_context_config {
   const char *backend; /* nullable: the CPU's is built in; of CUDA the file $KVCACHE_CUDA_BACKEND, else
                           libkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays
                           loaded */
+  uint32_t flags;      /* KVC_CONTEXT_* */
+  uint32_t reserved;   /* 0 */
 } kvc_context_config;
 
 static inline void kvc_context_config_init(kvc_context_config *config) {
@@ -273,6 +287,16 @@ KVC_API void kvc_context_destroy(kvc_context *context);
  * Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int64_t capacity, int64_t *length,
                                         kvc_error *error);
+
+/* With KVC_CONTEXT_VALIDATE: whether the device has met a bad index by now. For engines that only replay graphs, and at the
+ * end of a test:
+ *
+ *   cudaStreamSynchronize(stream);                           // without it: what has run so far
+ *   if (kvc_context_check(context, &error)) return report(error.message);
+ *   // kvc_context_check: an earlier kvc_append_slots: slot_mapping[3] is 4096, not in 0..4095
+ *
+ * Errors: EARLIER_CALL, once for each report. Threads: any. Costs a load, and waits for nothing. Since 0.1. */
+KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
 /* ============================================================================================
  * 5  Cache: layers, groups, capacity
@@ -1019,15 +1043,17 @@ enum kvc_pool_flags {
 };
 
 /* A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.
- * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows.
+ * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows. What is enqueued on the stream behind
+ * this call sees what the cache's calls before it stored; what the cache does later waits for none of it.
  *   pool    KVC_POOL_*
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
+ *   stream  as kvc_seq_fork
  * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that
  * is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
-                                         DLManagedTensorVersioned **tensor, kvc_error *error);
+                                         DLManagedTensorVersioned **tensor, void *stream, kvc_error *error);
 
 enum kvc_export_parts {
   KVC_EXPORT_K = 1,
@@ -1199,8 +1225,8 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
  * 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device
  * (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that
  * shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value
- * there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are not
- * checked. */
+ * there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are
+ * checked only with KVC_CONTEXT_VALIDATE, which also says what was bad. */
 
 enum kvc_flash_attn_flags {
   KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
@@ -1313,7 +1339,8 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
 /* Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two
  * rows with one slot, either stays.
  *   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.
- *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's is skipped
+ *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or
+ *           whose position has no cos and sin, is skipped
  *   stream  the device's stream; NULL on the CPU
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),
  * INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or
@@ -1519,8 +1546,8 @@ KVC_API void kvc_plan_destroy(kvc_plan *plan);
  * build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep
  * their addresses, and what a smaller batch does not use is inert. Tables are made on the context's device, in the stream's
  * order; of arrays on a device by its kernels, without a wait: there a build whose lengths, rows, parents or sizes would be
- * refused leaves the tables and makes the generation word 0, page ids and slots are not checked, and kvc_plan_check says only
- * what was enqueued last.
+ * refused leaves the tables and makes the generation word 0, page ids and slots are checked only with KVC_CONTEXT_VALIDATE,
+ * and kvc_plan_check says only what was enqueued last.
  *   args        borrowed, arrays included
  *   stream      the device's stream; NULL on the CPU
  *   generation  nullable; filled: the number of this build
@@ -1606,7 +1633,7 @@ typedef struct kvc_api {
   kvc_status (*forward_describe)(kvc_cache *cache, kvc_forward forward, char *buffer, int64_t capacity, int64_t *length,
                                  kvc_error *error);
   kvc_status (*cache_export_pool)(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
-                                  DLManagedTensorVersioned **tensor, kvc_error *error);
+                                  DLManagedTensorVersioned **tensor, void *stream, kvc_error *error);
   kvc_status (*seq_export)(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args, kvc_exported *exported,
                            void *stream, kvc_error *error);
   kvc_status (*seq_import)(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
@@ -1645,6 +1672,7 @@ typedef struct kvc_api {
   kvc_status (*plan_check)(kvc_plan *plan, uint64_t generation, kvc_error *error);
   kvc_status (*graph_create)(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph, kvc_error *error);
   kvc_status (*graph_destroy)(kvc_cache *cache, kvc_forward graph, kvc_error *error);
+  kvc_status (*context_check)(kvc_context *context, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 3
+#define KVC_BACKEND_VERSION 4
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -276,6 +276,8 @@ typedef struct kvc_backend_append {
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
   const kvc_backend_step *step; /* nullable */
   kvc_backend_indexes device_slots; /* if slots is NULL, and num_tokens is not 0 */
+  kvc_backend_indexes device_positions; /* with device_slots, if num_positions is not 0: a token whose position is none */
+  int64_t num_positions;                /* of them is skipped too */
   const int32_t *device_rows; /* nullable. The device's, [num_tokens]: row of each token, by which these go: */
   int64_t k_row_stride, v_row_stride;          /* as kvc_backend_attend.q_row_stride */
   kvc_backend_row_scales k_row_scales, v_row_scales; /* beside the layer's, where k and v are quantised here */
@@ -356,7 +358,7 @@ typedef struct kvc_backend_flash_plan {
   int32_t item_queries;           /* that a tile has at most */
   int32_t key_splits;             /* items of a tile: parts of its keys */
   int32_t split_align, min_split_keys; /* as kvc_backend_tiling */
-  uint32_t reserved;
+  int32_t lengths_array;          /* KVC_BACKEND_ARRAY_*: what cache_seqlens is, for faults */
   int64_t max_tiles;              /* num_rows + num_tokens / item_queries */
   /* Out, on the device */
   int32_t *token_begin;           /* [num_rows + 1] */
@@ -403,8 +405,8 @@ typedef struct kvc_backend_tokens {
 } kvc_backend_tokens;
 
 /* A build of a graph plan over arrays that only the device reads: what kvc_plan_build writes, made on the stream, every
- * element of every array. What the core would refuse for its lengths, rows, parents or capacity (ids are not looked at) leaves
- * the arrays and sets the generation word to 0. */
+ * element of every array. What the core would refuse for its lengths, rows, parents or capacity leaves the arrays and sets
+ * the generation word to 0; a device that validates looks at ids too. */
 typedef struct kvc_backend_table_plan {
   const kvc_plan_config *config; /* with every default filled in */
   int64_t num_rows;              /* B, at most max_rows */
@@ -551,12 +553,59 @@ typedef struct kvc_backend_step_limits {
   int32_t num_planned;
 } kvc_backend_step_limits;
 
+/* ---- Validation ------------------------------------------------------------------------------- */
+
+/* Calls of kvcache.h, and their arrays, of which a device finds bad values. */
+enum kvc_backend_call {
+  KVC_BACKEND_CALL_FLASH_ATTN = 0,
+  KVC_BACKEND_CALL_APPEND_SLOTS = 1,
+  KVC_BACKEND_CALL_PLAN_BUILD = 2
+};
+enum kvc_backend_array_name {
+  KVC_BACKEND_ARRAY_CACHE_SEQLENS = 0,
+  KVC_BACKEND_ARRAY_SEQUSED_K = 1,
+  KVC_BACKEND_ARRAY_CACHE_BATCH_IDX = 2,
+  KVC_BACKEND_ARRAY_CACHE_LEFTPAD = 3,
+  KVC_BACKEND_ARRAY_CU_SEQLENS_Q = 4,
+  KVC_BACKEND_ARRAY_CU_SEQLENS_K_NEW = 5,
+  KVC_BACKEND_ARRAY_ROTARY_SEQLENS = 6,
+  KVC_BACKEND_ARRAY_BLOCK_TABLE = 7,
+  KVC_BACKEND_ARRAY_SLOT_MAPPING = 8,
+  KVC_BACKEND_ARRAY_POSITIONS = 9,
+  KVC_BACKEND_ARRAY_SEQ_LENS = 10,
+  KVC_BACKEND_ARRAY_APPEND_LENGTHS = 11,
+  KVC_BACKEND_ARRAY_ROWS = 12,
+  KVC_BACKEND_ARRAY_ENCODER_LENS = 13,
+  KVC_BACKEND_ARRAY_TREE_PARENTS = 14,
+  KVC_BACKEND_ARRAY_REQ_TO_TOKEN = 15
+};
+enum kvc_backend_fault_kind {
+  KVC_BACKEND_FAULT_RANGE = 0,   /* the value is not in [least, most] */
+  KVC_BACKEND_FAULT_PAGE = 1,    /* no page of `most` tokens begins at the slot `value` */
+  KVC_BACKEND_FAULT_COLUMNS = 2, /* the row needs `value` columns of the table, which has `most` */
+  KVC_BACKEND_FAULT_PAGES = 3,   /* the row has `value` pages, and the plan has room for `most` */
+  KVC_BACKEND_FAULT_SUM = 4      /* the array's rows make `value` (tokens, or keys), and there is room for `most` */
+};
+
+/* A bad value that a kernel found in an array that only the device reads. Its row, token or build is left out. */
+typedef struct kvc_backend_fault {
+  int32_t kind;  /* KVC_BACKEND_FAULT_* */
+  int32_t call;  /* KVC_BACKEND_CALL_* */
+  int32_t array; /* KVC_BACKEND_ARRAY_* */
+  int32_t reserved;
+  int64_t row;       /* of the batch; -1 = all of them */
+  int64_t table_row; /* of a table: its element [table_row, column]; else -1 */
+  int64_t column;    /* else element of the array; -1 = `row` */
+  int64_t value;
+  int64_t least, most;
+} kvc_backend_fault;
+
 /* ---- The table ------------------------------------------------------------------------------ */
 
 typedef struct kvc_backend_open_args {
   const kvc_backend_host *host; /* valid until close */
   int32_t device_id;
-  uint32_t reserved;
+  uint32_t validate;            /* 1: faults are kept, and page ids that only the device reads are checked there */
   const char *simd;             /* nullable; as kvc_context_config.simd */
 } kvc_backend_open_args;
 
@@ -638,6 +687,8 @@ typedef struct kvc_backend {
                            kvc_error *error);
   kvc_status (*plan_tables)(kvc_backend_device *device, const kvc_backend_table_plan *args, void *stream,
                             kvc_error *error);
+  /* 1 and the first fault that was found since the last one was taken, or 0. Any thread; costs a load, waits for nothing. */
+  int32_t (*take_fault)(kvc_backend_device *device, kvc_backend_fault *fault);
 } kvc_backend;
 
 /* The one symbol of a plug-in: "kvc_backend_get". NULL if it cannot serve that version. */

@@ -225,7 +225,7 @@ std::vector<int32_t> Fixture::pages(kvc_seq sequence) const {
 const char* Fixture::pool() const {
   auto* self = const_cast<Fixture*>(this);
   const int32_t rows = latent() ? KVC_POOL_K : KVC_POOL_KV;
-  if (view_ == nullptr) check(kvc_cache_export_pool(cache_, 0, rows, 0, &self->view_, &error_));
+  if (view_ == nullptr) check(kvc_cache_export_pool(cache_, 0, rows, 0, &self->view_, nullptr, &error_));
   return static_cast<const char*>(view_->dl_tensor.data) + view_->dl_tensor.byte_offset;
 }
 

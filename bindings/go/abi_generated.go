@@ -13,6 +13,7 @@ const (
 	kvcVersionPatch                 = 0
 	kvcAbiVersion                   = 1
 	kvcOk                           = 0
+	kvcContextValidate              = 1
 	kvcLogWarning                   = 1
 	kvcLogInfo                      = 2
 	kvcLogDebug                     = 3
@@ -98,6 +99,7 @@ const (
 	ErrOutOfRange        Status = 10
 	ErrStaleID           Status = 11
 	ErrDuplicate         Status = 12
+	ErrEarlierCall       Status = 13
 	ErrOutOfPages        Status = 100
 	ErrOutOfMemory       Status = 101
 	ErrTooManySequences  Status = 102
@@ -129,6 +131,7 @@ var statusNames = map[Status]string{
 	ErrOutOfRange:        "KVC_ERROR_OUT_OF_RANGE",
 	ErrStaleID:           "KVC_ERROR_STALE_ID",
 	ErrDuplicate:         "KVC_ERROR_DUPLICATE",
+	ErrEarlierCall:       "KVC_ERROR_EARLIER_CALL",
 	ErrOutOfPages:        "KVC_ERROR_OUT_OF_PAGES",
 	ErrOutOfMemory:       "KVC_ERROR_OUT_OF_MEMORY",
 	ErrTooManySequences:  "KVC_ERROR_TOO_MANY_SEQUENCES",
@@ -174,6 +177,8 @@ type kvcContextConfig struct {
 	log             uintptr
 	logUser         unsafe.Pointer
 	backend         *byte
+	flags           uint32
+	reserved        uint32
 }
 
 func (s *kvcContextConfig) init() {
@@ -674,4 +679,5 @@ type kvcApi struct {
 	planCheck            uintptr
 	graphCreate          uintptr
 	graphDestroy         uintptr
+	contextCheck         uintptr
 }

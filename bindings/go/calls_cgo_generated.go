@@ -91,8 +91,8 @@ static int32_t kvcgo_forwardGetInfo(uintptr_t fn, uintptr_t p0, uint64_t p1, voi
 static int32_t kvcgo_forwardDescribe(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, int64_t p3, void *p4, void *p5) {
   return ((int32_t (*)(uintptr_t, uint64_t, void *, int64_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
 }
-static int32_t kvcgo_cacheExportPool(uintptr_t fn, uintptr_t p0, int32_t p1, int32_t p2, uint32_t p3, void *p4, void *p5) {
-  return ((int32_t (*)(uintptr_t, int32_t, int32_t, uint32_t, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+static int32_t kvcgo_cacheExportPool(uintptr_t fn, uintptr_t p0, int32_t p1, int32_t p2, uint32_t p3, void *p4, uintptr_t p5, void *p6) {
+  return ((int32_t (*)(uintptr_t, int32_t, int32_t, uint32_t, void *, uintptr_t, void *))fn)(p0, p1, p2, p3, p4, p5, p6);
 }
 static int32_t kvcgo_seqExport(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3, uintptr_t p4, void *p5) {
   return ((int32_t (*)(uintptr_t, uint64_t, void *, void *, uintptr_t, void *))fn)(p0, p1, p2, p3, p4, p5);
@@ -171,6 +171,9 @@ static int32_t kvcgo_graphCreate(uintptr_t fn, uintptr_t p0, void *p1, void *p2,
 }
 static int32_t kvcgo_graphDestroy(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
   return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
+}
+static int32_t kvcgo_contextCheck(uintptr_t fn, uintptr_t p0, void *p1) {
+  return ((int32_t (*)(uintptr_t, void *))fn)(p0, p1);
 }
 */
 import "C"
@@ -289,8 +292,8 @@ func (l *library) forwardDescribe(a *arena, cache uintptr, forward uint64, buffe
 	return Status(C.kvcgo_forwardDescribe(C.uintptr_t(l.api.forwardDescribe), C.uintptr_t(cache), C.uint64_t(forward), unsafe.Pointer(buffer), C.int64_t(capacity), unsafe.Pointer(length), unsafe.Pointer(&a.err)))
 }
 
-func (l *library) cacheExportPool(a *arena, cache uintptr, layer int32, pool int32, flags uint32, tensor **dlManagedTensor) Status {
-	return Status(C.kvcgo_cacheExportPool(C.uintptr_t(l.api.cacheExportPool), C.uintptr_t(cache), C.int32_t(layer), C.int32_t(pool), C.uint32_t(flags), unsafe.Pointer(tensor), unsafe.Pointer(&a.err)))
+func (l *library) cacheExportPool(a *arena, cache uintptr, layer int32, pool int32, flags uint32, tensor **dlManagedTensor, stream uintptr) Status {
+	return Status(C.kvcgo_cacheExportPool(C.uintptr_t(l.api.cacheExportPool), C.uintptr_t(cache), C.int32_t(layer), C.int32_t(pool), C.uint32_t(flags), unsafe.Pointer(tensor), C.uintptr_t(stream), unsafe.Pointer(&a.err)))
 }
 
 func (l *library) seqExport(a *arena, cache uintptr, sequence Seq, args *kvcExportArgs, exported *kvcExported, stream uintptr) Status {
@@ -395,4 +398,8 @@ func (l *library) graphCreate(a *arena, cache uintptr, config *kvcGraphConfig, g
 
 func (l *library) graphDestroy(a *arena, cache uintptr, graph uint64) Status {
 	return Status(C.kvcgo_graphDestroy(C.uintptr_t(l.api.graphDestroy), C.uintptr_t(cache), C.uint64_t(graph), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) contextCheck(a *arena, context uintptr) Status {
+	return Status(C.kvcgo_contextCheck(C.uintptr_t(l.api.contextCheck), C.uintptr_t(context), unsafe.Pointer(&a.err)))
 }

@@ -220,14 +220,15 @@ func (l *library) forwardDescribe(a *arena, cache uintptr, forward uint64, buffe
 	return Status(a.call(l.api.forwardDescribe, 6))
 }
 
-func (l *library) cacheExportPool(a *arena, cache uintptr, layer int32, pool int32, flags uint32, tensor **dlManagedTensor) Status {
+func (l *library) cacheExportPool(a *arena, cache uintptr, layer int32, pool int32, flags uint32, tensor **dlManagedTensor, stream uintptr) Status {
 	a.words[0] = cache
 	a.words[1] = uintptr(layer)
 	a.words[2] = uintptr(pool)
 	a.words[3] = uintptr(flags)
 	a.words[4] = a.hold(4, unsafe.Pointer(tensor))
-	a.words[5] = uintptr(unsafe.Pointer(&a.err))
-	return Status(a.call(l.api.cacheExportPool, 6))
+	a.words[5] = stream
+	a.words[6] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheExportPool, 7))
 }
 
 func (l *library) seqExport(a *arena, cache uintptr, sequence Seq, args *kvcExportArgs, exported *kvcExported, stream uintptr) Status {
@@ -450,4 +451,10 @@ func (l *library) graphDestroy(a *arena, cache uintptr, graph uint64) Status {
 	a.words[1] = uintptr(graph)
 	a.words[2] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.graphDestroy, 3))
+}
+
+func (l *library) contextCheck(a *arena, context uintptr) Status {
+	a.words[0] = context
+	a.words[1] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.contextCheck, 2))
 }

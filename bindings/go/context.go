@@ -70,6 +70,16 @@ func (c *Context) Describe() (string, error) {
 	})
 }
 
+// Check returns what a device has found bad in index tensors of earlier calls: on the CPU nothing, as calls say so themselves.
+func (c *Context) Check() error {
+	a, h, err := c.enter("Context.Check")
+	if err != nil {
+		return err
+	}
+	defer leave(a, h)
+	return a.check(h.lib.contextCheck(a, h.address))
+}
+
 // describe asks for the length of a text, then for the text; again if it has grown between.
 func describe(a *arena, ask func(buffer *byte, capacity int64, length *int64) Status) (string, error) {
 	length := &a.numbers[0]

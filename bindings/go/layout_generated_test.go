@@ -25,6 +25,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"log", unsafe.Offsetof(kvcContextConfig{}.log), unsafe.Sizeof(kvcContextConfig{}.log)},
 		{"log_user", unsafe.Offsetof(kvcContextConfig{}.logUser), unsafe.Sizeof(kvcContextConfig{}.logUser)},
 		{"backend", unsafe.Offsetof(kvcContextConfig{}.backend), unsafe.Sizeof(kvcContextConfig{}.backend)},
+		{"flags", unsafe.Offsetof(kvcContextConfig{}.flags), unsafe.Sizeof(kvcContextConfig{}.flags)},
+		{"reserved", unsafe.Offsetof(kvcContextConfig{}.reserved), unsafe.Sizeof(kvcContextConfig{}.reserved)},
 	}},
 	{"kvc_rope_scaling", unsafe.Sizeof(kvcRopeScaling{}), unsafe.Alignof(kvcRopeScaling{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcRopeScaling{}.structSize), unsafe.Sizeof(kvcRopeScaling{}.structSize)},
@@ -391,6 +393,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"plan_check", unsafe.Offsetof(kvcApi{}.planCheck), unsafe.Sizeof(kvcApi{}.planCheck)},
 		{"graph_create", unsafe.Offsetof(kvcApi{}.graphCreate), unsafe.Sizeof(kvcApi{}.graphCreate)},
 		{"graph_destroy", unsafe.Offsetof(kvcApi{}.graphDestroy), unsafe.Sizeof(kvcApi{}.graphDestroy)},
+		{"context_check", unsafe.Offsetof(kvcApi{}.contextCheck), unsafe.Sizeof(kvcApi{}.contextCheck)},
 	}},
 }
 
@@ -412,6 +415,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ERROR_OUT_OF_RANGE", int64(ErrOutOfRange)},
 	{"KVC_ERROR_STALE_ID", int64(ErrStaleID)},
 	{"KVC_ERROR_DUPLICATE", int64(ErrDuplicate)},
+	{"KVC_ERROR_EARLIER_CALL", int64(ErrEarlierCall)},
 	{"KVC_ERROR_OUT_OF_PAGES", int64(ErrOutOfPages)},
 	{"KVC_ERROR_OUT_OF_MEMORY", int64(ErrOutOfMemory)},
 	{"KVC_ERROR_TOO_MANY_SEQUENCES", int64(ErrTooManySequences)},
@@ -428,6 +432,7 @@ var layoutOfConstants = []layoutOfConstant{
 	{"KVC_ERROR_DEVICE_UNAVAILABLE", int64(ErrDeviceUnavailable)},
 	{"KVC_ERROR_DEVICE_FAILED", int64(ErrDeviceFailed)},
 	{"KVC_ERROR_INTERNAL", int64(ErrInternal)},
+	{"KVC_CONTEXT_VALIDATE", int64(kvcContextValidate)},
 	{"KVC_LOG_WARNING", int64(kvcLogWarning)},
 	{"KVC_LOG_INFO", int64(kvcLogInfo)},
 	{"KVC_LOG_DEBUG", int64(kvcLogDebug)},

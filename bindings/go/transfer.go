@@ -149,7 +149,7 @@ func (c *Cache) ViewPool(layer int, pool Pool, writable bool) (*PoolView, error)
 	defer leave(a, h)
 	out := new(*dlManagedTensor)
 	flags := flag(writable, kvcPoolWritable)
-	if err := a.check(h.lib.cacheExportPool(a, h.address, narrow(layer), int32(pool), flags, out)); err != nil {
+	if err := a.check(h.lib.cacheExportPool(a, h.address, narrow(layer), int32(pool), flags, out, 0)); err != nil {
 		return nil, err
 	}
 	view := &PoolView{Tensor: viewOf(*out), ReadOnly: (*out).flags&dlFlagReadOnly != 0, managed: *out}

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/faults.cuh"
 #include "kernels/cuda/indexes.cuh"
 #include "kernels/cuda/rotate.cuh"
 #include "kernels/cuda/step.h"
@@ -20,6 +21,7 @@ struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
   const int64_t* live_tokens;  // where the call may be replayed in later steps; else null: num_tokens
+  FaultSink sink;
 };
 
 // One row to store: of K or of V, of a token and head.
@@ -116,12 +118,22 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
-// The slot of a token; negative: none.
-__device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token) {
+// A token's slot, negative if it is to be skipped; of slots that only the device knows, that too which is none of the
+// cache's, and that of a token whose position is none. says: whether the thread reports those.
+__device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
+  const kvc_backend_append& args = call.args;
   if (call.live_tokens != nullptr && token >= *call.live_tokens) return -1;
-  if (call.args.slots != nullptr) return call.args.slots[token];
-  const int64_t slot = index_at(call.args.device_slots, token);
-  return slot < call.layer.num_pages * call.layer.page_size ? slot : -1;
+  if (args.slots != nullptr) return args.slots[token];
+  const int64_t slot = index_at(args.device_slots, token);
+  if (slot < 0) return -1;
+  const ValueCheck check = {says ? call.sink : FaultSink(), KVC_BACKEND_CALL_APPEND_SLOTS};
+  const int64_t slots = call.layer.num_pages * call.layer.page_size;
+  if (!check.within(KVC_BACKEND_ARRAY_SLOT_MAPPING, token, slot, 0, slots - 1)) return -1;
+  if (args.num_positions > 0 && !check.within(KVC_BACKEND_ARRAY_POSITIONS, token,
+                                              index_at(args.device_positions, token), 0, args.num_positions - 1)) {
+    return -1;
+  }
+  return slot;
 }
 
 __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
@@ -135,7 +147,7 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   row.token = index / rows_of_token;
   row.head = static_cast<int32_t>(index % layer.num_kv_heads);
   row.of_k = index % rows_of_token < layer.num_kv_heads;
-  const int64_t stored = slot_of(call, row.token);
+  const int64_t stored = slot_of(call, row.token, lane == 0 && index % rows_of_token == 0);
   if (stored < 0) return;
   row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
   row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
@@ -155,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_con
   const int64_t words = layer.v_in_k != 0 ? k_words : k_words + layer.num_kv_heads * layer.v_head_dim * bytes / size;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, token = index / words;
   if (token >= call.args.num_tokens) return;
-  const int64_t stored = slot_of(call, token);
+  const int64_t stored = slot_of(call, token, index == token * words);
   if (stored < 0) return;
   const int64_t place = index - token * words;
   const bool of_k = place < k_words;
@@ -202,7 +214,7 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
   if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  AppendCall call = {*args, *args->layer, live_tokens_of(args->step)};
+  AppendCall call = {*args, *args->layer, live_tokens_of(args->step), device.faults.sink()};
   if (call.live_tokens != nullptr) call.args.num_tokens = max_tokens_of(args->step);
   const auto run = [&] {
     if (is_stored_as_given(*args, call.layer)) {

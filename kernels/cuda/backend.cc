@@ -64,6 +64,9 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   device->ordinal = args->device_id;
   const CurrentDevice current(*device);
   kvc_status status = read_device(device, error);
+  if (status == KVC_OK && args->validate != 0) {
+    status = device->faults.open(reinterpret_cast<kvc_backend_device*>(device), error);
+  }
   if (status == KVC_OK && args->simd != nullptr) {
     device->simple = strcmp(args->simd, device->names[0]) == 0;
     if (!device->simple && strcmp(args->simd, device->names[1]) != 0) {
@@ -138,6 +141,7 @@ constexpr kvc_backend kBackend = {
     give_scratch,
     plan_flash,
     plan_tables,
+    take_fault,
 };
 
 }  // namespace

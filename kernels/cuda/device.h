@@ -10,6 +10,7 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
+#include "kernels/cuda/faults.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
 #include "kvcache_backend.h"
@@ -27,6 +28,7 @@ struct Device {
   std::atomic<int> failure{cudaSuccess};
   char failed_call[128] = "";
   Scratch scratch = {};
+  Faults faults = {};
 };
 
 inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<Device*>(device); }
@@ -112,6 +114,7 @@ kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream,
 kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
 kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);
 kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan* args, void* stream, kvc_error* error);
+int32_t take_fault(kvc_backend_device* device, kvc_backend_fault* fault);  // faults.cc
 // attend.cu: whether the device runs what was compiled.
 cudaError_t find_kernel_image();
 

@@ -13,10 +13,13 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 constexpr int kRowsOfWarp = 4;
+constexpr int kFewParts = 32;
 
+// By value, the parts too where they are few: then nothing is sent, and the call can be captured.
 struct MergeCall {
-  kvc_backend_merge args;  // parts are on the device
+  kvc_backend_merge args;  // parts on the device; null: few
   bool in_fours;           // dims come in aligned fours
+  kvc_backend_state few[kFewParts];
 };
 
 __device__ __forceinline__ float lse_of(const kvc_backend_state& state, int64_t token, int64_t head) {
@@ -29,13 +32,14 @@ struct alignas(16) Four {
 
 // kDims dims of a row, from dim d on, which is below `dims`; m and l of the row.
 template <int kDims>
-__device__ __forceinline__ void merge_dims(const kvc_backend_merge& args, int64_t token, int64_t head, int32_t d,
-                                           float* m, float* l) {
+__device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int64_t head, int32_t d, float* m,
+                                           float* l) {
+  const kvc_backend_merge& args = call.args;
   float o[kDims] = {};
   *m = -INFINITY;
   *l = 0.0f;
   for (int32_t i = 0; i < args.num_parts; ++i) {
-    const kvc_backend_state& part = args.parts[i];
+    const kvc_backend_state& part = args.parts != nullptr ? args.parts[i] : call.few[i];
     const float lse = lse_of(part, token, head);
     if (lse == -INFINITY) continue;
     float next[kDims] = {};
@@ -82,9 +86,9 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
     float m = -INFINITY, l = 0.0f;
     // All lanes take each step, the last ones for nothing.
     if (call.in_fours) {
-      for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize) merge_dims<4>(args, token, head, d + 4 * lane, &m, &l);
+      for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize) merge_dims<4>(call, token, head, d + 4 * lane, &m, &l);
     } else {
-      for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(args, token, head, d + lane, &m, &l);
+      for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(call, token, head, d + lane, &m, &l);
     }
     if (lane == r) {
       m_of_lane = m;
@@ -118,12 +122,20 @@ kvc_status merge(kvc_backend_device* opened, const kvc_backend_merge* args, void
   if (rows == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
-  Piece parts = piece_of(args->parts, args->num_parts);
-  return with_upload(&device.upload, &parts, 1, stream, error, [&] {
-    MergeCall call = {*args, comes_in_fours(*args)};
-    call.args.parts = on_device<const kvc_backend_state>(parts);
+  MergeCall call = {*args, comes_in_fours(*args), {}};
+  const auto run = [&] {
     return launch("merge", stream, {blocks_for(rows, kWarps * kRowsOfWarp), 1, 1}, kThreads, 0, error, merge_kernel,
                   call);
+  };
+  if (args->num_parts <= kFewParts) {
+    call.args.parts = nullptr;
+    memcpy(call.few, args->parts, static_cast<size_t>(args->num_parts) * sizeof(kvc_backend_state));
+    return run();
+  }
+  Piece parts = piece_of(args->parts, args->num_parts);
+  return with_upload(&device.upload, &parts, 1, stream, error, [&] {
+    call.args.parts = on_device<const kvc_backend_state>(parts);
+    return run();
   });
 }
 

@@ -1,13 +1,15 @@
 // plan_flash: what the index tensors of a stateless call say, read where they are. Two kernels:
 //   - rows: its first block goes over all rows: checks each one's values, and numbers the tiles of queries; all other
 //     blocks make everything inert that the second kernel may not reach;
-//   - fill: a block a row: positions and rotations of its tokens, slots of the new ones, items of its tiles.
+//   - fill: a block a row: positions and rotations of its tokens, slots of the new ones, items of its tiles. Where the
+//     context validates, first whether the page ids that will be read are the cache's; if not the row stays inert.
 // Roofline: bytes, all of it index arrays; one block's pass over the rows, some 2 us for 256 of them, is what a step
 // sees.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/key_split.h"
 #include "kernels/common/mask.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/faults.cuh"
 #include "kernels/cuda/indexes.cuh"
 #include "kernels/cuda/warp.cuh"
 
@@ -20,6 +22,7 @@ constexpr int kThreads = 128;
 struct FlashPlanCall {
   kvc_backend_flash_plan args;
   kvc_backend_layer layer;
+  FaultSink sink;
 };
 
 // What a row's index values say.
@@ -30,16 +33,29 @@ struct FlashRow {
   int64_t pad, cache_row;
 };
 
-// Whether the rotations of `count` tokens are rows of cos and sin.
-__device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args, int64_t first, int64_t count) {
-  return count == 0 || (first >= 0 && first + count <= args.num_rotations);
-}
-
 __device__ __forceinline__ int64_t first_rotation(const kvc_backend_flash_plan& args, int64_t row, int64_t cached) {
   return args.rotary_given != 0 ? index_at(args.rotary_seqlens, row) : cached;
 }
 
-__device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args, int64_t r) {
+// Whether the rotations of a row's queries and new tokens are rows of cos and sin.
+__device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args, int64_t r, const FlashRow& row,
+                                             const ValueCheck& check) {
+  const int64_t queries = args.queries_advance != 0 || row.queries == 0 ? row.queries : 1;
+  const int64_t count = queries > row.fresh ? queries : row.fresh;
+  if (count == 0) return true;
+  return check.within(args.rotary_given != 0 ? KVC_BACKEND_ARRAY_ROTARY_SEQLENS : args.lengths_array, r,
+                      first_rotation(args, r, row.length - row.fresh), 0, args.num_rotations - count);
+}
+
+// Offsets of a row's tokens: from 0 on, never descending.
+__device__ __forceinline__ bool offsets_within(int32_t array, int64_t r, int64_t begin, int64_t count, int64_t tokens,
+                                               const ValueCheck& check) {
+  return check.within(array, r, begin, 0, r == 0 ? 0 : tokens) &&
+         check.element(array, r, r + 1, begin + count, begin, tokens);
+}
+
+// Row r, with length -1 if a value is out of its range.
+__device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args, int64_t r, const ValueCheck& check) {
   FlashRow row;
   row.token_begin = index_at(args.cu_seqlens_q, r);
   row.queries = index_at(args.cu_seqlens_q, r + 1) - row.token_begin;
@@ -49,18 +65,14 @@ __device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args,
   row.cache_row = index_at(args.cache_batch_idx, r);
   const int64_t cached = index_at(args.cache_seqlens, r);
   row.length = cached + row.fresh;
-  const bool tokens =
-      is_within(row.token_begin, 0, args.num_tokens) && is_within(row.queries, 0, args.num_tokens - row.token_begin) &&
-      is_within(row.new_begin, 0, args.num_new) && is_within(row.fresh, 0, args.num_new - row.new_begin);
-  const bool fits = tokens && is_within(cached, 0, args.capacity) && row.length <= args.capacity &&
-                    is_within(row.pad, 0, cached) && is_within(row.cache_row, 0, args.num_cache_rows - 1);
-  bool turns = true;
-  if (fits && args.num_rotations > 0) {
-    const int64_t first = first_rotation(args, r, cached);
-    const int64_t spread = args.queries_advance != 0 || row.queries == 0 ? row.queries : 1;
-    turns = turns_within(args, first, spread) && turns_within(args, first, row.fresh);
-  }
-  if (!fits || !turns) row.length = -1;
+  const bool good =
+      offsets_within(KVC_BACKEND_ARRAY_CU_SEQLENS_Q, r, row.token_begin, row.queries, args.num_tokens, check) &&
+      offsets_within(KVC_BACKEND_ARRAY_CU_SEQLENS_K_NEW, r, row.new_begin, row.fresh, args.num_new, check) &&
+      check.within(args.lengths_array, r, cached, 0, args.capacity - row.fresh) &&
+      check.within(KVC_BACKEND_ARRAY_CACHE_LEFTPAD, r, row.pad, 0, cached) &&
+      check.within(KVC_BACKEND_ARRAY_CACHE_BATCH_IDX, r, row.cache_row, 0, args.num_cache_rows - 1) &&
+      (args.num_rotations == 0 || turns_within(args, r, row, check));
+  if (!good) row.length = -1;
   return row;
 }
 
@@ -79,14 +91,14 @@ __device__ __forceinline__ void write_row(const kvc_backend_flash_plan& args, in
   args.page_begin[2 * r] = args.page_begin[2 * r + 1] = refused ? 0 : list;
 }
 
-__device__ __forceinline__ void number_rows(const kvc_backend_flash_plan& args) {
+__device__ __forceinline__ void number_rows(const kvc_backend_flash_plan& args, const ValueCheck& check) {
   int32_t* const sums = reinterpret_cast<int32_t*>(shared_bytes());
   int32_t tiles = 0;
   for (int64_t begin = 0; begin < args.num_rows; begin += kThreads) {
     const int64_t r = begin + threadIdx.x;
     int32_t own = 0;
     if (r < args.num_rows) {
-      const FlashRow row = read_row(args, r);
+      const FlashRow row = read_row(args, r, check);
       write_row(args, r, row);
       if (row.length >= 0) own = static_cast<int32_t>((row.queries + args.item_queries - 1) / args.item_queries);
     }
@@ -101,7 +113,7 @@ __device__ __forceinline__ void number_rows(const kvc_backend_flash_plan& args) 
 __global__ void __launch_bounds__(kThreads) plan_rows_kernel(const __grid_constant__ FlashPlanCall call) {
   const kvc_backend_flash_plan& args = call.args;
   if (blockIdx.x == 0) {
-    number_rows(args);
+    number_rows(args, {call.sink, KVC_BACKEND_CALL_FLASH_ATTN});
     return;
   }
   const int64_t threads = static_cast<int64_t>(gridDim.x - 1) * kThreads;
@@ -148,14 +160,11 @@ __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_ba
   args.tiles[tile] = merged;
 }
 
-// Positions and rotations of a row's queries, slots and rotations of its new tokens.
-__device__ __forceinline__ void fill_tokens(const FlashPlanCall& call, int32_t r, int32_t length) {
-  const kvc_backend_flash_plan& args = call.args;
-  const int32_t token_begin = args.token_begin[r], new_begin = args.new_begin[r];
-  const FlashRow row = read_row(args, r);
-  const int32_t queries = static_cast<int32_t>(row.queries), fresh = static_cast<int32_t>(row.fresh);
-  const int32_t first = length - fresh;
-  const int32_t turn = args.num_rotations > 0 ? static_cast<int32_t>(first_rotation(args, r, first)) : 0;
+// Positions and rotations of a row's queries.
+__device__ __forceinline__ void fill_queries(const kvc_backend_flash_plan& args, int32_t r, int32_t length,
+                                             int32_t turn) {
+  const int32_t token_begin = args.token_begin[r];
+  const int32_t queries = static_cast<int32_t>(index_at(args.cu_seqlens_q, r + 1)) - token_begin;
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < queries; i += kThreads) {
     const int32_t position = length - (queries - i);
     args.positions[token_begin + i] = position;
@@ -167,6 +176,13 @@ __device__ __forceinline__ void fill_tokens(const FlashPlanCall& call, int32_t r
       args.query_rotations[token_begin + i] = turn + (args.queries_advance != 0 ? i : 0);
     }
   }
+}
+
+// Slots and rotations of a row's new tokens, from position `first` on.
+__device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r, int32_t first, int32_t fresh,
+                                           int32_t turn) {
+  const kvc_backend_flash_plan& args = call.args;
+  const int32_t new_begin = args.new_begin[r];
   const int32_t* const list =
       (args.block_table == nullptr ? args.cache_rows : args.block_table) + args.page_begin[2 * r];
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < fresh; i += kThreads) {
@@ -178,15 +194,42 @@ __device__ __forceinline__ void fill_tokens(const FlashPlanCall& call, int32_t r
   }
 }
 
+// Whether the pages from that of the first key that the row's first query sees on, or of its first new token, are the
+// cache's: a thread's share of them.
+__device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
+                                                 int32_t length, int32_t first_new) {
+  const kvc_backend_flash_plan& args = call.args;
+  if (args.block_table == nullptr) return true;
+  int32_t first = first_new;
+  if (static_cast<int32_t>(index_at(args.cu_seqlens_q, r + 1)) > args.token_begin[r]) {
+    const kvc_backend_item item = {r, 0, 1, 0, 1, 0, length, -1, -1, 0, 0, 0, 0};
+    const int32_t seen = query_mask(&attend, &item, r, 0).keys.begin;
+    first = seen < first ? seen : first;
+  }
+  const ValueCheck check = {call.sink, KVC_BACKEND_CALL_FLASH_ATTN};
+  const int32_t size = call.layer.page_size, pages = (length + size - 1) / size;
+  const int32_t* const list = args.block_table + args.page_begin[2 * r];
+  bool good = true;
+  for (int32_t i = first / size + static_cast<int32_t>(threadIdx.x); i < pages; i += kThreads) {
+    good = check.entry(KVC_BACKEND_FAULT_RANGE, KVC_BACKEND_ARRAY_BLOCK_TABLE, r, args.cache_rows[r], i, list[i],
+                       call.layer.num_pages - 1) &&
+           good;
+  }
+  return good;
+}
+
+// In shared memory: what masks are asked by.
+struct Masks {
+  kvc_backend_attend attend;
+  kvc_backend_rows rows;
+  kvc_backend_layer layer;
+  int32_t bad_pages;
+};
+
 __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_constant__ FlashPlanCall call) {
   const kvc_backend_flash_plan& args = call.args;
   const int32_t row = static_cast<int32_t>(blockIdx.x), length = args.kv_lengths[row];
   if (length < 0) return;
-  struct Masks {
-    kvc_backend_attend attend;
-    kvc_backend_rows rows;
-    kvc_backend_layer layer;
-  };
   Masks& masks = *reinterpret_cast<Masks*>(shared_bytes());
   if (threadIdx.x == 0) {
     masks.rows = {};
@@ -201,9 +244,18 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
     masks.attend.layer = &masks.layer;
     masks.attend.rows = &masks.rows;
     masks.attend.flags = args.flags;
+    masks.bad_pages = 0;
   }
-  fill_tokens(call, row, length);
+  const int32_t fresh = static_cast<int32_t>(index_at(args.cu_seqlens_k_new, row + 1)) - args.new_begin[row];
+  const int32_t turn = args.num_rotations > 0 ? static_cast<int32_t>(first_rotation(args, row, length - fresh)) : 0;
+  fill_queries(args, row, length, turn);
   __syncthreads();
+  if (call.sink.record != nullptr) {
+    if (!own_pages_within(call, masks.attend, row, length, length - fresh)) masks.bad_pages = 1;
+    __syncthreads();
+    if (masks.bad_pages != 0) return;
+  }
+  fill_slots(call, row, length - fresh, fresh, turn);
   const int32_t begin = args.tile_begin[row], end = args.tile_begin[row + 1];
   const int32_t queries = static_cast<int32_t>(index_at(args.cu_seqlens_q, row + 1)) - args.token_begin[row];
   for (int32_t tile = begin + static_cast<int32_t>(threadIdx.x); tile < end && tile < args.max_tiles;
@@ -217,8 +269,9 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
 
 kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* args, void* stream, kvc_error* error) {
   if (args->num_rows == 0) return KVC_OK;
-  const CurrentDevice current(*device_of(opened));
-  const FlashPlanCall call = {*args, *args->layer};
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  const FlashPlanCall call = {*args, *args->layer, device.faults.sink()};
   const int64_t most = args->max_tiles * args->key_splits + args->num_new + args->num_tokens;
   constexpr int64_t kClearing = 8 * kThreads;  // elements a block
   const unsigned blocks = 1 + blocks_for(most, kClearing);
@@ -226,8 +279,7 @@ kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* 
                              2 * kThreads * sizeof(int32_t), error, plan_rows_kernel, call);
   if (status != KVC_OK) return status;
   return launch("the items of a stateless call", stream, {static_cast<unsigned>(args->num_rows), 1, 1}, kThreads,
-                sizeof(kvc_backend_attend) + sizeof(kvc_backend_rows) + sizeof(kvc_backend_layer), error,
-                plan_fill_kernel, call);
+                sizeof(Masks), error, plan_fill_kernel, call);
 }
 
 }  // namespace kvc::kernels::cuda

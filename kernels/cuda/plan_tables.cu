@@ -4,6 +4,7 @@
 //   trees   a thread a row: depths of nodes, and how many keys each one's list has
 //   count   a thread a row of the batch and table: rows, pages, queries and keys that it will have
 //   scan    a block a table: sums of those; whether all fits
+//   check   where the context validates: a block a row and table: the ids and slots that it reads
 //   write   a block a row and table: its rows and pages; others make inert what is not used
 //   tokens  a block a row and step: slots and positions
 //   finish  the generation word: the build's, or 0 if any of them refused it
@@ -32,13 +33,14 @@ struct TokensOfLaunch {
 
 // Row r as the batch has it; whether its values are in their ranges.
 __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, StepTokens* step, int32_t* source) {
+  const ValueCheck& check = plan.check;
   const int64_t fresh = plan.extends ? index_at(plan.args.append_lengths, r) : plan.fresh;
   const int64_t length = index_at(plan.args.seq_lens, r), row = index_at(plan.args.rows, r);
-  const bool inside = is_within(fresh, 0, kMaxRowTokens) && is_within(length, 0, kMaxRowTokens) &&
-                      is_within(row, -1, plan.args.num_table_rows - 1);
-  if (!inside) {
-    *step = StepTokens();
-    *source = 0;
+  *step = StepTokens();
+  *source = 0;
+  if (!check.within(KVC_BACKEND_ARRAY_APPEND_LENGTHS, r, fresh, 0, kMaxRowTokens) ||
+      !check.within(KVC_BACKEND_ARRAY_SEQ_LENS, r, length, 0, kMaxRowTokens) ||
+      !check.within(KVC_BACKEND_ARRAY_ROWS, r, row, -1, plan.args.num_table_rows - 1)) {
     return false;
   }
   const int32_t tokens = static_cast<int32_t>(fresh);
@@ -46,9 +48,10 @@ __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, Step
   *source = step->inert ? 0 : static_cast<int32_t>(row);
   if (step->inert) return true;
   const int64_t base = index_at(plan.args.encoder_lens, r);
-  if (!is_within(base, 0, kMaxRowTokens)) return false;
+  if (!check.within(KVC_BACKEND_ARRAY_ENCODER_LENS, r, base, 0, kMaxRowTokens)) return false;
   step->base = static_cast<int32_t>(base);
-  return step_fits(*step);
+  const int64_t least = plan.with_new ? fresh : 0;  // and with its new tokens and what is before it a row has its most
+  return check.within(KVC_BACKEND_ARRAY_SEQ_LENS, r, length, least, kMaxRowTokens - base - (fresh - least));
 }
 
 __global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_constant__ TablePlan plan) {
@@ -69,11 +72,15 @@ __global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_consta
     const int64_t before = sum_before<kThreads>(own, sums, &total);
     if (r < plan.args.num_rows) plan.token_begin[r] = static_cast<int32_t>(tokens + before);
     tokens += total;
-    if (tokens > plan.args.max_tokens) break;  // the same for all threads
+    if (tokens > plan.args.max_tokens) break;  // the same for all threads; rows behind it are not read
   }
   if (threadIdx.x != 0) return;
   plan.token_begin[plan.args.num_rows] = static_cast<int32_t>(tokens);
-  if (tokens > plan.args.max_tokens) *plan.refused = 1;
+  if (!plan.check.at_most(KVC_BACKEND_FAULT_SUM,
+                          plan.extends ? KVC_BACKEND_ARRAY_APPEND_LENGTHS : KVC_BACKEND_ARRAY_SEQ_LENS, -1, tokens,
+                          plan.args.max_tokens)) {
+    *plan.refused = 1;
+  }
 }
 
 // Nodes of a row: parents and depths, and where each one's list of keys begins.
@@ -85,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) plan_trees_kernel(const __grid_const
   int32_t keys = 0;
   for (int32_t i = 0; i < n; ++i) {
     const int64_t parent = index_at(plan.args.tree_parents, r * n + i);
-    if (!is_within(parent, -1, i - 1)) {
+    if (!plan.check.element(KVC_BACKEND_ARRAY_TREE_PARENTS, r, r * n + i, parent, -1, i - 1)) {
       *plan.refused = 1;
       return;
     }
@@ -112,10 +119,13 @@ __global__ void __launch_bounds__(kThreads)
     counts = {plan.fresh, keys, plan.fresh, keys, keys};
     for (int32_t i = 0; i < plan.fresh && !step.inert; ++i) {
       const VisiblePath path = visible_path(plan.rules, step.before, plan.nodes[r * plan.fresh + i].depth);
-      if (keys_of_path(path) > table.max_columns) *plan.refused = 1;
+      if (!plan.check.at_most(KVC_BACKEND_FAULT_PAGES, array_of_table(plan), r, keys_of_path(path),
+                              table.max_columns)) {
+        *plan.refused = 1;
+      }
     }
   } else {
-    CountingRows rows = {&plan, layout, table.max_columns, &counts, true};
+    CountingRows rows = {&plan, layout, table.max_columns, static_cast<int32_t>(r), &counts, true};
     rows_of_table(plan, table, step, static_cast<int32_t>(r), rows);
     if (!rows.fits) *plan.refused = 1;
   }
@@ -123,7 +133,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int32_t k = 0; k < plan.shape.top_k && !step.inert && (plan.drafts || step.fresh > 0); ++k) {
     const int32_t last =
         plan.drafts ? draft_token(plan.shape, step, k, table.step) : step.base + step.before + step.fresh - 1;
-    if (columns_to(plan, true, int64_t{last} + 1) > plan.args.num_columns) *plan.refused = 1;
+    if (!plan.check.at_most(KVC_BACKEND_FAULT_COLUMNS, array_of_table(plan), r,
+                            columns_to(plan, true, int64_t{last} + 1), plan.args.num_columns)) {
+      *plan.refused = 1;
+    }
   }
   plan.counts[(launch.first + blockIdx.y) * plan.args.num_rows + r] = counts;
 }
@@ -157,7 +170,32 @@ __global__ void __launch_bounds__(kThreads)
   plan.totals[launch.first + blockIdx.x] = {static_cast<int32_t>(rows), static_cast<int32_t>(pages),
                                             static_cast<int32_t>(queries), static_cast<int32_t>(lengths),
                                             static_cast<int32_t>(keys)};
-  if (rows > table.max_rows || lengths > INT32_MAX) *plan.refused = 1;
+  if (!plan.check.at_most(KVC_BACKEND_FAULT_SUM, KVC_BACKEND_ARRAY_SEQ_LENS, -1, rows, table.max_rows) ||
+      !plan.check.at_most(KVC_BACKEND_FAULT_SUM, KVC_BACKEND_ARRAY_SEQ_LENS, -1, lengths, INT32_MAX)) {
+    *plan.refused = 1;
+  }
+}
+
+// The entry of the i-th new token of a row, in step `s`.
+__device__ __forceinline__ int32_t entry_of_token(const TablePlan& plan, const StepTokens& step, int32_t i, int32_t s) {
+  return plan.drafts ? draft_token(plan.shape, step, i, s) : step.base + step.before + i;
+}
+
+// New tokens are keys too, so rows that name pages check theirs; nodes of trees are listed, and slots lie anywhere.
+__global__ void __launch_bounds__(kThreads)
+    plan_check_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
+  const int32_t r = static_cast<int32_t>(blockIdx.x);
+  const StepTokens step = plan.steps[r];
+  if (*plan.refused != 0 || step.inert) return;
+  const kvc_backend_table& table = launch.tables[blockIdx.y];
+  CheckingRows rows = {&plan, layout_of(plan, table), r, plan.sources[r], true};
+  if (!rows.layout.listed) rows_of_table(plan, table, step, r, rows);
+  const int32_t tokens =
+      plan.args.table_of_slots != 0 || plan.nodes != nullptr ? plan.token_begin[r + 1] - plan.token_begin[r] : 0;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < tokens; i += kThreads) {
+    rows.good = slot_within(plan, r, rows.source, entry_of_token(plan, step, i, table.step)) && rows.good;
+  }
+  if (!rows.good) *plan.refused = 1;
 }
 
 // Makes rows from `used` on inert, and entries of `indices` from `pages` on: threads of all blocks together.
@@ -235,7 +273,7 @@ __global__ void __launch_bounds__(kThreads)
       tokens.positions[begin + i] = 0;
       continue;
     }
-    const int32_t entry = plan.drafts ? draft_token(plan.shape, step, i, s) : step.base + step.before + i;
+    const int32_t entry = entry_of_token(plan, step, i, s);
     const int32_t depth = plan.nodes != nullptr ? plan.nodes[r * plan.fresh + i].depth : plan.drafts ? s : i;
     tokens.slot_mapping[begin + i] = slot_of_entry(plan, plan.sources[r], entry);
     tokens.positions[begin + i] = step.before + depth;
@@ -262,6 +300,7 @@ int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePl
   plan->shape.page_size = plan->page_size = config.page_size;
   plan->pad_value = config.pad_value;
   plan->max_rows = config.max_rows;
+  plan->num_pages = config.num_pool_pages > 0 ? config.num_pool_pages : (int64_t{1} << 31) / config.page_size;
   plan->fresh = config.mode == KVC_PLAN_VERIFY ? config.num_draft_tokens : 1;
   plan->extends = config.mode == KVC_PLAN_EXTEND;
   plan->drafts = config.mode == KVC_PLAN_DRAFT_DECODE;
@@ -298,6 +337,10 @@ kvc_status launch_tables(const TablePlan& plan, const TablesOfLaunch& group, uns
   if (status == KVC_OK) {
     status = launch("the sums of a plan's tables", stream, {count, 1, 1}, kThreads, kSums, error, plan_scan_kernel,
                     plan, group);
+  }
+  if (status == KVC_OK && plan.check.sink.record != nullptr && plan.args.num_rows > 0) {
+    status = launch("the ids of a plan's tables", stream, {static_cast<unsigned>(plan.args.num_rows), count, 1},
+                    kThreads, 0, error, plan_check_kernel, plan, group);
   }
   if (status != KVC_OK) return status;
   const unsigned blocks = static_cast<unsigned>(plan.args.num_rows) + extra_blocks(largest);
@@ -338,6 +381,7 @@ kvc_status plan_tables(kvc_backend_device* opened, const kvc_backend_table_plan*
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
   TablePlan plan = {};
+  plan.check = {device.faults.sink(), KVC_BACKEND_CALL_PLAN_BUILD};
   void* memory = nullptr;
   kvc_status status = device.scratch.take(place(*args, nullptr, &plan), stream, &memory, error);
   if (status != KVC_OK) return status;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/common/table_rules.h"
+#include "kernels/cuda/faults.cuh"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels::cuda {
@@ -27,8 +28,10 @@ struct TablePlan {
   KeyRules rules;
   DraftShape shape;
   int32_t page_size, pad_value, max_rows;
-  int32_t fresh;  // new tokens of a row, unless it extends
+  int64_t num_pages;  // of the server's pool
+  int32_t fresh;      // new tokens of a row, unless it extends
   bool extends, drafts, verifies, with_new, slots;
+  ValueCheck check;
   int32_t* refused;      // [1]
   StepTokens* steps;     // [B]
   int32_t* sources;      // [B]: rows of the server's table
@@ -80,11 +83,34 @@ __device__ __forceinline__ int32_t column_of(const TablePlan& plan, const TableL
   return plan.args.table_of_slots != 0 ? row[static_cast<int64_t>(page) * plan.page_size] / plan.page_size : row[page];
 }
 
-// Adds up what a row will have.
+__device__ __forceinline__ int32_t array_of_table(const TablePlan& plan) {
+  return plan.args.table_of_slots != 0 ? KVC_BACKEND_ARRAY_REQ_TO_TOKEN : KVC_BACKEND_ARRAY_BLOCK_TABLE;
+}
+
+// Whether what slot_of_entry and column_of read of the server's table, for row r, is of its pool.
+__device__ __forceinline__ bool slot_within(const TablePlan& plan, int32_t r, int32_t source, int32_t entry) {
+  const bool of_slots = plan.args.table_of_slots != 0;
+  const int32_t column = of_slots ? entry : entry / plan.page_size;
+  const int64_t limit = plan.num_pages * (of_slots ? plan.page_size : 1);
+  return plan.check.entry(KVC_BACKEND_FAULT_RANGE, array_of_table(plan), r, source, column,
+                          plan.args.table[source * plan.args.table_stride + column], limit - 1);
+}
+__device__ __forceinline__ bool column_within(const TablePlan& plan, const TableLayout& layout, int32_t r,
+                                              int32_t source, int32_t page) {
+  if (layout.of_slots) return slot_within(plan, r, source, page);
+  if (!slot_within(plan, r, source, page * plan.page_size)) return false;
+  if (plan.args.table_of_slots == 0) return true;
+  const int64_t column = static_cast<int64_t>(page) * plan.page_size;
+  return plan.check.entry(KVC_BACKEND_FAULT_PAGE, KVC_BACKEND_ARRAY_REQ_TO_TOKEN, r, source, column,
+                          plan.args.table[source * plan.args.table_stride + column], plan.page_size);
+}
+
+// Adds up what a row of the batch, `row`, will have.
 struct CountingRows {
   const TablePlan* plan;
   TableLayout layout;
   int32_t max_columns;
+  int32_t row;
   RowCounts* counts;
   bool fits;
 
@@ -93,13 +119,40 @@ struct CountingRows {
   }
   __host__ __device__ void add_window(int32_t, int32_t queries, int32_t begin, int32_t end, int32_t, int32_t) {
     const RowPages pages = pages_of_keys(layout.divider, begin, end);
+#if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
     const int64_t columns = columns_to(*plan, layout.of_slots, int64_t{pages.first} + pages.count);
-    if (pages.count > max_columns || (pages.count > 0 && columns > plan->args.num_columns)) fits = false;
+    fits = plan->check.at_most(KVC_BACKEND_FAULT_PAGES, array_of_table(*plan), row, pages.count, max_columns) &&
+           (pages.count == 0 || plan->check.at_most(KVC_BACKEND_FAULT_COLUMNS, array_of_table(*plan), row, columns,
+                                                    plan->args.num_columns)) &&
+           fits;
+#endif
     counts->rows += 1;
     counts->pages += pages.count;
     counts->queries += queries;
     counts->lengths += pages.seqlen;
     counts->keys += pages.seqlen - pages.leftpad;
+  }
+};
+
+// Checks what WritingRows will read, a thread's share of it.
+struct CheckingRows {
+  const TablePlan* plan;
+  TableLayout layout;
+  int32_t row, source;
+  bool good;
+
+  __host__ __device__ void add(int32_t index, int32_t queries, int32_t begin, int32_t end) {
+    add_window(index, queries, begin, end, 0, 0);
+  }
+  __host__ __device__ void add_window(int32_t, int32_t, int32_t begin, int32_t end, int32_t, int32_t) {
+#if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
+    const RowPages pages = pages_of_keys(layout.divider, begin, end);
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pages.count; i += static_cast<int32_t>(blockDim.x)) {
+      good = column_within(*plan, layout, row, source, pages.first + i) && good;
+    }
+#else
+    (void)begin, (void)end;
+#endif
   }
 };
 

@@ -50,6 +50,16 @@ inline Status check_not_null(const void* pointer, const char* name) {
   return pointer != nullptr ? Status() : Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
 }
 
+// The same for a call on a context that may have index arrays on a device: it tells first what earlier ones had there.
+template <class Body>
+kvc_status context_call(const char* function, kvc_context* context, kvc_error* error, Body body) noexcept {
+  return call(function, error, [&]() -> Status {
+    KVC_TRY(check_not_null(context, "context"));
+    KVC_TRY(context->context->check_earlier());
+    return body(*context);
+  });
+}
+
 // The same for a call on a cache: of one whose device has failed for good, only audits work, as they ask no device.
 template <class Body>
 kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {

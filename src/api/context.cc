@@ -19,6 +19,10 @@ kvc_status kvc_context_create(const kvc_context_config* config, kvc_context** co
 
 void kvc_context_destroy(kvc_context* context) { delete context; }
 
+kvc_status kvc_context_check(kvc_context* context, kvc_error* error) {
+  return context_call("kvc_context_check", context, error, [](kvc_context&) { return Status(); });
+}
+
 kvc_status kvc_context_describe(kvc_context* context, char* buffer, int64_t capacity, int64_t* length,
                                 kvc_error* error) {
   return call("kvc_context_describe", error, [&]() -> Status {

@@ -24,22 +24,19 @@ Status with_scratch(kvc_context& context, Body body) {
 
 kvc_status kvc_flash_attn_with_kvcache(kvc_context* context, const kvc_flash_attn_args* args, void* stream,
                                        kvc_error* error) {
-  return call("kvc_flash_attn_with_kvcache", error, [&]() -> Status {
-    KVC_TRY(check_not_null(context, "context"));
+  return context_call("kvc_flash_attn_with_kvcache", context, error, [&](kvc_context& on) -> Status {
     kvc_flash_attn_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return with_scratch(*context, [&](StatelessScratch& scratch) {
-      return flash_attn_with_kvcache(context->context, scratch, known, stream);
-    });
+    return with_scratch(
+        on, [&](StatelessScratch& scratch) { return flash_attn_with_kvcache(on.context, scratch, known, stream); });
   });
 }
 
 kvc_status kvc_append_slots(kvc_context* context, const kvc_append_slots_args* args, void* stream, kvc_error* error) {
-  return call("kvc_append_slots", error, [&]() -> Status {
-    KVC_TRY(check_not_null(context, "context"));
+  return context_call("kvc_append_slots", context, error, [&](kvc_context& on) -> Status {
     kvc_append_slots_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return with_scratch(
-        *context, [&](StatelessScratch& scratch) { return append_slots(context->context, scratch, known, stream); });
+    return with_scratch(on,
+                        [&](StatelessScratch& scratch) { return append_slots(on.context, scratch, known, stream); });
   });
 }

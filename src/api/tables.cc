@@ -12,6 +12,16 @@ struct kvc_plan {
 
 namespace {
 
+// A call on a plan, which tells first what earlier calls of its context had.
+template <class Body>
+kvc_status plan_call(const char* function, kvc_plan* plan, kvc_error* error, Body body) noexcept {
+  return call(function, error, [&]() -> Status {
+    KVC_TRY(check_not_null(plan, "plan"));
+    KVC_TRY(plan->context->check_earlier());
+    return body(*plan->plan);
+  });
+}
+
 // Fills a caller's kvc_tables by `fill`, which reads its in-fields.
 template <class Fill>
 Status fill_tables(kvc_tables* tables, Fill fill) {
@@ -54,27 +64,22 @@ void kvc_plan_destroy(kvc_plan* plan) { delete plan; }
 
 kvc_status kvc_plan_build(kvc_plan* plan, const kvc_plan_args* args, void* stream, uint64_t* generation,
                           kvc_error* error) {
-  const kvc_status status = call("kvc_plan_build", error, [&]() -> Status {
-    KVC_TRY(check_not_null(plan, "plan"));
+  const kvc_status status = plan_call("kvc_plan_build", plan, error, [&](DevicePlan& p) -> Status {
     KVC_TRY(plan->context->check_stream(stream));
     kvc_plan_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return plan->plan->build(known, stream, generation);
+    return p.build(known, stream, generation);
   });
   if (status != KVC_OK && plan != nullptr) plan->plan->refuse(stream);
   return status;
 }
 
 kvc_status kvc_plan_tables(kvc_plan* plan, int32_t step, kvc_tables* tables, kvc_error* error) {
-  return call("kvc_plan_tables", error, [&]() -> Status {
-    KVC_TRY(check_not_null(plan, "plan"));
-    return fill_tables(tables, [&](kvc_tables* out) { return plan->plan->tables(step, out); });
+  return plan_call("kvc_plan_tables", plan, error, [&](DevicePlan& p) {
+    return fill_tables(tables, [&](kvc_tables* out) { return p.tables(step, out); });
   });
 }
 
 kvc_status kvc_plan_check(kvc_plan* plan, uint64_t generation, kvc_error* error) {
-  return call("kvc_plan_check", error, [&]() -> Status {
-    KVC_TRY(check_not_null(plan, "plan"));
-    return plan->plan->check(generation);
-  });
+  return plan_call("kvc_plan_check", plan, error, [&](DevicePlan& p) { return p.check(generation); });
 }

@@ -5,10 +5,10 @@ using namespace kvc;
 using namespace kvc::api;
 
 kvc_status kvc_cache_export_pool(kvc_cache* cache, int32_t layer, int32_t pool, uint32_t flags,
-                                 DLManagedTensorVersioned** tensor, kvc_error* error) {
+                                 DLManagedTensorVersioned** tensor, void* stream, kvc_error* error) {
   return cache_call("kvc_cache_export_pool", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_not_null(tensor, "tensor"));
-    return c.export_pool(layer, pool, flags, tensor);
+    return c.export_pool(layer, pool, flags, tensor, stream);
   });
 }
 

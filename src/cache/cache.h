@@ -77,7 +77,7 @@ class Cache {
   Status destroy_graph(kvc_forward id);
 
   // Tensors (cache_tensors.cc)
-  Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out);
+  Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);
   Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
   Status import_sequence(kvc_seq id, const kvc_import_args& args, void* stream);
 

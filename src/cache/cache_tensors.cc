@@ -6,7 +6,8 @@
 
 namespace kvc {
 
-Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out) {
+Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream) {
+  KVC_TRY(context_->check_stream(stream));
   KVC_TRY(check_layer(layer));
   if (pool < KVC_POOL_KV || pool > KVC_POOL_V_SCALE) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pool %d is none of KVC_POOL_KV (0) to KVC_POOL_V_SCALE (%d)",
@@ -17,6 +18,11 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   }
   KVC_TRY(check_stores_kv(layer));
   KVC_TRY(check_has_storage(layer));
+  {
+    MutexLock lock(mutex_);
+    KVC_TRY(order_.check_stream(stream));
+    KVC_TRY(order_.enter(stream));  // it enqueues nothing: there is nothing to leave behind
+  }
   return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0,
                                    out);
 }

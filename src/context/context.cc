@@ -8,6 +8,7 @@
 
 #include "context/backend_loader.h"
 #include "context/cpu_count.h"
+#include "context/fault_text.h"
 
 namespace kvc {
 namespace {
@@ -27,6 +28,7 @@ Context::Context(const kvc_context_config& config, const kvc_backend& backend, i
     : backend_(&backend),
       dl_device_{static_cast<DLDeviceType>(backend.device_type), config.device_id},
       host_parallel_for_(config.parallel_for != nullptr),
+      validates_((config.flags & KVC_CONTEXT_VALIDATE) != 0),
       log_(config.log),
       log_user_(config.log_user),
       pool_(num_threads, config.parallel_for, config.parallel_for_user),
@@ -40,6 +42,10 @@ Status Context::create(const kvc_context_config& config, std::shared_ptr<Context
   const int32_t device_type = config.device_type == 0 ? kDLCPU : config.device_type;
   if (config.num_threads < 0 || config.num_threads > kMaxThreads) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_threads is %d, not 0..%d", config.num_threads, kMaxThreads);
+  }
+  if ((config.flags & ~uint32_t{KVC_CONTEXT_VALIDATE}) != 0 || config.reserved != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x and reserved %u have unknown bits", config.flags,
+                         config.reserved);
   }
   if (config.device_id < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "device_id is %d", config.device_id);
   if (device_type == kDLCPU && config.device_id != 0) {
@@ -60,7 +66,7 @@ Status Context::create(const kvc_context_config& config, std::shared_ptr<Context
 }
 
 Status Context::open(const char* simd) {
-  kvc_backend_open_args args{&host_, dl_device_.device_id, 0, simd};
+  kvc_backend_open_args args{&host_, dl_device_.device_id, validates_ ? 1u : 0u, simd};
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status status = backend_->open(&args, &device_, &error);
   if (status == KVC_OK) return Status();
@@ -100,6 +106,12 @@ Status Context::upload(void* target, const void* source, int64_t bytes, void* st
 Status Context::upload_now(void* target, const void* source, int64_t bytes) const noexcept {
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(backend_->upload(device_, target, source, bytes, 1, nullptr, &error), error);
+}
+
+Status Context::check_earlier() const noexcept {
+  if (!validates_ || backend_->take_fault == nullptr) return Status();
+  kvc_backend_fault fault = {};
+  return backend_->take_fault(device_, &fault) != 0 ? status_of_fault(fault) : Status();
 }
 
 std::string Context::describe() const {

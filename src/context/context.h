@@ -52,6 +52,9 @@ class Context {
   // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
   std::string describe() const;
 
+  // EARLIER_CALL, and the fault, if the device has found one since the last was told. A load where it validates.
+  Status check_earlier() const noexcept;
+
   // A KVC_LOG_* line to the host, on the calling thread; hold no lock. Lines are cut at 1023 bytes.
   [[gnu::format(printf, 3, 4)]] void log(int level, const char* format, ...) const noexcept;
 
@@ -64,6 +67,7 @@ class Context {
   kvc_backend_device* device_ = nullptr;
   const DLDevice dl_device_;
   const bool host_parallel_for_;
+  const bool validates_;
   const kvc_log_fn log_;
   void* const log_user_;
   ThreadPool pool_;

@@ -57,6 +57,10 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
                          call->rotary.given() ? "positions" : "rotary_cos");
   }
   if (!call->rotary.given()) return Status();
+  if (call->positions.on_host() != call->slots.on_host()) {
+    return Status::error(KVC_ERROR_DEVICE, "slot_mapping is on the %s, and positions on the %s: both on one of them",
+                         call->slots.on_host() ? "host" : "device", call->positions.on_host() ? "host" : "device");
+  }
   if (!is_float_dtype(call->k.dtype)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 k: rotate before quantising");
   }
@@ -170,6 +174,10 @@ Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& s
     append.slots = scratch.slots.data();
   } else {
     append.device_slots = call.slots.on_device();
+    if (call.rotary.given()) {
+      append.device_positions = call.positions.on_device();
+      append.num_positions = call.rotary.positions();
+    }
   }
   if (tokens == 0) return Status();
   CallMemory memory(context, stream);

@@ -1,6 +1,7 @@
 #include "stateless/flash_attn_device.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/checked.h"
 
@@ -64,6 +65,8 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   plan.cache_seqlens = call.cache_seqlens.given()
                            ? call.cache_seqlens.on_device()
                            : kvc_backend_indexes{nullptr, 0, static_cast<int32_t>(call.capacity), 0};
+  const bool other_name = call.cache_seqlens.given() && call.cache_seqlens.name() == std::string_view("seqused_k");
+  plan.lengths_array = other_name ? KVC_BACKEND_ARRAY_SEQUSED_K : KVC_BACKEND_ARRAY_CACHE_SEQLENS;
   plan.cache_batch_idx = offsets(call.batch_idx, 1);
   plan.cache_leftpad = call.leftpad.on_device();
   if (call.paged()) {

@@ -16,7 +16,7 @@ static void export_outlives_dlclose(void *library, const kvc_api *api) {
   kvc_export_args_init(&args);
   kvc_exported_init(&exported);
   check(api->seq_export(cache, prompt(api, cache), &args, &exported, NULL, NULL) == KVC_OK, "export", 0);
-  check(api->cache_export_pool(cache, 0, KVC_POOL_K, 0, &pool, NULL) == KVC_OK, "export_pool", 0);
+  check(api->cache_export_pool(cache, 0, KVC_POOL_K, 0, &pool, NULL, NULL) == KVC_OK, "export_pool", 0);
   api->cache_destroy(cache);
   api->context_destroy(context);
   check(dlclose(library) == 0, "dlclose", 0);

@@ -176,15 +176,15 @@ TEST(Latent, PartsExportsAndImports) {
 TEST(Latent, PoolsAreOneMemory) {
   Rows rows(spec_of(DType::kBF16));
   DLManagedTensorVersioned *k = nullptr, *v = nullptr, *kv = nullptr;
-  ASSERT_EQ(kvc_cache_export_pool(rows.cache, 0, KVC_POOL_K, 0, &k, nullptr), KVC_OK);
-  ASSERT_EQ(kvc_cache_export_pool(rows.cache, 0, KVC_POOL_V, 0, &v, nullptr), KVC_OK);
+  ASSERT_EQ(kvc_cache_export_pool(rows.cache, 0, KVC_POOL_K, 0, &k, nullptr, nullptr), KVC_OK);
+  ASSERT_EQ(kvc_cache_export_pool(rows.cache, 0, KVC_POOL_V, 0, &v, nullptr, nullptr), KVC_OK);
   const Managed k_owner(k), v_owner(v);
   EXPECT_EQ(k->dl_tensor.data, v->dl_tensor.data);
   EXPECT_EQ(k->dl_tensor.shape[3], kRow);
   EXPECT_EQ(v->dl_tensor.shape[3], kLatent);
   EXPECT_EQ(v->dl_tensor.strides[2], kRow);
   refused(rows.cache, {KVC_ERROR_UNSUPPORTED}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(rows.cache, 0, KVC_POOL_KV, 0, &kv, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(rows.cache, 0, KVC_POOL_KV, 0, &kv, nullptr, e); });
 }
 
 TEST(Latent, AdoptedRows) {

@@ -15,8 +15,8 @@ TEST(Lifetime, ExportsOutliveCacheAndContext) {
     kvc_export_args_init(&args);
     DLManagedTensorVersioned *kt = nullptr, *vt = nullptr, *pt = nullptr, *wt = nullptr;
     ASSERT_EQ(export_kv(w.cache, w.seq, &args, &kt, &vt, nullptr, nullptr), KVC_OK);
-    ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 0, &pt, nullptr), KVC_OK);
-    ASSERT_EQ(kvc_cache_export_pool(w.cache, 2, KVC_POOL_V, KVC_POOL_WRITABLE, &wt, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 0, &pt, nullptr, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_export_pool(w.cache, 2, KVC_POOL_V, KVC_POOL_WRITABLE, &wt, nullptr, nullptr), KVC_OK);
     k.reset(kt);
     v.reset(vt);
     pool.reset(pt);
@@ -50,7 +50,7 @@ TEST(Lifetime, ExportsAreCopiesAndPoolsAreViews) {
   DLManagedTensorVersioned *before = nullptr, *after = nullptr, *view = nullptr;
   ASSERT_EQ(export_kv(w.cache, w.seq, &args, &before, nullptr, nullptr, nullptr), KVC_OK);
   Managed b(before);
-  ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, KVC_POOL_WRITABLE, &view, nullptr), KVC_OK);
+  ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, KVC_POOL_WRITABLE, &view, nullptr, nullptr), KVC_OK);
   Managed p(view);
   int32_t pages[8];
   int64_t count = 0;
@@ -155,12 +155,12 @@ TEST(Lifetime, AdoptedStorage) {
     EXPECT_EQ(kvc_seq_add(cache, 1, &s, nullptr), KVC_OK);
     Managed view;
     DLManagedTensorVersioned *t = nullptr;
-    ASSERT_EQ(kvc_cache_export_pool(cache, 0, KVC_POOL_K, 0, &t, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_export_pool(cache, 0, KVC_POOL_K, 0, &t, nullptr, nullptr), KVC_OK);
     view.reset(t);
     EXPECT_EQ(static_cast<char *>(t->dl_tensor.data) + t->dl_tensor.byte_offset,
               reinterpret_cast<char *>(layout < 2 ? kv.data.data() : k.data.data()))
         << "no copy";
-    const kvc_status together = kvc_cache_export_pool(cache, 0, KVC_POOL_KV, 0, &t, nullptr);
+    const kvc_status together = kvc_cache_export_pool(cache, 0, KVC_POOL_KV, 0, &t, nullptr, nullptr);
     EXPECT_EQ(together, layout < 2 ? KVC_OK : KVC_ERROR_UNSUPPORTED);
     if (together == KVC_OK) Managed(t).reset();
     owner.reset();

@@ -280,6 +280,8 @@ TEST(Limits, Contexts) {
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE}, [](C &c) { c.device_type = kDLMetal; }, "");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE}, [](C &c) { c.device_type = 12345; }, "12345");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE}, [](C &c) { c.device_type = kDLCUDA; }, "");
+  context_refused({KVC_ERROR_UNSUPPORTED}, [](C &c) { c.flags = 2; }, "0x2");
+  context_refused({KVC_ERROR_UNSUPPORTED}, [](C &c) { c.reserved = 7; }, "7");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE, KVC_ERROR_INVALID_ARGUMENT}, [](C &c) { c.device_id = 3; }, "3");
   context_refused({KVC_ERROR_DEVICE_UNAVAILABLE, KVC_ERROR_INVALID_ARGUMENT}, [](C &c) { c.device_id = -1; }, "-1");
 }
@@ -360,7 +362,7 @@ TEST(Limits, ExportsAndPools) {
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_seq_export",
             [&](kvc_error *e) { return export_kv(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
     refused(w.cache, {KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
-            [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, layer, KVC_POOL_K, 0, &t, e); });
+            [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, layer, KVC_POOL_K, 0, &t, nullptr, e); });
   }
   for (auto [begin, end] :
        {std::pair<int64_t, int64_t>{-1, 5}, {0, 21}, {21, 21}, {10, 9}, {INT64_MIN, INT64_MAX}, {0, -1}}) {
@@ -377,14 +379,14 @@ TEST(Limits, ExportsAndPools) {
   refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_export",
           [&](kvc_error *e) { return export_kv(w.cache, w.seq, &args, &t, nullptr, nullptr, e); });
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, 5, 0, &t, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, 5, 0, &t, nullptr, e); });
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, -1, 0, &t, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, -1, 0, &t, nullptr, e); });
   refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT, KVC_ERROR_UNSUPPORTED}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 8, &t, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 8, &t, nullptr, e); });
   // D != Dv: K and V are apart.
   refused(w.cache, {KVC_ERROR_UNSUPPORTED}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 1, KVC_POOL_KV, 0, &t, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 1, KVC_POOL_KV, 0, &t, nullptr, e); });
   EXPECT_EQ(t, nullptr);
 }
 

@@ -29,6 +29,8 @@ TEST(Null, Context) {
   refused(nullptr, kNull, "kvc_context_describe",
           [&](kvc_error *e) { return kvc_context_describe(context, nullptr, 10, &length, e); }, {"buffer"});
   EXPECT_EQ(kvc_context_describe(context, nullptr, 0, nullptr, &error), KVC_OK);
+  refused(nullptr, kNull, "kvc_context_check", [](kvc_error *e) { return kvc_context_check(nullptr, e); }, {"context"});
+  EXPECT_EQ(kvc_context_check(context, &error), KVC_OK);
 }
 
 TEST(Null, CacheCreateAndEstimate) {
@@ -111,7 +113,7 @@ TEST(Null, CacheHandleOfEveryFunction) {
       {"kvc_forward_get_info", [&](kvc_error *e) { return kvc_forward_get_info(nullptr, f, &info, e); }},
       {"kvc_forward_describe", [&](kvc_error *e) { return kvc_forward_describe(nullptr, f, nullptr, 0, &number, e); }},
       {"kvc_cache_export_pool",
-       [&](kvc_error *e) { return kvc_cache_export_pool(nullptr, 0, KVC_POOL_K, 0, &tensor, e); }},
+       [&](kvc_error *e) { return kvc_cache_export_pool(nullptr, 0, KVC_POOL_K, 0, &tensor, nullptr, e); }},
       {"kvc_seq_export", [&](kvc_error *e) { return export_kv(nullptr, seq, &exports, &tensor, nullptr, nullptr, e); }},
       {"kvc_seq_import", [&](kvc_error *e) { return kvc_seq_import(nullptr, seq, &imports, nullptr, e); }},
       {"kvc_cache_stats", [&](kvc_error *e) { return kvc_cache_stats(nullptr, -1, &stats, e); }},
@@ -251,7 +253,8 @@ TEST(Null, ExportsImportsStatistics) {
   refused(w.cache, kNull, "kvc_seq_export",
           [&](kvc_error *e) { return kvc_seq_export(w.cache, w.seq, &args, nullptr, nullptr, e); }, {"exported"});
   refused(w.cache, kNull, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 0, nullptr, e); }, {"tensor"});
+          [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 0, KVC_POOL_K, 0, nullptr, nullptr, e); },
+          {"tensor"});
   refused(w.cache, kNull, "kvc_cache_stats", [&](kvc_error *e) { return kvc_cache_stats(w.cache, -1, nullptr, e); },
           {"stats"});
   refused(w.cache, kNull, "kvc_cache_digest", [&](kvc_error *e) { return kvc_cache_digest(w.cache, nullptr, e); },

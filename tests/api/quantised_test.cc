@@ -265,8 +265,10 @@ TEST(Quantised, PoolViews) {
       ASSERT_EQ(kvc_seq_pages(w.cache, w.seq, 0, pages, 4, &count, nullptr), KVC_OK);
       for (int which = 0; which < 2; which++) {
         DLManagedTensorVersioned *rows = nullptr, *scales = nullptr;
-        ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, which ? KVC_POOL_V : KVC_POOL_K, 0, &rows, nullptr), KVC_OK);
-        ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, which ? KVC_POOL_V_SCALE : KVC_POOL_K_SCALE, 0, &scales, nullptr),
+        ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, which ? KVC_POOL_V : KVC_POOL_K, 0, &rows, nullptr, nullptr),
+                  KVC_OK);
+        ASSERT_EQ(kvc_cache_export_pool(w.cache, 0, which ? KVC_POOL_V_SCALE : KVC_POOL_K_SCALE, 0, &scales, nullptr,
+                                        nullptr),
                   KVC_OK);
         const Managed rows_owner(rows), scales_owner(scales);
         const DLTensor &dense = (which ? expected.v : expected.k)->dl_tensor;
@@ -290,7 +292,7 @@ TEST(Quantised, PoolViews) {
       }
       DLManagedTensorVersioned *writable = nullptr;
       const kvc_status status =
-          kvc_cache_export_pool(w.cache, 0, KVC_POOL_K_SCALE, KVC_POOL_WRITABLE, &writable, nullptr);
+          kvc_cache_export_pool(w.cache, 0, KVC_POOL_K_SCALE, KVC_POOL_WRITABLE, &writable, nullptr, nullptr);
       EXPECT_EQ(status, dtype == DType::kI8 ? KVC_OK : KVC_ERROR_UNSUPPORTED);
       const Managed owner(writable);
     }
@@ -298,11 +300,12 @@ TEST(Quantised, PoolViews) {
   World plain;
   DLManagedTensorVersioned *none = nullptr;
   refused(plain.cache, {KVC_ERROR_UNSUPPORTED}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(plain.cache, 0, KVC_POOL_K_SCALE, 0, &none, e); },
+          [&](kvc_error *e) { return kvc_cache_export_pool(plain.cache, 0, KVC_POOL_K_SCALE, 0, &none, nullptr, e); },
           {"not quantised"});
-  refused(plain.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(plain.cache, 0, KVC_POOL_V_SCALE + 1, 0, &none, e); },
-          {"pool 5"});
+  refused(
+      plain.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_cache_export_pool",
+      [&](kvc_error *e) { return kvc_cache_export_pool(plain.cache, 0, KVC_POOL_V_SCALE + 1, 0, &none, nullptr, e); },
+      {"pool 5"});
 }
 
 TEST(Quantised, AdoptedStorage) {

@@ -221,7 +221,7 @@ TEST(StorageNone, WhatNeedsKAndVIsUnsupported) {
   t.end(f);  // no append was needed
   DLManagedTensorVersioned *tensor = nullptr;
   refused(t.cache, unsupported, "kvc_cache_export_pool",
-          [&](kvc_error *e) { return kvc_cache_export_pool(t.cache, 0, KVC_POOL_K, 0, &tensor, e); });
+          [&](kvc_error *e) { return kvc_cache_export_pool(t.cache, 0, KVC_POOL_K, 0, &tensor, nullptr, e); });
   refused(t.cache, unsupported, "kvc_seq_export", [&](kvc_error *e) {
     kvc_export_args args;
     kvc_export_args_init(&args);
@@ -438,7 +438,7 @@ TEST(AdoptedPools, AFailedCreateGivesEveryPoolBack) {
     last->flags = 0;
     ASSERT_EQ(kvc_cache_create(context.get(), &built.config, &cache, nullptr), KVC_OK);
     DLManagedTensorVersioned *view = nullptr;
-    ASSERT_EQ(kvc_cache_export_pool(cache, 1, KVC_POOL_V, 0, &view, nullptr), KVC_OK);
+    ASSERT_EQ(kvc_cache_export_pool(cache, 1, KVC_POOL_V, 0, &view, nullptr, nullptr), KVC_OK);
     kvc_cache_destroy(cache);
     EXPECT_EQ(Pool::alive, given / 2) << "layer 1's, which the view holds";
     view->deleter(view);

@@ -66,6 +66,7 @@ class Program {
     context_ = make_context(), did("kvc_context_create");
     int64_t length = 0;
     ok("kvc_context_describe", kvc_context_describe(context_.get(), nullptr, 0, &length, &error_));
+    ok("kvc_context_check", kvc_context_check(context_.get(), &error_));
   }
 
   CachePtr cache_of(const CacheSpec &spec) {
@@ -154,7 +155,7 @@ class Program {
 
   void exports(kvc_cache *cache, kvc_seq seq) {
     DLManagedTensorVersioned *pool = nullptr;
-    ok("kvc_cache_export_pool", kvc_cache_export_pool(cache, 0, KVC_POOL_KV, 0, &pool, &error_));
+    ok("kvc_cache_export_pool", kvc_cache_export_pool(cache, 0, KVC_POOL_KV, 0, &pool, nullptr, &error_));
     const Managed kept(pool);
     kvc_export_args args;
     kvc_export_args_init(&args);

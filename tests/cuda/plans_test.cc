@@ -14,10 +14,11 @@ namespace {
 
 constexpr int kRows = 7, kTableRows = 9;
 
-ContextPtr make_context_on(int32_t device_type) {
+ContextPtr make_context_on(int32_t device_type, uint32_t flags = 0) {
   kvc_context_config config;
   kvc_context_config_init(&config);
   config.device_type = device_type;
+  config.flags = flags;
   kvc_context *context = nullptr;
   kvc_error error = KVC_ERROR_INIT;
   EXPECT_EQ(kvc_context_create(&config, &context, &error), KVC_OK) << error.message;
@@ -166,6 +167,18 @@ class Plans : public testing::TestWithParam<int32_t> {
     }
   }
 
+  // One id, or slot, of the server's table: perhaps one that nobody reads.
+  void spoil_table(Batch *b, size_t i) {
+    const auto row = static_cast<size_t>(b->picks ? std::max<int64_t>(0, b->rows[i]) : static_cast<int64_t>(i));
+    const int64_t end = std::min<int64_t>(b->columns, (b->slots ? 1 : 0) * b->lens[i] + 12);
+    int64_t column = below(end);
+    if (b->slots && below(2)) column -= column % page;  // where a page begins
+    int64_t &value = b->table[row * static_cast<size_t>(b->columns) + static_cast<size_t>(column)];
+    const int64_t limit = 500 * (b->slots ? page : 1);
+    value =
+        b->slots && below(2) ? value + 1 : std::vector<int64_t>{-1, limit, INT32_MAX}[static_cast<size_t>(below(3))];
+  }
+
   void compare(kvc_plan *ours, kvc_plan *theirs) {
     const int32_t steps = std::max(1, config.num_steps);
     for (int32_t step = 0; step < steps; step++) {
@@ -238,6 +251,51 @@ TEST_P(Plans, AreTheCpusBitForBit) {
   }
   EXPECT_GT(built, 60);
   EXPECT_GT(refused, 15);
+}
+
+// A context that validates refuses exactly what the CPU refuses, ids among it, and says what it was.
+TEST_P(Plans, ThatAreValidatedRefuseWhatTheCpuRefuses) {
+  const ContextPtr cpu = make_context_on(kDLCPU), cuda = make_context_on(kDLCUDA, KVC_CONTEXT_VALIDATE);
+  std::set<std::string> arrays;
+  int built = 0;
+  for (int trial = 0; trial < 220; trial++) {
+    deal_config();
+    config.num_pool_pages = 500;
+    const PlanPtr theirs = make_plan(cpu.get(), config), ours = make_plan(cuda.get(), config);
+    Batch batch = deal(below(3) == 0);
+    if (!batch.lens.empty() && below(2))
+      spoil_table(&batch, static_cast<size_t>(below(static_cast<int64_t>(batch.lens.size()))));
+    Args on_host(batch, config.mode, {kDLCPU, 0}), on_device(batch, config.mode, {kDLCUDA, 0});
+    kvc_error wanted = KVC_ERROR_INIT, error = KVC_ERROR_INIT;
+    const kvc_status status = kvc_plan_build(theirs.get(), &on_host.args, nullptr, nullptr, &wanted);
+    uint64_t generation = 0;
+    ASSERT_EQ(kvc_plan_build(ours.get(), &on_device.args, nullptr, &generation, &error), KVC_OK) << error.message;
+    const kvc_status reported = kvc_plan_check(ours.get(), generation, &error);
+    const std::string what = "trial " + std::to_string(trial) + ", page " + std::to_string(page) +
+                             "\nCPU: " + wanted.message + "\ndevice: " + error.message;
+    ASSERT_EQ(reported, status == KVC_OK ? KVC_OK : KVC_ERROR_EARLIER_CALL) << what;
+    EXPECT_EQ(kvc_plan_check(ours.get(), generation, &error), KVC_OK) << what;
+    if (status == KVC_OK) {
+      built++;
+      compare(ours.get(), theirs.get());
+    } else {
+      const std::string text = error.message;
+      EXPECT_EQ(text.rfind("kvc_plan_check: an earlier kvc_plan_build", 0), 0u) << what;
+      for (const char *array : {"seq_lens", "append_lengths", "rows", "tree_parents", "block_table", "req_to_token"}) {
+        if (text.find(array) != std::string::npos) arrays.insert(array);
+      }
+      const bool parts = batch.with_parents || (config.mode == KVC_PLAN_DRAFT_DECODE && config.top_k > 1);
+      const kvc_tables tables = tables_of(ours.get(), parts ? KVC_TABLES_BRANCHES : KVC_TABLES_WHOLE);
+      EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data), 0) << what;
+    }
+    if (HasFailure()) FAIL() << what;
+  }
+  EXPECT_GT(built, 30);
+  for (const char *array : {"seq_lens", "rows", "block_table", "req_to_token"}) {
+    EXPECT_EQ(arrays.count(array), 1u) << array;
+  }
+  EXPECT_EQ(arrays.count("append_lengths"), GetParam() == KVC_PLAN_EXTEND ? 1u : 0u);
+  EXPECT_EQ(arrays.count("tree_parents"), GetParam() == KVC_PLAN_VERIFY ? 1u : 0u);
 }
 
 TEST_P(Plans, OnTheDeviceNeedGraphModeAndOnePlace) {

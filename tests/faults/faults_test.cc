@@ -262,7 +262,7 @@ TEST(Faults, EveryCallOfAScript) {
           "export pool",
           [&](kvc_error *e) {
             DLManagedTensorVersioned *t = nullptr;
-            const kvc_status status = kvc_cache_export_pool(p.cache, 0, KVC_POOL_K, 0, &t, e);
+            const kvc_status status = kvc_cache_export_pool(p.cache, 0, KVC_POOL_K, 0, &t, nullptr, e);
             k.reset(t);
             return status;
           },

@@ -36,7 +36,11 @@ class Cpu:
     library = "numpy"
 
     def __init__(self):
-        self._context = kvcache.Context()
+        self._context = self.open()
+
+    def open(self, **options):
+        """A context of its own."""
+        return kvcache.Context(**options)
 
     def context(self):
         return self._context
@@ -78,12 +82,15 @@ class Emulated(Cpu):
     library = None
 
     def __init__(self):
-        path = os.environ["KVC_EMULATED_CUDA"]
-        self._context = kvcache.Context("cuda", backend=path)
-        self.driver = ctypes.CDLL(path)
+        self._path = os.environ["KVC_EMULATED_CUDA"]
+        self._context = self.open()
+        self.driver = ctypes.CDLL(self._path)
         self.driver.emulation_stream.restype = ctypes.c_void_p
         self.driver.emulation_end_capture.restype = ctypes.c_void_p
         self._kept = []
+
+    def open(self, **options):
+        return kvcache.Context("cuda", backend=self._path, **options)
 
     def array(self, values, dtype="f32"):
         array = CudaArray(super().array(values, dtype))
@@ -150,10 +157,13 @@ class Card(Cpu):
 
         self.torch = torch
         torch.cuda.init()
-        self._context = kvcache.Context("cuda:0")
+        self._context = self.open()
         self._uploads, self._kept = torch.cuda.Stream(), []
         self._types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8,
                        "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "i32": torch.int32}
+
+    def open(self, **options):
+        return kvcache.Context("cuda:0", **options)
 
     def product(self, a, b):
         """Of matrices in float64: numpy's takes long for what a card can hold."""

@@ -68,7 +68,7 @@ class Twins {
     for (int layer = 0; layer < 5; layer++) {
       for (int part = 0; part < 2; part++) {
         DLManagedTensorVersioned *view = nullptr;
-        if (kvc_cache_export_pool(own_.get(), layer, part ? KVC_POOL_V : KVC_POOL_K, 0, &view, nullptr)) {
+        if (kvc_cache_export_pool(own_.get(), layer, part ? KVC_POOL_V : KVC_POOL_K, 0, &view, nullptr, nullptr)) {
           throw std::runtime_error("export_pool");
         }
         pools_[layer][part].reset(view);

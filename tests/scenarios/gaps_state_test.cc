@@ -163,7 +163,7 @@ TEST(Gaps, PoisonedSlotsStayPoisoned) {
         }
         for (int32_t pool : {KVC_POOL_K, KVC_POOL_V}) {
           DLManagedTensorVersioned *view = nullptr;
-          if (kvc_cache_export_pool(h.cache(), static_cast<int32_t>(layer), pool, 0, &view, nullptr)) {
+          if (kvc_cache_export_pool(h.cache(), static_cast<int32_t>(layer), pool, 0, &view, nullptr, nullptr)) {
             throw Mismatch("export_pool");
           }
           Managed owner(view);

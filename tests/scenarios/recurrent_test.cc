@@ -341,7 +341,7 @@ TEST(RecurrentMisuse, HasAStatusAndAMessage) {
   ASSERT_EQ(kvc_forward_abort(c, f, nullptr), KVC_OK);
   EXPECT_EQ(kvc_forward_load_state(c, f, 0, 0, right.dl(), &w.error), KVC_ERROR_STALE_ID);
   DLManagedTensorVersioned *view = nullptr;
-  EXPECT_EQ(kvc_cache_export_pool(c, 0, KVC_POOL_K, 0, &view, &w.error), KVC_ERROR_UNSUPPORTED);
+  EXPECT_EQ(kvc_cache_export_pool(c, 0, KVC_POOL_K, 0, &view, nullptr, &w.error), KVC_ERROR_UNSUPPORTED);
 }
 
 TEST(RecurrentMisuse, ConfigsAreRefused) {

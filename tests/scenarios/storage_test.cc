@@ -150,7 +150,7 @@ TEST_P(Adopted, ExportedViewsAreTheServersMemory) {
       DLManagedTensorVersioned *given = pool == KVC_POOL_K ? layer.k_storage : layer.v_storage;
       if (layer.kv_storage) given = layer.kv_storage;
       DLManagedTensorVersioned *view = nullptr;
-      const kvc_status status = kvc_cache_export_pool(raw, l, pool, KVC_POOL_WRITABLE, &view, &error);
+      const kvc_status status = kvc_cache_export_pool(raw, l, pool, KVC_POOL_WRITABLE, &view, nullptr, &error);
       ASSERT_EQ(status, pool == KVC_POOL_KV && !layer.kv_storage ? KVC_ERROR_UNSUPPORTED : KVC_OK) << error.message;
       if (status) continue;
       const Managed owner(view);

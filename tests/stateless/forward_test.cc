@@ -10,7 +10,7 @@ class CacheView {
   // The pool [pages, 2, Hkv, page_size, D] as two caches [pages, page_size, Hkv, D].
   CacheView(kvc_cache *cache, DType type) : cache_(cache) {
     DLManagedTensorVersioned *pool = nullptr;
-    EXPECT_EQ(kvc_cache_export_pool(cache, 0, KVC_POOL_KV, KVC_POOL_WRITABLE, &pool, nullptr), KVC_OK);
+    EXPECT_EQ(kvc_cache_export_pool(cache, 0, KVC_POOL_KV, KVC_POOL_WRITABLE, &pool, nullptr, nullptr), KVC_OK);
     pool_.reset(pool);
     const DLTensor &kv = pool->dl_tensor;
     const int dims[4] = {0, 3, 2, 4};

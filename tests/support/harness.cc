@@ -57,7 +57,7 @@ Harness::Harness(const CacheSpec &spec, const Options &options)
 void Harness::poison_pool(int32_t layer, int32_t pool) {
   DLManagedTensorVersioned *view = nullptr;
   kvc_error error = KVC_ERROR_INIT;
-  if (kvc_cache_export_pool(cache_.get(), layer, pool, KVC_POOL_WRITABLE, &view, &error)) {
+  if (kvc_cache_export_pool(cache_.get(), layer, pool, KVC_POOL_WRITABLE, &view, nullptr, &error)) {
     fail("kvc_cache_export_pool: " + kvt::describe(error));
   }
   Managed owner(view);

@@ -31,6 +31,9 @@ var settings = map[string]func(*script) ([]string, error){
 		_, err := s.context().Describe()
 		return err
 	}),
+	"context_check": quiet(func(s *script) error {
+		return s.context().Check()
+	}),
 	"context_close": quiet(func(s *script) error {
 		defer delete(s.contexts, s.integer("context"))
 		return s.context().Close()

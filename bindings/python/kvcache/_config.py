@@ -42,6 +42,8 @@ class Context(_kvcache.Context):
             Called on the thread that called the library.
         backend: path of a backend to compute by. None: the CPU's is built in; of CUDA $KVCACHE_CUDA_BACKEND, else
             libkvcache_cuda.so beside get_library().
+        validate: on a GPU, checks the index arrays that only it reads (block tables, lengths, slots), page ids too; what is
+            bad is left out, and a later call of that kind, or check(), raises EarlierCall. On the CPU every call checks.
 
     Raises:
         InvalidArgument, Unsupported (simd), DeviceUnavailable, OutOfMemory.
@@ -49,10 +51,11 @@ class Context(_kvcache.Context):
 
     def __init__(self, device: str | tuple[int, int] = "cpu", threads: int = 0, simd: str | None = None,
                  log: logging.Logger | Callable[[int, str], object] | None = None,
-                 backend: str | os.PathLike[str] | None = None) -> None:
+                 backend: str | os.PathLike[str] | None = None, validate: bool = False) -> None:
         device_type, device_id = _parse_device(device)
         log_function = _log_to(log) if isinstance(log, logging.Logger) else log
-        super().__init__(device_type, device_id, threads, simd, log_function, None if backend is None else os.fspath(backend))
+        super().__init__(device_type, device_id, threads, simd, log_function, None if backend is None else os.fspath(backend),
+                         validate)
 
 
 def _scales(scales: float | Sequence[float] | None) -> list[float]:

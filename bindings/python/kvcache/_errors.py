@@ -99,6 +99,10 @@ class Duplicate(Misuse):
     """The same sequence twice in one call."""
 
 
+class EarlierCall(Misuse):
+    """Context(validate=True): the device met a bad index of an earlier call. The call that says so did nothing."""
+
+
 class Capacity(Error):
     """Not enough of something: try later, or with less (status 100..199)."""
 
@@ -186,7 +190,7 @@ class Internal(Error):
 
 _BY_STATUS: dict[int, type[Error]] = {
     1: InvalidArgument, 2: NullArgument, 3: StructSize, 4: Unsupported, 5: DType, 6: Device, 7: Rank, 8: Shape,
-    9: Stride, 10: OutOfRange, 11: StaleId, 12: Duplicate,
+    9: Stride, 10: OutOfRange, 11: StaleId, 12: Duplicate, 13: EarlierCall,
     100: OutOfPages, 101: OutOfMemory, 102: TooManySequences, 103: TooManyForwards, 104: BatchTooLarge,
     105: BufferTooSmall, 106: TreeTooLarge,
     200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted, 205: Stale,

@@ -56,8 +56,8 @@ class Plan(_kvcache.Plan):
     def build(self, seq_lens: Any, *, append_lengths: Any = None, rows: Any = None, block_table: Any = None,
               req_to_token: Any = None, encoder_lens: Any = None, tree_parents: Any = None,
               rows_grew: bool = False, stream: Any = None) -> int:
-        """Makes the tables of a step. Arrays are all on the host or, of a plan with `graph`, all on the context's device (the
-        host does not read them then, nor wait): int32, or int64 where they have one dimension.
+        """Makes the tables of a step. Arrays are int32, or int64 where they have one dimension; all on the host or, of a graph
+        plan in a context of a GPU, all on it: then its kernels make the tables, and nobody waits.
 
         Args:
             seq_lens: [B], tokens of each row before the step.

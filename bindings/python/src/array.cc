@@ -202,11 +202,13 @@ DLManagedTensorVersioned* take_managed(nb::handle exporter, const char* name, Wo
 
 }  // namespace
 
-ArrayKind array_kind(nb::handle array) { return array_type(array).kind; }
-
-bool is_on_cuda(nb::handle object) {
-  return nb::hasattr(object, "__dlpack_device__") && device_of(object).device_type == kDLCUDA;
+bool lies_on(nb::handle array, DLDevice device) {
+  if (!nb::hasattr(array, "__dlpack_device__")) return false;
+  const DLDevice its = device_of(array);
+  return its.device_type == device.device_type && its.device_id == device.device_id;
 }
+
+ArrayKind array_kind(nb::handle array) { return array_type(array).kind; }
 
 void* current_stream(nb::handle array, DLDevice device) {
   const TypeInfo& info = array_type(array);

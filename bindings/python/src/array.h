@@ -23,8 +23,8 @@ enum class ArrayKind { kNumpy, kTorch, kCupy, kJax, kOther };
 
 ArrayKind array_kind(nb::handle array);
 
-// Whether an object says that it is an array in a CUDA device's memory.
-bool is_on_cuda(nb::handle object);
+// Whether an array says that it lies on `device`.
+bool lies_on(nb::handle array, DLDevice device);
 
 // The stream that an array's library works on now; NULL where it has no such notion.
 void* current_stream(nb::handle array, DLDevice device);

@@ -20,7 +20,7 @@ Tensor tensor_of_layer(const Cache& self, int64_t layer, DLManagedTensorVersione
   return Tensor(tensor, work);
 }
 
-nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool writable) {
+nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool writable, nb::handle stream) {
   auto handle = self.open();
   int32_t pool;
   if (std::strcmp(which, "kv") == 0) {
@@ -37,12 +37,13 @@ nb::object layer_pool(const Cache& self, int64_t layer, const char* which, bool 
     raise(KVC_ERROR_INVALID_ARGUMENT, -1,
           "layer_pool: which must be 'kv', 'k', 'v', 'k_scale' or 'v_scale', not '%.40s'", which);
   }
+  const Work work = self.work(stream);
   DLManagedTensorVersioned* tensor = nullptr;
   call_quick([&](kvc_error* error) {
     return kvc_cache_export_pool(handle->cache, saturate(layer), pool, writable ? KVC_POOL_WRITABLE : 0, &tensor,
-                                 error);
+                                 work.stream(), error);
   });
-  return nb::cast(tensor_of_layer(self, layer, tensor, self.work(nb::none())));
+  return nb::cast(tensor_of_layer(self, layer, tensor, work));
 }
 
 nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, int64_t begin, nb::handle end,
@@ -154,6 +155,7 @@ nb::object take_copies(const Cache& self) {
 
 void Cache::bind_tensors(nb::class_<Cache>& cls) {
   cls.def("layer_pool", &layer_pool, nb::arg("layer"), nb::arg("which") = "kv", nb::arg("writable") = false,
+          nb::kw_only(), nb::arg("stream") = nb::none(),
           R"(A layer's page pool as a kvcache.Tensor, no copy.
 
 Args:
@@ -162,6 +164,7 @@ Args:
         page_size, head_dim]. "k_scale" or "v_scale" of a quantised layer: [pages, kv_heads, page_size] float32 of
         int8, [kv_heads] of float8.
     writable: without it the tensor is read-only.
+    stream: on a GPU, as Cache.forward: it, and whoever takes the tensor from it, waits for what the cache stored before.
 
 The tensor keeps the memory alive, also after close(); what is in it changes as pages are reused.
 

@@ -79,7 +79,7 @@ ContextHandle::~ContextHandle() {
 }
 
 Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log,
-                 nb::object backend)
+                 nb::object backend, bool validate)
     : handle_(std::make_shared<ContextHandle>()) {
   kvc_context_config config;
   kvc_context_config_init(&config);
@@ -88,6 +88,7 @@ Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::ob
   config.num_threads = saturate(threads);
   config.simd = text_or_null(&simd, "Context: simd must be a name or None");
   config.backend = text_or_null(&backend, "Context: backend must be a path or None");
+  if (validate) config.flags |= KVC_CONTEXT_VALIDATE;
   handle_->device = {static_cast<DLDeviceType>(device_type), device_id};
   if (!log.is_none()) {
     handle_->log = log.release().ptr();
@@ -119,9 +120,9 @@ const PyType_Slot Context::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(
 
 void Context::bind(nb::module_& module) {
   nb::class_<Context>(module, "Context", nb::type_slots(kSlots), nb::is_weak_referenceable())
-      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object, nb::object>(), nb::arg("device_type"),
+      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object, nb::object, bool>(), nb::arg("device_type"),
            nb::arg("device_id"), nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none(),
-           nb::arg("backend").none() = nb::none())
+           nb::arg("backend").none() = nb::none(), nb::arg("validate") = false)
       .def(
           "describe",
           [](const Context& self) {
@@ -136,6 +137,13 @@ void Context::bind(nb::module_& module) {
             return parse_json(text.c_str());
           },
           R"(What the context is: a dict with `device`, `threads`, `simd` (in use) and `simd_available`.)")
+      .def(
+          "check",
+          [](const Context& self) {
+            call_quick([&](kvc_error* error) { return kvc_context_check(self.handle()->context, error); });
+          },
+          R"(Raises EarlierCall if the device has met a bad index by now, in a context that validates. It waits for nothing:
+synchronise the stream before it to hear of all calls. Each report is raised once.)")
       .def("merge_states", &merge_states, nb::arg("outputs"), nb::arg("lses"), nb::kw_only(),
            nb::arg("stream") = nb::none(),
            R"(Merges results of attention over disjoint sets of keys by their LSE: as one attention over all of them.

@@ -188,12 +188,11 @@ Plan::Plan(nb::handle_t<Context> context, nb::dict values) {
 }
 
 uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
-  // All arrays are where the first one is: on the host, or on the context's device.
-  const nb::object first = arrays["seq_lens"];
-  const bool on_device = is_on_cuda(first);
-  Work work = Work::on(handle_->context->device, stream, on_device ? nb::handle(first) : nb::handle());
+  const DLDevice device = handle_->context->device;
+  const nb::object lens = arrays["seq_lens"];
+  const bool on_device = device.device_type != kDLCPU && lies_on(lens, device);  // the library checks that all are
+  Work work = on_device ? Work::on(device, stream, lens) : Work::on(device, stream);
   Work host;
-  Work& of_arrays = on_device ? work : host;
   static constexpr const char* kNames[] = {"seq_lens",     "append_lengths", "rows",        "block_table",
                                            "req_to_token", "encoder_lens",   "tree_parents"};
   const DLTensor** fields[7];
@@ -205,7 +204,7 @@ uint64_t Plan::build(nb::dict arrays, bool rows_grew, nb::handle stream) {
   ArrayArgument given[7];
   for (int i = 0; i < 7; ++i) {
     nb::object array = arrays[kNames[i]];
-    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, of_arrays);
+    if (!array.is_none()) given[i].read(array, kNames[i], kNoDtype, on_device && lies_on(array, device) ? work : host);
     *fields[i] = given[i].tensor();
   }
   uint64_t generation = 0;

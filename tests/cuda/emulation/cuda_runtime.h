@@ -100,6 +100,14 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return __shfl_sync(mask, value, cuda_emulation::lane() ^ lanes);
 }
 
+// Threads take turns here, so that plain memory does.
+inline void __threadfence_system() {}
+inline unsigned atomicMax(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to = before > value ? before : value;
+  return before;
+}
+
 // ---- Runtime --------------------------------------------------------------------------------
 
 enum cudaError_t {
@@ -139,7 +147,7 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4
 };
-enum { cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+enum { cudaEventDisableTiming = 2, cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2 };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
@@ -160,6 +168,7 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);

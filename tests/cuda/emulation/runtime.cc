@@ -283,6 +283,11 @@ cudaError_t cudaFree(void* memory) {
   return failed;
 }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return cudaMalloc(memory, bytes); }
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  KVC_FAULT();
+  *device = host;
+  return cudaSuccess;
+}
 cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 // On the device's memory: enqueued on the NULL stream.
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }

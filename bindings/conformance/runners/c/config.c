@@ -38,6 +38,8 @@ static kvc_status context_describe(void) {
   return kvc(context_describe)(context(), buffer, sizeof(buffer), NULL, &error);
 }
 
+static kvc_status context_check(void) { return kvc(context_check)(context(), &error); }
+
 static kvc_status context_close(void) {
   kvc(context_destroy)(context());
   bind_context(NULL);
@@ -226,6 +228,7 @@ const operation config_operations[] = {
     {"version", version},
     {"context_create", context_create},
     {"context_describe", context_describe},
+    {"context_check", context_check},
     {"context_close", context_close},
     {"group", add_group},
     {"layer", add_layer},

@@ -79,7 +79,7 @@ static kvc_status export_pool(void) {
   static const char *const pools[] = {"kv", "k", "v", "k_scale", "v_scale", NULL};
   DLManagedTensorVersioned *pool = NULL;
   const kvc_status status = kvc(cache_export_pool)(cache(), (int32_t)integer("layer", 0), choice("pool", pools),
-                                                   flag("writable") ? KVC_POOL_WRITABLE : 0, &pool, &error);
+                                                   flag("writable") ? KVC_POOL_WRITABLE : 0, &pool, NULL, &error);
   if (status != KVC_OK) return status;
   result_tensor("pool", &pool->dl_tensor, AS_HASH);
   result_integer("readonly", (pool->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0);

@@ -32,6 +32,11 @@ def context_describe(s: Script) -> None:
 
 
 @operation
+def context_check(s: Script) -> None:
+    s.context.check()
+
+
+@operation
 def context_close(s: Script) -> None:
     del s.contexts[s.integer("context")]
 

@@ -337,21 +337,22 @@ impl Cache {
         check(|error| unsafe { sys::kvc_cache_check_invariants(self.raw(), error) })
     }
 
-    /// A view of a layer's page pool, no copy, read-only for consumers of DLPack.
-    pub fn export_pool(&self, layer: usize, pool: Pool) -> Result<PoolView> {
-        self.export_pool_as(layer, pool, 0)
+    /// A view of a layer's page pool, no copy, read-only for consumers of DLPack. What is put on the stream behind this
+    /// sees what the cache's earlier calls stored.
+    pub fn export_pool(&self, layer: usize, pool: Pool, stream: Stream) -> Result<PoolView> {
+        self.export_pool_as(layer, pool, 0, stream)
     }
 
     /// The same for a kernel that stores K and V itself.
-    pub fn export_pool_writable(&self, layer: usize, pool: Pool) -> Result<PoolView> {
-        self.export_pool_as(layer, pool, sys::KVC_POOL_WRITABLE)
+    pub fn export_pool_writable(&self, layer: usize, pool: Pool, stream: Stream) -> Result<PoolView> {
+        self.export_pool_as(layer, pool, sys::KVC_POOL_WRITABLE, stream)
     }
 
-    fn export_pool_as(&self, layer: usize, pool: Pool, flags: u32) -> Result<PoolView> {
+    fn export_pool_as(&self, layer: usize, pool: Pool, flags: u32, stream: Stream) -> Result<PoolView> {
         let mut tensor = null_mut();
         // SAFETY: a live cache.
         check(|error| unsafe {
-            sys::kvc_cache_export_pool(self.raw(), narrow(layer), pool as i32, flags, &mut tensor, error)
+            sys::kvc_cache_export_pool(self.raw(), narrow(layer), pool as i32, flags, &mut tensor, stream.raw(), error)
         })?;
         // SAFETY: returned to us. What writes it later is why a PoolView has no slice.
         let tensor = unsafe { ManagedTensor::from_raw(tensor) };

@@ -28,6 +28,7 @@ pub struct ContextConfig {
     simd: Option<String>,
     parallel_for: Option<Box<ParallelFor>>,
     log: Option<Box<Log>>,
+    validate: bool,
 }
 
 impl ContextConfig {
@@ -59,6 +60,12 @@ impl ContextConfig {
         parallel_for: impl Fn(usize, &(dyn Fn(usize) + Sync)) + Send + Sync + 'static,
     ) -> Self {
         self.parallel_for = Some(Box::new(parallel_for));
+        self
+    }
+
+    /// On a GPU, checks the index tensors that only it reads; [`Context::check`] and later calls say what was bad.
+    pub fn validate(mut self, validate: bool) -> Self {
+        self.validate = validate;
         self
     }
 
@@ -118,6 +125,7 @@ impl Context {
             parallel_for_user: user,
             log: callbacks.log.as_ref().map(|_| write_log as _),
             log_user: user,
+            flags: if callbacks.validate { sys::KVC_CONTEXT_VALIDATE } else { 0 },
             ..Default::default()
         };
         let mut raw = null_mut();
@@ -133,6 +141,13 @@ impl Context {
         text(|buffer, capacity, length, error| unsafe {
             sys::kvc_context_describe(self.raw(), buffer, capacity, length, error)
         })
+    }
+
+    /// What the device has found by now in index tensors of earlier calls, if the context validates. On the CPU every call
+    /// says so itself.
+    pub fn check(&self) -> Result<()> {
+        // SAFETY: a live context.
+        check(|error| unsafe { sys::kvc_context_check(self.raw(), error) })
     }
 
     /// For what only `kvcache::sys` has; owned by `self`.

@@ -22,7 +22,7 @@ fn round() {
     }
     step.end().unwrap();
     let exported = cache.export(sequence, 1, .., Stream::NONE).unwrap();
-    let pool = cache.export_pool(0, Pool::K).unwrap();
+    let pool = cache.export_pool(0, Pool::K, Stream::NONE).unwrap();
     let dropped = cache.begin(&Batch::new(&[sequence], &[1]), Stream::NONE).unwrap();
     assert!(cache.length(Seq(99)).is_err());
     let table = PlanTable::Pages(Tensor::new(&[0, 1], &[1, 2]).unwrap());

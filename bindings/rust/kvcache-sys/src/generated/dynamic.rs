@@ -57,6 +57,14 @@ pub unsafe fn kvc_context_describe(context: *mut kvc_context, buffer: *mut ::cor
         None => { unsafe { failure("kvc_context_describe", error) } }
     }
 }
+#[doc = " With KVC_CONTEXT_VALIDATE: whether the device has met a bad index by now. For engines that only replay graphs, and at the\n end of a test:\n\n   cudaStreamSynchronize(stream);                           // without it: what has run so far\n   if (kvc_context_check(context, &error)) return report(error.message);\n   // kvc_context_check: an earlier kvc_append_slots: slot_mapping[3] is 4096, not in 0..4095\n\n Errors: EARLIER_CALL, once for each report. Threads: any. Costs a load, and waits for nothing. Since 0.1."]
+#[inline]
+pub unsafe fn kvc_context_check(context: *mut kvc_context, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.context_check) {
+        Some(function) => unsafe { function(context, error) },
+        None => { unsafe { failure("kvc_context_check", error) } }
+    }
+}
 #[doc = " Says what kvc_cache_create would allocate, or why it would refuse; allocates no pool and adopts nothing.\n   group     group index, or -1 for the whole cache\n   estimate  filled\n Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_estimate(context: *mut kvc_context, config: *const kvc_cache_config, group: i32, estimate: *mut kvc_estimate, error: *mut kvc_error) -> kvc_status {
@@ -321,11 +329,11 @@ pub unsafe fn kvc_seq_tree_nodes(cache: *mut kvc_cache, n: i64, sequences: *cons
         None => { unsafe { failure("kvc_seq_tree_nodes", error) } }
     }
 }
-#[doc = " A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.\n It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows.\n   pool    KVC_POOL_*\n   flags   KVC_POOL_WRITABLE or 0\n   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy\n Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that\n is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.\n Threads: any. Since 0.1."]
+#[doc = " A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.\n It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows. What is enqueued on the stream behind\n this call sees what the cache's calls before it stored; what the cache does later waits for none of it.\n   pool    KVC_POOL_*\n   flags   KVC_POOL_WRITABLE or 0\n   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy\n   stream  as kvc_seq_fork\n Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that\n is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.\n Threads: any. Since 0.1."]
 #[inline]
-pub unsafe fn kvc_cache_export_pool(cache: *mut kvc_cache, layer: i32, pool: i32, flags: u32, tensor: *mut *mut DLManagedTensorVersioned, error: *mut kvc_error) -> kvc_status {
+pub unsafe fn kvc_cache_export_pool(cache: *mut kvc_cache, layer: i32, pool: i32, flags: u32, tensor: *mut *mut DLManagedTensorVersioned, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.cache_export_pool) {
-        Some(function) => unsafe { function(cache, layer, pool, flags, tensor, error) },
+        Some(function) => unsafe { function(cache, layer, pool, flags, tensor, stream, error) },
         None => { unsafe { failure("kvc_cache_export_pool", error) } }
     }
 }
@@ -369,7 +377,7 @@ pub unsafe fn kvc_flash_attn_with_kvcache(context: *mut kvc_context, args: *cons
         None => { unsafe { failure("kvc_flash_attn_with_kvcache", error) } }
     }
 }
-#[doc = " Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two\n rows with one slot, either stays.\n   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.\n           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's is skipped\n   stream  the device's stream; NULL on the CPU\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),\n INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or\n position, with the token in error->index). Threads: any, on unlike slots. Since 0.1.\n From: reshape_and_cache and concat_and_cache_mla of vLLM."]
+#[doc = " Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two\n rows with one slot, either stays.\n   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.\n           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or\n           whose position has no cos and sin, is skipped\n   stream  the device's stream; NULL on the CPU\n Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),\n INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or\n position, with the token in error->index). Threads: any, on unlike slots. Since 0.1.\n From: reshape_and_cache and concat_and_cache_mla of vLLM."]
 #[inline]
 pub unsafe fn kvc_append_slots(context: *mut kvc_context, args: *const kvc_append_slots_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.append_slots) {
@@ -401,7 +409,7 @@ pub unsafe fn kvc_plan_destroy(plan: *mut kvc_plan) {
         None => {  }
     }
 }
-#[doc = " Makes the tables of a step, of all its draft steps and parts. Tables are checked before anything is written: a refused\n build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep\n their addresses, and what a smaller batch does not use is inert. Tables are made on the context's device, in the stream's\n order; of arrays on a device by its kernels, without a wait: there a build whose lengths, rows, parents or sizes would be\n refused leaves the tables and makes the generation word 0, page ids and slots are not checked, and kvc_plan_check says only\n what was enqueued last.\n   args        borrowed, arrays included\n   stream      the device's stream; NULL on the CPU\n   generation  nullable; filled: the number of this build\n Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,\n rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:\n the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,\n available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than\n ever before. Since 0.1.\n From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention."]
+#[doc = " Makes the tables of a step, of all its draft steps and parts. Tables are checked before anything is written: a refused\n build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep\n their addresses, and what a smaller batch does not use is inert. Tables are made on the context's device, in the stream's\n order; of arrays on a device by its kernels, without a wait: there a build whose lengths, rows, parents or sizes would be\n refused leaves the tables and makes the generation word 0, page ids and slots are checked only with KVC_CONTEXT_VALIDATE,\n and kvc_plan_check says only what was enqueued last.\n   args        borrowed, arrays included\n   stream      the device's stream; NULL on the CPU\n   generation  nullable; filled: the number of this build\n Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,\n rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:\n the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,\n available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than\n ever before. Since 0.1.\n From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention."]
 #[inline]
 pub unsafe fn kvc_plan_build(plan: *mut kvc_plan, args: *const kvc_plan_args, stream: *mut ::core::ffi::c_void, generation: *mut u64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.plan_build) {

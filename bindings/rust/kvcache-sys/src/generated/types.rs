@@ -330,6 +330,8 @@ pub const KVC_ERROR_OUT_OF_RANGE: kvc_status_code = 10;
 pub const KVC_ERROR_STALE_ID: kvc_status_code = 11;
 #[doc = " the same sequence twice in one call"]
 pub const KVC_ERROR_DUPLICATE: kvc_status_code = 12;
+#[doc = " KVC_CONTEXT_VALIDATE: the device met a bad index of an earlier call; this one did nothing"]
+pub const KVC_ERROR_EARLIER_CALL: kvc_status_code = 13;
 #[doc = " required, available: pages of `group`"]
 pub const KVC_ERROR_OUT_OF_PAGES: kvc_status_code = 100;
 #[doc = " the host or the device refused memory"]
@@ -411,6 +413,9 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
+#[doc = " Validation mode, for tests, and for finding what wrote outside of its pages. All values of index tensors that only a\n GPU reads (sections 10 and 11) are checked there, page ids too: a row, token or build with a bad one is left out. The\n first one that was met since the last report is reported by the next of those calls on the context, or by\n kvc_context_check, without waiting: EARLIER_CALL, whose message names call, tensor, row and value, error->index being the\n row. The call that reports did nothing, and may be repeated. Replays of captured calls are checked as they run. Costs a\n pass over the page ids that are used; without the flag, nothing. What the host reads (on the CPU everything) is checked by\n the call itself, with the flag or without."]
+pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
+pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
 pub const KVC_LOG_INFO: kvc_log_level = 2;
 pub const KVC_LOG_DEBUG: kvc_log_level = 3;
@@ -439,10 +444,14 @@ pub struct kvc_context_config {
     pub log_user: *mut ::core::ffi::c_void,
     #[doc = " nullable: the CPU's is built in; of CUDA the file $KVCACHE_CUDA_BACKEND, else\nlibkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays\nloaded"]
     pub backend: *const ::core::ffi::c_char,
+    #[doc = " KVC_CONTEXT_*"]
+    pub flags: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_context_config"][::core::mem::size_of::<kvc_context_config>() - 64usize];
+    ["Size of kvc_context_config"][::core::mem::size_of::<kvc_context_config>() - 72usize];
     ["Alignment of kvc_context_config"][::core::mem::align_of::<kvc_context_config>() - 8usize];
     ["Offset of field: kvc_context_config::struct_size"]
         [::core::mem::offset_of!(kvc_context_config, struct_size) - 0usize];
@@ -459,6 +468,8 @@ const _: () = {
     ["Offset of field: kvc_context_config::log"][::core::mem::offset_of!(kvc_context_config, log) - 40usize];
     ["Offset of field: kvc_context_config::log_user"][::core::mem::offset_of!(kvc_context_config, log_user) - 48usize];
     ["Offset of field: kvc_context_config::backend"][::core::mem::offset_of!(kvc_context_config, backend) - 56usize];
+    ["Offset of field: kvc_context_config::flags"][::core::mem::offset_of!(kvc_context_config, flags) - 64usize];
+    ["Offset of field: kvc_context_config::reserved"][::core::mem::offset_of!(kvc_context_config, reserved) - 68usize];
 };
 #[doc = " ============================================================================================\n 5  Cache: layers, groups, capacity\n ============================================================================================"]
 #[repr(C)]
@@ -1245,7 +1256,7 @@ pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
 pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
 #[doc = " window_right counts; without, a query sees everything after it"]
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
-#[doc = " For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged\n cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on\n the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32, by any stride:\n 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device\n (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that\n shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value\n there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are not\n checked."]
+#[doc = " For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged\n cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on\n the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32, by any stride:\n 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device\n (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that\n shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value\n there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are\n checked only with KVC_CONTEXT_VALIDATE, which also says what was bad."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1856,6 +1867,7 @@ pub struct kvc_api {
             pool: i32,
             flags: u32,
             tensor: *mut *mut DLManagedTensorVersioned,
+            stream: *mut ::core::ffi::c_void,
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
@@ -2061,10 +2073,12 @@ pub struct kvc_api {
     pub graph_destroy: ::core::option::Option<
         unsafe extern "C" fn(cache: *mut kvc_cache, graph: kvc_forward, error: *mut kvc_error) -> kvc_status,
     >,
+    pub context_check:
+        ::core::option::Option<unsafe extern "C" fn(context: *mut kvc_context, error: *mut kvc_error) -> kvc_status>,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 448usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 456usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2126,6 +2140,7 @@ const _: () = {
     ["Offset of field: kvc_api::plan_check"][::core::mem::offset_of!(kvc_api, plan_check) - 424usize];
     ["Offset of field: kvc_api::graph_create"][::core::mem::offset_of!(kvc_api, graph_create) - 432usize];
     ["Offset of field: kvc_api::graph_destroy"][::core::mem::offset_of!(kvc_api, graph_destroy) - 440usize];
+    ["Offset of field: kvc_api::context_check"][::core::mem::offset_of!(kvc_api, context_check) - 448usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {

@@ -10,6 +10,7 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
         "version" => Ok(vec![("version", version().to_string())]),
         "context_create" => context_create(s),
         "context_describe" => s.context().and_then(|context| Ok(context.describe()?)).map(|_| vec![]),
+        "context_check" => s.context().and_then(|context| Ok(context.check()?)).map(|_| vec![]),
         "context_close" => s.number("context").map(|number| s.contexts.remove(&number)).map(|_| vec![]),
         "group" => group(s),
         "layer" => layer(s),

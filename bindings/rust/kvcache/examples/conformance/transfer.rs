@@ -95,8 +95,8 @@ fn export_pool(s: &Script) -> Done<Results> {
     };
     let (cache, layer) = (s.cache()?, s.number("layer")?);
     let view = match s.has("writable") {
-        true => cache.export_pool_writable(layer, pool)?,
-        false => cache.export_pool(layer, pool)?,
+        true => cache.export_pool_writable(layer, pool, Stream::NONE)?,
+        false => cache.export_pool(layer, pool, Stream::NONE)?,
     };
     let buffer = Buffer::pool(&view).ok_or(Stop::Failed("a dtype without a name".into()))?;
     Ok(vec![("pool", buffer.hash()), ("readonly", u8::from(view.is_read_only()).to_string())])

@@ -138,7 +138,7 @@ fn wrong_arguments() {
     misuse(cache.set_streaming(&[sequence], Some(window)), Status::UNSUPPORTED, "");
     misuse(cache.export(sequence, 0, 0..0, Stream::NONE), Status::INVALID_ARGUMENT, "no token");
     misuse(cache.export(sequence, 0, 0..4, Stream::NONE), Status::OUT_OF_RANGE, "");
-    misuse(cache.export_pool(0, Pool::KScale), Status::UNSUPPORTED, "");
+    misuse(cache.export_pool(0, Pool::KScale, Stream::NONE), Status::UNSUPPORTED, "");
     // SAFETY: the CPU refuses it.
     let stream = unsafe { Stream::from_raw(8 as *mut _) };
     misuse(cache.begin(&Batch::new(&[sequence], &[1]), stream), Status::DEVICE, "");

@@ -28,7 +28,7 @@ fn adopted_pools_hold_the_keys() {
         let (sequence, tokens, out) = run(&cache);
         assert_eq!(out, expected);
         let pages = cache.pages(sequence, 0).unwrap();
-        let pool = cache.export_pool(0, Pool::V).unwrap();
+        let pool = cache.export_pool(0, Pool::V, Stream::NONE).unwrap();
         let strides: Vec<_> = pool.strides().iter().map(|stride| *stride as usize).collect();
         drop(cache); // the view keeps the memory alive
         for token in 0..9 {
@@ -64,7 +64,7 @@ fn pools_are_released_once() {
     };
     let cache = Cache::with_pools(&context(), &config, vec![pools(0, 0), pools(1, 2)]).unwrap();
     assert_eq!(Arc::strong_count(&buffer), 5);
-    let view = cache.export_pool(1, Pool::K).unwrap();
+    let view = cache.export_pool(1, Pool::K, Stream::NONE).unwrap();
     drop(cache);
     assert!(Arc::strong_count(&buffer) >= 2); // the view's
     std::thread::spawn(move || drop(view)).join().unwrap();
@@ -176,7 +176,7 @@ fn without_storage() {
         rows.push((child, history));
     }
     assert_eq!(cache.export(rows[0].0, 0, .., Stream::NONE).unwrap_err().status(), Status::UNSUPPORTED);
-    assert_eq!(cache.export_pool(0, Pool::K).unwrap_err().status(), Status::UNSUPPORTED);
+    assert_eq!(cache.export_pool(0, Pool::K, Stream::NONE).unwrap_err().status(), Status::UNSUPPORTED);
     let pool = ManagedTensor::from_vec(vec![0f32; 2 * POOL], &[PAGES, 2, KV_HEADS, 4, DIM]).unwrap();
     let error = Cache::with_pools(&context, &config, vec![(0, Pools::Kv(pool))]).unwrap_err();
     assert_eq!(error.status(), Status::INVALID_ARGUMENT, "{error}");

@@ -23,11 +23,11 @@ fn exports_outlive_the_cache() {
     let parts = ExportParts { k_scale: true, ..parts };
     let error = cache.export_parts(sequence, 0, .., parts, Stream::NONE).unwrap_err();
     assert_eq!(error.status(), Status::UNSUPPORTED);
-    let pool = cache.export_pool(0, Pool::Kv).unwrap();
+    let pool = cache.export_pool(0, Pool::Kv, Stream::NONE).unwrap();
     assert_eq!(pool.shape(), [64, 2, KV_HEADS as i64, 4, DIM as i64]);
     assert_eq!((pool.dtype(), pool.strides().len()), (Some(DType::F32), 5));
     let page = cache.pages(sequence, 0).unwrap()[0].unwrap();
-    assert!(pool.is_read_only() && !cache.export_pool_writable(0, Pool::Kv).unwrap().is_read_only());
+    assert!(pool.is_read_only() && !cache.export_pool_writable(0, Pool::Kv, Stream::NONE).unwrap().is_read_only());
     drop(cache);
     let k = exported.k.unwrap();
     assert_eq!(k.shape(), [10, KV_HEADS as i64, DIM as i64]);

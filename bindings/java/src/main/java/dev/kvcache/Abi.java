@@ -22,6 +22,7 @@ final class Abi {
   static final int KVC_ERROR_OUT_OF_RANGE = 10;
   static final int KVC_ERROR_STALE_ID = 11;
   static final int KVC_ERROR_DUPLICATE = 12;
+  static final int KVC_ERROR_EARLIER_CALL = 13;
   static final int KVC_ERROR_OUT_OF_PAGES = 100;
   static final int KVC_ERROR_OUT_OF_MEMORY = 101;
   static final int KVC_ERROR_TOO_MANY_SEQUENCES = 102;
@@ -38,6 +39,7 @@ final class Abi {
   static final int KVC_ERROR_DEVICE_UNAVAILABLE = 300;
   static final int KVC_ERROR_DEVICE_FAILED = 301;
   static final int KVC_ERROR_INTERNAL = 900;
+  static final int KVC_CONTEXT_VALIDATE = 1;
   static final int KVC_LOG_WARNING = 1;
   static final int KVC_LOG_INFO = 2;
   static final int KVC_LOG_DEBUG = 3;
@@ -120,7 +122,7 @@ final class Abi {
   }
 
   static final class ContextConfig {
-    static final int SIZE = 64;
+    static final int SIZE = 72;
     static final int STRUCT_SIZE = 0;
     static final int DEVICE_TYPE = 4;
     static final int DEVICE_ID = 8;
@@ -131,6 +133,8 @@ final class Abi {
     static final int LOG = 40;
     static final int LOG_USER = 48;
     static final int BACKEND = 56;
+    static final int FLAGS = 64;
+    static final int RESERVED = 68;
   }
 
   static final class RopeScaling {
@@ -485,7 +489,7 @@ final class Abi {
   }
 
   static final class Api {
-    static final int SIZE = 448;
+    static final int SIZE = 456;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -543,5 +547,6 @@ final class Abi {
     static final int PLAN_CHECK = 424;
     static final int GRAPH_CREATE = 432;
     static final int GRAPH_DESTROY = 440;
+    static final int CONTEXT_CHECK = 448;
   }
 }

@@ -723,7 +723,7 @@ public final class Cache implements AutoCloseable {
     try {
       int flags = writable ? Abi.KVC_POOL_WRITABLE : 0;
       arena.check(handle.calls.cacheExportPool(handle.address, layer, Checks.given("Cache.viewPool", "pool", pool).code, flags,
-          arena.numbers.address, arena.error.address));
+          arena.numbers.address, 0, arena.error.address));
       return Managed.view(handle.calls, arena.numbers.getLong(0), !writable, handle.kept());
     } finally {
       leave(arena);

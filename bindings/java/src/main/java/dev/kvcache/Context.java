@@ -91,6 +91,16 @@ public final class Context implements AutoCloseable {
     }
   }
 
+  /** Throws what a device has found bad in index tensors of earlier calls: on the CPU nothing, as calls say so themselves. */
+  public void check() {
+    Arena arena = enter("Context.check");
+    try {
+      arena.check(handle.calls.contextCheck(handle.address, arena.error.address));
+    } finally {
+      leave(arena);
+    }
+  }
+
   interface Describe {
     int call(long buffer, long capacity, long length);
   }

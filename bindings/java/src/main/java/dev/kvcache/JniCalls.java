@@ -147,8 +147,8 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
-  public int cacheExportPool(long cache, int layer, int pool, int flags, long tensor, long error) {
-    return Jni.kvj_cache_export_pool(cache, layer, pool, flags, tensor, error);
+  public int cacheExportPool(long cache, int layer, int pool, int flags, long tensor, long stream, long error) {
+    return Jni.kvj_cache_export_pool(cache, layer, pool, flags, tensor, stream, error);
   }
 
   @Override
@@ -280,6 +280,11 @@ final class JniCalls implements NativeCalls {
   @Override
   public int graphDestroy(long cache, long graph, long error) {
     return Jni.kvj_graph_destroy(cache, graph, error);
+  }
+
+  @Override
+  public int contextCheck(long context, long error) {
+    return Jni.kvj_context_check(context, error);
   }
 
   @Override

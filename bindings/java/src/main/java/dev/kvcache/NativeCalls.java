@@ -34,7 +34,7 @@ interface NativeCalls {
   int forwardCancel(long cache, long forward, long error);
   int forwardGetInfo(long cache, long forward, long info, long error);
   int forwardDescribe(long cache, long forward, long buffer, long capacity, long length, long error);
-  int cacheExportPool(long cache, int layer, int pool, int flags, long tensor, long error);
+  int cacheExportPool(long cache, int layer, int pool, int flags, long tensor, long stream, long error);
   int seqExport(long cache, long sequence, long args, long exported, long stream, long error);
   int seqImport(long cache, long sequence, long args, long stream, long error);
   int cacheStats(long cache, int group, long stats, long error);
@@ -61,6 +61,7 @@ interface NativeCalls {
   int planCheck(long plan, long generation, long error);
   int graphCreate(long cache, long config, long graph, long error);
   int graphDestroy(long cache, long graph, long error);
+  int contextCheck(long context, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

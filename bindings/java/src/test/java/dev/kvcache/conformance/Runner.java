@@ -58,6 +58,7 @@ public final class Runner {
     operation("context_create", s ->
         s.contexts.put(s.integer("context"), Context.builder().threads(s.integer("threads")).simd(s.word("simd", null)).build()));
     operation("context_describe", s -> s.context().describe());
+    operation("context_check", s -> s.context().check());
     operation("context_close", s -> s.context().close());
     operation("group", s -> s.groups.add(group(s).pages(s.integer("pages", 0))));
     operation("layer", s -> {

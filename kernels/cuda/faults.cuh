@@ -1,0 +1,61 @@
+// The device's part of validation (faults.h): values that are checked, and reported where they are bad.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/faults.h"
+#include "kernels/cuda/indexes.cuh"
+
+namespace kvc::kernels::cuda {
+
+// By any thread. A report that comes while another waits to be read is dropped.
+__device__ __forceinline__ void report(const FaultSink& sink, const kvc_backend_fault& fault) {
+  if (sink.record == nullptr) return;
+  volatile FaultRecord* const record = sink.record;
+  const uint32_t asked = record->asked;
+  if (atomicMax(sink.taken, asked) >= asked) return;
+  volatile kvc_backend_fault& to = record->fault;
+  to.kind = fault.kind;
+  to.call = fault.call;
+  to.array = fault.array;
+  to.row = fault.row;
+  to.table_row = fault.table_row;
+  to.column = fault.column;
+  to.value = fault.value;
+  to.least = fault.least;
+  to.most = fault.most;
+  __threadfence_system();
+  record->written = asked;
+}
+
+// Checks values of one call's arrays.
+struct ValueCheck {
+  FaultSink sink;
+  int32_t call;  // KVC_BACKEND_CALL_*
+
+  // Element `row` of an array.
+  __device__ __forceinline__ bool within(int32_t array, int64_t row, int64_t value, int64_t least, int64_t most) const {
+    return element(array, row, -1, value, least, most);
+  }
+  // Element `at`, which is of row `row`.
+  __device__ __forceinline__ bool element(int32_t array, int64_t row, int64_t at, int64_t value, int64_t least,
+                                          int64_t most) const {
+    if (is_within(value, least, most)) return true;
+    report(sink, {KVC_BACKEND_FAULT_RANGE, call, array, 0, row, -1, at, value, least, most});
+    return false;
+  }
+  // Of what follows from a row: kind as KVC_BACKEND_FAULT_*.
+  __device__ __forceinline__ bool at_most(int32_t kind, int32_t array, int64_t row, int64_t value, int64_t most) const {
+    if (value <= most) return true;
+    report(sink, {kind, call, array, 0, row, -1, -1, value, 0, most});
+    return false;
+  }
+  // An element of a table. row: of the batch.
+  __device__ __forceinline__ bool entry(int32_t kind, int32_t array, int64_t row, int64_t table_row, int64_t column,
+                                        int64_t value, int64_t most) const {
+    const bool good = kind == KVC_BACKEND_FAULT_PAGE ? value % most == 0 : is_within(value, 0, most);
+    if (!good) report(sink, {kind, call, array, 0, row, table_row, column, value, 0, most});
+    return good;
+  }
+};
+
+}  // namespace kvc::kernels::cuda
