@@ -6,8 +6,7 @@
 namespace kvc::kernels::cuda {
 
 MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows) {
-  return shape_of_block(layer, rows, static_cast<int32_t>(sizeof(MmaFixed)), device.shared_of_block,
-                        device.shared_of_multiprocessor);
+  return shape_of_block(layer, rows, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
 }
 
 kvc_status launch_mma(const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream, kvc_error* error) {
@@ -16,12 +15,14 @@ kvc_status launch_mma(const AttendCall& call, const MmaShape& shape, int64_t blo
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   mma.has_units = scaled ? 1 : 0;
   const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
-  const MmaKernel kernel = is_f16 ? mma_kernel_of_f16(mma) : mma_kernel_of_bf16(mma);
+  const MmaKernel kernel = is_latent(call.layer) ? latent_kernel(mma)
+                           : is_f16              ? mma_kernel_of_f16(mma)
+                                                 : mma_kernel_of_bf16(mma);
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
-  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads,
+  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), 1, 1}, shape.cut.warps * kWarpSize,
                 static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
 }
 
