@@ -104,7 +104,8 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
   }
 }
 
-// o += P V, of the warp's columns.
+// o += P V, of the warp's columns. Elements that are no numbers are not added to the rows that see them: those met them
+// in K, and their scores are no numbers already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
@@ -112,7 +113,6 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, chunk = columns.first / 8;
   const bool partly = tile.is_full == 0;
-  uint32_t found = 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {
     uint32_t a[Cut::kRowGroups][4];
@@ -126,7 +126,7 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
       if (i * 8 >= columns.dims) break;
       uint32_t b[4];
       load_transposed(b, k_tile + swizzled(step * kMmaDepth + lane % 16, chunk + i + lane / 16, shape.k_pitch));
-      if (partly) found |= take_not_finite<T>(b);
+      if (partly) take_not_finite<T>(b);
 #pragma unroll
       for (int g = 0; g < Cut::kRowGroups; ++g) {
         if (g * kMmaRows >= state.rows) break;
@@ -134,12 +134,6 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
         multiply(T{}, columns.o[g][i + 1], a[g], b[2], b[3]);
       }
     }
-  }
-  if (!partly || __ballot_sync(kAllLanes, found != 0) == 0) return;
-#pragma unroll
-  for (int g = 0; g < Cut::kRowGroups; ++g) {
-    add_not_finite<T>(state, tile, k_tile, shape.k_pitch, chunk, columns.dims, g * kMmaRows, 0, Cut::kCut.keys,
-                      columns.o[g]);
   }
 }
 

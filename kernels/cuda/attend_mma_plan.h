@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
+
 #include "kernels/common/convert.h"
 #include "kvcache_backend.h"
 
