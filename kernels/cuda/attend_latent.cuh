@@ -148,9 +148,7 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   __syncthreads();  // q, tiles and m are done with
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float l = sums.l[half];
-    l += __shfl_xor_sync(kAllLanes, l, 1);
-    l += __shfl_xor_sync(kAllLanes, l, 2);
+    const float l = quad_sum(sums.l[half]);
     if (pair == 0) fixed.m[key_group * kRows + row0 + group + half * 8] = l;
   }
 #pragma unroll

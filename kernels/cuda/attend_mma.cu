@@ -5,8 +5,8 @@
 
 namespace kvc::kernels::cuda {
 
-MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows) {
-  return shape_of_block(layer, rows, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
+MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, bool folds) {
+  return shape_of_block(layer, rows, folds, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
 }
 
 kvc_status launch_mma(const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream, kvc_error* error) {

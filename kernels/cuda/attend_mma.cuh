@@ -125,6 +125,12 @@ __device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile&
   }
 }
 
+// Of the four lanes that have a row together.
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
 // Of one of the lane's rows (half): the largest score of the warp's keys, and no less than `least`.
 template <int kTiles>
 __device__ __forceinline__ float largest_score(const float (&s)[kTiles][4], int half, float least) {
@@ -189,8 +195,9 @@ __device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaT
   const int32_t row = row0 + state.lane / 4;
 #pragma unroll 1
   for (int32_t key = key0; key < key0 + keys; ++key) {
-    const bool sees[2] = {row < state.rows && ((tile.seen[row] >> key) & 1u) != 0,
-                          row + 8 < state.rows && ((tile.seen[row + 8] >> key) & 1u) != 0};
+    const bool all = tile.is_full != 0;
+    const bool sees[2] = {row < state.rows && (all || ((tile.seen[row] >> key) & 1u) != 0),
+                          row + 8 < state.rows && (all || ((tile.seen[row + 8] >> key) & 1u) != 0)};
 #pragma unroll
     for (int i = 0; i < kFragments; ++i) {
       if (i * 8 >= dims) break;
@@ -228,7 +235,8 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
                                                 WarpRows<kDims>& rows) {
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
-  const bool partly = tile.is_full == 0;
+  // Whether all rows see the tile must change no bit of a deterministic cache.
+  const bool partly = tile.is_full == 0 || state.call->attend.args.fold_keys > 0;
   uint32_t found = 0;
   scale_values(state, tile, key0, s);
 #pragma unroll
@@ -251,6 +259,71 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
   }
 }
 
+// What o of a row is multiplied by where it is finished: V's scales but for those of tokens.
+__device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) {
+  const MmaFixed& fixed = *state.fixed;
+  return head_scale(&state.call->attend.layer.v_scales, fixed.block.head) *
+         row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
+}
+
+// Where the lane keeps element e of fragment i of o of earlier keys.
+__device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
+  float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
+  const int32_t fragments = state.call->attend.layer.v_head_dim / 8;
+  return folded + ((state.warp * fragments + i) * 4 + e) * kWarpSize + state.lane;
+}
+
+// Merges the states over the last fold_keys keys into those of the keys before, as the states of split items are, and
+// empties them. fixed.m and l are those of the keys before. (The warp has all keys of its rows.)
+template <int kDims>
+__device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t dims = state.call->attend.layer.v_head_dim;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    const float m = fixed.m[row], l = fixed.l[row], next_l = quad_sum(rows.l[half]);
+    const NaturalMaximum next = natural_maximum(state.call->attend, rows.m[half], next_l);
+    const float unit = row < state.rows ? value_unit(state, row) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kDims / 4; ++i) {
+      if (i / 2 * 8 >= dims) break;
+      float& x = rows.o[i / 2][half * 2 + i % 2];
+      const float o = x * unit * next.correction;
+      float m_before = m, l_before = l;
+      merge_state(folded_o(state, i / 2, half * 2 + i % 2), &m_before, &l_before, &o, next.m, next_l * next.correction,
+                  1);
+      x = 0.0f;
+    }
+    __syncwarp();
+    float m_now = m, l_now = l;
+    merge_state(nullptr, &m_now, &l_now, nullptr, next.m, next_l * next.correction, 0);
+    if (state.lane % 4 == 0) {
+      fixed.m[row] = m_now;
+      fixed.l[row] = l_now;
+    }
+    rows.m[half] = -INFINITY;
+    rows.l[half] = 0.0f;
+  }
+  __syncwarp();
+}
+
+// The folded states as those of the rows.
+template <int kDims>
+__device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+#pragma unroll
+  for (int i = 0; i < kDims / 2; ++i) {
+    if (i / 4 * 8 >= state.call->attend.layer.v_head_dim) break;
+    rows.o[i / 4][i % 4] = *folded_o(state, i / 4, i % 4);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    rows.m[half] = state.fixed->m[row];
+    rows.l[half] = state.lane % 4 == 0 ? state.fixed->l[row] : 0.0f;
+  }
+}
+
 // The states of all warps to shared memory, over q and the tiles: o [warp that has keys of its own][row][Dv].
 template <int kDims, int kKeyWarps>
 __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
@@ -262,9 +335,7 @@ __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int32_t row = first + state.lane / 4 + half * 8;
-    float l = rows.l[half];
-    l += __shfl_xor_sync(kAllLanes, l, 1);
-    l += __shfl_xor_sync(kAllLanes, l, 2);
+    const float l = quad_sum(rows.l[half]);
     if (pair == 0) {
       fixed.m[row] = rows.m[half];
       fixed.l[row] = l;
@@ -280,16 +351,20 @@ __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0
   __syncthreads();
 }
 
-// One state of each row from those of the warps, in natural-log units: m, l and what the warps' o are multiplied by.
+// One state of each row from those of the warps, in natural-log units (as folded ones are): m, l and what the warps' o
+// are multiplied by.
 template <int kKeyWarps>
 __device__ __forceinline__ void merge_warps(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   const int32_t r = state.thread, rows = state.call->shape.cut.rows;
+  const bool folds = state.call->attend.args.fold_keys > 0;
   float m = -INFINITY, l = 0.0f, factors[kKeyWarps] = {};
   if (r < state.rows) {
 #pragma unroll
     for (int w = 0; w < kKeyWarps; ++w) {
-      const NaturalMaximum natural = natural_maximum(state.call->attend, fixed.m[w * rows + r], fixed.l[w * rows + r]);
+      const NaturalMaximum natural =
+          folds ? NaturalMaximum{fixed.m[w * rows + r], 1.0f}
+                : natural_maximum(state.call->attend, fixed.m[w * rows + r], fixed.l[w * rows + r]);
       float own[kKeyWarps];
 #pragma unroll
       for (int i = 0; i < kKeyWarps; ++i) own[i] = i == w ? natural.correction : 0.0f;
@@ -319,8 +394,7 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
     const QueryPlace& place = fixed.places[r];
     const int32_t head = mma_head_of(fixed, r);
     const float m = fixed.m[r], l = fixed.l[r];
-    const float unit =
-        head_scale(&call.layer.v_scales, fixed.block.head) * row_factor(&args.v_scales, place.row, fixed.block.head);
+    const float unit = args.fold_keys > 0 ? 1.0f : value_unit(state, r);
     const bool is_part = place.partial_offset >= 0;
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     FinalState final = {};
@@ -446,14 +520,24 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     begin_mma_round<Q>(state);
     WarpRows<kDims> rows = {};
     rows.m[0] = rows.m[1] = -INFINITY;
+    const int32_t fold = call.attend.args.fold_keys;
+    int32_t fold_at = 0;
     for_each_tile<Q, P>(state, [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
       if (row0 >= state.rows) return;
+      if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+        if (fold_at > 0) fold_rows(state, row0, rows);
+        fold_at = tile.begin - tile.begin % fold + fold;
+      }
       float s[kTiles][4];
       multiply_keys<Q>(state, k_tile, row0, key0, s);
       score_keys(state, tile, row0, key0, s);
       soften_scores(state, s, rows);
       multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
     });
+    if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
+      fold_rows(state, row0, rows);
+      take_folded(state, row0, rows);
+    }
     share_states<kDims, kKeyWarps>(state, row0, rows);
     merge_warps<kKeyWarps>(state);
     finish_mma_rows<kKeyWarps>(state);

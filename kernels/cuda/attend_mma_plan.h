@@ -26,7 +26,8 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.v_
 //     as stored: both are float16 or both bfloat16, or K and V have 8 bits, which either holds exactly;
 //   - copies are of 16 bytes;
 //   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well;
-//   - deterministic caches have one kernel for every row, whatever it is computed beside.
+//   - deterministic caches have one kernel for every row, that of many rows: of latent ones its states of earlier keys
+//     have no room beside those of the last.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
@@ -40,7 +41,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
     return "a head dim is above 256";
   }
   if (args.key_tables != nullptr) return "keys turn where they are read";
-  if (args.fold_keys > 0) return "the cache is deterministic";
+  if (args.fold_keys > 0 && is_latent(layer)) return "the cache is deterministic, and V in K";
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
     const uint64_t elements = static_cast<uint64_t>(pool->page_stride | pool->head_stride | pool->slot_stride);
     const uint64_t bytes = elements * static_cast<uint64_t>(type_bytes(stored));
@@ -70,20 +71,21 @@ struct MmaSizes {
 // A block's shared memory, in bytes from its begin: what is fixed; what is known of each tile [stages + 1], and where
 // V's rows are [stages + 1][keys] unless V is in K; q [rows][k_pitch]; then tiles of K [keys][k_pitch] and V
 // [keys][v_pitch] as the tensor cores read them, one for each stage; pitches in bytes. Where K and V have 8 bits a
-// stage is [keys][k_raw] and [keys][v_raw] as stored, and there is one tile, which they are widened to. In the end o in
-// float32 lies over q and the tiles. Latent rows are all in the tile of K; P lies there behind V's dims, where K's last
-// dims were until the scores are known.
+// stage is [keys][k_raw] and [keys][v_raw] as stored, and there is one tile, which they are widened to. Then, where
+// states are folded, o of earlier keys [rows][Dv] in float32. In the end o lies over q and the tiles. Latent rows are
+// all in the tile of K; P lies there behind V's dims, where K's last dims were until the scores are known.
 struct MmaShape {
   MmaCut cut;
   int32_t stages;  // 0: not even one fits
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;  // 0 if stored as read
   int32_t p_chunk;       // of 16 bytes, where P begins in a row of a latent tile
-  int32_t records_at, v_elements_at, q_at, tiles_at, raw_at;
+  int32_t records_at, v_elements_at, q_at, tiles_at, raw_at, folded_at;
   int32_t shared_bytes;
 };
 
-inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, const MmaSizes& sizes, int32_t stages) {
+inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, bool folds, const MmaSizes& sizes,
+                                int32_t stages) {
   const auto pitch_of = [](int32_t dims) { return (dims + 63) / 64 * 128; };
   const bool raw = is_quantised(type_of(layer.dtype)), latent = is_latent(layer);
   MmaShape shape = {};
@@ -105,7 +107,8 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   shape.tiles_at = shape.q_at + rows * shape.k_pitch;
   const int32_t tiles = raw ? 1 : stages;
   shape.raw_at = shape.tiles_at + tiles * shape.cut.keys * (shape.k_pitch + shape.v_pitch);
-  const int32_t end = shape.raw_at + stages * shape.cut.keys * (shape.k_raw + shape.v_raw);
+  shape.folded_at = shape.raw_at + stages * shape.cut.keys * (shape.k_raw + shape.v_raw);
+  const int32_t end = shape.folded_at + (folds ? rows * layer.v_head_dim * 4 : 0);
   const int32_t results_end = shape.q_at + (latent ? rows : kMostRows) * layer.v_head_dim * 4;
   shape.shared_bytes = end > results_end ? end : results_end;
   return shape;
@@ -113,14 +116,14 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
 
 // The most stages with which two blocks share a multiprocessor, so that one computes while the other waits; where none
 // does, the most that fit a block. Latent blocks of many rows have no registers for a second one.
-inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaSizes& sizes,
+inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, bool folds, const MmaSizes& sizes,
                                int32_t shared_of_block, int32_t shared_of_multiprocessor) {
   constexpr int32_t kSystemBytes = 1024;  // of each block
   for (int32_t blocks = cut_of_block(layer, rows).warps > 4 ? 1 : 2; blocks > 0; --blocks) {
     const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
     const int32_t most = share < shared_of_block ? share : shared_of_block;
     for (int32_t stages = kMaxStages; stages > 0; --stages) {
-      const MmaShape shape = shape_of_stages(layer, rows, sizes, stages);
+      const MmaShape shape = shape_of_stages(layer, rows, folds, sizes, stages);
       if (shape.shared_bytes <= most) return shape;
     }
   }

@@ -93,6 +93,8 @@ __device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) 
   const AttendCall& call = state.call->attend;
   find_row(call, *fixed.item, fixed.block, fixed.group, r, &fixed);
   const int32_t head = mma_head_of(fixed, r);
+  fixed.m[r] = -INFINITY;
+  fixed.l[r] = 0.0f;
   fixed.slopes[r] = call.args.alibi_slopes == nullptr
                         ? 0.0f
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];

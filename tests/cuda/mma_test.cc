@@ -243,7 +243,9 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   EXPECT_EQ(call.why(), "keys turn where they are read");
   Call fold;
   fold.args.fold_keys = 1024;
-  EXPECT_EQ(fold.why(), "the cache is deterministic");
+  EXPECT_EQ(fold.why(), "");
+  fold.layer.v_in_k = 1;
+  EXPECT_EQ(fold.why(), "the cache is deterministic, and V in K");
   for (int64_t kvc_backend_pool::* stride :
        {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
     Call k, v, bytes(Type::kBf16, Type::kE4m3);
@@ -266,9 +268,10 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
       for (Type stored : {Type::kBf16, Type::kE4m3}) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call(Type::kBf16, stored, dim, dim > 64 ? dim - 64 : dim);
-          const MmaShape shape = shape_of_block(call.layer, rows, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
+          const MmaShape shape =
+              shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
           if (shape.stages == 0) {
-            EXPECT_GT(shape_of_stages(call.layer, rows, kMmaSizes, 1).shared_bytes, of_block * 1024);
+            EXPECT_GT(shape_of_stages(call.layer, rows, false, kMmaSizes, 1).shared_bytes, of_block * 1024);
             continue;
           }
           EXPECT_LE(shape.shared_bytes, of_block * 1024);
@@ -287,6 +290,11 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
             EXPECT_GE(shape.shared_bytes, shape.raw_at + shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw));
           }
           EXPECT_GE(shape.shared_bytes, shape.q_at + kMostRows * call.layer.v_head_dim * 4);
+          const MmaShape folds = shape_of_stages(call.layer, rows, true, kMmaSizes, shape.stages);
+          EXPECT_EQ(folds.raw_at, shape.raw_at);
+          EXPECT_GE(folds.folded_at,
+                    folds.raw_at + (raw ? shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw) : 0));
+          EXPECT_EQ(folds.shared_bytes, folds.folded_at + rows * call.layer.v_head_dim * 4);
         }
       }
     }
@@ -301,7 +309,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
       for (bool apart : {false, true}) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call = latent_call(Type::kBf16, stored, dim[0], dim[1], apart);
-          const MmaShape shape = shape_of_stages(call.layer, rows, kMmaSizes, 2);
+          const MmaShape shape = shape_of_stages(call.layer, rows, false, kMmaSizes, 2);
           const int32_t keys = shape.cut.keys;
           EXPECT_GE(shape.p_chunk * 16, 2 * dim[1]);
           EXPECT_GE(shape.k_pitch, 2 * dim[0]);
@@ -324,7 +332,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
 TEST(MmaPlan, LatentStagesOfTheCards) {
   const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
   const auto stages = [&](int32_t rows, int32_t of_block) {
-    return shape_of_block(call.layer, rows, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
+    return shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
   };
   EXPECT_EQ(stages(kManyRows.rows, 227), 2);  // the last byte of sm_90
   EXPECT_EQ(stages(kManyRows.rows, 163), 1);
@@ -343,7 +351,8 @@ TEST(MmaPlan, FixedPartIsAtMost16KiB) {
 TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   const Call call;  // a stage is 32 KiB
   const auto stages = [&](int32_t rows, int32_t of_block, int32_t of_multiprocessor) {
-    return shape_of_block(call.layer, rows, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024).stages;
+    return shape_of_block(call.layer, rows, false, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024)
+        .stages;
   };
   EXPECT_EQ(stages(kFewRows.rows, 227, 228), 3);   // 112 KiB
   EXPECT_EQ(stages(kFewRows.rows, 163, 164), 2);   // 80
