@@ -275,7 +275,7 @@ void Scene::build_pages() {
                   0xff);  // 0xff..: NaN
     pool.data = memory.data() + pool_misalignment(config_);
   };
-  lay_out(layer_.k, config_.head_dim - (config_.apart ? config_.v_head_dim : 0), k_pool_);
+  lay_out(layer_.k, config_.head_dim - k_begin(), k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
   if (layer_.v_in_k != 0) layer_.v = layer_.k;
   build_scales();
@@ -337,9 +337,7 @@ void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& sc
 void Scene::store_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
-    const int behind = config_.apart ? config_.v_head_dim : 0;
-    float* const values = &k(row, position, h, behind);
-    store_row(layer_.k, layer_.k_scales, page, h, slot, values, config_.head_dim - behind);
+    store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, k_begin()), config_.head_dim - k_begin());
     if (layer_.v_in_k != 0) continue;
     store_row(layer_.v, layer_.v_scales, page, h, slot, &v(row, position, h, 0), config_.v_head_dim);
   }
@@ -355,7 +353,7 @@ void Scene::poison_key(int row, int position) {
       if (config_.kv != Kind::kI8) return;
       scales.data[page * scales.page_stride + h * scales.head_stride + slot * scales.slot_stride] = NAN;
     };
-    fill(layer_.k, layer_.k_scales, config_.head_dim - (config_.apart ? config_.v_head_dim : 0));
+    fill(layer_.k, layer_.k_scales, config_.head_dim - k_begin());
     fill(layer_.v, layer_.v_scales, config_.v_head_dim);
   }
 }

@@ -130,6 +130,7 @@ class Scene {
   void add_shared_items(int64_t* offset);
   // Whether a key must hold numbers: a query sees it, or it is a node of a tree.
   bool needed(int row, int key) const;
+  int k_begin() const { return config_.apart ? config_.v_head_dim : 0; }  // dim of K's row where its pool begins
   int key_position(int row, int key) const;
   double distance(int token, int key) const;
   void build_scales();
