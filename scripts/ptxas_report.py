@@ -24,7 +24,9 @@ LAUNCHES = {"attend_kernel": (128, 48), "merge_tiles_kernel": (128, 0), "append_
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0), "plan_finish_kernel": (32, 0)}
-MMA_FIXED_KIB = 16  # what kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it)
+# What kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
+# once, and of a tile.
+MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 
 
 def mma_shared_kib(kernel: str, shared_kib: int) -> float:
@@ -36,6 +38,17 @@ def mma_shared_kib(kernel: str, shared_kib: int) -> float:
         for stages in (3, 2, 1):
             kib = MMA_FIXED_KIB + (rows + stages * 2 * 64) * dims * 2 / 1024
             if kib <= share:
+                return kib
+    return 0
+
+
+def latent_shared_kib(rows: int, shared_kib: int) -> float:
+    """The same of latent rows of 512 + 64 dims."""
+    keys, most_blocks = (64, 1) if rows == 64 else (32, 2)
+    for blocks in range(most_blocks, 0, -1):
+        for stages in (3, 2, 1):
+            kib = MMA_ONCE_KIB + (stages + 1) * MMA_TILE_KIB + (rows + stages * keys) * 1152 / 1024
+            if kib <= shared_kib / blocks - 1:
                 return kib
     return 0
 
@@ -60,11 +73,16 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel"] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_latent_kernel"] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
         threads, dynamic_kib = 128, mma_shared_kib(kernel, shared_kib)
+        if dynamic_kib == 0:
+            return "not used"
+    elif name == "attend_latent_kernel":
+        rows = int(re.findall(r"\d+(?=>)", kernel)[-1])
+        threads, dynamic_kib = (256 if rows == 64 else 128), latent_shared_kib(rows, shared_kib)
         if dynamic_kib == 0:
             return "not used"
     else:
@@ -104,7 +122,8 @@ def main() -> int:
     bad = [row for row in found if row[4] > 0]
     for kernel, arch, _, _, local in bad:
         print(f"FAILED: {kernel} uses {local} bytes of local memory on {arch}")
-    if not all(any(row[0].startswith(name) for row in found) for name in ("attend_kernel", "attend_mma_kernel")):
+    if not all(any(row[0].startswith(name) for row in found) for name in ("attend_kernel", "attend_mma_kernel",
+                                                                        "attend_latent_kernel")):
         print("FAILED: no kernel attends")
         return 1
     return 1 if bad else 0

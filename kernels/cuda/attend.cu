@@ -234,8 +234,9 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
   if (!device.simple && why_simple(host) == nullptr) {
-    MmaShape shape = mma_shape(device, call.layer, cut.rows);
-    if (shape.stages == 0) shape = mma_shape(device, call.layer, kFewRows.rows);  // several rounds of a block
+    const bool folds = host.fold_keys > 0;  // then one kernel computes all rows
+    MmaShape shape = mma_shape(device, call.layer, folds ? kManyRows.rows : cut.rows, folds);
+    if (shape.stages == 0 && !folds) shape = mma_shape(device, call.layer, kFewRows.rows, false);  // several rounds
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_attend(call, blocks, stream, error);

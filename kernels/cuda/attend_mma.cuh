@@ -16,111 +16,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/cuda/attend_mma_tiles.cuh"
+#include "kernels/cuda/attend_mma_scores.cuh"
 
 namespace kvc::kernels::cuda {
 
-// A warp's 16 rows. A lane has parts of two of them, lane / 4 and 8 behind it: columns lane % 4 * 2 + {0, 1} of
-// every 8.
+// The 16 rows of a warp.
 template <int kDims>
-struct WarpRows {
+struct WarpRows : RowSums {
   float o[kDims / 8][4];
-  float m[2], l[2];  // l: of the lane's keys alone
 };
 
-// Exponent bits of a pair, and what added to them carries into the signs if all are set: no number.
-__device__ __forceinline__ uint32_t not_finite(F16, uint32_t pair) {
-  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
-}
-__device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
-  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
-}
-
-// S of 16 rows from row0 and kTiles * 8 keys from key0 of the tile.
-template <class Q, int kTiles>
-__device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
-                                              int32_t key0, float (&s)[kTiles][4]) {
-  const MmaShape& shape = state.call->shape;
-  const int32_t steps = state.call->attend.layer.head_dim / kMmaDepth, lane = state.lane;
-  const unsigned char* const q = state.shared + shape.q_at;
-  const int32_t q_row = row0 + lane % 16, q_chunk = lane / 16;
-  const int32_t k_row = key0 + lane / 16 * 8 + lane % 8, k_chunk = lane / 8 % 2;
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
-#pragma unroll 2
-  for (int32_t step = 0; step < steps; ++step) {
-    uint32_t a[4];
-    load_matrices(a, q + swizzled(q_row, step * 2 + q_chunk, shape.k_pitch));
-#pragma unroll
-    for (int i = 0; i < kTiles; i += 2) {
-      uint32_t b[4];
-      load_matrices(b, k_tile + swizzled(k_row + i * 8, step * 2 + k_chunk, shape.k_pitch));
-      multiply(Q{}, s[i], a, b[0], b[1]);
-      multiply(Q{}, s[i + 1], a, b[2], b[3]);
-    }
-  }
-}
-
-// Dot products to scores, in the units of call.exp2_scale; -inf where a row does not see the key.
-template <int kTiles>
-__device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile& tile, int32_t row0, int32_t key0,
-                                           float (&s)[kTiles][4]) {
-  const AttendCall& call = state.call->attend;
-  const MmaFixed& fixed = *state.fixed;
-  const int32_t first_key = key0 + state.lane % 4 * 2;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int32_t row = row0 + state.lane / 4 + half * 8;
-    if (state.call->has_units != 0) {
-      const float unit = fixed.units[row];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-        s[i][half * 2] *= unit * tile.k_scale[first_key + i * 8];
-        s[i][half * 2 + 1] *= unit * tile.k_scale[first_key + i * 8 + 1];
-      }
-    }
-    if (call.has_options != 0) {
-      const float cap = static_cast<float>(call.args.softcap), slope = fixed.slopes[row];
-#pragma unroll
-      for (int i = 0; i < kTiles * 2; ++i) {
-        const int32_t key = first_key + i / 2 * 8 + i % 2;
-        float score = s[i / 2][half * 2 + i % 2] * call.option_scale;
-        if (call.args.softcap != 0.0) score = tanhf(score) * cap;
-        const float distance = static_cast<float>(fixed.masks[row].position - tile.position[key]);
-        s[i / 2][half * 2 + i % 2] = slope == 0.0f ? score : score - slope * fabsf(distance);
-      }
-    }
-    if (tile.is_full != 0) continue;
-    const uint64_t seen = row < state.rows ? tile.seen[row] >> first_key : 0;
-#pragma unroll
-    for (int i = 0; i < kTiles * 2; ++i) {
-      if (((seen >> (i / 2 * 8 + i % 2)) & 1u) == 0) s[i / 2][half * 2 + i % 2] = -INFINITY;
-    }
-  }
-}
-
-// The online softmax of the warp's rows: s becomes p.
+// The online softmax of the warp's rows.
 template <int kDims, int kTiles>
 __device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
-  const float scale = state.call->attend.exp2_scale;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float largest = rows.m[half];
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) largest = fmaxf(largest, fmaxf(s[i][half * 2], s[i][half * 2 + 1]));
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-    const float alpha = rows.m[half] == largest ? 1.0f : fast_exp2((rows.m[half] - largest) * scale);
-    const float origin = largest == -INFINITY ? 0.0f : largest;  // nothing seen yet: every p is 0
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kTiles * 2; ++i) {
-      float& p = s[i / 2][half * 2 + i % 2];
-      p = fast_exp2((p - origin) * scale);
-      sum += p;
-    }
-    rows.m[half] = largest;
-    rows.l[half] = fmaf(rows.l[half], alpha, sum);
+    const float alpha = soften_row(state, s, half, largest_score(s, half, rows.m[half]), rows);
 #pragma unroll
     for (int i = 0; i < kDims / 8; ++i) {
       rows.o[i][half * 2] *= alpha;
@@ -129,47 +40,17 @@ __device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[
   }
 }
 
-// Adds elements of V that are no numbers to the rows that see them; the products had zeros there.
-template <class P, int kDims>
-__device__ __forceinline__ void add_not_finite(const MmaState& state, const MmaTile& tile, const unsigned char* v_tile,
-                                               int32_t row0, int32_t key0, int32_t keys, WarpRows<kDims>& rows) {
-  const MmaShape& shape = state.call->shape;
-  const int32_t dims = state.call->attend.layer.v_head_dim, row = row0 + state.lane / 4;
-  const uint64_t seen[2] = {row < state.rows ? tile.seen[row] : 0, row + 8 < state.rows ? tile.seen[row + 8] : 0};
-  for (int32_t key = key0; key < key0 + keys; ++key) {
-#pragma unroll
-    for (int i = 0; i < kDims / 8; ++i) {
-      if (i * 8 >= dims) break;
-      uint32_t pair;
-      memcpy(&pair, v_tile + swizzled(key, i, shape.v_pitch) + state.lane % 4 * 4, sizeof pair);
-      const uint32_t found = not_finite(P{}, pair);
-      if (found == 0) continue;
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const bool sees = ((seen[e / 2] >> key) & 1u) != 0;
-        const P element = {static_cast<uint16_t>(pair >> (e % 2 * 16))};
-        if (sees && ((found >> (e % 2 * 16)) & 0x8000u) != 0) rows.o[i][e] += widen(element);
-      }
-    }
-  }
-}
-
-// o += P V. P is rounded to the type of the product, times V's scale where tokens have one.
+// o += P V. P is rounded to the type of the product.
 template <class P, int kDims, int kTiles>
 __device__ __forceinline__ void multiply_values(const MmaState& state, const MmaTile& tile, const unsigned char* v_tile,
                                                 int32_t row0, int32_t key0, float (&s)[kTiles][4],
                                                 WarpRows<kDims>& rows) {
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
-  const bool partly = tile.is_full == 0;
+  // Whether all rows see the tile must change no bit of a deterministic cache.
+  const bool partly = tile.is_full == 0 || state.call->attend.args.fold_keys > 0;
   uint32_t found = 0;
-  if (has_token_scales(&state.call->attend.layer.v_scales)) {
-#pragma unroll
-    for (int i = 0; i < kTiles * 4; ++i) {
-      float& p = s[i / 4][i % 4];
-      p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + lane % 4 * 2 + i % 2];  // of unseen keys: may be NaN
-    }
-  }
+  scale_values(state, tile, key0, s);
 #pragma unroll
   for (int k = 0; k < kTiles; k += 2) {
     const uint32_t a[4] = {pack(P{}, s[k][0], s[k][1]), pack(P{}, s[k][2], s[k][3]),
@@ -180,20 +61,78 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
       if (i * 8 >= dims) break;
       uint32_t b[4];
       load_transposed(b, v_tile + swizzled(v_row, i + lane / 16, shape.v_pitch));
-      if (partly) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const uint32_t bad = not_finite(P{}, b[j]);
-          b[j] &= ~((bad >> 15) * 0xffffu);
-          found |= bad;
-        }
-      }
+      if (partly) found |= take_not_finite<P>(b);
       multiply(P{}, rows.o[i], a, b[0], b[1]);
       multiply(P{}, rows.o[i + 1], a, b[2], b[3]);
     }
   }
   if (partly && __ballot_sync(kAllLanes, found != 0) != 0) {
-    add_not_finite<P>(state, tile, v_tile, row0, key0, kTiles * 8, rows);
+    add_not_finite<P>(state, tile, v_tile, shape.v_pitch, 0, dims, row0, key0, kTiles * 8, rows.o);
+  }
+}
+
+// What o of a row is multiplied by where it is finished: V's scales but for those of tokens.
+__device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) {
+  const MmaFixed& fixed = *state.fixed;
+  return head_scale(&state.call->attend.layer.v_scales, fixed.block.head) *
+         row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
+}
+
+// Where the lane keeps element e of fragment i of o of earlier keys.
+__device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
+  float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
+  const int32_t fragments = state.call->attend.layer.v_head_dim / 8;
+  return folded + ((state.warp * fragments + i) * 4 + e) * kWarpSize + state.lane;
+}
+
+// Merges the states over the last fold_keys keys into those of the keys before, as the states of split items are, and
+// empties them. fixed.m and l are those of the keys before. (The warp has all keys of its rows.)
+template <int kDims>
+__device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t dims = state.call->attend.layer.v_head_dim;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    const float m = fixed.m[row], l = fixed.l[row], next_l = quad_sum(rows.l[half]);
+    const NaturalMaximum next = natural_maximum(state.call->attend, rows.m[half], next_l);
+    const float unit = row < state.rows ? value_unit(state, row) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kDims / 4; ++i) {
+      if (i / 2 * 8 >= dims) break;
+      float& x = rows.o[i / 2][half * 2 + i % 2];
+      const float o = x * unit * next.correction;
+      float m_before = m, l_before = l;
+      merge_state(folded_o(state, i / 2, half * 2 + i % 2), &m_before, &l_before, &o, next.m, next_l * next.correction,
+                  1);
+      x = 0.0f;
+    }
+    __syncwarp();
+    float m_now = m, l_now = l;
+    merge_state(nullptr, &m_now, &l_now, nullptr, next.m, next_l * next.correction, 0);
+    if (state.lane % 4 == 0) {
+      fixed.m[row] = m_now;
+      fixed.l[row] = l_now;
+    }
+    rows.m[half] = -INFINITY;
+    rows.l[half] = 0.0f;
+  }
+  __syncwarp();
+}
+
+// The folded states as those of the rows.
+template <int kDims>
+__device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+#pragma unroll
+  for (int i = 0; i < kDims / 2; ++i) {
+    if (i / 4 * 8 >= state.call->attend.layer.v_head_dim) break;
+    rows.o[i / 4][i % 4] = *folded_o(state, i / 4, i % 4);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    rows.m[half] = state.fixed->m[row];
+    rows.l[half] = state.lane % 4 == 0 ? state.fixed->l[row] : 0.0f;
   }
 }
 
@@ -208,9 +147,7 @@ __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int32_t row = first + state.lane / 4 + half * 8;
-    float l = rows.l[half];
-    l += __shfl_xor_sync(kAllLanes, l, 1);
-    l += __shfl_xor_sync(kAllLanes, l, 2);
+    const float l = quad_sum(rows.l[half]);
     if (pair == 0) {
       fixed.m[row] = rows.m[half];
       fixed.l[row] = l;
@@ -226,16 +163,20 @@ __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0
   __syncthreads();
 }
 
-// One state of each row from those of the warps, in natural-log units: m, l and what the warps' o are multiplied by.
+// One state of each row from those of the warps, in natural-log units (as folded ones are): m, l and what the warps' o
+// are multiplied by.
 template <int kKeyWarps>
 __device__ __forceinline__ void merge_warps(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
-  const int32_t r = state.thread, rows = state.call->shape.rows;
+  const int32_t r = state.thread, rows = state.call->shape.cut.rows;
+  const bool folds = state.call->attend.args.fold_keys > 0;
   float m = -INFINITY, l = 0.0f, factors[kKeyWarps] = {};
   if (r < state.rows) {
 #pragma unroll
     for (int w = 0; w < kKeyWarps; ++w) {
-      const NaturalMaximum natural = natural_maximum(state.call->attend, fixed.m[w * rows + r], fixed.l[w * rows + r]);
+      const NaturalMaximum natural =
+          folds ? NaturalMaximum{fixed.m[w * rows + r], 1.0f}
+                : natural_maximum(state.call->attend, fixed.m[w * rows + r], fixed.l[w * rows + r]);
       float own[kKeyWarps];
 #pragma unroll
       for (int i = 0; i < kKeyWarps; ++i) own[i] = i == w ? natural.correction : 0.0f;
@@ -258,15 +199,14 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
-  const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.rows;
+  const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.cut.rows;
   const float* const results = reinterpret_cast<const float*>(state.shared + state.call->shape.q_at);
   const Type type = type_of(args.out.dtype);
-  for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
+  for (int32_t r = state.warp; r < state.rows; r += state.call->shape.cut.warps) {
     const QueryPlace& place = fixed.places[r];
-    const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+    const int32_t head = mma_head_of(fixed, r);
     const float m = fixed.m[r], l = fixed.l[r];
-    const float unit =
-        head_scale(&call.layer.v_scales, state.block.head) * row_factor(&args.v_scales, place.row, state.block.head);
+    const float unit = args.fold_keys > 0 ? 1.0f : value_unit(state, r);
     const bool is_part = place.partial_offset >= 0;
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     FinalState final = {};
@@ -298,15 +238,13 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   }
 }
 
-// All keys of the item, tile by tile: tile i is computed while those up to i + stages - 1 are on their way, and the
-// keys of the one behind them are looked up.
-template <class Q, class P, int kDims, int kKeyWarps>
-__device__ __forceinline__ void attend_tiles(MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
-  constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
-  const kvc_backend_layer& layer = state.call->attend.layer;
+// All keys of the item, tile by tile: compute(i, tile, its K, its V) of tile i while those up to i + stages - 1 are on
+// their way, and the keys of the one behind them are looked up. Q and P: what K and V of 8 bits are widened to.
+template <class Q, class P, class Compute>
+__device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
-  const Type stored = type_of(layer.dtype);
-  const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps), stages = shape.stages;
+  const Type stored = type_of(state.call->attend.layer.dtype);
+  const int32_t stages = shape.stages;
   for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
   __syncthreads();
   for (int32_t i = 0; i < stages - 1; ++i) {
@@ -327,55 +265,95 @@ __device__ __forceinline__ void attend_tiles(MmaState& state, int32_t row0, Warp
     unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
     if (shape.k_raw > 0) {
       const unsigned char* const raw = state.raw_tile(i);
-      widen_rows<Q>(state, stored, raw, layer.head_dim, shape.k_pitch, k_tile);
-      widen_rows<P>(state, stored, raw + kMmaTileKeys * shape.k_raw, layer.v_head_dim, shape.v_pitch, v_tile);
+      widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
+      widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
       __syncthreads();
     }
-    if (row0 >= state.rows) continue;
-    const MmaTile& tile = state.tile(i);
-    float s[kTiles][4];
-    multiply_keys<Q>(state, k_tile, row0, key0, s);
-    score_keys(state, tile, row0, key0, s);
-    soften_scores(state, s, rows);
-    multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+    compute(state.tile(i), k_tile, v_tile);
   }
   wait_copies<0>();
+}
+
+// The block's part of the call; false: there is nothing to do. Ends with all threads behind it.
+__device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* state) {
+  state->call = &call;
+  state->shared = shared_bytes();
+  state->fixed = reinterpret_cast<MmaFixed*>(state->shared);
+  state->thread = static_cast<int32_t>(threadIdx.x);
+  state->warp = state->thread / kWarpSize;
+  state->lane = state->thread % kWarpSize;
+  AttendBlock block;
+  if (!find_block(call.attend, &block)) return false;
+  if (state->thread == 0) {
+    MmaFixed& fixed = *state->fixed;
+    fixed.item = call.attend.args.items + block.item;
+    fixed.block = block;
+    fixed.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
+  }
+  __syncthreads();
+  return true;
+}
+
+// A round of rows, those from block.row_begin on: what they see, their queries, where their keys begin.
+template <class Q>
+__device__ __forceinline__ void begin_mma_round(MmaState& state) {
+  const MmaFixed& fixed = *state.fixed;
+  const MmaCut& cut = state.call->shape.cut;
+  const int32_t rows = fixed.block.row_end - fixed.block.row_begin;
+  state.rows = rows < cut.rows ? rows : cut.rows;
+  begin_mma_rows(state);
+  state.leaf_index = -1;
+  const uint32_t keys = static_cast<uint32_t>(cut.keys);
+  state.next_key = fixed.keys_begin / keys * keys;
+  state.prepared = 0;
+  load_mma_queries<Q>(state);
+}
+
+// Whether there is another round. All threads; what the round before had in shared memory is done with.
+__device__ __forceinline__ bool next_mma_round(const MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  __syncthreads();
+  if (state.thread == 0) fixed.block.row_begin += state.call->shape.cut.rows;
+  __syncthreads();
+  return fixed.block.row_begin < fixed.block.row_end;
 }
 
 // Q: type of q, and of K as it is multiplied. P: of P and V there.
 // Two blocks share a multiprocessor, by their shared memory (attend_mma_plan.h): so a thread may have 255 registers.
 template <class Q, class P, int kDims, int kKeyWarps>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
+  constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
   MmaState state;
-  state.call = &call;
-  state.shared = shared_bytes();
-  state.fixed = reinterpret_cast<MmaFixed*>(state.shared);
-  AttendBlock block;
-  if (!find_block(call.attend, &block)) return;
-  state.item = call.attend.args.items + block.item;
-  state.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
-  state.thread = static_cast<int32_t>(threadIdx.x);
-  state.warp = state.thread / kWarpSize;
-  state.lane = state.thread % kWarpSize;
+  if (!begin_mma_block(call, &state)) return;
+  const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
+  const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
   // One round, but for decode's kernel on devices without the memory for the other.
-  for (int32_t row = block.row_begin; row < block.row_end; row += call.shape.rows) {
-    state.rows = block.row_end - row < call.shape.rows ? block.row_end - row : call.shape.rows;
-    state.block = {block.item, block.head, row, row + state.rows};
-    begin_mma_rows(state);
-    state.cursor = pages_of_item(&call.attend.tables, state.item);
-    state.next_key = state.fixed->keys_begin / kMmaTileKeys * kMmaTileKeys;
-    state.prepared = 0;
-    load_mma_queries<Q>(state);
+  do {
+    begin_mma_round<Q>(state);
     WarpRows<kDims> rows = {};
     rows.m[0] = rows.m[1] = -INFINITY;
-    const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
-    attend_tiles<Q, P, kDims, kKeyWarps>(state, row0, rows);
+    const int32_t fold = call.attend.args.fold_keys;
+    int32_t fold_at = 0;
+    for_each_tile<Q, P>(state, [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
+      if (row0 >= state.rows) return;
+      if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+        if (fold_at > 0) fold_rows(state, row0, rows);
+        fold_at = tile.begin - tile.begin % fold + fold;
+      }
+      float s[kTiles][4];
+      multiply_keys<Q>(state, k_tile, row0, key0, s);
+      score_keys(state, tile, row0, key0, s);
+      soften_scores(state, s, rows);
+      multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+    });
+    if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
+      fold_rows(state, row0, rows);
+      take_folded(state, row0, rows);
+    }
     share_states<kDims, kKeyWarps>(state, row0, rows);
     merge_warps<kKeyWarps>(state);
     finish_mma_rows<kKeyWarps>(state);
-    if (kKeyWarps == 1) break;
-    __syncthreads();  // rows and states are done with
-  }
+  } while (kKeyWarps > 1 && next_mma_round(state));
 }
 
 using MmaKernel = void (*)(MmaCall);
@@ -384,10 +362,11 @@ using MmaKernel = void (*)(MmaCall);
 template <class Q, class P>
 MmaKernel mma_kernel_of(const MmaCall& call) {
   const bool wide = call.attend.layer.v_head_dim > 128;
-  if (call.shape.rows == kMostRows) return wide ? attend_mma_kernel<Q, P, 256, 1> : attend_mma_kernel<Q, P, 128, 1>;
+  if (call.shape.cut.rows == kMostRows) return wide ? attend_mma_kernel<Q, P, 256, 1> : attend_mma_kernel<Q, P, 128, 1>;
   return wide ? attend_mma_kernel<Q, P, 256, 4> : attend_mma_kernel<Q, P, 128, 4>;
 }
 MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
+MmaKernel latent_kernel(const MmaCall& call);  // attend_latent.cu
 
 }  // namespace kvc::kernels::cuda

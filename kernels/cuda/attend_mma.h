@@ -11,7 +11,8 @@ namespace kvc::kernels::cuda {
 struct AttendCall;
 
 // The shape of blocks of so many rows, of kFewRows or kManyRows, on that device; no stages: it has not the memory.
-MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows);
+// folds: states are folded, which those of many rows can.
+MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, bool folds);
 // Enqueues `blocks` blocks, from call.blocks on.
 kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
                       kvc_error* error);

@@ -1,6 +1,7 @@
 // Which layers this backend can hold, and how it wants their work cut.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
+#include "kernels/cuda/attend_mma_plan.h"
 #include "kernels/cuda/attend_plan.h"
 #include "kernels/cuda/device.h"
 
@@ -13,14 +14,18 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 // Items are cut for keys only: an item of all kv heads becomes a block for each of them, and for every few rows of
 // them.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4;
+  constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4,
+                    kLatentBlocksOfProcessor = 2;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads, queries = kMaxItemRows / group;
   out->query_tile = queries > 0 ? queries : 1;
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = layer->num_kv_heads;
   out->split_align = kSplitAlign;
   out->min_split_keys = kMinSplitKeys;
-  const int32_t items = kBlocksOfProcessor * device_of(device)->multiprocessors / layer->num_kv_heads;
+  // Latent blocks have a multiprocessor for themselves or share it with one other, and their states are wide.
+  const int32_t blocks = is_latent(*layer) ? kLatentBlocksOfProcessor : kBlocksOfProcessor;
+  const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
+  const int32_t items = blocks * device_of(device)->multiprocessors / blocks_of_item;
   out->parallel_items = items > 0 ? items : 1;
 }
 

@@ -209,18 +209,43 @@ TEST(MmaPlan, WhatTensorCoresCompute) {
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 576, 512).why(), "a head dim is above 256");
 }
 
+// The same of a layer whose V is in K, or of which K's row is in two pools.
+Call latent_call(Type q, Type stored, int32_t head_dim, int32_t v_head_dim, bool apart = false) {
+  Call call(q, stored, head_dim, v_head_dim);
+  call.layer.num_kv_heads = 1;
+  call.layer.v_in_k = apart ? 0 : 1;
+  call.layer.k_behind_v = apart ? 1 : 0;
+  return call;
+}
+
+TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
+  const auto why = [](Call call) {
+    call.args.layer = &call.layer;
+    return call.why();
+  };
+  for (Type q : {Type::kF16, Type::kBf16}) {
+    for (Type stored : {q, Type::kE4m3}) {
+      EXPECT_EQ(why(latent_call(q, stored, 576, 512)), "");
+      EXPECT_EQ(why(latent_call(q, stored, 576, 512, true)), "");
+      EXPECT_EQ(why(latent_call(q, stored, 64, 64)), "");
+    }
+  }
+  EXPECT_EQ(why(latent_call(Type::kBf16, Type::kI8, 576, 512)), "");
+  EXPECT_EQ(why(latent_call(Type::kF16, Type::kI8, 576, 512)), "V in K cannot be float16 and bfloat16");
+  EXPECT_EQ(why(latent_call(Type::kBf16, Type::kBf16, 640, 528)), "V in K has more than 512 dims");
+  EXPECT_EQ(why(latent_call(Type::kBf16, Type::kBf16, 72, 64)), "a head dim is no multiple of 16");
+}
+
 TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   Call call;
   const double table = 0.0;
   call.args.key_tables = &table;
   EXPECT_EQ(call.why(), "keys turn where they are read");
-  call = Call();
-  call.args.layer = &call.layer;
-  call.layer.k_behind_v = 1;
-  EXPECT_EQ(call.why(), "K is in two pools");
   Call fold;
   fold.args.fold_keys = 1024;
-  EXPECT_EQ(fold.why(), "the cache is deterministic");
+  EXPECT_EQ(fold.why(), "");
+  fold.layer.v_in_k = 1;
+  EXPECT_EQ(fold.why(), "the cache is deterministic, and V in K");
   for (int64_t kvc_backend_pool::* stride :
        {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
     Call k, v, bytes(Type::kBf16, Type::kE4m3);
@@ -243,17 +268,19 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
       for (Type stored : {Type::kBf16, Type::kE4m3}) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call(Type::kBf16, stored, dim, dim > 64 ? dim - 64 : dim);
-          const int32_t fixed = sizeof(MmaFixed);
-          const MmaShape shape = shape_of_block(call.layer, rows, fixed, of_block * 1024, (of_block + 1) * 1024);
+          const MmaShape shape =
+              shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
           if (shape.stages == 0) {
-            EXPECT_GT(shape_of_stages(call.layer, rows, fixed, 1).shared_bytes, of_block * 1024);
+            EXPECT_GT(shape_of_stages(call.layer, rows, false, kMmaSizes, 1).shared_bytes, of_block * 1024);
             continue;
           }
           EXPECT_LE(shape.shared_bytes, of_block * 1024);
           EXPECT_GE(shape.k_pitch, 2 * call.layer.head_dim);
           EXPECT_GE(shape.v_pitch, 2 * call.layer.v_head_dim);
           EXPECT_EQ(shape.k_pitch % 128 + shape.v_pitch % 128 + shape.q_at % 128, 0);
-          EXPECT_GE(shape.q_at, fixed);
+          EXPECT_EQ(shape.records_at, static_cast<int32_t>(sizeof(MmaFixed)));
+          EXPECT_EQ(shape.v_elements_at - shape.records_at, (shape.stages + 1) * static_cast<int32_t>(sizeof(MmaTile)));
+          EXPECT_GE(shape.q_at, shape.v_elements_at + (shape.stages + 1) * kMmaTileKeys * 8);
           EXPECT_EQ(shape.tiles_at, shape.q_at + rows * shape.k_pitch);
           const int32_t tile = kMmaTileKeys * (shape.k_pitch + shape.v_pitch);
           const bool raw = stored == Type::kE4m3;
@@ -263,20 +290,69 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
             EXPECT_GE(shape.shared_bytes, shape.raw_at + shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw));
           }
           EXPECT_GE(shape.shared_bytes, shape.q_at + kMostRows * call.layer.v_head_dim * 4);
+          const MmaShape folds = shape_of_stages(call.layer, rows, true, kMmaSizes, shape.stages);
+          EXPECT_EQ(folds.raw_at, shape.raw_at);
+          EXPECT_GE(folds.folded_at,
+                    folds.raw_at + (raw ? shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw) : 0));
+          EXPECT_EQ(folds.shared_bytes, folds.folded_at + rows * call.layer.v_head_dim * 4);
         }
       }
     }
   }
 }
 
+// P lies in the tile, behind V's dims and within the row, and all rows of the block have their place there.
+TEST(MmaPlan, LatentTilesHaveRoomForP) {
+  const int32_t dims[][2] = {{576, 512}, {288, 256}, {80, 64}, {112, 112}, {640, 512}, {48, 32}};
+  for (const auto& dim : dims) {
+    for (Type stored : {Type::kBf16, Type::kE4m3}) {
+      for (bool apart : {false, true}) {
+        for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
+          const Call call = latent_call(Type::kBf16, stored, dim[0], dim[1], apart);
+          const MmaShape shape = shape_of_stages(call.layer, rows, false, kMmaSizes, 2);
+          const int32_t keys = shape.cut.keys;
+          EXPECT_GE(shape.p_chunk * 16, 2 * dim[1]);
+          EXPECT_GE(shape.k_pitch, 2 * dim[0]);
+          EXPECT_LE(shape.p_chunk * 16 + (rows + keys - 1) / keys * keys * 2, shape.k_pitch);
+          EXPECT_EQ(shape.k_pitch % 128, 0);
+          EXPECT_EQ(shape.v_pitch + shape.v_raw, 0);
+          EXPECT_EQ(shape.cut.rows, rows);
+          EXPECT_GE(shape.q_at, shape.v_elements_at + (apart ? 3 * keys * 8 : 0));
+          const bool raw = stored == Type::kE4m3;
+          EXPECT_EQ(shape.raw_at - shape.tiles_at, (raw ? 1 : 2) * keys * shape.k_pitch);
+          EXPECT_GE(shape.shared_bytes, shape.raw_at + (raw ? 2 * keys * dim[0] : 0));
+          EXPECT_GE(shape.shared_bytes, shape.q_at + rows * dim[1] * 4);
+        }
+      }
+    }
+  }
+}
+
+// Of 512 + 64 dims in 16 bits: what docs/kernels.md says of the cards.
+TEST(MmaPlan, LatentStagesOfTheCards) {
+  const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
+  const auto stages = [&](int32_t rows, int32_t of_block) {
+    return shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
+  };
+  EXPECT_EQ(stages(kManyRows.rows, 227), 2);  // the last byte of sm_90
+  EXPECT_EQ(stages(kManyRows.rows, 163), 1);
+  EXPECT_EQ(stages(kManyRows.rows, 99), 0);  // rounds of few
+  EXPECT_EQ(stages(kFewRows.rows, 227), 2);  // of each of two blocks
+  EXPECT_EQ(stages(kFewRows.rows, 163), 1);
+  EXPECT_EQ(stages(kFewRows.rows, 99), 1);  // of one block
+}
+
 // scripts/ptxas_report.py counts with so much.
-TEST(MmaPlan, FixedPartIsAtMost16KiB) { EXPECT_LE(sizeof(MmaFixed), size_t{16} * 1024); }
+TEST(MmaPlan, FixedPartIsAtMost16KiB) {
+  EXPECT_LE(sizeof(MmaFixed) + (kMaxStages + 1) * (sizeof(MmaTile) + kMmaTileKeys * 8), size_t{16} * 1024);
+}
 
 // As many stages as two blocks of a multiprocessor have room for; if not even one, what one block has.
 TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   const Call call;  // a stage is 32 KiB
   const auto stages = [&](int32_t rows, int32_t of_block, int32_t of_multiprocessor) {
-    return shape_of_block(call.layer, rows, 12 * 1024, of_block * 1024, of_multiprocessor * 1024).stages;
+    return shape_of_block(call.layer, rows, false, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024)
+        .stages;
   };
   EXPECT_EQ(stages(kFewRows.rows, 227, 228), 3);   // 112 KiB
   EXPECT_EQ(stages(kFewRows.rows, 163, 164), 2);   // 80
@@ -284,7 +360,7 @@ TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   EXPECT_EQ(stages(kManyRows.rows, 227, 228), 2);  // 92
   EXPECT_EQ(stages(kManyRows.rows, 163, 164), 1);
   EXPECT_EQ(stages(kManyRows.rows, 99, 100), 2);  // one block
-  EXPECT_EQ(stages(kManyRows.rows, 56, 100), 0);
+  EXPECT_EQ(stages(kManyRows.rows, 54, 100), 0);
 }
 
 TEST(MmaPlan, ItemsAreSortedByTheirRows) {
@@ -310,7 +386,7 @@ struct Attended {
   int64_t products;
   float out;
 };
-Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored) {
+Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, int32_t latent_dim = 0) {
   const int32_t length = 200, token_begin[] = {0, rows}, root = 0, levels = 1;
   std::vector<int32_t> positions, nodes(32);
   for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
@@ -320,7 +396,9 @@ Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored) {
   std::vector<float> out(q.size(), -1.0f);
   unsigned char* const pool = static_cast<unsigned char*>(aligned_alloc(16, 32 * 16 * head_dim * bytes));
   for (int i = 0; i < 32 * 16 * head_dim; ++i) store_element(stored, pool, i, 0.5f);
-  Call call(Type::kF16, stored, head_dim, head_dim);
+  const int32_t v_dim = latent_dim > 0 ? latent_dim : head_dim;
+  Call call(Type::kF16, stored, head_dim, v_dim);
+  call.layer.v_in_k = latent_dim > 0 ? 1 : 0;
   call.layer.num_q_heads = call.layer.num_kv_heads = 1;
   call.layer.softmax_scale = 0.1f;
   call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
@@ -342,7 +420,7 @@ Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored) {
   call.args.items = &item;
   call.args.num_items = 1;
   call.args.q = {q.data(), head_dim, head_dim, dtype(Type::kF16), 0};
-  call.args.out = {out.data(), head_dim, head_dim, dtype(Type::kF32), 0};
+  call.args.out = {out.data(), v_dim, v_dim, dtype(Type::kF32), 0};
   kvc_backend_open_args open = {};
   open.simd = simd;
   kvc_backend_device* device = nullptr;
@@ -354,7 +432,7 @@ Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored) {
   const int64_t products = cuda_emulation::counts().products - before;
   table->close(device);
   free(pool);
-  return {products, out.back()};
+  return {products, out[static_cast<size_t>(rows * v_dim - 1)]};
 }
 
 TEST(Mma, TheKernelThatWasAskedForRuns) {
@@ -365,6 +443,16 @@ TEST(Mma, TheKernelThatWasAskedForRuns) {
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16).products, 4 * 4 * (2 * 4 + 8));
   EXPECT_EQ(attend_on(nullptr, 40, 64, Type::kF16).products, 4 * 3 * (8 * 4 + 4 * 8));  // 3 of 4 warps have rows
   EXPECT_FLOAT_EQ(attend_on(nullptr, 40, 64, Type::kF16).out, 0.5f);
+}
+
+// Seven tiles of 32 keys: each of 4 warps multiplies a fragment of 8 keys with 5 of q; 2 of P meet 8 of V's columns. Of
+// 40 rows four tiles of 64 keys: 3 groups of rows times 8 fragments of keys; 4 of P.
+TEST(Mma, LatentRowsAreMultipliedTwice) {
+  EXPECT_EQ(attend_on("sm_90_simple", 1, 80, Type::kF16, 64).products, 0);
+  EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).products, 7 * (4 * 5 + 2 * 8));
+  EXPECT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).products, 4 * 3 * (8 * 5 + 4 * 8));
+  EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).out, 0.5f);
+  EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).out, 0.5f);
 }
 
 // Little shared memory: one stage, and where not even that fits, the simple kernel.
@@ -383,6 +471,15 @@ TEST(Mma, SmallDevices) {
         EXPECT_FLOAT_EQ(attended.out, 0.5f) << kib;
       }
     }
+  }
+  for (int rows : {1, 70}) {
+    cuda_emulation::set_shared(99 * 1024, 100 * 1024);
+    const Attended attended = attend_on(nullptr, rows, 576, Type::kF16, 512);
+    cuda_emulation::set_shared(60 * 1024, 61 * 1024);
+    EXPECT_EQ(attend_on(nullptr, rows, 576, Type::kF16, 512).products, 0);
+    cuda_emulation::set_shared(227 * 1024, 228 * 1024);
+    EXPECT_GT(attended.products, 0);
+    EXPECT_FLOAT_EQ(attended.out, 0.5f);
   }
   EXPECT_GT(with(90, 1, Type::kF16).products, 0);
   EXPECT_EQ(with(60, 1, Type::kF16).products, 0);

@@ -107,7 +107,7 @@ std::string SceneConfig::describe() const {
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " scales " +
                      std::to_string(head_scales) + " rows";
-  text.append(on_read ? " on-read" : "").append(v_in_k ? " v-in-k" : "");
+  text.append(on_read ? " on-read" : "").append(v_in_k ? " v-in-k" : "").append(apart ? " apart" : "");
   for (const SceneRow& row : rows)
     text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length) + "/" +
             std::to_string(row.stream_window) + "/" + std::to_string(row.stream_sinks) + "/" +
@@ -165,7 +165,8 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
   layer_.rope_offset = rope_offset;
-  layer_.v_in_k = config_.v_in_k ? 1 : 0;
+  layer_.v_in_k = config_.v_in_k && !config_.apart ? 1 : 0;
+  layer_.k_behind_v = config_.apart ? 1 : 0;
   if (config_.on_read) {
     std::vector<double> frequencies;
     for (int i = 0; i < rope_dim / 2; ++i) frequencies.push_back(std::pow(10.0, -2.0 * i / rope_dim));
@@ -274,9 +275,9 @@ void Scene::build_pages() {
                   0xff);  // 0xff..: NaN
     pool.data = memory.data() + pool_misalignment(config_);
   };
-  lay_out(layer_.k, config_.head_dim, k_pool_);
+  lay_out(layer_.k, config_.head_dim - k_begin(), k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
-  if (config_.v_in_k) layer_.v = layer_.k;
+  if (layer_.v_in_k != 0) layer_.v = layer_.k;
   build_scales();
 
   const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
@@ -336,8 +337,8 @@ void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& sc
 void Scene::store_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
-    store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, 0), config_.head_dim);
-    if (config_.v_in_k) continue;
+    store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, k_begin()), config_.head_dim - k_begin());
+    if (layer_.v_in_k != 0) continue;
     store_row(layer_.v, layer_.v_scales, page, h, slot, &v(row, position, h, 0), config_.v_head_dim);
   }
 }
@@ -352,7 +353,7 @@ void Scene::poison_key(int row, int position) {
       if (config_.kv != Kind::kI8) return;
       scales.data[page * scales.page_stride + h * scales.head_stride + slot * scales.slot_stride] = NAN;
     };
-    fill(layer_.k, layer_.k_scales, config_.head_dim);
+    fill(layer_.k, layer_.k_scales, config_.head_dim - k_begin());
     fill(layer_.v, layer_.v_scales, config_.v_head_dim);
   }
 }

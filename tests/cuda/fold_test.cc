@@ -1,0 +1,203 @@
+// Deterministic attention on tensor cores (kvc_backend_attend.fold_keys): a query's bits are the same however many are
+// computed beside it, whether its keys are cut into items, and whatever length its sequence has reached.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "kernels/common/convert.h"
+#include "kernels/cuda/backend.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int32_t kFold = 512, kLength = 1032, kQueries = 9, kHeads = 4, kPage = 16, kPages = 80;
+
+// How the queries are computed.
+struct Way {
+  int32_t queries = kQueries;  // of an item
+  bool split = false;          // items of kFold keys, merged
+  bool one_by_one = false;     // a call for each, when the sequence ended there
+  int32_t fold = kFold;
+};
+
+struct Bits {
+  std::vector<float> out, lse;
+  int64_t products = 0;
+};
+
+class Folding {
+ public:
+  Folding(Type stored, int32_t dim, const char* simd) : stored_(stored), dim_(dim), random_(dim) {
+    kvc_backend_open_args open = {};
+    open.simd = simd;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(table_->open(&open, &device_, &error), KVC_OK) << error.message;
+    layer_.dtype = stored == Type::kBf16 ? DLDataType{kDLBfloat, 16, 1}
+                   : stored == Type::kI8 ? DLDataType{kDLInt, 8, 1}
+                                         : DLDataType{kDLFloat8_e4m3fn, 8, 1};
+    layer_.num_pages = kPages;
+    layer_.page_size = kPage;
+    layer_.num_q_heads = kHeads;
+    layer_.num_kv_heads = 1;
+    layer_.head_dim = layer_.v_head_dim = dim;
+    layer_.rope_class = -1;
+    layer_.softmax_scale = 0.2f;
+    k_ = pool_of(&layer_.k);
+    v_ = pool_of(&layer_.v);
+    std::normal_distribution<float> normal;
+    if (stored == Type::kI8) {
+      for (int i = 0; i < kPages * kPage; ++i) scales_.push_back(0.01f + 0.001f * static_cast<float>(i % 7));
+      layer_.k_scales = layer_.v_scales = {scales_.data(), kPage, kPage, 1};
+    }
+    q_.resize(static_cast<size_t>(kQueries * kHeads * dim));
+    for (Bf16& x : q_) narrow(normal(random_), &x);
+    for (int32_t i = 0; i < kPages; ++i) nodes_.push_back(i * 37 % kPages);
+    nodes_.resize(3 * 32, -1);  // leaves
+    for (int32_t i = 0; i < 32; ++i) nodes_.push_back(i < 3 ? i : -1);
+  }
+  ~Folding() {
+    table_->close(device_);
+    free(k_);
+    free(v_);
+  }
+
+  Bits attend(const Way& way) {
+    Bits bits;
+    bits.out.assign(q_.size(), NAN);
+    bits.lse.assign(static_cast<size_t>(kQueries * kHeads), NAN);
+    const int64_t before = cuda_emulation::counts().products;
+    for (int32_t t = 0; way.one_by_one && t < kQueries; ++t) attend_tokens(way, t, 1, &bits);
+    if (!way.one_by_one) attend_tokens(way, 0, kQueries, &bits);
+    bits.products = cuda_emulation::counts().products - before;
+    return bits;
+  }
+
+ private:
+  void* pool_of(kvc_backend_pool* pool) {
+    const int64_t elements = int64_t{kPages} * kPage * dim_;
+    void* const data = aligned_alloc(16, static_cast<size_t>(elements * type_bytes(stored_)));
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < elements; ++i) {
+      store_element(stored_, data, i, normal(random_) * (stored_ == Type::kI8 ? 40.0f : 1.0f));
+    }
+    *pool = {data, int64_t{kPage} * dim_, int64_t{kPage} * dim_, dim_};
+    return data;
+  }
+
+  // Tokens [first, first + count) of the last kQueries, of a sequence that ends with them.
+  void attend_tokens(const Way& way, int32_t first, int32_t count, Bits* bits) {
+    const int32_t length = kLength - kQueries + first + count, token_begin[] = {0, count}, root = 3, levels = 2;
+    std::vector<int32_t> positions;
+    for (int32_t t = 0; t < count; ++t) positions.push_back(length - count + t);
+    kvc_backend_rows rows = {};
+    rows.num_rows = 1;
+    rows.num_tokens = count;
+    rows.token_begin = token_begin;
+    rows.kv_lengths = &length;
+    rows.positions = positions.data();
+    const kvc_backend_tables tables = {nodes_.data(), &root, &levels, nullptr, nullptr};
+    std::vector<kvc_backend_item> items;
+    std::vector<kvc_backend_tile> tiles;
+    int64_t floats = 0;
+    for (int32_t q = 0; q < count; q += way.queries) {
+      kvc_backend_item item = {};
+      item.q_begin = q;
+      item.q_end = std::min(count, q + way.queries);
+      item.head_end = 1;
+      item.tile = way.split ? static_cast<int32_t>(tiles.size()) : -1;
+      const int32_t each = way.split ? kFold : length, begin = static_cast<int32_t>(items.size());
+      for (int32_t key = 0; key < length; key += each) {
+        item.key_begin = key;
+        item.key_end = std::min(length, key + each);
+        item.partial_offset = way.split ? floats : -1;
+        floats += int64_t{item.q_end - item.q_begin} * kHeads * (dim_ + 2);
+        items.push_back(item);
+      }
+      tiles.push_back({begin, static_cast<int32_t>(items.size()), 0, 0, 0, 0});
+    }
+    std::vector<float> partials(static_cast<size_t>(floats), NAN);
+    kvc_backend_attend args = {};
+    args.layer = &layer_;
+    args.rows = &rows;
+    args.tables = &tables;
+    args.items = items.data();
+    args.num_items = static_cast<int64_t>(items.size());
+    args.tiles = tiles.data();
+    args.num_tiles = way.split ? static_cast<int64_t>(tiles.size()) : 0;
+    args.partials = partials.data();
+    const int64_t row = int64_t{kHeads} * dim_;
+    args.q = {q_.data() + first * row, row, dim_, {kDLBfloat, 16, 1}, 0};
+    args.out = {bits->out.data() + first * row, row, dim_, {kDLFloat, 32, 1}, 0};
+    args.lse = bits->lse.data() + first * kHeads;
+    args.lse_token_stride = kHeads;
+    args.lse_head_stride = 1;
+    args.fold_keys = way.fold;
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(table_->attend(device_, &args, nullptr, &error), KVC_OK) << error.message;
+  }
+
+  const kvc_backend* const table_ = backend_of(KVC_BACKEND_VERSION);
+  const Type stored_;
+  const int32_t dim_;
+  std::mt19937 random_;
+  kvc_backend_device* device_ = nullptr;
+  kvc_backend_layer layer_ = {};
+  void *k_ = nullptr, *v_ = nullptr;
+  std::vector<float> scales_;
+  std::vector<Bf16> q_;
+  std::vector<int32_t> nodes_;
+};
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Queries on both sides of key 1024; in blocks of all their rows, of few, and of one query.
+const Way kWays[] = {
+    {.queries = 1}, {.queries = 7}, {.queries = 8, .split = true}, {.split = true, .one_by_one = true}};
+
+TEST(MmaFold, BitsAreThoseOfEveryWay) {
+  for (const auto& [stored, dim] : {std::pair{Type::kBf16, 64}, {Type::kI8, 64}, {Type::kBf16, 192}}) {
+    Folding folding(stored, dim, nullptr);
+    const Bits once = folding.attend({});
+    EXPECT_GT(once.products, 0);
+    for (const Way& way : kWays) {
+      const Bits bits = folding.attend(way);
+      EXPECT_GT(bits.products, 0);
+      EXPECT_TRUE(same(once.out, bits.out)) << dim << " dims, items of " << way.queries << " split " << way.split;
+      EXPECT_TRUE(same(once.lse, bits.lse)) << dim << " dims, items of " << way.queries << " split " << way.split;
+    }
+  }
+}
+
+// The same numbers as the simple kernel's; and without folding, items that are cut have other bits.
+TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
+  for (Type stored : {Type::kBf16, Type::kI8}) {
+    Folding fast(stored, 64, nullptr), simple(stored, 64, "sm_90_simple");
+    const Bits a = fast.attend({}), b = simple.attend({});
+    EXPECT_EQ(b.products, 0);
+    for (size_t i = 0; i < a.out.size(); ++i) ASSERT_NEAR(a.out[i], b.out[i], 4e-3) << i;
+    for (size_t i = 0; i < a.lse.size(); ++i) ASSERT_NEAR(a.lse[i], b.lse[i], 1e-4) << i;
+    const Bits whole = fast.attend({.fold = 0}), cut = fast.attend({.queries = 7, .split = true, .fold = 0});
+    EXPECT_FALSE(same(whole.out, cut.out));
+  }
+}
+
+// Cards on which the states of earlier keys do not fit beside a tile: every row by the simple kernel.
+TEST(MmaFold, SmallDevices) {
+  cuda_emulation::set_shared(70 * 1024, 71 * 1024);
+  Folding folding(Type::kBf16, 192, nullptr);
+  EXPECT_EQ(folding.attend({.queries = 1}).products, 0);
+  EXPECT_GT(folding.attend({.queries = 1, .fold = 0}).products, 0);
+  cuda_emulation::set_shared(227 * 1024, 228 * 1024);
+}
+
+}  // namespace
+}  // namespace kvc::kernels::cuda
