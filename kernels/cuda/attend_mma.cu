@@ -21,8 +21,9 @@ kvc_status launch_mma(const AttendCall& call, const MmaShape& shape, int64_t blo
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
-  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads,
-                static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
+  const int32_t parts = shape.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;  // of a block
+  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), static_cast<unsigned>(parts), 1},
+                kAttendThreads, static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
 }
 
 }  // namespace kvc::kernels::cuda
