@@ -20,7 +20,7 @@
 namespace kvc::kernels::cuda {
 
 // Registers of a thread: what a block begins with is kWgmmaThreads times 168.
-constexpr int kRegistersToBring = 40, kRegistersToCompute = 232;
+constexpr int kRegistersToBring = 56, kRegistersToCompute = 224;
 static_assert(kRegistersToBring + kWarpgroups * kRegistersToCompute <= (1 + kWarpgroups) * 168);
 
 // A thread's part of its warpgroup's rows: of two of them, `first` and 8 behind it, columns lane % 4 * 2 + {0, 1} of
@@ -195,7 +195,7 @@ __device__ __forceinline__ void leave_slot(const WgmmaState& state, uint64_t* em
   if (state.lane == 0) arrive(empty);
 }
 
-// All keys of the item. S of tile t is begun together with P V of tile t - 1.
+// All keys of the item. S of tile t + 1 is begun together with P V of tile t, and waited for alone.
 template <class T, int kDims>
 __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t row0, WgmmaRows<kDims>& rows) {
   using Tiles = WgmmaTiles<kDims>;
@@ -224,43 +224,54 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
   wait_products<0>();
   hold_results(s);
   leave_slot(state, &fixed.k_empty[0]);
-  score_tile(state, Tiles::of(state, 0), rows.first, s);
-  soften_tile(scale, s, rows, alpha);
-  pack_tile<T>(s, p);
-  int32_t t = 1;
+  int32_t t = 0;
   for (;; ++t) {
-    const int32_t slot = Tiles::slot(t);
-    wait_phase(&fixed.k_full[slot], Tiles::full(t));
-    const WgmmaTile& tile = Tiles::of(state, t);
-    if (tile.begin < 0) break;
-    begin_products();
-    begin_scores<T, kDims>(q, k + static_cast<uint32_t>(slot * Tiles::kBytes), s);
-    wait_values(t - 1);
-    begin_products();
-    begin_values<T, kDims>(p, v + static_cast<uint32_t>(Tiles::slot(t - 1) * Tiles::kBytes), rows.o);
-    wait_products<1>();
-    hold_results(s);
-    leave_slot(state, &fixed.k_empty[slot]);
-    score_tile(state, tile, rows.first, s);
+    score_tile(state, Tiles::of(state, t), rows.first, s);
     soften_tile(scale, s, rows, alpha);
     wait_products<0>();
     hold_results(rows.o);
-    end_values(t - 1);
+    if (t > 0) end_values(t - 1);
 #pragma unroll
     for (int i = 0; i < kDims / 2; ++i) rows.o[i] *= alpha[i / 2 % 2];
     pack_tile<T>(s, p);
+    const int32_t next = Tiles::slot(t + 1);
+    wait_phase(&fixed.k_full[next], Tiles::full(t + 1));
+    if (Tiles::of(state, t + 1).begin < 0) break;
+    begin_products();
+    begin_scores<T, kDims>(q, k + static_cast<uint32_t>(next * Tiles::kBytes), s);
+    wait_values(t);
+    begin_products();
+    begin_values<T, kDims>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kBytes), rows.o);
+    wait_products<1>();
+    hold_results(s);
+    leave_slot(state, &fixed.k_empty[next]);
   }
-  wait_values(t - 1);
+  wait_values(t);
   begin_products();
-  begin_values<T, kDims>(p, v + static_cast<uint32_t>(Tiles::slot(t - 1) * Tiles::kBytes), rows.o);
+  begin_values<T, kDims>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kBytes), rows.o);
   wait_products<0>();
   hold_results(rows.o);
-  end_values(t - 1);
+  end_values(t);
 }
 
-__device__ __forceinline__ void store_pair(Type type, void* data, int64_t at, float low, float high) {
-  store_element(type, data, at, low);
-  store_element(type, data, at + 1, high);
+// A row's part of the thread, times `scale`: pairs of every 8 columns, from element `at` on.
+template <class Out, int kDims>
+__device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows<kDims>& rows, int half, float scale,
+                                          bool is_empty) {
+  Out* const target = data + at;
+  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Out)) == 0;
+#pragma unroll
+  for (int i = 0; i < kDims / 8; ++i) {
+    Out pair[2];
+    narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2] * scale, &pair[0]);
+    narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2 + 1] * scale, &pair[1]);
+    if (aligned) {
+      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), 2 * sizeof(Out)), pair, sizeof pair);
+    } else {
+      target[i * 8] = pair[0];
+      target[i * 8 + 1] = pair[1];
+    }
+  }
 }
 
 // Writes a row's state to the partials, or normalised to the output. sum: l of all the row's keys.
@@ -280,11 +291,7 @@ __device__ __forceinline__ void finish_wgmma_row(const WgmmaState& state, const 
   if (place.partial_offset >= 0) {
     const int64_t states = place.states, index = place.first_state + head;
     float* const partial = args.partials + place.partial_offset;
-#pragma unroll
-    for (int i = 0; i < kDims / 4; ++i) {
-      const float o = rows.o[i / 2 * 4 + half * 2 + i % 2];
-      partial[index * kDims + i / 2 * 8 + pair + i % 2] = l == 0.0f ? 0.0f : o * unit;
-    }
+    store_row(partial, index * kDims + pair, rows, half, unit, l == 0.0f);
     if (pair == 0) {
       partial[states * kDims + index] = natural.m;
       partial[states * kDims + states + index] = l;
@@ -295,11 +302,16 @@ __device__ __forceinline__ void finish_wgmma_row(const WgmmaState& state, const 
   const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
   const float scale = unit * static_cast<float>(final.scale);
   const int64_t base = out_element(args, place.row, place.token, head) + pair;
-  const Type type = type_of(args.out.dtype);
-#pragma unroll
-  for (int i = 0; i < kDims / 8; ++i) {
-    const float low = rows.o[i * 4 + half * 2], high = rows.o[i * 4 + half * 2 + 1];
-    store_pair(type, args.out.data, base + i * 8, l == 0.0f ? 0.0f : low * scale, l == 0.0f ? 0.0f : high * scale);
+  const auto store = [&](auto* data) { store_row(data, base, rows, half, scale, l == 0.0f); };
+  switch (type_of(args.out.dtype)) {
+    case Type::kF16:
+      store(static_cast<F16*>(args.out.data));
+      break;
+    case Type::kBf16:
+      store(static_cast<Bf16*>(args.out.data));
+      break;
+    default:
+      store(static_cast<float*>(args.out.data));
   }
   if (pair == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
 }

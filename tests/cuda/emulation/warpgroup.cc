@@ -46,8 +46,8 @@ struct Thread {
   size_t issued = 0;
   std::vector<size_t> open;
   std::vector<std::vector<size_t>> groups;
-  bool begun = false;      // begin_products since the last wait
-  bool published = false;  // its writes, since its last barrier
+  bool begun = false;              // begin_products since the last wait
+  int published = 0, carried = 0;  // how often its writes; and as of its last barrier
 };
 
 struct State {
@@ -81,9 +81,11 @@ void carry_writes() {
   const size_t first = threadIdx.x / 32 * 32, end = std::min(first + 32, state.threads.size());
   const auto warp = state.threads.begin() + static_cast<ptrdiff_t>(first);
   const auto warp_end = state.threads.begin() + static_cast<ptrdiff_t>(end);
-  if (!std::all_of(warp, warp_end, [](const Thread& t) { return t.published; })) return;
+  Thread& own = self();
+  if (own.carried == own.published) return;
+  if (!std::all_of(warp, warp_end, [&](const Thread& t) { return t.published >= own.published; })) return;
   publish();
-  std::for_each(warp, warp_end, [](Thread& t) { t.published = false; });
+  own.carried = own.published;
 }
 
 void arrive_at(uint64_t* barrier, int64_t bytes) {
@@ -307,7 +309,7 @@ void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t 
     state.boxes.push_back(box);
   }
 }
-void publish_writes() { self().published = true; }
+void publish_writes() { ++self().published; }
 
 void begin_products() {
   exchange(~0u, 0, 0);
@@ -381,9 +383,10 @@ void begin_warpgroups(int threads, unsigned char* shared, size_t bytes, bool at_
 }
 
 void pass_block_barrier() {
-  if (!std::all_of(state.threads.begin(), state.threads.end(), [](const Thread& t) { return t.published; })) return;
+  const auto has_more = [](const Thread& t) { return t.published > t.carried; };
+  if (!std::all_of(state.threads.begin(), state.threads.end(), has_more)) return;
   publish();
-  for (Thread& thread : state.threads) thread.published = false;
+  for (Thread& thread : state.threads) thread.carried = thread.published;
 }
 
 bool deliver_box() {
