@@ -152,7 +152,7 @@ void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool bac
     if (std::all_of(begin, begin + threads, [](const Fiber& f) { return f.state == State::kDone; })) return;
     if (release_barrier(threads)) {
       pass_block_barrier();
-    } else if (!ran && !deliver_box()) {
+    } else if (!ran && !deliver()) {
       die("threads wait at unlike barriers, or for threads that are done");
     }
   }

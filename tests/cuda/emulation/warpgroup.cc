@@ -40,6 +40,7 @@ struct Begun {  // a product
   std::vector<float> result;            // [64][columns]: first what d held
   std::vector<unsigned char> operands;  // in shared memory, when it began
   bool computed = false;
+  bool over = false;  // where products are late
 };
 
 struct Thread {
@@ -361,7 +362,7 @@ void wait_for_products(int groups) {
     for (size_t i = 0; i < group.size(); ++i) {
       const size_t index = group[i];
       const Begun& begun = *of_warpgroup()[index];  // asked while another thread runs
-      wait_until([&] { return begun.threads == kWarpgroupThreads; });
+      wait_until([&] { return begun.threads == kWarpgroupThreads && (begun.over || !state.at_once); });
       const float* const d = of_warpgroup()[index]->d[threadIdx.x % kWarpgroupThreads];
       const bool again = std::any_of(group.begin() + static_cast<ptrdiff_t>(i) + 1, group.end(), [&](size_t later) {
         return of_warpgroup()[later]->d[threadIdx.x % kWarpgroupThreads] == d;
@@ -389,8 +390,22 @@ void pass_block_barrier() {
   for (Thread& thread : state.threads) thread.carried = thread.published;
 }
 
-bool deliver_box() {
-  if (state.boxes.empty()) return false;
+namespace {
+// The first product that all its threads have begun.
+bool end_product() {
+  for (const auto& of_warpgroup : state.products) {
+    for (const auto& begun : of_warpgroup) {
+      if (begun->over || begun->threads < kWarpgroupThreads) continue;
+      begun->over = true;
+      return true;
+    }
+  }
+  return false;
+}
+}  // namespace
+
+bool deliver() {
+  if (state.boxes.empty()) return end_product();
   const Box box = state.newest_first ? state.boxes.back() : state.boxes.front();
   if (state.newest_first) {
     state.boxes.pop_back();

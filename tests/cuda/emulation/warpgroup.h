@@ -63,10 +63,10 @@ template <int kRegisters>
 void give_registers() {}
 
 // What emulation.cc tells of the running block: its begin, that a thread is stuck at the block's barrier with all
-// others, that all threads wait (true: something arrived), its end.
+// others, that all threads wait (true: something arrived, or ended), its end.
 void begin_warpgroups(int threads, unsigned char* shared, size_t bytes, bool at_once, bool newest_first);
 void pass_block_barrier();
-bool deliver_box();
+bool deliver();
 void end_warpgroups();
 
 }  // namespace cuda_emulation
