@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/attend_mma.h"
+#include "kernels/cuda/attend_wgmma.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step.h"
 
@@ -172,11 +173,12 @@ const int32_t* mirrored_nodes(const kvc_backend_attend& args) {
                                        : static_cast<const int32_t*>(staged_address(args.step, args.tables->nodes));
 }
 
-kvc_status find_made(const kvc_backend_attend& args, Upload* upload, Piece* pieces, Made* made, kvc_error* error) {
+kvc_status find_made(const kvc_backend_attend& args, const BlockCut& many, Upload* upload, Piece* pieces, Made* made,
+                     kvc_error* error) {
   const kvc_backend_step::Blocks* const staged = args.planned != 0 ? staged_blocks(args.step, args.items) : nullptr;
   made->staged = staged;
   made->own_blocks = staged == nullptr;
-  made->blocks = staged != nullptr ? staged->count : count_blocks(args);
+  made->blocks = staged != nullptr ? staged->count : count_all_blocks(args, many);
   if (staged != nullptr) {
     pieces[kBlocks].device = const_cast<AttendBlock*>(staged->blocks);
   } else {
@@ -233,9 +235,13 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
   if (blocks == 0) return KVC_OK;
   kvc_backend_attend host = call.args;
   host.layer = &call.layer;
+  if (device.encode_map != nullptr && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
+    return launch_wgmma(device, call, blocks, stream, error);
+  }
   if (!device.simple && why_simple(host) == nullptr) {
     const bool folds = host.fold_keys > 0;  // then one kernel computes all rows
-    MmaShape shape = mma_shape(device, call.layer, folds ? kManyRows.rows : cut.rows, folds);
+    const int32_t rows = folds || cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
+    MmaShape shape = mma_shape(device, call.layer, rows, folds);
     if (shape.stages == 0 && !folds) shape = mma_shape(device, call.layer, kFewRows.rows, false);  // several rounds
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
@@ -258,7 +264,7 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const Made& mad
   kvc_status status = launch_rows(device, call, kFewRows, blocks.few, stream, error);
   if (call.blocks != nullptr) call.blocks += many_at;
   if (call.live_blocks != nullptr) call.live_blocks = &made.staged->live->many;
-  if (status == KVC_OK) status = launch_rows(device, call, kManyRows, blocks.many, stream, error);
+  if (status == KVC_OK) status = launch_rows(device, call, device.many, blocks.many, stream, error);
   if (status != KVC_OK || tiles == 0) return status;
   return launch("merge of split items", stream, {static_cast<unsigned>(tiles), kMergeBlocks, 1}, kMergeThreads, 0,
                 error, merge_tiles_kernel, merge);
@@ -269,12 +275,13 @@ kvc_status attend_on_device(const Device& device, AttendCall* call, void* stream
   call->tables = *call->args.tables;
   call->args.tile_counters = nullptr;
   call->args.cancel_host = nullptr;
-  const int64_t blocks = call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer);
+  const int64_t blocks =
+      call->args.num_items * call->layer.num_kv_heads * blocks_of_head(call->args, call->layer, call->many_rows);
   if (blocks > INT32_MAX) {
     return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention", static_cast<long long>(blocks));
   }
   Made made;
-  const bool few = rows_of_device_block(call->args, call->layer) == kFewRows.rows;
+  const bool few = rows_of_device_block(call->args, call->layer, call->many_rows) == kFewRows.rows;
   made.blocks = few ? BlockCounts{blocks, 0} : BlockCounts{0, blocks};
   return launch_kernels(device, *call, made, stream, error);
 }
@@ -300,6 +307,7 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   call.layer = *args->layer;
   call.rows = *args->rows;
   set_scales(&call);
+  call.many_rows = device.many.rows;
   constexpr int64_t kFloats = (kMaxSharedBytes - static_cast<int64_t>(sizeof(Fixed))) / 4;
   call.num_rows = rows_of_block(kFloats, call.layer.head_dim, call.layer.v_head_dim, args->fold_keys > 0);
   if (args->device_item_queries > 0) return attend_on_device(device, &call, stream, error);
@@ -308,10 +316,10 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   Piece pieces[kNumPieces];
   Made made;
   list_pieces(*args, pieces);
-  status = find_made(*args, &device.upload, pieces, &made, error);
+  status = find_made(*args, device.many, &device.upload, pieces, &made, error);
   if (status == KVC_OK) status = device.upload.take(pieces, kNumPieces, stream, error);
   if (status != KVC_OK) return status;
-  if (made.own_blocks) list_blocks(*args, static_cast<AttendBlock*>(pieces[kBlocks].host));
+  if (made.own_blocks) list_all_blocks(*args, device.many, static_cast<AttendBlock*>(pieces[kBlocks].host));
   if (made.ranges != nullptr) {
     flatten_pages(*args, made.ranges, static_cast<int32_t*>(pieces[kPages].host),
                   static_cast<int64_t*>(pieces[kPageBegin].host));

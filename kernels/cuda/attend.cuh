@@ -36,6 +36,7 @@ struct AttendCall {
   const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
   const int64_t* live_blocks;           // how many there are then; null: as many as are launched
   int32_t num_rows;                     // that the simple kernel has at once
+  int32_t many_rows;                    // of a block of many: of kManyRows or kWideRows
   float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
   double natural_scale;  // scores times it are in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
@@ -109,10 +110,19 @@ __device__ __forceinline__ const kvc_backend_rows* rows_of(const AttendCall& cal
   return call.staged_rows != nullptr ? call.staged_rows : &call.rows;
 }
 
-// What the thread block does; false: nothing.
+// Block `index` of the call.
+__device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t index) {
+  return call.blocks != nullptr ? call.blocks[index] : device_block(call.args, call.layer, call.many_rows, index);
+}
+
+// What the thread block does; false: nothing. A grid of two rows has the halves of blocks of kWideRows.
 __device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
   if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
-  *block = call.blocks != nullptr ? call.blocks[blockIdx.x] : device_block(call.args, call.layer, blockIdx.x);
+  *block = block_at(call, blockIdx.x);
+  if (gridDim.y > 1) {
+    block->row_begin += static_cast<int32_t>(blockIdx.y) * kManyRows.rows;
+    if (block->row_end > block->row_begin + kManyRows.rows) block->row_end = block->row_begin + kManyRows.rows;
+  }
   return block->row_begin < block->row_end;
 }
 

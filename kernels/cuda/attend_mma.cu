@@ -24,8 +24,9 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
-  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), 1, 1}, shape.cut.warps * kWarpSize,
-                static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
+  const int32_t parts = shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;  // of a block
+  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), static_cast<unsigned>(parts), 1},
+                shape.cut.warps * kWarpSize, static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -46,6 +46,11 @@ struct BlockCut {
   int32_t min_rows, max_rows;
 };
 constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
+// Many rows where warpgroups compute them: blocks of 128, which other kernels take in halves.
+constexpr BlockCut kWideRows = {128, 17, INT32_MAX};
+// Rows that items have at most where blocks of many rows are cut like that, but for larger groups and shared items.
+constexpr int32_t most_item_rows(const BlockCut& many) { return many.rows; }
+static_assert(most_item_rows(kManyRows) == kMaxItemRows);
 
 struct BlockCounts {
   int64_t few, many;
@@ -67,8 +72,9 @@ inline int64_t count_blocks(const kvc_backend_attend& args, const BlockCut& cut)
   }
   return count;
 }
-inline BlockCounts count_blocks(const kvc_backend_attend& args) {
-  return {count_blocks(args, kFewRows), count_blocks(args, kManyRows)};
+// many: kManyRows or kWideRows.
+inline BlockCounts count_all_blocks(const kvc_backend_attend& args, const BlockCut& many) {
+  return {count_blocks(args, kFewRows), count_blocks(args, many)};
 }
 
 // blocks: [count_blocks].
@@ -86,25 +92,27 @@ inline void list_blocks(const kvc_backend_attend& args, const BlockCut& cut, Att
   }
 }
 
-// blocks: [count_blocks(args).both()].
-inline void list_blocks(const kvc_backend_attend& args, AttendBlock* blocks) {
+// blocks: [count_all_blocks(args, many).both()].
+inline void list_all_blocks(const kvc_backend_attend& args, const BlockCut& many, AttendBlock* blocks) {
   list_blocks(args, kFewRows, blocks);
-  list_blocks(args, kManyRows, blocks + count_blocks(args, kFewRows));
+  list_blocks(args, many, blocks + count_blocks(args, kFewRows));
 }
 
 // Items that only the device knows: each has as many blocks as the largest would. How they are cut, how many blocks a
-// head has, and what block `index` does; nothing if row_begin is not below row_end.
-KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer) {
+// head has, and what block `index` does; nothing if row_begin is not below row_end. many_rows: of a block of many.
+KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer,
+                                             int32_t many_rows) {
   const int32_t most = args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);
-  return most <= kFewRows.max_rows ? kFewRows.rows : kManyRows.rows;
+  return most <= kFewRows.max_rows ? kFewRows.rows : many_rows;
 }
-KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_attend& args, const kvc_backend_layer& layer) {
-  const int32_t rows = rows_of_device_block(args, layer);
+KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_attend& args, const kvc_backend_layer& layer,
+                                       int32_t many_rows) {
+  const int32_t rows = rows_of_device_block(args, layer, many_rows);
   return (args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads) + rows - 1) / rows;
 }
 KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer,
-                                         int64_t index) {
-  const int32_t each = blocks_of_head(args, layer), rows = rows_of_device_block(args, layer);
+                                         int32_t many_rows, int64_t index) {
+  const int32_t each = blocks_of_head(args, layer, many_rows), rows = rows_of_device_block(args, layer, many_rows);
   const int32_t row = static_cast<int32_t>(index % each) * rows;
   AttendBlock block = {static_cast<int32_t>(index / each / layer.num_kv_heads),
                        static_cast<int32_t>(index / each % layer.num_kv_heads), row, row + rows};

@@ -47,10 +47,29 @@ kvc_status read_device(Device* device, kvc_error* error) {
   snprintf(device->names[0], sizeof device->names[0], "sm_%d%d_simple", major, minor);
   snprintf(device->names[1], sizeof device->names[1], "sm_%d%d", major, minor);
   result = find_kernel_image();
-  if (result == cudaSuccess) return KVC_OK;
+  if (result == cudaSuccess) {
+    device->has_wgmma = major == 9 && minor == 0 && has_wgmma_image();
+    if (device->has_wgmma) {
+      snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_wgmma", major, minor);
+      device->num_names = 3;
+    }
+    return KVC_OK;
+  }
   cudaGetLastError();
   return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
               device->ordinal, device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
+}
+
+// Which kernels attend, by the name that was asked for.
+kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
+  if (name == nullptr || strcmp(name, device->names[1]) == 0) return KVC_OK;
+  if (strcmp(name, device->names[0]) == 0) {
+    device->simple = true;
+    return KVC_OK;
+  }
+  if (device->has_wgmma && strcmp(name, device->names[2]) == 0) return use_wgmma(device, error);
+  return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s%s%s and %s", name, device->names[0],
+              device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
 kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** opened, kvc_error* error) {
@@ -67,13 +86,7 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   if (status == KVC_OK && args->validate != 0) {
     status = device->faults.open(reinterpret_cast<kvc_backend_device*>(device), error);
   }
-  if (status == KVC_OK && args->simd != nullptr) {
-    device->simple = strcmp(args->simd, device->names[0]) == 0;
-    if (!device->simple && strcmp(args->simd, device->names[1]) != 0) {
-      status = fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%.64s\"; this device has %s and %s", args->simd,
-                    device->names[0], device->names[1]);
-    }
-  }
+  if (status == KVC_OK) status = choose_kernels(args->simd, device, error);
   if (status == KVC_OK) status = device->upload.create(error);
   if (status != KVC_OK) {
     delete device;
@@ -92,12 +105,13 @@ void close_device(kvc_backend_device* opened) {
 
 const char* implementation(kvc_backend_device* opened) {
   const Device& device = *device_of(opened);
-  return device.names[device.simple ? 0 : 1];
+  return device.names[device.simple ? 0 : device.encode_map == nullptr ? 1 : 2];
 }
 
 int32_t implementations(kvc_backend_device* opened, const char** names, int32_t capacity) {
-  for (int32_t i = 0; i < 2 && i < capacity; ++i) names[i] = device_of(opened)->names[i];
-  return 2;
+  const Device& device = *device_of(opened);
+  for (int32_t i = 0; i < device.num_names && i < capacity; ++i) names[i] = device.names[i];
+  return device.num_names;
 }
 
 constexpr kvc_backend kBackend = {

@@ -10,6 +10,7 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
+#include "kernels/cuda/attend_plan.h"
 #include "kernels/cuda/faults.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
@@ -22,7 +23,12 @@ struct Device {
   int multiprocessors = 0;
   int shared_of_block = 0, shared_of_multiprocessor = 0;  // bytes; of a block that asks for as much as it may have
   bool simple = false;     // attention without tensor cores: "sm_90_simple" was asked for
-  char names[2][20] = {};  // "sm_90_simple", "sm_90"
+  bool has_wgmma = false;  // the device has warpgroup products, and the backend was built for them
+  void* encode_map =
+      nullptr;  // the driver's cuTensorMapEncodeTiled, if attention uses them: "sm_90_wgmma" was asked for
+  BlockCut many = kManyRows;  // how blocks of many rows are cut
+  int num_names = 2;
+  char names[3][20] = {};  // "sm_90_simple", "sm_90", and "sm_90_wgmma" where it can run
   Upload upload = {};
   // The first error after which nothing works any more on the device (a kernel's bad address, say), and who met it.
   std::atomic<int> failure{cudaSuccess};
@@ -117,5 +123,8 @@ kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan*
 int32_t take_fault(kvc_backend_device* device, kvc_backend_fault* fault);  // faults.cc
 // attend.cu: whether the device runs what was compiled.
 cudaError_t find_kernel_image();
+// attend_wgmma.cu: whether that has the kernel of warpgroup products; and makes the device use it.
+bool has_wgmma_image();
+kvc_status use_wgmma(Device* device, kvc_error* error);
 
 }  // namespace kvc::kernels::cuda

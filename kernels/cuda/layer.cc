@@ -16,7 +16,8 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
   constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4,
                     kLatentBlocksOfProcessor = 2;
-  const int32_t group = layer->num_q_heads / layer->num_kv_heads, queries = kMaxItemRows / group;
+  const int32_t group = layer->num_q_heads / layer->num_kv_heads, of_item = most_item_rows(device_of(device)->many);
+  const int32_t queries = of_item / group;
   out->query_tile = queries > 0 ? queries : 1;
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = layer->num_kv_heads;

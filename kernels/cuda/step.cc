@@ -25,14 +25,15 @@ int64_t change_bytes(int64_t count) {
 }
 
 // Room for the blocks of planned work: of items that are no shared ones, which have more queries and are few.
-BlockCounts most_blocks(const kvc_backend_planned& planned) {
+BlockCounts most_blocks(const kvc_backend_planned& planned, const BlockCut& many) {
   const kvc_backend_layer& layer = *planned.layer;
-  const int32_t group = layer.num_q_heads / layer.num_kv_heads, most = group > kMaxItemRows ? group : kMaxItemRows;
+  const int32_t group = layer.num_q_heads / layer.num_kv_heads, of_item = most_item_rows(many);
+  const int32_t most = group > of_item ? group : of_item;
   const int64_t heads = planned.max_items * layer.num_kv_heads;
-  return {heads, heads * ((most + kManyRows.rows - 1) / kManyRows.rows)};
+  return {heads, heads * ((most + many.rows - 1) / many.rows)};
 }
-int64_t planned_bytes(const kvc_backend_planned& planned) {
-  return padded(most_blocks(planned).both() * static_cast<int64_t>(sizeof(AttendBlock)));
+int64_t planned_bytes(const kvc_backend_planned& planned, const BlockCut& many) {
+  return padded(most_blocks(planned, many).both() * static_cast<int64_t>(sizeof(AttendBlock)));
 }
 
 // Changes that are still to be sent, over all mirrors.
@@ -126,10 +127,10 @@ int64_t write_blocks(Step* step, const kvc_backend_stage& args, int64_t end, int
   for (int32_t i = 0; i < args.num_planned && step->num_blocks < step->max_blocks; ++i) {
     const kvc_backend_planned& planned = args.planned[i];
     const kvc_backend_attend attend = attend_of(planned);
-    const BlockCounts count = count_blocks(attend);
+    const BlockCounts count = count_all_blocks(attend, step->many);
     const int64_t bytes = padded(count.both() * static_cast<int64_t>(sizeof(AttendBlock)));
     if (count.both() == 0 || end + bytes > limit) continue;
-    list_blocks(attend, reinterpret_cast<AttendBlock*>(host + end));
+    list_all_blocks(attend, step->many, reinterpret_cast<AttendBlock*>(host + end));
     step->blocks[step->num_blocks++] = {
         planned.items, reinterpret_cast<AttendBlock*>(step->device + end), count, nullptr, nullptr, {}, 0};
     end += bytes;
@@ -172,7 +173,7 @@ kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, 
   for (int32_t i = 0; i < args.num_planned; ++i) {
     const kvc_backend_planned& planned = args.planned[i];
     const kvc_backend_attend attend = attend_of(planned);
-    const BlockCounts count = count_blocks(attend), most = most_blocks(planned);
+    const BlockCounts count = count_all_blocks(attend, step->many), most = most_blocks(planned, step->many);
     if (count.few > most.few || count.many > most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
                   "the step is %lld thread blocks of attention, and the graph has room for %lld",
@@ -180,7 +181,7 @@ kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, 
     }
     auto* const blocks = reinterpret_cast<AttendBlock*>(host + *end);
     list_blocks(attend, kFewRows, blocks);
-    list_blocks(attend, kManyRows, blocks + most.few);
+    list_blocks(attend, step->many, blocks + most.few);
     live[i] = {count.few, count.many, planned.num_tiles};
     const int64_t at = step->header_bytes + i * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
     const kvc_backend_rows translated = rows_on_device(step, *planned.rows);
@@ -192,7 +193,7 @@ kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, 
                                         reinterpret_cast<Step::Live*>(step->device + sizeof(int64_t)) + i,
                                         most,
                                         planned.max_tiles};
-    *end += planned_bytes(planned);
+    *end += planned_bytes(planned, step->many);
   }
   return KVC_OK;
 }
@@ -289,12 +290,13 @@ kvc_status step_create(kvc_backend_device* opened, const kvc_backend_step_limits
   const CurrentDevice current(*device_of(opened));
   auto* const step = static_cast<Step*>(calloc(1, sizeof(Step)));
   if (step == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a step");
+  step->many = device_of(opened)->many;
   step->max_ranges = static_cast<int32_t>(limits->num_arrays + kMostMirrors);
   step->max_blocks = limits->num_planned;
   step->max_changes = static_cast<int32_t>(limits->num_changes > 64 ? limits->num_changes : 64);
   step->capacity = header_bytes(limits->num_planned) + limits->array_bytes +
                    kAlignment * (limits->num_arrays + limits->num_planned) + change_bytes(step->max_changes);
-  for (int32_t i = 0; i < limits->num_planned; ++i) step->capacity += planned_bytes(limits->planned[i]);
+  for (int32_t i = 0; i < limits->num_planned; ++i) step->capacity += planned_bytes(limits->planned[i], step->many);
   step->ranges = static_cast<Step::Range*>(calloc(static_cast<size_t>(step->max_ranges), sizeof(Step::Range)));
   step->blocks = static_cast<Step::Blocks*>(calloc(static_cast<size_t>(step->max_blocks) + 1, sizeof(Step::Blocks)));
   kvc_status status = KVC_OK;

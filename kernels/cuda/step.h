@@ -62,8 +62,9 @@ struct kvc_backend_step {
   int32_t num_ranges, max_ranges;
   Blocks* blocks;  // [max_blocks]
   int32_t num_blocks, max_blocks;
-  int32_t max_tokens;    // of a graph's step; else 0
-  int64_t header_bytes;  // of sizes; 0 before the first stage
+  int32_t max_tokens;                 // of a graph's step; else 0
+  kvc::kernels::cuda::BlockCut many;  // how the device's blocks of many rows are cut
+  int64_t header_bytes;               // of sizes; 0 before the first stage
 };
 
 namespace kvc::kernels::cuda {

@@ -277,10 +277,10 @@ TEST(AttendPlan, BlocksCoverItems) {
   args.num_items = 3;
   for (const int32_t rows : {0, 1, 2, 16}) {  // 0: as calls are cut
     const BlockCut cut = {rows, 0, INT32_MAX};
-    const int64_t count = rows == 0 ? count_blocks(args).both() : count_blocks(args, cut);
+    const int64_t count = rows == 0 ? count_all_blocks(args, kManyRows).both() : count_blocks(args, cut);
     std::vector<AttendBlock> blocks(static_cast<size_t>(count));
     if (rows == 0) {
-      list_blocks(args, blocks.data());
+      list_all_blocks(args, kManyRows, blocks.data());
     } else {
       list_blocks(args, cut, blocks.data());
     }

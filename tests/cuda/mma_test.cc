@@ -371,8 +371,8 @@ TEST(MmaPlan, ItemsAreSortedByTheirRows) {
   items[2].q_end = 33, items[2].head_end = 1;  // 132
   call.args.items = items.data();
   call.args.num_items = 3;
-  ASSERT_EQ(count_blocks(call.args).few, 2);
-  ASSERT_EQ(count_blocks(call.args).many, 2 + 3);
+  ASSERT_EQ(count_all_blocks(call.args, kManyRows).few, 2);
+  ASSERT_EQ(count_all_blocks(call.args, kManyRows).many, 2 + 3);
   AttendBlock blocks[5];
   list_blocks(call.args, kManyRows, blocks);
   EXPECT_EQ(blocks[0].item, 1);

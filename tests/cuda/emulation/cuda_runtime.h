@@ -37,7 +37,8 @@ uint64_t exchange(unsigned mask, uint64_t value, int source);
 unsigned ballot(unsigned mask, bool predicate);
 int lane();
 [[noreturn]] void die(const char* what);
-void count_product();  // of matrices, by a lane
+void count_product();            // of matrices, by a lane
+void count_warpgroup_product();  // by a warpgroup
 
 // Runs a grid at once; and enqueues one.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
@@ -62,6 +63,7 @@ int64_t calls();
 struct Counts {
   int64_t copies, launches, allocations, host_waits;
   int64_t products;  // that tensor cores computed
+  int64_t warpgroup_products;
 };
 Counts counts();
 
@@ -91,6 +93,7 @@ extern constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;  // o
 inline void __syncthreads() { cuda_emulation::barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::ballot(mask, true); }
 inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_emulation::ballot(mask, predicate != 0); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source) {
   return cuda_emulation::value_of<T>(cuda_emulation::exchange(mask, cuda_emulation::bits_of(value), source & 31));
@@ -196,6 +199,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 struct cudaFuncAttributes {
   int numRegs = 0;
 };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1 };
+enum { cudaEnableDefault = 0 };
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags, cudaDriverEntryPointQueryResult* status);
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
@@ -216,3 +223,4 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 }
 
 #include "warp_matrix.h"
+#include "warpgroup.h"

@@ -26,7 +26,7 @@ namespace {
 constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr int kWarpSize = 32;
 
-enum class State { kRuns, kAtBarrier, kAtWarp, kDone };
+enum class State { kRuns, kAtBarrier, kAtWarp, kUntil, kDone };
 
 struct Copy {
   void* target;
@@ -45,6 +45,7 @@ struct Fiber {
   unsigned char received[kWarpSize][kMostBrought];  // in that: what the lanes brought to the last exchange
   std::vector<Copy> copies;                         // in the background, of the open group
   std::deque<std::vector<Copy>> groups;             // closed and not waited for
+  const std::function<bool()>* until;               // what it waits for
 };
 
 struct Block {
@@ -109,15 +110,20 @@ bool release_barrier(int threads) {
   return true;
 }
 
-// Runs a warp as far as it gets without the others: to a barrier of the block, or its end.
-void run_warp(int first, int threads, bool backwards) {
+// Runs a warp as far as it gets without the others: to a barrier of the block, or its end. Whether it got anywhere.
+bool run_warp(int first, int threads, bool backwards) {
   const int lanes = std::min(kWarpSize, threads - first);
+  bool ran = false;
   do {
     for (int i = 0; i < lanes; ++i) {
       Fiber& fiber = block.fibers[first + (backwards ? lanes - 1 - i : i)];
-      if (fiber.state == State::kRuns) resume(fiber);
+      if (fiber.state == State::kUntil && (*fiber.until)()) fiber.state = State::kRuns;
+      if (fiber.state != State::kRuns) continue;
+      resume(fiber);
+      ran = true;
     }
   } while (release_warp(first, threads));
+  return ran;
 }
 
 void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool backwards) {
@@ -140,10 +146,15 @@ void run_block(dim3 grid, dim3 size, dim3 index, unsigned char* shared, bool bac
   }
   for (;;) {
     const int warps = (threads + kWarpSize - 1) / kWarpSize;
-    for (int w = 0; w < warps; ++w) run_warp((backwards ? warps - 1 - w : w) * kWarpSize, threads, backwards);
+    bool ran = false;
+    for (int w = 0; w < warps; ++w) ran |= run_warp((backwards ? warps - 1 - w : w) * kWarpSize, threads, backwards);
     const auto begin = block.fibers.begin();
     if (std::all_of(begin, begin + threads, [](const Fiber& f) { return f.state == State::kDone; })) return;
-    if (!release_barrier(threads)) die("threads wait at unlike barriers, or for threads that are done");
+    if (release_barrier(threads)) {
+      pass_block_barrier();
+    } else if (!ran && !deliver()) {
+      die("threads wait at unlike barriers, or for threads that are done");
+    }
   }
 }
 
@@ -155,16 +166,26 @@ void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<voi
   const bool backwards = launch % 2 == 1;
   block.copies_at_once = launch % 4 >= 2;
   if (size.y != 1 || size.z != 1) die("blocks have one dimension here");
-  const std::unique_ptr<unsigned char[]> shared(new unsigned char[shared_bytes]);
+  const std::unique_ptr<unsigned char, decltype(&free)> shared(
+      static_cast<unsigned char*>(aligned_alloc(1024, (shared_bytes + 1024) / 1024 * 1024)), &free);
   block.thread = &thread;
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
   for (int64_t i = 0; i < blocks; ++i) {
     const int64_t b = backwards ? blocks - 1 - i : i;
     memset(shared.get(), 0xff, shared_bytes);
+    begin_warpgroups(static_cast<int>(size.x), shared.get(), shared_bytes, block.copies_at_once, b % 2 == 1);
     run_block(grid, size,
               {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                static_cast<unsigned>(b / grid.x / grid.y)},
               shared.get(), backwards);
+    end_warpgroups();
+  }
+}
+
+void wait_until(const std::function<bool()>& condition) {
+  while (!condition()) {
+    block.current->until = &condition;
+    wait(State::kUntil);
   }
 }
 

@@ -43,7 +43,8 @@ std::mt19937 random_choice;
 Machine machine = Machine::kWorks;
 Counts total = {};
 uint64_t operations = 0;
-std::atomic<int64_t> products{0};
+std::atomic<int64_t> products{0}, warpgroup_products{0};
+constexpr int registers_of_kernel = 168;
 int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024;
 std::map<const void*, size_t> shared_of_kernel;  // where more than 48 KiB was asked for
 CudaStream default_stream;
@@ -166,11 +167,13 @@ int64_t calls() {
 Counts counts() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   total.products = products;
+  total.warpgroup_products = warpgroup_products;
   return total;
 }
 void count_product() {
   if (lane() == 0) ++products;
 }
+void count_warpgroup_product() { ++warpgroup_products; }
 void check_shared(const void* kernel, size_t bytes) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const auto found = shared_of_kernel.find(kernel);
@@ -244,8 +247,17 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
                                                                       : 0;
   return cudaSuccess;
 }
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  attributes->numRegs = registers_of_kernel;
   return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* status) {
+  KVC_FAULT();
+  const bool found = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+  *function = found ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
+  *status = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   KVC_FAULT();

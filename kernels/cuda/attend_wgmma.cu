@@ -1,0 +1,90 @@
+// Which instance of the warpgroups' kernel computes a call, the tensor maps of its pools, and its launch.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend_wgmma.cuh"
+#include "kernels/cuda/attend_wgmma.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr const char* kPurpose = "attend by warpgroups";
+
+using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                               const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                               CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// Elements are copied as they are: any 16-bit type.
+kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, const PoolBoxes& boxes, CUtensorMap* map,
+                      kvc_error* error) {
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  cuuint64_t sizes[4], strides[3];
+  for (int i = 0; i < 4; ++i) sizes[i] = boxes.sizes[i];
+  for (int i = 0; i < 3; ++i) strides[i] = boxes.strides[i];
+  const CUresult result = reinterpret_cast<EncodeMap>(device.encode_map)(
+      map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, pool.data, sizes, strides, boxes.box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result == CUDA_SUCCESS) return KVC_OK;
+  return fail(error, KVC_ERROR_DEVICE_FAILED,
+              "cuTensorMapEncodeTiled gave %d for a pool with strides of %lld, %lld, %lld", static_cast<int>(result),
+              static_cast<long long>(pool.page_stride), static_cast<long long>(pool.head_stride),
+              static_cast<long long>(pool.slot_stride));
+}
+
+WgmmaKernel kernel_of(const kvc_backend_layer& layer) {
+  return type_of(layer.dtype) == Type::kF16 ? wgmma_kernel_of_f16(layer.head_dim)
+                                            : wgmma_kernel_of_bf16(layer.head_dim);
+}
+
+}  // namespace
+
+bool has_wgmma_image() {
+  // Images of other archs, and what a driver compiles from PTX of other archs, have an empty body (attend_wgmma.cuh).
+  constexpr int kLeastRegisters = 128;
+  cudaFuncAttributes attributes;
+  const cudaError_t result =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(wgmma_kernel_of_bf16(128)));
+  if (result != cudaSuccess) cudaGetLastError();
+  return result == cudaSuccess && attributes.numRegs >= kLeastRegisters;
+}
+
+kvc_status use_wgmma(Device* device, kvc_error* error) {
+  constexpr unsigned kVersion = 12000;  // of CUDA, whose function it is
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t result =
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion, cudaEnableDefault, &found);
+  const kvc_status status = check(result, "cudaGetDriverEntryPointByVersion", kPurpose, error);
+  if (status != KVC_OK) return status;
+  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "simd \"%s\": the driver has no cuTensorMapEncodeTiled",
+                device->names[2]);
+  }
+  device->encode_map = function;
+  device->many = kWideRows;
+  return KVC_OK;
+}
+
+kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
+  const kvc_backend_layer& layer = call.layer;
+  WgmmaCall wgmma = {};
+  wgmma.attend = call;
+  wgmma.shape = wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
+  const PoolBoxes k = pool_boxes(layer, layer.k, layer.head_dim, wgmma.shape.box_keys);
+  const PoolBoxes v = pool_boxes(layer, layer.v, layer.v_head_dim, wgmma.shape.box_keys);
+  wgmma.k_heads_first = k.heads_first;
+  wgmma.v_heads_first = v.heads_first;
+  const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
+  wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
+  kvc_status status = encode_map(device, layer.k, k, &wgmma.k_map, error);
+  if (status == KVC_OK) status = encode_map(device, layer.v, v, &wgmma.v_map, error);
+  if (status != KVC_OK) return status;
+  const WgmmaKernel kernel = kernel_of(layer);
+  status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
+                 "cudaFuncSetAttribute", kPurpose, error);
+  if (status != KVC_OK) return status;
+  return launch(kPurpose, stream, {static_cast<unsigned>(blocks), 1, 1}, kWgmmaThreads,
+                static_cast<size_t>(wgmma.shape.shared_bytes), error, kernel, wgmma);
+}
+
+}  // namespace kvc::kernels::cuda

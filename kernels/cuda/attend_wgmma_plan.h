@@ -1,0 +1,107 @@
+// Attention by Hopper's warpgroup products, the host's part: which calls it can compute, how a block's shared memory is
+// cut, and what the tensor maps of the pools are. Pure functions, tested without a device.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/wgmma_layout.h"
+
+namespace kvc::kernels::cuda {
+
+constexpr int32_t kWarpgroups = 2;  // that compute, 64 rows each; one more brings tiles
+constexpr int32_t kWgmmaThreads = (1 + kWarpgroups) * kWarpgroupThreads;
+static_assert(kWideRows.rows == kWarpgroups * kWarpgroupRows);
+
+// Keys of a tile, and tiles of K, and of V, that are in shared memory or on their way: what a thread's registers hold
+// of S [64][keys] and o [64][dims], and what shared memory does.
+constexpr int32_t wgmma_tile_keys(int32_t dims) { return dims > 128 ? 64 : 128; }
+constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
+
+// Why attention of many rows is left to the other kernels: words, or null.
+//   - q, K and V have one 16-bit type and are multiplied as they lie in memory: keys stored as they attend;
+//   - the copy engine writes rows of 64 dims, 8 of them to a pattern: boxes are slots of a page, in eights.
+inline const char* why_not_wgmma(const kvc_backend_attend& args) {
+  const kvc_backend_layer& layer = *args.layer;
+  const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
+  const int32_t dims = layer.head_dim;
+  if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
+  if (stored != q) return "K has another type than q";
+  if (dims != layer.v_head_dim) return "K and V have unlike head dims";
+  if (dims != 64 && dims != 128 && dims != 256) return "the head dim is none of 64, 128 and 256";
+  if (args.key_tables != nullptr) return "keys turn where they are read";
+  if (layer.k_behind_v != 0) return "K is in two pools";
+  if (args.fold_keys > 0) return "the cache is deterministic";
+  if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
+  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
+    const int64_t strides[] = {pool->page_stride, pool->head_stride, pool->slot_stride};
+    for (const int64_t stride : strides) {
+      if (stride % 8 != 0) return "rows are not aligned to 16 bytes";
+      if (stride < 0 || stride >= int64_t{1} << 39) return "a stride is not in the copy engine's range";
+    }
+    if (reinterpret_cast<uintptr_t>(pool->data) % 16 != 0) return "rows are not aligned to 16 bytes";
+  }
+  return nullptr;
+}
+
+// Slots of a box: tiles and pages are both made of such.
+constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
+  int32_t a = page_size, b = tile_keys;
+  while (b != 0) {
+    const int32_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+// Bytes from the begin of a block's shared memory: what is fixed; q [dims / 64][128 rows][64]; then tiles of K and of
+// V, [dims / 64][keys][64] each, one of each for every stage.
+struct WgmmaShape {
+  int32_t box_keys;
+  int32_t q_at, k_at, v_at;
+  int32_t shared_bytes;
+};
+inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_bytes) {
+  const int32_t dims = layer.head_dim, keys = wgmma_tile_keys(dims), tiles = wgmma_stages(dims) * keys * dims * 2;
+  WgmmaShape shape;
+  shape.box_keys = box_keys(layer.page_size, keys);
+  shape.q_at = (fixed_bytes + kPatternBytes - 1) / kPatternBytes * kPatternBytes;
+  shape.k_at = shape.q_at + kWideRows.rows * dims * 2;
+  shape.v_at = shape.k_at + tiles;
+  shape.shared_bytes = shape.v_at + tiles;
+  return shape;
+}
+
+// A pool as the copy engine sees it: dims, then slots and heads, the nearer one first, then pages; strides in bytes, of
+// all but the first. A dimension of one element has the stride of the next, whatever the pool says.
+struct PoolBoxes {
+  uint64_t sizes[4], strides[3];
+  uint32_t box[4];
+  int32_t heads_first;  // dimension 1 is heads, 2 slots
+};
+inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
+                            int32_t box_keys) {
+  const uint64_t slots = static_cast<uint64_t>(layer.page_size), heads = static_cast<uint64_t>(layer.num_kv_heads);
+  const uint64_t slot = static_cast<uint64_t>(pool.slot_stride) * 2, head = static_cast<uint64_t>(pool.head_stride) * 2;
+  const uint64_t page = static_cast<uint64_t>(pool.page_stride) * 2, box = static_cast<uint64_t>(box_keys);
+  const bool heads_first = heads > 1 && head < slot;
+  PoolBoxes boxes = {};
+  boxes.heads_first = heads_first ? 1 : 0;
+  const uint64_t inner[2] = {heads_first ? heads : slots, heads_first ? slots : heads};
+  boxes.sizes[0] = static_cast<uint64_t>(dims);
+  boxes.sizes[1] = inner[0];
+  boxes.sizes[2] = inner[1];
+  boxes.sizes[3] =
+      static_cast<uint64_t>(layer.num_pages > 0 ? layer.num_pages : INT32_MAX);  // none of a caller's array
+  boxes.strides[0] = heads_first ? head : slot;
+  boxes.strides[1] = heads_first ? slot : heads > 1 ? head : slot * slots;
+  boxes.strides[2] = page > 0 ? page : slot * slots;
+  boxes.box[0] = kPanelDims;
+  boxes.box[1] = static_cast<uint32_t>(heads_first ? 1 : box);
+  boxes.box[2] = static_cast<uint32_t>(heads_first ? box : 1);
+  boxes.box[3] = 1;
+  return boxes;
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,337 @@
+// Attention by warpgroups, what comes before the products: the block's rows and their queries, the tiles of K and V
+// that one warp has the copy engine bring, and three warps that keep elements of V that are no numbers out of products.
+//
+// Tile t is in slot t % stages. Five barriers for each slot: K and V `full` (its bytes are there), V `ready` (what is
+// no number is out of it), K and V `empty` (every warp that computes is done with it). The bringing warp finds which
+// boxes of a tile any row sees: only their pages are looked up, a lane a box, and only they are copied; tiles of which
+// no row sees a box are left out. What lies in the places of other boxes, and of slots that no row sees, may be
+// anything: scores are replaced, and of V only numbers stay, which p = 0 takes out. The tile behind the last one has
+// begin -1. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_wgmma_plan.h"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace kvc::kernels::cuda {
+
+struct WgmmaCall {
+  AttendCall attend;
+  WgmmaShape shape;
+  int32_t k_heads_first, v_heads_first;
+  int32_t has_units;  // scores are multiplied by scales of K
+  CUtensorMap k_map, v_map;
+};
+
+constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
+
+// What is known of a tile, until its products are done. V of a tile is brought behind K of the next: two more than
+// stages.
+struct WgmmaTile {
+  int32_t begin;               // its first key; -1: there is no tile
+  int32_t is_full;             // every row sees every key
+  int32_t has_odd;             // elements of V were no numbers, and are zeros now
+  uint8_t odd[kMostTileKeys];  // of which keys
+};
+
+struct WgmmaFixed {
+  uint64_t k_full[kMostStages], v_full[kMostStages], v_ready[kMostStages], k_empty[kMostStages], v_empty[kMostStages];
+  kvc_backend_attend args;
+  QueryMask masks[kMostRowsOfBlock];
+  QueryPlace places[kMostRowsOfBlock];
+  KeyTree tree;
+  float units[kMostRowsOfBlock], slopes[kMostRowsOfBlock];
+  uint32_t keys_begin, keys_end;                // that any row sees
+  uint32_t full_begin, full_end;                // that all rows see
+  uint32_t gaps[kMostRowsOfBlock / kWarpSize];  // rows whose keys do not touch those of the row behind them
+  WgmmaTile tiles[kMostStages + 2];
+};
+
+struct WgmmaState {
+  const WgmmaCall* call;
+  WgmmaFixed* fixed;
+  unsigned char* shared;
+  const kvc_backend_item* item;
+  AttendBlock block;
+  int32_t rows, group, warp, lane, thread;
+};
+
+// How tiles of so many dims lie in shared memory.
+template <int kDims>
+struct WgmmaTiles {
+  static constexpr int32_t kKeys = wgmma_tile_keys(kDims), kStages = wgmma_stages(kDims), kPanels = kDims / kPanelDims;
+  static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kBytes = kPanels * kPanelBytes;
+  static constexpr int32_t kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
+  static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys);
+
+  // Of tile t: its slot, the parity of the phase in which it is there, and of that in which its slot is empty for it.
+  static __device__ __forceinline__ int32_t slot(int32_t t) { return t % kStages; }
+  static __device__ __forceinline__ uint32_t full(int32_t t) { return static_cast<uint32_t>(t / kStages) & 1u; }
+  static __device__ __forceinline__ uint32_t empty(int32_t t) { return full(t) ^ 1u; }
+  static __device__ __forceinline__ WgmmaTile& of(const WgmmaState& state, int32_t t) {
+    return state.fixed->tiles[t % (kStages + 2)];
+  }
+};
+
+// Masks, places and scales of a row.
+__device__ __forceinline__ void begin_wgmma_row(const WgmmaState& state, int32_t r) {
+  WgmmaFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  find_row(call, *state.item, state.block, state.group, r, &fixed);
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  fixed.slopes[r] = call.args.alibi_slopes == nullptr
+                        ? 0.0f
+                        : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
+}
+
+// The keys that any row sees, and all; by one warp. All bounds are at least 0, so that the least is ~ the largest ~.
+__device__ __forceinline__ void find_key_bounds(const WgmmaState& state) {
+  WgmmaFixed& fixed = *state.fixed;
+  uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed.tree.begin);
+  for (int32_t r = state.lane; r < state.rows; r += kWarpSize) {
+    const KeyRange keys = fixed.masks[r].keys;
+    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+    if (key_begin < key_end && ~key_begin > not_begin) not_begin = ~key_begin;
+    if (key_begin < key_end && key_end > end) end = key_end;
+    if (key_begin > last_begin) last_begin = key_begin;
+    if (~key_end > not_first_end) not_first_end = ~key_end;
+  }
+  not_begin = warp_max(not_begin);
+  end = warp_max(end);
+  last_begin = warp_max(last_begin);
+  not_first_end = warp_max(not_first_end);
+  if (state.lane != 0) return;
+  fixed.keys_begin = ~not_begin;
+  fixed.keys_end = end;
+  fixed.full_begin = last_begin;
+  fixed.full_end = ~not_first_end;
+}
+
+// Whether the keys of row r and of the one behind it are one range together.
+__device__ __forceinline__ bool touches_next(const WgmmaState& state, int32_t r) {
+  const KeyRange a = state.fixed->masks[r].keys;
+  if (a.begin >= a.end) return false;
+  if (r + 1 >= state.rows) return true;
+  const KeyRange b = state.fixed->masks[r + 1].keys;
+  return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
+}
+
+// Barriers and rows of the block. All threads; ends with all behind it.
+__device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state, int32_t stages) {
+  WgmmaFixed& fixed = *state.fixed;
+  if (state.thread == 0) {
+    point_to_call(state.call->attend, *state.item, &fixed);
+    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4, cleaning = 3;  // warps
+    for (int32_t i = 0; i < stages; ++i) {
+      init_barrier(&fixed.k_full[i], 1);
+      init_barrier(&fixed.v_full[i], 1);
+      init_barrier(&fixed.v_ready[i], cleaning);
+      init_barrier(&fixed.k_empty[i], computing);
+      init_barrier(&fixed.v_empty[i], computing);
+    }
+    publish_barriers();
+    prefetch_map(&state.call->k_map);
+    prefetch_map(&state.call->v_map);
+  }
+  __syncthreads();
+  if (state.thread < state.rows) begin_wgmma_row(state, state.thread);
+  __syncthreads();
+  if (state.warp < kMostRowsOfBlock / kWarpSize) {
+    const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
+    const uint32_t gaps = __ballot_sync(kAllLanes, gap);
+    if (state.lane == 0) fixed.gaps[state.warp] = gaps;
+  } else if (state.warp == kMostRowsOfBlock / kWarpSize) {
+    find_key_bounds(state);
+  }
+}
+
+// Whether the queries are 16 bytes apart and as they attend, so that their chunks can be copied.
+__device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const kvc_backend_item& item) {
+  const kvc_backend_attend& args = call.args;
+  const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (args.qv.data != nullptr || (cos_sin != nullptr && call.layer.rope_dim > 0)) return false;
+  const uint64_t strides = static_cast<uint64_t>(args.q_row_stride | args.q.token_stride | args.q.head_stride) * 2;
+  return (strides | reinterpret_cast<uint64_t>(args.q.data)) % 16 == 0;
+}
+
+// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row.
+template <class T, int kDims>
+__device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
+  const AttendCall& call = state.call->attend;
+  const bool plain = has_plain_queries(call, *state.item);
+  const int32_t elements = plain ? 8 : 2, each = kDims / elements;
+  const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
+  for (int32_t i = state.thread; i < kMostRowsOfBlock * each; i += kWgmmaThreads) {
+    const int32_t r = i / each, d = i % each * elements;
+    unsigned char* const target = state.shared + state.call->shape.q_at +
+                                  d / kPanelDims * WgmmaTiles<kDims>::kQueryPanelBytes +
+                                  swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
+    const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+    if (plain) {
+      uint32_t words[4] = {};
+      if (r < state.rows) {
+        const QueryPlace& place = state.fixed->places[r];
+        const int64_t element = place.row * call.args.q_row_stride + place.token * call.args.q.token_stride +
+                                head * call.args.q.head_stride + d;
+        const unsigned char* const source = static_cast<const unsigned char*>(call.args.q.data) + element * 2;
+        memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = (words[j] ^ flip) & keep;
+      memcpy(__builtin_assume_aligned(target, 16), words, sizeof words);
+    } else {
+      float low = 0.0f, high = 0.0f;
+      if (r < state.rows) {
+        low = attended_query(call, *state.item, state.fixed->places[r], head, d);
+        high = attended_query(call, *state.item, state.fixed->places[r], head, d + 1);
+      }
+      const uint32_t pair = pack(T{}, low * call.q_sign, high * call.q_sign);
+      memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
+    }
+  }
+  publish_writes();
+}
+
+// ---- Bringing tiles: one warp -------------------------------------------------------------------
+
+// A lane's box of a tile: where it is, if any row sees a key of it.
+struct BoxPlace {
+  int32_t needed, page, slot;
+};
+
+__device__ __forceinline__ bool sees_any(const WgmmaState& state, uint32_t begin, uint32_t end) {
+  const WgmmaFixed& fixed = *state.fixed;
+  uint32_t gaps = 0;
+#pragma unroll
+  for (int i = 0; i < kMostRowsOfBlock / kWarpSize; ++i) gaps |= fixed.gaps[i];
+  if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // their keys are one range
+  for (int32_t r = 0; r < state.rows; ++r) {
+    const KeyRange keys = fixed.masks[r].keys;
+    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+    if (key_begin < key_end && begin < key_end && end > key_begin) return true;
+  }
+  return false;
+}
+
+__device__ __forceinline__ BoxPlace find_box(const WgmmaState& state, PageCursor* cursor, uint32_t tile_begin,
+                                             int32_t tile_keys, bool is_full) {
+  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
+  const uint32_t begin = tile_begin + static_cast<uint32_t>(state.lane * keys);
+  BoxPlace place = {0, 0, 0};
+  if (state.lane * keys >= tile_keys) return place;
+  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return place;
+  place.needed = 1;
+  place.page = page_at(cursor, static_cast<int32_t>(begin) / page_size);
+  place.slot = static_cast<int32_t>(begin) % page_size;
+  return place;
+}
+
+// Begins the boxes of a tile of K or V.
+template <int kDims>
+__device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
+                                            const BoxPlace& place, int32_t tiles_at, int32_t slot, uint64_t* full) {
+  using Tiles = WgmmaTiles<kDims>;
+  const int32_t keys = state.call->shape.box_keys, boxes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
+  if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(boxes * keys * kDims * 2));
+  __syncwarp();
+  if (place.needed == 0) return;
+  unsigned char* const target = state.shared + tiles_at + slot * Tiles::kBytes + state.lane * keys * kPanelPitch;
+  const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
+  const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
+#pragma unroll
+  for (int i = 0; i < Tiles::kPanels; ++i) {
+    begin_box(target + i * Tiles::kPanelBytes, &map, full, i * kPanelDims, inner, outer, place.page);
+  }
+}
+
+template <int kDims>
+__device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
+  using Tiles = WgmmaTiles<kDims>;
+  const WgmmaCall& call = *state.call;
+  WgmmaFixed& fixed = *state.fixed;
+  PageCursor cursor = pages_of_item(&call.attend.tables, state.item);
+  BoxPlace of_values = {0, 0, 0};  // of the tile before
+  const auto bring_values = [&](int32_t t) {
+    const int32_t slot = Tiles::slot(t);
+    wait_phase(&fixed.v_empty[slot], Tiles::empty(t));
+    begin_boxes<kDims>(state, call.v_map, call.v_heads_first, of_values, call.shape.v_at, slot, &fixed.v_full[slot]);
+  };
+  int32_t t = 0;
+  const uint32_t first = fixed.keys_begin / Tiles::kKeys * Tiles::kKeys, end = fixed.keys_end;
+  for (uint32_t begin = first; begin < end; begin += Tiles::kKeys) {
+    const bool is_full = begin >= fixed.full_begin && begin + Tiles::kKeys <= fixed.full_end;
+    const BoxPlace place = find_box(state, &cursor, begin, Tiles::kKeys, is_full);
+    if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
+    const int32_t slot = Tiles::slot(t);
+    wait_phase(&fixed.k_empty[slot], Tiles::empty(t));
+    WgmmaTile& tile = Tiles::of(state, t);
+    if (state.lane == 0) {
+      tile.begin = static_cast<int32_t>(begin);
+      tile.is_full = is_full ? 1 : 0;
+      tile.has_odd = 0;
+    }
+    memset(__builtin_assume_aligned(tile.odd + state.lane * 4, 4), 0, 4);
+    __syncwarp();
+    begin_boxes<kDims>(state, call.k_map, call.k_heads_first, place, call.shape.k_at, slot, &fixed.k_full[slot]);
+    if (t > 0) bring_values(t - 1);
+    of_values = place;
+    ++t;
+  }
+  if (t > 0) bring_values(t - 1);
+  const int32_t slot = Tiles::slot(t);
+  wait_phase(&fixed.k_empty[slot], Tiles::empty(t));
+  wait_phase(&fixed.v_empty[slot], Tiles::empty(t));
+  if (state.lane != 0) return;
+  Tiles::of(state, t).begin = -1;
+  arrive(&fixed.k_full[slot]);
+  arrive(&fixed.v_full[slot]);
+}
+
+// ---- Cleaning V: three warps --------------------------------------------------------------------
+
+// Of a pair: the upper bit of each half whose exponent's bits are all set.
+__device__ __forceinline__ uint32_t no_numbers(F16, uint32_t pair) {
+  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
+}
+__device__ __forceinline__ uint32_t no_numbers(Bf16, uint32_t pair) {
+  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+
+// Puts zeros where a tile of V has what is no number, and says of which keys. By the warps behind the first.
+template <class T, int kDims>
+__device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& tile, unsigned char* values) {
+  for (int32_t i = state.thread - kWarpSize; i < WgmmaTiles<kDims>::kBytes / 16; i += kWarpgroupThreads - kWarpSize) {
+    uint32_t words[4], found = 0;
+    memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t bad = no_numbers(T{}, words[j]);
+      words[j] &= ~((bad >> 15) * 0xffffu);
+      found |= bad;
+    }
+    if (found == 0) continue;
+    memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
+    tile.odd[i / 8 % WgmmaTiles<kDims>::kKeys] = 1;  // 8 chunks a row of a panel, in any order
+    tile.has_odd = 1;
+  }
+  publish_writes();
+}
+
+template <class T, int kDims>
+__device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
+  using Tiles = WgmmaTiles<kDims>;
+  WgmmaFixed& fixed = *state.fixed;
+  for (int32_t t = 0;; ++t) {
+    const int32_t slot = Tiles::slot(t);
+    wait_phase(&fixed.v_full[slot], Tiles::full(t));
+    WgmmaTile& tile = Tiles::of(state, t);
+    if (tile.begin < 0) break;
+    if (tile.is_full == 0) {
+      clean_tile<T, kDims>(state, tile, state.shared + state.call->shape.v_at + slot * Tiles::kBytes);
+    }
+    __syncwarp();
+    if (state.lane == 0) arrive(&fixed.v_ready[slot]);
+  }
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,208 @@
+// Attention by CUDA's warpgroup products against float64: shapes that they compute, every mask and option, and keys
+// that are NaN for some rows. Runs where a device has them: emulated (KVC_KERNEL_BACKEND=cuda), or a card.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "scene.h"
+#if defined(KVC_TESTS_CUDA)
+#include "cuda_runtime.h"
+#endif
+
+namespace kvc::kernels::test {
+namespace {
+
+// Products of warpgroups so far, where they are counted.
+int64_t products() {
+#if defined(KVC_TESTS_CUDA)
+  return cuda_emulation::counts().warpgroup_products;
+#else
+  return 0;
+#endif
+}
+bool counts_products() { return tests_cuda() && std::string(std::getenv("KVC_KERNEL_BACKEND")) == "cuda"; }
+
+SceneConfig scene_config(int dims, Kind kind) {
+  SceneConfig config;
+  config.q_heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = config.v_head_dim = dims;
+  config.q = config.kv = kind;
+  config.rows = {{70, 200}};
+  return config;
+}
+
+void run(SceneConfig config) {
+  if (config.seed % 4 == 0) ++config.seed;  // those have pools that warpgroups do not read
+  Scene scene(config);
+  for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+    const int64_t before = products();
+    scene.attend(test_backend(), device);
+    scene.check(name);
+    if (counts_products()) {
+      EXPECT_GT(products(), before) << config.describe();
+    }
+  });
+}
+
+TEST(Warpgroup, DimsAndPages) {
+  unsigned seed = 11;
+  for (int dims : {64, 128, 256}) {
+    for (int page_size : {8, 16, 24, 64, 1024}) {
+      SceneConfig config = scene_config(dims, page_size % 16 == 0 ? Kind::kBf16 : Kind::kF16);
+      config.page_size = page_size;
+      config.nhd = seed % 2 == 0;
+      config.out = seed % 3 == 0 ? Kind::kF32 : config.q;
+      config.rows = {{40 + 9 * static_cast<int>(seed % 7), 150 + 13 * static_cast<int>(seed)}, {3, 20}};
+      config.seed = ++seed;
+      run(config);
+    }
+  }
+}
+
+// Rows from one warpgroup's to several blocks, of any group, and keys from one to several rounds of the slots.
+TEST(Warpgroup, RowsAndKeys) {
+  unsigned seed = 51;
+  for (int group : {1, 3, 8}) {
+    for (int queries : {17, 64, 129}) {
+      for (int past : {0, 1, 127, 700}) {
+        SceneConfig config = scene_config(64, Kind::kBf16);
+        config.kv_heads = 1;
+        config.q_heads = group;
+        config.rows = {{queries, queries + past}};
+        config.seed = ++seed;
+        if (seed % 3 == 0) run(config);
+      }
+    }
+  }
+}
+
+TEST(Warpgroup, MasksAndOptions) {
+  unsigned seed = 101;
+  const auto with = [&](const std::function<void(SceneConfig*)>& change) {
+    SceneConfig config = scene_config(seed % 2 == 0 ? 128 : 64, seed % 3 == 0 ? Kind::kF16 : Kind::kBf16);
+    change(&config);
+    config.seed = ++seed;
+    run(config);
+  };
+  std::vector<int> tree;
+  for (int i = 0; i < 45; ++i) tree.push_back(i < 2 ? -1 : i - 2 - i % 2 * (i % 3 == 0 ? 1 : 0));
+  with([](SceneConfig* c) { c->window = 37; });
+  with([](SceneConfig* c) { c->window = 128, c->rows = {{150, 400}}; });
+  with([](SceneConfig* c) { c->chunk = 48; });
+  with([](SceneConfig* c) { c->spans = true; });
+  with([](SceneConfig* c) { c->flags = KVC_ATTEND_NON_CAUSAL; });
+  with([](SceneConfig* c) { c->flags = KVC_ATTEND_PAST; });
+  with([](SceneConfig* c) { c->flags = KVC_ATTEND_SELF; });
+  with([](SceneConfig* c) { c->rows = {{60, 300, 100, 4}}; });
+  with([&](SceneConfig* c) { c->rows = {{45, 150, 0, 0, tree}}; });
+  with([&](SceneConfig* c) { c->rows = {{45, 45, 0, 0, tree}}, c->alibi = true; });
+  with([&](SceneConfig* c) { c->rows = {{45, 245, 0, 0, tree}}, c->window = 20; });
+  with([](SceneConfig* c) { c->softcap = 5.0; });
+  with([](SceneConfig* c) { c->alibi = true; });
+  with([](SceneConfig* c) { c->sinks = true; });
+  with([](SceneConfig* c) { c->rotate = true; });
+  with([](SceneConfig* c) { c->scale = -0.1; });
+  with([](SceneConfig* c) { c->scale = 1e-20; });
+  with([](SceneConfig* c) { c->splits = 3; });
+  with([](SceneConfig* c) { c->splits = 5, c->sinks = true, c->window = 90; });
+  with([](SceneConfig* c) { c->query_tile = 20, c->heads_per_item = 1; });
+  with([](SceneConfig* c) {
+    c->rows = {{4, 200}, {3, 150}, {5, 190}}, c->q_heads = 8;
+    c->shares = {{{0, 1, 2}, 0, 128}};
+  });
+}
+
+// Many tiles: every slot is filled again while products of its last tile may still run, whichever comes first.
+TEST(Warpgroup, SlotsAreFilledAgain) {
+  for (int dims : {64, 128, 256}) {
+    SceneConfig config = scene_config(dims, Kind::kBf16);
+    config.kv_heads = 1;
+    config.q_heads = 2;
+    config.rows = {{20, 1000}};
+    for (int launch = 0; launch < 4; ++launch) run(config);
+  }
+}
+
+// NaN in K and V of one key: only rows that see it have them. Wherever the key is in a tile, in every
+// dim's panel, whichever rows see it.
+TEST(Warpgroup, KeysOfOthersMayBeNaN) {
+  for (int dims : {64, 128}) {
+    for (int poisoned : {129, 160, 199}) {
+      SceneConfig config = scene_config(dims, dims == 64 ? Kind::kF16 : Kind::kBf16);
+      config.window = poisoned == 160 ? 25 : 0;
+      config.rows = {{80, 200}};
+      Scene clean(config), scene(config);
+      clean.store();
+      for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+        clean.attend(test_backend(), device);
+        scene.poison_key(0, poisoned);
+        scene.attend(test_backend(), device);
+        for (int t = 0; t < scene.num_tokens(); ++t) {
+          const bool seen = scene.sees(t, poisoned);
+          for (int h = 0; h < config.q_heads; ++h) {
+            for (int d = 0; d < dims; ++d) {
+              ASSERT_EQ(std::isnan(scene.out(t, h, d)), seen) << name << " token " << t << " dim " << d;
+              if (!seen) {
+                ASSERT_EQ(scene.out(t, h, d), clean.out(t, h, d)) << name << " token " << t << " dim " << d;
+              }
+            }
+          }
+        }
+        scene.store();
+      });
+    }
+  }
+}
+
+// An infinity in one dim of V, of a key that some rows of its tile see: their output's dim is infinite, no other.
+TEST(Warpgroup, InfiniteValuesStayInTheirDim) {
+  for (int dims : {64, 256}) {
+    SceneConfig config = scene_config(dims, Kind::kBf16);
+    config.rows = {{60, 190}};
+    Scene scene(config);
+    const int key = 150, dim = dims - 3;
+    scene.v(0, key, 1, dim) = INFINITY;
+    scene.store();
+    for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+      scene.attend(test_backend(), device);
+      for (int t = 0; t < scene.num_tokens(); ++t) {
+        for (int h = 0; h < config.q_heads; ++h) {
+          for (int d = 0; d < dims; ++d) {
+            const bool infinite = scene.sees(t, key) && h / 2 == 1 && d == dim;
+            ASSERT_EQ(std::isinf(scene.out(t, h, d)), infinite) << name << " token " << t << " dim " << d;
+            ASSERT_FALSE(std::isnan(scene.out(t, h, d)));
+          }
+        }
+      }
+    });
+  }
+}
+
+// Scores of 1e4, a few units apart: only differences may matter.
+TEST(Warpgroup, LargeScores) {
+  SceneConfig config = scene_config(64, Kind::kBf16);
+  config.scale = 1.0;
+  config.rows = {{50, 190}};
+  Scene scene(config);
+  for (int t = 0; t < 50; ++t) {
+    for (int h = 0; h < config.q_heads; ++h) {
+      for (int d = 0; d < 64; ++d) scene.q(t, h, d) = d < 2 ? 1.0f : 0.0f;
+    }
+  }
+  for (int p = 0; p < 190; ++p) {
+    for (int h = 0; h < config.kv_heads; ++h) {
+      scene.k(0, p, h, 0) = p % 5 == 0 ? -10240.0f : 10240.0f;  // exact in bfloat16, and so are their sums
+      scene.k(0, p, h, 1) = 0.25f * static_cast<float>((p * 7) % 13);
+    }
+  }
+  scene.store();
+  for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
+    scene.attend(test_backend(), device);
+    scene.check(name);
+  });
+}
+
+}  // namespace
+}  // namespace kvc::kernels::test
