@@ -14,10 +14,11 @@
 namespace kvc::kernels {
 namespace KVC_TARGET {
 
-// From so many rows a kv head on, packing pays for itself.
-static constexpr int kPanelRows = 16;
-
-static bool wants_panels(const View& view) { return view.num_rows >= kPanelRows || view.args->fold_keys > 0; }
+// From how many rows of a kv head on packing pays for itself: see kDecodeRows.
+template <class Format>
+static bool wants_panels(const View& view) {
+  return view.num_rows > Format::kDecodeRows || view.args->fold_keys > 0;
+}
 
 template <class Rows>
 static void decode_rows(const View& view) {
@@ -42,7 +43,7 @@ static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* 
   if (type_of(args->layer->dtype) == Type::kBf16 && type_of(args->q.dtype) == Type::kBf16) {
     const View view = make_view(args, item, scratch);
     const bool stored = !view.staged;  // else blocks are staged as float32
-    if (stored && wants_panels(view)) {
+    if (stored && wants_panels<KVC_TARGET_BF16>(view)) {
       panel_item<KVC_TARGET_BF16>(view);
       return;
     }
@@ -82,7 +83,7 @@ static int32_t preferred_rows(const kvc_backend_layer* layer) { return KVC_TARGE
 
 template <class Format>
 static void attend_rows(const View& view) {
-  if (wants_panels(view)) {
+  if (wants_panels<Format>(view)) {
     panel_item<Format>(view);
   } else {
     decode_rows<typename DecodeFormatOf<Format>::Type>(view);

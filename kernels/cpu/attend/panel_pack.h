@@ -62,7 +62,8 @@ KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_
   return nullptr;
 }
 
-// Keys `first`.. of the panel from a block of at most kKeyBlock; keys that the block lacks become zeros.
+// Keys `first`.. of the panel from a block of at most kKeyBlock; in place of keys that the block lacks, which no row
+// sees, its last one.
 template <class Format>
 static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
   const int chunks = view.head_dim / Format::kStep, tail = view.head_dim % Format::kStep;
@@ -74,10 +75,7 @@ static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys&
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) {
         prefetch_twin<Format>(keys.next->k[j + i] + keys.next_k_offset, c);
         const float* scale = row_scale_of<Format>(&keys.block->k_scale[j + i], view.layer->k_scales, pass);
-        block[i] =
-            j + i < keys.block->count
-                ? Format::as_dwords(load_scaled<Format>(keys.block->k[j + i] + keys.k_offset, c, chunks, tail, scale))
-                : zero();
+        block[i] = Format::as_dwords(load_scaled<Format>(keys.block->k[j + i] + keys.k_offset, c, chunks, tail, scale));
       }
       transpose(block);
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) store(strip + (c * kLanes + i) * kStrip, block[i]);

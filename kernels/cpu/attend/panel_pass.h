@@ -163,10 +163,41 @@ static void tile_values(const View& view, const PanelPass& pass, const Panel& pa
   });
 }
 
+// The scores of rows [first, end) to P.
+template <class Format>
+static void group_softmax(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
+  Scratch& scratch = *view.scratch;
+  int nodes_of = -1;  // the query that nodes_seen belongs to
+  // Of row r: options and masks applied.
+  const auto masked_scores = [&](int r) {
+    const KeyRange seen = r < end ? keys_in_panel(view, panel, r) : KeyRange{0, 0};
+    if (seen.begin >= seen.end) return RowScores{nullptr, {0, 0}};
+    const RowScores row = {scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride,
+                           {seen.begin / kLanes, (seen.end - 1) / kLanes + 1}};
+    if (view.options.any) score_row(view, pass, panel.begin, r, seen, row.scores);
+    if (view.tree.begin < panel.begin + seen.end) {
+      const int query = (pass.row_begin + r) / view.group;
+      if (query != nodes_of) find_nodes(view, panel.begin, scratch.masks[r], seen);
+      nodes_of = query;
+      hide_nodes(view, seen, row.scores);
+    }
+    hide_edges(seen, row.scores);
+    return row;
+  };
+  RowScores next = masked_scores(first);
+  F32 largest = largest_scores(next.scores, next.vectors);
+  for (int r = first; r < end; ++r) {
+    const RowScores row = next;
+    next = masked_scores(r + 1);
+    const RowSums sums = {scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width, scratch.maxima + r,
+                          scratch.sums + r};
+    largest = softmax_row<Format>(view, row, next, largest, sums);
+  }
+}
+
 // Rows [first, end) over one panel. end - first <= kRowGroup, a multiple of kRows.
 template <class Format>
 static void panel_group(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
-  Scratch& scratch = *view.scratch;
   const int real_end = min_of(end, pass.row_end - pass.row_begin);
   TileRanges ranges[Format::kRowGroup / Format::kRows];
   bool any = false;
@@ -177,22 +208,7 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
   }
   if (!any) return;
   group_scores<Format>(view, pass, ranges, first, end, real_end);
-  int nodes_of = -1;  // the query that nodes_seen belongs to
-  for (int r = first; r < real_end; ++r) {
-    const KeyRange seen = keys_in_panel(view, panel, r);
-    if (seen.begin >= seen.end) continue;
-    float* scores = scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride;
-    if (view.options.any) score_row(view, pass, panel.begin, r, seen, scores);
-    if (view.tree.begin < panel.begin + seen.end) {
-      const int query = (pass.row_begin + r) / view.group;
-      if (query != nodes_of) find_nodes(view, panel.begin, scratch.masks[r], seen);
-      nodes_of = query;
-      hide_nodes(view, seen, scores);
-    }
-    softmax_row<Format>(view, scores, scores + pass.score_stride, seen,
-                        scratch.o + static_cast<int64_t>(r) * pass.o_width, pass.o_width, scratch.maxima + r,
-                        scratch.sums + r);
-  }
+  group_softmax<Format>(view, pass, panel, first, real_end);
   if constexpr (Format::kTiles) {
     tile_values<Format>(view, pass, panel, ranges[0], first, real_end);
   } else {

@@ -35,42 +35,71 @@ static void hide_nodes(const View& view, KeyRange seen, float* scores) {
   }
 }
 
-// scores: the row's, one a key of the panel, in place to P (pairs of bf16 if the format says so). seen: not empty,
-// within the panel. o, m, l: the row's running state. next: scores of the row behind it, which come from L2.
-template <class Format>
-static void softmax_row(const View& view, float* scores, const float* next, KeyRange seen, float* o, int o_width,
-                        float* m, float* l) {
-  const int first = seen.begin / kLanes, last = (seen.end - 1) / kLanes;
+// -inf for keys outside `seen` in the vectors that hold its ends.
+KVC_INLINE void hide_edges(KeyRange seen, float* scores) {
   const F32 begin = set1(static_cast<float>(seen.begin)), end = set1(static_cast<float>(seen.end));
-  for (int z = first;; z = last) {  // only these two can hold keys that are not seen
+  const auto hide = [&](int z) __attribute__((always_inline)) {
     const F32 index = add(lane_index(), set1(static_cast<float>(z * kLanes)));
     store(scores + z * kLanes, keep_range(load(scores + z * kLanes), index, begin, end));
-    if (z == last) break;
-  }
-  F32 largest = load(scores + first * kLanes);
-  for (int z = first + 1; z <= last; ++z) {
-    __builtin_prefetch(next + z * kLanes);
-    largest = max(largest, load(scores + z * kLanes));
-  }
-  const float row_max = reduce_max(largest);
-  const float before = *m, after = row_max > before ? row_max : before;
-  if (before < after && before != KVC_NEG_INF) {  // else o and l are 0, or stay
+  };
+  if (seen.begin % kLanes != 0) hide(seen.begin / kLanes);
+  if (seen.end % kLanes != 0) hide(seen.end / kLanes);
+}
+
+// The largest scores of vectors [begin, end), lane by lane.
+KVC_INLINE F32 largest_scores(const float* scores, KeyRange vectors) {
+  F32 largest = set1(KVC_NEG_INF);
+  for (int z = vectors.begin; z < vectors.end; ++z) largest = max(largest, load(scores + z * kLanes));
+  return largest;
+}
+
+// A row's running state. P is 2^((score - m) * exp2_scale); m is a score that none is above by more than kMaxRise.
+struct RowSums {
+  float* o;
+  int o_width;
+  float* m;
+  float* l;
+};
+
+// m stays until P would exceed 2^kMaxRise: so it hardly ever changes, and P does not wait for the largest score.
+static constexpr float kMaxRise = 8.0f;
+
+KVC_INLINE void raise_row(const View& view, F32 largest, const RowSums& row) {
+  const float before = *row.m, after = reduce_max(largest);
+  if (before != KVC_NEG_INF) {  // else o and l are 0
     float factors[kLanes];
     store(factors, exp2(set1((before - after) * view.exp2_scale)));
-    *l *= factors[0];
+    *row.l *= factors[0];
     const F32 factor = set1(factors[0]);
-    for (int d = 0; d < o_width; d += kLanes) store(o + d, mul(load(o + d), factor));
+    for (int d = 0; d < row.o_width; d += kLanes) store(row.o + d, mul(load(row.o + d), factor));
   }
-  *m = after;
-  const F32 shift = max(set1(after), set1(KVC_LOWEST));
-  const F32 scale = set1(view.exp2_scale);
+  *row.m = after;
+}
+
+// The scores of a row, or what became of them: one a key of the panel.
+struct RowScores {
+  float* scores;
+  KeyRange vectors;  // those with keys that the row sees
+};
+
+// Scores to P (pairs of bf16 if the format says so), in place, and the row's m and l. largest: of these scores. Returns
+// that of `next`, the row behind it: found meanwhile, as those come from L2.
+template <class Format>
+static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {
+  const F32 scale = set1(view.exp2_scale), rise = mul(sub(largest, set1(*sums.m)), scale);
+  if (any_greater(rise, set1(kMaxRise))) raise_row(view, largest, sums);
+  const F32 shift = max(set1(*sums.m), set1(KVC_LOWEST));
+  const bool alike = next.vectors.begin == row.vectors.begin && next.vectors.end == row.vectors.end;
   F32 sum = zero();
-  for (int z = first; z <= last; ++z) {
-    const F32 p = exp2(mul(sub(load(scores + z * kLanes), shift), scale));
+  largest = alike ? set1(KVC_NEG_INF) : largest_scores(next.scores, next.vectors);
+  for (int z = row.vectors.begin; z < row.vectors.end; ++z) {
+    const F32 p = exp2(mul(sub(load(row.scores + z * kLanes), shift), scale));
     sum = add(sum, p);
-    Format::store_weights(scores, z, p);
+    Format::store_weights(row.scores, z, p);
+    if (alike) largest = max(largest, load(next.scores + z * kLanes));
   }
-  *l += reduce_add(sum);
+  *sums.l += reduce_add(sum);
+  return largest;
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

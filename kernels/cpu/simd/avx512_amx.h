@@ -30,7 +30,7 @@ class Tiles {
 struct BfTiles : BfDots {
   using Registers = Tiles;
   static constexpr bool kTiles = true;
-  static constexpr int kRows = 32, kRowGroup = 32;
+  static constexpr int kRows = 32, kRowGroup = 32, kDecodeRows = 15;
 
   // Of n dwords, a multiple of kLanes: bit 0 if a first half is NaN or infinite, bit 1 if a second half is.
   KVC_INLINE_MEMBER uint32_t halves_not_finite(const float* p, int n) {

@@ -14,7 +14,7 @@ struct BfDots {
   using QueryElement = Bf16;
   static constexpr bool kPairs = true, kTiles = false, kTokenScales = false;
   static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
-  static constexpr int kRows = kTileRows, kRowGroup = 24;
+  static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return _mm512_loadu_si512(p); }
   KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) {
