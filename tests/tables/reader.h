@@ -31,6 +31,17 @@ inline int64_t int_at(const DLTensor &t, int64_t i, int64_t j) {
   return data[i * t.strides[0] + j * t.strides[1]];
 }
 
+// The first column of row i, from `from` on and before `to`, that holds another value; `to`: none does. (Tables of graphs
+// are padded by a thousand columns: an expectation of each would take most of a test's time.)
+inline int64_t first_other(const DLTensor &t, int64_t i, int64_t from, int64_t to, int32_t value) {
+  const auto *data = reinterpret_cast<const int32_t *>(static_cast<const char *>(t.data) + t.byte_offset);
+  const int32_t *row = data + i * t.strides[0];
+  for (int64_t j = from; j < to; j++) {
+    if (row[j * t.strides[1]] != value) return j;
+  }
+  return std::max(from, to);
+}
+
 // All tensors that a table may have, sinks aside.
 inline std::vector<const DLTensor *> tensors(const kvc_tables &t) {
   return {&t.block_table,  &t.cache_seqlens, &t.cu_seqlens_q, &t.cu_seqlens_k,   &t.indptr,
