@@ -78,7 +78,11 @@ typing() {
   "$python" -m mypy.stubtest kvcache --mypy-config-file "$root/bindings/python/mypy.ini" --concise \
     --ignore-disjoint-bases --allowlist stubtest_allowed.txt
 }
-coverage_report() {
+asan_tests() {
+  find build/asan -name '*.gcda' -delete # counts of an earlier run
+  run_ctest asan
+}
+coverage_report() { # of asan_tests
   local all=build/asan/coverage-all.info own=build/asan/coverage.info
   lcov --capture --directory build/asan --output-file $all --quiet
   lcov --extract $all "$root/src/*" "$root/kernels/*" --output-file $own --quiet
@@ -247,7 +251,7 @@ if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
   part build-asan configure_and_build asan
-  part asan run_ctest asan
+  part asan asan_tests
   part coverage coverage_report
   part rust-asan rust_asan
   part build-tsan configure_and_build tsan
