@@ -253,6 +253,7 @@ if [ $level = full ]; then
   part build-asan configure_and_build asan
   part asan asan_tests
   part coverage coverage_report
+  sed -n 's/ *Total:|/    of src and kernels these ran: /p' "$logs/coverage.log" 2> /dev/null || true
   part rust-asan rust_asan
   part build-tsan configure_and_build tsan
   part tsan run_ctest tsan

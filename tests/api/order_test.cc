@@ -200,8 +200,8 @@ TEST(Order, NoCutInsideFreedPagesWhateverAQueryThereSees) {
   for (const GroupSpec &group : {GroupSpec{1, 40}, GroupSpec{0, 40, 6}}) {
     CacheSpec spec = World::default_spec();
     spec.groups[1] = group;
-    World w(spec);  // 20 tokens, pages of 4: in group 1 those of 0..15 are freed, or (chunks of 6) of 0..15 too
-    const int64_t behind = group.window ? 16 : 18;
+    World w(spec);  // 20 tokens, pages of 4: of group 1 all are freed, or (chunks of 6) those before 16
+    const int64_t behind = group.window ? 20 : 18;
     int64_t before = -1, after = -1;
     for (int64_t position : {4, 6, 12}) {
       refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_truncate",
