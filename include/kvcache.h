@@ -609,8 +609,8 @@ KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *s
 KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
                                  int64_t *count, kvc_error *error);
 
-/* Positions nearest to `position` at which fork and truncate work in every group: behind a window they may not, and
- * over recurrent state they do at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.
+/* Positions nearest to `position` where fork and truncate work in every group: not in pages freed behind a window,
+ * whatever a query there sees; over recurrent state at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.
  *   position         0..the sequence's length
  *   before           nullable: the largest such position <= position (0 always works)
  *   after            nullable: the smallest such position >= position; -1 = none

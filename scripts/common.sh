@@ -22,6 +22,9 @@ fingerprint() {
 
 # Builds bindings/python and installs it into .venv, unless nothing that it is made of changed.
 install_python_package() {
+  ( flock 8; install_python_package_alone ) 8> "$venv/kvcache.lock" # two parts of test.sh may want it at once
+}
+install_python_package_alone() {
   local stamp=$venv/kvcache.stamp now
   now=$(fingerprint CMakeLists.txt cmake include src kernels bindings/python)
   if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ]; then

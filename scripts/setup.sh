@@ -4,6 +4,7 @@
 #   bash scripts/setup.sh [demo|test|full]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=${1:-test}
+case $level in demo | test | full) ;; *) echo "setup.sh: no level $level; demo, test or full" >&2 && exit 2 ;; esac
 
 has() { command -v "$1" > /dev/null; }
 has_header() { [ -e "/usr/include/$1" ]; }

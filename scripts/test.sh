@@ -13,9 +13,9 @@ if [ "${1:-}" = --full ]; then
 fi
 only=("$@")
 logs=$root/build/logs
-ran=()
 
-# part NAME COMMAND...: runs it, its output in a file that is shown if it fails. Tests write $junit.
+# part NAME COMMAND...: runs it, its output in a file that is shown if it fails. Tests write $junit. NAME=ok|FAILED goes to
+# $logs/ran.
 part() {
   local name=$1 begin end status state=ok
   shift
@@ -31,17 +31,27 @@ part() {
   set -e
   [ $status = 0 ] || state=FAILED
   end=$(date +%s.%N)
-  ran+=("$name=$state")
-  if command -v python3 > /dev/null; then
-    python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$junit"
-  else
-    echo "$name $state" # the set-up could not install Python
-  fi
-  if [ $state = FAILED ]; then
-    echo "---- output of $name ----"
-    tail -n 300 "$logs/$name.log"
-    echo "---- end of $name ----"
-  fi
+  {
+    flock 9 # another chain's lines come before or after
+    echo "$name=$state" >> "$logs/ran"
+    if command -v python3 > /dev/null; then
+      python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$junit"
+    else
+      echo "$name $state" # the set-up could not install Python
+    fi
+    if [ $state = FAILED ]; then
+      echo "---- output of $name ----"
+      tail -n 300 "$logs/$name.log"
+      echo "---- end of $name ----"
+    fi
+  } 9> "$logs/lock"
+}
+
+# beside CHAIN CHAIN: two functions that run parts, at once: these parts leave a core idle for much of their time.
+beside() {
+  "$1" &
+  "$2"
+  wait $!
 }
 
 # Thread sanitizer of gcc 12 fails where the kernel spreads addresses widely; without the spread it works everywhere.
@@ -68,10 +78,15 @@ typing() {
   "$python" -m mypy.stubtest kvcache --mypy-config-file "$root/bindings/python/mypy.ini" --concise \
     --ignore-disjoint-bases --allowlist stubtest_allowed.txt
 }
-coverage_report() {
-  lcov --capture --directory build/coverage --output-file build/coverage/all.info --quiet
-  lcov --extract build/coverage/all.info "$root/src/*" "$root/kernels/*" --output-file build/coverage/own.info --quiet
-  lcov --list build/coverage/own.info
+asan_tests() {
+  find build/asan -name '*.gcda' -delete # counts of an earlier run
+  run_ctest asan
+}
+coverage_report() { # of asan_tests
+  local all=build/asan/coverage-all.info own=build/asan/coverage.info
+  lcov --capture --directory build/asan --output-file $all --quiet
+  lcov --extract $all "$root/src/*" "$root/kernels/*" --output-file $own --quiet
+  lcov --list $own
 }
 # In a layer over .venv, which has PyTorch.
 transformers_tests() {
@@ -186,6 +201,7 @@ engines() {
 # Everything that is published, from the release build; then a program from each alone. The crate builds the library once
 # more, as whoever has nothing else does.
 packages() {
+  install_python_package # first: it is built in the folder that the wheel is
   bash scripts/package.sh
   bash scripts/consume_packages.sh
 }
@@ -197,9 +213,26 @@ conformance() {
     --library build/release/src/libkvcache.so --random 60 --junit "$junit"
 }
 
+# Two chains for `beside`: what parts of one write, those of the other leave alone.
+other_languages() { # build/java and build/rust
+  part go go_package
+  part rust rust
+  part java java_package
+  part conformance conformance
+  part engines engines
+  part packages packages
+}
+torch_and_cuda() { # build/cuda and .venv-transformers
+  part cuda cuda
+  part typing typing
+  part python-jax run_pytest tests/python/test_jax.py
+  part transformers transformers_tests
+}
+
 mkdir -p "$logs"
+rm -f "$logs/ran"
 part setup bash scripts/setup.sh "$level"
-if [ "${ran[0]}" = setup=FAILED ]; then # its output says what is missing
+if grep -q setup=FAILED "$logs/ran"; then # its output says what is missing
   echo "0 passed, 1 failed"
   exit 1
 fi
@@ -217,25 +250,14 @@ KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin
 part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
-  part cuda cuda
-  part typing typing
-  part python-jax run_pytest tests/python/test_jax.py
-  part transformers transformers_tests
-  part go go_package
-  part rust rust
-  part java java_package
-  part conformance conformance
-  part engines engines
-  part packages packages
+  beside torch_and_cuda other_languages
   part build-asan configure_and_build asan
-  part asan run_ctest asan
+  part asan asan_tests
+  part coverage coverage_report
+  ! grep -q '^coverage=ok' "$logs/ran" || sed -n 's/ *Total:|/    lines and functions that these ran: /p' "$logs/coverage.log"
   part rust-asan rust_asan
   part build-tsan configure_and_build tsan
   part tsan run_ctest tsan
-  part build-coverage configure_and_build coverage
-  # Its preset leaves out two folders that take long there, and reach few lines that the others do not.
-  part coverage run_ctest coverage
-  part coverage-report coverage_report
   part build-aarch64 configure_and_build aarch64
   # Emulation runs about 0.1 G multiply-adds a second: of the numeric grids, the preset takes every fifth case.
   part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
@@ -248,9 +270,10 @@ if [[ " ${only[*]} " == *" rust-miri "* ]]; then
   part rust-miri bash scripts/miri.sh
 fi
 for name in "${only[@]}"; do
-  if [[ " ${ran[*]}" != *" $name="* ]]; then
+  if ! grep -q "^$name=" "$logs/ran"; then
     echo "no part has the name $name$([ $level = full ] || echo ' (some belong to --full)')"
-    ran+=("$name=FAILED")
+    echo "$name=FAILED" >> "$logs/ran"
   fi
 done
+mapfile -t ran < "$logs/ran"
 python3 scripts/report.py summary "$logs" "${ran[@]}"

@@ -73,6 +73,11 @@ TEST(Limits, CacheConfigs) {
       {"K and V of a later layer", kBad, 0, [](BuiltConfig &b) { b.layers[0].kv_layer = 2; }},
       {"K and V of itself", kBad, 1, [](BuiltConfig &b) { b.layers[1].kv_layer = 2; }},
       {"K and V of layer -2", kBad, 1, [](BuiltConfig &b) { b.layers[1].kv_layer = -1; }},
+      {"K and V of a layer that has none", kBad, 2,
+       [](BuiltConfig &b) {
+         b.layers[1] = b.layers[2] = b.layers[0];
+         b.layers[1].kv_layer = 1, b.layers[2].kv_layer = 2;
+       }},
       {"K and V of another group", kBad, 1,
        [](BuiltConfig &b) { b.layers[1].kv_layer = 1, b.layers[1].group = 1 - b.layers[0].group; }},
       {"K and V of other dims", kBad, 1,
@@ -388,6 +393,43 @@ TEST(Limits, ExportsAndPools) {
   refused(w.cache, {KVC_ERROR_UNSUPPORTED}, "kvc_cache_export_pool",
           [&](kvc_error *e) { return kvc_cache_export_pool(w.cache, 1, KVC_POOL_KV, 0, &t, nullptr, e); });
   EXPECT_EQ(t, nullptr);
+}
+
+// States of recurrent layers; a group that no layer is in.
+TEST(Limits, StatesAndGroups) {
+  ContextPtr context = make_context();
+  kvc_state_config state;
+  const auto refuse = [&](const char *what, kvc_status status, const std::function<void(BuiltConfig &)> &change) {
+    kvc_state_config_init(&state);
+    state.rank = 2, state.shape[0] = 3, state.shape[1] = 4;
+    BuiltConfig b(World::default_spec());
+    kvc_layer_config_init(&b.layers[2]);
+    b.groups[1].kind = KVC_GROUP_RECURRENT, b.groups[1].window_tokens = 0, b.groups[1].num_pages = 0;
+    b.layers[1] = b.layers[2];
+    b.layers[1].group = b.layers[2].group = 1;
+    b.layers[1].num_states = b.layers[2].num_states = 1;
+    b.layers[1].states = b.layers[2].states = &state;
+    kvc_cache *cache = nullptr;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_cache_create(context.get(), &b.config, &cache, &error), KVC_OK) << what << ": " << error.message;
+    kvc_cache_destroy(cache);
+    change(b);
+    return create_refused(context.get(), b.config, {what, {status}, -2, {}});
+  };
+  const auto bad_state = [&](const char *what, kvc_status status, const std::function<void()> &change) {
+    EXPECT_EQ(refuse(what, status, [&](BuiltConfig &) { change(); }).index, 1) << what;
+  };
+  bad_state("int32", KVC_ERROR_DTYPE, [&] { state.dtype = {kDLInt, 32, 1}; });
+  bad_state("rank 5", KVC_ERROR_INVALID_ARGUMENT, [&] { state.rank = 5; });
+  bad_state("an empty dim", KVC_ERROR_INVALID_ARGUMENT, [&] { state.shape[1] = 0; });
+  bad_state("a dim more than the rank", KVC_ERROR_INVALID_ARGUMENT, [&] { state.shape[2] = 2; });
+  bad_state("2^41 bytes", KVC_ERROR_INVALID_ARGUMENT, [&] { state.shape[0] = state.shape[1] = int64_t{1} << 20; });
+  bad_state("reserved", KVC_ERROR_UNSUPPORTED, [&] { state.reserved = 1; });
+  EXPECT_EQ(refuse("no states", KVC_ERROR_NULL_ARGUMENT, [](BuiltConfig &b) { b.layers[2].states = nullptr; }).index,
+            2);
+  const kvc_error lonely = refuse("a group without layers", KVC_ERROR_INVALID_ARGUMENT,
+                                  [](BuiltConfig &b) { b.layers[1] = b.layers[2] = b.layers[0]; });
+  EXPECT_EQ(lonely.group, 1) << lonely.message;
 }
 
 }  // namespace

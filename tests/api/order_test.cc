@@ -194,5 +194,30 @@ TEST(Order, ABusySequenceRefusesEverythingButQueriesAndRemove) {
   EXPECT_EQ(kvc_cache_check_invariants(w.cache, nullptr), KVC_OK);
 }
 
+// What a query there would see is not asked: where pages were freed nothing is stored, not even by one that sees only
+// itself (a window of 1, the first token of a chunk). Inside the last page that is left it is, and goes on.
+TEST(Order, NoCutInsideFreedPagesWhateverAQueryThereSees) {
+  for (const GroupSpec &group : {GroupSpec{1, 40}, GroupSpec{0, 40, 6}}) {
+    CacheSpec spec = World::default_spec();
+    spec.groups[1] = group;
+    World w(spec);  // 20 tokens, pages of 4: of group 1 all are freed, or (chunks of 6) those before 16
+    const int64_t behind = group.window ? 20 : 18;
+    int64_t before = -1, after = -1;
+    for (int64_t position : {4, 6, 12}) {
+      refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_truncate",
+              [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 1, &w.seq, &position, e); }, {"group 1"});
+      kvc_seq child = 0;
+      refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_fork",
+              [&](kvc_error *e) { return kvc_seq_fork(w.cache, 1, &w.seq, &position, &child, nullptr, e); });
+      ASSERT_EQ(kvc_seq_nearest_position(w.cache, w.seq, position, &before, &after, nullptr), KVC_OK);
+      EXPECT_EQ(before, 0);
+      EXPECT_EQ(after, behind);
+    }
+    ASSERT_EQ(kvc_seq_truncate(w.cache, 1, &w.seq, &behind, nullptr), KVC_OK);
+    w.step(w.seq, 3);
+    EXPECT_EQ(w.length(w.seq), behind + 3);
+  }
+}
+
 }  // namespace
 }  // namespace kvt

@@ -143,6 +143,7 @@ TEST(Project, Sizes) {
   for (bool transposed : {false, true}) {
     for (const Sizes& s : {Sizes{1, 1, 1, 1, 0}, Sizes{1, 16, 128, 512, 64}, Sizes{97, 2, 64, 33, 0},
                            Sizes{200, 1, 17, 100, 2}, Sizes{3, 2, 1024, 1024, 0}, Sizes{7, 2, 512, 128, 0}}) {
+      if (kSampling > 1 && transposed != (s.heads == 2)) continue;  // one orientation of each; the other test has both
       check_product(s, transposed, false, Kind::kBf16, Kind::kBf16, Kind::kF32);
       check_product(s, transposed, true, Kind::kF32, Kind::kF16, Kind::kBf16);
     }

@@ -149,3 +149,10 @@ def test_element_types_are_named():
         step = cache.forward(cache.add(), 1)
         with pytest.raises(kvcache.DType, match="q has dtype float64, not float32, float16 or bfloat16"):
             step.attend(0, *(np.zeros((1, 1, 16), np.float64) for _ in "qkv"))
+
+
+def test_tracebacks_show_a_cache_that_was_not_made():
+    with pytest.raises(kvcache.Error) as caught:
+        kvcache.Cache([kvcache.Layer(q_heads=2, kv_heads=1, head_dim=16)], capacity_tokens=32, page_size=-1)
+    never_made = [entry.frame.f_locals["self"] for entry in caught.traceback if "self" in entry.frame.f_locals]
+    assert [repr(cache) for cache in never_made] == ["<kvcache.Cache, not made>"]

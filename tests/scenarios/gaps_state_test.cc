@@ -103,10 +103,11 @@ TEST(Gaps, RemoveWhileInUse) {
 }
 
 TEST(Gaps, DeepForkChain) {
+  constexpr int kDepth = 400;  // what is checked after each call grows with it
   for (int page : {3, 16}) {
     EXPECT_PLAYS({
       CacheSpec spec = small_spec(page, 0, 0);
-      spec.max_sequences = 1001;
+      spec.max_sequences = kDepth + 1;
       spec.groups = {{0, page == 3 ? 4000 : 3000}, {9, 4000}};
       spec.layers = {LayerSpec{0, 1, 1, 2}, LayerSpec{1, 1, 1, 2}};
       spec.rollback = 2;
@@ -114,23 +115,23 @@ TEST(Gaps, DeepForkChain) {
       options.poison = false;
       Play p(spec, options);
       p.step({{0, 5}});
-      for (int i = 1; i <= 1000; i++) {
+      for (int i = 1; i <= kDepth; i++) {
         p.harness().check_invariants();
         const int child = p.harness().fork(p.handle(i - 1));
         p.harness().step({{child, 1 + i % 2}});
         p.harness().check_tables(child);
-        if (i % 50 == 0) p.harness().check_contents(child);
+        if (i % 20 == 0) p.harness().check_contents(child);
         // Map the child as sequence i.
         p.adopt(i, child);
       }
-      p.verify(1000);
-      std::vector<int> order(1001);
+      p.verify(kDepth);
+      std::vector<int> order(kDepth + 1);
       std::iota(order.begin(), order.end(), 0);
       std::mt19937_64 random(5);
       std::shuffle(order.begin(), order.end(), random);
       for (size_t i = 0; i < order.size(); i++) {
         p.remove(order[i]);
-        if (i % 100 == 0) {
+        if (i % 40 == 0) {
           const std::vector<int> left = p.sequences();
           if (!left.empty()) p.verify(left[left.size() / 2]);
         }

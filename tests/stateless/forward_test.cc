@@ -114,6 +114,7 @@ TEST(FlashAttnForward, SameBitsAsTheForwardPath) {
     if (thin && threads > 1) continue;
     for (DType type : {DType::kF32, DType::kBF16}) {
       for (int64_t window : {0, 37}) {
+        if (thin && (window == 0) != (type == DType::kF32)) continue;
         SCOPED_TRACE(std::to_string(threads) + " threads, " + name_of(type) + ", window " + std::to_string(window));
         BothPaths path({threads, type, window});
         for (const std::vector<int32_t> &lengths :

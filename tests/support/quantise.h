@@ -20,19 +20,26 @@ inline double byte_value(DType type, uint8_t bits) {
   return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
+// Magnitudes of a float8 type's finite bytes, which are ordered as the bytes.
+inline const std::vector<double> &magnitudes(DType type) {
+  const auto make = [](DType t, uint8_t largest) {
+    std::vector<double> values;
+    for (uint8_t byte = 0; byte <= largest; byte++) values.push_back(byte_value(t, byte));
+    return values;
+  };
+  static const std::vector<double> e4m3 = make(DType::kE4M3, 0x7e), e5m2 = make(DType::kE5M2, 0x7b);
+  return type == DType::kE4M3 ? e4m3 : e5m2;
+}
+
 // The nearest value that a finite byte has, ties to the even byte.
 inline double nearest_value(DType type, double x) {
   if (type == DType::kI8) return std::nearbyint(std::clamp(x, -127.0, 127.0));
-  const double magnitude = std::min(std::fabs(x), byte_value(type, type == DType::kE4M3 ? 0x7e : 0x7b));
-  int low = 0, high = type == DType::kE4M3 ? 0x7e : 0x7b;  // bytes of magnitudes are ordered as their values
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (byte_value(type, static_cast<uint8_t>(middle)) <= magnitude ? low : high) = middle;
-  }
-  const double to_low = magnitude - byte_value(type, static_cast<uint8_t>(low));
-  const double to_high = byte_value(type, static_cast<uint8_t>(high)) - magnitude;
-  const bool up = to_high < to_low || (to_high == to_low && low % 2 == 1);
-  return std::copysign(byte_value(type, static_cast<uint8_t>(up ? high : low)), x);
+  const std::vector<double> &values = magnitudes(type);
+  const double magnitude = std::min(std::fabs(x), values.back());
+  const auto above = std::upper_bound(values.begin() + 1, values.end() - 1, magnitude);
+  const double to_low = magnitude - above[-1], to_high = *above - magnitude;
+  const bool up = to_high < to_low || (to_high == to_low && (above - values.begin()) % 2 == 0);
+  return std::copysign(up ? *above : above[-1], x);
 }
 
 // A row as a quantised layer reads it again. x: as computed; slack: how far each x may be off; head_scale: of float8.

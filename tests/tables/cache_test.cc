@@ -251,9 +251,9 @@ struct CacheTables : testing::TestWithParam<std::tuple<int, bool>> {
         shown.resize(positions.size());
         EXPECT_EQ(shown, positions);
         for (int64_t r = 0; r < t.num_rows; r++) {
-          for (int64_t c = (int_at(t.cache_seqlens, r) + t.page_size - 1) / t.page_size; c < t.max_pages; c++) {
-            ASSERT_EQ(int_at(t.block_table, r, c), graph || pad ? pad : -1);
-          }
+          const int64_t used = (int_at(t.cache_seqlens, r) + t.page_size - 1) / t.page_size;
+          ASSERT_TRUE(all_are(graph || pad ? pad : -1, t.block_table, r, used, t.max_pages))
+              << "row " << r << ", padded from column " << used;
         }
       }
       for (size_t q = 0; q < wanted.size(); q++) {

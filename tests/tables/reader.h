@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "kvcache.h"
@@ -29,6 +30,16 @@ inline std::vector<int64_t> ints(const DLTensor &t) {
 inline int64_t int_at(const DLTensor &t, int64_t i, int64_t j) {
   const auto *data = reinterpret_cast<const int32_t *>(static_cast<const char *>(t.data) + t.byte_offset);
   return data[i * t.strides[0] + j * t.strides[1]];
+}
+
+// Whether columns [from, to) of row i, which are contiguous, all hold the value. (Tables of graphs are padded by a
+// thousand columns: an expectation of each would take most of a test's time.)
+inline bool all_are(int32_t value, const DLTensor &t, int64_t i, int64_t from, int64_t to) {
+  if (from >= to) return true;
+  const auto *data = reinterpret_cast<const int32_t *>(static_cast<const char *>(t.data) + t.byte_offset);
+  const int32_t *first = data + i * t.strides[0] + from;
+  const auto others = static_cast<size_t>(to - from - 1);
+  return t.strides[1] == 1 && *first == value && std::memcmp(first, first + 1, others * sizeof(int32_t)) == 0;
 }
 
 // All tensors that a table may have, sinks aside.

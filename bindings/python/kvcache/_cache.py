@@ -149,6 +149,8 @@ class Cache(_kvcache.Cache):
         Duplicate for one that overlaps another's (.index = the layer).
     """
 
+    _made = False
+
     def __init__(self, layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
                  capacity_tokens: int = 0, capacity_pages: int = 0, capacity_bytes: int = 0, max_sequences: int = 64,
                  max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
@@ -161,6 +163,7 @@ class Cache(_kvcache.Cache):
                        deterministic, kind)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
+        self._made = True
 
     def stats(self, group: int | None = None) -> Stats:
         """Counts of one layer group, or of the whole cache (None).
@@ -195,6 +198,8 @@ class Cache(_kvcache.Cache):
         self.close()
 
     def __repr__(self) -> str:
+        if not self._made:  # tracebacks and debuggers show the object of a constructor that raised
+            return "<kvcache.Cache, not made>"
         if self.closed:
             return "<kvcache.Cache, closed>"
         stats = self.stats()

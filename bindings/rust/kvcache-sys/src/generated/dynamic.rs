@@ -145,7 +145,7 @@ pub unsafe fn kvc_seq_pages(cache: *mut kvc_cache, sequence: kvc_seq, group: i32
         None => { unsafe { failure("kvc_seq_pages", error) } }
     }
 }
-#[doc = " Positions nearest to `position` at which fork and truncate work in every group: behind a window they may not, and\n over recurrent state they do at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.\n   position         0..the sequence's length\n   before           nullable: the largest such position <= position (0 always works)\n   after            nullable: the smallest such position >= position; -1 = none\n Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1."]
+#[doc = " Positions nearest to `position` where fork and truncate work in every group: not in pages freed behind a window,\n whatever a query there sees; over recurrent state at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.\n   position         0..the sequence's length\n   before           nullable: the largest such position <= position (0 always works)\n   after            nullable: the smallest such position >= position; -1 = none\n Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_seq_nearest_position(cache: *mut kvc_cache, sequence: kvc_seq, position: i64, before: *mut i64, after: *mut i64, error: *mut kvc_error) -> kvc_status {
     match table().and_then(|table| table.seq_nearest_position) {

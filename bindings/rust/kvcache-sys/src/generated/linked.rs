@@ -92,7 +92,7 @@ unsafe extern "C" {
         count: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Positions nearest to `position` at which fork and truncate work in every group: behind a window they may not, and\n over recurrent state they do at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.\n   position         0..the sequence's length\n   before           nullable: the largest such position <= position (0 always works)\n   after            nullable: the smallest such position >= position; -1 = none\n Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1."]
+    #[doc = " Positions nearest to `position` where fork and truncate work in every group: not in pages freed behind a window,\n whatever a query there sees; over recurrent state at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.\n   position         0..the sequence's length\n   before           nullable: the largest such position <= position (0 always works)\n   after            nullable: the smallest such position >= position; -1 = none\n Errors: STALE_ID, OUT_OF_RANGE. Threads: any. Since 0.1."]
     pub fn kvc_seq_nearest_position(
         cache: *mut kvc_cache,
         sequence: kvc_seq,

@@ -14,19 +14,19 @@ import java.util.List;
  * collector never removes a sequence nor ends a step: page ids would depend on it.
  */
 public final class Cache implements AutoCloseable {
-  /** The group of {@link #stats} and {@link Builder#estimate} that stands for all groups. */
+  /** The group of {@link #stats} and {@link CacheBuilder#estimate} that stands for all groups. */
   public static final int WHOLE_CACHE = -1;
 
   final Handle handle;
   private final Cleaner.Cleanable cleanable;
 
-  private Cache(Handle handle) {
+  Cache(Handle handle) {
     this.handle = handle;
     cleanable = Context.CLEANER.register(this, handle::close);
   }
 
-  public static Builder builder() {
-    return new Builder();
+  public static CacheBuilder builder() {
+    return new CacheBuilder();
   }
 
   /** When rows of a step that begin with the same pages are attended together. */
@@ -40,209 +40,6 @@ public final class Cache implements AutoCloseable {
 
     SharePrefixes(int flag) {
       this.flag = flag;
-    }
-  }
-
-  /** What a cache is for. Layers and one of the capacities are needed; the rest has defaults. */
-  public static final class Builder {
-    private Context context;
-    private List<Layer> layers = List.of();
-    private List<Group> groups = List.of();
-    private int flags;
-    private SharePrefixes sharePrefixes = SharePrefixes.WHERE_IT_PAYS;
-    private int pageSize;
-    private int maxSequences;
-    private int maxBatchTokens;
-    private int maxOpenForwards;
-    private long rollbackTokens;
-    private long capacityTokens;
-    private long capacityPages;
-    private long capacityBytes;
-    private int maxTreeNodes;
-    private int maxCheckpoints;
-    private boolean tablesOnly;
-
-    private Builder() {}
-
-    /** Where to compute; without it a context of the cache's own. */
-    public Builder context(Context where) {
-      context = where;
-      return this;
-    }
-
-    public Builder layers(List<Layer> all) {
-      layers = all == null ? null : List.copyOf(all);
-      return this;
-    }
-
-    public Builder layers(Layer... all) {
-      return layers(all == null ? null : List.of(all));
-    }
-
-    /** Without groups there is one, a full one. */
-    public Builder groups(Group... all) {
-      groups = all == null ? List.of() : List.of(all);
-      return this;
-    }
-
-    /** Tokens a page; 0 = 16. */
-    public Builder pageSize(int tokens) {
-      pageSize = tokens;
-      return this;
-    }
-
-    /** Tokens that a full group holds. At most one of the three capacities. */
-    public Builder capacityTokens(long tokens) {
-      capacityTokens = tokens;
-      return this;
-    }
-
-    public Builder capacityPages(long pages) {
-      capacityPages = pages;
-      return this;
-    }
-
-    /** All pools of all layers together fit in so many bytes. */
-    public Builder capacityBytes(long bytes) {
-      capacityBytes = bytes;
-      return this;
-    }
-
-    /** 0 = 64. */
-    public Builder maxSequences(int n) {
-      maxSequences = n;
-      return this;
-    }
-
-    /** Tokens of one step; 0 = 2048. */
-    public Builder maxBatchTokens(int n) {
-      maxBatchTokens = n;
-      return this;
-    }
-
-    /** Steps that are open at once; 0 = 2. */
-    public Builder maxOpenForwards(int n) {
-      maxOpenForwards = n;
-      return this;
-    }
-
-    /** Tokens kept behind every window, so that so many can be dropped again; 0 = maxTreeNodes. */
-    public Builder rollbackTokens(long n) {
-      rollbackTokens = n;
-      return this;
-    }
-
-    /** Uncommitted tree nodes of a sequence; 0 = 64. */
-    public Builder maxTreeNodes(int n) {
-      maxTreeNodes = n;
-      return this;
-    }
-
-    /** Checkpoints of a sequence, with a recurrent group; 0 = 1. */
-    public Builder maxCheckpoints(int n) {
-      maxCheckpoints = n;
-      return this;
-    }
-
-    /** Keeps nothing behind windows. */
-    public Builder noRollback() {
-      flags |= Abi.KVC_CACHE_NO_ROLLBACK;
-      return this;
-    }
-
-    /** Sequences may get streaming windows ({@link Cache#setStreaming}). */
-    public Builder streaming() {
-      flags |= Abi.KVC_CACHE_STREAMING;
-      return this;
-    }
-
-    /** A query's output has the same bits whatever else is in the batch. */
-    public Builder deterministic() {
-      flags |= Abi.KVC_CACHE_DETERMINISTIC;
-      return this;
-    }
-
-    public Builder sharePrefixes(SharePrefixes when) {
-      sharePrefixes = when;
-      return this;
-    }
-
-    /** Page ids and tables, but no K and V: for engines with pools and kernels of their own ({@link Cache#takeCopies}). */
-    public Builder tablesOnly() {
-      tablesOnly = true;
-      return this;
-    }
-
-    /** Creates the cache: it reserves all its memory, which pages take when they are first written. */
-    public Cache build() {
-      List<Object> kept = new ArrayList<>();
-      return call("Cache.Builder.build", kept, (where, arena, config) -> {
-        NativeCalls calls = where.calls;
-        arena.check(calls.cacheCreate(where.address, config.address, arena.numbers.address, arena.error.address));
-        return new Cache(new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept)));
-      });
-    }
-
-    /** What {@link #build} would allocate for a group or for {@link #WHOLE_CACHE}, or why it would refuse. */
-    public Estimate estimate(int group) {
-      return call("Cache.Builder.estimate", new ArrayList<>(), (where, arena, config) -> {
-        Mem e = arena.struct(Abi.Estimate.SIZE);
-        arena.check(where.calls.cacheEstimate(where.address, config.address, group, e.address, arena.error.address));
-        return new Estimate(e.getLong(Abi.Estimate.NUM_PAGES), e.getLong(Abi.Estimate.PAGE_BYTES),
-            e.getLong(Abi.Estimate.TOKEN_BYTES), e.getLong(Abi.Estimate.STORAGE_BYTES),
-            e.getLong(Abi.Estimate.BOOKKEEPING_BYTES), e.getLong(Abi.Estimate.SCRATCH_BYTES));
-      });
-    }
-
-    private interface Use<T> {
-      T with(Handle context, Arena arena, Mem config);
-    }
-
-    private <T> T call(String function, List<Object> kept, Use<T> use) {
-      Context where = context != null ? context : Context.create();
-      try {
-        Arena arena = where.enter(function);
-        try {
-          return use.with(where.handle(), arena, write(function, arena, kept));
-        } finally {
-          where.leave(arena);
-          Reference.reachabilityFence(kept);
-        }
-      } finally {
-        if (context == null) {
-          where.close(); // the cache keeps what it needs of it
-        }
-      }
-    }
-
-    private Mem write(String function, Arena arena, List<Object> kept) {
-      Checks.given(function, "layers", layers);
-      Mem all = arena.alloc((long) layers.size() * Abi.LayerConfig.SIZE);
-      for (int i = 0; i < layers.size(); i++) {
-        layers.get(i).write(arena, new Mem(all.buffer, all.at + i * Abi.LayerConfig.SIZE, all.address - all.at), i, kept);
-      }
-      Mem kinds = arena.alloc((long) groups.size() * Abi.GroupConfig.SIZE);
-      for (int i = 0; i < groups.size(); i++) {
-        groups.get(i).write(kinds, i * Abi.GroupConfig.SIZE);
-      }
-      Mem c = arena.struct(Abi.CacheConfig.SIZE);
-      c.putInt(Abi.CacheConfig.FLAGS, flags | (sharePrefixes == null ? 0 : sharePrefixes.flag));
-      c.putLong(Abi.CacheConfig.LAYERS, all.address);
-      c.putInt(Abi.CacheConfig.NUM_LAYERS, layers.size());
-      c.putLong(Abi.CacheConfig.GROUPS, groups.isEmpty() ? 0 : kinds.address);
-      c.putInt(Abi.CacheConfig.NUM_GROUPS, groups.size());
-      c.putInt(Abi.CacheConfig.PAGE_SIZE, pageSize);
-      c.putInt(Abi.CacheConfig.MAX_SEQUENCES, maxSequences);
-      c.putInt(Abi.CacheConfig.MAX_BATCH_TOKENS, maxBatchTokens);
-      c.putInt(Abi.CacheConfig.MAX_OPEN_FORWARDS, maxOpenForwards);
-      c.putLong(Abi.CacheConfig.ROLLBACK_TOKENS, rollbackTokens);
-      c.putLong(Abi.CacheConfig.CAPACITY_TOKENS, capacityTokens);
-      c.putLong(Abi.CacheConfig.CAPACITY_PAGES, capacityPages);
-      c.putLong(Abi.CacheConfig.CAPACITY_BYTES, capacityBytes);
-      c.putInt(Abi.CacheConfig.MAX_TREE_NODES, maxTreeNodes);
-      c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
-      c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
-      return c;
     }
   }
 

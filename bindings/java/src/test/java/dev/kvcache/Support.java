@@ -23,7 +23,7 @@ final class Support {
     return Layer.builder().qHeads(Q_HEADS).kvHeads(KV_HEADS).headDim(DIM).build();
   }
 
-  static Cache.Builder config() {
+  static CacheBuilder config() {
     return Cache.builder().layers(layer()).pageSize(4).capacityTokens(256);
   }
 
@@ -31,7 +31,7 @@ final class Support {
     return config().build();
   }
 
-  static Cache cache(UnaryOperator<Cache.Builder> change) {
+  static Cache cache(UnaryOperator<CacheBuilder> change) {
     return change.apply(config()).build();
   }
 

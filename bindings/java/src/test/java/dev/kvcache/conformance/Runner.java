@@ -5,6 +5,7 @@ import dev.kvcache.AppendSlots;
 import dev.kvcache.Attend;
 import dev.kvcache.Batch;
 import dev.kvcache.Cache;
+import dev.kvcache.CacheBuilder;
 import dev.kvcache.Context;
 import dev.kvcache.Estimate;
 import dev.kvcache.FlashAttn;
@@ -124,12 +125,12 @@ public final class Runner {
     };
   }
 
-  private static Cache.Builder config(Script s) {
+  private static CacheBuilder config(Script s) {
     List<Layer> layers = new ArrayList<>();
     for (int i = 0; i < s.layers.size(); i++) {
       layers.add(s.layers.get(i).states(s.states.get(i).toArray(new Layer.State[0])).build());
     }
-    Cache.Builder config = Cache.builder().context(s.context()).layers(layers).groups(s.groups.toArray(new Group[0]))
+    CacheBuilder config = Cache.builder().context(s.context()).layers(layers).groups(s.groups.toArray(new Group[0]))
         .pageSize(s.integer("page_size")).capacityTokens(s.integer("capacity_tokens", 0)).capacityPages(s.integer("capacity_pages", 0))
         .capacityBytes(s.integer("capacity_bytes", 0)).maxSequences(s.integer("max_sequences"))
         .maxBatchTokens(s.integer("max_batch_tokens")).maxOpenForwards(s.integer("max_open_forwards"))

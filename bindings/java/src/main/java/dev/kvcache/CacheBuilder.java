@@ -1,0 +1,208 @@
+package dev.kvcache;
+
+import java.lang.ref.Reference;
+import java.util.ArrayList;
+import java.util.List;
+
+/** What a {@link Cache} is for. Layers and one of the capacities are needed; the rest has defaults. */
+public final class CacheBuilder {
+  private Context context;
+  private List<Layer> layers = List.of();
+  private List<Group> groups = List.of();
+  private int flags;
+  private Cache.SharePrefixes sharePrefixes = Cache.SharePrefixes.WHERE_IT_PAYS;
+  private int pageSize;
+  private int maxSequences;
+  private int maxBatchTokens;
+  private int maxOpenForwards;
+  private long rollbackTokens;
+  private long capacityTokens;
+  private long capacityPages;
+  private long capacityBytes;
+  private int maxTreeNodes;
+  private int maxCheckpoints;
+  private boolean tablesOnly;
+
+  CacheBuilder() {}
+
+  /** Where to compute; without it a context of the cache's own. */
+  public CacheBuilder context(Context where) {
+    context = where;
+    return this;
+  }
+
+  public CacheBuilder layers(List<Layer> all) {
+    layers = all == null ? null : List.copyOf(all);
+    return this;
+  }
+
+  public CacheBuilder layers(Layer... all) {
+    return layers(all == null ? null : List.of(all));
+  }
+
+  /** Without groups there is one, a full one. */
+  public CacheBuilder groups(Group... all) {
+    groups = all == null ? List.of() : List.of(all);
+    return this;
+  }
+
+  /** Tokens a page; 0 = 16. */
+  public CacheBuilder pageSize(int tokens) {
+    pageSize = tokens;
+    return this;
+  }
+
+  /** Tokens that a full group holds. At most one of the three capacities. */
+  public CacheBuilder capacityTokens(long tokens) {
+    capacityTokens = tokens;
+    return this;
+  }
+
+  public CacheBuilder capacityPages(long pages) {
+    capacityPages = pages;
+    return this;
+  }
+
+  /** All pools of all layers together fit in so many bytes. */
+  public CacheBuilder capacityBytes(long bytes) {
+    capacityBytes = bytes;
+    return this;
+  }
+
+  /** 0 = 64. */
+  public CacheBuilder maxSequences(int n) {
+    maxSequences = n;
+    return this;
+  }
+
+  /** Tokens of one step; 0 = 2048. */
+  public CacheBuilder maxBatchTokens(int n) {
+    maxBatchTokens = n;
+    return this;
+  }
+
+  /** Steps that are open at once; 0 = 2. */
+  public CacheBuilder maxOpenForwards(int n) {
+    maxOpenForwards = n;
+    return this;
+  }
+
+  /** Tokens kept behind every window, so that so many can be dropped again; 0 = maxTreeNodes. */
+  public CacheBuilder rollbackTokens(long n) {
+    rollbackTokens = n;
+    return this;
+  }
+
+  /** Uncommitted tree nodes of a sequence; 0 = 64. */
+  public CacheBuilder maxTreeNodes(int n) {
+    maxTreeNodes = n;
+    return this;
+  }
+
+  /** Checkpoints of a sequence, with a recurrent group; 0 = 1. */
+  public CacheBuilder maxCheckpoints(int n) {
+    maxCheckpoints = n;
+    return this;
+  }
+
+  /** Keeps nothing behind windows. */
+  public CacheBuilder noRollback() {
+    flags |= Abi.KVC_CACHE_NO_ROLLBACK;
+    return this;
+  }
+
+  /** Sequences may get streaming windows ({@link Cache#setStreaming}). */
+  public CacheBuilder streaming() {
+    flags |= Abi.KVC_CACHE_STREAMING;
+    return this;
+  }
+
+  /** A query's output has the same bits whatever else is in the batch. */
+  public CacheBuilder deterministic() {
+    flags |= Abi.KVC_CACHE_DETERMINISTIC;
+    return this;
+  }
+
+  public CacheBuilder sharePrefixes(Cache.SharePrefixes when) {
+    sharePrefixes = when;
+    return this;
+  }
+
+  /** Page ids and tables, but no K and V: for engines with pools and kernels of their own ({@link Cache#takeCopies}). */
+  public CacheBuilder tablesOnly() {
+    tablesOnly = true;
+    return this;
+  }
+
+  /** Creates the cache: it reserves all its memory, which pages take when they are first written. */
+  public Cache build() {
+    List<Object> kept = new ArrayList<>();
+    return call("CacheBuilder.build", kept, (where, arena, config) -> {
+      NativeCalls calls = where.calls;
+      arena.check(calls.cacheCreate(where.address, config.address, arena.numbers.address, arena.error.address));
+      return new Cache(new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept)));
+    });
+  }
+
+  /** What {@link #build} would allocate for a group or for {@link Cache#WHOLE_CACHE}, or why it would refuse. */
+  public Estimate estimate(int group) {
+    return call("CacheBuilder.estimate", new ArrayList<>(), (where, arena, config) -> {
+      Mem e = arena.struct(Abi.Estimate.SIZE);
+      arena.check(where.calls.cacheEstimate(where.address, config.address, group, e.address, arena.error.address));
+      return new Estimate(e.getLong(Abi.Estimate.NUM_PAGES), e.getLong(Abi.Estimate.PAGE_BYTES),
+          e.getLong(Abi.Estimate.TOKEN_BYTES), e.getLong(Abi.Estimate.STORAGE_BYTES),
+          e.getLong(Abi.Estimate.BOOKKEEPING_BYTES), e.getLong(Abi.Estimate.SCRATCH_BYTES));
+    });
+  }
+
+  private interface Use<T> {
+    T with(Handle context, Arena arena, Mem config);
+  }
+
+  private <T> T call(String function, List<Object> kept, Use<T> use) {
+    Context where = context != null ? context : Context.create();
+    try {
+      Arena arena = where.enter(function);
+      try {
+        return use.with(where.handle(), arena, write(function, arena, kept));
+      } finally {
+        where.leave(arena);
+        Reference.reachabilityFence(kept);
+      }
+    } finally {
+      if (context == null) {
+        where.close(); // the cache keeps what it needs of it
+      }
+    }
+  }
+
+  private Mem write(String function, Arena arena, List<Object> kept) {
+    Checks.given(function, "layers", layers);
+    Mem all = arena.alloc((long) layers.size() * Abi.LayerConfig.SIZE);
+    for (int i = 0; i < layers.size(); i++) {
+      layers.get(i).write(arena, new Mem(all.buffer, all.at + i * Abi.LayerConfig.SIZE, all.address - all.at), i, kept);
+    }
+    Mem kinds = arena.alloc((long) groups.size() * Abi.GroupConfig.SIZE);
+    for (int i = 0; i < groups.size(); i++) {
+      groups.get(i).write(kinds, i * Abi.GroupConfig.SIZE);
+    }
+    Mem c = arena.struct(Abi.CacheConfig.SIZE);
+    c.putInt(Abi.CacheConfig.FLAGS, flags | (sharePrefixes == null ? 0 : sharePrefixes.flag));
+    c.putLong(Abi.CacheConfig.LAYERS, all.address);
+    c.putInt(Abi.CacheConfig.NUM_LAYERS, layers.size());
+    c.putLong(Abi.CacheConfig.GROUPS, groups.isEmpty() ? 0 : kinds.address);
+    c.putInt(Abi.CacheConfig.NUM_GROUPS, groups.size());
+    c.putInt(Abi.CacheConfig.PAGE_SIZE, pageSize);
+    c.putInt(Abi.CacheConfig.MAX_SEQUENCES, maxSequences);
+    c.putInt(Abi.CacheConfig.MAX_BATCH_TOKENS, maxBatchTokens);
+    c.putInt(Abi.CacheConfig.MAX_OPEN_FORWARDS, maxOpenForwards);
+    c.putLong(Abi.CacheConfig.ROLLBACK_TOKENS, rollbackTokens);
+    c.putLong(Abi.CacheConfig.CAPACITY_TOKENS, capacityTokens);
+    c.putLong(Abi.CacheConfig.CAPACITY_PAGES, capacityPages);
+    c.putLong(Abi.CacheConfig.CAPACITY_BYTES, capacityBytes);
+    c.putInt(Abi.CacheConfig.MAX_TREE_NODES, maxTreeNodes);
+    c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
+    c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
+    return c;
+  }
+}
