@@ -23,6 +23,7 @@ LAUNCHES = {"attend_kernel": (128, 48), "merge_tiles_kernel": (128, 0), "append_
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0), "plan_finish_kernel": (32, 0)}
+WGMMA_FIXED_KIB = 14  # the same of kernels/cuda/attend_wgmma_tiles.cuh
 MMA_FIXED_KIB = 16  # what kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it)
 
 
@@ -37,6 +38,13 @@ def mma_shared_kib(kernel: str, shared_kib: int) -> float:
             if kib <= share:
                 return kib
     return 0
+
+
+def wgmma_shared_kib(kernel: str) -> float:
+    """The same of warpgroups' kernel, by wgmma_shape of attend_wgmma_plan.h."""
+    dims = int(re.findall(r"\d+(?=>)", kernel)[-1])
+    stages, keys = 2 if dims > 64 else 4, 64 if dims > 128 else 128
+    return WGMMA_FIXED_KIB + (128 + 2 * stages * keys) * dims * 2 / 1024
 
 
 def usage(plugin: Path, cuobjdump: str) -> list:
@@ -59,13 +67,17 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel"] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_wgmma_kernel"] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
         threads, dynamic_kib = 128, mma_shared_kib(kernel, shared_kib)
         if dynamic_kib == 0:
             return "not used"
+    elif name == "attend_wgmma_kernel":
+        if registers < 128:
+            return "empty"  # the body is for sm_90a alone
+        threads, dynamic_kib = 384, wgmma_shared_kib(kernel)
     else:
         threads, dynamic_kib = LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256

@@ -113,7 +113,7 @@ class Card(Cpu):
         self.torch = torch
         torch.cuda.init()
         dense.product = lambda a, b: (self._double(a) @ self._double(b)).cpu().numpy()
-        self._context = kvcache.Context("cuda:0")
+        self._context = kvcache.Context("cuda:0", simd=os.environ.get("KVC_GPU_SIMD"))  # kernels that none gets unasked
         self._types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8,
                        "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "i32": torch.int32}
 
