@@ -25,8 +25,9 @@ LAUNCHES = {"attend_kernel": (128, 48), "merge_tiles_kernel": (128, 0), "append_
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0), "plan_finish_kernel": (32, 0)}
 # What kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
-# once, and of a tile.
+# once, and of a tile. And attend_wgmma_tiles.cuh, in all.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
+WGMMA_FIXED_KIB = 14
 
 
 def mma_shared_kib(kernel: str, shared_kib: int) -> float:
@@ -53,6 +54,13 @@ def latent_shared_kib(rows: int, shared_kib: int) -> float:
     return 0
 
 
+def wgmma_shared_kib(kernel: str) -> float:
+    """The same of warpgroups' kernel, by wgmma_shape of attend_wgmma_plan.h."""
+    dims = int(re.findall(r"\d+(?=>)", kernel)[-1])
+    stages, keys = 2 if dims > 64 else 4, 64 if dims > 128 else 128
+    return WGMMA_FIXED_KIB + (128 + 2 * stages * keys) * dims * 2 / 1024
+
+
 def usage(plugin: Path, cuobjdump: str) -> list:
     """(kernel, arch, registers, static shared bytes, local bytes) of each kernel and arch."""
     text = subprocess.run([cuobjdump, "--dump-resource-usage", str(plugin)], capture_output=True, text=True,
@@ -73,7 +81,7 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_latent_kernel"] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_latent_kernel", "attend_wgmma_kernel"] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
@@ -85,6 +93,10 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
         threads, dynamic_kib = (256 if rows == 64 else 128), latent_shared_kib(rows, shared_kib)
         if dynamic_kib == 0:
             return "not used"
+    elif name == "attend_wgmma_kernel":
+        if registers < 128:
+            return "empty"  # the body is for sm_90a alone
+        threads, dynamic_kib = 384, wgmma_shared_kib(kernel)
     else:
         threads, dynamic_kib = LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256

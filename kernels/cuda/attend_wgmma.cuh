@@ -5,10 +5,12 @@
 // Q K^T from shared memory into registers, the online softmax there, and O += P V with P from registers as it lies.
 // Products run in the background: those of S of a tile and of O of the tile before are begun together, and the softmax
 // of the one is computed while the other is multiplied. The two warpgroups do not wait for each other, so one's softmax
-// is under the other's products too. Floors: 4 D operations a row and key. A block reads K and V once for 128 rows, 64
-// operations a byte read by a warpgroup's products of Q, and twice that from L2. Blocks are taken last first: of causal
-// queries those with the most keys. Shared memory: attend_wgmma_plan.h. Registers: o takes D / 2 of a thread, S and P
-// keys / 2 and / 4.
+// is under the other's products too.
+//
+// Floors: 4 D operations a row and key; K and V come from L2 once for 128 rows, 128 operations a byte. Blocks are taken
+// last first: of causal queries those with the most keys.
+//
+// Shared memory: attend_wgmma_plan.h. Registers: o takes D / 2 of a thread, S and P keys / 2 and / 4.
 //
 // NaN in keys that a row does not see: their scores are replaced. Of tiles that not all rows see whole, elements of V
 // that are no numbers are zeros (clean_tile), and added to the rows that do see them, from where they are stored.

@@ -163,6 +163,7 @@ class Card(Cpu):
                        "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "i32": torch.int32}
 
     def open(self, **options):
+        options.setdefault("simd", os.environ.get("KVC_GPU_SIMD"))  # kernels that none gets unasked
         return kvcache.Context("cuda:0", **options)
 
     def product(self, a, b):

@@ -8,20 +8,13 @@
 #include <functional>
 #include <random>
 
-#include "host_stub.h"
 #include "kernels/cpu/backend.h"
-#if defined(KVC_TESTS_CUDA)
-#include "kernels/cuda/backend.h"
-#include "real_device.h"
-#endif
 
 namespace kvc::kernels::test {
 namespace {
 
 constexpr int32_t kPoison = 0x7fffffff;
 constexpr unsigned char kOutFill = 0x5a;
-
-const kvc_backend* backend_of_body = nullptr;  // while one of for_each_implementation runs
 
 // Bytes from an aligned address to where a scene's memory begins.
 int64_t misalignment(Kind kind) { return tests_cuda() ? bytes_of(kind) : 2; }
@@ -31,86 +24,6 @@ bool has_aligned_pools(const SceneConfig& config) { return tests_cuda() && confi
 int64_t pool_misalignment(const SceneConfig& config) { return has_aligned_pools(config) ? 0 : misalignment(config.kv); }
 
 }  // namespace
-
-bool tests_cuda() {
-  const char* name = std::getenv("KVC_KERNEL_BACKEND");
-  return name != nullptr && *name != '\0';
-}
-
-const kvc_backend* test_backend() {
-  if (backend_of_body != nullptr) return backend_of_body;
-#if defined(KVC_TESTS_CUDA)
-  if (tests_cuda()) {
-    const char* const name = std::getenv("KVC_KERNEL_BACKEND");
-    return std::strcmp(name, "cuda") == 0 ? cuda::backend_of(KVC_BACKEND_VERSION) : real_backend(name);
-  }
-#endif
-  return kvc_cpu_backend_get(KVC_BACKEND_VERSION);
-}
-
-namespace {
-using Body = std::function<void(const std::string&, kvc_backend_device*)>;
-
-void run_by(const kvc_backend* backend, const char* name, int threads, const Body& body) {
-  const HostStub host(threads);
-  SCOPED_TRACE(name);
-  kvc_error error = KVC_ERROR_INIT;
-  kvc_backend_open_args args = {};
-  args.host = host.host();
-  args.simd = name;
-  kvc_backend_device* device = nullptr;
-  ASSERT_EQ(backend->open(&args, &device, &error), KVC_OK) << error.message;
-  ASSERT_STREQ(backend->implementation(device), name);
-  backend_of_body = backend;
-  body(backend->implementation(device), device);
-  backend_of_body = nullptr;
-  backend->close(device);
-}
-
-std::vector<std::string> names_of_device(const kvc_backend* cuda) {
-  const HostStub host(1);
-  kvc_error error = KVC_ERROR_INIT;
-  kvc_backend_open_args args = {};
-  args.host = host.host();
-  kvc_backend_device* device = nullptr;
-  EXPECT_EQ(cuda->open(&args, &device, &error), KVC_OK) << error.message;
-  if (device == nullptr) return {};
-  const char* found[3];
-  const int count = cuda->implementations(device, found, 3);
-  const std::vector<std::string> names(found, found + count);  // they are the device's
-  cuda->close(device);
-  return names;
-}
-
-bool is_by_warpgroups(const std::string& name) { return name.find("_wgmma") != std::string::npos; }
-// Emulated it runs in warpgroup_test.cc: most of what is elsewhere other kernels compute by that name too.
-bool runs_everywhere(const std::string& name) {
-  return !is_by_warpgroups(name) || std::strcmp(std::getenv("KVC_KERNEL_BACKEND"), "cuda") != 0;
-}
-}  // namespace
-
-void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
-                             bool with_reference) {
-  if (tests_cuda()) {
-    const kvc_backend* const cuda = test_backend();
-    if (with_reference) run_by(kvc_cpu_backend_get(KVC_BACKEND_VERSION), "reference", threads, body);
-    for (const std::string& name : names_of_device(cuda)) {
-      if (runs_everywhere(name)) run_by(cuda, name.c_str(), threads, body);
-    }
-    return;
-  }
-  const char* names[16];
-  const int count = test_backend()->implementations(nullptr, names, 16);
-  for (int i = with_reference ? 0 : 1; i < count; ++i) run_by(test_backend(), names[i], threads, body);
-}
-
-void for_warpgroups(const std::function<void(const std::string&, kvc_backend_device*)>& body) {
-  if (!tests_cuda()) return;
-  const kvc_backend* const cuda = test_backend();
-  for (const std::string& name : names_of_device(cuda)) {
-    if (is_by_warpgroups(name)) run_by(cuda, name.c_str(), 1, body);
-  }
-}
 
 kvc_backend_rows plain_rows(int32_t num_rows, int32_t num_tokens, const int32_t* token_begin, const int32_t* kv_lengths,
                             const int32_t* positions) {

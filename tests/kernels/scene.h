@@ -180,7 +180,7 @@ bool tests_cuda();
 // first), with a host of `threads` threads.
 void for_each_implementation(int threads, const std::function<void(const std::string&, kvc_backend_device*)>& body,
                              bool with_reference = false);
-// Runs body on CUDA's device that attends by warpgroups, if there is one. (for_each_implementation runs it on cards only.)
+// Runs body on CUDA's device that attends by warpgroups, if there is one. (for_each_implementation does on cards only.)
 void for_warpgroups(const std::function<void(const std::string&, kvc_backend_device*)>& body);
 // Computes a scene by each and checks it against float64.
 void run_scene(const SceneConfig& config, int threads, bool with_reference = false);
