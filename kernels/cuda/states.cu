@@ -35,6 +35,8 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
   constexpr int32_t kMaxRows = 65535;  // of a grid's second dimension
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
+  const kvc_status outside = check_not_captured(stream, "states are copied", error);  // of as many rows as now
+  if (outside != KVC_OK) return outside;
   for (int32_t begin = 0; begin < args->num_rows; begin += kMaxRows) {
     const int32_t rows = args->num_rows - begin < kMaxRows ? args->num_rows - begin : kMaxRows;
     Piece pages = piece_of(args->step, args->pages + begin, rows);

@@ -143,7 +143,7 @@ class Cache {
   Status check_attends(const Forward& forward, int32_t layer, const kvc_attend_args& args) const;
   bool appends(const Forward& forward, int32_t layer) const;
   Status check_complete(const Forward& forward) const;
-  void find_state_pages(Forward& forward, int32_t group, bool after) KVC_REQUIRES(mutex_);
+  void find_state_pages(Forward& forward) KVC_REQUIRES(mutex_);
   std::string describe_group(Forward& forward, int32_t group) const;
   Status check_tables(const Forward& forward, int32_t group, const kvc_tables& wanted) const;
   // A layer's new K and V, checked.

@@ -157,6 +157,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
     return copied;
   }
   copy_queue_.own(&forward);
+  if (kind.encoder_group < 0) find_state_pages(forward);
   forward.batch->build(store_, forward.row_slots(), forward.row_lengths(), kind.encoder_group);
   if (forward.kind.with_trees) {
     const auto tokens = static_cast<size_t>(forward.batch->rows().num_tokens);

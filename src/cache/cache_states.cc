@@ -27,27 +27,29 @@ Status Cache::copy_state(kvc_forward id, int32_t layer, int32_t state, const DLT
   args.pool = static_cast<char*>(layers_[index].states->data()) + shape.offset_bytes;
   args.page_stride_bytes = geometry_.layers[index].page_bytes;
   args.state_bytes = shape.bytes;
-  args.pages = forward->state_pages.data();
+  for (const Forward::StatePages& pages : forward->state_pages) {
+    if (pages.group == layers_[index].group) args.pages = store ? pages.after.data() : pages.before.data();
+  }
+  args.step = forward->step();
   args.num_rows = forward->num_rows;
   args.store = store ? 1 : 0;
-  {
-    MutexLock lock(mutex_);
-    find_state_pages(*forward, layers_[index].group, store);
-  }
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status copied = context_->backend().states(context_->device(), &args, forward->stream, &error);
   if (store && copied == KVC_OK) forward->stored_states[index] |= static_cast<uint16_t>(1u << state);
   return forward.done(Status::from(copied, error));
 }
 
-// Where the rows' states are: before the step, or after it.
-void Cache::find_state_pages(Forward& forward, int32_t group, bool after) {
+// Where the rows' states are: before the step, and after it.
+void Cache::find_state_pages(Forward& forward) {
   const std::span<const Reservation> reservations = forward.row_reservations(num_groups());
-  for (int32_t row = 0; row < forward.num_rows; ++row) {
-    const Reservation& r = reservations[static_cast<size_t>(row * num_groups() + group)];
-    const int32_t before = r.copied_from >= 0 ? r.copied_from : KVC_BACKEND_STATE_ZERO;
-    const int32_t slot = forward.slots[row];
-    forward.state_pages[row] = slot < 0 ? KVC_BACKEND_STATE_SKIP : after ? store_.list(slot, group).tail_page : before;
+  for (Forward::StatePages& pages : forward.state_pages) {
+    for (int32_t row = 0; row < forward.num_rows; ++row) {
+      const Reservation& r = reservations[static_cast<size_t>(row * num_groups() + pages.group)];
+      const int32_t before = r.copied_from >= 0 ? r.copied_from : KVC_BACKEND_STATE_ZERO;
+      const int32_t slot = forward.slots[row];
+      pages.before[row] = slot < 0 ? KVC_BACKEND_STATE_SKIP : before;
+      pages.after[row] = slot < 0 ? KVC_BACKEND_STATE_SKIP : store_.list(slot, pages.group).tail_page;
+    }
   }
 }
 

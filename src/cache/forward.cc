@@ -53,7 +53,10 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   forward->rope_sets = LazyArray<int32_t>(rows);
   forward->reservations = LazyArray<Reservation>(rows * groups);
   forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
-  forward->state_pages = LazyArray<int32_t>(rows);
+  for (int32_t g = 0; g < groups; ++g) {
+    if (!geometry.store.groups[static_cast<size_t>(g)].rules.holds_state()) continue;
+    forward->state_pages.push_back({g, LazyArray<int32_t>(rows), LazyArray<int32_t>(rows)});
+  }
   forward->layer_state.resize(geometry.layers.size());
   forward->stored_states.resize(geometry.layers.size());
   int64_t tiles = 0;
@@ -153,6 +156,11 @@ void Forward::list_arrays() {
   arrays_.clear();
   batch->for_each_array(graph,
                         [&](const auto* data, int64_t count, int64_t capacity) { arrays_.add(data, count, capacity); });
+  for (const StatePages& pages : state_pages) {
+    for (const LazyArray<int32_t>* array : {&pages.before, &pages.after}) {
+      arrays_.add(array->data(), num_rows, array->size());
+    }
+  }
   for (const Rotation& rotation : rotations_) {
     arrays_.add(rotation.sets.data(), rotation.sets_made ? batch->rows().num_tokens : 0, rotation.sets.size());
   }

@@ -38,6 +38,12 @@ class Forward {
   // Host and device memory that create takes.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
+  // Where the rows' states of a group are: [rows] each, or KVC_BACKEND_STATE_*.
+  struct StatePages {
+    int32_t group;
+    LazyArray<int32_t> before, after;  // the step
+  };
+
   uint64_t generation = 0;  // of its id: one for each step, but one for all steps of a graph
   bool open = false;
   bool graph = false;  // what callers see keeps the shapes of the limits
@@ -54,7 +60,7 @@ class Forward {
   LazyArray<int32_t> append_lengths;    // [rows]
   LazyArray<int32_t> rope_sets;         // [rows]: longrope's factor set of each row
   LazyArray<Reservation> reservations;  // [rows, groups]
-  LazyArray<int32_t> state_pages;       // [rows]: scratch of a copy of states
+  std::vector<StatePages> state_pages;  // of recurrent groups
   std::unique_ptr<BatchPlan> batch;
   std::unique_ptr<LatentScratch> latent;  // null without MLA layers
   ForwardTables tables;                   // for other kernels, as far as they were asked for

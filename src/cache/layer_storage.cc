@@ -77,6 +77,7 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   std::shared_ptr<LayerStorage> storage(new LayerStorage(context, geometry));
   const bool adopted = geometry.kv_storage != nullptr || geometry.k_storage != nullptr;
   KVC_TRY(adopted ? storage->adopt(geometry, index) : storage->allocate(geometry));
+  if (adopted) storage->tell_alignment(index);
   if (!geometry.k_scales.empty()) KVC_TRY(storage->allocate_head_scales(geometry));
   if (kvc_backend_layer& layer = storage->layer_; layer.v_in_k != 0) {
     layer.v = layer.k;
@@ -150,6 +151,21 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   layer_.v = {data(geometry.v_storage->dl_tensor), strides[0], strides[1], strides[2]};
   adopted_[1] = geometry.v_storage;
   return Status();
+}
+
+// A GPU's fast kernels copy 16 bytes at once, in memory that allows it; others attend in what does not.
+void LayerStorage::tell_alignment(int64_t index) const {
+  if (context_->is_host()) return;
+  for (const kvc_backend_pool* pool : {&layer_.k, &layer_.v}) {
+    const int64_t strides = (pool->page_stride | pool->head_stride | pool->slot_stride) * (layer_.dtype.bits / 8);
+    if ((reinterpret_cast<uintptr_t>(pool->data) | static_cast<uintptr_t>(strides)) % 16 == 0) continue;
+    context_->log(KVC_LOG_WARNING,
+                  "layer %" PRId64
+                  ": its pool at %p, or a stride of it, is not aligned to 16 bytes: slower kernels "
+                  "attend there",
+                  index, pool->data);
+    return;
+  }
 }
 
 Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,

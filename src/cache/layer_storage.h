@@ -45,6 +45,7 @@ class LayerStorage {
   explicit LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry);
   Status allocate(const LayerGeometry& geometry);
   Status adopt(const LayerGeometry& geometry, int64_t index);
+  void tell_alignment(int64_t index) const;
   Status allocate_head_scales(const LayerGeometry& geometry);
   static Status export_scales(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
                               DLManagedTensorVersioned** out);
