@@ -1,7 +1,7 @@
 // The working memory of one worker: sized once for every layer a cache can have, so that nothing is allocated later.
 //
-// What is used of it at head dims up to 512 fits a level-2 cache of 1 MiB; 2 MiB have room for the stored K and V that
-// stream by too. Work that needs more rows than fit is cut into passes (attend/*_pass.h), never refused.
+// A pass of the panel kernel at head dims up to 512 uses 1.1 MiB of it: a level-2 cache of 2 MiB has room for the
+// stored K and V that stream by too. Work that needs more rows than fit is cut into passes, never refused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,8 +14,8 @@ namespace kvc::kernels {
 constexpr int32_t kMaxLanes = 16;            // floats of the widest vector
 constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked up at once
 constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass
-constexpr int32_t kRowFloats = 80 * 1024;    // elements of q, and of o, of one pass
-constexpr int32_t kPanelFloats = 32 * 1024;  // elements of a packed block of K, and of V
+constexpr int32_t kRowFloats = 66 * 1024;    // elements of q, and of o, of one pass
+constexpr int32_t kPanelFloats = 64 * 1024;  // elements of a packed block of K, and of V
 // Wide rows (MLA) take more: at least so many rows go through a pass, since each pass packs K and V anew, and a block
 // has at least so many keys.
 constexpr int32_t kMinRows = 144;

@@ -164,5 +164,33 @@ TEST(Attend, LargeScores) {
   }
 }
 
+// Scores that rise or fall from one block of 512 keys to the next, by less and by more than what a running reference of
+// the softmax may lag behind (2^8, 5.5 in natural units).
+TEST(Attend, RisingScores) {
+  for (float rise : {0.5f, 3.0f, 5.5f, 5.6f, 60.0f, 100.0f, -5.6f, -60.0f}) {
+    for (int queries : {2, 20}) {
+      SceneConfig config;
+      config.head_dim = config.v_head_dim = 16;
+      config.rows = {{queries, 1700}};
+      config.scale = 1.0;
+      Scene scene(config);
+      for (int t = 0; t < queries; ++t) {
+        for (int h = 0; h < config.q_heads; ++h) {
+          for (int d = 0; d < config.head_dim; ++d) scene.q(t, h, d) = d == 0 ? 1.0f : 0.0f;
+        }
+      }
+      for (int p = 0; p < 1700; ++p) {
+        const float score = rise * static_cast<float>(p / 512) - 0.25f * static_cast<float>((p * 7) % 13);
+        for (int h = 0; h < config.kv_heads; ++h) scene.k(0, p, h, 0) = score;
+      }
+      scene.store();
+      for_each_implementation(2, [&](const std::string& name, kvc_backend_device* device) {
+        scene.attend(test_backend(), device);
+        scene.check(name + ", rise " + std::to_string(rise));
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvc::kernels::test
