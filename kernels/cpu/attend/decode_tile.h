@@ -107,8 +107,9 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
                                              : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
       const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {
         if (!begins_line<Format>(c)) return;
-        prefetch_far(reload(far.rows)[i] + far.offset + c * Format::kVecBytes);
-        prefetch(reload(near.rows)[i] + near.offset + c * Format::kVecBytes);
+        constexpr bool kReload = Format::kVecBytes >= 64;  // f16, with a line every other vector, is faster without
+        prefetch_far((kReload ? reload(far.rows) : far.rows)[i] + far.offset + c * Format::kVecBytes);
+        prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + c * Format::kVecBytes);
       };
       if constexpr (kKeys <= 4) {
         for (int c = 0; c < chunks; ++c) {
