@@ -18,9 +18,10 @@ constexpr int64_t kMaxSharedFloats = 8 << 20;
 // Items of split rows and floats of their states, with fixed splits: what would need more is not split.
 constexpr int64_t kMaxFixedItems = 4096;
 constexpr int64_t kMaxFixedFloats = 8 << 20;
-// Items over fewer bytes of K and V are of fewer heads; others are of fewer keys, though their states are merged then:
-// from memory, pages are read faster whole.
-constexpr int64_t kHeadItemBytes = 2 << 20;
+// Bytes of K and V of an item that has fewer heads than its row. Larger ones have fewer keys instead, though their
+// states are merged then: from memory, pages are read faster whole. Smaller ones would cost more than they save.
+constexpr int64_t kMaxHeadItemBytes = 2 << 20;
+constexpr int64_t kMinHeadItemBytes = 64 << 10;
 // Below so many queries a head group, reading K and V costs more than computing with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
@@ -245,8 +246,10 @@ int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
   return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size(shape_);
 }
 
-// How many parts of equal cost are wanted of a part: as many as it costs target_costs, none too short.
-int64_t WorkPlan::wanted_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept {
+// How many parts the keys of a part are to be cut into, were it not cut by heads: as many as it costs target_costs,
+// none too short.
+int64_t WorkPlan::key_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept {
+  if (shape_.key_splits > 0) return shape_.key_splits;
   const int64_t keys = part.key_end - part.key_begin;
   return std::max<int64_t>(1, std::min(ceil_div(cost(part), target_cost), keys / shape_.tiling.min_split_keys));
 }
@@ -264,38 +267,38 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   }
 }
 
-// Heads of the items of a part that is cut into `wanted`; their keys are cut into the rest of that.
-int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t wanted) const noexcept {
+// How many heads the items of a part are to have: few, where that is worth an item and pages need not be read whole.
+int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   const int64_t heads = part.head_end - part.head_begin, least = shape_.tiling.heads_per_item;
   const int64_t bytes = heads * (part.key_end - part.key_begin) * shape_.key_bytes;
+  const int64_t wanted = std::min(ceil_div(cost(part), target_cost), bytes / kMinHeadItemBytes);
   // A tile with shared parts has the states of all heads; a number of splits that the caller gives is one of the keys.
   if (shape_.key_splits > 0 || (!prefixes_.empty() && shares_[part.row].tile >= 0)) return heads;
-  if (heads <= least || bytes > wanted * kHeadItemBytes) return heads;
+  if (wanted < 2 || heads <= least || bytes > wanted * kMaxHeadItemBytes) return heads;
   return least * ceil_div(ceil_div(heads, least), wanted);
 }
 
 void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
   // Sinks and window are merged as two states, whatever the window's is folded from: with fixed splits, neither is cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
-  int64_t wanted[2] = {1, 1};
-  for (int32_t i = 0; i < base.num_parts; ++i) wanted[i] = wanted_parts(base.parts[i], target_cost);
-  const int32_t largest = wanted[1] > wanted[0] ? 1 : 0;
-  const int64_t heads = heads_each(base.parts[largest], wanted[largest]), end = base.parts[0].head_end;
-  const int64_t ranges = ceil_div(end - base.parts[0].head_begin, heads);
-  for (int64_t head = base.parts[0].head_begin; head < end; head += heads) {
-    int64_t key_parts[2];
+  const kvc_backend_item& last = base.parts[base.num_parts - 1];  // a window: longer than its sinks
+  const int64_t heads = heads_each(last, target_cost), begin = last.head_begin, end = last.head_end;
+  int64_t wanted[2];
+  for (int32_t i = 0; i < base.num_parts; ++i) {
+    wanted[i] = ceil_div(key_parts(base.parts[i], target_cost), ceil_div(end - begin, heads));
+  }
+  for (int64_t head = begin; head < end; head += heads) {
     for (int32_t i = 0; i < base.num_parts; ++i) {
       base.parts[i].head_begin = static_cast<int32_t>(head);
       base.parts[i].head_end = static_cast<int32_t>(std::min(end, head + heads));
-      key_parts[i] = shape_.key_splits > 0 ? shape_.key_splits : ceil_div(wanted[i], ranges);
     }
-    emit_tile(base, key_parts);
+    emit_tile(base, wanted);
   }
 }
 
-void WorkPlan::emit_tile(const Base& base, const int64_t* key_parts) noexcept {
+void WorkPlan::emit_tile(const Base& base, const int64_t* wanted) noexcept {
   const auto item_begin = static_cast<int32_t>(items_.size());
-  for (int32_t i = 0; i < base.num_parts; ++i) split(base.parts[i], key_parts[i]);
+  for (int32_t i = 0; i < base.num_parts; ++i) split(base.parts[i], wanted[i]);
   const auto item_end = static_cast<int32_t>(items_.size());
   const int32_t shared_tile = prefixes_.empty() ? -1 : shares_[base.parts[0].row].tile;
   if (item_end - item_begin == 1 && shared_tile < 0) return;

@@ -128,14 +128,14 @@ class WorkPlan {
   template <class Visit>
   void for_each_base(const kvc_backend_rows& rows, Visit visit) const noexcept;
   int64_t cost(const kvc_backend_item& item) const noexcept;
-  int64_t heads_each(const kvc_backend_item& part, int64_t wanted) const noexcept;
-  int64_t wanted_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept;
+  int64_t heads_each(const kvc_backend_item& part, int64_t target_cost) const noexcept;
+  int64_t key_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept;
   void split(const kvc_backend_item& part, int64_t wanted) noexcept;
   int64_t state_floats() const noexcept;
   bool fixed_splits_fit(int64_t blocks, int64_t states) noexcept;
   int64_t states_of(const kvc_backend_item& item) const noexcept;
   void emit(Base base, int64_t target_cost) noexcept;
-  void emit_tile(const Base& base, const int64_t* key_parts) noexcept;
+  void emit_tile(const Base& base, const int64_t* wanted) noexcept;
   // shared_work.cc
   void find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets) noexcept;
   bool pays(const Prefix& prefix) const noexcept;

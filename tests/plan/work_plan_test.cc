@@ -96,7 +96,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
     const int32_t threads = 1 + static_cast<int32_t>(random() % 9);
     WorkShape shape = shape_of(threads, round % 3 == 0 ? 1 + static_cast<int32_t>(random() % 100) : 0);
     if (round % 3 == 1) shape.chunk_tokens = 1 + static_cast<int32_t>(random() % 100);
-    if (round % 2 == 1) shape.key_bytes = 64 << 10;  // long rows are cut by keys alone
+    shape.key_bytes = round % 2 == 1 ? 64 << 10 : 1 << 10;  // long rows are cut by keys alone, or by heads too
     if (round % 5 == 1) shape.fix_splits();
     WorkPlan plan(shape, limits);
     Batch batch;
@@ -198,6 +198,7 @@ TEST(WorkPlan, StreamingRowsBecomeSinksAndWindow) {
   for (int round = 0; round < 600; ++round) {
     WorkShape shape = shape_of(1 + below(9));
     shape.streaming = true;
+    shape.key_bytes = 1 << 10;
     WorkPlan plan(shape, limits);
     Batch batch;
     std::vector<Stream> streams;
@@ -271,14 +272,14 @@ TEST(WorkPlan, SmallDecodeRowsAreCutByHeads) {
     int32_t threads, keys, heads_each, key_parts;
   };
   for (const Expected expected : {
-           Expected{2, 60, 8, 1},       // not worth a cut
-           Expected{2, 128, 4, 1},      // as few as there is work for
-           Expected{2, 256, 2, 1},      //
+           Expected{2, 31, 8, 1},       // not worth two items
+           Expected{2, 32, 4, 1},       // as few as there is work for
+           Expected{2, 64, 2, 1},       //
            Expected{2, 1024, 1, 1},     // four items a thread, nothing to merge
            Expected{2, 4096, 1, 1},     // items of 2 MiB
            Expected{2, 16384, 8, 8},    // from memory whole pages are faster
            Expected{4, 4096, 1, 2},     // more items than heads
-           Expected{16, 1024, 1, 2},    // none below min_split_keys of all heads
+           Expected{16, 1024, 1, 2},    // none of its keys below min_split_keys, of all heads
            Expected{16, 32768, 1, 8},   //
            Expected{16, 65536, 8, 64},  //
        }) {

@@ -112,10 +112,6 @@ template <class Format, int kHeadDim>
 static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
                         DecodePipeline& pipeline) {
   Scratch& scratch = *view.scratch;
-  DecodeKeys later = keys;
-  later.next = keys.block;
-  later.next_k_offset = keys.k_offset;
-  later.next_v_offset = keys.v_offset;
   const int num_rows = pass.row_end - pass.row_begin;
   for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
     const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
@@ -130,6 +126,13 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              (pass.head_begin + h) * view.group,
                              scratch.masks + first,
                              keys.v_scales};
+    DecodeKeys later;  // a copy of keys, made here only: they were just written, and a wider load would wait for that
+    if (index > 0) {
+      later = keys;
+      later.next = keys.block;
+      later.next_k_offset = keys.k_offset;
+      later.next_v_offset = keys.v_offset;
+    }
     const DecodeKeys& tile_keys = index == 0 ? keys : later;
     if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole, pipeline);
     if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole, pipeline);

@@ -67,6 +67,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin, int end,
                                Weights weights, float* o, int o_stride) {
+  if (kHeadDim != 0) o_stride = round_up(kHeadDim, Format::kStep);  // what it is, as a constant
   if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
     constexpr int kHalf = kRows / 2;
     const Weights others = {weights.p + kHalf, weights.stride};

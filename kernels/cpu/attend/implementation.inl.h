@@ -1,7 +1,7 @@
 // The body of a target's translation unit: its Implementation table, from the headers that KVC_TARGET was set for.
 // The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE. One that differs from another target only in how
-// it multiplies bf16 q by bf16 K and V, or in how float8 enters the decode kernel, defines that format, KVC_TARGET_BF16
-// or KVC_TARGET_FLOAT8, and the other's table, KVC_TARGET_BASE, which attends all the rest: formats take most of the
+// it multiplies bf16 q by bf16 K and V, or in how e4m3 enters the decode kernel, defines that format, KVC_TARGET_BF16
+// or KVC_TARGET_E4M3, and the other's table, KVC_TARGET_BASE, which attends all the rest: formats take most of the
 // library's size.
 // SPDX-License-Identifier: Apache-2.0
 
@@ -62,15 +62,13 @@ static int32_t preferred_rows(const kvc_backend_layer* layer) {
   return KVC_TARGET_BASE.preferred_rows(layer);
 }
 
-#elif defined(KVC_TARGET_FLOAT8)
+#elif defined(KVC_TARGET_E4M3)
 
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
-  const Type type = type_of(args->layer->dtype);
-  if (type == Type::kE4m3 || type == Type::kE5m2) {
+  if (type_of(args->layer->dtype) == Type::kE4m3) {
     const View view = make_view(args, item, scratch);
     if (!view.staged && !wants_panels(view)) {
-      if (type == Type::kE4m3) decode_rows<KVC_TARGET_FLOAT8<E4m3>>(view);
-      if (type == Type::kE5m2) decode_rows<KVC_TARGET_FLOAT8<E5m2>>(view);
+      decode_rows<KVC_TARGET_E4M3>(view);
       return;
     }
   }

@@ -1,6 +1,6 @@
-// AVX-512 VBMI: the formats of float8 in the decode kernel. The upper 16 bits of an element as float32, those of a
-// bf16, are found in two tables of 128 bytes by all bits but the sign. 13 operations for 64 elements, subnormals and
-// NaN included; by way of float16 they take 18 (e4m3) or 14 (e5m2).
+// AVX-512 VBMI: the format of e4m3 in the decode kernel. The upper 16 bits of an element as float32, those of a bf16,
+// are found in two tables of 128 bytes by all bits but the sign. 13 operations for 64 elements, subnormals and NaN
+// included; by way of float16 they take 18.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,30 +12,23 @@ struct alignas(64) ByteTables {
   uint8_t upper[128], lower[128];
 };
 
-// kUnit: the power of two that view.stored_unit stands for, which elements lack.
-template <int kMantissaBits, int kBias, int kUnit, int kFirstNan>
-constexpr ByteTables byte_tables() {
+constexpr ByteTables e4m3_tables() {
   ByteTables tables = {};
   for (int i = 1; i < 128; ++i) {
-    const int field = i >> kMantissaBits, mantissa = i & ((1 << kMantissaBits) - 1);
-    int exponent = (field > 0 ? field : 1) - kBias - kMantissaBits - kUnit;
-    int significand = field > 0 ? mantissa + (1 << kMantissaBits) : mantissa;
-    for (; significand < 128; significand *= 2) --exponent;
-    int bits = (exponent + 7 + 127) * 128 + significand - 128;
-    if (i >= kFirstNan - 1 && kFirstNan < 127) bits = 0x7f80;
-    if (i >= kFirstNan) bits = 0x7fc0;
+    int exponent = (i < 8 ? 1 : i / 8) - 7 - 3 - 8;  // of the mantissa as an integer, in the unit that elements lack
+    int mantissa = i < 8 ? i : i % 8 + 8;
+    for (; mantissa < 128; mantissa *= 2) --exponent;
+    const int bits = i == 127 ? 0x7fc0 : (exponent + 7 + 127) * 128 + mantissa - 128;
     tables.upper[i] = static_cast<uint8_t>(bits >> 8);
     tables.lower[i] = static_cast<uint8_t>(bits);
   }
   return tables;
 }
 
-static constexpr ByteTables kE4m3Tables = byte_tables<3, 7, 8, 0x7f>();
-static constexpr ByteTables kE5m2Tables = byte_tables<2, 15, 0, 0x7d>();  // an infinity before its NaNs
+static constexpr ByteTables kE4m3Tables = e4m3_tables();
 static_assert(kE4m3Unit == 256.0f);
 
-template <class T>
-struct Tabled {
+struct TabledE4m3 {
   using Vec = F32;
   struct Raw {
     HalfPairs pairs[2];
@@ -45,14 +38,13 @@ struct Tabled {
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 64;
 
   KVC_INLINE_MEMBER Raw look_up(__m512i x) {
-    const ByteTables& tables = __is_same(T, E4m3) ? kE4m3Tables : kE5m2Tables;
     const auto find = [&](const uint8_t* table) __attribute__((always_inline)) {
       return _mm512_permutex2var_epi8(_mm512_load_si512(table), x, _mm512_load_si512(table + 64));
     };
     constexpr int kOrMasked = 0xf8;  // a | (b & c)
-    const __m512i lower = find(tables.lower);
+    const __m512i lower = find(kE4m3Tables.lower);
     const __m512i upper =
-        _mm512_ternarylogic_epi32(find(tables.upper), x, _mm512_set1_epi8(static_cast<char>(0x80)), kOrMasked);
+        _mm512_ternarylogic_epi32(find(kE4m3Tables.upper), x, _mm512_set1_epi8(static_cast<char>(0x80)), kOrMasked);
     return {{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
   }
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return look_up(_mm512_loadu_si512(p)); }

@@ -3,7 +3,7 @@
 #define KVC_TARGET avx512_vbmi
 #define KVC_TARGET_NAME "avx512_vbmi"
 #define KVC_TARGET_TABLE kAvx512VbmiImplementation
-#define KVC_TARGET_FLOAT8 Tabled
+#define KVC_TARGET_E4M3 TabledE4m3
 #define KVC_TARGET_BASE kAvx512Implementation
 #include "kernels/cpu/simd/avx512_vbmi.h"
 
