@@ -10,7 +10,8 @@ MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t
                         device.shared_of_multiprocessor);
 }
 
-kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream, kvc_error* error) {
+kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
+                      kvc_error* error) {
   MmaCall mma = {call, shape, 0};
   const bool scaled =
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
@@ -18,8 +19,8 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
   const MmaKernel kernel = is_f16 ? mma_kernel_of_f16(mma) : mma_kernel_of_bf16(mma);
   // The limit is the kernel's, for all threads: always the same, as another thread may be about to launch it with more.
-  const cudaError_t result = cudaFuncSetAttribute(
-      reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
+  const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
   return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads,
