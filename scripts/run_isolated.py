@@ -159,6 +159,8 @@ def main() -> int:
         if line["outcome"] != "passed":
             text = line["text"] if line["outcome"] != "skipped" else line["text"].splitlines()[-1] if line["text"] else ""
             print(f"---- {line['outcome'].upper()} {line['test']}\n{text[-1500:]}")
+    if not tests.done:
+        print(last_words(options.log))
     whole = end == "" and lost < MOST_LOST and tests.status in (0, 1)
     print(", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "crashed", "hung", "no time", "skipped")
                     if counts[name]) + ("" if whole else f"; NOT ALL TESTS RAN ({end or tests.status})"))
