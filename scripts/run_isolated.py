@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 MOST_LOST = 12  # processes; what goes on like that has one cause
+START = 90.0    # seconds to a process's first test
 
 
 class Tests:
@@ -56,7 +57,8 @@ def watch(command, tests, log, each, deadline, on_line=None) -> str:
                                    env={**os.environ, "PYTHONFAULTHANDLER": "1"})
         if on_line is not None:
             os.set_blocking(process.stdout.fileno(), False)
-        news, known, rest = time.monotonic(), -1, b""
+        news, known, rest = time.monotonic(), tests.refresh(), b""
+        limit = START
         while True:
             ended = process.poll() is not None
             if on_line is not None:
@@ -66,12 +68,12 @@ def watch(command, tests, log, each, deadline, on_line=None) -> str:
                     on_line(line.decode(errors="replace"))
             count = tests.refresh()
             if count != known:
-                known, news = count, time.monotonic()
+                known, news, limit = count, time.monotonic(), each
             if ended:
                 tests.status = process.returncode
                 return ""
             now = time.monotonic()
-            if now - news > each or now > deadline:
+            if now - news > limit or now > deadline:
                 process.send_signal(signal.SIGABRT)  # Python says where it is
                 try:
                     process.wait(3)
@@ -129,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True, help="the file of results")
     parser.add_argument("--log", type=Path, required=True, help="what the processes print")
-    parser.add_argument("--each", type=float, default=60.0, help="seconds that a test, or the way to the first, may take")
+    parser.add_argument("--each", type=float, default=60.0, help="seconds that a test may take")
     parser.add_argument("--seconds", type=float, default=1e9, help="for all of them")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -157,6 +159,8 @@ def main() -> int:
         if line["outcome"] != "passed":
             text = line["text"] if line["outcome"] != "skipped" else line["text"].splitlines()[-1] if line["text"] else ""
             print(f"---- {line['outcome'].upper()} {line['test']}\n{text[-1500:]}")
+    if not tests.done:
+        print(last_words(options.log))
     whole = end == "" and lost < MOST_LOST and tests.status in (0, 1)
     print(", ".join(f"{counts[name]} {name}" for name in ("passed", "failed", "crashed", "hung", "no time", "skipped")
                     if counts[name]) + ("" if whole else f"; NOT ALL TESTS RAN ({end or tests.status})"))

@@ -11,10 +11,10 @@ KV_TYPES = {"bf16": (torch.bfloat16, 2), "f16": (torch.float16, 2), "f32": (torc
 
 
 class Bench:
-    """A cache of one layer that holds `rows` sequences of `tokens` tokens of random K and V, and attention over it."""
+    """A cache that holds `rows` sequences of `tokens` tokens of random K and V, and attention over its first layer."""
 
     def __init__(self, clock, *, rows, tokens, q_heads, kv_heads, dim, dtype="bf16", page=16, room=64, latent=0, shared=0,
-                 simd=None, **options):
+                 layers=1, simd=None, **options):
         self.clock, self.rows, self.tokens = clock, rows, tokens
         self.q_heads, self.kv_heads, self.dim, self.latent = q_heads, kv_heads, dim, latent
         self.element, self.kv_bytes = KV_TYPES[dtype]
@@ -25,7 +25,7 @@ class Bench:
         each = -(-(tokens + room) // page) * page
         # A prefix that is shared is held once.
         capacity = rows * (each - shared // page * page) + 2 * shared + 4 * page
-        self.cache = kvcache.Cache([layer], [kvcache.MLA()] if latent else None, page_size=page, capacity_tokens=capacity,
+        self.cache = kvcache.Cache([layer] * layers, [kvcache.MLA()] if latent else None, page_size=page, capacity_tokens=capacity,
                                    max_sequences=2 * rows + 1, max_batch_tokens=max(16384, rows * room), context=self.context,
                                    **options)
         if shared:
@@ -52,7 +52,7 @@ class Bench:
     def _fill(self, sequence, tokens):
         while tokens > 0:
             count = min(tokens, 16384)
-            with self.cache.forward(sequence, count) as step:
+            with self.cache.forward(sequence, count, (0, 1)) as step:
                 step.append(0, *self.kv(count))
             tokens -= count
 
@@ -69,18 +69,18 @@ class Bench:
 
         return self.clock.seconds(lambda: steps[-1].attend(0, q, out=out), prepare, lambda: steps.pop().abort())
 
-    def append_seconds(self, new, times=1):
-        """Of one append; of `times` of them behind each other, where one is too short for events."""
+    def append_seconds(self, new, layers=1):
+        """Of one append, as those of `layers` layers behind each other take: one may be too short for events."""
         total = self.rows * new
         k, v = self.kv(total)
         steps = []
 
         def call():
-            for _ in range(times):
-                steps[-1].append(0, k, v)
+            for layer in range(layers):
+                steps[-1].append(layer, k, v)
 
         return self.clock.seconds(call, lambda: steps.append(self.cache.forward(self.ids, [new] * self.rows)),
-                                  lambda: steps.pop().abort()) / times
+                                  lambda: steps.pop().abort()) / layers
 
 
 def row(seconds, *, bytes_=None, operations=None, machine, target=None, torch_seconds=None):
@@ -185,9 +185,10 @@ def shared_prefix(clock, machine, target, dry):
 def append(clock, machine, rows, new, target, dry):
     if dry:
         rows, new = 2, min(new, 8)
-    bench = Bench(clock, rows=rows, tokens=0, room=new, q_heads=8, kv_heads=8, dim=128)
+    layers = 16 if new == 1 else 1
+    bench = Bench(clock, rows=rows, tokens=0, room=new, q_heads=8, kv_heads=8, dim=128, layers=layers)
     try:
-        seconds = bench.append_seconds(new, 16 if new == 1 else 1)
+        seconds = bench.append_seconds(new, layers)
     finally:
         bench.close()
     moved = rows * new * 2 * 8 * 128 * 2 * 2  # read and written

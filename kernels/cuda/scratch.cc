@@ -62,7 +62,7 @@ Scratch::Block* Scratch::find(void* stream) {
     if (block.lent) continue;
     if (block.memory == nullptr) {
       fresh = fresh == nullptr ? &block : fresh;
-    } else if (block.stream == stream) {
+    } else if (is_last(block, stream)) {
       return &block;
     } else {
       if (passed == nullptr && cudaEventQuery(block.passed) == cudaSuccess) passed = &block;
@@ -87,7 +87,7 @@ kvc_status Scratch::take(int64_t bytes, void* stream, void** memory, kvc_error* 
   }
   if (block->bytes < bytes) {
     status = resize(block, bytes, error);
-  } else if (block->stream != stream) {
+  } else if (!is_last(*block, stream)) {
     status = check(cudaStreamWaitEvent(on, block->passed, 0), "cudaStreamWaitEvent", kPurpose, error);
   }
   if (status != KVC_OK) return status;

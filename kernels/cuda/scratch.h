@@ -40,6 +40,10 @@ class Scratch {
   kvc_status resize(Block* block, int64_t bytes, kvc_error* error);
   Block* find(void* stream);
   static void drop(Block* block);
+  // One name is another stream in each thread.
+  static bool is_last(const Block& block, void* stream) {
+    return block.stream == stream && stream != static_cast<void*>(cudaStreamPerThread);
+  }
 
   std::mutex mutex_;
   Block blocks_[kBlocks] = {};

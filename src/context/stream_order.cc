@@ -2,6 +2,11 @@
 
 namespace kvc {
 
+namespace {
+// CUDA's name of the calling thread's own stream, which is another one in each thread (cudaStreamPerThread).
+void* const kStreamOfThread = reinterpret_cast<void*>(2);
+}  // namespace
+
 Status StreamOrder::create(std::shared_ptr<Context> context, StreamOrder* out) {
   out->context_ = std::move(context);
   const kvc_backend& backend = out->context_->backend();
@@ -21,7 +26,7 @@ Status StreamOrder::check_stream(void* stream) const {
 }
 
 Status StreamOrder::enter(void* stream) {
-  if (event_ == nullptr || !recorded_ || stream == stream_) return Status();
+  if (event_ == nullptr || !recorded_ || (stream == stream_ && stream != kStreamOfThread)) return Status();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context_->backend().event_wait(context_->device(), event_, stream, &error), error);
 }

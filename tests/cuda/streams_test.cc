@@ -1,6 +1,7 @@
 // A cache's work on several streams while the device is late: whatever order the streams' events allow, results are
 // those of the CPU, where every call is done on return. A wait that is missing shows as a wrong number.
 #include <set>
+#include <thread>
 
 #include "lockstep.h"
 
@@ -240,6 +241,19 @@ TEST_P(Streams, RandomCalls) {
 INSTANTIATE_TEST_SUITE_P(Orders, Streams,
                          testing::Values(cuda_emulation::kInTurn, cuda_emulation::kNewestFirst, cuda_emulation::kRandom,
                                          cuda_emulation::kRandom + 1, cuda_emulation::kRandom + 2));
+
+// cudaStreamPerThread is one name for many streams: calls of two threads on it are ordered as those on any two streams.
+TEST(StreamOfEachThread, IsAnotherStream) {
+  cuda_emulation::set_order(cuda_emulation::kNewestFirst);
+  Lockstep lockstep({.num_pages = 60});
+  const int a = lockstep.add();
+  std::thread([&] { lockstep.fill(a, 19, 64, cudaStreamPerThread); }).join();
+  std::thread([&] {
+    for (int layer = 0; layer < kLayers; ++layer) lockstep.export_rows(a, layer, cudaStreamPerThread);
+  }).join();
+  lockstep.compare();
+  cuda_emulation::set_order(cuda_emulation::kAtOnce);
+}
 
 // Once every buffer has been used a decode step is one copy, allocates nothing, and the host waits for nothing while
 // the device is fewer steps behind than a forward's staging holds.

@@ -30,6 +30,21 @@ def test_unused_slots_are_never_read_nor_written(device, rng, dtype):
     scene.close()
 
 
+@pytest.mark.parametrize("page", [16, 64])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_nothing_behind_the_last_key_is_read(device, rng, dtype, page):
+    """Lengths at which tiles, pages and splits of keys end, a token at a time; every slot behind them is NaN."""
+    memory = device.array(np.full((5 * 64 // page + 1, 2, 2, page, 64), np.nan), dtype)
+    scene = Scene(device, rng, q_heads=4, kv_heads=2, dim=64, q_dtype=dtype, kv_dtype=dtype, page=page, pool=memory,
+                  capacity=5 * 64)
+    a = scene.add()
+    for border in (32, 64, 128, 256):
+        scene.fill(a, border - 3 - len(scene.keys[a]))
+        for count in (1, 1, 1, 1, 2, 1):
+            scene.step([a], [count])
+    scene.close()
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_rows_that_are_not_there_are_left_alone(device, rng, dtype):
     """Inert rows of a batch, and rows behind it, in outputs and LSE."""

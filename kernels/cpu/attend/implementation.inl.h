@@ -6,7 +6,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/cpu/attend/decode_pass.h"
+#if !defined(KVC_TARGET_E4M3)
 #include "kernels/cpu/attend/panel_pass.h"
+#endif
 #include "kernels/cpu/attend/project.h"
 #include "kernels/cpu/attend/quantise.h"
 #include "kernels/cpu/implementation.h"
@@ -32,10 +34,12 @@ static void decode_rows(const View& view) {
   decode_item<Rows, 0>(view);
 }
 
+#if !defined(KVC_TARGET_E4M3)
 static int32_t preferred_rows_of(const kvc_backend_layer* layer, int32_t row_group) {
   const int32_t width = round_up(max_of(layer->head_dim, layer->v_head_dim), 2 * kLanes);
   return rows_of_pass(width) / row_group * row_group;
 }
+#endif
 
 #if defined(KVC_TARGET_BF16)
 
@@ -67,7 +71,7 @@ static int32_t preferred_rows(const kvc_backend_layer* layer) {
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
   if (type_of(args->layer->dtype) == Type::kE4m3) {
     const View view = make_view(args, item, scratch);
-    if (!view.staged && !wants_panels(view)) {
+    if (!view.staged && !wants_panels<Widened<E4m3>>(view)) {
       decode_rows<KVC_TARGET_E4M3>(view);
       return;
     }

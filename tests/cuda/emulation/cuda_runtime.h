@@ -144,6 +144,7 @@ cudaError_t cudaGetLastError();
 
 using cudaStream_t = struct CudaStream*;
 using cudaEvent_t = struct CudaEvent*;
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))  // as NULL, but of the calling thread
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,

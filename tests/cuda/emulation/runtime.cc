@@ -53,7 +53,16 @@ int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
 bool lost = false;  // by a sticky error
 
-CudaStream* resolve(cudaStream_t stream) { return stream == nullptr ? &default_stream : stream; }
+CudaStream* resolve(cudaStream_t stream) {
+  if (stream == nullptr) return &default_stream;
+  if (stream != cudaStreamPerThread) return stream;
+  thread_local CudaStream* own = nullptr;  // lives on behind its thread: what is queued on it is to run
+  if (own == nullptr) {
+    own = new CudaStream;
+    streams.push_back(own);
+  }
+  return own;
+}
 
 bool is_sticky(cudaError_t error) {
   return (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure) || error == cudaErrorECCUncorrectable ||
