@@ -275,7 +275,7 @@ TEST(AttendPlan, BlocksCoverItems) {
   args.layer = &layer;
   args.items = items.data();
   args.num_items = 3;
-  for (const int32_t rows : {0, 1, 2, 16}) {  // 0: as calls are cut
+  for (const int32_t rows : {0, 1, 2, 16, kWideRows.rows}) {  // 0: as calls are cut
     const BlockCut cut = {rows, 0, INT32_MAX};
     const int64_t count = rows == 0 ? count_all_blocks(args, kManyRows).both() : count_blocks(args, cut);
     std::vector<AttendBlock> blocks(static_cast<size_t>(count));

@@ -1,0 +1,151 @@
+// The library over the device that attends by warpgroups, beside the CPU: blocks of 128 rows are listed by staged
+// steps, and by those of a graph, at whose capacity kernels are launched.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "kvcache.h"
+
+namespace kvt {
+namespace {
+
+constexpr int64_t kHeads[2] = {4, 2}, kDims = 64;
+constexpr DLDeviceType kDevices[2] = {kDLCPU, kDLCUDA};
+
+struct Rows {
+  std::vector<_Float16> data;
+  std::vector<int64_t> shape;
+  DLTensor view;
+  Rows(int64_t tokens, int64_t heads, DLDeviceType device) : shape{tokens, heads, kDims} {
+    data.assign(static_cast<size_t>(tokens * heads * kDims), static_cast<_Float16>(-7.0f));
+    view = {data.data(), {device, 0}, 3, {kDLFloat, 16, 1}, shape.data(), nullptr, 0};
+  }
+};
+
+class Warpgroups : public testing::Test {
+ protected:
+  Warpgroups() {
+    for (int i = 0; i < 2; ++i) {
+      kvc_context_config context;
+      kvc_context_config_init(&context);
+      context.device_type = kDevices[i];
+      context.num_threads = 1;
+      context.simd = i == 0 ? nullptr : "sm_90_wgmma";
+      EXPECT_EQ(kvc_context_create(&context, &contexts_[i], error()), KVC_OK) << error_.message;
+      kvc_layer_config layer;
+      kvc_layer_config_init(&layer);
+      layer.num_q_heads = kHeads[0];
+      layer.num_kv_heads = kHeads[1];
+      layer.head_dim = kDims;
+      layer.dtype = {kDLFloat, 16, 1};
+      layer.rope_mode = KVC_ROPE_ON_APPEND;
+      kvc_group_config group;
+      kvc_group_config_init(&group);
+      group.num_pages = 64;
+      kvc_cache_config config;
+      kvc_cache_config_init(&config);
+      config.layers = &layer;
+      config.num_layers = 1;
+      config.groups = &group;
+      config.num_groups = 1;
+      config.page_size = 16;
+      config.max_sequences = 4;
+      config.max_batch_tokens = 256;
+      EXPECT_EQ(kvc_cache_create(contexts_[i], &config, &caches_[i], error()), KVC_OK) << error_.message;
+    }
+  }
+  ~Warpgroups() override {
+    for (int i = 0; i < 2; ++i) {
+      kvc_cache_destroy(caches_[i]);
+      kvc_context_destroy(contexts_[i]);
+    }
+  }
+  kvc_error* error() {
+    error_ = KVC_ERROR_INIT;
+    return &error_;
+  }
+
+  // A step of the same random tokens on both sides; graphs: nullable.
+  void step(const std::vector<kvc_seq> (&rows)[2], const std::vector<int32_t>& lengths, int64_t capacity,
+            const kvc_forward* graphs) {
+    std::vector<Rows> tensors[2];
+    for (int i = 0; i < 2; ++i) {
+      for (const int64_t heads : {kHeads[0], kHeads[1], kHeads[1], kHeads[0]}) {
+        tensors[i].emplace_back(capacity, heads, kDevices[i]);
+      }
+    }
+    for (int t = 0; t < 3; ++t) {
+      for (_Float16& x : tensors[0][t].data) x = static_cast<_Float16>(normal_(random_));
+      std::copy(tensors[0][t].data.begin(), tensors[0][t].data.end(), tensors[1][t].data.begin());
+    }
+    for (int i = 0; i < 2; ++i) {
+      kvc_batch batch;
+      kvc_batch_init(&batch);
+      batch.num_sequences = static_cast<int32_t>(rows[i].size());
+      batch.sequences = rows[i].data();
+      batch.append_lengths = lengths.data();
+      batch.graph = graphs == nullptr ? 0 : graphs[i];
+      kvc_forward forward = 0;
+      ASSERT_EQ(kvc_forward_begin(caches_[i], &batch, nullptr, &forward, error()), KVC_OK) << error_.message;
+      kvc_attend_args args;
+      kvc_attend_args_init(&args);
+      args.q = &tensors[i][0].view;
+      args.k = &tensors[i][1].view;
+      args.v = &tensors[i][2].view;
+      args.out = &tensors[i][3].view;
+      ASSERT_EQ(kvc_forward_attend(caches_[i], forward, 0, &args, error()), KVC_OK) << error_.message;
+      ASSERT_EQ(kvc_forward_end(caches_[i], forward, error()), KVC_OK) << error_.message;
+    }
+    cudaDeviceSynchronize();
+    for (size_t e = 0; e < tensors[0][3].data.size(); ++e) {
+      ASSERT_NEAR(static_cast<float>(tensors[0][3].data[e]), static_cast<float>(tensors[1][3].data[e]), 4e-3f) << e;
+    }
+  }
+  void add(std::vector<kvc_seq> (&rows)[2], int count) {
+    for (int i = 0; i < 2; ++i) {
+      rows[i].resize(static_cast<size_t>(count));
+      ASSERT_EQ(kvc_seq_add(caches_[i], count, rows[i].data(), error()), KVC_OK) << error_.message;
+    }
+  }
+
+  kvc_context* contexts_[2] = {};
+  kvc_cache* caches_[2] = {};
+  kvc_error error_ = KVC_ERROR_INIT;
+  std::mt19937 random_{3};
+  std::normal_distribution<float> normal_;
+};
+
+TEST_F(Warpgroups, StagedSteps) {
+  std::vector<kvc_seq> rows[2];
+  add(rows, 2);
+  const int64_t before = cuda_emulation::counts().warpgroup_products;
+  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{150, 40}, {9, 130}, {1, 1}, {70, 2}}) {
+    step(rows, lengths, lengths[0] + lengths[1], nullptr);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(cuda_emulation::counts().warpgroup_products, before);
+}
+
+TEST_F(Warpgroups, StepsOfAGraph) {
+  constexpr int64_t kTokens = 96;
+  std::vector<kvc_seq> rows[2];
+  add(rows, 2);
+  kvc_forward graphs[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    kvc_graph_config config;
+    kvc_graph_config_init(&config);
+    config.max_sequences = 2;
+    config.max_tokens = kTokens;
+    ASSERT_EQ(kvc_graph_create(caches_[i], &config, &graphs[i], error()), KVC_OK) << error_.message;
+  }
+  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{80, 10}, {3, 90}, {1, 1}, {48, 48}}) {
+    step(rows, lengths, kTokens, graphs);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace kvt
