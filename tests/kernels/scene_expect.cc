@@ -196,9 +196,6 @@ void Scene::check(const std::string& name) {
         error = std::isnan(difference) ? INFINITY : std::max(error, difference);
         naive = std::max(naive, std::fabs(e.naive[d] - e.exact[d]));
       }
-      if (getenv("SHOW"))
-        fprintf(stderr, "RATIO %g %s %s %s\n", error / (2 * naive + 1e-5), name.c_str(), name_of(config_.q),
-                name_of(config_.kv));
       ASSERT_LE(error, 2.0 * naive + 1e-5) << name << " " << config_.describe() << ": token " << t << " head " << h;
       const bool empty = e.exact_lse == -INFINITY && lse(t, h) == -INFINITY;
       const double lse_error = empty ? 0.0 : std::fabs(static_cast<double>(lse(t, h)) - e.exact_lse);
