@@ -23,7 +23,8 @@ LAUNCHES = {"attend_kernel": (128, 48), "merge_tiles_kernel": (128, 0), "append_
             "states_kernel": (256, 0), "project_kernel": (256, 2.2), "nodes_kernel": (128, 0),
             "plan_rows_kernel": (128, 1), "plan_fill_kernel": (128, 1.5), "plan_read_kernel": (128, 1),
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
-            "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0), "plan_finish_kernel": (32, 0)}
+            "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
+            "plan_finish_kernel": (32, 0)}
 # What kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
 # once, and of a tile. And attend_wgmma_tiles.cuh, in all.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77

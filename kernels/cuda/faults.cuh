@@ -52,7 +52,9 @@ struct ValueCheck {
   // An element of a table. row: of the batch.
   __device__ __forceinline__ bool entry(int32_t kind, int32_t array, int64_t row, int64_t table_row, int64_t column,
                                         int64_t value, int64_t most) const {
-    const bool good = kind == KVC_BACKEND_FAULT_PAGE ? value % most == 0 : is_within(value, 0, most);
+    // Slots are int32, and were looked at: a division of 64 bits would be a call.
+    const bool good = kind == KVC_BACKEND_FAULT_PAGE ? static_cast<int32_t>(value) % static_cast<int32_t>(most) == 0
+                                                     : is_within(value, 0, most);
     if (!good) report(sink, {kind, call, array, 0, row, table_row, column, value, 0, most});
     return good;
   }

@@ -185,17 +185,17 @@ __device__ __forceinline__ int32_t entry_of_token(const TablePlan& plan, const S
 __global__ void __launch_bounds__(kThreads)
     plan_check_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const int32_t r = static_cast<int32_t>(blockIdx.x);
-  const StepTokens step = plan.steps[r];
-  if (*plan.refused != 0 || step.inert) return;
+  if (*plan.refused != 0 || plan.steps[r].inert) return;
   const kvc_backend_table& table = launch.tables[blockIdx.y];
-  CheckingRows rows = {&plan, layout_of(plan, table), r, plan.sources[r], true};
-  if (!rows.layout.listed) rows_of_table(plan, table, step, r, rows);
-  const int32_t tokens =
-      plan.args.table_of_slots != 0 || plan.nodes != nullptr ? plan.token_begin[r + 1] - plan.token_begin[r] : 0;
+  CheckingRows rows = {&plan, &table};
+  if (!layout_of(plan, table).listed) rows_of_table(plan, table, plan.steps[r], r, rows);
+  if (plan.args.table_of_slots == 0 && plan.nodes == nullptr) return;
+  const StepTokens step = plan.steps[r];  // read again: no register holds it meanwhile
+  const int32_t tokens = plan.token_begin[r + 1] - plan.token_begin[r];
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < tokens; i += kThreads) {
-    rows.good = slot_within(plan, r, rows.source, entry_of_token(plan, step, i, table.step)) && rows.good;
+    const int32_t entry = entry_of_token(plan, step, i, table.step);
+    if (!slot_within(plan, r, plan.sources[r], entry)) *plan.refused = 1;
   }
-  if (!rows.good) *plan.refused = 1;
 }
 
 // Makes rows from `used` on inert, and entries of `indices` from `pages` on: threads of all blocks together.

@@ -134,21 +134,21 @@ struct CountingRows {
   }
 };
 
-// Checks what WritingRows will read, a thread's share of it.
+// Checks what WritingRows will read of the row of the batch that the block has, a thread's share of it.
 struct CheckingRows {
   const TablePlan* plan;
-  TableLayout layout;
-  int32_t row, source;
-  bool good;
+  const kvc_backend_table* table;
 
   __host__ __device__ void add(int32_t index, int32_t queries, int32_t begin, int32_t end) {
     add_window(index, queries, begin, end, 0, 0);
   }
   __host__ __device__ void add_window(int32_t, int32_t, int32_t begin, int32_t end, int32_t, int32_t) {
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
+    const TableLayout layout = layout_of(*plan, *table);
+    const int32_t row = static_cast<int32_t>(blockIdx.x), source = plan->sources[row];
     const RowPages pages = pages_of_keys(layout.divider, begin, end);
     for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pages.count; i += static_cast<int32_t>(blockDim.x)) {
-      good = column_within(*plan, layout, row, source, pages.first + i) && good;
+      if (!column_within(*plan, layout, row, source, pages.first + i)) *plan->refused = 1;
     }
 #else
     (void)begin, (void)end;
