@@ -50,6 +50,7 @@ void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& 
   for (size_t i = 0; i < plan.items().size(); ++i) {
     const kvc_backend_item& item = plan.items()[i];
     ASSERT_LT(item.key_begin, item.key_end);
+    ASSERT_LE(item.head_end, shape.num_kv_heads);
     for (int32_t q = item.q_begin; q < item.q_end; ++q) {
       for (int32_t h = item.head_begin; h < item.head_end; ++h) {
         seen[{item.row, q, h}].push_back({item.key_begin, item.key_end});
