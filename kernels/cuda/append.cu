@@ -158,30 +158,34 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   }
 }
 
-// Rows that are stored as they come, a thread a word: all of K's in a token, then all of V's.
+// Rows that are stored as they come, a thread a word: all of K's in a token, then all of V's. A block has words of one
+// token.
+KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t word_bytes) {
+  const int32_t dims = layer.head_dim + (layer.v_in_k != 0 ? 0 : layer.v_head_dim);
+  return layer.num_kv_heads * dims * static_cast<int32_t>(type_bytes(type_of(layer.dtype))) / word_bytes;
+}
 template <class Word>
 __global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
-  const int64_t bytes = type_bytes(type_of(layer.dtype)), size = sizeof(Word);
-  const int64_t k_words = layer.num_kv_heads * layer.head_dim * bytes / size;
-  const int64_t words = layer.v_in_k != 0 ? k_words : k_words + layer.num_kv_heads * layer.v_head_dim * bytes / size;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, token = index / words;
-  if (token >= call.args.num_tokens) return;
-  const int64_t stored = slot_of(call, token, index == token * words);
+  const int32_t bytes = static_cast<int32_t>(type_bytes(type_of(layer.dtype))), size = sizeof(Word);
+  const int32_t words = words_of_token(layer, size), blocks = (words + kThreads - 1) / kThreads;
+  const int32_t token = static_cast<int32_t>(blockIdx.x) / blocks;
+  const int32_t place = static_cast<int32_t>(blockIdx.x) % blocks * kThreads + static_cast<int32_t>(threadIdx.x);
+  if (place >= words) return;
+  const int64_t stored = slot_of(call, token, place == 0);
   if (stored < 0) return;
-  const int64_t place = index - token * words;
+  const int32_t k_words = layer.num_kv_heads * layer.head_dim * bytes / size;
   const bool of_k = place < k_words;
-  const int64_t within = of_k ? place : place - k_words,
+  const int32_t within = of_k ? place : place - k_words,
                 row_words = (of_k ? layer.head_dim : layer.v_head_dim) * bytes / size;
-  const int64_t head = within / row_words,
-                batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
+  const int32_t head = within / row_words, word = within - head * row_words;
+  const int64_t batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
   const kvc_backend_tensor& from = of_k ? call.args.k : call.args.v;
   const kvc_backend_pool& pool = of_k ? layer.k : layer.v;
   const int64_t source = batch_row * (of_k ? call.args.k_row_stride : call.args.v_row_stride) +
                          token * from.token_stride + head * from.head_stride;
   const int64_t target = stored / layer.page_size * pool.page_stride + head * pool.head_stride +
                          stored % layer.page_size * pool.slot_stride;
-  const int64_t word = within - head * row_words;
   reinterpret_cast<Word*>(static_cast<unsigned char*>(pool.data) + target * bytes)[word] =
       reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source * bytes)[word];
 }
@@ -219,12 +223,10 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
   const auto run = [&] {
     if (is_stored_as_given(*args, call.layer)) {
       return with_words(places_of(*args, call.layer), [&]<class Word>(Word) {
-        const kvc_backend_layer& layer = call.layer;
-        const int64_t dims = layer.head_dim + (layer.v_in_k != 0 ? 0 : layer.v_head_dim);
-        const int64_t words =
-            layer.num_kv_heads * dims * type_bytes(type_of(layer.dtype)) / static_cast<int64_t>(sizeof(Word));
-        return launch("append", stream, {blocks_for(call.args.num_tokens * words, kThreads), 1, 1}, kThreads, 0, error,
-                      append_words_kernel<Word>, call);
+        const int32_t words = words_of_token(call.layer, static_cast<int32_t>(sizeof(Word)));
+        return launch("append", stream,
+                      {blocks_for(words, kThreads) * static_cast<unsigned>(call.args.num_tokens), 1, 1}, kThreads, 0,
+                      error, append_words_kernel<Word>, call);
       });
     }
     const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
