@@ -293,7 +293,7 @@ KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int6
  *
  *   cudaStreamSynchronize(stream);                           // without it: what has run so far
  *   if (kvc_context_check(context, &error)) return report(error.message);
- *   // kvc_context_check: an earlier kvc_append_slots: slot_mapping[3] is 4096, not in 0..4095
+ *   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095
  *
  * Errors: EARLIER_CALL, once for each report. Threads: any. Costs a load, and waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);

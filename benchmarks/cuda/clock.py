@@ -43,12 +43,31 @@ class Clock:
             finish()
         return statistics.median(times[2:])
 
-    def kernel_seconds(self, call, word, finish=lambda: None) -> float:
+    def recorded(self, open_step, calls):
+        """calls(step) as one graph that was captured in a step, behind one that was not: a function of a later step that puts
+        it on the stream."""
+        step = open_step()
+        calls(step)
+        step.abort()
+        if not self.on_card:
+            return calls
+        self.synchronize()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            step = open_step()
+            with torch.cuda.graph(graph, stream=stream):
+                calls(step)
+            step.abort()
+        self.synchronize()
+        return lambda step: graph.replay()
+
+    def kernel_seconds(self, call, word, finish=lambda: None, prepare=lambda: None) -> float:
         """Median time of the kernels of call() whose name has `word`: for calls that also allocate."""
         if not self.on_card:
-            return self.seconds(call, finish=finish)
+            return self.seconds(call, prepare, finish)
         times = []
         for number in range(max(3, self.repeats // 3)):
+            prepare()
             self._flush.fill_(number)
             self.synchronize()
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:

@@ -26,7 +26,7 @@ unsafe extern "C" {
         length: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " With KVC_CONTEXT_VALIDATE: whether the device has met a bad index by now. For engines that only replay graphs, and at the\n end of a test:\n\n   cudaStreamSynchronize(stream);                           // without it: what has run so far\n   if (kvc_context_check(context, &error)) return report(error.message);\n   // kvc_context_check: an earlier kvc_append_slots: slot_mapping[3] is 4096, not in 0..4095\n\n Errors: EARLIER_CALL, once for each report. Threads: any. Costs a load, and waits for nothing. Since 0.1."]
+    #[doc = " With KVC_CONTEXT_VALIDATE: whether the device has met a bad index by now. For engines that only replay graphs, and at the\n end of a test:\n\n   cudaStreamSynchronize(stream);                           // without it: what has run so far\n   if (kvc_context_check(context, &error)) return report(error.message);\n   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095\n\n Errors: EARLIER_CALL, once for each report. Threads: any. Costs a load, and waits for nothing. Since 0.1."]
     pub fn kvc_context_check(context: *mut kvc_context, error: *mut kvc_error) -> kvc_status;
     #[doc = " Says what kvc_cache_create would allocate, or why it would refuse; allocates no pool and adopts nothing.\n   group     group index, or -1 for the whole cache\n   estimate  filled\n Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1."]
     pub fn kvc_cache_estimate(
