@@ -1,5 +1,5 @@
-// merge: normalised results of attention over disjoint keys, by their LSE, left to right into the result; a warp some
-// rows, a lane some dims of each.
+// merge: normalised results of attention over disjoint keys, by their LSE, left to right into the result; a block a
+// token, a warp some of its heads, a lane some dims of each.
 // Roofline: reads the parts once and writes the result once; weights are found once a row and chunk of dims, and the
 // logarithms of a warp's rows by a lane each.
 // SPDX-License-Identifier: Apache-2.0
@@ -57,7 +57,8 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
     merge_state(o, m, l, next, lse, 1.0f, kDims);
   }
   if (d >= args.dims) return;
-  const float scale = *l == 0.0f ? 0.0f : static_cast<float>(1.0 / static_cast<double>(*l));  // as final_state has it
+  // As final_state has it: a quotient of float32 is the same bits by way of float64.
+  const float scale = *l == 0.0f ? 0.0f : 1.0f / *l;
   const kvc_backend_tensor& out = args.result.out;
   const int64_t to = token * out.token_stride + head * out.head_stride + d;
   const Type type = type_of(out.dtype);
@@ -74,21 +75,20 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
   for (int k = 0; k < kDims; ++k) store_element(type, out.data, to + k, o[k]);
 }
 
-// The result may be the first part: all lanes have read the LSEs of a warp's rows before one is written.
-__global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ MergeCall call) {
+// A token's heads from `first` on, as many as a warp takes. The result may be the first part: all lanes have read the
+// LSEs of these rows before one is written.
+__device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token, int32_t first) {
   const kvc_backend_merge& args = call.args;
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize) * kRowsOfWarp;
-  const int64_t rows = args.num_tokens * args.num_heads;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
-  float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of row first + lane
-  for (int32_t r = 0; r < kRowsOfWarp && first + r < rows; ++r) {
-    const int64_t token = (first + r) / args.num_heads, head = (first + r) % args.num_heads;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, heads = static_cast<int32_t>(args.num_heads);
+  float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head first + lane
+  for (int32_t r = 0; r < kRowsOfWarp && first + r < heads; ++r) {
     float m = -INFINITY, l = 0.0f;
     // All lanes take each step, the last ones for nothing.
     if (call.in_fours) {
-      for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize) merge_dims<4>(call, token, head, d + 4 * lane, &m, &l);
+      for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize)
+        merge_dims<4>(call, token, first + r, d + 4 * lane, &m, &l);
     } else {
-      for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(call, token, head, d + lane, &m, &l);
+      for (int32_t d = 0; d < args.dims; d += kWarpSize) merge_dims<1>(call, token, first + r, d + lane, &m, &l);
     }
     if (lane == r) {
       m_of_lane = m;
@@ -96,10 +96,16 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
     }
   }
   __syncwarp();
-  if (args.result.lse == nullptr || lane >= kRowsOfWarp || first + lane >= rows) return;
-  const int64_t token = (first + lane) / args.num_heads, head = (first + lane) % args.num_heads;
-  args.result.lse[token * args.result.lse_token_stride + head * args.result.lse_head_stride] =
+  if (args.result.lse == nullptr || lane >= kRowsOfWarp || first + lane >= heads) return;
+  args.result.lse[token * args.result.lse_token_stride + (first + lane) * args.result.lse_head_stride] =
       final_state(static_cast<double>(m_of_lane), static_cast<double>(l_of_lane), nullptr).lse;
+}
+
+__global__ void __launch_bounds__(kThreads, 8) merge_kernel(const __grid_constant__ MergeCall call) {
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / kWarpSize;
+  for (int32_t first = warp * kRowsOfWarp; first < call.args.num_heads; first += kWarps * kRowsOfWarp) {
+    merge_heads(call, blockIdx.x, first);
+  }
 }
 
 // Whether all rows are of aligned fours of float32.
@@ -118,14 +124,12 @@ bool comes_in_fours(const kvc_backend_merge& args) {
 }  // namespace
 
 kvc_status merge(kvc_backend_device* opened, const kvc_backend_merge* args, void* stream, kvc_error* error) {
-  const int64_t rows = args->num_tokens * args->num_heads;
-  if (rows == 0) return KVC_OK;
+  if (args->num_tokens == 0 || args->num_heads == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
   MergeCall call = {*args, comes_in_fours(*args), {}};
   const auto run = [&] {
-    return launch("merge", stream, {blocks_for(rows, kWarps * kRowsOfWarp), 1, 1}, kThreads, 0, error, merge_kernel,
-                  call);
+    return launch("merge", stream, {blocks_for(args->num_tokens, 1), 1, 1}, kThreads, 0, error, merge_kernel, call);
   };
   if (args->num_parts <= kFewParts) {
     call.args.parts = nullptr;
