@@ -17,7 +17,7 @@ BEGIN, END = "<!-- kernels: scripts/ptxas_report.py -->", "<!-- /kernels -->"
 PROCESSORS = {"sm_80": (2048, 32, 164), "sm_86": (1536, 16, 100), "sm_89": (1536, 24, 100), "sm_90": (2048, 32, 228),
               "sm_100": (2048, 32, 228), "sm_120": (1536, 24, 100)}
 # Of a kernel's blocks: threads, and the most dynamic shared memory in KiB that they are launched with.
-LAUNCHES = {"attend_kernel": (128, 48), "merge_tiles_kernel": (128, 0), "append_kernel": (128, 0),
+LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 0), "append_kernel": (128, 0),
             "append_words_kernel": (128, 0),
             "rope_kernel": (128, 0), "copy_in_order_kernel": (128, 0), "copy_apart_kernel": (128, 0), "gather_kernel": (128, 0), "merge_kernel": (128, 0),
             "states_kernel": (256, 0), "project_kernel": (256, 2.2), "nodes_kernel": (128, 0),
@@ -102,7 +102,9 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
         threads, dynamic_kib = LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256
     by_registers = 65536 // (warp_registers * (threads // 32))
-    by_shared = int(shared_kib / (dynamic_kib + shared / 1024 + 1))  # 1 KiB a block is the system's
+    if int(arch[3:]) < 90 or shared == 0:
+        shared += 1024  # of a block, the system's; from sm_90 on a kernel that uses shared memory names it among its own
+    by_shared = int(shared_kib / (dynamic_kib + shared / 1024))
     blocks = min(by_registers, by_shared, most_blocks, most_threads // threads)
     return f"{blocks}, {100 * blocks * threads // most_threads} %"
 

@@ -5,6 +5,14 @@
 
 namespace kvc::kernels::cuda {
 
+cudaError_t read_own_shared_bytes(int32_t* bytes) {
+  cudaFuncAttributes attributes;
+  const cudaError_t result =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(mma_kernel_of_bf16(MmaCall())));
+  if (result == cudaSuccess) *bytes = static_cast<int32_t>(attributes.sharedSizeBytes);
+  return result;
+}
+
 MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, bool folds) {
   return shape_of_block(layer, rows, folds, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
 }

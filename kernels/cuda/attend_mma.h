@@ -10,6 +10,9 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
+// Bytes that a block of the kernels has beside what it is launched with: images of sm_90 and above may count the
+// system's kilobyte as theirs, and the device's limit is on both.
+cudaError_t read_own_shared_bytes(int32_t* bytes);
 // The shape of blocks of so many rows, of kFewRows or kManyRows, on that device; no stages: it has not the memory.
 // folds: states are folded, which those of many rows can.
 MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, bool folds);

@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "kernels/cuda/attend_mma.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
@@ -47,7 +48,10 @@ kvc_status read_device(Device* device, kvc_error* error) {
   snprintf(device->names[0], sizeof device->names[0], "sm_%d%d_simple", major, minor);
   snprintf(device->names[1], sizeof device->names[1], "sm_%d%d", major, minor);
   result = find_kernel_image();
+  int32_t own_bytes = 0;
+  if (result == cudaSuccess) result = read_own_shared_bytes(&own_bytes);
   if (result == cudaSuccess) {
+    device->shared_of_block -= own_bytes;
     device->has_wgmma = major == 9 && minor == 0 && has_wgmma_image();
     if (device->has_wgmma) {
       snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_wgmma", major, minor);

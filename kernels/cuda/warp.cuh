@@ -10,8 +10,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Without opting in to more, a block has so much shared memory on every device.
-constexpr int64_t kMaxSharedBytes = 48 * 1024;
+// Without opting in to more, a block has so much shared memory on every device (an image may count the system's kilobyte too).
+constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
 __device__ __forceinline__ unsigned char* shared_bytes() {
 #if defined(__CUDACC__)

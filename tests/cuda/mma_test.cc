@@ -486,5 +486,15 @@ TEST(Mma, SmallDevices) {
   EXPECT_FLOAT_EQ(with(60, 1, Type::kF16).out, 0.5f);
 }
 
+// Images of sm_90 and above count the system's kilobyte of a block as theirs: what a launch may have is less by that.
+TEST(Mma, ImagesWithSharedMemoryOfTheirOwn) {
+  cuda_emulation::set_shared(227 * 1024, 228 * 1024, 1024);
+  const Attended latent = attend_on(nullptr, 70, 576, Type::kF16, 512), wide = attend_on(nullptr, 70, 256, Type::kF16);
+  cuda_emulation::set_shared(227 * 1024, 228 * 1024);
+  EXPECT_GT(latent.products, 0);
+  EXPECT_FLOAT_EQ(latent.out, 0.5f);
+  EXPECT_FLOAT_EQ(wide.out, 0.5f);
+}
+
 }  // namespace
 }  // namespace kvc::kernels::cuda

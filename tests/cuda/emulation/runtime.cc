@@ -45,7 +45,7 @@ Counts total = {};
 uint64_t operations = 0;
 std::atomic<int64_t> products{0}, warpgroup_products{0};
 constexpr int registers_of_kernel = 168;
-int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024;
+int shared_of_block = 227 * 1024, shared_of_multiprocessor = 228 * 1024, shared_of_image = 0;
 std::map<const void*, size_t> shared_of_kernel;  // where more than 48 KiB was asked for
 CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
@@ -190,10 +190,11 @@ void check_shared(const void* kernel, size_t bytes) {
     die("more shared memory than was asked for");
   }
 }
-void set_shared(int bytes_of_block, int bytes_of_multiprocessor) {
+void set_shared(int bytes_of_block, int bytes_of_multiprocessor, int bytes_of_image) {
   shared_of_kernel.clear();
   shared_of_block = bytes_of_block;
   shared_of_multiprocessor = bytes_of_multiprocessor;
+  shared_of_image = bytes_of_image;
 }
 
 }  // namespace cuda_emulation
@@ -258,6 +259,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->numRegs = registers_of_kernel;
+  attributes->sharedSizeBytes = static_cast<size_t>(shared_of_image);
   return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
@@ -270,7 +272,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   KVC_FAULT();
-  if (bytes > shared_of_block) return cudaErrorInvalidValue;
+  if (bytes + shared_of_image > shared_of_block) return cudaErrorInvalidValue;
   size_t& most = shared_of_kernel[kernel];
   // It is the kernel's for all threads: one that is about to launch it with more would fail.
   if (most > static_cast<size_t>(bytes)) cuda_emulation::die("a kernel's shared memory is lowered");
