@@ -305,9 +305,9 @@ def all_of(clock, machine, dry):
             yield ("prefill", f"bf16, D 128, causal 8k, {case}, {simd}",
                    lambda p=page, t=target: prefill(clock, machine, "bf16", p, t, dry, simd))
     yield "prefill", "float8 K and V, D 128, causal 8k", lambda: prefill_float8(clock, machine, dry)
-    yield "mla", "128 heads, 64 x 4096", lambda: latent(clock, machine, 128, 64, 4096, 0.65, False, dry)
+    yield "mla", "128 heads, 64 x 4096", lambda: latent(clock, machine, 128, 64, 4096, 0.45, False, dry)
     yield "mla", "16 heads, 512 MB", lambda: latent(clock, machine, 16, 64, (512 << 20) // (64 * 1152), 0.85, True, dry)
-    yield "shared prefix", "64 x (32k + 128), 32/8, D 128", lambda: shared_prefix(clock, machine, 18, dry)
+    yield "shared prefix", "64 x (32k + 128), 32/8, D 128", lambda: shared_prefix(clock, machine, 12, dry)
     yield "append", "2 x 16384 tokens of 8 heads, bf16, 268 MB", lambda: append(clock, machine, 2, 16384, 0.85, dry)
     yield "append", "a token of 256 rows", lambda: append(clock, machine, 256, 1, None, dry)
     yield "merge", "two parts of 32768 x 16 x 128", lambda: merge(clock, machine, dry)

@@ -10,7 +10,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Without opting in to more, a block has so much shared memory on every device (an image may count the system's kilobyte too).
+// Without opting in to more, a block has so much shared memory on every device: 48 KiB, of which an image may count the
+// system's kilobyte as its own.
 constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
 __device__ __forceinline__ unsigned char* shared_bytes() {
