@@ -65,7 +65,7 @@ func callsOfGraph(g *Graph) map[string]error {
 
 func callsOfContext(c *Context) map[string]error {
 	found := map[string]error{"Merge": c.Merge(Merge{}), "FlashAttnWithKVCache": c.FlashAttnWithKVCache(FlashAttn{}),
-		"AppendSlots": c.AppendSlots(AppendSlots{})}
+		"AppendSlots": c.AppendSlots(AppendSlots{}), "Check": c.Check()}
 	_, found["Describe"] = c.Describe()
 	return found
 }

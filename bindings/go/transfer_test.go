@@ -132,6 +132,9 @@ func TestMerge(t *testing.T) {
 func TestDescriptions(t *testing.T) {
 	context := must(NewContext(ContextConfig{Threads: 1, SIMD: "reference"}))(t)
 	defer context.Close()
+	if err := context.Check(); err != nil {
+		t.Errorf("the CPU has met a bad index of an earlier call: %v", err)
+	}
 	if text := must(context.Describe())(t); !strings.Contains(text, `"reference"`) || text[len(text)-1] != '}' {
 		t.Error(text)
 	}

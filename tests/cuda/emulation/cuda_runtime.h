@@ -83,7 +83,8 @@ T value_of(uint64_t bits) {
 
 // How much shared memory a kernel may be launched with: 48 KiB, or what cudaFuncSetAttribute said.
 void check_shared(const void* kernel, size_t bytes);
-// What the device lets a block have, and a multiprocessor has; and what of the first an image says that it takes itself.
+// What the device lets a block have, and a multiprocessor has; and what of the first an image says that it takes
+// itself.
 void set_shared(int bytes_of_block, int bytes_of_multiprocessor, int bytes_of_image = 0);
 
 }  // namespace cuda_emulation
