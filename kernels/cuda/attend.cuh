@@ -419,6 +419,30 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
   }
 }
 
+// Warp: the keys that any and that all of the block's rows see, from their masks. Of ranges that are not empty; all
+// bounds are at least 0, so that the least is ~ the largest ~.
+template <class RowsFixed>
+__device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
+  uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);
+  for (int32_t r = lane; r < rows; r += kWarpSize) {
+    const KeyRange keys = fixed->masks[r].keys;
+    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+    if (key_begin < key_end && ~key_begin > not_begin) not_begin = ~key_begin;
+    if (key_begin < key_end && key_end > end) end = key_end;
+    if (key_begin > last_begin) last_begin = key_begin;
+    if (~key_end > not_first_end) not_first_end = ~key_end;
+  }
+  not_begin = warp_max(not_begin);
+  end = warp_max(end);
+  last_begin = warp_max(last_begin);
+  not_first_end = warp_max(not_first_end);
+  if (lane != 0) return;
+  fixed->keys_begin = ~not_begin;
+  fixed->keys_end = end;
+  fixed->full_begin = last_begin;
+  fixed->full_end = ~not_first_end;
+}
+
 template <class T>
 __device__ __forceinline__ void attend_keys(const AttendState& state) {
   Fixed& fixed = *state.fixed;

@@ -110,29 +110,7 @@ __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   __syncthreads();
   if (state.thread < state.rows) begin_mma_row(state, state.thread);
   __syncthreads();
-  if (state.warp == 0) {
-    // Of ranges that are not empty; all bounds are at least 0, so that the least is ~ the largest ~.
-    uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed.tree.begin);
-    for (int32_t r = state.lane; r < state.rows; r += kWarpSize) {
-      const KeyRange keys = fixed.masks[r].keys;
-      const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
-      const bool any = keys.begin < keys.end;
-      if (any && ~key_begin > not_begin) not_begin = ~key_begin;
-      if (any && key_end > end) end = key_end;
-      if (key_begin > last_begin) last_begin = key_begin;
-      if (~key_end > not_first_end) not_first_end = ~key_end;
-    }
-    not_begin = warp_max(not_begin);
-    end = warp_max(end);
-    last_begin = warp_max(last_begin);
-    not_first_end = warp_max(not_first_end);
-    if (state.lane == 0) {
-      fixed.keys_begin = ~not_begin;
-      fixed.keys_end = end;
-      fixed.full_begin = last_begin;
-      fixed.full_end = ~not_first_end;
-    }
-  }
+  if (state.warp == 0) find_key_bounds(&fixed, state.rows, state.lane);
   __syncthreads();
 }
 

@@ -84,29 +84,6 @@ __device__ __forceinline__ void begin_wgmma_row(const WgmmaState& state, int32_t
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
-// The keys that any row sees, and all; by one warp. All bounds are at least 0, so that the least is ~ the largest ~.
-__device__ __forceinline__ void find_key_bounds(const WgmmaState& state) {
-  WgmmaFixed& fixed = *state.fixed;
-  uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed.tree.begin);
-  for (int32_t r = state.lane; r < state.rows; r += kWarpSize) {
-    const KeyRange keys = fixed.masks[r].keys;
-    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
-    if (key_begin < key_end && ~key_begin > not_begin) not_begin = ~key_begin;
-    if (key_begin < key_end && key_end > end) end = key_end;
-    if (key_begin > last_begin) last_begin = key_begin;
-    if (~key_end > not_first_end) not_first_end = ~key_end;
-  }
-  not_begin = warp_max(not_begin);
-  end = warp_max(end);
-  last_begin = warp_max(last_begin);
-  not_first_end = warp_max(not_first_end);
-  if (state.lane != 0) return;
-  fixed.keys_begin = ~not_begin;
-  fixed.keys_end = end;
-  fixed.full_begin = last_begin;
-  fixed.full_end = ~not_first_end;
-}
-
 // Whether the keys of row r and of the one behind it are one range together.
 __device__ __forceinline__ bool touches_next(const WgmmaState& state, int32_t r) {
   const KeyRange a = state.fixed->masks[r].keys;
@@ -141,7 +118,7 @@ __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state, int32_
     const uint32_t gaps = __ballot_sync(kAllLanes, gap);
     if (state.lane == 0) fixed.gaps[state.warp] = gaps;
   } else if (state.warp == kMostRowsOfBlock / kWarpSize) {
-    find_key_bounds(state);
+    find_key_bounds(state.fixed, state.rows, state.lane);
   }
 }
 

@@ -1,8 +1,8 @@
 // Hopper's instructions (sm_90a) for attention, a function each: products of a warpgroup, barriers in shared memory
 // that count bytes, and the copy engine. Without nvcc each is its emulated twin (tests/cuda/emulation/warpgroup.h),
 // which also checks their rules. Which operand lies where: wgmma_layout.h. A function that says "warpgroup" is called
-// by all threads of four warps, of which the first one's number is a multiple of four. SPDX-License-Identifier:
-// Apache-2.0
+// by all threads of four warps, of which the first one's number is a multiple of four.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cuda.h>
@@ -97,112 +97,53 @@ __device__ __forceinline__ void give_registers() {
   KVC_REGISTERS_64(d), KVC_REGISTERS_16(d, 64), KVC_REGISTERS_16(d, 80), KVC_REGISTERS_16(d, 96), \
       KVC_REGISTERS_16(d, 112)
 
-// Warpgroup: d = A B, or d += A B; both in shared memory, K-major.
-__device__ __forceinline__ void multiply_shared(F16, float (&d)[32], uint64_t a, uint64_t b, bool adds) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
-      "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, "
-      "0, 0;\n}\n"
-      : KVC_REGISTERS_32(d)
-      : "l"(a), "l"(b), "r"(adds ? 1 : 0));
-}
-__device__ __forceinline__ void multiply_shared(Bf16, float (&d)[32], uint64_t a, uint64_t b, bool adds) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, "
-      "1, 0, 0;\n}\n"
-      : KVC_REGISTERS_32(d)
-      : "l"(a), "l"(b), "r"(adds ? 1 : 0));
-}
-__device__ __forceinline__ void multiply_shared(F16, float (&d)[64], uint64_t a, uint64_t b, bool adds) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63}, %64, %65, p, 1, 1, 0, 0;\n}\n"
-      : KVC_REGISTERS_64(d)
-      : "l"(a), "l"(b), "r"(adds ? 1 : 0));
-}
-__device__ __forceinline__ void multiply_shared(Bf16, float (&d)[64], uint64_t a, uint64_t b, bool adds) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63}, %64, %65, p, 1, 1, 0, 0;\n}\n"
-      : KVC_REGISTERS_64(d)
-      : "l"(a), "l"(b), "r"(adds ? 1 : 0));
-}
+// Names of d's registers in the text of a product.
+#define KVC_SUMS_32                                                         \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define KVC_SUMS_64                                                                  \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+#define KVC_SUMS_128                                                                             \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
-// Warpgroup: d += A B; A in registers, B in shared memory, MN-major.
-__device__ __forceinline__ void multiply_registers(F16, float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
-      "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
-      "%35}, %36, p, 1, 1, 1;\n}\n"
-      : KVC_REGISTERS_32(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ __forceinline__ void multiply_registers(Bf16, float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
-      "%35}, %36, p, 1, 1, 1;\n}\n"
-      : KVC_REGISTERS_32(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ __forceinline__ void multiply_registers(F16, float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}\n"
-      : KVC_REGISTERS_64(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ __forceinline__ void multiply_registers(Bf16, float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}\n"
-      : KVC_REGISTERS_64(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ __forceinline__ void multiply_registers(F16, float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "
-      "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, "
-      "%101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, "
-      "%119, %120, %121, %122, %123, %124, %125, %126, %127}, {%128, %129, %130, %131}, %132, p, 1, 1, 1;\n}\n"
-      : KVC_REGISTERS_128(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-__device__ __forceinline__ void multiply_registers(Bf16, float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-      "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-      "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "
-      "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, "
-      "%101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, "
-      "%119, %120, %121, %122, %123, %124, %125, %126, %127}, {%128, %129, %130, %131}, %132, p, 1, 1, 1;\n}\n"
-      : KVC_REGISTERS_128(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
+// multiply_shared: warpgroup; d = A B, or d += A B; both in shared memory, K-major.
+// multiply_registers: warpgroup; d += A B; A in registers, B in shared memory, MN-major.
+// i0 to i4: the operands behind d's registers.
+#define KVC_PRODUCTS(Type, type, shape, count, i0, i1, i2, i3, i4)                                                   \
+  __device__ __forceinline__ void multiply_shared(Type, float(&d)[count], uint64_t a, uint64_t b, bool adds) {       \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " i2 ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type     \
+                 "." type " " KVC_SUMS_##count ", " i0 ", " i1 ", p, 1, 1, 0, 0;\n}\n"                               \
+                 : KVC_REGISTERS_##count(d)                                                                          \
+                 : "l"(a), "l"(b), "r"(adds ? 1 : 0));                                                               \
+  }                                                                                                                  \
+  __device__ __forceinline__ void multiply_registers(Type, float(&d)[count], const uint32_t(&a)[4], uint64_t b) {    \
+    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type \
+                 " " KVC_SUMS_##count ", {" i0 ", " i1 ", " i2 ", " i3 "}, " i4 ", p, 1, 1, 1;\n}\n"                 \
+                 : KVC_REGISTERS_##count(d)                                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                              \
+  }
+#define KVC_PRODUCTS_OF(Type, type)                                             \
+  KVC_PRODUCTS(Type, type, "m64n64k16", 32, "%32", "%33", "%34", "%35", "%36")  \
+  KVC_PRODUCTS(Type, type, "m64n128k16", 64, "%64", "%65", "%66", "%67", "%68") \
+  KVC_PRODUCTS(Type, type, "m64n256k16", 128, "%128", "%129", "%130", "%131", "%132")
+KVC_PRODUCTS_OF(F16, "f16")
+KVC_PRODUCTS_OF(Bf16, "bf16")
 
+#undef KVC_PRODUCTS_OF
+#undef KVC_PRODUCTS
+#undef KVC_SUMS_32
+#undef KVC_SUMS_64
+#undef KVC_SUMS_128
 #undef KVC_REGISTERS_4
 #undef KVC_REGISTERS_16
 #undef KVC_REGISTERS_32

@@ -82,7 +82,7 @@ struct Merge {
 TEST(Merges, PartsThatSawNothing) {
   for (const char *device : {"cpu", "cuda"}) {
     use(device);
-    const ContextPtr context = open(test_device().device_type, 0);
+    const ContextPtr context = make_context_on(test_device().device_type);
     for (const int parts : {1, 2, 7, 32, 33, 50}) {
       SCOPED_TRACE(std::string(device) + ", " + std::to_string(parts) + " parts");
       Merge merge(parts);
@@ -123,7 +123,7 @@ class CapturedCalls : public testing::Test {
   }
   // What a call gives by itself, in a context of its own.
   static Array expected(const PagedCall &call, bool splits) {
-    const ContextPtr alone = open(kDLCUDA, 0);
+    const ContextPtr alone = make_context_on(kDLCUDA);
     PagedCall copy = call;
     if (splits) copy.num_splits = 3;
     EXPECT_EQ(copy.attend(alone.get()), KVC_OK) << copy.error.message;
@@ -136,7 +136,7 @@ class CapturedCalls : public testing::Test {
 // Scratch of a captured call is its capture's own: calls that come between, on whatever stream and however late, have
 // others, and so have two captures.
 TEST_F(CapturedCalls, KeepTheirScratch) {
-  const ContextPtr context = open(kDLCUDA, 0);
+  const ContextPtr context = make_context_on(kDLCUDA);
   PagedCall one, two;  // of one size
   one.num_splits = two.num_splits = 3;
   two.lengths.values = {2, 6, 12};
@@ -173,7 +173,7 @@ TEST_F(CapturedCalls, KeepTheirScratch) {
 }
 
 TEST_F(CapturedCalls, MergesOfFewPartsAndNewValuesAtEachReplay) {
-  const ContextPtr context = open(kDLCUDA, 0);
+  const ContextPtr context = make_context_on(kDLCUDA);
   Merge merge(32), between(9);
   const cudaGraph_t graph =
       capture(streams_[0], [&] { ASSERT_EQ(merge.call(context.get(), streams_[0]), KVC_OK) << merge.error.message; });

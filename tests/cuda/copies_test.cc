@@ -89,7 +89,7 @@ class Copies : public testing::Test {
     Tensor q, k, v, out;
   };
   DeviceIndexes device_;
-  ContextPtr context_ = open(kDLCUDA, 0);
+  ContextPtr context_ = make_context_on(kDLCUDA);
   CachePtr cache_;
   std::deque<Tensors> tensors_;
   Tensor state_{DType::kF32, {1, 5}};

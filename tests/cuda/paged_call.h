@@ -10,17 +10,6 @@
 
 namespace kvt {
 
-inline ContextPtr open(int32_t device_type, uint32_t flags) {
-  kvc_context_config config;
-  kvc_context_config_init(&config);
-  config.device_type = device_type;
-  config.flags = flags;
-  kvc_context *context = nullptr;
-  kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(kvc_context_create(&config, &context, &error), KVC_OK) << error.message;
-  return ContextPtr(context);
-}
-
 // While it lives, index tensors are on the device, which is CUDA's.
 struct DeviceIndexes {
   DeviceIndexes() {

@@ -14,17 +14,6 @@ namespace {
 
 constexpr int kRows = 7, kTableRows = 9;
 
-ContextPtr make_context_on(int32_t device_type, uint32_t flags = 0) {
-  kvc_context_config config;
-  kvc_context_config_init(&config);
-  config.device_type = device_type;
-  config.flags = flags;
-  kvc_context *context = nullptr;
-  kvc_error error = KVC_ERROR_INIT;
-  EXPECT_EQ(kvc_context_create(&config, &context, &error), KVC_OK) << error.message;
-  return ContextPtr(context);
-}
-
 // One batch: what a server has.
 struct Batch {
   std::vector<int64_t> lens, appends, rows, encoders, parents, table;

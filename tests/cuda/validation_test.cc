@@ -12,7 +12,7 @@
 namespace kvt {
 namespace {
 
-ContextPtr validating() { return open(kDLCUDA, KVC_CONTEXT_VALIDATE); }
+ContextPtr validating() { return make_context_on(kDLCUDA, KVC_CONTEXT_VALIDATE); }
 
 struct Case {
   const char *message;  // what the report says
@@ -63,7 +63,7 @@ void expect_report(kvc_status status, const PagedCall &call, const char *functio
 }
 
 TEST_F(Validation, AttentionLeavesTheRowOutAndTheNextCallSaysWhy) {
-  const ContextPtr cpu = open(kDLCPU, KVC_CONTEXT_VALIDATE), cuda = validating();
+  const ContextPtr cpu = make_context_on(kDLCPU, KVC_CONTEXT_VALIDATE), cuda = validating();
   for (const Case &c : cases()) {
     SCOPED_TRACE(c.message);
     PagedCall good(c.ragged), bad(c.ragged), on_host(c.ragged);
@@ -197,7 +197,7 @@ TEST_F(Validation, ReplaysReportWhatTheyMeet) {
 }
 
 TEST_F(Validation, OffItCostsAndSaysNothing) {
-  const ContextPtr off = open(kDLCUDA, 0), on = validating();
+  const ContextPtr off = make_context_on(kDLCUDA), on = validating();
   kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
   config.flags = KVC_PLAN_GRAPH, config.max_rows = 2, config.max_pages_per_row = 3, config.num_pool_pages = 9;
   int64_t launches[2] = {};

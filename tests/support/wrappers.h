@@ -171,6 +171,17 @@ inline ContextPtr make_context(int threads = 1, const char *simd = nullptr, kvc_
   return ContextPtr(context);
 }
 
+inline ContextPtr make_context_on(int32_t device_type, uint32_t flags = 0) {
+  kvc_context_config config;
+  kvc_context_config_init(&config);
+  config.device_type = device_type;
+  config.flags = flags;
+  kvc_context *context = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  if (kvc_context_create(&config, &context, &error)) throw std::runtime_error("context: " + describe(error));
+  return ContextPtr(context);
+}
+
 inline CachePtr make_cache(kvc_context *context, const CacheSpec &spec) {
   BuiltConfig built(spec);
   kvc_cache *cache = nullptr;
