@@ -225,9 +225,9 @@ enum kvc_context_flags {
    * GPU reads (sections 10 and 11) are checked there, page ids too: a row, token or build with a bad one is left out. The
    * first one that was met since the last report is reported by the next of those calls on the context, or by
    * kvc_context_check, without waiting: EARLIER_CALL, whose message names call, tensor, row and value, error->index being the
-   * row. The call that reports did nothing, and may be repeated. Replays of captured calls are checked as they run. Costs a
-   * pass over the page ids that are used; without the flag, nothing. What the host reads (on the CPU everything) is checked by
-   * the call itself, with the flag or without. */
+   * row. The call that reports did nothing (but a build that does leaves its plan stale, as a refused one), and may be
+   * repeated. Replays of captured calls are checked as they run. Costs a pass over the page ids that are used; without the
+   * flag, nothing. What the host reads (on the CPU everything) is checked by the call itself, with the flag or without. */
   KVC_CONTEXT_VALIDATE = 1
 };
 

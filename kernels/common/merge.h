@@ -3,7 +3,8 @@
 // State of one query and head over some keys: m = largest scaled score (natural log) or one not far below it (the CPU's
 // panel kernel: kMaxRise), l = sum of exp(score - m), o = sum of exp(score - m) * v. Empty: m = -inf, l = 0, o = 0.
 // Merging is associative and commutative within rounding, the empty state is its neutral element, and no merge of
-// states makes a NaN out of numbers. SPDX-License-Identifier: Apache-2.0
+// states makes a NaN out of numbers.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <math.h>

@@ -1,7 +1,8 @@
 // Panel kernel, P*V of a format that multiplies tiles: in steps of 32 keys for all rows of a tile at once, with a
 // weight of 0 where a row does not see a key. 0 * NaN is NaN, so a key that not every row sees and whose V is not
 // finite is left out of its step (the sums of the rows that do not see it are the same to the bit), and added row by
-// row. SPDX-License-Identifier: Apache-2.0
+// row.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/panel_tile.h"
