@@ -8,6 +8,7 @@
     size        a file over 500 lines or a function over 70 is in allowed.txt with its reason; no entry there is unused
     todo        a note about work to do says why it waits, in brackets behind the word
     path        no path of one machine and no registry's host name, in any file
+    licence     a licence line has nothing beside it (formatters reflow comments)
 """
 import ast
 import re
@@ -41,6 +42,9 @@ TODO = r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b"
 MACHINE_PATH = r"(?<![\w/$}~.*-])/(work|home|root|tmp|Users|mnt|scratch)\b(?!-)"
 REGISTRY = r"\b(pypi\.org|pythonhosted\.org|deb\.debian\.org|npmjs\.(com|org)|crates\.io|proxy\.golang\.org" \
            r"|maven\.org)\b"
+
+LICENCE = re.compile(r"SPDX-License-" r"Identifier:")  # in two parts: this line is none
+LICENCE_LINE = re.compile(r"\W*" + LICENCE.pattern + r" Apache-2\.0\W*")
 
 
 def files(root: Path) -> list:
@@ -82,6 +86,8 @@ def places(name: str, lines: list) -> list:
         for word in re.finditer(TODO, line):
             if not re.match(r"\([^)]{10,}\)", line[word.end():]):
                 found.append(f"{name}:{number}: todo: {word[0]} without a reason: {word[0]}(why it waits)")
+        if LICENCE.search(line) and not LICENCE_LINE.fullmatch(line):
+            found.append(f"{name}:{number}: licence: more than the licence on its line")
         for pattern in (MACHINE_PATH, REGISTRY):
             if match := re.search(pattern, line):
                 found.append(f"{name}:{number}: path: {match[0]}")

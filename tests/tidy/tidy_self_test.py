@@ -15,7 +15,7 @@ GOOD = {
     "src/api/a.cc": '#include "cache/cache.h"\n#include "base/status.h"\n#include "page/pool.h"\n',
     "src/cache/cache.h": '#include "sequence/store.h"\n#include <mutex>\n',
     "kernels/cpu/attend.cc": '#include "kernels/common/params.h"\n#include "kvcache_backend.h"\n',
-    "kernels/common/params.h": "",
+    "kernels/common/params.h": "// SPDX-License" "-Identifier: Apache-2.0\n",
     "bindings/python/module.cc": '#include "kvcache.h"\n#include "part.h"\n#include <nanobind/nanobind.h>\n',
     "bindings/rust/Cargo.lock": 'source = "registry+https://github.com/rust-lang/crates.io-index"\n',
     "scripts/run.sh": "place=$(mktemp -d)  # not ${place}/tmp/x, ~/work or include/root/\n"
@@ -47,6 +47,7 @@ BROKEN = [
     ("size", "tests/tidy/allowed.txt", "src/base/id.h it was large once\n", "not large"),
     ("size", "tests/tidy/allowed.txt", "src/base/id.h\n", "no reason"),
     ("todo", "src/base/a.cc", "// TO" "DO: later\n", "without a reason"),
+    ("licence", "src/base/a.cc", "// What this is. SPDX-License" "-Identifier: Apache-2.0\n", "more than"),
     ("path", "scripts/a.sh", "cd /wo" "rk/main\n", "/wo" "rk"),
     ("path", "docs/a.md", "see /ro" "ot/notes\n", "/ro" "ot"),
     ("path", "scripts/a.sh", "out=/t" "mp/x\n", "/t" "mp"),
