@@ -233,7 +233,8 @@ if grep -q setup=FAILED "$logs/ran"; then # its output says what is missing
   exit 1
 fi
 
-part build-release configure_and_build release
+strict=$([ $level = full ] && echo ON || echo OFF) # warnings are errors, but for users' compilers that know more of them
+part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict"
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
 head -n 40 build/release/abi-report.txt 2> /dev/null | sed -n '/^$/q; s/^/    /p' || true

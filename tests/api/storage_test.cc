@@ -110,7 +110,9 @@ TEST(StorageNone, AnAbortDropsTheCopiesOfItsStepOnly) {
     SCOPED_TRACE(taken);
     const kvc_forward f = t.begin(other, 1);  // its last page is shared
     ASSERT_EQ(t.waiting(), 2);
-    if (taken) EXPECT_EQ(t.take().size(), 2u);
+    if (taken) {
+      EXPECT_EQ(t.take().size(), 2u);
+    }
     kvc_seq child = 0;
     const int64_t position = 5;
     ASSERT_EQ(kvc_seq_fork(t.cache, 1, &t.seq, &position, &child, nullptr, nullptr), KVC_OK);
@@ -180,7 +182,9 @@ TEST(StorageNone, SoManyCopiesWaitAndNoMore) {
   refused(t.cache, {KVC_ERROR_BUFFER_TOO_SMALL}, "kvc_cache_take_copies",
           [&](kvc_error *e) {
             const kvc_status status = kvc_cache_take_copies(t.cache, few, sizeof(kvc_copy), 11, &count, e);
-            if (e) EXPECT_EQ(std::make_pair(e->required, e->available), std::make_pair(int64_t{12}, int64_t{11}));
+            if (e) {
+              EXPECT_EQ(std::make_pair(e->required, e->available), std::make_pair(int64_t{12}, int64_t{11}));
+            }
             return status;
           },
           {"12", "11"});
@@ -255,7 +259,9 @@ TEST(StorageNone, TakesNoPoolAndNoScratchForOne) {
     EXPECT_EQ(none.storage_bytes, 0);
     EXPECT_EQ(none.page_bytes, own.page_bytes) << "what a page takes in the engine's pools";
     EXPECT_EQ(none.num_pages, own.num_pages);
-    if (group < 0) EXPECT_LT(none.scratch_bytes, own.scratch_bytes);
+    if (group < 0) {
+      EXPECT_LT(none.scratch_bytes, own.scratch_bytes);
+    }
   }
   Tables t(6);
   kvc_stats stats;
@@ -408,7 +414,9 @@ TEST(AdoptedPools, MayInterleaveButNotOverlap) {
     } else {
       ASSERT_EQ(status, KVC_ERROR_DUPLICATE) << error.message;
       ASSERT_NE(std::string(error.message).find("overlaps"), std::string::npos) << error.message;
-      if (alike) ASSERT_TRUE(overlap) << "round " << round << ": " << error.message;
+      if (alike) {
+        ASSERT_TRUE(overlap) << "round " << round << ": " << error.message;
+      }
       refusals++;
       drop_pools(&built.layers);
     }

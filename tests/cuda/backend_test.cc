@@ -215,7 +215,9 @@ TEST(Copies, AreMadeInTheirOrder) {
           << int{dtype.bits} << " bits, round " << round;
       EXPECT_EQ(std::memcmp(v, wanted[1].data(), static_cast<size_t>(pool)), 0)
           << int{dtype.bits} << " bits, round " << round;
-      if (dtype.code == kDLInt) EXPECT_EQ(scales, wanted_scales) << "round " << round;
+      if (dtype.code == kDLInt) {
+        EXPECT_EQ(scales, wanted_scales) << "round " << round;
+      }
     }
   }
   table->close(opened.device);
