@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The rules of the house that a program can check. Prints `file:line: rule: what` and exits with 1 if one is broken.
 
-    include     src: api -> stateless -> cache -> {plan, tables, prefix, tier, transfer, context, rope} -> sequence -> page -> base, never
-                kernels;
+    include     src: api -> stateless -> cache -> {plan, tables, prefix, tier, transfer, context, rope} -> sequence -> page -> base; of kernels
+                only kernels/common;
                 kernels: only kernels/ and kvcache_backend.h; bindings and examples: only include/ and their own files
     pure        page, sequence, prefix, plan, tables and rope have no threads, clocks, environment, randomness or I/O
     size        a file over 500 lines or a function over 70 is in allowed.txt with its reason; no entry there is unused
