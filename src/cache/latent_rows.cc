@@ -7,9 +7,10 @@ namespace {
 
 constexpr int32_t kMaxRowDims = 1024;
 
-Status refuse(int64_t index, const char* name, int64_t value, const char* wanted) {
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": %s %" PRId64 " of an MLA group is not %s", index,
-                       name, value, wanted)
+Status refuse(int64_t index, const kvc_layer_config& c, const char* name, int64_t value, const char* wanted) {
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                       "layer %" PRId64 ": %s %" PRId64 " of an MLA group with latent_dim %d is not %s", index, name,
+                       value, c.latent_dim, wanted)
       .at(index);
 }
 
@@ -23,8 +24,8 @@ Status read_latent_layer(int32_t group_kind, int64_t index, kvc_layer_config* co
                          c.latent_dim, c.group)
         .at(index);
   }
-  if (c.num_kv_heads != 1) return refuse(index, "num_kv_heads", c.num_kv_heads, "1");
-  if (c.head_dim < 1 || c.head_dim > kMaxRowDims) return refuse(index, "head_dim", c.head_dim, "in 1..1024");
+  if (c.num_kv_heads != 1) return refuse(index, c, "num_kv_heads", c.num_kv_heads, "1");
+  if (c.head_dim < 1 || c.head_dim > kMaxRowDims) return refuse(index, c, "head_dim", c.head_dim, "in 1..1024");
   if (c.latent_dim < 1 || c.latent_dim > c.head_dim) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
                          "layer %" PRId64 ": latent_dim %d of an MLA group is not in 1..head_dim %d", index,
@@ -32,7 +33,7 @@ Status read_latent_layer(int32_t group_kind, int64_t index, kvc_layer_config* co
         .at(index);
   }
   if (c.v_head_dim != 0 && c.v_head_dim != c.latent_dim) {
-    return refuse(index, "v_head_dim", c.v_head_dim, "0 or latent_dim");
+    return refuse(index, c, "v_head_dim", c.v_head_dim, "0 or latent_dim");
   }
   if (c.softmax_scale == 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -41,9 +42,9 @@ Status read_latent_layer(int32_t group_kind, int64_t index, kvc_layer_config* co
         .at(index);
   }
   if (c.rope_mode != KVC_ROPE_NONE && c.rope_offset != 0 && c.rope_offset < c.latent_dim) {
-    return refuse(index, "rope_offset", c.rope_offset, "0 or latent_dim or more");
+    return refuse(index, c, "rope_offset", c.rope_offset, "0 or latent_dim or more");
   }
-  if (c.v_scales != nullptr) return refuse(index, "v_scales of num_scales", c.num_scales, "NULL");
+  if (c.v_scales != nullptr) return refuse(index, c, "v_scales of num_scales", c.num_scales, "NULL");
   c.v_head_dim = c.latent_dim;
   if (c.rope_offset == 0) c.rope_offset = c.latent_dim;
   c.v_scales = c.k_scales;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/dtype_text.h"
+#include "cache/tensor_check.h"
 
 namespace kvc {
 namespace {
@@ -13,30 +15,31 @@ namespace {
 constexpr int64_t kStateAlignment = 64;
 constexpr int64_t kMaxStateBytes = int64_t{1} << 40;
 
-bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
-
 Status make_state(const kvc_state_config& config, int64_t layer, size_t index, StateGeometry* out) {
-  const auto fail = [&](kvc_status code, const char* what, int64_t value) {
-    return Status::error(code, "layer %" PRId64 ": state %zu: %s %" PRId64 " is not allowed", layer, index, what, value)
+  const auto fail = [&](kvc_status code, const char* what, int64_t value, const char* wanted) {
+    return Status::error(code, "layer %" PRId64 ": state %zu: %s %" PRId64 " is not %s", layer, index, what, value,
+                         wanted)
         .at(layer);
   };
-  out->dtype = same(config.dtype, {0, 0, 0}) ? DLDataType{kDLFloat, 32, 1} : config.dtype;
-  const bool known = same(out->dtype, {kDLFloat, 32, 1}) || same(out->dtype, {kDLFloat, 16, 1}) ||
-                     same(out->dtype, {kDLBfloat, 16, 1});
-  if (!known) return fail(KVC_ERROR_DTYPE, "dtype code", out->dtype.code);
-  if (config.reserved != 0) return fail(KVC_ERROR_UNSUPPORTED, "reserved", config.reserved);
-  if (config.rank < 1 || config.rank > 4) return fail(KVC_ERROR_INVALID_ARGUMENT, "rank", config.rank);
+  out->dtype = same_dtype(config.dtype, {0, 0, 0}) ? DLDataType{kDLFloat, 32, 1} : config.dtype;
+  if (!is_float_dtype(out->dtype)) {
+    return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": state %zu: dtype %s is not float32, float16 or bfloat16",
+                         layer, index, DtypeText(out->dtype).c_str())
+        .at(layer);
+  }
+  if (config.reserved != 0) return fail(KVC_ERROR_UNSUPPORTED, "reserved", config.reserved, "0");
+  if (config.rank < 1 || config.rank > 4) return fail(KVC_ERROR_INVALID_ARGUMENT, "rank", config.rank, "in 1..4");
   out->rank = config.rank;
   out->bytes = out->dtype.bits / 8;
   for (int32_t i = 0; i < 4; ++i) {
     const bool used = i < config.rank;
     if (used ? config.shape[i] < 1 : config.shape[i] != 0) {
-      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i]);
+      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i], used ? "1 or more" : "0 behind the rank");
     }
     if (!used) continue;
     out->shape[i] = config.shape[i];
     if (!checked_mul(out->bytes, config.shape[i], &out->bytes) || out->bytes > kMaxStateBytes) {
-      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry (more than 2^40 bytes in all)", config.shape[i]);
+      return fail(KVC_ERROR_INVALID_ARGUMENT, "shape entry", config.shape[i], "within 2^40 bytes in all");
     }
   }
   return Status();

@@ -165,11 +165,13 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
     const GroupRules rules = rules_of(slot, g);
     const Hole freed = hole(slot, g);
     if (rules.works_at(position, freed)) continue;
+    int64_t before = 0, after = 0;
+    nearest_position(slot, position, &before, &after);  // in all groups
     return Status::error(KVC_ERROR_EVICTED,
                          "position %" PRId64 " needs keys from %" PRId64 " on, but group %d has freed [%" PRId64
                          ", %" PRId64 ") (nearest positions: %" PRId64 " and %" PRId64 ")",
                          position, rules.first_visible(position), g, freed.begin * rules.page_size,
-                         freed.end * rules.page_size, rules.last_before(freed), rules.first_behind(freed))
+                         freed.end * rules.page_size, before, after)
         .at(index)
         .in_group(g);
   }

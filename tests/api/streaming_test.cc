@@ -177,6 +177,11 @@ TEST(Streaming, PagesExportsAndPositionsOfAHole) {
       refused(w.cache, {KVC_ERROR_EVICTED}, "kvc_seq_truncate",
               [&](kvc_error *e) { return kvc_seq_truncate(w.cache, 1, &w.seq, &in_the_hole, e); }, {"13", "[8, 12)"});
   EXPECT_EQ(error.index, 0);
+  // Where all groups work, not only the one that does not.
+  int64_t before = -1, after = -1;
+  ASSERT_EQ(kvc_seq_nearest_position(w.cache, w.seq, in_the_hole, &before, &after, nullptr), KVC_OK);
+  const std::string nearest = "nearest positions: " + std::to_string(before) + " and " + std::to_string(after) + ")";
+  EXPECT_NE(std::string(error.message).find(nearest), std::string::npos) << error.message << ", not " << nearest;
   w.set_refused({KVC_ERROR_EVICTED}, 5, 20, 0, {"window_tokens 20", "length 20", "[8, 12)"});
   w.set_refused({KVC_ERROR_EVICTED}, 0, 0, 0, {"[8, 12)"});
   EXPECT_EQ(kvc_cache_clear(w.cache, nullptr), KVC_OK);

@@ -169,6 +169,7 @@ K, ROW = np.zeros((2, KV_HEADS, DIM), np.float32), np.zeros((2, 1, DIM), np.floa
     ("spans of encoder tokens", lambda c, s: c.forward([s], [2], spans=[1, 1], encoder_group=1)),
     ("a span in a tree", lambda c, s: c.forward([s], [2], parents=[[-1, 0]], spans=[1, 1])),
     ("a span below 0", lambda c, s: c.forward([s], [2], spans=[1, -1])),
+    ("spans of 32 bits", lambda c, s: c.forward([s], [2], spans=[2**31, 2**31 + 1])),
     ("too few spans", lambda c, s: c.forward([s], [2], spans=[1])),
     ("encoder tokens of a full group", lambda c, s: c.forward([s], [2], encoder_group=0)),
     ("a window of as many sinks", lambda c, s: c.set_streaming(s, sinks=4, window=4)),

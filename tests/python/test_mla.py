@@ -82,6 +82,45 @@ def test_projections_as_the_checkpoint_has_them(rows, tokens, parts):
     np.testing.assert_allclose(out, softmax_rows(SCALE * scores, values, PAST), atol=3e-5)
 
 
+def test_deepseeks_dims():
+    """Scenario K with the model's projections: 128 heads, latent 512, rotary 64, v 128; a prompt and a chunk over a past
+    that are decompressed, decode and drafts that are absorbed, a fork, and tokens that are taken back."""
+    heads, latent, rotary, nope, v_dim, scale = 128, 512, 64, 128, 128, 0.13523
+    random = np.random.default_rng(6)
+    w = random.standard_normal((heads, nope + v_dim, latent), dtype="f4") / latent**0.5
+    layer = kvcache.Layer(q_heads=heads, head_dim=latent + rotary, latent_dim=latent, scale=scale, rope="on_append")
+    with kvcache.Cache([layer], groups=[kvcache.MLA()], capacity_tokens=1024) as cache:
+        stored = {cache.add(): np.empty((0, latent + rotary))}
+
+        def step(sequence, tokens):
+            first = len(stored[sequence])
+            positions = np.arange(first, first + tokens)
+            q = random.standard_normal((tokens, heads, nope + rotary), dtype="f4")
+            row = random.standard_normal((tokens, 1, latent + rotary), dtype="f4")
+            with cache.forward([sequence], [tokens]) as forward:
+                out = forward.attend(0, q, row[..., latent:], row[..., :latent], w_uk=w[:, :nope], w_uv=w[:, nope:])
+            turned = np.concatenate([row[:, 0, :latent], rope(row[..., latent:], positions)[:, 0]], axis=-1)
+            stored[sequence] = np.concatenate([stored[sequence], turned])
+            keys = stored[sequence]
+            for h in (0, 63, 127):
+                up = w[h].astype(float)
+                q_rotary = rope(q[:, h : h + 1, nope:], positions)[:, 0]
+                scores = q[:, h, :nope] @ (keys[:, :latent] @ up[:nope].T).T + q_rotary @ keys[:, latent:].T
+                expected = softmax_rows(scale * scores[:, None], keys[:, :latent] @ up[nope:].T, first)
+                np.testing.assert_allclose(out[:, h], expected[:, 0], atol=1e-4, err_msg=f"head {h}, {tokens} tokens")
+
+        (sequence,) = stored
+        for tokens in (60, 345, 1):
+            step(sequence, tokens)
+        child = cache.fork(sequence, 100)
+        stored[child] = stored[sequence][:100]
+        step(child, 1)
+        step(sequence, 5)
+        cache.truncate(sequence, 407)
+        stored[sequence] = stored[sequence][:407]
+        step(sequence, 1)
+
+
 def test_rows_are_stored_and_exported_once(rows):
     with make(dtype="f16") as cache:
         sequence = filled(cache, rows)

@@ -95,8 +95,9 @@ def test_refusals(filled, qkv):
             step.attend(0, q, k, v, alibi_slopes=SLOPES[:-1])
         with pytest.raises(kvcache.DType, match="sinks"):
             step.attend(0, q, k, v, sinks=SINKS.astype(np.float64))
-        with pytest.raises(ValueError, match="part"):
-            step.attend(0, q, k, v, part="both")
+        for part in ("both", 3):
+            with pytest.raises(kvcache.InvalidArgument, match=f"part must be .*, not {part!r}"):
+                step.attend(0, q, k, v, part=part)
         with pytest.raises(TypeError):
             step.attend(0, q, k, v, sinks="many")
         step.attend(0, q, k, v, part="self")

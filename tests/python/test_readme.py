@@ -35,9 +35,9 @@ def test_every_kind_of_cache_and_attention():
     for program in blocks("python"):
         exec(compile(program, "docs/attention.md", "exec"), names)
     assert names["prefix_groups"] == 1 and names["nearest"] == (16, 91)
-    assert names["chat"].length(names["users"][0]) == 100 + 1 + 3
+    assert names["chat"].length(names["users"][0]) == 100 + 1 + 4
     assert names["hybrid"].length(names["hybrid"].add()) == 0 and names["mla"].shape == (5, 4, 10)
-    for name in ("heard", "mla", "full", "out", "lse"):
+    for name in ("heard", "mla", "full", "out", "lse", "longer", "turned"):
         assert np.isfinite(names[name]).all(), name
     assert all(np.isfinite(out).all() for out in names["outs"])
 
@@ -50,7 +50,7 @@ static kvc_layer_config layers[6]; static kvc_group_config groups[2]; static kvc
 static kvc_merge_args merge; static kvc_forward step; static kvc_seq seq, parents[2], children[2];
 static kvc_state_config state; static kvc_rope_scaling scaling; static int64_t before, after; static int32_t num_frames;
 static float k_scales[1], v_scales[1];
-static DLTensor q, out, lse, latent_and_rope, w_uk, w_uv, states, slopes, sink_logits;
+static DLTensor q, out, lse, latent_and_rope, w_uk, w_uv, states, slopes, sink_logits, cos_sin;
 """
 
 

@@ -155,7 +155,7 @@ def test_refusals():
         a = cache.add()
         with pytest.raises(kvcache.Unsupported):
             cache.set_rope(a, "long")
-        with pytest.raises(kvcache.InvalidArgument):
+        with pytest.raises(kvcache.InvalidArgument, match='not "medium"'):
             cache.set_rope(a, "medium")
         rows = np.zeros((2, 2, DIM), np.float32)
         with cache.forward(a, 2) as step:

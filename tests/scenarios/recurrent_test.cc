@@ -360,11 +360,13 @@ TEST(RecurrentMisuse, ConfigsAreRefused) {
   EXPECT_EQ(status_of([](World *w) { w->layers[0].states = nullptr; }, "states is NULL"), KVC_ERROR_NULL_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->layers[1].num_states = 1; }, "num_states 1"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->layers[1].states = w->states; }, "not recurrent"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[1].rank = 5; }, "rank 5"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[1].shape[1] = 0; }, "shape entry 0"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[1].shape[3] = 2; }, "shape entry 2"), KVC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](World *w) { w->states[1].rank = 5; }, "rank 5 is not in 1..4"), KVC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](World *w) { w->states[1].shape[1] = 0; }, "shape entry 0 is not 1 or more"),
+            KVC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([](World *w) { w->states[1].shape[3] = 2; }, "shape entry 2 is not 0 behind the rank"),
+            KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[0].shape[0] = INT64_MAX; }, "2^40 bytes"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 32, 1}; }, "dtype code 0"), KVC_ERROR_DTYPE);
+  EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 32, 1}; }, "dtype int32"), KVC_ERROR_DTYPE);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].window_tokens = 3; }, "window_tokens 3"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->config.max_checkpoints = 1025; }, "1025"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].kind = KVC_GROUP_FULL; }, "max_checkpoints 3"),

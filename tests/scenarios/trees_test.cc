@@ -30,14 +30,17 @@ Parents twins(int count) {
 
 struct Geometry {
   int page_size;
-  int64_t window;  // 0: full layers only
+  int64_t window;  // 0: no sliding layers
   DType dtype;
   int rope;
+  int64_t chunk = 0;    // 0: no chunked layers
+  bool latent = false;  // MLA layers too
 };
 
 std::string name_of(const Geometry &g) {
   return "page" + std::to_string(g.page_size) + "_window" + std::to_string(g.window) + "_" + name_of(g.dtype) +
-         (g.rope ? "_rope" : "");
+         (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") +
+         (g.chunk ? "_chunk" + std::to_string(g.chunk) : "") + (g.latent ? "_latent" : "");
 }
 
 class Trees : public testing::TestWithParam<Geometry> {
@@ -49,17 +52,22 @@ class Trees : public testing::TestWithParam<Geometry> {
     spec.max_sequences = 32;
     spec.max_batch_tokens = 512;
     spec.rollback = 16;
-    spec.groups = {{0, 2048 / g.page_size + 32}};
-    if (g.window) spec.groups.push_back({g.window, 2048 / g.page_size + 32});
+    const int64_t pages = 2048 / g.page_size + 32;
+    spec.groups = {{0, pages}};
+    if (g.window) spec.groups.push_back({g.window, pages});
+    if (g.chunk) spec.groups.push_back({0, pages, g.chunk});
+    if (g.latent) spec.groups.push_back({0, pages});
+    const int groups = static_cast<int>(spec.groups.size());
     spec.layers.clear();
     for (int i = 0; i < 4; i++) {
       LayerSpec l;
-      l.group = g.window ? i % 2 : 0;
+      l.group = i % groups;
       l.hq = 32;
       l.hkv = 4;
       l.d = 64;
       l.dtype = g.dtype;
       l.rope = g.rope;
+      if (g.latent && l.group == groups - 1) l.hkv = 1, l.d = 576, l.latent = 512, l.scale = 0.13523;
       spec.layers.push_back(l);
     }
     return spec;
@@ -135,6 +143,10 @@ std::vector<Geometry> geometries() {
   for (int64_t window : {1, 3, 12, 33}) all.push_back({16, window, DType::kF32, KVC_ROPE_ON_APPEND});
   all.push_back({3, 5, DType::kBF16, KVC_ROPE_ON_APPEND});
   all.push_back({1, 12, DType::kF16, KVC_ROPE_NONE});
+  all.push_back({16, 0, DType::kF32, KVC_ROPE_ON_READ, 24});
+  all.push_back({64, 0, DType::kBF16, KVC_ROPE_ON_READ, 0, true});
+  all.push_back({3, 9, DType::kF16, KVC_ROPE_ON_APPEND, 7, true});
+  all.push_back({8, 12, DType::kI8, KVC_ROPE_ON_READ, 13, true});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(All, Trees, testing::ValuesIn(geometries()),

@@ -83,7 +83,7 @@ class Layer:
         rope_interleaved: rotated pairs are dimensions 2i, 2i + 1 (GPT-J); else i, i + rope_dim / 2 (GPT-NeoX).
         rope_theta: base of the angles position * theta ** (-2 * i / rope_dim).
         rope_scaling: a RopeScaling, or None.
-        scale: factor of the scores; None = head_dim ** -0.5, which an MLA layer does not have: there it is needed.
+        scale: factor of the scores; None or 0 = head_dim ** -0.5, which an MLA layer does not have: there it is needed.
         kv_storage: the layer's page pool in memory of the caller, any writable DLPack exporter, adopted by the cache:
             [pages, 2, kv_heads, page_size, head_dim] by any strides with innermost 1; index 0 of dim 1 is K.
         k_storage, v_storage: the same apart: [pages, kv_heads, page_size, head_dim] and [..., v_head_dim].

@@ -81,7 +81,11 @@ void Batch::read_spans(const char* function, nb::handle ids_of_tokens) {
   if (given.is_scalar || given.size() != tokens)
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " tokens and %" PRId64 " span ids", function, tokens,
           given.size());
-  for (const int64_t id : given.values) spans.push_back(saturate(id));
+  for (const int64_t id : given.values) {
+    if (id > INT32_MAX)  // saturated, two of them would be one span
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: span id %" PRId64 " is above %d", function, id, INT32_MAX);
+    spans.push_back(saturate(id));
+  }
   batch.span_ids = spans.data();
 }
 
@@ -191,8 +195,8 @@ Args:
     parents: None, or for each row None (plain tokens) or the parents of its nodes: its tokens are then a token tree,
         kept uncommitted until commit(). -1 = a root (several are allowed), else an earlier node of the sequence, counted
         from 0 through all steps since its last commit. For a single sequence the parents alone.
-    spans: None, or T integers: neighbours of one row with the same id > 0 see each other, later ones too (an image
-        within a text).
+    spans: None, or T integers below 2**31: neighbours of one row with the same id > 0 see each other, later ones too
+        (an image within a text).
     encoder_group: None, or the index of a Cross group: the tokens are of the encoder sequences there, and only its
         layers are appended.
     graph: None, or what create_graph returned: the step is open in that graph.

@@ -48,7 +48,10 @@ nb::object streaming(const Cache& self, nb::handle sequences) {
 void set_rope(const Cache& self, nb::handle sequences, const std::string& factors) {
   auto handle = self.open();
   const Integers ids = integers_from_python(sequences);
-  const int32_t set = factors == "short" ? KVC_ROPE_SET_SHORT : factors == "long" ? KVC_ROPE_SET_LONG : -1;
+  if (factors != "short" && factors != "long")
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "set_rope: factors must be \"short\" or \"long\", not \"%s\"",
+          factors.c_str());
+  const int32_t set = factors == "short" ? KVC_ROPE_SET_SHORT : KVC_ROPE_SET_LONG;
   call_quick(
       [&](kvc_error* error) { return kvc_seq_set_rope(handle->cache, ids.size(), ids.sequences(), set, error); });
 }

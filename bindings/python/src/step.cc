@@ -28,7 +28,8 @@ static uint32_t attend_flags(bool causal, nb::handle part) {
   const std::string name = PyUnicode_Check(part.ptr()) ? nb::borrow<nb::str>(part).c_str() : "";
   if (name == "past") return flags | KVC_ATTEND_PAST;
   if (name == "self") return flags | KVC_ATTEND_SELF;
-  throw nb::value_error("attend: part must be None, \"past\" or \"self\"");
+  raise(KVC_ERROR_INVALID_ARGUMENT, -1, "attend: part must be None, \"past\" or \"self\", not %s",
+        nb::repr(part).c_str());
 }
 
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
