@@ -189,7 +189,7 @@ __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r,
     const int32_t position = first + i, size = call.layer.page_size;
     const int64_t page = list[position / size];
     args.new_rows[new_begin + i] = r;
-    if (is_within(page, 0, call.layer.num_pages - 1)) args.slots[new_begin + i] = page * size + position % size;
+    args.slots[new_begin + i] = page * size + position % size;  // append skips what is none of the cache's
     if (args.new_rotations != nullptr) args.new_rotations[new_begin + i] = turn + i;
   }
 }

@@ -116,14 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   RowCounts counts = {0, 0, 0, 0, 0};
   if (layout.listed) {
     const int32_t keys = step.inert ? 0 : plan.list_keys[r];
-    counts = {plan.fresh, keys, plan.fresh, keys, keys};
-    for (int32_t i = 0; i < plan.fresh && !step.inert; ++i) {
-      const VisiblePath path = visible_path(plan.rules, step.before, plan.nodes[r * plan.fresh + i].depth);
-      if (!plan.check.at_most(KVC_BACKEND_FAULT_PAGES, array_of_table(plan), r, keys_of_path(path),
-                              table.max_columns)) {
-        *plan.refused = 1;
-      }
-    }
+    counts = {plan.fresh, keys, plan.fresh, keys, keys};  // a path is no longer than its tree: such tables have room
   } else {
     CountingRows rows = {&plan, layout, table.max_columns, static_cast<int32_t>(r), &counts, true};
     rows_of_table(plan, table, step, static_cast<int32_t>(r), rows);

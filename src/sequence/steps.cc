@@ -183,9 +183,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
       PageList& tail = edit_list(slot, g);
       // A list that the step left alone stays as it is: a state's last page goes on being one that is never written.
-      if (tail.size > reservation.old_size || reservation.copied_from >= 0) {
-        edit_table(g).truncate(tail, reservation.old_size);
-      }
+      if (tail.size > reservation.old_size) edit_table(g).truncate(tail, reservation.old_size);
       if (reservation.copied_from >= 0) edit_table(g).restore_tail(tail, reservation.copied_from, true);
     }
     if (record.removed()) free_slot(slot);

@@ -284,5 +284,25 @@ TEST(Latent, RowsThatAreRefused) {
   }
 }
 
+// Outputs may lie right behind the rotary part of K: what counts of a row in two parts is each part's own width.
+TEST(Latent, OutputsBehindAPart) {
+  Rows rows(spec_of());
+  Tensor both(DType::kF32, {3 * (kRow - kLatent) + 3 * 4 * kLatent, 1}), q(DType::kF32, {3, 4, kRow}),
+      latent(DType::kF32, {3, 1, kLatent});
+  DLTensor rotary = *latent.dl(), out = *q.dl();
+  int64_t rotary_shape[] = {3, 1, kRow - kLatent}, out_shape[] = {3, 4, kLatent};
+  rotary.data = both.data();
+  out.data = static_cast<float *>(both.data()) + 3 * (kRow - kLatent);
+  rotary.shape = rotary_shape, out.shape = out_shape;
+  rotary.strides = out.strides = nullptr;
+  kvc_attend_args args;
+  kvc_attend_args_init(&args);
+  args.q = q.dl(), args.k = &rotary, args.v = latent.dl(), args.out = &out;
+  const kvc_forward forward = rows.begin(3);
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_forward_attend(rows.cache, forward, 0, &args, &error), KVC_OK) << error.message;
+  EXPECT_EQ(kvc_forward_abort(rows.cache, forward, nullptr), KVC_OK);
+}
+
 }  // namespace
 }  // namespace kvt

@@ -54,6 +54,9 @@ std::vector<Spoiled> all_spoiled(bool must_be_f32) {
   all.push_back(
       {"innermost stride -1", {KVC_ERROR_STRIDE}, [](DLTensor *, Shape *, Shape *strides) { strides->back() = -1; }});
   all.push_back({"unaligned", {KVC_ERROR_STRIDE}, [](DLTensor *t, Shape *, Shape *) { t->byte_offset = 1; }});
+  all.push_back({"4 bytes before the end of the address space", {KVC_ERROR_STRIDE}, [](DLTensor *t, Shape *, Shape *) {
+                   t->byte_offset = ~static_cast<uint64_t>(reinterpret_cast<uintptr_t>(t->data)) - 3;
+                 }});
   return all;
 }
 

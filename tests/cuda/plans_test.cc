@@ -297,6 +297,65 @@ TEST_P(Plans, OnTheDeviceNeedGraphModeAndOnePlace) {
             KVC_ERROR_DEVICE);
 }
 
+// What shapes say the host refuses, with its numbers; captured kernels that look at the word see that nothing is there.
+TEST(PlansOnTheDevice, ThatTheHostRefuses) {
+  const ContextPtr cuda = make_context_on(kDLCUDA);
+  kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
+  config.flags = KVC_PLAN_GRAPH;
+  config.max_rows = 3;
+  config.max_pages_per_row = 2;
+  const PlanPtr plan = make_plan(cuda.get(), config);
+  const auto build = [&](size_t rows, int64_t table_rows, kvc_error *error) {
+    Ints lens(std::vector<int64_t>(rows, 5)),
+        table(std::vector<int64_t>(static_cast<size_t>(2 * table_rows), 1), false, 2);
+    lens.tensor.device = table.tensor.device = {kDLCUDA, 0};
+    kvc_plan_args args;
+    kvc_plan_args_init(&args);
+    args.seq_lens = &lens.tensor;
+    args.block_table = &table.tensor;
+    return kvc_plan_build(plan.get(), &args, nullptr, nullptr, error);
+  };
+  kvc_error error = KVC_ERROR_INIT;
+  ASSERT_EQ(build(3, 3, &error), KVC_OK) << error.message;
+  const auto *const word = static_cast<const int64_t *>(tables_of(plan.get(), KVC_TABLES_WHOLE).generation_word.data);
+  EXPECT_GT(*word, 0);
+  EXPECT_EQ(build(4, 4, &error), KVC_ERROR_BATCH_TOO_LARGE);
+  EXPECT_EQ(std::make_pair(error.required, error.available), std::make_pair(int64_t{4}, int64_t{3})) << error.message;
+  EXPECT_EQ(*word, 0);
+  ASSERT_EQ(build(3, 3, &error), KVC_OK) << error.message;
+  EXPECT_EQ(build(3, 2, &error), KVC_ERROR_SHAPE);
+  EXPECT_NE(std::strstr(error.message, "seq_lens has 3 rows, and block_table 2"), nullptr) << error.message;
+  EXPECT_EQ(*word, 0);
+}
+
+// Pages are known by their first slot, new tokens by their own: the table has the page's, and not the token's.
+TEST(PlansOnTheDevice, SlotsOfNewTokensHaveColumns) {
+  for (const int64_t columns : {5, 6}) {
+    for (const DLDeviceType type : {kDLCPU, kDLCUDA}) {
+      const ContextPtr context = make_context_on(type);
+      kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
+      config.flags = KVC_PLAN_GRAPH;
+      config.max_rows = 1;
+      config.max_pages_per_row = 2;
+      const PlanPtr plan = make_plan(context.get(), config);
+      std::vector<int64_t> slots(static_cast<size_t>(columns));
+      std::iota(slots.begin(), slots.end(), 8);
+      Ints lens({5}), table(slots, false, columns);
+      lens.tensor.device = table.tensor.device = {type, 0};
+      kvc_plan_args args;
+      kvc_plan_args_init(&args);
+      args.seq_lens = &lens.tensor;
+      args.req_to_token = &table.tensor;
+      kvc_error error = KVC_ERROR_INIT;
+      const kvc_status status = kvc_plan_build(plan.get(), &args, nullptr, nullptr, &error);
+      EXPECT_EQ(status, columns == 5 && type == kDLCPU ? KVC_ERROR_OUT_OF_RANGE : KVC_OK) << error.message;
+      if (type == kDLCPU) continue;
+      const kvc_tables tables = tables_of(plan.get(), KVC_TABLES_WHOLE);
+      EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data) != 0, columns == 6);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, Plans,
                          testing::Values(KVC_PLAN_DECODE, KVC_PLAN_EXTEND, KVC_PLAN_VERIFY, KVC_PLAN_DRAFT_DECODE));
 

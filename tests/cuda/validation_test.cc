@@ -37,6 +37,8 @@ std::vector<Case> cases() {
       {"row 1: block_table[0, 0] is 18, not in 0..17", 1, [](PagedCall *c) { c->table.values[0] = 18; }},
       {"row 0: block_table[2, 2] is -1, not in 0..17", 0, [](PagedCall *c) { c->table.values[12] = -1; }},
       {"row 2: block_table[1, 3] is 2147483647, not in 0..17", 2, [](PagedCall *c) { c->table.values[8] = INT32_MAX; }},
+      {"row 0: block_table[2, 0] is 18, not in 0..17", 0,
+       [](PagedCall *c) { c->table.values[10] = 18; }},  // of the past
       {"row 0: cu_seqlens_q[0] is 1, not in 0..0", 0, [](PagedCall *c) { c->cu_q.values[0] = 1; }, true},
       {"row 2: cu_seqlens_q[3] is 7, not in 4..6", 2, [](PagedCall *c) { c->cu_q.values[3] = 7; }, true},
       {"row 2: cu_seqlens_q[3] is 3, not in 4..6", 2, [](PagedCall *c) { c->cu_q.values[3] = 3; }, true},

@@ -29,6 +29,11 @@ TEST(PrefixCost, AloneOrOverAFewKeysItDoesNot) {
   EXPECT_FALSE(sharing_pays(decode(16, 0)));
 }
 
+TEST(PrefixCost, ALittleLessIsNoReasonToChangeThePlan) {
+  EXPECT_LT(cost_together(decode(2, 100)), cost_apart(decode(2, 100)));
+  EXPECT_FALSE(sharing_pays(decode(2, 100)));
+}
+
 // The more rows and the more keys, the better; with a state that is merged in any case, sooner.
 TEST(PrefixCost, GrowsWithRowsAndKeys) {
   for (int32_t rows = 2; rows < 64; rows *= 2) {

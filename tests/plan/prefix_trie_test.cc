@@ -102,6 +102,24 @@ TEST(PrefixTrie, AShortListOfALongOne) {
   EXPECT_EQ(PrefixTrie::common_pages(lists.tables({high, parent}), 0, 1, 12), 12);
 }
 
+// A chain, in which each row shares more with the next: all of it would be compared as often as there are pairs.
+TEST(PrefixTrie, DeepTriesAreFoundInPart) {
+  constexpr int kRows = 300;
+  PageLists lists(2 * kRows, kRows);
+  PrefixTrie trie(kRows);
+  std::vector<int> rows;
+  trie.clear();
+  for (int r = 0; r < kRows; ++r) {
+    rows.push_back(lists.add(r - 1, r, 2));
+    trie.add(r, r + 2, 0);
+  }
+  trie.find(lists.tables(rows));
+  int64_t comparisons = 0;
+  for (const PrefixGroup& group : trie.groups()) comparisons += group.end - group.begin;
+  EXPECT_GT(trie.groups().size(), 64u);
+  EXPECT_LE(comparisons, (64 + 1) * kRows);
+}
+
 TEST(PrefixTrie, NothingSharedIsNoGroup) {
   PageLists lists(100, 8);
   const int a = lists.add(-1, 0, 5), b = lists.add(-1, 0, 5), c = lists.add(a, 4, 1);

@@ -326,6 +326,27 @@ TEST(WorkPlan, HeadsStayTogether) {
   }
 }
 
+// With fixed splits a row has an item a block, as long as items and the floats of their states have room.
+TEST(WorkPlan, FixedSplitsAreBounded) {
+  for (const auto& [v_head_dim, blocks] : {std::pair{10, 4096}, std::pair{1022, 2048}}) {
+    WorkShape shape = shape_of(8);
+    shape.num_q_heads = 4;
+    shape.num_kv_heads = 1;
+    shape.v_head_dim = v_head_dim;
+    shape.fix_splits();
+    const BatchLimits limits = {1, 1};
+    WorkPlan plan(shape, limits);
+    for (const bool fits : {true, false}) {
+      Batch batch;
+      batch.add(1, (blocks + (fits ? 0 : 1)) * shape.tiling.split_align - 1);
+      plan.build(batch.rows());
+      EXPECT_EQ(plan.items().size(), fits ? static_cast<size_t>(blocks) : 1u);
+      EXPECT_LE(static_cast<int64_t>(plan.items().size()), WorkPlan::max_items(shape, limits));
+      EXPECT_LE(plan.partial_floats(), WorkPlan::max_partial_floats(shape, limits));
+    }
+  }
+}
+
 TEST(WorkPlan, AShortRowIsNotWorthASplit) {
   WorkPlan plan(shape_of(8), {4, 16});
   Batch batch;

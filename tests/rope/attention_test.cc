@@ -301,6 +301,9 @@ TEST(RopeAttention, FactorSetOfASequence) {
   c.check(chosen, 0);
   ASSERT_EQ(kvc_seq_remove(c.cache.get(), 1, &forks[0], nullptr), KVC_OK);
   c.check(c.add(), 0);
+  EXPECT_EQ(c.set({c.add()}, KVC_ROPE_SET_LONG), KVC_OK);
+  ASSERT_EQ(kvc_cache_clear(c.cache.get(), nullptr), KVC_OK);
+  for (int i = 0; i < 4; i++) c.check(c.add(), 0);
 }
 
 TEST(RopeAttention, RowsOfUnlikeSetsInOneStep) {

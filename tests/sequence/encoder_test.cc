@@ -43,6 +43,19 @@ TEST(EncoderLists, ASharedLastPageIsWrittenByNeither) {
   }
 }
 
+TEST(EncoderLists, AreAsLongAsASequenceMayBe) {
+  SequenceStoreConfig config = encoder_config();
+  config.max_length = 9;
+  Fixture f(config);
+  const uint64_t id = f.add(1)[0];
+  encode(&f, id, 6);
+  Fixture::Step step;
+  step.kind.encoder_group = 1;
+  EXPECT_EQ(f.begin({id}, {4}, &step).code(), KVC_ERROR_OUT_OF_RANGE);
+  encode(&f, id, 3);
+  EXPECT_EQ(f.store.stored_in(f.store.slot_of(id), 1), 9);
+}
+
 // The next step takes a fresh page for the state, and reads the old one, as if the encoder's step had never been.
 TEST(EncoderLists, AnAbortedStepLeavesTheStateAlone) {
   SequenceStoreConfig config = encoder_config();
@@ -56,10 +69,10 @@ TEST(EncoderLists, AnAbortedStepLeavesTheStateAlone) {
   const int32_t state = f.pages(id, 2)[0];
   encoder.kind.encoder_group = 1;
   ASSERT_TRUE(f.begin({id}, {5}, &encoder).ok());
-  f.rollback(encoder);
+  EXPECT_TRUE(f.rollback(encoder).ok());
   ASSERT_TRUE(f.begin({id}, {1}, &next).ok());
   EXPECT_EQ(next.reservations[2].copied_from, state);
-  f.rollback(next);
+  EXPECT_TRUE(f.rollback(next).ok());
   EXPECT_EQ(f.pages(id, 2)[0], state);
 }
 

@@ -82,6 +82,23 @@ TEST(SequenceStore, TruncateWithinTheLastSharedPageNeedsACopyToo) {
 }
 
 // A regression: an inert row kept the reservation of an earlier step's row, and the audit counted its page.
+// What is free in a last page that is shared can be used by who has a page for the copy.
+TEST(SequenceStore, ASharedTailHasRoomIfItCanBeCopied) {
+  for (const int64_t pages : {2, 3, 4}) {
+    Fixture f(config_of(4, pages));
+    const Ids parent = f.add(1);
+    f.append(parent, {8});
+    const Ids child = {f.fork(parent[0], 8)};
+    const std::vector<int64_t> length = {6};
+    ASSERT_TRUE(f.store.truncate(child, length).ok());
+    const int64_t most = f.store.max_append(f.store.slot_of(child[0]), 100);
+    EXPECT_EQ(most, pages == 2 ? 0 : 2 + 4 * (pages - 3)) << pages;
+    Fixture::Step step;
+    EXPECT_EQ(f.begin(child, {static_cast<int32_t>(most + 1)}, &step).code(), KVC_ERROR_OUT_OF_PAGES);
+    if (most > 0) f.append(child, {static_cast<int32_t>(most)});
+  }
+}
+
 TEST(SequenceStore, AnInertRowReservesNothing) {
   Fixture f(config_of(4, 8));
   const Ids parent = f.add(1);

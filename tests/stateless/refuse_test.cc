@@ -91,7 +91,7 @@ TEST(FlashAttnRefuses, ValuesOfIndexTensors) {
     adjust(&setting);
     Refusal bad(setting);
     change(&bad);
-    bad.expect(status, mentions);
+    return bad.expect(status, mentions).index;
   };
   check([](Refusal *b) { b->call.lengths.values[1] = -1; }, {"cache_seqlens", "row 1", "-1"});
   check([](Refusal *b) { b->call.lengths.values[1] = 1 << 20; }, {"cache_seqlens", "row 1", "1048576"});
@@ -101,14 +101,18 @@ TEST(FlashAttnRefuses, ValuesOfIndexTensors) {
   const auto permuted = [](FlashSetting *s) { s->which = Rows::kPermuted; };
   check([](Refusal *b) { b->call.cache_rows.values[0] = 5; }, {"cache_batch_idx", "row 0", "5", "0..4"}, permuted);
   check([](Refusal *b) { b->call.cache_rows.values[0] = -1; }, {"cache_batch_idx", "-1"}, permuted);
-  check([](Refusal *b) { b->call.cache_rows.values[2] = b->call.cache_rows.values[0]; },
-        {"cache_batch_idx", "rows 0 and 2"}, permuted, KVC_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(check([](Refusal *b) { b->call.cache_rows.values[2] = b->call.cache_rows.values[0]; },
+                  {"cache_batch_idx", "rows 0 and 2"}, permuted, KVC_ERROR_INVALID_ARGUMENT),
+            2);
   const auto ragged = [](FlashSetting *s) { s->ragged_q = true, s->append = New::kRagged; };
   check([](Refusal *b) { b->call.cu_q.values[0] = 1; }, {"cu_seqlens_q[0]", "1"}, ragged);
   check([](Refusal *b) { b->call.cu_q.values[3] = 1000; }, {"cu_seqlens_q[3]", "1000"}, ragged);
   check([](Refusal *b) { b->call.cu_new.values[1] = -1; }, {"cu_seqlens_k_new[1]", "-1"}, ragged);
   check([](Refusal *b) { b->call.cos.shape[0] = b->call.sin.shape[0] = 50, b->args = b->call.args(); },
         {"row 0", "rotary_cos", "50"});
+  check(
+      [](Refusal *b) { b->call.cos.shape[0] = b->call.sin.shape[0] = b->call.length(0) - 1, b->args = b->call.args(); },
+      {"row 0", "rotary_cos"});  // one too few
 }
 
 TEST(FlashAttnRefuses, Overlaps) {

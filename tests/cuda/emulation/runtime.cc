@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -51,7 +52,8 @@ CudaStream default_stream;
 std::vector<CudaStream*> streams = {&default_stream};  // in the order in which they were made
 int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
-bool lost = false;  // by a sticky error
+bool lost = false;               // by a sticky error
+cudaError_t last = cudaSuccess;  // what cudaGetLastError has not said yet
 
 CudaStream* resolve(cudaStream_t stream) {
   if (stream == nullptr) return &default_stream;
@@ -76,6 +78,7 @@ cudaError_t fault() {
   if (lost) return failure;
   if (calls_made != failing_call) return cudaSuccess;
   lost = is_sticky(failure);
+  last = failure;
   return failure;
 }
 
@@ -165,6 +168,7 @@ void set_machine(Machine next) { machine = next; }
 void fail_call(int64_t n, int error) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   lost = false;
+  last = cudaSuccess;
   calls_made = 0;
   failing_call = n;
   failure = static_cast<cudaError_t>(error);
@@ -237,7 +241,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 #undef KVC_NAME
 }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-cudaError_t cudaGetLastError() { return lost ? failure : cudaSuccess; }
+cudaError_t cudaGetLastError() { return lost ? failure : std::exchange(last, cudaSuccess); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
