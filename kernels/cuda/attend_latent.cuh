@@ -177,9 +177,9 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   __syncthreads();
 }
 
-// T: type of q, K, V and P as they are multiplied.
+// T: type of q, K, V and P as they are multiplied. kTurns: keys turn where they are read.
 // Two blocks of few rows share a multiprocessor; of many rows one has all registers.
-template <class T, int kRows>
+template <class T, int kRows, bool kTurns>
 __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == kMostRows ? 1 : 2)
     attend_latent_kernel(const __grid_constant__ MmaCall call) {
   using Cut = LatentCut<kRows>;
@@ -195,10 +195,10 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
     LatentColumns<kRows> columns = {};
     columns.first = state.warp * of_warp;
     columns.dims = dims - columns.first < of_warp ? dims - columns.first : of_warp;
-    for_each_tile<T, T>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
+    for_each_tile<T, T, kTurns>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
       float s[Cut::kKeys / 8][4];
       if (row0 < state.rows) {
-        multiply_keys<T>(state, k_tile, row0, key_group * Cut::kKeys, s);
+        multiply_keys<T, kTurns>(state, k_tile, row0, key_group * Cut::kKeys, s);
         score_keys(state, tile, row0, key_group * Cut::kKeys, s);
       }
       share_probabilities<T, kRows>(state, tile, k_tile, row0, key_group, s, sums);
@@ -211,10 +211,13 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
   } while (next_mma_round(state));
 }
 
-template <class T>
+template <bool kTurns>
 MmaKernel latent_kernel_of(const MmaCall& call) {
-  return call.shape.cut.rows == kMostRows ? attend_latent_kernel<T, kMostRows>
-                                          : attend_latent_kernel<T, kLatentFew.rows>;
+  const bool many = call.shape.cut.rows == kMostRows;
+  if (type_of(call.attend.args.q.dtype) == Type::kF16) {
+    return many ? attend_latent_kernel<F16, kMostRows, kTurns> : attend_latent_kernel<F16, kLatentFew.rows, kTurns>;
+  }
+  return many ? attend_latent_kernel<Bf16, kMostRows, kTurns> : attend_latent_kernel<Bf16, kLatentFew.rows, kTurns>;
 }
 
 }  // namespace kvc::kernels::cuda

@@ -12,6 +12,7 @@
 
 #include "cuda_runtime.h"
 #include "kernels/common/convert.h"
+#include "kernels/common/rope_table.h"
 #include "kernels/cuda/backend.h"
 
 namespace kvc::kernels::cuda {
@@ -27,6 +28,12 @@ struct Way {
   int32_t fold = kFold;
 };
 
+// Dims of keys that turn where they are read.
+struct Rope {
+  int32_t dim = 0, offset = 0;
+  bool interleaved = false;
+};
+
 struct Bits {
   std::vector<float> out, lse;
   int64_t products = 0;
@@ -34,7 +41,8 @@ struct Bits {
 
 class Folding {
  public:
-  Folding(Type stored, int32_t dim, const char* simd) : stored_(stored), dim_(dim), random_(dim) {
+  Folding(Type stored, int32_t dim, const char* simd, const Rope& rope = {})
+      : stored_(stored), dim_(dim), random_(dim) {
     kvc_backend_open_args open = {};
     open.simd = simd;
     kvc_error error = KVC_ERROR_INIT;
@@ -48,6 +56,14 @@ class Folding {
     layer_.num_kv_heads = 1;
     layer_.head_dim = layer_.v_head_dim = dim;
     layer_.rope_class = -1;
+    layer_.rope_dim = rope.dim;
+    layer_.rope_offset = rope.offset;
+    layer_.rope_interleaved = rope.interleaved ? 1 : 0;
+    std::vector<double> frequencies;
+    for (int32_t i = 0; i < rope.dim / 2; ++i) frequencies.push_back(std::pow(100.0, -2.0 * i / rope.dim));
+    key_table_.resize(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope.dim));
+    const kvc_backend_rope_table table = {rope.dim, 0, frequencies.data(), 1.1, key_table_.data()};
+    fill_rope_table(&table, key_table_.data());
     layer_.softmax_scale = 0.2f;
     k_ = pool_of(&layer_.k);
     v_ = pool_of(&layer_.v);
@@ -139,6 +155,7 @@ class Folding {
     args.lse_token_stride = kHeads;
     args.lse_head_stride = 1;
     args.fold_keys = way.fold;
+    args.key_tables = key_table_.empty() ? nullptr : key_table_.data();
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(table_->attend(device_, &args, nullptr, &error), KVC_OK) << error.message;
   }
@@ -151,6 +168,7 @@ class Folding {
   kvc_backend_layer layer_ = {};
   void *k_ = nullptr, *v_ = nullptr;
   std::vector<float> scales_;
+  std::vector<double> key_table_;
   std::vector<Bf16> q_;
   std::vector<int32_t> nodes_;
 };
@@ -164,8 +182,14 @@ const Way kWays[] = {
     {.queries = 1}, {.queries = 7}, {.queries = 8, .split = true}, {.split = true, .one_by_one = true}};
 
 TEST(MmaFold, BitsAreThoseOfEveryWay) {
-  for (const auto& [stored, dim] : {std::pair{Type::kBf16, 64}, {Type::kI8, 64}, {Type::kBf16, 192}}) {
-    Folding folding(stored, dim, nullptr);
+  struct Case {
+    Type stored;
+    int32_t dim;
+    Rope rope;
+  };
+  for (const auto& [stored, dim, rope] :
+       {Case{Type::kBf16, 64, {}}, {Type::kI8, 64, {}}, {Type::kBf16, 192, {}}, {Type::kBf16, 64, {64, 0, false}}}) {
+    Folding folding(stored, dim, nullptr, rope);
     const Bits once = folding.attend({});
     EXPECT_GT(once.products, 0);
     for (const Way& way : kWays) {
@@ -187,6 +211,28 @@ TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
     for (size_t i = 0; i < a.lse.size(); ++i) ASSERT_NEAR(a.lse[i], b.lse[i], 1e-4) << i;
     const Bits whole = fast.attend({.fold = 0}), cut = fast.attend({.queries = 7, .split = true, .fold = 0});
     EXPECT_FALSE(same(whole.out, cut.out));
+  }
+}
+
+// Keys that turn where they are read: of either layout of pairs, some dims or all, at offsets that begin no chunk.
+TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
+  const Rope ropes[] = {{64, 0, false}, {32, 0, true}, {34, 3, false}, {6, 57, true}, {16, 16, false}, {2, 62, false}};
+  for (const Rope& rope : ropes) {
+    for (Type stored : {Type::kBf16, Type::kI8}) {
+      Folding fast(stored, 64, nullptr, rope), simple(stored, 64, "sm_90_simple", rope);
+      const Bits expected = simple.attend({.queries = 3, .fold = 0});
+      EXPECT_EQ(expected.products, 0);
+      for (const Way& way : {Way{.queries = 3, .fold = 0}, Way{.fold = 0}, Way{}}) {
+        const Bits bits = fast.attend(way);
+        EXPECT_GT(bits.products, 0);
+        for (size_t i = 0; i < bits.out.size(); ++i) {
+          ASSERT_NEAR(bits.out[i], expected.out[i], 4e-3) << rope.dim << " at " << rope.offset << ": " << i;
+        }
+        for (size_t i = 0; i < bits.lse.size(); ++i) {
+          ASSERT_NEAR(bits.lse[i], expected.lse[i], 1e-5) << rope.dim << " at " << rope.offset << ": " << i;
+        }
+      }
+    }
   }
 }
 

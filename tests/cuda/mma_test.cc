@@ -237,10 +237,15 @@ TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
 }
 
 TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
-  Call call;
   const double table = 0.0;
-  call.args.key_tables = &table;
-  EXPECT_EQ(call.why(), "keys turn where they are read");
+  Call turned = latent_call(Type::kBf16, Type::kBf16, 80, 64);
+  turned.args.layer = &turned.layer;
+  turned.args.key_tables = &table;
+  turned.layer.rope_dim = 16;
+  turned.layer.rope_offset = 64;
+  EXPECT_EQ(turned.why(), "");
+  turned.layer.rope_offset = 62;
+  EXPECT_EQ(turned.why(), "dims of V turn where they are K's");
   Call fold;
   fold.args.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");
@@ -269,9 +274,9 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call(Type::kBf16, stored, dim, dim > 64 ? dim - 64 : dim);
           const MmaShape shape =
-              shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
+              shape_of_block(call.layer, rows, {}, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
           if (shape.stages == 0) {
-            EXPECT_GT(shape_of_stages(call.layer, rows, false, kMmaSizes, 1).shared_bytes, of_block * 1024);
+            EXPECT_GT(shape_of_stages(call.layer, rows, {}, kMmaSizes, 1).shared_bytes, of_block * 1024);
             continue;
           }
           EXPECT_LE(shape.shared_bytes, of_block * 1024);
@@ -290,12 +295,40 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
             EXPECT_GE(shape.shared_bytes, shape.raw_at + shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw));
           }
           EXPECT_GE(shape.shared_bytes, shape.q_at + kMostRows * call.layer.v_head_dim * 4);
-          const MmaShape folds = shape_of_stages(call.layer, rows, true, kMmaSizes, shape.stages);
+          const MmaShape folds = shape_of_stages(call.layer, rows, {true, 0}, kMmaSizes, shape.stages);
           EXPECT_EQ(folds.raw_at, shape.raw_at);
           EXPECT_GE(folds.folded_at,
                     folds.raw_at + (raw ? shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw) : 0));
           EXPECT_EQ(folds.shared_bytes, folds.folded_at + rows * call.layer.v_head_dim * 4);
         }
+      }
+    }
+  }
+}
+
+// The lower parts of keys that turn where they are read lie between the tiles and the folded states: one of float16,
+// two of bfloat16, of whole steps around the dims that turn.
+TEST(MmaPlan, TurnedKeysHaveRoomForTheirLowerParts) {
+  const double table = 0.0;
+  for (Type q : {Type::kF16, Type::kBf16}) {
+    for (Type stored : {q, Type::kE4m3}) {
+      Call call(q, stored);
+      EXPECT_EQ(needs_of(call.args).lower_parts, 0);
+      call.args.key_tables = &table;
+      call.args.fold_keys = 512;
+      call.layer.rope_dim = 70;
+      call.layer.rope_offset = 15;
+      const MmaNeeds needs = needs_of(call.args);
+      EXPECT_EQ(needs.lower_parts, q == Type::kF16 ? 1 : 2);
+      for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
+        const MmaShape shape = shape_of_stages(call.layer, rows, needs, kMmaSizes, 2);
+        EXPECT_EQ(shape.turned_begin, 0);
+        EXPECT_EQ(shape.turned_end, 96);
+        EXPECT_EQ(shape.lower_pitch, 256);
+        EXPECT_EQ(shape.lower_at % 128, 0);
+        EXPECT_EQ(shape.lower_at, shape.raw_at + (stored == q ? 0 : 2 * kMmaTileKeys * 256));
+        EXPECT_EQ(shape.folded_at, shape.lower_at + needs.lower_parts * kMmaTileKeys * 256);
+        EXPECT_EQ(shape.shared_bytes, shape.folded_at + rows * 128 * 4);
       }
     }
   }
@@ -309,7 +342,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
       for (bool apart : {false, true}) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call = latent_call(Type::kBf16, stored, dim[0], dim[1], apart);
-          const MmaShape shape = shape_of_stages(call.layer, rows, false, kMmaSizes, 2);
+          const MmaShape shape = shape_of_stages(call.layer, rows, {}, kMmaSizes, 2);
           const int32_t keys = shape.cut.keys;
           EXPECT_GE(shape.p_chunk * 16, 2 * dim[1]);
           EXPECT_GE(shape.k_pitch, 2 * dim[0]);
@@ -332,7 +365,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
 TEST(MmaPlan, LatentStagesOfTheCards) {
   const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
   const auto stages = [&](int32_t rows, int32_t of_block) {
-    return shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
+    return shape_of_block(call.layer, rows, {}, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
   };
   EXPECT_EQ(stages(kManyRows.rows, 227), 2);  // the last byte of sm_90
   EXPECT_EQ(stages(kManyRows.rows, 163), 1);
@@ -351,8 +384,7 @@ TEST(MmaPlan, FixedPartIsAtMost16KiB) {
 TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   const Call call;  // a stage is 32 KiB
   const auto stages = [&](int32_t rows, int32_t of_block, int32_t of_multiprocessor) {
-    return shape_of_block(call.layer, rows, false, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024)
-        .stages;
+    return shape_of_block(call.layer, rows, {}, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024).stages;
   };
   EXPECT_EQ(stages(kFewRows.rows, 227, 228), 3);   // 112 KiB
   EXPECT_EQ(stages(kFewRows.rows, 163, 164), 2);   // 80
@@ -386,7 +418,8 @@ struct Attended {
   int64_t products;
   float out;
 };
-Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, int32_t latent_dim = 0) {
+Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, int32_t latent_dim = 0,
+                   int32_t rope_dim = 0) {
   const int32_t length = 200, token_begin[] = {0, rows}, root = 0, levels = 1;
   std::vector<int32_t> positions, nodes(32);
   for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
@@ -401,6 +434,10 @@ Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, in
   call.layer.v_in_k = latent_dim > 0 ? 1 : 0;
   call.layer.num_q_heads = call.layer.num_kv_heads = 1;
   call.layer.softmax_scale = 0.1f;
+  call.layer.rope_dim = rope_dim;
+  call.layer.rope_offset = head_dim - rope_dim;
+  const std::vector<double> key_table(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim));
+  call.args.key_tables = rope_dim > 0 ? key_table.data() : nullptr;
   call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
   kvc_backend_rows all_rows = {};
   all_rows.num_rows = 1;
@@ -453,6 +490,15 @@ TEST(Mma, LatentRowsAreMultipliedTwice) {
   EXPECT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).products, 4 * 3 * (8 * 5 + 4 * 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).out, 0.5f);
   EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).out, 0.5f);
+}
+
+// Keys that turn in their last 32 of 64 dims: 2 of 4 steps are multiplied twice in float16.
+TEST(Mma, TurnedKeysAreMultipliedPartByPart) {
+  EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16, 0, 32).products, 0);
+  EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16, 0, 32).products, 4 * 4 * (2 * (4 + 2) + 8));
+  EXPECT_EQ(attend_on("sm_90", 40, 64, Type::kF16, 0, 32).products, 4 * 3 * (8 * (4 + 2) + 4 * 8));
+  EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64, 16).products, 7 * (4 * (5 + 1) + 2 * 8));
+  EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64, 16).out, 0.5f);
 }
 
 // Little shared memory: one stage, and where not even that fits, the simple kernel.
