@@ -239,8 +239,9 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
     return launch_wgmma(device, call, blocks, stream, error);
   }
   if (!device.simple && why_simple(host) == nullptr) {
-    const MmaNeeds needs = needs_of(host);  // where states are folded one kernel computes all rows
-    const int32_t rows = needs.folds || cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
+    const MmaNeeds needs = needs_of(host);
+    const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
+    const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
     if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);  // in rounds
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);

@@ -26,8 +26,6 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.v_
 //     as stored: both are float16 or both bfloat16, or K and V have 8 bits, which either holds exactly;
 //   - copies are of 16 bytes;
 //   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well;
-//   - deterministic caches have one kernel for every row, that of many rows: of latent ones its states of earlier keys
-//     have no room beside those of the last.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
@@ -43,7 +41,6 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr && is_latent(layer) && layer.rope_offset < layer.v_head_dim) {
     return "dims of V turn where they are K's";
   }
-  if (args.fold_keys > 0 && is_latent(layer)) return "the cache is deterministic, and V in K";
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
     const uint64_t elements = static_cast<uint64_t>(pool->page_stride | pool->head_stride | pool->slot_stride);
     const uint64_t bytes = elements * static_cast<uint64_t>(type_bytes(stored));
@@ -71,7 +68,7 @@ KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 
 
 // What a call needs of shared memory beside rows and tiles.
 struct MmaNeeds {
-  bool folds;           // states are folded, which blocks of many rows can
+  bool folds;           // states are folded, which blocks of rows_that_fold can
   int32_t lower_parts;  // of turned keys; 0: keys are stored as they attend
 };
 
@@ -84,6 +81,12 @@ inline MmaNeeds needs_of(const kvc_backend_attend& args) {
 struct MmaSizes {
   int32_t fixed, tile;
 };
+
+// Deterministic caches have one kernel for every row, alone or not: that of many rows; of latent ones that of few, in
+// rounds, as states of earlier keys have no room beside those of many.
+KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
+  return is_latent(layer) ? kLatentFew.rows : kMostRows;
+}
 
 // A block's shared memory, in bytes from its begin: what is fixed; what is known of each tile [stages + 1], and where
 // V's rows are [stages + 1][keys] unless V is in K; q [rows][k_pitch]; then tiles of K [keys][k_pitch] and V

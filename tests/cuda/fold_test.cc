@@ -41,8 +41,9 @@ struct Bits {
 
 class Folding {
  public:
-  Folding(Type stored, int32_t dim, const char* simd, const Rope& rope = {})
-      : stored_(stored), dim_(dim), random_(dim) {
+  // latent: dims of V in K; 0: V is beside K, of as many dims.
+  Folding(Type stored, int32_t dim, const char* simd, const Rope& rope = {}, int32_t latent = 0)
+      : stored_(stored), dim_(dim), v_dim_(latent > 0 ? latent : dim), random_(dim) {
     kvc_backend_open_args open = {};
     open.simd = simd;
     kvc_error error = KVC_ERROR_INIT;
@@ -54,7 +55,9 @@ class Folding {
     layer_.page_size = kPage;
     layer_.num_q_heads = kHeads;
     layer_.num_kv_heads = 1;
-    layer_.head_dim = layer_.v_head_dim = dim;
+    layer_.head_dim = dim;
+    layer_.v_head_dim = v_dim_;
+    layer_.v_in_k = latent > 0 ? 1 : 0;
     layer_.rope_class = -1;
     layer_.rope_dim = rope.dim;
     layer_.rope_offset = rope.offset;
@@ -67,6 +70,7 @@ class Folding {
     layer_.softmax_scale = 0.2f;
     k_ = pool_of(&layer_.k);
     v_ = pool_of(&layer_.v);
+    if (latent > 0) layer_.v = layer_.k;
     std::normal_distribution<float> normal;
     if (stored == Type::kI8) {
       for (int i = 0; i < kPages * kPage; ++i) scales_.push_back(0.01f + 0.001f * static_cast<float>(i % 7));
@@ -86,7 +90,7 @@ class Folding {
 
   Bits attend(const Way& way) {
     Bits bits;
-    bits.out.assign(q_.size(), NAN);
+    bits.out.assign(static_cast<size_t>(kQueries * kHeads * v_dim_), NAN);
     bits.lse.assign(static_cast<size_t>(kQueries * kHeads), NAN);
     const int64_t before = cuda_emulation::counts().products;
     for (int32_t t = 0; way.one_by_one && t < kQueries; ++t) attend_tokens(way, t, 1, &bits);
@@ -133,7 +137,7 @@ class Folding {
         item.key_begin = key;
         item.key_end = std::min(length, key + each);
         item.partial_offset = way.split ? floats : -1;
-        floats += int64_t{item.q_end - item.q_begin} * kHeads * (dim_ + 2);
+        floats += int64_t{item.q_end - item.q_begin} * kHeads * (v_dim_ + 2);
         items.push_back(item);
       }
       tiles.push_back({begin, static_cast<int32_t>(items.size()), 0, 0, 0, 0});
@@ -148,9 +152,9 @@ class Folding {
     args.tiles = tiles.data();
     args.num_tiles = way.split ? static_cast<int64_t>(tiles.size()) : 0;
     args.partials = partials.data();
-    const int64_t row = int64_t{kHeads} * dim_;
+    const int64_t row = int64_t{kHeads} * dim_, out_row = int64_t{kHeads} * v_dim_;
     args.q = {q_.data() + first * row, row, dim_, {kDLBfloat, 16, 1}, 0};
-    args.out = {bits->out.data() + first * row, row, dim_, {kDLFloat, 32, 1}, 0};
+    args.out = {bits->out.data() + first * out_row, out_row, v_dim_, {kDLFloat, 32, 1}, 0};
     args.lse = bits->lse.data() + first * kHeads;
     args.lse_token_stride = kHeads;
     args.lse_head_stride = 1;
@@ -162,7 +166,7 @@ class Folding {
 
   const kvc_backend* const table_ = backend_of(KVC_BACKEND_VERSION);
   const Type stored_;
-  const int32_t dim_;
+  const int32_t dim_, v_dim_;
   std::mt19937 random_;
   kvc_backend_device* device_ = nullptr;
   kvc_backend_layer layer_ = {};
@@ -186,10 +190,16 @@ TEST(MmaFold, BitsAreThoseOfEveryWay) {
     Type stored;
     int32_t dim;
     Rope rope;
+    int32_t latent = 0;
   };
-  for (const auto& [stored, dim, rope] :
-       {Case{Type::kBf16, 64, {}}, {Type::kI8, 64, {}}, {Type::kBf16, 192, {}}, {Type::kBf16, 64, {64, 0, false}}}) {
-    Folding folding(stored, dim, nullptr, rope);
+  for (const auto& [stored, dim, rope, latent] : {Case{Type::kBf16, 64, {}},
+                                                  {Type::kI8, 64, {}},
+                                                  {Type::kBf16, 192, {}},
+                                                  {Type::kBf16, 64, {64, 0, false}},
+                                                  {Type::kBf16, 80, {}, 64},
+                                                  {Type::kI8, 176, {}, 144},
+                                                  {Type::kBf16, 80, {16, 64, false}, 64}}) {
+    Folding folding(stored, dim, nullptr, rope, latent);
     const Bits once = folding.attend({});
     EXPECT_GT(once.products, 0);
     for (const Way& way : kWays) {
@@ -203,8 +213,9 @@ TEST(MmaFold, BitsAreThoseOfEveryWay) {
 
 // The same numbers as the simple kernel's; and without folding, items that are cut have other bits.
 TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
-  for (Type stored : {Type::kBf16, Type::kI8}) {
-    Folding fast(stored, 64, nullptr), simple(stored, 64, "sm_90_simple");
+  const std::pair<Type, int32_t> cases[] = {{Type::kBf16, 0}, {Type::kI8, 0}, {Type::kBf16, 48}, {Type::kI8, 48}};
+  for (const auto& [stored, latent] : cases) {
+    Folding fast(stored, 64, nullptr, {}, latent), simple(stored, 64, "sm_90_simple", {}, latent);
     const Bits a = fast.attend({}), b = simple.attend({});
     EXPECT_EQ(b.products, 0);
     for (size_t i = 0; i < a.out.size(); ++i) ASSERT_NEAR(a.out[i], b.out[i], 4e-3) << i;

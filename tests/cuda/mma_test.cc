@@ -11,6 +11,7 @@
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend_mma_tiles.cuh"
 #include "kernels/cuda/backend.h"
+#include "mma_call.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -159,41 +160,6 @@ TEST(Mma, EightBitsAreWidenedExactly) {
   }
 }
 
-DLDataType dtype(Type type) {
-  switch (type) {
-    case Type::kF32:
-      return {kDLFloat, 32, 1};
-    case Type::kF16:
-      return {kDLFloat, 16, 1};
-    case Type::kE4m3:
-      return {kDLFloat8_e4m3fn, 8, 1};
-    case Type::kI8:
-      return {kDLInt, 8, 1};
-    default:
-      return {kDLBfloat, 16, 1};
-  }
-}
-
-struct Call {
-  kvc_backend_layer layer = {};
-  kvc_backend_attend args = {};
-  explicit Call(Type q = Type::kBf16, Type stored = Type::kBf16, int32_t head_dim = 128, int32_t v_head_dim = 128) {
-    layer.dtype = dtype(stored);
-    layer.head_dim = head_dim;
-    layer.v_head_dim = v_head_dim;
-    layer.page_size = 16;
-    layer.num_q_heads = 8;
-    layer.num_kv_heads = 2;
-    for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
-    args.layer = &layer;
-    args.q.dtype = dtype(q);
-  }
-  std::string why() const {
-    const char* const reason = why_simple(args);
-    return reason == nullptr ? "" : reason;
-  }
-};
-
 TEST(MmaPlan, WhatTensorCoresCompute) {
   for (Type q : {Type::kF16, Type::kBf16}) {
     for (Type stored : {q, Type::kE4m3, Type::kI8}) EXPECT_EQ(Call(q, stored).why(), "");
@@ -207,15 +173,6 @@ TEST(MmaPlan, WhatTensorCoresCompute) {
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 64, 40).why(), "a head dim is no multiple of 16");
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 272).why(), "a head dim is above 256");
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 576, 512).why(), "a head dim is above 256");
-}
-
-// The same of a layer whose V is in K, or of which K's row is in two pools.
-Call latent_call(Type q, Type stored, int32_t head_dim, int32_t v_head_dim, bool apart = false) {
-  Call call(q, stored, head_dim, v_head_dim);
-  call.layer.num_kv_heads = 1;
-  call.layer.v_in_k = apart ? 0 : 1;
-  call.layer.k_behind_v = apart ? 1 : 0;
-  return call;
 }
 
 TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
@@ -250,7 +207,7 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   fold.args.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");
   fold.layer.v_in_k = 1;
-  EXPECT_EQ(fold.why(), "the cache is deterministic, and V in K");
+  EXPECT_EQ(fold.why(), "");
   for (int64_t kvc_backend_pool::* stride :
        {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
     Call k, v, bytes(Type::kBf16, Type::kE4m3);
@@ -301,34 +258,6 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
                     folds.raw_at + (raw ? shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw) : 0));
           EXPECT_EQ(folds.shared_bytes, folds.folded_at + rows * call.layer.v_head_dim * 4);
         }
-      }
-    }
-  }
-}
-
-// The lower parts of keys that turn where they are read lie between the tiles and the folded states: one of float16,
-// two of bfloat16, of whole steps around the dims that turn.
-TEST(MmaPlan, TurnedKeysHaveRoomForTheirLowerParts) {
-  const double table = 0.0;
-  for (Type q : {Type::kF16, Type::kBf16}) {
-    for (Type stored : {q, Type::kE4m3}) {
-      Call call(q, stored);
-      EXPECT_EQ(needs_of(call.args).lower_parts, 0);
-      call.args.key_tables = &table;
-      call.args.fold_keys = 512;
-      call.layer.rope_dim = 70;
-      call.layer.rope_offset = 15;
-      const MmaNeeds needs = needs_of(call.args);
-      EXPECT_EQ(needs.lower_parts, q == Type::kF16 ? 1 : 2);
-      for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
-        const MmaShape shape = shape_of_stages(call.layer, rows, needs, kMmaSizes, 2);
-        EXPECT_EQ(shape.turned_begin, 0);
-        EXPECT_EQ(shape.turned_end, 96);
-        EXPECT_EQ(shape.lower_pitch, 256);
-        EXPECT_EQ(shape.lower_at % 128, 0);
-        EXPECT_EQ(shape.lower_at, shape.raw_at + (stored == q ? 0 : 2 * kMmaTileKeys * 256));
-        EXPECT_EQ(shape.folded_at, shape.lower_at + needs.lower_parts * kMmaTileKeys * 256);
-        EXPECT_EQ(shape.shared_bytes, shape.folded_at + rows * 128 * 4);
       }
     }
   }
@@ -413,65 +342,6 @@ TEST(MmaPlan, ItemsAreSortedByTheirRows) {
   EXPECT_EQ(blocks[4].row_end, 132);
 }
 
-// A device does as it was told, and the simple kernel multiplies no matrices.
-struct Attended {
-  int64_t products;
-  float out;
-};
-Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, int32_t latent_dim = 0,
-                   int32_t rope_dim = 0) {
-  const int32_t length = 200, token_begin[] = {0, rows}, root = 0, levels = 1;
-  std::vector<int32_t> positions, nodes(32);
-  for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
-  for (int i = 0; i < 32; ++i) nodes[i] = i;
-  const size_t bytes = static_cast<size_t>(type_bytes(stored));
-  std::vector<uint16_t> q(static_cast<size_t>(rows * head_dim), 0x3c00);
-  std::vector<float> out(q.size(), -1.0f);
-  unsigned char* const pool = static_cast<unsigned char*>(aligned_alloc(16, 32 * 16 * head_dim * bytes));
-  for (int i = 0; i < 32 * 16 * head_dim; ++i) store_element(stored, pool, i, 0.5f);
-  const int32_t v_dim = latent_dim > 0 ? latent_dim : head_dim;
-  Call call(Type::kF16, stored, head_dim, v_dim);
-  call.layer.v_in_k = latent_dim > 0 ? 1 : 0;
-  call.layer.num_q_heads = call.layer.num_kv_heads = 1;
-  call.layer.softmax_scale = 0.1f;
-  call.layer.rope_dim = rope_dim;
-  call.layer.rope_offset = head_dim - rope_dim;
-  const std::vector<double> key_table(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim));
-  call.args.key_tables = rope_dim > 0 ? key_table.data() : nullptr;
-  call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
-  kvc_backend_rows all_rows = {};
-  all_rows.num_rows = 1;
-  all_rows.num_tokens = rows;
-  all_rows.token_begin = token_begin;
-  all_rows.kv_lengths = &length;
-  all_rows.positions = positions.data();
-  const kvc_backend_tables tables = {nodes.data(), &root, &levels, nullptr, nullptr};
-  kvc_backend_item item = {};
-  item.q_end = rows;
-  item.head_end = 1;
-  item.key_end = length;
-  item.tile = -1;
-  item.partial_offset = -1;
-  call.args.rows = &all_rows;
-  call.args.tables = &tables;
-  call.args.items = &item;
-  call.args.num_items = 1;
-  call.args.q = {q.data(), head_dim, head_dim, dtype(Type::kF16), 0};
-  call.args.out = {out.data(), v_dim, v_dim, dtype(Type::kF32), 0};
-  kvc_backend_open_args open = {};
-  open.simd = simd;
-  kvc_backend_device* device = nullptr;
-  kvc_error error = KVC_ERROR_INIT;
-  const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
-  EXPECT_EQ(table->open(&open, &device, &error), KVC_OK) << error.message;
-  const int64_t before = cuda_emulation::counts().products;
-  EXPECT_EQ(table->attend(device, &call.args, nullptr, &error), KVC_OK) << error.message;
-  const int64_t products = cuda_emulation::counts().products - before;
-  table->close(device);
-  free(pool);
-  return {products, out[static_cast<size_t>(rows * v_dim - 1)]};
-}
-
 TEST(Mma, TheKernelThatWasAskedForRuns) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kBf16).products, 0);  // another type than q
@@ -490,15 +360,6 @@ TEST(Mma, LatentRowsAreMultipliedTwice) {
   EXPECT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).products, 4 * 3 * (8 * 5 + 4 * 8));
   EXPECT_FLOAT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64).out, 0.5f);
   EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64).out, 0.5f);
-}
-
-// Keys that turn in their last 32 of 64 dims: 2 of 4 steps are multiplied twice in float16.
-TEST(Mma, TurnedKeysAreMultipliedPartByPart) {
-  EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16, 0, 32).products, 0);
-  EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16, 0, 32).products, 4 * 4 * (2 * (4 + 2) + 8));
-  EXPECT_EQ(attend_on("sm_90", 40, 64, Type::kF16, 0, 32).products, 4 * 3 * (8 * (4 + 2) + 4 * 8));
-  EXPECT_EQ(attend_on("sm_90", 1, 80, Type::kF16, 64, 16).products, 7 * (4 * (5 + 1) + 2 * 8));
-  EXPECT_FLOAT_EQ(attend_on("sm_90", 40, 80, Type::kF16, 64, 16).out, 0.5f);
 }
 
 // Little shared memory: one stage, and where not even that fits, the simple kernel.
