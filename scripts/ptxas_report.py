@@ -31,25 +31,32 @@ MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 WGMMA_FIXED_KIB = 14
 
 
+def lower_parts(kernel: str) -> int:
+    """Of keys that turn where they are read (turned_parts of attend_mma_plan.h)."""
+    return 0 if not kernel.endswith("true>") else 1 if "<F16" in kernel else 2
+
+
 def mma_shared_kib(kernel: str, shared_kib: int) -> float:
     """Shared memory of a block on tensor cores, by shape_of_block of attend_mma_plan.h: 16-bit K and V whose dims are the
-    most that the instance is for. 0: not even one stage fits, and another kernel computes such calls."""
+    most that the instance is for; all of them turn, if keys turn. 0: not even one stage fits, and another kernel computes
+    such calls."""
     dims, key_warps = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
     rows = 64 // key_warps
     for share in (shared_kib / 2 - 1, shared_kib - 1):
         for stages in (3, 2, 1):
-            kib = MMA_FIXED_KIB + (rows + stages * 2 * 64) * dims * 2 / 1024
+            kib = MMA_FIXED_KIB + (rows + stages * 2 * 64 + lower_parts(kernel) * 64) * dims * 2 / 1024
             if kib <= share:
                 return kib
     return 0
 
 
-def latent_shared_kib(rows: int, shared_kib: int) -> float:
-    """The same of latent rows of 512 + 64 dims."""
+def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
+    """The same of latent rows of 512 + 64 dims, of which the last 64 turn."""
     keys, most_blocks = (64, 1) if rows == 64 else (32, 2)
     for blocks in range(most_blocks, 0, -1):
         for stages in (3, 2, 1):
             kib = MMA_ONCE_KIB + (stages + 1) * MMA_TILE_KIB + (rows + stages * keys) * 1152 / 1024
+            kib += lower_parts(kernel) * keys * 128 / 1024
             if kib <= shared_kib / blocks - 1:
                 return kib
     return 0
@@ -90,8 +97,8 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
         if dynamic_kib == 0:
             return "not used"
     elif name == "attend_latent_kernel":
-        rows = int(re.findall(r"\d+(?=>)", kernel)[-1])
-        threads, dynamic_kib = (256 if rows == 64 else 128), latent_shared_kib(rows, shared_kib)
+        rows = int(re.findall(r"\d+(?=[,>])", kernel)[-1])
+        threads, dynamic_kib = (256 if rows == 64 else 128), latent_shared_kib(kernel, rows, shared_kib)
         if dynamic_kib == 0:
             return "not used"
     elif name == "attend_wgmma_kernel":

@@ -239,10 +239,11 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
     return launch_wgmma(device, call, blocks, stream, error);
   }
   if (!device.simple && why_simple(host) == nullptr) {
-    const bool folds = host.fold_keys > 0;  // then one kernel computes all rows
-    const int32_t rows = folds || cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
-    MmaShape shape = mma_shape(device, call.layer, rows, folds);
-    if (shape.stages == 0 && !folds) shape = mma_shape(device, call.layer, kFewRows.rows, false);  // several rounds
+    const MmaNeeds needs = needs_of(host);
+    const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
+    const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
+    MmaShape shape = mma_shape(device, call.layer, rows, needs);
+    if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);  // in rounds
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_attend(call, blocks, stream, error);

@@ -4,8 +4,6 @@
 
 namespace kvc::kernels::cuda {
 
-MmaKernel latent_kernel(const MmaCall& call) {
-  return type_of(call.attend.args.q.dtype) == Type::kF16 ? latent_kernel_of<F16>(call) : latent_kernel_of<Bf16>(call);
-}
+MmaKernel latent_kernel(const MmaCall& call) { return latent_kernel_of<false>(call); }
 
 }  // namespace kvc::kernels::cuda

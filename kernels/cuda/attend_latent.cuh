@@ -112,7 +112,8 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   using Cut = LatentCut<kRows>;
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, chunk = columns.first / 8;
-  const bool partly = tile.is_full == 0;
+  // Whether all rows see the tile must change no bit of a deterministic cache.
+  const bool partly = tile.is_full == 0 || state.call->attend.args.fold_keys > 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {
     uint32_t a[Cut::kRowGroups][4];
@@ -134,6 +135,82 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
         multiply(T{}, columns.o[g][i + 1], a[g], b[2], b[3]);
       }
     }
+  }
+}
+
+// Where element e of fragment i of the thread's o is, of 16 rows and of the keys before: [row][Dv].
+__device__ __forceinline__ float* folded_column(const MmaState& state, int32_t first, int i, int e) {
+  float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
+  const int32_t row = state.lane / 4 + e / 2 * 8, column = first + i * 8 + state.lane % 4 * 2 + e % 2;
+  return folded + row * state.call->attend.layer.v_head_dim + column;
+}
+
+// As fold_rows of attend_mma.cuh, of a block of 16 rows. Of the keys before, m is behind those of the warps, and l
+// fixed.l. Ends with all threads behind it.
+template <class Columns>
+__device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_group, RowSums& sums,
+                                             Columns& columns) {
+  using Cut = LatentCut<kLatentFew.rows>;
+  MmaFixed& fixed = *state.fixed;
+  float* const folded_m = fixed.m + kMostRows;
+  static_assert(Cut::kKeyGroups * kLatentFew.rows <= kMostRows, "folded_m");
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float l = quad_sum(sums.l[half]);
+    if (state.lane % 4 == 0) fixed.m[key_group * kLatentFew.rows + state.lane / 4 + half * 8] = l;
+  }
+  __syncthreads();
+  float m_now[2], l_now[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = state.lane / 4 + half * 8;
+    const float m = folded_m[row], l = fixed.l[row];
+    float next_l = fixed.m[row];
+#pragma unroll
+    for (int i = 1; i < Cut::kKeyGroups; ++i) next_l += fixed.m[i * kLatentFew.rows + row];
+    const NaturalMaximum next = natural_maximum(state.call->attend, sums.m[half], next_l);
+    const float unit = row < state.rows ? value_unit(state, row) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < Cut::kFragments * 2; ++i) {
+      if (i / 2 * 8 >= columns.dims) break;
+      const int e = half * 2 + i % 2;
+      float& x = columns.o[0][i / 2][e];
+      const float o = x * unit * next.correction;
+      float m_before = m, l_before = l;
+      merge_state(folded_column(state, columns.first, i / 2, e), &m_before, &l_before, &o, next.m,
+                  next_l * next.correction, 1);
+      x = 0.0f;
+    }
+    m_now[half] = m;
+    l_now[half] = l;
+    merge_state(nullptr, &m_now[half], &l_now[half], nullptr, next.m, next_l * next.correction, 0);
+    sums.m[half] = -INFINITY;
+    sums.l[half] = 0.0f;
+  }
+  __syncthreads();  // the states before are done with
+  if (state.warp == 0 && state.lane % 4 == 0) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      folded_m[state.lane / 4 + half * 8] = m_now[half];
+      fixed.l[state.lane / 4 + half * 8] = l_now[half];
+    }
+  }
+  __syncthreads();
+}
+
+// The folded states as those of the rows.
+template <class Columns>
+__device__ __forceinline__ void take_folded_columns(const MmaState& state, RowSums& sums, Columns& columns) {
+#pragma unroll
+  for (int i = 0; i < LatentCut<kLatentFew.rows>::kFragments * 4; ++i) {
+    if (i / 4 * 8 >= columns.dims) break;
+    columns.o[0][i / 4][i % 4] = *folded_column(state, columns.first, i / 4, i % 4);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = state.lane / 4 + half * 8;
+    sums.m[half] = state.fixed->m[kMostRows + row];
+    sums.l[half] = state.warp == 0 && state.lane % 4 == 0 ? state.fixed->l[row] : 0.0f;
   }
 }
 
@@ -177,12 +254,13 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   __syncthreads();
 }
 
-// T: type of q, K, V and P as they are multiplied.
+// T: type of q, K, V and P as they are multiplied. kTurns: keys turn where they are read.
 // Two blocks of few rows share a multiprocessor; of many rows one has all registers.
-template <class T, int kRows>
+template <class T, int kRows, bool kTurns>
 __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == kMostRows ? 1 : 2)
     attend_latent_kernel(const __grid_constant__ MmaCall call) {
   using Cut = LatentCut<kRows>;
+  constexpr bool kFolds = kRows == kLatentFew.rows;
   MmaState state;
   if (!begin_mma_block(call, &state)) return;
   const int32_t row0 = state.warp % Cut::kRowGroups * kMmaRows, key_group = state.warp / Cut::kRowGroups;
@@ -195,26 +273,43 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
     LatentColumns<kRows> columns = {};
     columns.first = state.warp * of_warp;
     columns.dims = dims - columns.first < of_warp ? dims - columns.first : of_warp;
-    for_each_tile<T, T>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
+    const int32_t fold = kFolds ? call.attend.args.fold_keys : 0;
+    int32_t fold_at = 0;
+    for_each_tile<T, T, kTurns>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
+      if constexpr (kFolds) {
+        if (fold > 0 && tile.begin >= fold_at) {
+          if (fold_at > 0) fold_columns(state, key_group, sums, columns);
+          fold_at = tile.begin - tile.begin % fold + fold;
+        }
+      }
       float s[Cut::kKeys / 8][4];
       if (row0 < state.rows) {
-        multiply_keys<T>(state, k_tile, row0, key_group * Cut::kKeys, s);
+        multiply_keys<T, kTurns>(state, k_tile, row0, key_group * Cut::kKeys, s);
         score_keys(state, tile, row0, key_group * Cut::kKeys, s);
       }
       share_probabilities<T, kRows>(state, tile, k_tile, row0, key_group, s, sums);
       rescale_columns(state, columns);
       multiply_columns<T>(state, tile, k_tile, columns);
     });
+    if constexpr (kFolds) {
+      if (fold > 0) {
+        fold_columns(state, key_group, sums, columns);
+        take_folded_columns(state, sums, columns);
+      }
+    }
     share_columns(state, row0, key_group, sums, columns);
     merge_warps<1>(state);
     finish_mma_rows<1>(state);
   } while (next_mma_round(state));
 }
 
-template <class T>
+template <bool kTurns>
 MmaKernel latent_kernel_of(const MmaCall& call) {
-  return call.shape.cut.rows == kMostRows ? attend_latent_kernel<T, kMostRows>
-                                          : attend_latent_kernel<T, kLatentFew.rows>;
+  const bool many = call.shape.cut.rows == kMostRows;
+  if (type_of(call.attend.args.q.dtype) == Type::kF16) {
+    return many ? attend_latent_kernel<F16, kMostRows, kTurns> : attend_latent_kernel<F16, kLatentFew.rows, kTurns>;
+  }
+  return many ? attend_latent_kernel<Bf16, kMostRows, kTurns> : attend_latent_kernel<Bf16, kLatentFew.rows, kTurns>;
 }
 
 }  // namespace kvc::kernels::cuda

@@ -13,8 +13,8 @@ cudaError_t read_own_shared_bytes(int32_t* bytes) {
   return result;
 }
 
-MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, bool folds) {
-  return shape_of_block(layer, rows, folds, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
+MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs) {
+  return shape_of_block(layer, rows, needs, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
 }
 
 kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
@@ -23,10 +23,10 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const bool scaled =
       call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   mma.has_units = scaled ? 1 : 0;
-  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16;
-  const MmaKernel kernel = is_latent(call.layer) ? latent_kernel(mma)
-                           : is_f16              ? mma_kernel_of_f16(mma)
-                                                 : mma_kernel_of_bf16(mma);
+  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16, turns = shape.turned_end > 0;
+  const MmaKernel kernel = is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
+                           : is_f16              ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
+                                                 : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
   // The limit is the kernel's, for all threads: always the same, as another thread may be about to launch it with more.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);

@@ -239,8 +239,9 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 }
 
 // All keys of the item, tile by tile: compute(i, tile, its K, its V) of tile i while those up to i + stages - 1 are on
-// their way, and the keys of the one behind them are looked up. Q and P: what K and V of 8 bits are widened to.
-template <class Q, class P, class Compute>
+// their way, and the keys of the one behind them are looked up. Q and P: what K and V of 8 bits are widened to. kTurns:
+// keys turn where they are read.
+template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
   const Type stored = type_of(state.call->attend.layer.dtype);
@@ -267,6 +268,10 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
       const unsigned char* const raw = state.raw_tile(i);
       widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
       widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
+      __syncthreads();
+    }
+    if constexpr (kTurns) {
+      turn_keys<Q>(state, state.tile(i), k_tile);
       __syncthreads();
     }
     compute(state.tile(i), k_tile, v_tile);
@@ -318,9 +323,9 @@ __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   return fixed.block.row_begin < fixed.block.row_end;
 }
 
-// Q: type of q, and of K as it is multiplied. P: of P and V there.
+// Q: type of q, and of K as it is multiplied. P: of P and V there. kTurns: keys turn where they are read.
 // Two blocks share a multiprocessor, by their shared memory (attend_mma_plan.h): so a thread may have 255 registers.
-template <class Q, class P, int kDims, int kKeyWarps>
+template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
   constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
   MmaState state;
@@ -334,18 +339,19 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     rows.m[0] = rows.m[1] = -INFINITY;
     const int32_t fold = call.attend.args.fold_keys;
     int32_t fold_at = 0;
-    for_each_tile<Q, P>(state, [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
-      if (row0 >= state.rows) return;
-      if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
-        if (fold_at > 0) fold_rows(state, row0, rows);
-        fold_at = tile.begin - tile.begin % fold + fold;
-      }
-      float s[kTiles][4];
-      multiply_keys<Q>(state, k_tile, row0, key0, s);
-      score_keys(state, tile, row0, key0, s);
-      soften_scores(state, s, rows);
-      multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
-    });
+    for_each_tile<Q, P, kTurns>(state,
+                                [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
+                                  if (row0 >= state.rows) return;
+                                  if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+                                    if (fold_at > 0) fold_rows(state, row0, rows);
+                                    fold_at = tile.begin - tile.begin % fold + fold;
+                                  }
+                                  float s[kTiles][4];
+                                  multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
+                                  score_keys(state, tile, row0, key0, s);
+                                  soften_scores(state, s, rows);
+                                  multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+                                });
     if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
       fold_rows(state, row0, rows);
       take_folded(state, row0, rows);
@@ -359,14 +365,20 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
 using MmaKernel = void (*)(MmaCall);
 
 // The instance that computes a call, by its rows and V's dims.
-template <class Q, class P>
+template <class Q, class P, bool kTurns>
 MmaKernel mma_kernel_of(const MmaCall& call) {
   const bool wide = call.attend.layer.v_head_dim > 128;
-  if (call.shape.cut.rows == kMostRows) return wide ? attend_mma_kernel<Q, P, 256, 1> : attend_mma_kernel<Q, P, 128, 1>;
-  return wide ? attend_mma_kernel<Q, P, 256, 4> : attend_mma_kernel<Q, P, 128, 4>;
+  if (call.shape.cut.rows == kMostRows) {
+    return wide ? attend_mma_kernel<Q, P, 256, 1, kTurns> : attend_mma_kernel<Q, P, 128, 1, kTurns>;
+  }
+  return wide ? attend_mma_kernel<Q, P, 256, 4, kTurns> : attend_mma_kernel<Q, P, 128, 4, kTurns>;
 }
+// A file each.
 MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
-MmaKernel latent_kernel(const MmaCall& call);  // attend_latent.cu
+MmaKernel turned_kernel_of_f16(const MmaCall& call);
+MmaKernel turned_kernel_of_bf16(const MmaCall& call);
+MmaKernel latent_kernel(const MmaCall& call);
+MmaKernel turned_latent_kernel(const MmaCall& call);
 
 }  // namespace kvc::kernels::cuda

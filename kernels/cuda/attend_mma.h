@@ -14,8 +14,7 @@ struct AttendCall;
 // system's kilobyte as theirs, and the device's limit is on both.
 cudaError_t read_own_shared_bytes(int32_t* bytes);
 // The shape of blocks of so many rows, of kFewRows or kManyRows, on that device; no stages: it has not the memory.
-// folds: states are folded, which those of many rows can.
-MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, bool folds);
+MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs);
 // Enqueues `blocks` blocks, from call.blocks on.
 kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
                       kvc_error* error);

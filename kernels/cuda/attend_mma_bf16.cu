@@ -4,6 +4,6 @@
 
 namespace kvc::kernels::cuda {
 
-MmaKernel mma_kernel_of_bf16(const MmaCall& call) { return mma_kernel_of<Bf16, Bf16>(call); }
+MmaKernel mma_kernel_of_bf16(const MmaCall& call) { return mma_kernel_of<Bf16, Bf16, false>(call); }
 
 }  // namespace kvc::kernels::cuda

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/cuda/attend_mma_tiles.cuh"
+#include "kernels/cuda/attend_mma_turn.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -22,23 +22,23 @@ __device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
   return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
 }
 
-// S of 16 rows from row0 and 8 keys from key0 of the tile: K's fragments of two steps are loaded together.
+// s += Q K^T of 16 rows from row0 and 8 keys from key0: K's fragments of two steps are loaded together.
 template <class Q>
-__device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
-                                              int32_t key0, float (&s)[1][4]) {
+__device__ __forceinline__ void add_products(const MmaState& state, const KeySteps& keys, int32_t row0, int32_t key0,
+                                             float (&s)[1][4]) {
   const MmaShape& shape = state.call->shape;
-  const int32_t steps = state.call->attend.layer.head_dim / kMmaDepth, lane = state.lane;
+  const int32_t lane = state.lane;
   const unsigned char* const q = state.shared + shape.q_at;
-  const int32_t q_row = row0 + lane % 16, q_chunk = lane / 16, k_row = key0 + lane % 8, k_chunk = lane / 8;
+  const int32_t q_row = row0 + lane % 16, q_chunk = keys.q_chunk + lane / 16, k_row = key0 + lane % 8,
+                k_chunk = keys.chunk + lane / 8;
   float odd[4] = {};  // two chains: products wait for each other
-  s[0][0] = s[0][1] = s[0][2] = s[0][3] = 0.0f;
 #pragma unroll 2
-  for (int32_t step = 0; step < steps; step += 2) {
+  for (int32_t step = 0; step < keys.steps; step += 2) {
     uint32_t a[4], b[4];
-    load_matrices(b, k_tile + swizzled(k_row, step * 2 + k_chunk, shape.k_pitch));
+    load_matrices(b, keys.tile + swizzled(k_row, step * 2 + k_chunk, keys.pitch));
     load_matrices(a, q + swizzled(q_row, step * 2 + q_chunk, shape.k_pitch));
     multiply(Q{}, s[0], a, b[0], b[1]);
-    if (step + 1 == steps) break;  // behind K's dims there is nothing to multiply
+    if (step + 1 == keys.steps) break;  // behind the last step there is nothing to multiply
     load_matrices(a, q + swizzled(q_row, step * 2 + 2 + q_chunk, shape.k_pitch));
     multiply(Q{}, odd, a, b[2], b[3]);
   }
@@ -46,28 +46,47 @@ __device__ __forceinline__ void multiply_keys(const MmaState& state, const unsig
   for (int e = 0; e < 4; ++e) s[0][e] += odd[e];
 }
 
-// S of 16 rows from row0 and kTiles * 8 keys from key0 of the tile.
+// s += Q K^T of 16 rows from row0 and kTiles * 8 keys from key0.
 template <class Q, int kTiles>
-__device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
-                                              int32_t key0, float (&s)[kTiles][4]) {
+__device__ __forceinline__ void add_products(const MmaState& state, const KeySteps& keys, int32_t row0, int32_t key0,
+                                             float (&s)[kTiles][4]) {
   const MmaShape& shape = state.call->shape;
-  const int32_t steps = state.call->attend.layer.head_dim / kMmaDepth, lane = state.lane;
+  const int32_t lane = state.lane;
   const unsigned char* const q = state.shared + shape.q_at;
-  const int32_t q_row = row0 + lane % 16, q_chunk = lane / 16;
-  const int32_t k_row = key0 + lane / 16 * 8 + lane % 8, k_chunk = lane / 8 % 2;
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
+  const int32_t q_row = row0 + lane % 16, q_chunk = keys.q_chunk + lane / 16;
+  const int32_t k_row = key0 + lane / 16 * 8 + lane % 8, k_chunk = keys.chunk + lane / 8 % 2;
 #pragma unroll 2
-  for (int32_t step = 0; step < steps; ++step) {
+  for (int32_t step = 0; step < keys.steps; ++step) {
     uint32_t a[4];
     load_matrices(a, q + swizzled(q_row, step * 2 + q_chunk, shape.k_pitch));
 #pragma unroll
     for (int i = 0; i < kTiles; i += 2) {
       uint32_t b[4];
-      load_matrices(b, k_tile + swizzled(k_row + i * 8, step * 2 + k_chunk, shape.k_pitch));
+      load_matrices(b, keys.tile + swizzled(k_row + i * 8, step * 2 + k_chunk, keys.pitch));
       multiply(Q{}, s[i], a, b[0], b[1]);
       multiply(Q{}, s[i + 1], a, b[2], b[3]);
     }
+  }
+}
+
+// S of 16 rows from row0 and kTiles * 8 keys from key0 of the tile. kTurns: of keys that turn where they are read.
+template <class Q, bool kTurns, int kTiles>
+__device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
+                                              int32_t key0, float (&s)[kTiles][4]) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f;
+  if constexpr (kTurns) {
+#pragma unroll 1
+    for (int32_t i = 0; i < TurnedParts<Q>::kCount + 2; ++i) {
+      add_products<Q>(state, turned_steps<Q>(state, k_tile, i), row0, key0, s);
+      if (!TurnedParts<Q>::kIsScaled) continue;
+      const float factor = factor_behind<Q>(i);
+#pragma unroll
+      for (int e = 0; e < kTiles * 4; ++e) s[e / 4][e % 4] *= factor;
+    }
+  } else {
+    const KeySteps all = {k_tile, state.call->shape.k_pitch, 0, 0, state.call->attend.layer.head_dim / kMmaDepth};
+    add_products<Q>(state, all, row0, key0, s);
   }
 }
 

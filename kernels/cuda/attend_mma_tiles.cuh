@@ -40,7 +40,7 @@ struct MmaFixed {
   KeyTree tree;
   PageCursor pages;  // of the item, at no leaf
   float units[kMostRows], slopes[kMostRows];
-  float m[2 * kMostRows], l[kMostRows];  // of [warp that has keys of its own][row]
+  float m[2 * kMostRows], l[kMostRows];  // of [warp that has keys of its own][row]; m: see fold_columns
   float factors[kMostRows];              // of [row][warp that has keys of its own]: what its o is multiplied by
   uint32_t keys_begin, keys_end;         // that any row sees
   uint32_t full_begin, full_end;         // that all rows see
@@ -93,7 +93,7 @@ __device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) 
   const AttendCall& call = state.call->attend;
   find_row(call, *fixed.item, fixed.block, fixed.group, r, &fixed);
   const int32_t head = mma_head_of(fixed, r);
-  fixed.m[r] = -INFINITY;
+  fixed.m[r] = fixed.m[kMostRows + r] = -INFINITY;
   fixed.l[r] = 0.0f;
   fixed.slopes[r] = call.args.alibi_slopes == nullptr
                         ? 0.0f

@@ -12,6 +12,7 @@
 
 #include "cuda_runtime.h"
 #include "kernels/common/convert.h"
+#include "kernels/common/rope_table.h"
 #include "kernels/cuda/backend.h"
 
 namespace kvc::kernels::cuda {
@@ -27,6 +28,12 @@ struct Way {
   int32_t fold = kFold;
 };
 
+// Dims of keys that turn where they are read.
+struct Rope {
+  int32_t dim = 0, offset = 0;
+  bool interleaved = false;
+};
+
 struct Bits {
   std::vector<float> out, lse;
   int64_t products = 0;
@@ -34,7 +41,9 @@ struct Bits {
 
 class Folding {
  public:
-  Folding(Type stored, int32_t dim, const char* simd) : stored_(stored), dim_(dim), random_(dim) {
+  // latent: dims of V in K; 0: V is beside K, of as many dims.
+  Folding(Type stored, int32_t dim, const char* simd, const Rope& rope = {}, int32_t latent = 0)
+      : stored_(stored), dim_(dim), v_dim_(latent > 0 ? latent : dim), random_(dim) {
     kvc_backend_open_args open = {};
     open.simd = simd;
     kvc_error error = KVC_ERROR_INIT;
@@ -46,11 +55,22 @@ class Folding {
     layer_.page_size = kPage;
     layer_.num_q_heads = kHeads;
     layer_.num_kv_heads = 1;
-    layer_.head_dim = layer_.v_head_dim = dim;
+    layer_.head_dim = dim;
+    layer_.v_head_dim = v_dim_;
+    layer_.v_in_k = latent > 0 ? 1 : 0;
     layer_.rope_class = -1;
+    layer_.rope_dim = rope.dim;
+    layer_.rope_offset = rope.offset;
+    layer_.rope_interleaved = rope.interleaved ? 1 : 0;
+    std::vector<double> frequencies;
+    for (int32_t i = 0; i < rope.dim / 2; ++i) frequencies.push_back(std::pow(100.0, -2.0 * i / rope.dim));
+    key_table_.resize(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope.dim));
+    const kvc_backend_rope_table table = {rope.dim, 0, frequencies.data(), 1.1, key_table_.data()};
+    fill_rope_table(&table, key_table_.data());
     layer_.softmax_scale = 0.2f;
     k_ = pool_of(&layer_.k);
     v_ = pool_of(&layer_.v);
+    if (latent > 0) layer_.v = layer_.k;
     std::normal_distribution<float> normal;
     if (stored == Type::kI8) {
       for (int i = 0; i < kPages * kPage; ++i) scales_.push_back(0.01f + 0.001f * static_cast<float>(i % 7));
@@ -70,7 +90,7 @@ class Folding {
 
   Bits attend(const Way& way) {
     Bits bits;
-    bits.out.assign(q_.size(), NAN);
+    bits.out.assign(static_cast<size_t>(kQueries * kHeads * v_dim_), NAN);
     bits.lse.assign(static_cast<size_t>(kQueries * kHeads), NAN);
     const int64_t before = cuda_emulation::counts().products;
     for (int32_t t = 0; way.one_by_one && t < kQueries; ++t) attend_tokens(way, t, 1, &bits);
@@ -117,7 +137,7 @@ class Folding {
         item.key_begin = key;
         item.key_end = std::min(length, key + each);
         item.partial_offset = way.split ? floats : -1;
-        floats += int64_t{item.q_end - item.q_begin} * kHeads * (dim_ + 2);
+        floats += int64_t{item.q_end - item.q_begin} * kHeads * (v_dim_ + 2);
         items.push_back(item);
       }
       tiles.push_back({begin, static_cast<int32_t>(items.size()), 0, 0, 0, 0});
@@ -132,25 +152,27 @@ class Folding {
     args.tiles = tiles.data();
     args.num_tiles = way.split ? static_cast<int64_t>(tiles.size()) : 0;
     args.partials = partials.data();
-    const int64_t row = int64_t{kHeads} * dim_;
+    const int64_t row = int64_t{kHeads} * dim_, out_row = int64_t{kHeads} * v_dim_;
     args.q = {q_.data() + first * row, row, dim_, {kDLBfloat, 16, 1}, 0};
-    args.out = {bits->out.data() + first * row, row, dim_, {kDLFloat, 32, 1}, 0};
+    args.out = {bits->out.data() + first * out_row, out_row, v_dim_, {kDLFloat, 32, 1}, 0};
     args.lse = bits->lse.data() + first * kHeads;
     args.lse_token_stride = kHeads;
     args.lse_head_stride = 1;
     args.fold_keys = way.fold;
+    args.key_tables = key_table_.empty() ? nullptr : key_table_.data();
     kvc_error error = KVC_ERROR_INIT;
     ASSERT_EQ(table_->attend(device_, &args, nullptr, &error), KVC_OK) << error.message;
   }
 
   const kvc_backend* const table_ = backend_of(KVC_BACKEND_VERSION);
   const Type stored_;
-  const int32_t dim_;
+  const int32_t dim_, v_dim_;
   std::mt19937 random_;
   kvc_backend_device* device_ = nullptr;
   kvc_backend_layer layer_ = {};
   void *k_ = nullptr, *v_ = nullptr;
   std::vector<float> scales_;
+  std::vector<double> key_table_;
   std::vector<Bf16> q_;
   std::vector<int32_t> nodes_;
 };
@@ -164,8 +186,20 @@ const Way kWays[] = {
     {.queries = 1}, {.queries = 7}, {.queries = 8, .split = true}, {.split = true, .one_by_one = true}};
 
 TEST(MmaFold, BitsAreThoseOfEveryWay) {
-  for (const auto& [stored, dim] : {std::pair{Type::kBf16, 64}, {Type::kI8, 64}, {Type::kBf16, 192}}) {
-    Folding folding(stored, dim, nullptr);
+  struct Case {
+    Type stored;
+    int32_t dim;
+    Rope rope;
+    int32_t latent = 0;
+  };
+  for (const auto& [stored, dim, rope, latent] : {Case{Type::kBf16, 64, {}},
+                                                  {Type::kI8, 64, {}},
+                                                  {Type::kBf16, 192, {}},
+                                                  {Type::kBf16, 64, {64, 0, false}},
+                                                  {Type::kBf16, 80, {}, 64},
+                                                  {Type::kI8, 176, {}, 144},
+                                                  {Type::kBf16, 80, {16, 64, false}, 64}}) {
+    Folding folding(stored, dim, nullptr, rope, latent);
     const Bits once = folding.attend({});
     EXPECT_GT(once.products, 0);
     for (const Way& way : kWays) {
@@ -179,14 +213,37 @@ TEST(MmaFold, BitsAreThoseOfEveryWay) {
 
 // The same numbers as the simple kernel's; and without folding, items that are cut have other bits.
 TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
-  for (Type stored : {Type::kBf16, Type::kI8}) {
-    Folding fast(stored, 64, nullptr), simple(stored, 64, "sm_90_simple");
+  const std::pair<Type, int32_t> cases[] = {{Type::kBf16, 0}, {Type::kI8, 0}, {Type::kBf16, 48}, {Type::kI8, 48}};
+  for (const auto& [stored, latent] : cases) {
+    Folding fast(stored, 64, nullptr, {}, latent), simple(stored, 64, "sm_90_simple", {}, latent);
     const Bits a = fast.attend({}), b = simple.attend({});
     EXPECT_EQ(b.products, 0);
     for (size_t i = 0; i < a.out.size(); ++i) ASSERT_NEAR(a.out[i], b.out[i], 4e-3) << i;
     for (size_t i = 0; i < a.lse.size(); ++i) ASSERT_NEAR(a.lse[i], b.lse[i], 1e-4) << i;
     const Bits whole = fast.attend({.fold = 0}), cut = fast.attend({.queries = 7, .split = true, .fold = 0});
     EXPECT_FALSE(same(whole.out, cut.out));
+  }
+}
+
+// Keys that turn where they are read: of either layout of pairs, some dims or all, at offsets that begin no chunk.
+TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
+  const Rope ropes[] = {{64, 0, false}, {32, 0, true}, {34, 3, false}, {6, 57, true}, {16, 16, false}, {2, 62, false}};
+  for (const Rope& rope : ropes) {
+    for (Type stored : {Type::kBf16, Type::kI8}) {
+      Folding fast(stored, 64, nullptr, rope), simple(stored, 64, "sm_90_simple", rope);
+      const Bits expected = simple.attend({.queries = 3, .fold = 0});
+      EXPECT_EQ(expected.products, 0);
+      for (const Way& way : {Way{.queries = 3, .fold = 0}, Way{.fold = 0}, Way{}}) {
+        const Bits bits = fast.attend(way);
+        EXPECT_GT(bits.products, 0);
+        for (size_t i = 0; i < bits.out.size(); ++i) {
+          ASSERT_NEAR(bits.out[i], expected.out[i], 4e-3) << rope.dim << " at " << rope.offset << ": " << i;
+        }
+        for (size_t i = 0; i < bits.lse.size(); ++i) {
+          ASSERT_NEAR(bits.lse[i], expected.lse[i], 1e-5) << rope.dim << " at " << rope.offset << ": " << i;
+        }
+      }
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend_mma_tiles.cuh"
 #include "kernels/cuda/backend.h"
+#include "mma_call.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -159,41 +160,6 @@ TEST(Mma, EightBitsAreWidenedExactly) {
   }
 }
 
-DLDataType dtype(Type type) {
-  switch (type) {
-    case Type::kF32:
-      return {kDLFloat, 32, 1};
-    case Type::kF16:
-      return {kDLFloat, 16, 1};
-    case Type::kE4m3:
-      return {kDLFloat8_e4m3fn, 8, 1};
-    case Type::kI8:
-      return {kDLInt, 8, 1};
-    default:
-      return {kDLBfloat, 16, 1};
-  }
-}
-
-struct Call {
-  kvc_backend_layer layer = {};
-  kvc_backend_attend args = {};
-  explicit Call(Type q = Type::kBf16, Type stored = Type::kBf16, int32_t head_dim = 128, int32_t v_head_dim = 128) {
-    layer.dtype = dtype(stored);
-    layer.head_dim = head_dim;
-    layer.v_head_dim = v_head_dim;
-    layer.page_size = 16;
-    layer.num_q_heads = 8;
-    layer.num_kv_heads = 2;
-    for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
-    args.layer = &layer;
-    args.q.dtype = dtype(q);
-  }
-  std::string why() const {
-    const char* const reason = why_simple(args);
-    return reason == nullptr ? "" : reason;
-  }
-};
-
 TEST(MmaPlan, WhatTensorCoresCompute) {
   for (Type q : {Type::kF16, Type::kBf16}) {
     for (Type stored : {q, Type::kE4m3, Type::kI8}) EXPECT_EQ(Call(q, stored).why(), "");
@@ -207,15 +173,6 @@ TEST(MmaPlan, WhatTensorCoresCompute) {
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 64, 40).why(), "a head dim is no multiple of 16");
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 272).why(), "a head dim is above 256");
   EXPECT_EQ(Call(Type::kBf16, Type::kBf16, 576, 512).why(), "a head dim is above 256");
-}
-
-// The same of a layer whose V is in K, or of which K's row is in two pools.
-Call latent_call(Type q, Type stored, int32_t head_dim, int32_t v_head_dim, bool apart = false) {
-  Call call(q, stored, head_dim, v_head_dim);
-  call.layer.num_kv_heads = 1;
-  call.layer.v_in_k = apart ? 0 : 1;
-  call.layer.k_behind_v = apart ? 1 : 0;
-  return call;
 }
 
 TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
@@ -237,15 +194,20 @@ TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
 }
 
 TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
-  Call call;
   const double table = 0.0;
-  call.args.key_tables = &table;
-  EXPECT_EQ(call.why(), "keys turn where they are read");
+  Call turned = latent_call(Type::kBf16, Type::kBf16, 80, 64);
+  turned.args.layer = &turned.layer;
+  turned.args.key_tables = &table;
+  turned.layer.rope_dim = 16;
+  turned.layer.rope_offset = 64;
+  EXPECT_EQ(turned.why(), "");
+  turned.layer.rope_offset = 62;
+  EXPECT_EQ(turned.why(), "dims of V turn where they are K's");
   Call fold;
   fold.args.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");
   fold.layer.v_in_k = 1;
-  EXPECT_EQ(fold.why(), "the cache is deterministic, and V in K");
+  EXPECT_EQ(fold.why(), "");
   for (int64_t kvc_backend_pool::* stride :
        {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
     Call k, v, bytes(Type::kBf16, Type::kE4m3);
@@ -269,9 +231,9 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call(Type::kBf16, stored, dim, dim > 64 ? dim - 64 : dim);
           const MmaShape shape =
-              shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
+              shape_of_block(call.layer, rows, {}, kMmaSizes, of_block * 1024, (of_block + 1) * 1024);
           if (shape.stages == 0) {
-            EXPECT_GT(shape_of_stages(call.layer, rows, false, kMmaSizes, 1).shared_bytes, of_block * 1024);
+            EXPECT_GT(shape_of_stages(call.layer, rows, {}, kMmaSizes, 1).shared_bytes, of_block * 1024);
             continue;
           }
           EXPECT_LE(shape.shared_bytes, of_block * 1024);
@@ -290,7 +252,7 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
             EXPECT_GE(shape.shared_bytes, shape.raw_at + shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw));
           }
           EXPECT_GE(shape.shared_bytes, shape.q_at + kMostRows * call.layer.v_head_dim * 4);
-          const MmaShape folds = shape_of_stages(call.layer, rows, true, kMmaSizes, shape.stages);
+          const MmaShape folds = shape_of_stages(call.layer, rows, {true, 0}, kMmaSizes, shape.stages);
           EXPECT_EQ(folds.raw_at, shape.raw_at);
           EXPECT_GE(folds.folded_at,
                     folds.raw_at + (raw ? shape.stages * kMmaTileKeys * (shape.k_raw + shape.v_raw) : 0));
@@ -309,7 +271,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
       for (bool apart : {false, true}) {
         for (int32_t rows : {kFewRows.rows, kManyRows.rows}) {
           const Call call = latent_call(Type::kBf16, stored, dim[0], dim[1], apart);
-          const MmaShape shape = shape_of_stages(call.layer, rows, false, kMmaSizes, 2);
+          const MmaShape shape = shape_of_stages(call.layer, rows, {}, kMmaSizes, 2);
           const int32_t keys = shape.cut.keys;
           EXPECT_GE(shape.p_chunk * 16, 2 * dim[1]);
           EXPECT_GE(shape.k_pitch, 2 * dim[0]);
@@ -332,7 +294,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
 TEST(MmaPlan, LatentStagesOfTheCards) {
   const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
   const auto stages = [&](int32_t rows, int32_t of_block) {
-    return shape_of_block(call.layer, rows, false, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
+    return shape_of_block(call.layer, rows, {}, kMmaSizes, of_block * 1024, (of_block + 1) * 1024).stages;
   };
   EXPECT_EQ(stages(kManyRows.rows, 227), 2);  // the last byte of sm_90
   EXPECT_EQ(stages(kManyRows.rows, 163), 1);
@@ -351,8 +313,7 @@ TEST(MmaPlan, FixedPartIsAtMost16KiB) {
 TEST(MmaPlan, StagesLeaveRoomForASecondBlock) {
   const Call call;  // a stage is 32 KiB
   const auto stages = [&](int32_t rows, int32_t of_block, int32_t of_multiprocessor) {
-    return shape_of_block(call.layer, rows, false, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024)
-        .stages;
+    return shape_of_block(call.layer, rows, {}, {4 * 1024, 3 * 512}, of_block * 1024, of_multiprocessor * 1024).stages;
   };
   EXPECT_EQ(stages(kFewRows.rows, 227, 228), 3);   // 112 KiB
   EXPECT_EQ(stages(kFewRows.rows, 163, 164), 2);   // 80
@@ -379,60 +340,6 @@ TEST(MmaPlan, ItemsAreSortedByTheirRows) {
   EXPECT_EQ(blocks[4].item, 2);
   EXPECT_EQ(blocks[4].row_begin, 128);
   EXPECT_EQ(blocks[4].row_end, 132);
-}
-
-// A device does as it was told, and the simple kernel multiplies no matrices.
-struct Attended {
-  int64_t products;
-  float out;
-};
-Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, int32_t latent_dim = 0) {
-  const int32_t length = 200, token_begin[] = {0, rows}, root = 0, levels = 1;
-  std::vector<int32_t> positions, nodes(32);
-  for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
-  for (int i = 0; i < 32; ++i) nodes[i] = i;
-  const size_t bytes = static_cast<size_t>(type_bytes(stored));
-  std::vector<uint16_t> q(static_cast<size_t>(rows * head_dim), 0x3c00);
-  std::vector<float> out(q.size(), -1.0f);
-  unsigned char* const pool = static_cast<unsigned char*>(aligned_alloc(16, 32 * 16 * head_dim * bytes));
-  for (int i = 0; i < 32 * 16 * head_dim; ++i) store_element(stored, pool, i, 0.5f);
-  const int32_t v_dim = latent_dim > 0 ? latent_dim : head_dim;
-  Call call(Type::kF16, stored, head_dim, v_dim);
-  call.layer.v_in_k = latent_dim > 0 ? 1 : 0;
-  call.layer.num_q_heads = call.layer.num_kv_heads = 1;
-  call.layer.softmax_scale = 0.1f;
-  call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
-  kvc_backend_rows all_rows = {};
-  all_rows.num_rows = 1;
-  all_rows.num_tokens = rows;
-  all_rows.token_begin = token_begin;
-  all_rows.kv_lengths = &length;
-  all_rows.positions = positions.data();
-  const kvc_backend_tables tables = {nodes.data(), &root, &levels, nullptr, nullptr};
-  kvc_backend_item item = {};
-  item.q_end = rows;
-  item.head_end = 1;
-  item.key_end = length;
-  item.tile = -1;
-  item.partial_offset = -1;
-  call.args.rows = &all_rows;
-  call.args.tables = &tables;
-  call.args.items = &item;
-  call.args.num_items = 1;
-  call.args.q = {q.data(), head_dim, head_dim, dtype(Type::kF16), 0};
-  call.args.out = {out.data(), v_dim, v_dim, dtype(Type::kF32), 0};
-  kvc_backend_open_args open = {};
-  open.simd = simd;
-  kvc_backend_device* device = nullptr;
-  kvc_error error = KVC_ERROR_INIT;
-  const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
-  EXPECT_EQ(table->open(&open, &device, &error), KVC_OK) << error.message;
-  const int64_t before = cuda_emulation::counts().products;
-  EXPECT_EQ(table->attend(device, &call.args, nullptr, &error), KVC_OK) << error.message;
-  const int64_t products = cuda_emulation::counts().products - before;
-  table->close(device);
-  free(pool);
-  return {products, out[static_cast<size_t>(rows * v_dim - 1)]};
 }
 
 TEST(Mma, TheKernelThatWasAskedForRuns) {

@@ -1,0 +1,119 @@
+// Calls of attend for the tests of tensor cores' kernels.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "kernels/cuda/attend_mma_plan.h"
+#include "kernels/cuda/backend.h"
+
+namespace kvc::kernels::cuda {
+
+inline DLDataType dtype(Type type) {
+  switch (type) {
+    case Type::kF32:
+      return {kDLFloat, 32, 1};
+    case Type::kF16:
+      return {kDLFloat, 16, 1};
+    case Type::kE4m3:
+      return {kDLFloat8_e4m3fn, 8, 1};
+    case Type::kI8:
+      return {kDLInt, 8, 1};
+    default:
+      return {kDLBfloat, 16, 1};
+  }
+}
+
+struct Call {
+  kvc_backend_layer layer = {};
+  kvc_backend_attend args = {};
+  explicit Call(Type q = Type::kBf16, Type stored = Type::kBf16, int32_t head_dim = 128, int32_t v_head_dim = 128) {
+    layer.dtype = dtype(stored);
+    layer.head_dim = head_dim;
+    layer.v_head_dim = v_head_dim;
+    layer.page_size = 16;
+    layer.num_q_heads = 8;
+    layer.num_kv_heads = 2;
+    for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
+    args.layer = &layer;
+    args.q.dtype = dtype(q);
+  }
+  std::string why() const {
+    const char* const reason = why_simple(args);
+    return reason == nullptr ? "" : reason;
+  }
+};
+
+// One of a layer whose V is in K, or of which K's row is in two pools.
+inline Call latent_call(Type q, Type stored, int32_t head_dim, int32_t v_head_dim, bool apart = false) {
+  Call call(q, stored, head_dim, v_head_dim);
+  call.layer.num_kv_heads = 1;
+  call.layer.v_in_k = apart ? 0 : 1;
+  call.layer.k_behind_v = apart ? 1 : 0;
+  return call;
+}
+
+// A device does as it was told, and the simple kernel multiplies no matrices.
+struct Attended {
+  int64_t products;
+  float out;
+};
+inline Attended attend_on(const char* simd, int rows, int32_t head_dim, Type stored, int32_t latent_dim = 0,
+                          int32_t rope_dim = 0) {
+  const int32_t length = 200, token_begin[] = {0, rows}, root = 0, levels = 1;
+  std::vector<int32_t> positions, nodes(32);
+  for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
+  for (int i = 0; i < 32; ++i) nodes[i] = i;
+  const size_t bytes = static_cast<size_t>(type_bytes(stored));
+  std::vector<uint16_t> q(static_cast<size_t>(rows * head_dim), 0x3c00);
+  std::vector<float> out(q.size(), -1.0f);
+  unsigned char* const pool = static_cast<unsigned char*>(aligned_alloc(16, 32 * 16 * head_dim * bytes));
+  for (int i = 0; i < 32 * 16 * head_dim; ++i) store_element(stored, pool, i, 0.5f);
+  const int32_t v_dim = latent_dim > 0 ? latent_dim : head_dim;
+  Call call(Type::kF16, stored, head_dim, v_dim);
+  call.layer.v_in_k = latent_dim > 0 ? 1 : 0;
+  call.layer.num_q_heads = call.layer.num_kv_heads = 1;
+  call.layer.softmax_scale = 0.1f;
+  call.layer.rope_dim = rope_dim;
+  call.layer.rope_offset = head_dim - rope_dim;
+  const std::vector<double> key_table(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim));
+  call.args.key_tables = rope_dim > 0 ? key_table.data() : nullptr;
+  call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
+  kvc_backend_rows all_rows = {};
+  all_rows.num_rows = 1;
+  all_rows.num_tokens = rows;
+  all_rows.token_begin = token_begin;
+  all_rows.kv_lengths = &length;
+  all_rows.positions = positions.data();
+  const kvc_backend_tables tables = {nodes.data(), &root, &levels, nullptr, nullptr};
+  kvc_backend_item item = {};
+  item.q_end = rows;
+  item.head_end = 1;
+  item.key_end = length;
+  item.tile = -1;
+  item.partial_offset = -1;
+  call.args.rows = &all_rows;
+  call.args.tables = &tables;
+  call.args.items = &item;
+  call.args.num_items = 1;
+  call.args.q = {q.data(), head_dim, head_dim, dtype(Type::kF16), 0};
+  call.args.out = {out.data(), v_dim, v_dim, dtype(Type::kF32), 0};
+  kvc_backend_open_args open = {};
+  open.simd = simd;
+  kvc_backend_device* device = nullptr;
+  kvc_error error = KVC_ERROR_INIT;
+  const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
+  EXPECT_EQ(table->open(&open, &device, &error), KVC_OK) << error.message;
+  const int64_t before = cuda_emulation::counts().products;
+  EXPECT_EQ(table->attend(device, &call.args, nullptr, &error), KVC_OK) << error.message;
+  const int64_t products = cuda_emulation::counts().products - before;
+  table->close(device);
+  free(pool);
+  return {products, out[static_cast<size_t>(rows * v_dim - 1)]};
+}
+
+}  // namespace kvc::kernels::cuda
