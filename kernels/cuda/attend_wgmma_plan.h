@@ -13,9 +13,15 @@ constexpr int32_t kWarpgroups = 2;  // that compute, 64 rows each; one more brin
 constexpr int32_t kWgmmaThreads = (1 + kWarpgroups) * kWarpgroupThreads;
 static_assert(kWideRows.rows == kWarpgroups * kWarpgroupRows);
 
+// Dims of K and V that there are instances for: like ones, and those of MLA's decompressed prefill.
+constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
+  if (dims == 192) return v_dims == 128;
+  return (dims == 64 || dims == 128 || dims == 256) && v_dims == dims;
+}
+
 // Keys of a tile, and tiles of K, and of V, that are in shared memory or on their way: what a thread's registers hold
-// of S [64][keys] and o [64][dims], and what shared memory does.
-constexpr int32_t wgmma_tile_keys(int32_t dims) { return dims > 128 ? 64 : 128; }
+// of S [64][keys] and o [64][v_dims], and what shared memory does.
+constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
 
 // Why attention of many rows is left to the other kernels: words, or null.
@@ -24,11 +30,11 @@ constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
 inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
-  const int32_t dims = layer.head_dim;
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored != q) return "K has another type than q";
-  if (dims != layer.v_head_dim) return "K and V have unlike head dims";
-  if (dims != 64 && dims != 128 && dims != 256) return "the head dim is none of 64, 128 and 256";
+  if (!has_wgmma_dims(layer.head_dim, layer.v_head_dim)) {
+    return "the head dims of K and V are none of 64, 128, 256, and 192 with 128";
+  }
   if (args.key_tables != nullptr) return "keys turn where they are read";
   if (layer.k_behind_v != 0) return "K is in two pools";
   if (args.fold_keys > 0) return "the cache is deterministic";
@@ -55,21 +61,22 @@ constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
   return a;
 }
 
-// Bytes from the begin of a block's shared memory: what is fixed; q [dims / 64][128 rows][64]; then tiles of K and of
-// V, [dims / 64][keys][64] each, one of each for every stage.
+// Bytes from the begin of a block's shared memory: what is fixed; q [dims / 64][128 rows][64]; then tiles of K [dims /
+// 64][keys][64], and of V likewise, one of each for every stage.
 struct WgmmaShape {
   int32_t box_keys;
   int32_t q_at, k_at, v_at;
   int32_t shared_bytes;
 };
 inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_bytes) {
-  const int32_t dims = layer.head_dim, keys = wgmma_tile_keys(dims), tiles = wgmma_stages(dims) * keys * dims * 2;
+  const int32_t dims = layer.head_dim, v_dims = layer.v_head_dim;
+  const int32_t keys = wgmma_tile_keys(v_dims), rows = wgmma_stages(dims) * keys;  // of all tiles
   WgmmaShape shape;
   shape.box_keys = box_keys(layer.page_size, keys);
   shape.q_at = (fixed_bytes + kPatternBytes - 1) / kPatternBytes * kPatternBytes;
   shape.k_at = shape.q_at + kWideRows.rows * dims * 2;
-  shape.v_at = shape.k_at + tiles;
-  shape.shared_bytes = shape.v_at + tiles;
+  shape.v_at = shape.k_at + rows * dims * 2;
+  shape.shared_bytes = shape.v_at + rows * v_dims * 2;
   return shape;
 }
 

@@ -57,12 +57,15 @@ struct WgmmaState {
   int32_t rows, group, warp, lane, thread;
 };
 
-// How tiles of so many dims lie in shared memory.
-template <int kDims>
+// An instance of the kernel, its type and dims, and how its tiles lie in shared memory.
+template <class T, int kDimsOfK, int kDimsOfV>
 struct WgmmaTiles {
-  static constexpr int32_t kKeys = wgmma_tile_keys(kDims), kStages = wgmma_stages(kDims), kPanels = kDims / kPanelDims;
-  static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kBytes = kPanels * kPanelBytes;
-  static constexpr int32_t kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
+  using Type = T;
+  static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
+  static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims), kStages = wgmma_stages(kDims);
+  static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
+  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // a tile of K
+  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of V
   static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys);
 
   // Of tile t: its slot, the parity of the phase in which it is there, and of that in which its slot is empty for it.
@@ -133,16 +136,15 @@ __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const 
 }
 
 // q to shared memory, rotated, times the sign of the scale; zeros where the block has no row.
-template <class T, int kDims>
+template <class Tiles>
 __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
   const AttendCall& call = state.call->attend;
   const bool plain = has_plain_queries(call, *state.item);
-  const int32_t elements = plain ? 8 : 2, each = kDims / elements;
+  const int32_t elements = plain ? 8 : 2, each = Tiles::kDims / elements;
   const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
   for (int32_t i = state.thread; i < kMostRowsOfBlock * each; i += kWgmmaThreads) {
     const int32_t r = i / each, d = i % each * elements;
-    unsigned char* const target = state.shared + state.call->shape.q_at +
-                                  d / kPanelDims * WgmmaTiles<kDims>::kQueryPanelBytes +
+    unsigned char* const target = state.shared + state.call->shape.q_at + d / kPanelDims * Tiles::kQueryPanelBytes +
                                   swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
     const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
     if (plain) {
@@ -163,7 +165,7 @@ __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
         low = attended_query(call, *state.item, state.fixed->places[r], head, d);
         high = attended_query(call, *state.item, state.fixed->places[r], head, d + 1);
       }
-      const uint32_t pair = pack(T{}, low * call.q_sign, high * call.q_sign);
+      const uint32_t pair = pack(typename Tiles::Type{}, low * call.q_sign, high * call.q_sign);
       memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
     }
   }
@@ -204,27 +206,25 @@ __device__ __forceinline__ BoxPlace find_box(const WgmmaState& state, PageCursor
   return place;
 }
 
-// Begins the boxes of a tile of K or V.
-template <int kDims>
+// Begins the boxes of a tile of K or V at `to`.
+template <class Tiles, int kDims>
 __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
-                                            const BoxPlace& place, int32_t tiles_at, int32_t slot, uint64_t* full) {
-  using Tiles = WgmmaTiles<kDims>;
+                                            const BoxPlace& place, unsigned char* to, uint64_t* full) {
   const int32_t keys = state.call->shape.box_keys, boxes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
   if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(boxes * keys * kDims * 2));
   __syncwarp();
   if (place.needed == 0) return;
-  unsigned char* const target = state.shared + tiles_at + slot * Tiles::kBytes + state.lane * keys * kPanelPitch;
+  unsigned char* const target = to + state.lane * keys * kPanelPitch;
   const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
   const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
 #pragma unroll
-  for (int i = 0; i < Tiles::kPanels; ++i) {
+  for (int i = 0; i < kDims / kPanelDims; ++i) {
     begin_box(target + i * Tiles::kPanelBytes, &map, full, i * kPanelDims, inner, outer, place.page);
   }
 }
 
-template <int kDims>
+template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
-  using Tiles = WgmmaTiles<kDims>;
   const WgmmaCall& call = *state.call;
   WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.attend.tables, state.item);
@@ -232,7 +232,9 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const auto bring_values = [&](int32_t t) {
     const int32_t slot = Tiles::slot(t);
     wait_phase(&fixed.v_empty[slot], Tiles::empty(t));
-    begin_boxes<kDims>(state, call.v_map, call.v_heads_first, of_values, call.shape.v_at, slot, &fixed.v_full[slot]);
+    begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
+                                          state.shared + call.shape.v_at + slot * Tiles::kValueBytes,
+                                          &fixed.v_full[slot]);
   };
   int32_t t = 0;
   const uint32_t first = fixed.keys_begin / Tiles::kKeys * Tiles::kKeys, end = fixed.keys_end;
@@ -250,7 +252,8 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     }
     memset(__builtin_assume_aligned(tile.odd + state.lane * 4, 4), 0, 4);
     __syncwarp();
-    begin_boxes<kDims>(state, call.k_map, call.k_heads_first, place, call.shape.k_at, slot, &fixed.k_full[slot]);
+    begin_boxes<Tiles, Tiles::kDims>(state, call.k_map, call.k_heads_first, place,
+                                     state.shared + call.shape.k_at + slot * Tiles::kKeyBytes, &fixed.k_full[slot]);
     if (t > 0) bring_values(t - 1);
     of_values = place;
     ++t;
@@ -276,28 +279,27 @@ __device__ __forceinline__ uint32_t no_numbers(Bf16, uint32_t pair) {
 }
 
 // Puts zeros where a tile of V has what is no number, and says of which keys. By the warps behind the first.
-template <class T, int kDims>
+template <class Tiles>
 __device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& tile, unsigned char* values) {
-  for (int32_t i = state.thread - kWarpSize; i < WgmmaTiles<kDims>::kBytes / 16; i += kWarpgroupThreads - kWarpSize) {
+  for (int32_t i = state.thread - kWarpSize; i < Tiles::kValueBytes / 16; i += kWarpgroupThreads - kWarpSize) {
     uint32_t words[4], found = 0;
     memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const uint32_t bad = no_numbers(T{}, words[j]);
+      const uint32_t bad = no_numbers(typename Tiles::Type{}, words[j]);
       words[j] &= ~((bad >> 15) * 0xffffu);
       found |= bad;
     }
     if (found == 0) continue;
     memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
-    tile.odd[i / 8 % WgmmaTiles<kDims>::kKeys] = 1;  // 8 chunks a row of a panel, in any order
+    tile.odd[i / 8 % Tiles::kKeys] = 1;  // 8 chunks a row of a panel, in any order
     tile.has_odd = 1;
   }
   publish_writes();
 }
 
-template <class T, int kDims>
+template <class Tiles>
 __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
-  using Tiles = WgmmaTiles<kDims>;
   WgmmaFixed& fixed = *state.fixed;
   for (int32_t t = 0;; ++t) {
     const int32_t slot = Tiles::slot(t);
@@ -305,7 +307,7 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
     WgmmaTile& tile = Tiles::of(state, t);
     if (tile.begin < 0) break;
     if (tile.is_full == 0) {
-      clean_tile<T, kDims>(state, tile, state.shared + state.call->shape.v_at + slot * Tiles::kBytes);
+      clean_tile<Tiles>(state, tile, state.shared + state.call->shape.v_at + slot * Tiles::kValueBytes);
     }
     __syncwarp();
     if (state.lane == 0) arrive(&fixed.v_ready[slot]);

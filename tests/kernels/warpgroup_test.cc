@@ -61,6 +61,22 @@ TEST(Warpgroup, DimsAndPages) {
   }
 }
 
+// K wider than V: MLA's rows, decompressed.
+TEST(Warpgroup, UnlikeDims) {
+  unsigned seed = 31;
+  for (int page_size : {8, 16, 64}) {
+    SceneConfig config = scene_config(192, page_size == 16 ? Kind::kF16 : Kind::kBf16);
+    config.v_head_dim = 128;
+    config.q_heads = config.kv_heads = 2;
+    config.page_size = page_size;
+    config.nhd = page_size != 16;
+    config.splits = page_size == 64 ? 3 : 1;
+    config.rows = {{150, 430}, {20, 150}};
+    config.seed = ++seed;
+    run(config);
+  }
+}
+
 // Rows from one warpgroup's to several blocks, of any group, and keys from one to several rounds of the slots.
 TEST(Warpgroup, RowsAndKeys) {
   unsigned seed = 51;
@@ -128,9 +144,10 @@ TEST(Warpgroup, SlotsAreFilledAgain) {
 // NaN in K and V of one key: only rows that see it have them. Wherever the key is in a tile, in every
 // dim's panel, whichever rows see it.
 TEST(Warpgroup, KeysOfOthersMayBeNaN) {
-  for (int dims : {64, 128}) {
+  for (const auto& [k_dims, dims] : {std::pair{64, 64}, {128, 128}, {192, 128}}) {
     for (int poisoned : {129, 160, 199}) {
-      SceneConfig config = scene_config(dims, dims == 64 ? Kind::kF16 : Kind::kBf16);
+      SceneConfig config = scene_config(k_dims, dims == 64 ? Kind::kF16 : Kind::kBf16);
+      config.v_head_dim = dims;
       config.window = poisoned == 160 ? 25 : 0;
       config.rows = {{80, 200}};
       Scene clean(config), scene(config);
