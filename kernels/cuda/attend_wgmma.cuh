@@ -13,11 +13,14 @@
 // Shared memory: attend_wgmma_plan.h. Registers: o takes Dv / 2 of a thread, S and P keys / 2 and / 4.
 //
 // NaN in keys that a row does not see: their scores are replaced. Of tiles that not all rows see whole, elements of V
-// that are no numbers are zeros (clean_tile), and added to the rows that do see them, from where they are stored.
+// that are no numbers are zeros, and added to the rows that do see them, from where they are stored.
+//
+// K and V of 8 bits come as stored and are widened in shared memory (attend_wgmma_convert.cuh), for 128 rows at once.
+// Their scales, of heads, go into scores and results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/cuda/attend_wgmma_tiles.cuh"
+#include "kernels/cuda/attend_wgmma_convert.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -157,10 +160,24 @@ __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&
   for (int i = 0; i < kScores / 2; ++i) p[i / 4][i % 4] = pack(T{}, s[i * 2], s[i * 2 + 1]);
 }
 
+// Element `at` of the pool of V if it is no number; else 0.
+template <class Tiles>
+__device__ __forceinline__ float odd_value(const kvc_backend_layer& layer, int64_t at) {
+  if constexpr (Tiles::kRaw) {
+    // The upper byte of a float16 (e5m2), or one whose bits are all set (e4m3), which as such a byte is NaN too.
+    const uint32_t byte = static_cast<const unsigned char*>(layer.v.data)[at];
+    const uint32_t ones = type_of(layer.dtype) == Type::kE4m3 ? 0x7fu : 0x7cu;
+    return (byte & ones) == ones ? widen(F16{static_cast<uint16_t>(byte << 8)}) : 0.0f;
+  } else {
+    using T = typename Tiles::Type;
+    const T element = static_cast<const T*>(layer.v.data)[at];
+    return not_finite(T{}, element.bits) != 0 ? widen(element) : 0.0f;
+  }
+}
+
 // Adds elements of V that are no numbers to the rows that see them; the products had zeros there.
 template <class Tiles>
 __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile& tile, WgmmaRows<Tiles>& rows) {
-  using T = typename Tiles::Type;
   const AttendCall& call = state.call->attend;
   const kvc_backend_layer& layer = call.layer;
   const WgmmaFixed& fixed = *state.fixed;
@@ -177,15 +194,13 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
     }
     if (!sees[0] && !sees[1]) continue;
     const int64_t page = page_at(&cursor, key / layer.page_size);
-    const T* const values = static_cast<const T*>(layer.v.data) + page * layer.v.page_stride +
-                            state.block.head * layer.v.head_stride + key % layer.page_size * layer.v.slot_stride +
-                            state.lane % 4 * 2;
+    const int64_t at = page * layer.v.page_stride + state.block.head * layer.v.head_stride +
+                       key % layer.page_size * layer.v.slot_stride + state.lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < Tiles::kValueDims / 4; ++j) {
-      const T element = values[j / 2 * 8 + j % 2];
-      if (no_numbers(T{}, element.bits) == 0) continue;
-      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += widen(element);
-      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += widen(element);
+      const float element = odd_value<Tiles>(layer, at + j / 2 * 8 + j % 2);
+      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += element;
+      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += element;
     }
   }
 }
@@ -208,7 +223,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
   float s[Tiles::kKeys / 2], alpha[2];
   uint32_t p[Tiles::kKeys / kMmaDepth][4];
   const auto wait_values = [&](int32_t t) {
-    wait_phase(&fixed.v_full[Tiles::slot(t)], Tiles::full(t));
+    if (!Tiles::kRaw) wait_phase(&fixed.v_full[Tiles::slot(t)], Tiles::full(t));
     wait_phase(&fixed.v_ready[Tiles::slot(t)], Tiles::full(t));
   };
   const auto end_values = [&](int32_t t) {
@@ -363,7 +378,7 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
   state.lane = state.thread % kWarpSize;
-  begin_wgmma_rows(state, Tiles::kStages);
+  begin_wgmma_rows<Tiles>(state);
   load_wgmma_queries<Tiles>(state);
   __syncthreads();
   if (state.warp < kWarpgroupThreads / kWarpSize) {
@@ -371,7 +386,7 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
     if (state.warp == 0) {
       bring_tiles<Tiles>(state);
     } else {
-      clean_tiles<Tiles>(state);
+      convert_tiles<Tiles>(state);
     }
   } else {
     take_registers<kRegistersToCompute>();
@@ -381,10 +396,10 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
 }
 
 // The body is for one arch: it has the instructions. Others' images have an empty kernel (has_wgmma_image).
-template <class T, int kDims, int kValueDims>
+template <class T, int kDims, int kValueDims, int kStoredBits>
 __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_by_warpgroups<WgmmaTiles<T, kDims, kValueDims>>(call);
+  attend_by_warpgroups<WgmmaTiles<T, kDims, kValueDims, kStoredBits>>(call);
 #endif
 }
 
@@ -392,13 +407,14 @@ using WgmmaKernel = void (*)(WgmmaCall);
 
 // dims: of K; those of V follow (has_wgmma_dims).
 template <class T>
-WgmmaKernel wgmma_kernel_of(int32_t dims) {
-  return dims == 64    ? attend_wgmma_kernel<T, 64, 64>
-         : dims == 128 ? attend_wgmma_kernel<T, 128, 128>
-         : dims == 192 ? attend_wgmma_kernel<T, 192, 128>
-                       : attend_wgmma_kernel<T, 256, 256>;
+WgmmaKernel wgmma_kernel_of(int32_t dims, bool raw) {
+  if (raw) return dims == 64 ? attend_wgmma_kernel<T, 64, 64, 8> : attend_wgmma_kernel<T, 128, 128, 8>;
+  return dims == 64    ? attend_wgmma_kernel<T, 64, 64, 16>
+         : dims == 128 ? attend_wgmma_kernel<T, 128, 128, 16>
+         : dims == 192 ? attend_wgmma_kernel<T, 192, 128, 16>
+                       : attend_wgmma_kernel<T, 256, 256, 16>;
 }
-WgmmaKernel wgmma_kernel_of_f16(int32_t dims);
-WgmmaKernel wgmma_kernel_of_bf16(int32_t dims);
+WgmmaKernel wgmma_kernel_of_f16(int32_t dims, bool raw);
+WgmmaKernel wgmma_kernel_of_bf16(int32_t dims, bool raw);
 
 }  // namespace kvc::kernels::cuda

@@ -375,7 +375,14 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   };
   EXPECT_EQ(but([](Call& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
   EXPECT_EQ(but([](Call& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
-  EXPECT_EQ(but([](Call& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "K has another type than q");
+  EXPECT_EQ(but([](Call& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "tokens have scales");
+  for (const uint8_t code : {kDLFloat8_e4m3fn, kDLFloat8_e5m2}) {
+    for (const auto& [dims, v_dims] : kDimsOfInstances) {
+      Call call(dims, v_dims);
+      call.layer.dtype = {code, 8, 1};
+      EXPECT_EQ(call.why(), dims > 128 ? "K and V have 8 bits and more than 128 dims" : "") << dims;
+    }
+  }
   EXPECT_EQ(but([&](Call& c) { c.args.key_tables = &table; }), "keys turn where they are read");
   EXPECT_EQ(but([](Call& c) { c.layer.k_behind_v = 1; }), "K is in two pools");
   EXPECT_EQ(but([](Call& c) { c.args.fold_keys = 1024; }), "the cache is deterministic");
@@ -403,6 +410,13 @@ TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
     EXPECT_EQ(shape.v_at, shape.k_at + rows * dims * 2);
     EXPECT_EQ(shape.shared_bytes, shape.v_at + rows * v_dims * 2);
     EXPECT_LE(shape.shared_bytes, 227 * 1024);
+    if (dims > 128) continue;
+    Call bytes(dims);
+    bytes.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};
+    const WgmmaShape raw = wgmma_shape(bytes.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
+    EXPECT_EQ(raw.raw_at, shape.shared_bytes);
+    EXPECT_EQ(raw.shared_bytes, raw.raw_at + 3 * 128 * dims);
+    EXPECT_LE(raw.shared_bytes, 227 * 1024);
   }
 }
 
@@ -432,6 +446,9 @@ TEST(WgmmaPlan, StridesOfPools) {
   one.layer.k.head_stride = 0;  // may be anything
   EXPECT_EQ(boxes(one).heads_first, 0);
   EXPECT_EQ(boxes(one).strides[1], 24u * 128 * 2);
+  hnd.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};  // rows as stored
+  EXPECT_EQ(boxes(hnd).strides[1], 24u * 128);
+  EXPECT_EQ(boxes(hnd).box[0], 128u);
   one.layer.num_pages = 0;  // not known
   EXPECT_EQ(boxes(one).sizes[3], static_cast<uint64_t>(INT32_MAX));
 }

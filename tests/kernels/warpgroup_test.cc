@@ -77,6 +77,28 @@ TEST(Warpgroup, UnlikeDims) {
   }
 }
 
+// K and V of 8 bits are widened on their way. From one tile to several rounds of the slots, with every kind of scales.
+TEST(Warpgroup, EightBits) {
+  unsigned seed = 41;
+  for (Kind kv : {Kind::kE4m3, Kind::kE5m2}) {
+    for (int dims : {64, 128}) {
+      for (int page_size : {8, 16, 64}) {
+        SceneConfig config = scene_config(dims, seed % 2 == 0 ? Kind::kBf16 : Kind::kF16);
+        config.kv = kv;
+        config.page_size = page_size;
+        config.nhd = seed % 4 < 2;
+        config.head_scales = static_cast<int>(seed % 3);
+        config.out = seed % 3 == 0 ? Kind::kF32 : config.q;
+        config.splits = page_size == 16 ? 2 : 1;
+        config.window = page_size == 8 ? 90 : 0;
+        config.rows = {{40, page_size == 64 ? 900 : 100 + static_cast<int>(seed)}, {3, 20}};
+        config.seed = ++seed;
+        run(config);
+      }
+    }
+  }
+}
+
 // Rows from one warpgroup's to several blocks, of any group, and keys from one to several rounds of the slots.
 TEST(Warpgroup, RowsAndKeys) {
   unsigned seed = 51;
@@ -132,8 +154,10 @@ TEST(Warpgroup, MasksAndOptions) {
 
 // Many tiles: every slot is filled again while products of its last tile may still run, whichever comes first.
 TEST(Warpgroup, SlotsAreFilledAgain) {
-  for (int dims : {64, 128, 256}) {
+  for (const auto& [dims, kv] :
+       {std::pair{64, Kind::kBf16}, {128, Kind::kBf16}, {256, Kind::kBf16}, {64, Kind::kE4m3}, {128, Kind::kE5m2}}) {
     SceneConfig config = scene_config(dims, Kind::kBf16);
+    config.kv = kv;
     config.kv_heads = 1;
     config.q_heads = 2;
     config.rows = {{20, 1000}};
@@ -144,9 +168,17 @@ TEST(Warpgroup, SlotsAreFilledAgain) {
 // NaN in K and V of one key: only rows that see it have them. Wherever the key is in a tile, in every
 // dim's panel, whichever rows see it.
 TEST(Warpgroup, KeysOfOthersMayBeNaN) {
-  for (const auto& [k_dims, dims] : {std::pair{64, 64}, {128, 128}, {192, 128}}) {
+  const struct {
+    int k_dims, dims;
+    Kind q, kv;
+  } cases[] = {{64, 64, Kind::kF16, Kind::kF16},     {128, 128, Kind::kBf16, Kind::kBf16},
+               {192, 128, Kind::kBf16, Kind::kBf16}, {64, 64, Kind::kF16, Kind::kE4m3},
+               {64, 64, Kind::kBf16, Kind::kE4m3},   {128, 128, Kind::kBf16, Kind::kE5m2},
+               {64, 64, Kind::kF16, Kind::kE5m2}};
+  for (const auto& [k_dims, dims, q, kv] : cases) {
     for (int poisoned : {129, 160, 199}) {
-      SceneConfig config = scene_config(k_dims, dims == 64 ? Kind::kF16 : Kind::kBf16);
+      SceneConfig config = scene_config(k_dims, q);
+      config.kv = kv;
       config.v_head_dim = dims;
       config.window = poisoned == 160 ? 25 : 0;
       config.rows = {{80, 200}};
