@@ -259,7 +259,8 @@ __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, c
     const int32_t key = i / parts, part = i % parts;
     uint32_t from[2], to[4];
     memcpy(from, __builtin_assume_aligned(raw + key * dims + part * 8, 8), sizeof from);
-    widen_eight(T{}, stored, from, to);
+    const bool has_odd = (odd_bytes(stored, from[0]) | odd_bytes(stored, from[1])) != 0;
+    widen_eight(T{}, stored, from, has_odd, to);
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
   }
 }

@@ -38,24 +38,42 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
   }
 }
 
-// A tile as stored to panels of the products' type.
+// A tile as stored to panels of the products' type; four chunks of a thread at once, so that they need not wait for
+// each other. Of those with what is no number (rare) `cleans` puts zeros there instead.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsigned char* raw, unsigned char* panels,
                                            WgmmaTile& tile, bool cleans) {
   using T = typename Tiles::Type;
   constexpr int32_t kParts = Tiles::kDims / 8;  // of a key: 8 bytes as stored, a chunk of a panel
-#pragma unroll 2
-  for (int32_t i = state.thread - kWarpSize; i < Tiles::kKeys * kParts; i += kConvertingWarps * kWarpSize) {
-    const int32_t key = i / kParts, part = i % kParts;
-    uint32_t from[2], to[4];
-    memcpy(from, __builtin_assume_aligned(raw + i * 8, 8), sizeof from);
-    widen_eight(T{}, kStored, from, to);
-    if (cleans && take_not_finite<T>(to) != 0) {
-      tile.odd[key] = 1;
-      tile.has_odd = 1;
+  constexpr int32_t kChunks = Tiles::kKeys * kParts, kThreads = kConvertingWarps * kWarpSize, kAtOnce = 4;
+  for (int32_t first = state.thread - kWarpSize; first < kChunks; first += kAtOnce * kThreads) {
+    uint32_t from[kAtOnce][2] = {}, odd = 0;
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int32_t i = first + j * kThreads;
+      if (i < kChunks) memcpy(from[j], __builtin_assume_aligned(raw + i * 8, 8), sizeof from[j]);
+      odd |= odd_bytes(kStored, from[j][0]) | odd_bytes(kStored, from[j][1]);
     }
-    unsigned char* const chunk = panels + part / 8 * Tiles::kPanelBytes + swizzled(key, part % 8, kPanelPitch);
-    memcpy(__builtin_assume_aligned(chunk, 16), to, sizeof to);
+    const auto put = [&](bool has_odd) {
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int32_t i = first + j * kThreads, key = i / kParts, part = i % kParts;
+        if (i >= kChunks) break;
+        uint32_t to[4];
+        widen_eight(T{}, kStored, from[j], has_odd, to);
+        if (has_odd && cleans && take_not_finite<T>(to) != 0) {
+          tile.odd[key] = 1;
+          tile.has_odd = 1;
+        }
+        unsigned char* const chunk = panels + part / 8 * Tiles::kPanelBytes + swizzled(key, part % 8, kPanelPitch);
+        memcpy(__builtin_assume_aligned(chunk, 16), to, sizeof to);
+      }
+    };
+    if (odd == 0) {
+      put(false);
+    } else {
+      put(true);
+    }
   }
   publish_writes();
 }
