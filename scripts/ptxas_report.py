@@ -64,9 +64,10 @@ def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
 
 def wgmma_shared_kib(kernel: str) -> float:
     """The same of warpgroups' kernel, by wgmma_shape of attend_wgmma_plan.h."""
-    dims = int(re.findall(r"\d+(?=>)", kernel)[-1])
-    stages, keys = 2 if dims > 64 else 4, 64 if dims > 128 else 128
-    return WGMMA_FIXED_KIB + (128 + 2 * stages * keys) * dims * 2 / 1024
+    dims, v_dims, stored_bits = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-3:])
+    stages, keys = 2 if dims > 64 else 4, 64 if v_dims > 128 else 128
+    raw = 3 * keys * dims if stored_bits == 8 else 0
+    return WGMMA_FIXED_KIB + ((128 * dims + stages * keys * (dims + v_dims)) * 2 + raw) / 1024
 
 
 def usage(plugin: Path, cuobjdump: str) -> list:

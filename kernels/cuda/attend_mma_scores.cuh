@@ -14,14 +14,6 @@ struct RowSums {
   float m[2], l[2];  // l: of the lane's keys alone
 };
 
-// Exponent bits of a pair, and what added to them carries into the signs if all are set: no number.
-__device__ __forceinline__ uint32_t not_finite(F16, uint32_t pair) {
-  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
-}
-__device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
-  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
-}
-
 // s += Q K^T of 16 rows from row0 and 8 keys from key0: K's fragments of two steps are loaded together.
 template <class Q>
 __device__ __forceinline__ void add_products(const MmaState& state, const KeySteps& keys, int32_t row0, int32_t key0,
@@ -174,19 +166,6 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
     p = p == 0.0f ? 0.0f
                   : p * tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2];  // of unseen keys: may be NaN
   }
-}
-
-// Takes elements that are no numbers out of a fragment of V. Not 0: there were some.
-template <class P>
-__device__ __forceinline__ uint32_t take_not_finite(uint32_t (&b)[4]) {
-  uint32_t found = 0;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t bad = not_finite(P{}, b[j]);
-    b[j] &= ~((bad >> 15) * 0xffffu);
-    found |= bad;
-  }
-  return found;
 }
 
 // Adds elements of V that are no numbers to those of 16 rows that see them; the products had zeros there. V: keys

@@ -11,6 +11,7 @@
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/attend_mma_plan.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/pairs.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -249,47 +250,6 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   copy_rows(state, layer.v.data, state.v_elements(index), bytes, layer.v_head_dim * bytes, v);
 }
 
-// ---- 8 bits to 16, exactly --------------------------------------------------------------------
-
-// Bytes 2 i and 2 i + 1 of four, to the upper bytes of two halves.
-__device__ __forceinline__ uint32_t spread(uint32_t four, int i) {
-  return pick_bytes(four, 0, i == 0 ? 0x1404u : 0x3424u);
-}
-
-// Whether one of four bytes has all bits of `ones` (the upper ones of the lower seven).
-__device__ __forceinline__ bool any_has(uint32_t four, uint32_t ones) {
-  const uint32_t carry = 0x80u - ones;
-  return (((four & (ones * 0x01010101u)) + carry * 0x01010101u) & 0x80808080u) != 0;
-}
-
-// By the definition: for what is no number, and rare.
-template <class T>
-__device__ __forceinline__ uint32_t widen_slowly(T type, uint32_t spreaded, bool e4m3) {
-  const uint8_t low = static_cast<uint8_t>(spreaded >> 8), high = static_cast<uint8_t>(spreaded >> 24);
-  return e4m3 ? pack(type, widen(E4m3{low}), widen(E4m3{high})) : pack(type, widen(E5m2{low}), widen(E5m2{high}));
-}
-
-// Sign and magnitude of a float are shifted to where the wider type has them, which leaves its exponent too low by the
-// difference of the biases: a power of two, which a product makes good, subnormals and all.
-__device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t pair, bool slow) {
-  if (stored == Type::kI8) {  // 1024 + (x + 128), less 1152
-    return multiply_add(type, (pair >> 8) ^ 0x64806480u, 0x3c003c00u, 0xe480e480u);
-  }
-  if (stored == Type::kE5m2) return pair;
-  if (slow) return widen_slowly(type, pair, true);
-  return multiply_add(type, (pair & 0x80008000u) | (pair & 0x7f007f00u) >> 1, 0x5c005c00u, 0x80008000u);  // 2^8
-}
-__device__ __forceinline__ uint32_t widen_pair(Bf16 type, Type stored, uint32_t pair, bool slow) {
-  if (stored == Type::kI8) {  // 128 + its lower bits, less 128, or 256 where it is negative
-    const uint32_t low = pair >> 8;
-    return multiply_add(type, (low & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (low & 0x00800080u) | 0xc300c300u);
-  }
-  if (slow) return widen_slowly(type, pair, stored == Type::kE4m3);
-  const uint32_t sign = pair & 0x80008000u, magnitude = pair & 0x7f007f00u;
-  return stored == Type::kE4m3 ? multiply_add(type, sign | magnitude >> 4, 0x7b807b80u, 0x80008000u)   // 2^120
-                               : multiply_add(type, sign | magnitude >> 3, 0x77807780u, 0x80008000u);  // 2^112
-}
-
 // A tile's rows of `dims` bytes to a swizzled tile.
 template <class T>
 __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
@@ -299,12 +259,8 @@ __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, c
     const int32_t key = i / parts, part = i % parts;
     uint32_t from[2], to[4];
     memcpy(from, __builtin_assume_aligned(raw + key * dims + part * 8, 8), sizeof from);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t four = from[j / 2];
-      const bool slow = stored == Type::kE4m3 ? any_has(four, 0x7fu) : stored == Type::kE5m2 && any_has(four, 0x7cu);
-      to[j] = widen_pair(T{}, stored, spread(four, j % 2), slow);
-    }
+    const bool has_odd = (odd_bytes(stored, from[0]) | odd_bytes(stored, from[1])) != 0;
+    widen_eight(T{}, stored, from, has_odd, to);
     memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
   }
 }

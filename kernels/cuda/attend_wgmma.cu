@@ -12,17 +12,17 @@ using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, vo
                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// Elements are copied as they are: any 16-bit type.
-kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, const PoolBoxes& boxes, CUtensorMap* map,
-                      kvc_error* error) {
+// Elements are copied as they are: any type of so many bits. Those of 8 are rows as stored, not panels.
+kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool raw, const PoolBoxes& boxes,
+                      CUtensorMap* map, kvc_error* error) {
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   cuuint64_t sizes[4], strides[3];
   for (int i = 0; i < 4; ++i) sizes[i] = boxes.sizes[i];
   for (int i = 0; i < 3; ++i) strides[i] = boxes.strides[i];
   const CUresult result = reinterpret_cast<EncodeMap>(device.encode_map)(
-      map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, pool.data, sizes, strides, boxes.box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      map, raw ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, pool.data, sizes, strides,
+      boxes.box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, raw ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return KVC_OK;
   return fail(error, KVC_ERROR_DEVICE_FAILED,
               "cuTensorMapEncodeTiled gave %d for a pool with strides of %lld, %lld, %lld", static_cast<int>(result),
@@ -30,9 +30,9 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, const 
               static_cast<long long>(pool.slot_stride));
 }
 
-WgmmaKernel kernel_of(const kvc_backend_layer& layer) {
-  return type_of(layer.dtype) == Type::kF16 ? wgmma_kernel_of_f16(layer.head_dim)
-                                            : wgmma_kernel_of_bf16(layer.head_dim);
+WgmmaKernel kernel_of(const AttendCall& call, bool raw) {
+  const int32_t dims = call.layer.head_dim;
+  return type_of(call.args.q.dtype) == Type::kF16 ? wgmma_kernel_of_f16(dims, raw) : wgmma_kernel_of_bf16(dims, raw);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ bool has_wgmma_image() {
   constexpr int kLeastRegisters = 128;
   cudaFuncAttributes attributes;
   const cudaError_t result =
-      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(wgmma_kernel_of_bf16(128)));
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(wgmma_kernel_of_bf16(128, false)));
   if (result != cudaSuccess) cudaGetLastError();
   return result == cudaSuccess && attributes.numRegs >= kLeastRegisters;
 }
@@ -66,6 +66,7 @@ kvc_status use_wgmma(Device* device, kvc_error* error) {
 
 kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
+  const bool raw = is_quantised(type_of(layer.dtype));
   WgmmaCall wgmma = {};
   wgmma.attend = call;
   wgmma.shape = wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
@@ -75,10 +76,10 @@ kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t bl
   wgmma.v_heads_first = v.heads_first;
   const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
   wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
-  kvc_status status = encode_map(device, layer.k, k, &wgmma.k_map, error);
-  if (status == KVC_OK) status = encode_map(device, layer.v, v, &wgmma.v_map, error);
+  kvc_status status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
+  if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
   if (status != KVC_OK) return status;
-  const WgmmaKernel kernel = kernel_of(layer);
+  const WgmmaKernel kernel = kernel_of(call, raw);
   status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
                  "cudaFuncSetAttribute", kPurpose, error);

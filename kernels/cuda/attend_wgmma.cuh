@@ -7,17 +7,20 @@
 // of the one is computed while the other is multiplied. The two warpgroups do not wait for each other, so one's softmax
 // is under the other's products too.
 //
-// Floors: 4 D operations a row and key; K and V come from L2 once for 128 rows, 128 operations a byte. Blocks are taken
-// last first: of causal queries those with the most keys.
+// Floors: 2 (D + Dv) operations a row and key; K and V come from L2 once for 128 rows, 128 operations a byte. Blocks
+// are taken last first: of causal queries those with the most keys.
 //
-// Shared memory: attend_wgmma_plan.h. Registers: o takes D / 2 of a thread, S and P keys / 2 and / 4.
+// Shared memory: attend_wgmma_plan.h. Registers: o takes Dv / 2 of a thread, S and P keys / 2 and / 4.
 //
 // NaN in keys that a row does not see: their scores are replaced. Of tiles that not all rows see whole, elements of V
-// that are no numbers are zeros (clean_tile), and added to the rows that do see them, from where they are stored.
+// that are no numbers are zeros, and added to the rows that do see them, from where they are stored.
+//
+// K and V of 8 bits come as stored and are widened in shared memory (attend_wgmma_convert.cuh), for 128 rows at once.
+// Their scales, of heads, go into scores and results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/cuda/attend_wgmma_tiles.cuh"
+#include "kernels/cuda/attend_wgmma_convert.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -27,35 +30,33 @@ static_assert(kRegistersToBring + kWarpgroups * kRegistersToCompute <= (1 + kWar
 
 // A thread's part of its warpgroup's rows: of two of them, `first` and 8 behind it, columns lane % 4 * 2 + {0, 1} of
 // every 8 (wgmma_layout.h).
-template <int kDims>
+template <class Tiles>
 struct WgmmaRows {
-  float o[kDims / 2];
+  float o[Tiles::kValueDims / 2];
   float m[2], l[2];  // l: of the thread's keys alone
   int32_t first;
 };
 
 // S of the warpgroup's rows and the keys in a slot; begun, and a group of its own.
-template <class T, int kDims>
-__device__ __forceinline__ void begin_scores(uint32_t q, uint32_t k, float (&s)[WgmmaTiles<kDims>::kKeys / 2]) {
-  using Tiles = WgmmaTiles<kDims>;
+template <class Tiles>
+__device__ __forceinline__ void begin_scores(uint32_t q, uint32_t k, float (&s)[Tiles::kKeys / 2]) {
 #pragma unroll
-  for (int step = 0; step < kDims / kMmaDepth; ++step) {
+  for (int step = 0; step < Tiles::kDims / kMmaDepth; ++step) {
     const uint32_t panel = static_cast<uint32_t>(step / 4), within = static_cast<uint32_t>(step % 4 * kMmaDepth * 2);
-    multiply_shared(T{}, s, rows_descriptor(q + panel * Tiles::kQueryPanelBytes + within),
+    multiply_shared(typename Tiles::Type{}, s, rows_descriptor(q + panel * Tiles::kQueryPanelBytes + within),
                     rows_descriptor(k + panel * Tiles::kPanelBytes + within), step > 0);
   }
   close_products();
 }
 
 // o += P V, likewise.
-template <class T, int kDims>
-__device__ __forceinline__ void begin_values(const uint32_t (&p)[WgmmaTiles<kDims>::kKeys / kMmaDepth][4], uint32_t v,
-                                             float (&o)[kDims / 2]) {
-  using Tiles = WgmmaTiles<kDims>;
+template <class Tiles>
+__device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / kMmaDepth][4], uint32_t v,
+                                             float (&o)[Tiles::kValueDims / 2]) {
 #pragma unroll
   for (int step = 0; step < Tiles::kKeys / kMmaDepth; ++step) {
     const uint32_t at = v + static_cast<uint32_t>(step * kMmaDepth * kPanelPitch);
-    multiply_registers(T{}, o, p[step], columns_descriptor(at, Tiles::kKeys));
+    multiply_registers(typename Tiles::Type{}, o, p[step], columns_descriptor(at, Tiles::kKeys));
   }
   close_products();
 }
@@ -128,8 +129,8 @@ __device__ __forceinline__ void score_tile(const WgmmaState& state, const WgmmaT
 }
 
 // The online softmax: s becomes p; alpha: what o is to be multiplied by.
-template <int kDims, int kScores>
-__device__ __forceinline__ void soften_tile(float scale, float (&s)[kScores], WgmmaRows<kDims>& rows,
+template <class Tiles, int kScores>
+__device__ __forceinline__ void soften_tile(float scale, float (&s)[kScores], WgmmaRows<Tiles>& rows,
                                             float (&alpha)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -159,15 +160,30 @@ __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&
   for (int i = 0; i < kScores / 2; ++i) p[i / 4][i % 4] = pack(T{}, s[i * 2], s[i * 2 + 1]);
 }
 
+// Element `at` of the pool of V if it is no number; else 0.
+template <class Tiles>
+__device__ __forceinline__ float odd_value(const kvc_backend_layer& layer, int64_t at) {
+  if constexpr (Tiles::kRaw) {
+    // The upper byte of a float16 (e5m2), or one whose bits are all set (e4m3), which as such a byte is NaN too.
+    const uint32_t byte = static_cast<const unsigned char*>(layer.v.data)[at];
+    const uint32_t ones = type_of(layer.dtype) == Type::kE4m3 ? 0x7fu : 0x7cu;
+    return (byte & ones) == ones ? widen(F16{static_cast<uint16_t>(byte << 8)}) : 0.0f;
+  } else {
+    using T = typename Tiles::Type;
+    const T element = static_cast<const T*>(layer.v.data)[at];
+    return not_finite(T{}, element.bits) != 0 ? widen(element) : 0.0f;
+  }
+}
+
 // Adds elements of V that are no numbers to the rows that see them; the products had zeros there.
-template <class T, int kDims>
-__device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile& tile, WgmmaRows<kDims>& rows) {
+template <class Tiles>
+__device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile& tile, WgmmaRows<Tiles>& rows) {
   const AttendCall& call = state.call->attend;
   const kvc_backend_layer& layer = call.layer;
   const WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.tables, state.item);
 #pragma unroll 1
-  for (int32_t i = 0; i < WgmmaTiles<kDims>::kKeys; ++i) {
+  for (int32_t i = 0; i < Tiles::kKeys; ++i) {
     if (tile.odd[i] == 0) continue;
     const int32_t key = tile.begin + i;
     bool sees[2];
@@ -178,15 +194,13 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
     }
     if (!sees[0] && !sees[1]) continue;
     const int64_t page = page_at(&cursor, key / layer.page_size);
-    const T* const values = static_cast<const T*>(layer.v.data) + page * layer.v.page_stride +
-                            state.block.head * layer.v.head_stride + key % layer.page_size * layer.v.slot_stride +
-                            state.lane % 4 * 2;
+    const int64_t at = page * layer.v.page_stride + state.block.head * layer.v.head_stride +
+                       key % layer.page_size * layer.v.slot_stride + state.lane % 4 * 2;
 #pragma unroll
-    for (int j = 0; j < kDims / 4; ++j) {
-      const T element = values[j / 2 * 8 + j % 2];
-      if (no_numbers(T{}, element.bits) == 0) continue;
-      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += widen(element);
-      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += widen(element);
+    for (int j = 0; j < Tiles::kValueDims / 4; ++j) {
+      const float element = odd_value<Tiles>(layer, at + j / 2 * 8 + j % 2);
+      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += element;
+      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += element;
     }
   }
 }
@@ -198,9 +212,8 @@ __device__ __forceinline__ void leave_slot(const WgmmaState& state, uint64_t* em
 }
 
 // All keys of the item. S of tile t + 1 is begun together with P V of tile t, and waited for alone.
-template <class T, int kDims>
-__device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t row0, WgmmaRows<kDims>& rows) {
-  using Tiles = WgmmaTiles<kDims>;
+template <class Tiles>
+__device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t row0, WgmmaRows<Tiles>& rows) {
   WgmmaFixed& fixed = *state.fixed;
   const WgmmaShape& shape = state.call->shape;
   const float scale = state.call->attend.exp2_scale;
@@ -210,19 +223,19 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
   float s[Tiles::kKeys / 2], alpha[2];
   uint32_t p[Tiles::kKeys / kMmaDepth][4];
   const auto wait_values = [&](int32_t t) {
-    wait_phase(&fixed.v_full[Tiles::slot(t)], Tiles::full(t));
+    if (!Tiles::kRaw) wait_phase(&fixed.v_full[Tiles::slot(t)], Tiles::full(t));
     wait_phase(&fixed.v_ready[Tiles::slot(t)], Tiles::full(t));
   };
   const auto end_values = [&](int32_t t) {
     const WgmmaTile& tile = Tiles::of(state, t);
-    if (tile.has_odd != 0) add_odd<T>(state, tile, rows);
+    if (tile.has_odd != 0) add_odd(state, tile, rows);
     leave_slot(state, &fixed.v_empty[Tiles::slot(t)]);
   };
 
   wait_phase(&fixed.k_full[0], 0);
   if (Tiles::of(state, 0).begin < 0) return;
   begin_products();
-  begin_scores<T, kDims>(q, k, s);
+  begin_scores<Tiles>(q, k, s);
   wait_products<0>();
   hold_results(s);
   leave_slot(state, &fixed.k_empty[0]);
@@ -234,36 +247,36 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
     hold_results(rows.o);
     if (t > 0) end_values(t - 1);
 #pragma unroll
-    for (int i = 0; i < kDims / 2; ++i) rows.o[i] *= alpha[i / 2 % 2];
-    pack_tile<T>(s, p);
+    for (int i = 0; i < Tiles::kValueDims / 2; ++i) rows.o[i] *= alpha[i / 2 % 2];
+    pack_tile<typename Tiles::Type>(s, p);
     const int32_t next = Tiles::slot(t + 1);
     wait_phase(&fixed.k_full[next], Tiles::full(t + 1));
     if (Tiles::of(state, t + 1).begin < 0) break;
     begin_products();
-    begin_scores<T, kDims>(q, k + static_cast<uint32_t>(next * Tiles::kBytes), s);
+    begin_scores<Tiles>(q, k + static_cast<uint32_t>(next * Tiles::kKeyBytes), s);
     wait_values(t);
     begin_products();
-    begin_values<T, kDims>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kBytes), rows.o);
+    begin_values<Tiles>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kValueBytes), rows.o);
     wait_products<1>();
     hold_results(s);
     leave_slot(state, &fixed.k_empty[next]);
   }
   wait_values(t);
   begin_products();
-  begin_values<T, kDims>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kBytes), rows.o);
+  begin_values<Tiles>(p, v + static_cast<uint32_t>(Tiles::slot(t) * Tiles::kValueBytes), rows.o);
   wait_products<0>();
   hold_results(rows.o);
   end_values(t);
 }
 
 // A row's part of the thread, times `scale`: pairs of every 8 columns, from element `at` on.
-template <class Out, int kDims>
-__device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows<kDims>& rows, int half, float scale,
+template <class Out, class Tiles>
+__device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows<Tiles>& rows, int half, float scale,
                                           bool is_empty) {
   Out* const target = data + at;
   const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Out)) == 0;
 #pragma unroll
-  for (int i = 0; i < kDims / 8; ++i) {
+  for (int i = 0; i < Tiles::kValueDims / 8; ++i) {
     Out pair[2];
     narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2] * scale, &pair[0]);
     narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2 + 1] * scale, &pair[1]);
@@ -277,9 +290,10 @@ __device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows
 }
 
 // Writes a row's state to the partials, or normalised to the output. sum: l of all the row's keys.
-template <int kDims>
-__device__ __forceinline__ void finish_wgmma_row(const WgmmaState& state, const WgmmaRows<kDims>& rows, int half,
+template <class Tiles>
+__device__ __forceinline__ void finish_wgmma_row(const WgmmaState& state, const WgmmaRows<Tiles>& rows, int half,
                                                  float sum) {
+  constexpr int32_t kDims = Tiles::kValueDims;
   const WgmmaFixed& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
   const kvc_backend_attend& args = call.args;
@@ -319,12 +333,12 @@ __device__ __forceinline__ void finish_wgmma_row(const WgmmaState& state, const 
 }
 
 // What a warpgroup of those that compute does.
-template <class T, int kDims>
+template <class Tiles>
 __device__ __forceinline__ void compute_rows(const WgmmaState& state, int32_t row0) {
-  WgmmaRows<kDims> rows = {};
+  WgmmaRows<Tiles> rows = {};
   rows.m[0] = rows.m[1] = -INFINITY;
   rows.first = row0 + state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
-  compute_tiles<T>(state, row0, rows);
+  compute_tiles(state, row0, rows);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = rows.l[half];
@@ -351,7 +365,7 @@ __device__ __forceinline__ unsigned char* aligned_shared_bytes() {
 #endif
 }
 
-template <class T, int kDims>
+template <class Tiles>
 __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   WgmmaState state;
   state.call = &call;
@@ -364,40 +378,43 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
   state.lane = state.thread % kWarpSize;
-  begin_wgmma_rows(state, WgmmaTiles<kDims>::kStages);
-  load_wgmma_queries<T, kDims>(state);
+  begin_wgmma_rows<Tiles>(state);
+  load_wgmma_queries<Tiles>(state);
   __syncthreads();
   if (state.warp < kWarpgroupThreads / kWarpSize) {
     give_registers<kRegistersToBring>();
     if (state.warp == 0) {
-      bring_tiles<kDims>(state);
+      bring_tiles<Tiles>(state);
     } else {
-      clean_tiles<T, kDims>(state);
+      convert_tiles<Tiles>(state);
     }
   } else {
     take_registers<kRegistersToCompute>();
     const int32_t row0 = (state.thread / kWarpgroupThreads - 1) * kWarpgroupRows;
-    if (row0 < state.rows) compute_rows<T, kDims>(state, row0);
+    if (row0 < state.rows) compute_rows<Tiles>(state, row0);
   }
 }
 
 // The body is for one arch: it has the instructions. Others' images have an empty kernel (has_wgmma_image).
-template <class T, int kDims>
+template <class T, int kDims, int kValueDims, int kStoredBits>
 __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  attend_by_warpgroups<T, kDims>(call);
+  attend_by_warpgroups<WgmmaTiles<T, kDims, kValueDims, kStoredBits>>(call);
 #endif
 }
 
 using WgmmaKernel = void (*)(WgmmaCall);
 
+// dims: of K; those of V follow (has_wgmma_dims).
 template <class T>
-WgmmaKernel wgmma_kernel_of(int32_t dims) {
-  return dims == 64    ? attend_wgmma_kernel<T, 64>
-         : dims == 128 ? attend_wgmma_kernel<T, 128>
-                       : attend_wgmma_kernel<T, 256>;
+WgmmaKernel wgmma_kernel_of(int32_t dims, bool raw) {
+  if (raw) return dims == 64 ? attend_wgmma_kernel<T, 64, 64, 8> : attend_wgmma_kernel<T, 128, 128, 8>;
+  return dims == 64    ? attend_wgmma_kernel<T, 64, 64, 16>
+         : dims == 128 ? attend_wgmma_kernel<T, 128, 128, 16>
+         : dims == 192 ? attend_wgmma_kernel<T, 192, 128, 16>
+                       : attend_wgmma_kernel<T, 256, 256, 16>;
 }
-WgmmaKernel wgmma_kernel_of_f16(int32_t dims);
-WgmmaKernel wgmma_kernel_of_bf16(int32_t dims);
+WgmmaKernel wgmma_kernel_of_f16(int32_t dims, bool raw);
+WgmmaKernel wgmma_kernel_of_bf16(int32_t dims, bool raw);
 
 }  // namespace kvc::kernels::cuda

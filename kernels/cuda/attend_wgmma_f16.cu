@@ -4,6 +4,6 @@
 
 namespace kvc::kernels::cuda {
 
-WgmmaKernel wgmma_kernel_of_f16(int32_t dims) { return wgmma_kernel_of<F16>(dims); }
+WgmmaKernel wgmma_kernel_of_f16(int32_t dims, bool raw) { return wgmma_kernel_of<F16>(dims, raw); }
 
 }  // namespace kvc::kernels::cuda

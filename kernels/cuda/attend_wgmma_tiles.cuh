@@ -1,13 +1,13 @@
-// Attention by warpgroups, what comes before the products: the block's rows and their queries, the tiles of K and V
-// that one warp has the copy engine bring, and three warps that keep elements of V that are no numbers out of products.
+// Attention by warpgroups, what comes before the products: the block's rows and their queries, and the tiles of K and V
+// that one warp has the copy engine bring. What three warps do to them then: attend_wgmma_convert.cuh.
 //
 // Tile t is in slot t % stages. Five barriers for each slot: K and V `full` (its bytes are there), V `ready` (what is
-// no number is out of it), K and V `empty` (every warp that computes is done with it). The bringing warp finds which
-// boxes of a tile any row sees: only their pages are looked up, a lane a box, and only they are copied; tiles of which
-// no row sees a box are left out. What lies in the places of other boxes, and of slots that no row sees, may be
-// anything: scores are replaced, and of V only numbers stay, which p = 0 takes out. The tile behind the last one has
-// begin -1.
-// SPDX-License-Identifier: Apache-2.0
+// no number is out of it), K and V `empty` (every warp that computes is done with it). Tiles of 8 bits come as stored
+// to slots of their own, K and V by turns: `raw_full`, `raw_empty`; what is widened from them is `full` (K) and
+// `ready`. The bringing warp finds which boxes of a tile any row sees: only their pages are looked up, a lane a box,
+// and only they are copied; tiles of which no row sees a box are left out. What lies in the places of other boxes, and
+// of slots that no row sees, may be anything: scores are replaced, and of V only numbers stay, which p = 0 takes out.
+// The tile behind the last one has begin -1. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cuda/attend.cuh"
@@ -27,7 +27,7 @@ struct WgmmaCall {
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
 // What is known of a tile, until its products are done. V of a tile is brought behind K of the next: two more than
-// stages.
+// stages; of 8 bits three, as what is brought is that far ahead of what is widened.
 struct WgmmaTile {
   int32_t begin;               // its first key; -1: there is no tile
   int32_t is_full;             // every row sees every key
@@ -37,6 +37,7 @@ struct WgmmaTile {
 
 struct WgmmaFixed {
   uint64_t k_full[kMostStages], v_full[kMostStages], v_ready[kMostStages], k_empty[kMostStages], v_empty[kMostStages];
+  uint64_t raw_full[kRawStages], raw_empty[kRawStages];
   kvc_backend_attend args;
   QueryMask masks[kMostRowsOfBlock];
   QueryPlace places[kMostRowsOfBlock];
@@ -45,7 +46,7 @@ struct WgmmaFixed {
   uint32_t keys_begin, keys_end;                // that any row sees
   uint32_t full_begin, full_end;                // that all rows see
   uint32_t gaps[kMostRowsOfBlock / kWarpSize];  // rows whose keys do not touch those of the row behind them
-  WgmmaTile tiles[kMostStages + 2];
+  WgmmaTile tiles[kMostStages + 3];
 };
 
 struct WgmmaState {
@@ -57,21 +58,36 @@ struct WgmmaState {
   int32_t rows, group, warp, lane, thread;
 };
 
-// How tiles of so many dims lie in shared memory.
-template <int kDims>
+constexpr int32_t kConvertingWarps = kWarpgroupThreads / kWarpSize - 1;
+
+// An instance of the kernel, its type and dims, and how its tiles lie in shared memory. kStoredBits: of K's and V's
+// elements in their pools, 16 or 8.
+template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
 struct WgmmaTiles {
-  static constexpr int32_t kKeys = wgmma_tile_keys(kDims), kStages = wgmma_stages(kDims), kPanels = kDims / kPanelDims;
-  static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kBytes = kPanels * kPanelBytes;
-  static constexpr int32_t kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
-  static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys);
+  using Type = T;
+  static constexpr bool kRaw = kStoredBits == 8;
+  static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
+  static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims), kStages = wgmma_stages(kDims);
+  static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
+  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // a tile of K
+  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of V
+  static constexpr int32_t kRawBytes = kKeys * kDims;                            // of either as stored
+  static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
 
   // Of tile t: its slot, the parity of the phase in which it is there, and of that in which its slot is empty for it.
   static __device__ __forceinline__ int32_t slot(int32_t t) { return t % kStages; }
   static __device__ __forceinline__ uint32_t full(int32_t t) { return static_cast<uint32_t>(t / kStages) & 1u; }
   static __device__ __forceinline__ uint32_t empty(int32_t t) { return full(t) ^ 1u; }
   static __device__ __forceinline__ WgmmaTile& of(const WgmmaState& state, int32_t t) {
-    return state.fixed->tiles[t % (kStages + 2)];
+    return state.fixed->tiles[t % (kStages + 3)];
   }
+  // The how manieth tile as stored those of K and V are: K of tile t + 1 is brought before V of tile t.
+  static __device__ __forceinline__ int32_t raw_keys(int32_t t) { return t == 0 ? 0 : 2 * t - 1; }
+  static __device__ __forceinline__ int32_t raw_values(int32_t t) { return 2 * t + 2; }
+  // Of that: its slot, and the parities as above.
+  static __device__ __forceinline__ int32_t raw_slot(int32_t i) { return i % kRawStages; }
+  static __device__ __forceinline__ uint32_t raw_full(int32_t i) { return static_cast<uint32_t>(i / kRawStages) & 1u; }
+  static __device__ __forceinline__ uint32_t raw_empty(int32_t i) { return raw_full(i) ^ 1u; }
 };
 
 // Masks, places and scales of a row.
@@ -95,17 +111,22 @@ __device__ __forceinline__ bool touches_next(const WgmmaState& state, int32_t r)
 }
 
 // Barriers and rows of the block. All threads; ends with all behind it.
-__device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state, int32_t stages) {
+template <class Tiles>
+__device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
   if (state.thread == 0) {
     point_to_call(state.call->attend, *state.item, &fixed);
-    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4, cleaning = 3;  // warps
-    for (int32_t i = 0; i < stages; ++i) {
-      init_barrier(&fixed.k_full[i], 1);
+    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // warps
+    for (int32_t i = 0; i < Tiles::kStages; ++i) {
+      init_barrier(&fixed.k_full[i], Tiles::kRaw ? kConvertingWarps : 1);
       init_barrier(&fixed.v_full[i], 1);
-      init_barrier(&fixed.v_ready[i], cleaning);
+      init_barrier(&fixed.v_ready[i], kConvertingWarps);
       init_barrier(&fixed.k_empty[i], computing);
       init_barrier(&fixed.v_empty[i], computing);
+    }
+    for (int32_t i = 0; Tiles::kRaw && i < kRawStages; ++i) {
+      init_barrier(&fixed.raw_full[i], 1);
+      init_barrier(&fixed.raw_empty[i], kConvertingWarps);
     }
     publish_barriers();
     prefetch_map(&state.call->k_map);
@@ -133,16 +154,15 @@ __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const 
 }
 
 // q to shared memory, rotated, times the sign of the scale; zeros where the block has no row.
-template <class T, int kDims>
+template <class Tiles>
 __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
   const AttendCall& call = state.call->attend;
   const bool plain = has_plain_queries(call, *state.item);
-  const int32_t elements = plain ? 8 : 2, each = kDims / elements;
+  const int32_t elements = plain ? 8 : 2, each = Tiles::kDims / elements;
   const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
   for (int32_t i = state.thread; i < kMostRowsOfBlock * each; i += kWgmmaThreads) {
     const int32_t r = i / each, d = i % each * elements;
-    unsigned char* const target = state.shared + state.call->shape.q_at +
-                                  d / kPanelDims * WgmmaTiles<kDims>::kQueryPanelBytes +
+    unsigned char* const target = state.shared + state.call->shape.q_at + d / kPanelDims * Tiles::kQueryPanelBytes +
                                   swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
     const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
     if (plain) {
@@ -163,7 +183,7 @@ __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
         low = attended_query(call, *state.item, state.fixed->places[r], head, d);
         high = attended_query(call, *state.item, state.fixed->places[r], head, d + 1);
       }
-      const uint32_t pair = pack(T{}, low * call.q_sign, high * call.q_sign);
+      const uint32_t pair = pack(typename Tiles::Type{}, low * call.q_sign, high * call.q_sign);
       memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
     }
   }
@@ -204,35 +224,56 @@ __device__ __forceinline__ BoxPlace find_box(const WgmmaState& state, PageCursor
   return place;
 }
 
+// Where a tile of K or V is brought to, and the barrier that counts its bytes.
+struct TileRoom {
+  unsigned char* tile;
+  uint64_t* full;
+};
+
+// Waits until there is room for K of tile t, or V; in the order in which they are brought.
+template <class Tiles>
+__device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32_t t, bool values) {
+  WgmmaFixed& fixed = *state.fixed;
+  const WgmmaShape& shape = state.call->shape;
+  const int32_t slot = Tiles::slot(t);
+  if constexpr (Tiles::kRaw) {
+    const int32_t i = values ? Tiles::raw_values(t) : Tiles::raw_keys(t), raw_slot = Tiles::raw_slot(i);
+    wait_phase(&fixed.raw_empty[raw_slot], Tiles::raw_empty(i));
+    return {state.shared + shape.raw_at + raw_slot * Tiles::kRawBytes, &fixed.raw_full[raw_slot]};
+  }
+  wait_phase(values ? &fixed.v_empty[slot] : &fixed.k_empty[slot], Tiles::empty(t));
+  if (values) return {state.shared + shape.v_at + slot * Tiles::kValueBytes, &fixed.v_full[slot]};
+  return {state.shared + shape.k_at + slot * Tiles::kKeyBytes, &fixed.k_full[slot]};
+}
+
 // Begins the boxes of a tile of K or V.
-template <int kDims>
+template <class Tiles, int kDims>
 __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
-                                            const BoxPlace& place, int32_t tiles_at, int32_t slot, uint64_t* full) {
-  using Tiles = WgmmaTiles<kDims>;
-  const int32_t keys = state.call->shape.box_keys, boxes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
-  if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(boxes * keys * kDims * 2));
+                                            const BoxPlace& place, const TileRoom& room) {
+  constexpr int32_t kBoxes = Tiles::kRaw ? 1 : kDims / kPanelDims;  // of the same keys
+  constexpr int32_t kBoxPitch = Tiles::kRaw ? kDims : kPanelPitch;  // bytes of a key in one
+  const int32_t keys = state.call->shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
+  if (state.lane == 0) arrive_expecting(room.full, static_cast<uint32_t>(lanes * keys * kBoxes * kBoxPitch));
   __syncwarp();
   if (place.needed == 0) return;
-  unsigned char* const target = state.shared + tiles_at + slot * Tiles::kBytes + state.lane * keys * kPanelPitch;
+  unsigned char* const target = room.tile + state.lane * keys * kBoxPitch;
   const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
   const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
 #pragma unroll
-  for (int i = 0; i < Tiles::kPanels; ++i) {
-    begin_box(target + i * Tiles::kPanelBytes, &map, full, i * kPanelDims, inner, outer, place.page);
+  for (int i = 0; i < kBoxes; ++i) {
+    begin_box(target + i * Tiles::kPanelBytes, &map, room.full, i * kPanelDims, inner, outer, place.page);
   }
 }
 
-template <int kDims>
+template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
-  using Tiles = WgmmaTiles<kDims>;
   const WgmmaCall& call = *state.call;
   WgmmaFixed& fixed = *state.fixed;
   PageCursor cursor = pages_of_item(&call.attend.tables, state.item);
   BoxPlace of_values = {0, 0, 0};  // of the tile before
   const auto bring_values = [&](int32_t t) {
-    const int32_t slot = Tiles::slot(t);
-    wait_phase(&fixed.v_empty[slot], Tiles::empty(t));
-    begin_boxes<kDims>(state, call.v_map, call.v_heads_first, of_values, call.shape.v_at, slot, &fixed.v_full[slot]);
+    begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
+                                          wait_for_room<Tiles>(state, t, true));
   };
   int32_t t = 0;
   const uint32_t first = fixed.keys_begin / Tiles::kKeys * Tiles::kKeys, end = fixed.keys_end;
@@ -240,8 +281,7 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     const bool is_full = begin >= fixed.full_begin && begin + Tiles::kKeys <= fixed.full_end;
     const BoxPlace place = find_box(state, &cursor, begin, Tiles::kKeys, is_full);
     if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
-    const int32_t slot = Tiles::slot(t);
-    wait_phase(&fixed.k_empty[slot], Tiles::empty(t));
+    const TileRoom room = wait_for_room<Tiles>(state, t, false);
     WgmmaTile& tile = Tiles::of(state, t);
     if (state.lane == 0) {
       tile.begin = static_cast<int32_t>(begin);
@@ -250,66 +290,20 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     }
     memset(__builtin_assume_aligned(tile.odd + state.lane * 4, 4), 0, 4);
     __syncwarp();
-    begin_boxes<kDims>(state, call.k_map, call.k_heads_first, place, call.shape.k_at, slot, &fixed.k_full[slot]);
+    begin_boxes<Tiles, Tiles::kDims>(state, call.k_map, call.k_heads_first, place, room);
     if (t > 0) bring_values(t - 1);
     of_values = place;
     ++t;
   }
+  const TileRoom behind = wait_for_room<Tiles>(state, t, false);
+  if (state.lane == 0) {
+    Tiles::of(state, t).begin = -1;
+    arrive(behind.full);
+  }
   if (t > 0) bring_values(t - 1);
-  const int32_t slot = Tiles::slot(t);
-  wait_phase(&fixed.k_empty[slot], Tiles::empty(t));
-  wait_phase(&fixed.v_empty[slot], Tiles::empty(t));
-  if (state.lane != 0) return;
-  Tiles::of(state, t).begin = -1;
-  arrive(&fixed.k_full[slot]);
-  arrive(&fixed.v_full[slot]);
-}
-
-// ---- Cleaning V: three warps --------------------------------------------------------------------
-
-// Of a pair: the upper bit of each half whose exponent's bits are all set.
-__device__ __forceinline__ uint32_t no_numbers(F16, uint32_t pair) {
-  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
-}
-__device__ __forceinline__ uint32_t no_numbers(Bf16, uint32_t pair) {
-  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
-}
-
-// Puts zeros where a tile of V has what is no number, and says of which keys. By the warps behind the first.
-template <class T, int kDims>
-__device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& tile, unsigned char* values) {
-  for (int32_t i = state.thread - kWarpSize; i < WgmmaTiles<kDims>::kBytes / 16; i += kWarpgroupThreads - kWarpSize) {
-    uint32_t words[4], found = 0;
-    memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t bad = no_numbers(T{}, words[j]);
-      words[j] &= ~((bad >> 15) * 0xffffu);
-      found |= bad;
-    }
-    if (found == 0) continue;
-    memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
-    tile.odd[i / 8 % WgmmaTiles<kDims>::kKeys] = 1;  // 8 chunks a row of a panel, in any order
-    tile.has_odd = 1;
-  }
-  publish_writes();
-}
-
-template <class T, int kDims>
-__device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
-  using Tiles = WgmmaTiles<kDims>;
-  WgmmaFixed& fixed = *state.fixed;
-  for (int32_t t = 0;; ++t) {
-    const int32_t slot = Tiles::slot(t);
-    wait_phase(&fixed.v_full[slot], Tiles::full(t));
-    WgmmaTile& tile = Tiles::of(state, t);
-    if (tile.begin < 0) break;
-    if (tile.is_full == 0) {
-      clean_tile<T, kDims>(state, tile, state.shared + state.call->shape.v_at + slot * Tiles::kBytes);
-    }
-    __syncwarp();
-    if (state.lane == 0) arrive(&fixed.v_ready[slot]);
-  }
+  if (Tiles::kRaw) return;  // who widens K and V has seen it
+  const TileRoom values_behind = wait_for_room<Tiles>(state, t, true);
+  if (state.lane == 0) arrive(values_behind.full);
 }
 
 }  // namespace kvc::kernels::cuda

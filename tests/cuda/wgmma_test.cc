@@ -343,9 +343,11 @@ TEST(Wgmma, MapsThatTheDriverRefuses) {
 struct Call {
   kvc_backend_layer layer = {};
   kvc_backend_attend args = {};
-  explicit Call(int32_t dims = 128) {
+  explicit Call(int32_t dims = 128) : Call(dims, dims) {}
+  Call(int32_t dims, int32_t v_dims) {
     layer.dtype = args.q.dtype = {kDLBfloat, 16, 1};
-    layer.head_dim = layer.v_head_dim = dims;
+    layer.head_dim = dims;
+    layer.v_head_dim = v_dims;
     layer.page_size = 16;
     layer.num_q_heads = 8;
     layer.num_kv_heads = 2;
@@ -358,9 +360,13 @@ struct Call {
   }
 };
 
+constexpr int32_t kDimsOfInstances[][2] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}};
+
 TEST(WgmmaPlan, WhatWarpgroupsCompute) {
-  for (int32_t dims : {64, 128, 256}) EXPECT_EQ(Call(dims).why(), "");
-  EXPECT_EQ(Call(192).why(), "the head dim is none of 64, 128 and 256");
+  for (const auto& [dims, v_dims] : kDimsOfInstances) EXPECT_EQ(Call(dims, v_dims).why(), "") << dims;
+  for (const auto& [dims, v_dims] : {std::pair{192, 192}, {128, 64}, {128, 192}, {96, 96}, {192, 64}}) {
+    EXPECT_EQ(Call(dims, v_dims).why(), "the head dims of K and V are none of 64, 128, 256, and 192 with 128") << dims;
+  }
   const double table = 0.0;
   const auto but = [](const std::function<void(Call&)>& change) {
     Call call;
@@ -369,8 +375,14 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   };
   EXPECT_EQ(but([](Call& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
   EXPECT_EQ(but([](Call& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
-  EXPECT_EQ(but([](Call& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "K has another type than q");
-  EXPECT_EQ(but([](Call& c) { c.layer.v_head_dim = 64; }), "K and V have unlike head dims");
+  EXPECT_EQ(but([](Call& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "tokens have scales");
+  for (const uint8_t code : {kDLFloat8_e4m3fn, kDLFloat8_e5m2}) {
+    for (const auto& [dims, v_dims] : kDimsOfInstances) {
+      Call call(dims, v_dims);
+      call.layer.dtype = {code, 8, 1};
+      EXPECT_EQ(call.why(), dims > 128 ? "K and V have 8 bits and more than 128 dims" : "") << dims;
+    }
+  }
   EXPECT_EQ(but([&](Call& c) { c.args.key_tables = &table; }), "keys turn where they are read");
   EXPECT_EQ(but([](Call& c) { c.layer.k_behind_v = 1; }), "K is in two pools");
   EXPECT_EQ(but([](Call& c) { c.args.fold_keys = 1024; }), "the cache is deterministic");
@@ -388,16 +400,23 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
 // Parts of shared memory follow each other, begin where the swizzle's pattern does, and fit a block of the card.
 TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
   EXPECT_LE(sizeof(WgmmaFixed), size_t{14} * 1024);  // scripts/ptxas_report.py counts with so much
-  for (int32_t dims : {64, 128, 256}) {
-    const Call call(dims);
+  for (const auto& [dims, v_dims] : kDimsOfInstances) {
+    const Call call(dims, v_dims);
     const WgmmaShape shape = wgmma_shape(call.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
-    const int32_t tiles = wgmma_stages(dims) * wgmma_tile_keys(dims) * dims * 2;
+    const int32_t rows = wgmma_stages(dims) * wgmma_tile_keys(v_dims);
     EXPECT_GE(shape.q_at, static_cast<int32_t>(sizeof(WgmmaFixed)));
     EXPECT_EQ((shape.q_at | shape.k_at | shape.v_at) % kPatternBytes, 0);
     EXPECT_EQ(shape.k_at, shape.q_at + 128 * dims * 2);
-    EXPECT_EQ(shape.v_at, shape.k_at + tiles);
-    EXPECT_EQ(shape.shared_bytes, shape.v_at + tiles);
+    EXPECT_EQ(shape.v_at, shape.k_at + rows * dims * 2);
+    EXPECT_EQ(shape.shared_bytes, shape.v_at + rows * v_dims * 2);
     EXPECT_LE(shape.shared_bytes, 227 * 1024);
+    if (dims > 128) continue;
+    Call bytes(dims);
+    bytes.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};
+    const WgmmaShape raw = wgmma_shape(bytes.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
+    EXPECT_EQ(raw.raw_at, shape.shared_bytes);
+    EXPECT_EQ(raw.shared_bytes, raw.raw_at + 3 * 128 * dims);
+    EXPECT_LE(raw.shared_bytes, 227 * 1024);
   }
 }
 
@@ -427,6 +446,9 @@ TEST(WgmmaPlan, StridesOfPools) {
   one.layer.k.head_stride = 0;  // may be anything
   EXPECT_EQ(boxes(one).heads_first, 0);
   EXPECT_EQ(boxes(one).strides[1], 24u * 128 * 2);
+  hnd.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};  // rows as stored
+  EXPECT_EQ(boxes(hnd).strides[1], 24u * 128);
+  EXPECT_EQ(boxes(hnd).box[0], 128u);
   one.layer.num_pages = 0;  // not known
   EXPECT_EQ(boxes(one).sizes[3], static_cast<uint64_t>(INT32_MAX));
 }

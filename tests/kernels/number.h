@@ -66,10 +66,11 @@ inline double byte_value(Kind kind, uint8_t bits) {
   return sign * std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-// The nearest finite byte, ties to the even one; not for NaN.
+// The nearest finite byte, ties to the even one; of floats, NaN for NaN.
 inline uint8_t nearest_byte(Kind kind, double x) {
   if (kind == Kind::kI8)
     return static_cast<uint8_t>(static_cast<int>(std::nearbyint(std::fmax(-127, std::fmin(127, x)))));
+  if (std::isnan(x)) return 0x7f;
   const int largest = kind == Kind::kE4m3 ? 0x7e : 0x7b;
   const double magnitude = std::fmin(std::fabs(x), byte_value(kind, static_cast<uint8_t>(largest)));
   int best = 0;

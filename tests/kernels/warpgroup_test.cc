@@ -61,6 +61,44 @@ TEST(Warpgroup, DimsAndPages) {
   }
 }
 
+// K wider than V: MLA's rows, decompressed.
+TEST(Warpgroup, UnlikeDims) {
+  unsigned seed = 31;
+  for (int page_size : {8, 16, 64}) {
+    SceneConfig config = scene_config(192, page_size == 16 ? Kind::kF16 : Kind::kBf16);
+    config.v_head_dim = 128;
+    config.q_heads = config.kv_heads = 2;
+    config.page_size = page_size;
+    config.nhd = page_size != 16;
+    config.splits = page_size == 64 ? 3 : 1;
+    config.rows = {{150, 430}, {20, 150}};
+    config.seed = ++seed;
+    run(config);
+  }
+}
+
+// K and V of 8 bits are widened on their way. From one tile to several rounds of the slots, with every kind of scales.
+TEST(Warpgroup, EightBits) {
+  unsigned seed = 41;
+  for (Kind kv : {Kind::kE4m3, Kind::kE5m2}) {
+    for (int dims : {64, 128}) {
+      for (int page_size : {8, 16, 64}) {
+        SceneConfig config = scene_config(dims, seed % 2 == 0 ? Kind::kBf16 : Kind::kF16);
+        config.kv = kv;
+        config.page_size = page_size;
+        config.nhd = seed % 4 < 2;
+        config.head_scales = static_cast<int>(seed % 3);
+        config.out = seed % 3 == 0 ? Kind::kF32 : config.q;
+        config.splits = page_size == 16 ? 2 : 1;
+        config.window = page_size == 8 ? 90 : 0;
+        config.rows = {{40, page_size == 64 ? 900 : 100 + static_cast<int>(seed)}, {3, 20}};
+        config.seed = ++seed;
+        run(config);
+      }
+    }
+  }
+}
+
 // Rows from one warpgroup's to several blocks, of any group, and keys from one to several rounds of the slots.
 TEST(Warpgroup, RowsAndKeys) {
   unsigned seed = 51;
@@ -116,8 +154,10 @@ TEST(Warpgroup, MasksAndOptions) {
 
 // Many tiles: every slot is filled again while products of its last tile may still run, whichever comes first.
 TEST(Warpgroup, SlotsAreFilledAgain) {
-  for (int dims : {64, 128, 256}) {
+  for (const auto& [dims, kv] :
+       {std::pair{64, Kind::kBf16}, {128, Kind::kBf16}, {256, Kind::kBf16}, {64, Kind::kE4m3}, {128, Kind::kE5m2}}) {
     SceneConfig config = scene_config(dims, Kind::kBf16);
+    config.kv = kv;
     config.kv_heads = 1;
     config.q_heads = 2;
     config.rows = {{20, 1000}};
@@ -128,9 +168,18 @@ TEST(Warpgroup, SlotsAreFilledAgain) {
 // NaN in K and V of one key: only rows that see it have them. Wherever the key is in a tile, in every
 // dim's panel, whichever rows see it.
 TEST(Warpgroup, KeysOfOthersMayBeNaN) {
-  for (int dims : {64, 128}) {
+  const struct {
+    int k_dims, dims;
+    Kind q, kv;
+  } cases[] = {{64, 64, Kind::kF16, Kind::kF16},     {128, 128, Kind::kBf16, Kind::kBf16},
+               {192, 128, Kind::kBf16, Kind::kBf16}, {64, 64, Kind::kF16, Kind::kE4m3},
+               {64, 64, Kind::kBf16, Kind::kE4m3},   {128, 128, Kind::kBf16, Kind::kE5m2},
+               {64, 64, Kind::kF16, Kind::kE5m2}};
+  for (const auto& [k_dims, dims, q, kv] : cases) {
     for (int poisoned : {129, 160, 199}) {
-      SceneConfig config = scene_config(dims, dims == 64 ? Kind::kF16 : Kind::kBf16);
+      SceneConfig config = scene_config(k_dims, q);
+      config.kv = kv;
+      config.v_head_dim = dims;
       config.window = poisoned == 160 ? 25 : 0;
       config.rows = {{80, 200}};
       Scene clean(config), scene(config);
@@ -156,23 +205,32 @@ TEST(Warpgroup, KeysOfOthersMayBeNaN) {
   }
 }
 
-// An infinity in one dim of V, of a key that some rows of its tile see: their output's dim is infinite, no other.
-TEST(Warpgroup, InfiniteValuesStayInTheirDim) {
-  for (int dims : {64, 256}) {
+// An infinity or NaN in one dim of V, of a key that some rows of its tile see: in their output's dim, in no other.
+TEST(Warpgroup, OddValuesStayInTheirDim) {
+  const struct {
+    int dims;
+    Kind kv;
+    float value;
+  } cases[] = {
+      {64, Kind::kBf16, INFINITY}, {256, Kind::kBf16, INFINITY}, {64, Kind::kE4m3, NAN}, {128, Kind::kE5m2, NAN}};
+  for (const auto& [dims, kv, value] : cases) {
     SceneConfig config = scene_config(dims, Kind::kBf16);
+    config.kv = kv;
     config.rows = {{60, 190}};
     Scene scene(config);
     const int key = 150, dim = dims - 3;
-    scene.v(0, key, 1, dim) = INFINITY;
+    scene.v(0, key, 1, dim) = value;
     scene.store();
     for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
       scene.attend(test_backend(), device);
       for (int t = 0; t < scene.num_tokens(); ++t) {
         for (int h = 0; h < config.q_heads; ++h) {
           for (int d = 0; d < dims; ++d) {
-            const bool infinite = scene.sees(t, key) && h / 2 == 1 && d == dim;
-            ASSERT_EQ(std::isinf(scene.out(t, h, d)), infinite) << name << " token " << t << " dim " << d;
-            ASSERT_FALSE(std::isnan(scene.out(t, h, d)));
+            const bool odd = scene.sees(t, key) && h / 2 == 1 && d == dim;
+            ASSERT_EQ(std::isinf(scene.out(t, h, d)), odd && std::isinf(value))
+                << name << " token " << t << " dim " << d;
+            ASSERT_EQ(std::isnan(scene.out(t, h, d)), odd && std::isnan(value))
+                << name << " token " << t << " dim " << d;
           }
         }
       }

@@ -8,7 +8,7 @@
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
 enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
-enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_UINT16 = 1 };
+enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0, CU_TENSOR_MAP_DATA_TYPE_UINT16 = 1 };
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
 enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_NONE = 0, CU_TENSOR_MAP_SWIZZLE_128B = 3 };
 enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_NONE = 0, CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3 };
@@ -18,7 +18,9 @@ struct alignas(64) CUtensorMap {
   const unsigned char* data;
   cuuint64_t dims[4], strides[3];  // strides in bytes
   cuuint32_t box[4];
-  unsigned char rest[128 - 8 - 32 - 24 - 16];
+  cuuint32_t element_bytes;
+  cuuint32_t swizzles;  // by 128 bytes; else not at all
+  unsigned char rest[128 - 8 - 32 - 24 - 16 - 8];
 };
 static_assert(sizeof(CUtensorMap) == 128);
 

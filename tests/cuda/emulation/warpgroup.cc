@@ -98,7 +98,8 @@ void arrive_at(uint64_t* barrier, int64_t bytes) {
   settle(at);
 }
 
-// Copies a box: zeros where there is nothing, chunks of 16 bytes exchanged by bits 7 to 9 of the address.
+// Copies a box: zeros where there is nothing, chunks of 16 bytes exchanged by bits 7 to 9 of the address if the map
+// says so.
 void copy(const Box& box) {
   const CUtensorMap& map = *box.map;
   uint32_t written = 0;
@@ -106,15 +107,16 @@ void copy(const Box& box) {
   for (i[3] = 0; i[3] < map.box[3]; ++i[3]) {
     for (i[2] = 0; i[2] < map.box[2]; ++i[2]) {
       for (i[1] = 0; i[1] < map.box[1]; ++i[1]) {
-        for (i[0] = 0; i[0] < map.box[0]; i[0] += 8) {
+        for (i[0] = 0; i[0] < map.box[0]; i[0] += 16 / map.element_bytes) {
           const unsigned char* source = map.data;
           bool there = true;
           for (int d = 0; d < 4; ++d) {
             const int64_t at = box.first[d] + i[d];
             there = there && at >= 0 && static_cast<uint64_t>(at) < map.dims[d];
-            source += d == 0 ? at * 2 : at * static_cast<int64_t>(map.strides[d - 1]);
+            source += d == 0 ? at * map.element_bytes : at * static_cast<int64_t>(map.strides[d - 1]);
           }
-          const uint32_t plain = shared_address(box.target) + written, at = plain ^ ((plain >> 7 & 7u) << 4);
+          const uint32_t plain = shared_address(box.target) + written;
+          const uint32_t at = map.swizzles != 0 ? plain ^ ((plain >> 7 & 7u) << 4) : plain;
           unsigned char* const target = state.shared + (at - kFirstAddress);
           if (there) {
             memcpy(target, source, 16);
@@ -430,10 +432,10 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
                                 const cuuint32_t* element_strides, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
   const uintptr_t addresses = reinterpret_cast<uintptr_t>(data) % 16 + reinterpret_cast<uintptr_t>(map) % 64;
-  if (type != CU_TENSOR_MAP_DATA_TYPE_UINT16 || rank != 4 || swizzle != CU_TENSOR_MAP_SWIZZLE_128B || addresses != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (box[0] * 2 > 128 || box[0] * 2 % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (rank != 4 || addresses != 0) return CUDA_ERROR_INVALID_VALUE;
+  const cuuint32_t bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
+  const bool swizzles = swizzle == CU_TENSOR_MAP_SWIZZLE_128B;
+  if (box[0] * bytes % 16 != 0 || (swizzles && box[0] * bytes > 128)) return CUDA_ERROR_INVALID_VALUE;
   for (int d = 0; d < 4; ++d) {
     const bool fits = dims[d] > 0 && dims[d] <= uint64_t{1} << 32 && box[d] > 0 && box[d] <= 256;
     if (!fits || element_strides[d] != 1) return CUDA_ERROR_INVALID_VALUE;
@@ -446,5 +448,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   std::copy(dims, dims + 4, map->dims);
   std::copy(strides, strides + 3, map->strides);
   std::copy(box, box + 4, map->box);
+  map->element_bytes = bytes;
+  map->swizzles = swizzles ? 1 : 0;
   return CUDA_SUCCESS;
 }
