@@ -312,7 +312,7 @@ TEST_F(Validation, FlagsAndFailures) {
   EXPECT_EQ(kvc_context_create(&config, &context, &error), KVC_ERROR_UNSUPPORTED);
   config.flags = KVC_CONTEXT_VALIDATE, config.reserved = 0, config.device_type = kDLCUDA;
   int failed = 0, without_warpgroups = 0;
-  for (int64_t n = 1; n < 50; n++) {
+  for (int64_t n = 1; n < 300; n++) {
     cuda_emulation::fail_call(n, cudaErrorMemoryAllocation);
     const kvc_status status = kvc_context_create(&config, &context, &error);
     const bool reached = cuda_emulation::calls() >= n;
