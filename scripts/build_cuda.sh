@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the CUDA backend, build/cuda/kernels/cuda/libkvcache_cuda.so. It needs no GPU.
 #   build_cuda.sh [ARCH ...]     compute capabilities as CMake names them (90a-real, 90-virtual); none: every one there is
-# The compiler: of $CUDA_HOME, else nvcc in the path, else wheels that are installed into build/cuda-toolkit.
-# DLPack: of $DLPACK_INCLUDE_DIR, else as scripts/setup.sh installs it.
+# The compiler: of $CUDA_HOME, else nvcc in the path, else /usr/local/cuda, else wheels that are installed into
+# build/cuda-toolkit. DLPack: of $DLPACK_INCLUDE_DIR, else as scripts/setup.sh installs it.
+#   KVC_CMAKE_OPTIONS  more options, separated by blanks
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 build=$root/build/cuda
 
@@ -22,14 +23,8 @@ toolkit_of_wheels() {
   echo "$place"/lib/python3*/site-packages/nvidia/cu13
 }
 
-if [ -n "${CUDA_HOME:-}" ]; then
-  toolkit=$CUDA_HOME
-elif command -v nvcc > /dev/null; then
-  toolkit=$(dirname "$(dirname "$(command -v nvcc)")")
-else
-  toolkit=$(toolkit_of_wheels)
-fi
-options=(-DKVCACHE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$toolkit/bin/nvcc" -DCMAKE_BUILD_TYPE=Release)
+nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc) || nvcc=$(toolkit_of_wheels)/bin/nvcc
+options=(-DKVCACHE_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc" -DCMAKE_BUILD_TYPE=Release)
 if [ $# -gt 0 ]; then
   options+=("-DKVCACHE_CUDA_ARCHS=$(IFS=';'; echo "$*")")
 else
@@ -39,7 +34,7 @@ if [ -n "${DLPACK_INCLUDE_DIR:-}" ]; then
   options+=("-DDLPACK_INCLUDE_DIR=$DLPACK_INCLUDE_DIR")
 fi
 export CUDAHOSTCXX=$CXX
-PATH=$venv/bin:$PATH cmake -S . -B "$build" -G Ninja "${options[@]}"
+PATH=$venv/bin:$PATH cmake -S . -B "$build" -G Ninja "${options[@]}" ${KVC_CMAKE_OPTIONS:-}
 cmake --build "$build" --parallel "$jobs" --target kvcache_cuda
-echo "toolkit: $toolkit"
+echo "toolkit: $(dirname "$(dirname "$nvcc")")"
 echo "plug-in: $build/kernels/cuda/libkvcache_cuda.so"

@@ -30,7 +30,10 @@ deadline=$((SECONDS + ${KVC_GPU_SECONDS:-525}))
 logs=$root/build/gpu-logs
 rm -rf "$logs" "$report" && mkdir -p "$logs" "$report"
 summary=$report/summary.txt
-command -v nvcc > /dev/null || [ ! -x /usr/local/cuda/bin/nvcc ] || PATH=$PATH:/usr/local/cuda/bin
+for place in "${CUDA_HOME:-/usr/local/cuda}/bin" /usr/local/cuda/bin; do # nvcc and compute-sanitizer
+  case :$PATH: in *":$place:"*) ;; *) [ ! -d "$place" ] || PATH=$PATH:$place ;; esac
+done
+export PATH=$(dirname "$python"):$PATH                 # CMake and ninja may be packages of Python's
 export PIP_RETRIES=0 PIP_DEFAULT_TIMEOUT=5             # there may be no network
 export XLA_PYTHON_CLIENT_PREALLOCATE=false             # JAX would take most of the card's memory
 export PYTHONUNBUFFERED=1
@@ -69,8 +72,12 @@ tests_of() {
 # ---- What there is ----------------------------------------------------------------------------
 if [ "$device" = cuda ]; then
   nvidia-smi > "$logs/nvidia-smi.txt" 2>&1 || say "nvidia-smi does not run"
-  capability=$("$python" -c 'import torch; print("%d%d" % torch.cuda.get_device_capability())') ||
-    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
+  capability=$("$python" -c 'import torch; print("%d%d" % torch.cuda.get_device_capability())' 2> "$logs/torch.txt") ||
+    capability=$({ nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null || true; } | head -n 1 | tr -d '. ')
+  [[ $capability =~ ^[0-9]+$ ]] || { # what can be built still shows whether it builds
+    say "card FAILED (neither PyTorch nor nvidia-smi names one)"
+    capability=90
+  }
 else
   capability=90
 fi
@@ -106,12 +113,16 @@ programs=kernels_test
 [ "$device" = cuda ] || programs=kvcache_cuda_emulated_plugin # what a dry run has in its place
 write_script build-rest <<END
 set -e
-export PATH="$(dirname "$python"):\$PATH"
 [ ! -d "$carry/site" ] || export PYTHONPATH="$carry/site"
-cmake -S bindings/python -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCACHE_PYTHON_LINKED=ON \\
-  -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python" -DDLPACK_INCLUDE_DIR="$DLPACK_INCLUDE_DIR" \\
-  -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest")
-cmake --build "$tree" --parallel $jobs --target _kvcache load_plugin $programs
+configure() {
+  cmake -S bindings/python -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVCACHE_PYTHON_LINKED=ON \\
+    -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python" -DDLPACK_INCLUDE_DIR="$DLPACK_INCLUDE_DIR" "\$@"
+}
+configure -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest") || {
+  configure -DKVCACHE_BUILD_TESTS=OFF # no GoogleTest, say: the package is built without it
+  exit 1
+}
+cmake --build "$tree" --parallel $jobs --target _kvcache $programs -- -k 0
 END
 write_script build-package <<END
 set -e
@@ -121,19 +132,21 @@ cmake --install "$tree" --component python-sources --prefix "$site"
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'
 END
 if [ "$device" = cuda ]; then
-  step build-plugin 240 bash scripts/build_cuda.sh "$arch" &
+  # A warning of a compiler that nobody tried yet shall not cost the round.
+  step build-plugin 240 env KVC_CMAKE_OPTIONS=--compile-no-warning-as-error bash scripts/build_cuda.sh "$arch" &
 else
   plugin=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
 fi
 step build-rest 500 bash "$logs/build-rest.sh"
 wait
-step build-package 60 bash "$logs/build-package.sh"
+step build-package 240 bash "$logs/build-package.sh"
 export KVCACHE_CUDA_BACKEND=$plugin KVC_EMULATED_CUDA=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
 export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 
 # ---- Tests: beside each other, as the card serves several processes -----------------------------
 tests=$tree/libkvcache/tests
-step opens 30 "$tests/cuda/load_plugin" 0 "\"simd\": \"sm_$capability\""
+step opens 30 "$python" -c "import kvcache; found = kvcache.Context('cuda:0').describe(); print(found); \
+assert found['simd'] == 'sm_$capability'"
 tests_of pytest 170 60 pytest tests/gpu --device "$device" &
 # On memory that host and device share; what looks at the CPU's own registers, or maps memory itself, is left out.
 if [ "$device" = cuda ]; then
@@ -155,7 +168,7 @@ if [ "$device" = cuda ]; then
     # Bad accesses show where each array is an allocation of its own; races are those of shared memory.
     step memcheck 75 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 "$python" -m \
       pytest -q -x -p no:cacheprovider tests/gpu/test_memory.py tests/gpu/test_calls.py tests/gpu/test_numeric.py --device cuda \
-      --share 0.02 --host-reference -k 'not offsets and not long_contexts' &
+      --share 0.02 --host-reference -k 'not beyond and not long_contexts' &
     for tool in racecheck synccheck; do
       step $tool 75 env KVC_KERNEL_BACKEND="$plugin" KVC_KERNEL_SAMPLING=67 compute-sanitizer --tool $tool --error-exitcode 1 \
         "$tests/kernels/kernels_test" \

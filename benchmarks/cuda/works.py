@@ -129,9 +129,9 @@ def decode(clock, machine, dtype, group, dim, page, size, target, dry):
     return row(seconds, bytes_=rows * (tokens + 1) * width, machine=machine, target=target, torch_seconds=beside)
 
 
-def latent(clock, machine, heads, rows, tokens, target, by_bytes, dry):
+def latent(clock, machine, heads, rows, tokens, target, by_bytes, dry, simd=None):
     rows, tokens = (2, 30) if dry else (rows, tokens)
-    bench = Bench(clock, rows=rows, tokens=tokens, q_heads=heads, kv_heads=1, dim=576, latent=512, page=64)
+    bench = Bench(clock, rows=rows, tokens=tokens, q_heads=heads, kv_heads=1, dim=576, latent=512, page=64, simd=simd)
     try:
         seconds = bench.attend_seconds()
     finally:
@@ -142,9 +142,12 @@ def latent(clock, machine, heads, rows, tokens, target, by_bytes, dry):
 
 
 def by_warpgroups(clock):
-    """The name of the kernels of warpgroup products, which no call gets unasked; None if the card has none."""
-    names = kvcache.Context("cuda:0").describe()["simd_available"] if clock.on_card else []
-    return next((name for name in names if name.endswith("_wgmma")), None)
+    """What chooses the kernels of warpgroup products, which no call gets unasked, and what its rows say; nothing if the card has
+    none. Dry, there is nothing to choose."""
+    if not clock.on_card:
+        return [(None, "by warpgroups")]
+    names = kvcache.Context("cuda:0").describe()["simd_available"]
+    return [(name, name) for name in names if name.endswith("_wgmma")]
 
 
 def prefill(clock, machine, dtype, page, target, dry, simd=None):
@@ -161,21 +164,21 @@ def prefill(clock, machine, dtype, page, target, dry, simd=None):
     return result if target is None else absolute(result, operations / seconds, target)
 
 
-def prefill_float8(clock, machine, dry):
+def prefill_float8(clock, machine, dry, simd=None):
     """bf16 queries over float8 K and V, as a part of what bf16 takes."""
-    results = [prefill(clock, machine, dtype, 16, None, dry) for dtype in ("bf16", "float8_e4m3fn")]
+    results = [prefill(clock, machine, dtype, 16, None, dry, simd) for dtype in ("bf16", "float8_e4m3fn")]
     result, part = results[1], results[0]["us"] / results[1]["us"]
     result.update(rate=f"{part:.2f} x bf16", target=">= 0.85 x bf16", met=part >= 0.85)
     return result
 
 
-def shared_prefix(clock, machine, target, dry):
+def shared_prefix(clock, machine, target, dry, simd=None):
     """64 sequences that share a 32k prefix: how much faster than reading it for each."""
     rows, prefix, suffix = (4, 64, 8) if dry else (64, 32768, 128)
     times = []
     for share in ("always", "never"):
         bench = Bench(clock, rows=rows, tokens=prefix + suffix, q_heads=32, kv_heads=8, dim=128, shared=prefix,
-                      share_prefixes=share)
+                      share_prefixes=share, simd=simd)
         try:
             times.append(bench.attend_seconds())
         finally:
@@ -224,6 +227,25 @@ def copies(clock, machine, dry):
     finally:
         bench.close()
     return row(seconds, bytes_=rows * (page - 1) * 2 * 8 * 128 * 2 * 2, machine=machine, target=0.85)
+
+
+def compaction(clock, machine, dry):
+    """Accepted paths of token trees, every other node of each, moved to where their tokens belong."""
+    rows, nodes, start = (2, 7, 16) if dry else (64, 1023, 16)
+    bench = Bench(clock, rows=rows, tokens=start, room=nodes, q_heads=8, kv_heads=8, dim=128, max_tree_nodes=nodes)
+    parents = [-1, *(node - 1 - (node + 1) % 2 for node in range(1, nodes))]  # 0, 2, 4 ... and beside each a leaf
+    k, v = bench.kv(rows * nodes)
+
+    def prepare():
+        with bench.cache.forward(bench.ids, [nodes] * rows, parents=[parents] * rows) as step:
+            step.append(0, k, v)
+
+    try:
+        seconds = clock.kernel_seconds(lambda: bench.cache.commit(bench.ids, [nodes - 1] * rows), "copy_", prepare=prepare,
+                                       finish=lambda: bench.cache.truncate(bench.ids, [start] * rows))
+    finally:
+        bench.close()
+    return row(seconds, bytes_=rows * (nodes // 2) * 2 * 8 * 128 * 2 * 2, machine=machine, target=0.85)
 
 
 def merge(clock, machine, dry):
@@ -281,7 +303,7 @@ def decodes(clock, machine, dry):
     cases = [("bf16", 4, 128)]
     cases += [(dtype, group, dim) for dtype in ("bf16", "f16") for group in (1, 4, 8) for dim in (64, 128, 256)
               if (dtype, group, dim) not in cases]
-    cases += [(dtype, group, dim) for dtype in ("float8_e4m3fn", "int8") for group, dim in ((4, 128), (8, 64), (1, 256))]
+    cases += [(dtype, group, dim) for dtype in ("float8_e4m3fn", "int8") for group in (4, 8, 1) for dim in (128, 64, 256)]
     for size, target in sizes[::-1]:
         for dtype, group, dim in cases:
             wanted = target - (0.07 if dtype in ("float8_e4m3fn", "int8") else 0)
@@ -292,26 +314,35 @@ def decodes(clock, machine, dry):
             clock, machine, "bf16", 4, 128, p, 1 << 30, t, dry)
 
 
+def warpgroups(clock, machine, one_page, dry, simd, name):
+    """The rows whose targets are those of warpgroup products."""
+    yield "prefill", f"bf16, D 128, causal 8k, page 16, {name}", lambda: prefill(clock, machine, "bf16", 16, 450e12, dry, simd)
+    yield ("prefill", f"bf16, D 128, causal 8k, one page, {name}",
+           lambda: prefill(clock, machine, "bf16", one_page, 520e12, dry, simd))
+    yield "prefill", f"float8 K and V, D 128, causal 8k, {name}", lambda: prefill_float8(clock, machine, dry, simd)
+    yield "mla", f"128 heads, 64 x 4096, {name}", lambda: latent(clock, machine, 128, 64, 4096, 0.65, False, dry, simd)
+    yield "shared prefix", f"64 x (32k + 128), 32/8, D 128, {name}", lambda: shared_prefix(clock, machine, 18, dry, simd)
+
+
 def all_of(clock, machine, dry):
     """One row of each work first, so that a run that is cut short says something of all."""
     rest = list(decodes(clock, machine, dry))
-    first = [item for item in rest if "bf16, group 4, D 128" in item[1] and "256 MB" not in item[1]]
+    first = [item for item in rest if "group 4, D 128" in item[1] and ("1024 MB" in item[1] or "bf16" in item[1] and "64 MB" in item[1])]
     yield from first
     one_page = 64 if dry else 8192
     yield "prefill", "bf16, D 128, causal 8k, page 16", lambda: prefill(clock, machine, "bf16", 16, 300e12, dry)
     yield "prefill", "bf16, D 128, causal 8k, one page", lambda: prefill(clock, machine, "bf16", one_page, 300e12, dry)
-    if simd := by_warpgroups(clock):
-        for case, page, target in (("page 16", 16, 450e12), ("one page", one_page, 520e12)):
-            yield ("prefill", f"bf16, D 128, causal 8k, {case}, {simd}",
-                   lambda p=page, t=target: prefill(clock, machine, "bf16", p, t, dry, simd))
     yield "prefill", "float8 K and V, D 128, causal 8k", lambda: prefill_float8(clock, machine, dry)
     yield "mla", "128 heads, 64 x 4096", lambda: latent(clock, machine, 128, 64, 4096, 0.45, False, dry)
     yield "mla", "16 heads, 512 MB", lambda: latent(clock, machine, 16, 64, (512 << 20) // (64 * 1152), 0.85, True, dry)
     yield "shared prefix", "64 x (32k + 128), 32/8, D 128", lambda: shared_prefix(clock, machine, 12, dry)
+    for simd, name in by_warpgroups(clock):
+        yield from warpgroups(clock, machine, one_page, dry, simd, name)
     yield "append", "2 x 16384 tokens of 8 heads, bf16, 268 MB", lambda: append(clock, machine, 2, 16384, 0.85, dry)
     yield "append", "a token of 256 rows", lambda: append(clock, machine, 256, 1, None, dry)
     yield "merge", "two parts of 32768 x 16 x 128", lambda: merge(clock, machine, dry)
     yield "gather", "a sequence of 65536 tokens, 512 MB", lambda: export(clock, machine, dry)
     yield "copy", "64 partial pages of 1023 tokens, by forks, 512 MB", lambda: copies(clock, machine, dry)
+    yield "compaction", "paths of 64 trees of 1023 nodes, 268 MB", lambda: compaction(clock, machine, dry)
     yield "host", "begin and end of a step of 256 rows, 32 layers in a graph", lambda: host_cost(clock, machine, dry)
     yield from (item for item in rest if item not in first)

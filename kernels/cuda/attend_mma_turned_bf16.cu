@@ -1,5 +1,6 @@
 // The tensor-core kernel of bfloat16 queries, over keys that turn where they are read. (A file a type: they compile at
-// the same time.) SPDX-License-Identifier: Apache-2.0
+// the same time.)
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend_mma.cuh"
 
 namespace kvc::kernels::cuda {

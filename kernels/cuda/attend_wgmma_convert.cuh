@@ -1,6 +1,7 @@
 // Attention by warpgroups, what the three warps behind the bringing one do to its tiles before products read them: they
 // put zeros where V has what is no number, in tiles that not all rows see whole (0 * NaN is NaN), and where K and V
-// have 8 bits they widen them, exactly, from the tiles as stored. SPDX-License-Identifier: Apache-2.0
+// have 8 bits they widen them, exactly, from the tiles as stored.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cuda/attend_wgmma_tiles.cuh"

@@ -7,7 +7,8 @@
 // `ready`. The bringing warp finds which boxes of a tile any row sees: only their pages are looked up, a lane a box,
 // and only they are copied; tiles of which no row sees a box are left out. What lies in the places of other boxes, and
 // of slots that no row sees, may be anything: scores are replaced, and of V only numbers stay, which p = 0 takes out.
-// The tile behind the last one has begin -1. SPDX-License-Identifier: Apache-2.0
+// The tile behind the last one has begin -1.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cuda/attend.cuh"

@@ -21,47 +21,54 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
     return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "the CUDA driver sees no device (%s)", cudaGetErrorName(result));
   }
   if (result != cudaSuccess) {
-    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: %s (%s)", ordinal,
-                cudaGetErrorName(result), cudaGetErrorString(result));
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d cannot be used: cudaGetDeviceCount: %s (%s)",
+                ordinal, cudaGetErrorName(result), cudaGetErrorString(result));
   }
   return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d; there are %d", ordinal, count);
 }
 
+// Whether an error says that what was compiled does not run on the device.
+bool is_of_other_arch(cudaError_t error) {
+  return error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+         error == cudaErrorInvalidKernelImage || error == cudaErrorUnsupportedPtxVersion;
+}
+
 // Fills the device's properties, on the device, and checks that it runs what was compiled.
 kvc_status read_device(Device* device, kvc_error* error) {
+  constexpr const char* kPurpose = "opening a device";
   int major = 0, minor = 0;
-  cudaError_t result = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->ordinal);
-  if (result == cudaSuccess) {
-    result = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device->ordinal);
+  const struct {
+    cudaDeviceAttr attribute;
+    int* value;
+  } wanted[] = {{cudaDevAttrComputeCapabilityMajor, &major},
+                {cudaDevAttrComputeCapabilityMinor, &minor},
+                {cudaDevAttrMultiProcessorCount, &device->multiprocessors},
+                {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_of_block},
+                {cudaDevAttrMaxSharedMemoryPerMultiprocessor, &device->shared_of_multiprocessor}};
+  for (const auto& [attribute, value] : wanted) {
+    const kvc_status status =
+        check(cudaDeviceGetAttribute(value, attribute, device->ordinal), "cudaDeviceGetAttribute", kPurpose, error);
+    if (status != KVC_OK) return status;
   }
-  if (result == cudaSuccess) {
-    result = cudaDeviceGetAttribute(&device->multiprocessors, cudaDevAttrMultiProcessorCount, device->ordinal);
-  }
-  if (result == cudaSuccess) {
-    result = cudaDeviceGetAttribute(&device->shared_of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device->ordinal);
-  }
-  if (result == cudaSuccess) {
-    result = cudaDeviceGetAttribute(&device->shared_of_multiprocessor, cudaDevAttrMaxSharedMemoryPerMultiprocessor,
-                                    device->ordinal);
-  }
-  if (result != cudaSuccess) return unavailable(result, device->ordinal, 1, error);
   snprintf(device->names[0], sizeof device->names[0], "sm_%d%d_simple", major, minor);
   snprintf(device->names[1], sizeof device->names[1], "sm_%d%d", major, minor);
-  result = find_kernel_image();
   int32_t own_bytes = 0;
+  cudaError_t result = find_kernel_image();
   if (result == cudaSuccess) result = read_own_shared_bytes(&own_bytes);
-  if (result == cudaSuccess) {
-    device->shared_of_block -= own_bytes;
-    device->has_wgmma = major == 9 && minor == 0 && has_wgmma_image();
-    if (device->has_wgmma) {
-      snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_wgmma", major, minor);
-      device->num_names = 3;
-    }
-    return KVC_OK;
+  if (is_of_other_arch(result)) {
+    cudaGetLastError();
+    return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
+                device->ordinal, device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
   }
-  cudaGetLastError();
-  return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d is of %s; the backend was built for %s (%s)",
-              device->ordinal, device->names[1], KVCACHE_CUDA_ARCHS, cudaGetErrorName(result));
+  const kvc_status status = check(result, "cudaFuncGetAttributes", kPurpose, error);
+  if (status != KVC_OK) return status;
+  device->shared_of_block -= own_bytes;
+  device->has_wgmma = major == 9 && minor == 0 && has_wgmma_image();
+  if (device->has_wgmma) {
+    snprintf(device->names[2], sizeof device->names[2], "sm_%d%d_wgmma", major, minor);
+    device->num_names = 3;
+  }
+  return KVC_OK;
 }
 
 // Which kernels attend, by the name that was asked for.

@@ -1,5 +1,7 @@
 // The N-th call of the CUDA runtime fails, for N = 1, 2, 3 ... until a call of the library makes fewer: the library's
 // call says what failed, and the cache is as it was before or as the call makes it. What is sticky stays said.
+#include <malloc.h>
+
 #include <cstring>
 
 #include "lockstep.h"
@@ -73,6 +75,7 @@ class Errors : public testing::Test {
         ASSERT_EQ(status, KVC_ERROR_DEVICE_FAILED) << message;
         EXPECT_NE(message.find(cudaGetErrorName(error)), std::string::npos) << message;
         EXPECT_NE(message.find(" for "), std::string::npos) << message;
+        messages += message + "\n";
         EXPECT_EQ(message.find(function), 0u) << message;
         EXPECT_EQ(after, closes_forward ? idle : before) << message;
         if (!sticky) EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "somebody else's call would report it";
@@ -85,6 +88,12 @@ class Errors : public testing::Test {
       }
     }
   }
+
+  // Of the failed calls that launched a kernel, one has its name.
+  void expect_kernel(const char* kernel) const {
+    EXPECT_NE(messages.find(std::string("cudaLaunchKernelEx for ") + kernel + ":"), std::string::npos) << messages;
+  }
+  std::string messages;
 
   // What a cache says after a failure: that it works, or that it does not any more, in every call. lost: that it must
   // not, since its stored tokens or their order are not known any more.
@@ -156,6 +165,75 @@ TEST_F(Errors, Attend) {
         return status;
       },
       true);
+  expect_kernel("append");
+  expect_kernel("attend");
+}
+
+TEST_F(Errors, Append) {
+  kvc_forward step = 0;
+  check(
+      "kvc_forward_append", [&](Scene& s) { step = begin_alone(s.cache(), s.id(s.plain), 7, s.stream); },
+      [&](Scene& s) {
+        Lockstep::Layer& rows = s.lockstep.make_layer(7);
+        kvc_append_args args;
+        kvc_append_args_init(&args);
+        args.k = &rows.k[1]->view;
+        args.v = &rows.v[1]->view;
+        const kvc_status status = kvc_forward_append(s.cache(), step, 0, &args, s.lockstep.error());
+        s.lockstep.layers.clear();
+        return status;
+      },
+      true);
+  expect_kernel("append");
+}
+
+TEST_F(Errors, Import) {
+  check(
+      "kvc_seq_import", [](Scene&) {},
+      [](Scene& s) {
+        Lockstep::Layer& rows = s.lockstep.make_layer(5);
+        const DLTensor* const k[] = {&rows.k[1]->view, &rows.k[1]->view};
+        const DLTensor* const v[] = {&rows.v[1]->view, &rows.v[1]->view};
+        kvc_import_args args;
+        kvc_import_args_init(&args);
+        args.num_layers = kLayers;
+        args.k = k;
+        args.v = v;
+        const kvc_status status = kvc_seq_import(s.cache(), s.id(s.plain), &args, s.stream, s.lockstep.error());
+        s.lockstep.layers.clear();
+        return status;
+      },
+      false);
+}
+
+// A step in a graph's buffers; the graph itself has been made.
+TEST_F(Errors, BeginInGraph) {
+  kvc_forward graph = 0;
+  check(
+      "kvc_forward_begin",
+      [&](Scene& s) {
+        kvc_graph_config config;
+        kvc_graph_config_init(&config);
+        EXPECT_EQ(kvc_graph_create(s.cache(), &config, &graph, s.lockstep.error()), KVC_OK) << s.lockstep.message();
+      },
+      [&](Scene& s) {
+        const kvc_seq id = s.id(s.plain);
+        const int32_t length = 7;
+        kvc_batch batch;
+        kvc_batch_init(&batch);
+        batch.num_sequences = 1;
+        batch.sequences = &id;
+        batch.append_lengths = &length;
+        batch.graph = graph;
+        kvc_forward step = 0;
+        const kvc_status status = kvc_forward_begin(s.cache(), &batch, s.stream, &step, s.lockstep.error());
+        if (status == KVC_OK) {
+          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);
+          EXPECT_EQ(kvc_forward_abort(s.cache(), step, s.lockstep.error()), KVC_OK);
+        }
+        return status;
+      },
+      false);
 }
 
 TEST_F(Errors, End) {
@@ -253,6 +331,79 @@ TEST_F(Errors, Create) {
     }
     kvc_context_destroy(context);
     if (!reached || HasFailure()) break;
+  }
+}
+
+constexpr cudaError_t kLasting[] = {
+    cudaErrorIllegalAddress,      cudaErrorLaunchTimeout,      cudaErrorAssert,
+    cudaErrorHardwareStackError,  cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,
+    cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,          cudaErrorLaunchFailure,
+    cudaErrorTensorMemoryLeak,    cudaErrorContained,          cudaErrorMpsClientTerminated,
+    cudaErrorExternalDevice,      cudaErrorECCUncorrectable,   cudaErrorUnknown};
+
+// The errors after which CUDA wants a new process: whoever met one, all that follow say so.
+TEST_F(Errors, ThoseThatStay) {
+  for (const cudaError_t lasting : kLasting) {
+    SCOPED_TRACE(cudaGetErrorName(lasting));
+    Scene scene;
+    cuda_emulation::fail_call(1, lasting);
+    kvc_seq child = 0;
+    const kvc_seq id = scene.id(scene.plain);
+    const int64_t position = 5;
+    EXPECT_EQ(kvc_seq_fork(scene.cache(), 1, &id, &position, &child, nullptr, scene.lockstep.error()),
+              KVC_ERROR_DEVICE_FAILED);
+    kvc_seq added = 0;
+    EXPECT_EQ(kvc_seq_add(scene.cache(), 1, &added, scene.lockstep.error()), KVC_ERROR_DEVICE_FAILED);
+    const std::string message = scene.lockstep.message();
+    EXPECT_NE(message.find("failed before"), std::string::npos) << message;
+    EXPECT_NE(message.find(cudaGetErrorName(lasting)), std::string::npos) << message;
+  }
+}
+
+// Whatever a device is lost at: what is on it is destroyed while it is, and leaves no memory, the host's too, and no
+// event behind.
+TEST_F(Errors, DestroyAfterADeviceIsLost) {
+  const auto live_and_fail = [](int64_t n, cudaError_t error) {
+    Lockstep lockstep({.rope = true});
+    cuda_emulation::fail_call(n, error);
+    kvc_graph_config config;
+    kvc_graph_config_init(&config);
+    kvc_forward graph = 0;
+    kvc_status status = kvc_graph_create(lockstep.caches[1], &config, &graph, lockstep.error());
+    kvc_seq id = 0;
+    if (status == KVC_OK) status = kvc_seq_add(lockstep.caches[1], 1, &id, lockstep.error());
+    const int32_t length = 6;
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.num_sequences = 1;
+    batch.sequences = &id;
+    batch.append_lengths = &length;
+    kvc_forward step = 0;
+    if (status == KVC_OK) status = kvc_forward_begin(lockstep.caches[1], &batch, nullptr, &step, lockstep.error());
+    const kvc_attend_args args = lockstep.make_layer(length).args(1);
+    if (status == KVC_OK) status = kvc_forward_attend(lockstep.caches[1], step, 0, &args, lockstep.error());
+    return std::pair(status, cuda_emulation::calls() >= n);  // destroyed with a step open, and a graph
+  };
+  const auto heap = [] { return mallinfo2().uordblks; };
+  live_and_fail(1, cudaErrorIllegalAddress);
+  cuda_emulation::fail_call(0, cudaSuccess);
+  const int64_t held = cuda_emulation::counts().held;
+  size_t used = 0;
+  for (const cudaError_t error : {cudaErrorIllegalAddress, cudaErrorContained, cudaErrorUnknown}) {
+    for (int64_t n = 1;; ++n) {
+      SCOPED_TRACE(std::string(cudaGetErrorName(error)) + " at call " + std::to_string(n));
+      ASSERT_LT(n, 200);
+      const auto [status, reached] = live_and_fail(n, error);
+      cuda_emulation::fail_call(0, cudaSuccess);
+      EXPECT_EQ(status, reached ? KVC_ERROR_DEVICE_FAILED : KVC_OK);
+      EXPECT_EQ(cuda_emulation::counts().held, held);
+      if (HasFailure() || !reached) break;
+    }
+    // The first round fills what is kept for the process; from then on nothing grows.
+    if (used > 0) {
+      EXPECT_LE(heap(), used + 16384) << cudaGetErrorName(error);
+    }
+    used = heap();
   }
 }
 

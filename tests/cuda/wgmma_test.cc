@@ -480,13 +480,25 @@ TEST(WgmmaNames, ChosenByNameOnly) {
   EXPECT_EQ(message, "simd \"sm_80_wgmma\"; this device has sm_90_simple, sm_90_wgmma and sm_90");
 }
 
-// The one call of the runtime that may fail on the way.
-TEST(WgmmaNames, DriversWithoutTheFunction) {
-  std::string implementation, message;
-  cuda_emulation::fail_call(1, cudaErrorInvalidValue);
-  EXPECT_EQ(open_by("sm_90_wgmma", &implementation, &message), KVC_ERROR_DEVICE_FAILED);
-  cuda_emulation::fail_call(0, cudaSuccess);
-  EXPECT_NE(message.find("cudaGetDriverEntryPointByVersion"), std::string::npos) << message;
+// The calls of the runtime on the way, each failing in its turn: opening says which it was.
+TEST(WgmmaNames, CallsThatFail) {
+  std::string implementation, message, messages;
+  for (int64_t n = 1;; ++n) {
+    ASSERT_LT(n, 300);
+    cuda_emulation::fail_call(n, cudaErrorInvalidValue);
+    const kvc_status status = open_by("sm_90_wgmma", &implementation, &message);
+    const bool reached = cuda_emulation::calls() >= n && status != KVC_OK;
+    cuda_emulation::fail_call(0, cudaSuccess);
+    if (!reached) break;
+    messages += message + "\n";
+    if (status == KVC_ERROR_UNSUPPORTED) continue;  // taken for a device without warpgroup products
+    EXPECT_EQ(status, n == 1 ? KVC_ERROR_DEVICE_UNAVAILABLE : KVC_ERROR_DEVICE_FAILED) << message;
+    EXPECT_NE(message.find("cudaErrorInvalidValue"), std::string::npos) << message;
+  }
+  for (const char* call :
+       {"cudaGetDeviceCount", "cudaDeviceGetAttribute", "cudaFuncGetAttributes", "cudaGetDriverEntryPointByVersion"}) {
+    EXPECT_NE(messages.find(call), std::string::npos) << call << " is in none of:\n" << messages;
+  }
 }
 
 }  // namespace

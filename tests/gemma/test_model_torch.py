@@ -43,27 +43,68 @@ def test_the_same_tokens(files, model, prompts, device):
     assert_same(decoded(other, prompts), decoded(model, prompts))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_random_weights(device):
+class NoText:
+    """A tokenizer of a vocabulary that nobody wrote down."""
+
+    @staticmethod
+    def decode(ids):
+        return " ".join(map(str, ids))
+
+
+@pytest.fixture(scope="module")
+def random_files():
     """A small model of the same architecture, without the model file."""
+    from weights import ModelFiles
+
+    rng = np.random.default_rng(5)
+    layers, embedding, q_heads, kv_heads, head_dim, inner = 6, 96, 4, 1, 64, 128
+    metadata = {"general.architecture": "gemma3"} | {f"gemma3.{name}": value for name, value in {
+        "block_count": layers, "embedding_length": embedding, "attention.head_count": q_heads,
+        "attention.head_count_kv": kv_heads, "attention.key_length": head_dim, "attention.sliding_window": 40,
+        "rope.freq_base": 1e6, "attention.layer_norm_rms_epsilon": 1e-6, "context_length": 4096}.items()}
+    width = (q_heads + 2 * kv_heads) * head_dim
+    shapes = {"attn_qkv": (width, embedding), "attn_output": (embedding, q_heads * head_dim),
+              "ffn_gate_up": (2 * inner, embedding), "ffn_down": (embedding, inner)}
+    norms = {"attn_norm": embedding, "post_attention_norm": embedding, "ffn_norm": embedding, "post_ffw_norm": embedding,
+             "attn_q_norm": head_dim, "attn_k_norm": head_dim}
+    tensors = {"token_embd.weight": 0.05 * rng.standard_normal((300, embedding)), "output_norm.weight": np.ones(embedding)}
+    for i in range(layers):
+        tensors |= {f"blk.{i}.{name}.weight": rng.standard_normal(shape) / np.sqrt(shape[1]) for name, shape in shapes.items()}
+        tensors |= {f"blk.{i}.{name}.weight": 1 + 0.1 * rng.standard_normal(size) for name, size in norms.items()}
+    return ModelFiles(metadata, {name: tensor.astype(np.float32) for name, tensor in tensors.items()}, NoText(), eos_id=299)
+
+
+@pytest.fixture(scope="module")
+def random_prompts():
+    rng = np.random.default_rng(6)
+    return [rng.integers(0, 300, length).tolist() for length in (3, 70, 25, 150)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_random_weights(random_files, random_prompts, device):
     from model import Config, Model
     from model_torch import TorchModel
 
-    rng = np.random.default_rng(5)
-    c = Config(layers=6, embedding=96, q_heads=4, kv_heads=1, head_dim=64, window_tokens=40, full_rope_theta=1e6,
-               norm_epsilon=1e-6, context_tokens=4096)
-    width, inner = (c.q_heads + 2 * c.kv_heads) * c.head_dim, 128
-    shapes = {"attn_qkv": (width, c.embedding), "attn_output": (c.embedding, c.q_heads * c.head_dim),
-              "ffn_gate_up": (2 * inner, c.embedding), "ffn_down": (c.embedding, inner)}
-    norms = {"attn_norm": c.embedding, "post_attention_norm": c.embedding, "ffn_norm": c.embedding,
-             "post_ffw_norm": c.embedding, "attn_q_norm": c.head_dim, "attn_k_norm": c.head_dim}
-    tensors = {"token_embd.weight": 0.05 * rng.standard_normal((300, c.embedding)), "output_norm.weight": np.ones(c.embedding)}
-    for i in range(c.layers):
-        tensors |= {f"blk.{i}.{name}.weight": rng.standard_normal(shape) / np.sqrt(shape[1]) for name, shape in shapes.items()}
-        tensors |= {f"blk.{i}.{name}.weight": 1 + 0.1 * rng.standard_normal(size) for name, size in norms.items()}
-    tensors = {name: tensor.astype(np.float32) for name, tensor in tensors.items()}
-    prompts = [rng.integers(0, 300, length).tolist() for length in (3, 70, 25, 150)]
-    assert_same(decoded(TorchModel(c, tensors, device), prompts), decoded(Model(c, tensors), prompts))
+    config = Config.from_metadata(random_files.metadata)
+    assert_same(decoded(TorchModel(config, random_files.tensors, device), random_prompts),
+                decoded(Model(config, random_files.tensors), random_prompts))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_command_line_with_random_weights(random_files, random_prompts, device, tmp_path, capsys, monkeypatch):
+    """generate.py --device: the file that it writes is numpy's to the letter, with a shared prefix too."""
+    import weights
+
+    monkeypatch.setattr(weights, "load", lambda *_: random_files)
+    shared = random_prompts[1]
+    (tmp_path / "in.json").write_text(json.dumps([{"ids": shared[:30] + ids} for ids in random_prompts]))
+    command = ["--prompts", str(tmp_path / "in.json"), "--max-new-tokens", str(STEPS), "--chunk", "64", "--batch", "3"]
+    for prefix in ([], ["--share-prefix"]):
+        results = []
+        for options in (["--arithmetic", "numpy"], ["--device", device, "--arithmetic", "torch"]):
+            assert program.main([*command, *prefix, *options]) == 0
+            results.append(capsys.readouterr().out)
+        assert results[0] == results[1] and len(json.loads(results[0])) == len(random_prompts)
 
 
 def test_command_line(files, tmp_path, capsys, monkeypatch):

@@ -56,6 +56,10 @@ class Cpu:
     def poisoned(self, shape, dtype="f32"):
         return self.array(np.full(shape, POISON), dtype)
 
+    def untouched(self, shape, dtype):
+        """An array of no contents; off a card it takes no memory where nobody writes."""
+        return np.zeros(shape, DTYPES[dtype])
+
     def put(self, array, values, dtype="f32", stream=None):
         """Values into the first rows of an array, on a stream."""
         array[: len(values)] = self.array(values, dtype)
@@ -96,6 +100,9 @@ class Emulated(Cpu):
         array = CudaArray(super().array(values, dtype))
         self._kept.append(array)  # calls that are queued still read it
         return array
+
+    def untouched(self, shape, dtype):
+        return CudaArray(super().untouched(shape, dtype))
 
     def host(self, array):
         self.synchronize()
@@ -187,6 +194,9 @@ class Card(Cpu):
         if array.dtype in (self.torch.bfloat16, self.torch.float8_e4m3fn, self.torch.float8_e5m2):
             array = array.float()
         return array.numpy()
+
+    def untouched(self, shape, dtype):
+        return self.torch.empty(shape, device="cuda", dtype=self._types[dtype])
 
     def poisoned(self, shape, dtype="f32"):
         return self.torch.full(shape, POISON, device="cuda").to(self._types[dtype])

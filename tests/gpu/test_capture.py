@@ -90,10 +90,11 @@ def test_captured_short_replayed_up_to_the_capacity(device, scene):
 
 
 def test_replays_of_nothing(scene):
-    """Rows without tokens, and rows that are padding: nothing is written."""
+    """No rows, rows without tokens, and rows that are padding: nothing is written."""
     a = scene.add()
     scene.step([a], [5])
     program = Program(scene, [a], [1])
+    program.replay([], [])
     program.replay([0], [0])
     program.replay([a, 0], [1, 0])
     program.replay([0, a], [3, 2])

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from scene import Scene, values_of
+from dense import attention, seen_by
 from devices import POISON, rounded
+from scene import TOLERANCE, Scene, values_of
 
 import kvcache
 
@@ -92,3 +93,28 @@ def test_offsets_beyond_2_to_the_31(device, rng, dtype, dim):
         assert min(cache.pages(far)) > (1 << 31) // (heads * page * dim)
         for x, y in zip(near, there):
             np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_servers_pages_beyond_2_to_the_31(device, rng, dtype):
+    """K and V of a server, of 8 GiB each, in pages at their end: a prompt, a few tokens, one. Off a card memory that nobody
+    touches is not there."""
+    page, heads, dim = 16, 2, 64
+    pages = (1 << 33) // (4 if dtype == "f32" else 2) // (page * heads * dim)
+    try:
+        pool = [device.untouched((pages, page, heads, dim), dtype) for _ in "kv"]
+    except (MemoryError, RuntimeError) as error:
+        pytest.skip(f"no room for 2 x 8 GiB: {error}")
+    table, length = np.array([[pages - 1, pages // 2 + 5, 3, pages - 30, pages * 3 // 4]]), 0
+    keys, values = np.zeros((0, heads, dim)), np.zeros((0, heads, dim))
+    for new in (61, 3, 1):
+        q, k, v = (values_of(rounded(rng.standard_normal((1, new, h, dim)), dtype)) for h in (4 * heads, heads, heads))
+        out = device.poisoned((1, new, 4 * heads, dim), dtype)
+        kvcache.flash_attn_with_kvcache(
+            device.array(q, dtype), *pool, device.array(k, dtype), device.array(v, dtype),
+            cache_seqlens=device.array([length], "i32"), block_table=device.array(table, "i32"), causal=True, out=out,
+            context=device.context())
+        keys, values, length = np.concatenate([keys, k[0]]), np.concatenate([values, v[0]]), length + new
+        positions = np.arange(length - new, length)
+        wanted, _ = attention(q[0], keys, values, seen_by(positions, length), positions, np.arange(length), dim**-0.5)
+        np.testing.assert_allclose(values_of(device.host(out))[0], wanted, atol=TOLERANCE[dtype], rtol=0)

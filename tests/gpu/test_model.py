@@ -15,8 +15,9 @@ import kvcache
 def test_random_calls(device, rng, sampled, setting):
     scene = Scene(device, rng, dim=32, capacity=512, max_sequences=8, rollback_tokens=256, **setting)
     rows, refused = [scene.add()], 0
+    has_trees = not {"window", "chunk"} & setting.keys() and setting.get("kv_dtype") != "int8"
     for _ in range(sampled(250)):
-        action = rng.integers(10)
+        action = rng.integers(11)
         if action < 5:
             batch = [s for s in rows if rng.integers(2)] or rows[:1]
             lengths = [int(rng.integers(1, 9)) for _ in batch]
@@ -39,6 +40,14 @@ def test_random_calls(device, rng, sampled, setting):
             try:
                 scene.truncate(sequence, int(rng.integers(len(scene.keys[sequence]) + 1)))
             except kvcache.Evicted:
+                refused += 1
+        elif action == 9 and has_trees:
+            sequence, nodes = rows[int(rng.integers(len(rows)))], int(rng.integers(1, 9))
+            parents = [-1, *(int(rng.integers(-1, node)) for node in range(1, nodes))]
+            try:
+                scene.step([sequence], [nodes], parents=[parents])
+                scene.commit(sequence, parents, int(rng.integers(-1, nodes)))
+            except kvcache.OutOfPages:
                 refused += 1
         elif len(rows) > 1:
             scene.remove(rows.pop(int(rng.integers(len(rows)))))

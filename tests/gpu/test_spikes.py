@@ -3,6 +3,7 @@ or looked up in the wrong page shows at once, wherever it is."""
 
 import numpy as np
 import pytest
+from dense import seen_by
 
 import kvcache
 
@@ -62,21 +63,32 @@ def test_every_key_is_seen_once(device, page, dtype, queries):
         device.synchronize()
 
 
-@pytest.mark.parametrize("window", [7, 64])
-def test_windows_begin_where_they_do(device, window):
-    """The same spike just within and just outside of a window."""
-    layer = kvcache.Layer(q_heads=1, head_dim=16, scale=1.0)
-    for distance, seen in ((window - 1, True), (window, False), (window + 1, False)):
-        with kvcache.Cache([layer], [kvcache.Sliding(window)], page_size=4, capacity_tokens=512,
-                           context=device.context()) as cache:
-            sequence, length = cache.add(), window + 40
-            keys, values = np.zeros((length, 1, 16)), np.zeros((length, 1, 16))
-            keys[length - 1 - distance], values[length - 1 - distance] = 1.0, 5.0
-            q = np.full((length, 1, 16), SHARP / 16)
-            out = device.poisoned((length, 1, 16))
-            with cache.forward(sequence, length) as step:
-                step.attend(0, *(device.array(x) for x in (q, keys, values)), out=out)
-            np.testing.assert_allclose(device.host(out)[-1], 5.0 if seen else 0.0, atol=1e-6)
+# A prompt in one step, then tokens one by one: kernels of many rows and of few.
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("group", [kvcache.Sliding(7), kvcache.Sliding(64), kvcache.Chunked(10), kvcache.Chunked(64)], ids=str)
+def test_masks_are_exact_in_every_row(device, group, dtype):
+    """A spike at one key: exactly the rows that see it are its value, wherever it is to pages, tiles and chunks."""
+    window, chunk = getattr(group, "window", None), getattr(group, "chunk", None)
+    prompt, after, page = (window or chunk) + 45, 3, 8
+    length = prompt + after
+    layer = kvcache.Layer(q_heads=1, head_dim=DIM, scale=1.0, dtype=dtype)
+    edges = {0, page - 1, page, chunk or window, (chunk or window) - 1, prompt - 1, prompt, length - 1}
+    edges |= {prompt - (chunk or window) + i for i in (-1, 0, 1, 2)}
+    with kvcache.Cache([layer], [group], page_size=page, capacity_tokens=512, context=device.context()) as cache:
+        for spike in sorted(edges):
+            sequence, got = cache.add(), []
+            keys, values = np.zeros((length, 1, DIM)), np.zeros((length, 1, DIM))
+            keys[spike], values[spike] = 1.0, 5.0
+            q = np.full((length, 1, DIM), SHARP / DIM)
+            for begin, end in ((0, prompt), *((n, n + 1) for n in range(prompt, length))):
+                out = device.poisoned((end - begin, 1, DIM), dtype)
+                with cache.forward(sequence, end - begin) as step:
+                    step.attend(0, *(device.array(x[begin:end], dtype) for x in (q, keys, values)), out=out)
+                got.append(device.host(out).astype(np.float64))
+            cache.remove(sequence)
+            wanted = 5.0 * seen_by(np.arange(length), length, window, chunk)[:, spike]
+            np.testing.assert_allclose(np.concatenate(got)[:, 0], np.repeat(wanted[:, None], DIM, 1), atol=1e-6,
+                                       err_msg=f"spike at {spike}")
 
 
 def test_trees_see_their_ancestors_alone(device):

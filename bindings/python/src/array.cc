@@ -244,8 +244,8 @@ bool ArrayArgument::import(nb::handle array, bool writable) {
   if (writable ? !nb::try_cast(array, writable_, false) : !nb::try_cast(array, readable_, false)) return false;
   const auto describe = [](const auto& imported) {
     DLTensor tensor;
-    tensor.data = imported.data_handle();
-    tensor.byte_offset = imported.byte_offset();
+    tensor.data = const_cast<void*>(static_cast<const void*>(imported.data()));  // with its byte offset
+    tensor.byte_offset = 0;
     tensor.device = {static_cast<DLDeviceType>(imported.device_type()), imported.device_id()};
     tensor.ndim = static_cast<int32_t>(imported.ndim());
     tensor.dtype = {imported.dtype().code, imported.dtype().bits, imported.dtype().lanes};

@@ -66,9 +66,12 @@ CudaStream* resolve(cudaStream_t stream) {
   return own;
 }
 
+// Those of which driver_types.h says that every call returns them from then on; and two after which none can be
+// trusted.
 bool is_sticky(cudaError_t error) {
-  return (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure) || error == cudaErrorECCUncorrectable ||
-         error == cudaErrorUnknown;
+  return (error >= cudaErrorIllegalAddress && error <= cudaErrorTensorMemoryLeak) || error == cudaErrorContained ||
+         error == cudaErrorMpsClientTerminated || error == cudaErrorExternalDevice ||
+         error == cudaErrorECCUncorrectable || error == cudaErrorUnknown;
 }
 
 // What this call fails with, if it does.
@@ -218,9 +221,12 @@ const char* cudaGetErrorName(cudaError_t error) {
     KVC_NAME(cudaErrorInvalidConfiguration);
     KVC_NAME(cudaErrorMemoryAllocation);
     KVC_NAME(cudaErrorInsufficientDriver);
+    KVC_NAME(cudaErrorInvalidDeviceFunction);
     KVC_NAME(cudaErrorNoDevice);
     KVC_NAME(cudaErrorInvalidDevice);
+    KVC_NAME(cudaErrorInvalidKernelImage);
     KVC_NAME(cudaErrorNoKernelImageForDevice);
+    KVC_NAME(cudaErrorUnsupportedPtxVersion);
     KVC_NAME(cudaErrorNotReady);
     KVC_NAME(cudaErrorIllegalAddress);
     KVC_NAME(cudaErrorLaunchTimeout);
@@ -231,7 +237,11 @@ const char* cudaGetErrorName(cudaError_t error) {
     KVC_NAME(cudaErrorInvalidAddressSpace);
     KVC_NAME(cudaErrorInvalidPc);
     KVC_NAME(cudaErrorLaunchFailure);
+    KVC_NAME(cudaErrorTensorMemoryLeak);
+    KVC_NAME(cudaErrorMpsClientTerminated);
     KVC_NAME(cudaErrorECCUncorrectable);
+    KVC_NAME(cudaErrorContained);
+    KVC_NAME(cudaErrorExternalDevice);
     KVC_NAME(cudaErrorStreamCaptureUnsupported);
     KVC_NAME(cudaErrorStreamCaptureInvalidated);
     KVC_NAME(cudaErrorStreamCaptureIsolation);
@@ -244,6 +254,7 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return lost ? failure : std::exchange(last, cudaSuccess); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  KVC_FAULT();
   *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
   if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
   return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
@@ -254,6 +265,7 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  KVC_FAULT();
   *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
            : attribute == cudaDevAttrComputeCapabilityMajor           ? 9
            : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin     ? shared_of_block
@@ -262,6 +274,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  KVC_FAULT();
   attributes->numRegs = registers_of_kernel;
   attributes->sharedSizeBytes = static_cast<size_t>(shared_of_image);
   return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
@@ -296,6 +309,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   ++total.allocations;
   *memory = bytes > (size_t{1} << 40) ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
+  ++total.held;
   memset(*memory, 0xff, std::min<size_t>(bytes, 1 << 20));  // whatever was there
   return cudaSuccess;
 }
@@ -306,6 +320,7 @@ cudaError_t cudaFree(void* memory) {
   if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   drain();
+  total.held -= memory != nullptr;
   free(memory);
   return failed;
 }
@@ -342,12 +357,14 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   KVC_FAULT();
   *event = new CudaEvent;
+  ++total.held;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   const cudaError_t failed = fault();
   drain();
+  --total.held;
   delete event;
   return failed;
 }
