@@ -58,8 +58,14 @@ KVC_INLINE_HOST_DEVICE StepTokens step_tokens(int32_t length, int32_t fresh, int
   step.base = step.inert ? 0 : base;
   return step;
 }
-KVC_INLINE_HOST_DEVICE bool step_fits(const StepTokens& step) {
-  return step.before >= 0 && (step.inert || int64_t{step.base} + step.before + step.fresh <= kMaxRowTokens);
+// What `length` may be for a row that is not inert: its new tokens at least, if it counts them, and at most what a row
+// has, with the new tokens and what is before it.
+struct LengthRange {
+  int64_t least, most;
+};
+KVC_INLINE_HOST_DEVICE LengthRange length_range(int64_t fresh, int64_t base, bool with_new) {
+  const int64_t counted = with_new ? fresh : 0;
+  return {counted, kMaxRowTokens - base - (fresh - counted)};
 }
 
 // `queries` queries from `position` on, over the positions [first visible, end).

@@ -203,10 +203,8 @@ uint64_t places_of(const kvc_backend_append& args, const kvc_backend_layer& laye
   const int64_t bytes = type_bytes(type_of(layer.dtype));
   const auto of = [bytes](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride,
                           int32_t dims) {
-    const int64_t elements = pool.page_stride | pool.head_stride | pool.slot_stride | from.token_stride |
-                             from.head_stride | row_stride | dims;
-    return reinterpret_cast<uintptr_t>(pool.data) | reinterpret_cast<uintptr_t>(from.data) |
-           static_cast<uint64_t>(elements * bytes);
+    return places_of_pool(pool, from.token_stride | from.head_stride | row_stride | dims, bytes) |
+           reinterpret_cast<uintptr_t>(from.data);
   };
   const uint64_t of_k = of(layer.k, args.k, args.k_row_stride, layer.head_dim);
   return layer.v_in_k != 0 ? of_k : of_k | of(layer.v, args.v, args.v_row_stride, layer.v_head_dim);
@@ -224,9 +222,12 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
     if (is_stored_as_given(*args, call.layer)) {
       return with_words(places_of(*args, call.layer), [&]<class Word>(Word) {
         const int32_t words = words_of_token(call.layer, static_cast<int32_t>(sizeof(Word)));
-        return launch("append", stream,
-                      {blocks_for(words, kThreads) * static_cast<unsigned>(call.args.num_tokens), 1, 1}, kThreads, 0,
-                      error, append_words_kernel<Word>, call);
+        const int64_t blocks = blocks_for(words, kThreads) * call.args.num_tokens;
+        if (blocks > INT32_MAX) {
+          return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of append", static_cast<long long>(blocks));
+        }
+        return launch("append", stream, {static_cast<unsigned>(blocks), 1, 1}, kThreads, 0, error,
+                      append_words_kernel<Word>, call);
       });
     }
     const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);

@@ -162,11 +162,8 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
 // Bytes of a layer's pools that words have to divide: addresses, strides, and what a row has.
 uint64_t places_of(const kvc_backend_layer& layer, bool with_v) {
   const int64_t bytes = type_bytes(type_of(layer.dtype));
-  const auto of_pool = [bytes](const kvc_backend_pool& pool, int32_t dims) {
-    const int64_t elements = pool.page_stride | pool.head_stride | pool.slot_stride | dims;
-    return reinterpret_cast<uintptr_t>(pool.data) | static_cast<uint64_t>(elements * bytes);
-  };
-  return of_pool(layer.k, layer.head_dim) | (with_v ? of_pool(layer.v, layer.v_head_dim) : 0);
+  return places_of_pool(layer.k, layer.head_dim, bytes) |
+         (with_v ? places_of_pool(layer.v, layer.v_head_dim, bytes) : 0);
 }
 
 // Whether no copy writes slots that another one, or itself, reads or writes. ranges: [2 * count], the caller's.

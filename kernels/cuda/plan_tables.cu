@@ -50,8 +50,8 @@ __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, Step
   const int64_t base = index_at(plan.args.encoder_lens, r);
   if (!check.within(KVC_BACKEND_ARRAY_ENCODER_LENS, r, base, 0, kMaxRowTokens)) return false;
   step->base = static_cast<int32_t>(base);
-  const int64_t least = plan.with_new ? fresh : 0;  // and with its new tokens and what is before it a row has its most
-  return check.within(KVC_BACKEND_ARRAY_SEQ_LENS, r, length, least, kMaxRowTokens - base - (fresh - least));
+  const LengthRange range = length_range(fresh, base, plan.with_new);
+  return check.within(KVC_BACKEND_ARRAY_SEQ_LENS, r, length, range.least, range.most);
 }
 
 __global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_constant__ TablePlan plan) {

@@ -266,7 +266,8 @@ Status TablePlan::read_rows(const Batch& batch) {
   for (size_t i = 0; i < size; ++i) {
     const int32_t fresh = appends != nullptr ? appends[i] : each, base = bases != nullptr ? bases[i] : 0;
     const kernels::StepTokens row = kernels::step_tokens(lengths[i], fresh, base, sources[i] < 0, with_new);
-    sound &= kernels::step_fits(row);
+    const kernels::LengthRange range = kernels::length_range(fresh, base, with_new);
+    sound &= row.inert || (lengths[i] >= range.least && lengths[i] <= range.most);
     tokens += fresh;
     if (row.inert) sources[i] = 0;
     if (row.inert && bases != nullptr) bases[i] = 0;

@@ -272,6 +272,10 @@ TEST_P(Plans, ThatAreValidatedRefuseWhatTheCpuRefuses) {
       const bool parts = batch.with_parents || (config.mode == KVC_PLAN_DRAFT_DECODE && config.top_k > 1);
       const kvc_tables tables = tables_of(ours.get(), parts ? KVC_TABLES_BRANCHES : KVC_TABLES_WHOLE);
       EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data), 0) << what;
+      // A build that reports an earlier call makes nothing, and leaves its plan stale.
+      ASSERT_EQ(kvc_plan_build(ours.get(), &on_device.args, nullptr, &generation, &error), KVC_OK) << error.message;
+      EXPECT_EQ(kvc_plan_build(ours.get(), &on_device.args, nullptr, nullptr, &error), KVC_ERROR_EARLIER_CALL) << what;
+      EXPECT_EQ(kvc_plan_check(ours.get(), generation, &error), KVC_ERROR_STALE) << what;
     }
     if (HasFailure()) FAIL() << what;
   }
