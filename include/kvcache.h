@@ -42,8 +42,8 @@
  *   fork      a new sequence that shares a prefix with its parent, page by page.
  *   forward   one step of the model over a batch: begin, per-layer calls, end or abort.
  *   group     layers that share page tables (full attention, sliding window, chunks, latent rows, encoder sequences, states).
- * Letters in shapes: T tokens (rows) of a batch, Hq query heads, Hkv key/value heads, D head dim of
- * q and k, Dv head dim of v. Ranges are half-open, positions and lengths count tokens from 0.
+ * Letters in shapes: T tokens of a batch, Hq query heads, Hkv key/value heads, D head dim of q and k, Dv head dim of v.
+ * A row of a batch is one sequence; a row of a tensor is one token. Ranges are half-open, positions and lengths count tokens from 0.
  *
  * Ownership: three words, used everywhere
  *   borrowed  the library reads it during the call and keeps nothing (on a GPU: until the stream
@@ -55,16 +55,16 @@
  *   Errors     A fallible function returns a kvc_status and takes a nullable kvc_error last. On any
  *              failure it changes nothing, unless its documentation says otherwise. Any call can also
  *              return NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity),
- *              UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream),
+ *              UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream), DEVICE_FAILED (a GPU's driver),
  *              OUT_OF_MEMORY and INTERNAL; they are not repeated below. n = 0 does nothing.
  *   Threads    "any": may be called from any thread; calls that change one cache are serialised
  *              inside. A call that races kvc_cache_destroy or kvc_context_destroy is undefined.
  *   Blocking   No call waits for I/O. Calls on one cache wait for shorter ones (copies of partial
  *              pages and of tree nodes, audits), never for compute. Compute calls on the CPU return when the result is
  *              written; of those, eight at once run in one context, a ninth waits for one of them.
- *   Streams    `stream` is the device's stream (CUDA: CUstream). On the CPU it must be NULL. Calls with a stream enqueue only,
- *              and make it wait on the device for the cache's earlier work, on whatever streams that is. A forward's calls go
- *              to the stream of its begin. What they read and write must live until the stream has passed it.
+ *   Streams    `stream` is the device's stream (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL. Calls with a
+ *              stream enqueue only, and make it wait on the device for the cache's earlier work, on whatever streams that is. A
+ *              forward's calls go to the stream of its begin. What they read and write must live until the stream has passed it.
  *   fork()     The child of fork() may call everything on caches that no thread was inside of at that moment (stateless
  *              calls and plans: on contexts). Its copy is its own: open forwards can end or abort in both processes, worker
  *              threads start anew with the child's first compute call, exports are released in each. Undefined are other
@@ -581,7 +581,7 @@ KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *se
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
  * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
- * OUT_OF_PAGES (required and available over all children; error->group), ORDER (KVC_STORAGE_NONE: too many copies wait).
+ * OUT_OF_PAGES (as kvc_forward_begin, of all children), ORDER (KVC_STORAGE_NONE: too many copies wait).
  * Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention. */
 KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
                                 kvc_seq *children, void *stream, kvc_error *error);
@@ -739,11 +739,11 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (a plain row of a sequence with a
- * tree), TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or spans; a
- * span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES (error->group; error->index = the first row that does not fit; required and
- * available in pages over the whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER
- * (KVC_STORAGE_NONE: copies wait for kvc_cache_take_copies).
+ * Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (a plain row of a sequence with a tree),
+ * TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or
+ * spans; a span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES
+ * (error->index = the first row that does not fit: those before it do; required and available in pages of error->group over the
+ * whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER (KVC_STORAGE_NONE: copies wait to be taken).
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);

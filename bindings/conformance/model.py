@@ -182,7 +182,8 @@ class Cache:
         return -(-(stored + tokens) // self.page_size) - len(pages) + copied
 
     def missing(self, rows: list[Row], encoder_group: int | None) -> tuple[int, int, int, int] | None:
-        """Row, required, available, group of a batch that does not fit."""
+        """Row, required, available, group of a batch that does not fit: of the group that is short at the first row."""
+        missing = []
         for group in self.growing(encoder_group):
             total, free, first = 0, (self.pools[group].total or 0) - self.pools[group].used, None
             for index, row in enumerate(rows):
@@ -190,8 +191,8 @@ class Cache:
                     total += self.needed(row.sequence, group, row.count)
                 first = index if first is None and total > free else first
             if first is not None:
-                return first, total, free, group
-        return None
+                missing.append((first, total, free, group))
+        return min(missing, key=lambda each: each[0], default=None)
 
     def reserve(self, step: Step) -> None:
         for row in step.rows:

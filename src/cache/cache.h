@@ -56,10 +56,10 @@ class Cache {
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
   Status checkpoint(std::span<const kvc_seq> ids);
   Status encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
-  // All copies that wait, if they fit; an empty `out` takes none. count: how many there are.
+  // All copies that wait, if they fit; an empty `out` takes none. count: how many there are. (cache_copies.cc)
   Status take_copies(std::span<kvc_copy> out, int64_t* count);
 
-  // Steps (cache_forward.cc)
+  // Steps (cache_begin.cc, cache_forward.cc, cache_states.cc, cache_tables.cc)
   Status can_fit(const kvc_batch& batch);
   Status begin(const kvc_batch& batch, void* stream, kvc_forward* out);
   Status append(kvc_forward id, int32_t layer, const kvc_append_args& args);
@@ -70,7 +70,7 @@ class Cache {
   Status cancel(kvc_forward id);
   Status info(kvc_forward id, kvc_forward_info* out);
   Status describe(kvc_forward id, std::string* out);
-  Status tables(kvc_forward id, int32_t group, kvc_tables* out);  // in cache_tables.cc
+  Status tables(kvc_forward id, int32_t group, kvc_tables* out);
 
   // Graphs (cache_graphs.cc)
   Status create_graph(const kvc_graph_config& config, kvc_forward* out);

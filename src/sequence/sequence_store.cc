@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "sequence/shortage.h"
+
 namespace kvc {
 namespace {
 
@@ -210,25 +212,25 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     }
     KVC_TRY(check_works_at(slot, position, i));
   }
-  const int64_t available = config_.max_sequences - num_sequences_;
-  if (n > available) {
+  if (n > config_.max_sequences - num_sequences_) {
     return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
                          "%" PRId64 " children do not fit: %" PRId64 " of %" PRId64 " sequences exist", n,
                          num_sequences_, config_.max_sequences)
-        .missing(n, available);
+        .missing(n, config_.max_sequences - num_sequences_);
   }
   int64_t num_copies = 0;
+  Shortage shortage;
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules(g).holds_tokens()) continue;  // shared as they are
-    int64_t required = 0;
-    int64_t first_missing = -1;
+    int64_t required = 0, first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
       if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;
       if (++required > edit_table(g).free_pages() && first_missing < 0) first_missing = i;
     }
-    KVC_TRY(check_pages(g, required, first_missing));
+    shortage.add(g, required, first_missing);
     num_copies += required;
   }
+  KVC_TRY(check_pages(shortage.group, shortage.required, shortage.row));
   copies->reserve(copies->size() + static_cast<size_t>(num_copies));  // the last thing that may fail
 
   for (int64_t i = 0; i < n; ++i) {

@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "sequence/sequence_store.h"
+#include "sequence/shortage.h"
 
 namespace kvc {
 
@@ -86,6 +87,7 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
     }
     KVC_TRY(check_row(ids[i], lengths[i], static_cast<int64_t>(i), kind, &slots[i]));
   }
+  Shortage shortage;
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!grows(g, kind)) continue;
     const int64_t free = table(g).free_pages();
@@ -96,9 +98,9 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
       required += pages_for_append(slots[i], g, lengths[i]);
       if (required > free && first_missing < 0) first_missing = static_cast<int64_t>(i);
     }
-    if (required > free) return check_pages(g, required, first_missing);
+    shortage.add(g, required, first_missing);
   }
-  return Status();
+  return check_pages(shortage.group, shortage.required, shortage.row);
 }
 
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,

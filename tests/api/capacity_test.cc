@@ -103,6 +103,47 @@ TEST(Capacity, OutOfPagesSaysWhichRowAndHowMany) {
   EXPECT_EQ(fork_error.available, 0);
 }
 
+// Each group is short of pages at another row. The error is of the one that is short first: the rows before it fit.
+TEST(Capacity, RowsBeforeTheOneThatDoesNotFitDo) {
+  CacheSpec spec = World::default_spec();
+  spec.groups = {{0, 10}, {8, 5}};  // 20 tokens leave 5 pages of group 0, and 3 of group 1 once its window has moved
+  World w(spec);
+  kvc_seq more[3] = {};
+  ASSERT_EQ(kvc_seq_add(w.cache, 3, more, nullptr), KVC_OK);
+  const int32_t lengths[3] = {8, 8, 8};
+  kvc_batch batch;
+  kvc_batch_init(&batch);
+  batch.sequences = more;
+  batch.append_lengths = lengths;
+  batch.num_sequences = 3;
+  kvc_forward f = 0;
+  const kvc_error e = refused(w.cache, {KVC_ERROR_OUT_OF_PAGES}, "kvc_forward_begin",
+                              [&](kvc_error *x) { return kvc_forward_begin(w.cache, &batch, nullptr, &f, x); });
+  EXPECT_EQ(e.group, 1);
+  EXPECT_EQ(e.index, 1);
+  EXPECT_EQ(e.required, 6);
+  EXPECT_EQ(e.available, 3);
+  batch.num_sequences = static_cast<int32_t>(e.index);
+  EXPECT_EQ(kvc_cache_can_fit(w.cache, &batch, nullptr), KVC_OK);
+}
+
+TEST(Capacity, ChildrenBeforeTheOneThatDoesNotFitDo) {
+  CacheSpec spec = World::default_spec();
+  spec.groups = {{0, 7}, {0, 6}};  // 20 tokens leave 2 pages of group 0 and 1 of group 1
+  World w(spec);
+  const kvc_seq parents[3] = {w.seq, w.seq, w.seq};
+  const int64_t positions[3] = {19, 19, 19};
+  kvc_seq children[3] = {};
+  const kvc_error e = refused(w.cache, {KVC_ERROR_OUT_OF_PAGES}, "kvc_seq_fork", [&](kvc_error *x) {
+    return kvc_seq_fork(w.cache, 3, parents, positions, children, nullptr, x);
+  });
+  EXPECT_EQ(e.group, 1);
+  EXPECT_EQ(e.index, 1);
+  EXPECT_EQ(e.required, 3);
+  EXPECT_EQ(e.available, 1);
+  EXPECT_EQ(kvc_seq_fork(w.cache, e.index, parents, positions, children, nullptr, nullptr), KVC_OK);
+}
+
 // Sizes by the header's words: a full group holds the capacity rounded up to pages; a sliding one max_sequences times
 // the peak of a sequence, never more than the capacity.
 TEST(Capacity, DefaultSizes) {

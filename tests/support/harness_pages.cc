@@ -111,11 +111,12 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
   for (const Fault &f : in_graph ? Faults{} : open_faults()) faults.push_back(f);
   if (!faults.empty()) return faults;
   const Need n = need(rows);
+  int first = -1;  // the group that is short at the first row
   for (size_t g = 0; g < pools_.size(); g++) {
-    if (n.first_over[g] < 0) continue;
-    faults.push_back({KVC_ERROR_OUT_OF_PAGES, n.first_over[g], n.total[g], free_pages(static_cast<int>(g)),
-                      static_cast<int64_t>(g)});
+    if (n.first_over[g] >= 0 && (first < 0 || n.first_over[g] < n.first_over[first])) first = static_cast<int>(g);
   }
+  if (first >= 0)
+    faults.push_back({KVC_ERROR_OUT_OF_PAGES, n.first_over[first], n.total[first], free_pages(first), first});
   return faults;
 }
 
