@@ -141,6 +141,30 @@ TEST(Tensors, AttendRefusesWrongOnes) {
   }
 }
 
+// Of two tensors with steps of their own that meet late: out in the left halves of rows, q in the right half of the
+// first, and from there on by one and a half rows.
+TEST(Tensors, InputsThatRunIntoOutputs) {
+  World w;
+  const kvc_forward f = w.begin({w.seq}, {3});
+  LayerTensors t(w.spec.layers[0], 3);
+  kvc_attend_args args = t.attend_args();
+  const int64_t heads = args.out->shape[1], dims = args.out->shape[2], half = heads * dims;
+  ASSERT_EQ(args.q->shape[2], dims);
+  Tensor both(DType::kF32, {8 * half, 1});
+  int64_t shape[] = {3, heads, dims}, out_strides[] = {2 * half, dims, 1}, q_strides[] = {3 * half, dims, 1};
+  DLTensor out = *both.dl(), q = *both.dl();
+  out.ndim = q.ndim = 3;
+  out.shape = q.shape = shape;
+  out.strides = out_strides, q.strides = q_strides;
+  q.byte_offset += static_cast<uint64_t>(half) * sizeof(float);
+  args.out = &out, args.q = &q;
+  refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_attend",
+          [&](kvc_error *e) { return kvc_forward_attend(w.cache, f, 0, &args, e); }, {"out", "q", "overlaps"});
+  q_strides[0] = 2 * half;  // beside each other
+  kvc_error error = KVC_ERROR_INIT;
+  EXPECT_EQ(kvc_forward_attend(w.cache, f, 0, &args, &error), KVC_OK) << error.message;
+}
+
 TEST(Tensors, ImportRefusesWrongOnes) {
   World w;
   std::vector<LayerTensors> tensors;

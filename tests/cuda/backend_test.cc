@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -254,6 +255,31 @@ TEST_F(Late, ScratchIsLentInOrder) {
   EXPECT_TRUE(later == first || later == second || later == other);
   give(streams_[2], later);
   EXPECT_EQ(cuda_emulation::counts().allocations, before.allocations);
+  table->close(opened.device);
+}
+
+// Of as many blocks as there are, all in use on one stream, another stream gets one, and comes behind that.
+TEST_F(Late, ScratchOfAnotherStreamIsWaitedFor) {
+  constexpr int kBlocks = 16, kBytes = 64;
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  void *blocks[kBlocks], *reused = nullptr;
+  for (void*& block : blocks) {
+    ASSERT_EQ(table->take_scratch(opened.device, kBytes, streams_[1], &block, &error), KVC_OK) << error.message;
+  }
+  for (void* block : blocks) {
+    cudaMemsetAsync(block, 1, kBytes, streams_[1]);
+    ASSERT_EQ(table->give_scratch(opened.device, block, streams_[1], &error), KVC_OK) << error.message;
+  }
+  ASSERT_EQ(table->take_scratch(opened.device, kBytes, streams_[0], &reused, &error), KVC_OK) << error.message;
+  EXPECT_NE(std::find(blocks, blocks + kBlocks, reused), blocks + kBlocks);
+  cudaMemsetAsync(reused, 2, kBytes, streams_[0]);
+  ASSERT_EQ(table->give_scratch(opened.device, reused, streams_[0], &error), KVC_OK) << error.message;
+  cudaStreamSynchronize(streams_[0]);
+  cudaDeviceSynchronize();
+  EXPECT_EQ(*static_cast<char*>(reused), 2);
   table->close(opened.device);
 }
 

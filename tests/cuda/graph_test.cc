@@ -91,6 +91,8 @@ TEST_F(Graphs, ReplaysAtAnySize) {
     for (int i = 0; i < 6; ++i) step(lockstep, {s[0], s[3]}, {1, 1}, How::kReplay);
     lockstep.fill(s[0], 300, 64, stream_);
     step(lockstep, {s[0]}, {1}, How::kReplay);
+    // What was merged is not merged again by later steps, which come by the same buffers.
+    for (int i = 0; i < 5; ++i) step(lockstep, {s[1]}, {1}, How::kReplay);
     step(lockstep, {}, {}, How::kReplay);                     // nothing
     step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);  // inert rows
     step(lockstep, {s[4]}, {3}, How::kReplay, {-1, 0, 0});    // a tree

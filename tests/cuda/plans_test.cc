@@ -360,6 +360,34 @@ TEST(PlansOnTheDevice, SlotsOfNewTokensHaveColumns) {
   }
 }
 
+// Lengths that are good one by one, and whose sum is no int32.
+TEST(PlansOnTheDevice, KeysOfAllRowsFitAnInt32) {
+  constexpr int64_t kPage = 65536, kColumns = (int64_t{1} << 30) / kPage;
+  for (const int64_t less : {0, 2}) {
+    for (const DLDeviceType type : {kDLCPU, kDLCUDA}) {
+      const ContextPtr context = make_context_on(type);
+      kvc_plan_config config = plan_config(KVC_PLAN_DECODE, kPage);
+      config.flags = KVC_PLAN_GRAPH;
+      config.max_rows = 2;
+      config.max_pages_per_row = kColumns;
+      const PlanPtr plan = make_plan(context.get(), config);
+      Ints lens({(int64_t{1} << 30) - 1, (int64_t{1} << 30) - 1 - less}),
+          table(std::vector<int64_t>(2 * kColumns, 3), false, kColumns);
+      lens.tensor.device = table.tensor.device = {type, 0};
+      kvc_plan_args args;
+      kvc_plan_args_init(&args);
+      args.seq_lens = &lens.tensor;
+      args.block_table = &table.tensor;
+      kvc_error error = KVC_ERROR_INIT;
+      const kvc_status status = kvc_plan_build(plan.get(), &args, nullptr, nullptr, &error);
+      EXPECT_EQ(status, less == 0 && type == kDLCPU ? KVC_ERROR_BATCH_TOO_LARGE : KVC_OK) << error.message;
+      if (type == kDLCPU) continue;
+      const kvc_tables tables = tables_of(plan.get(), KVC_TABLES_WHOLE);
+      EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data) != 0, less != 0);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, Plans,
                          testing::Values(KVC_PLAN_DECODE, KVC_PLAN_EXTEND, KVC_PLAN_VERIFY, KVC_PLAN_DRAFT_DECODE));
 
