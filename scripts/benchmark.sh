@@ -2,7 +2,8 @@
 # Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
 #   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache: medians beside their targets
-#   benchmark.sh attention [ARGS]     attention beside this machine's limits; draws docs/attention-roofline.svg
+#   benchmark.sh attention [ARGS]     attention beside this machine's limits; without ARGS it draws docs/attention-roofline.svg,
+#                                     and measures the peers that are installed too
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
 #   benchmark.sh peers --table --threads 1       the table in docs/kernels.md; with --budget 50 in pieces (exit code 3: call again)
@@ -21,6 +22,7 @@ attention() {
   "$build/benchmarks/attention" --json "$results" "$@"
   if [ $# = 0 ]; then # a part of the cases is no picture of them
     "$python" benchmarks/roofline.py "$results" docs/attention-roofline.svg
+    "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --installed --json "$build/peers.json"
   fi
 }
 

@@ -15,6 +15,21 @@ def copies(case: dict, bytes_now: int = 0) -> int:
     return COLD_BYTES // (bytes_now or case["bytes"]) + 2 if case["cold"] else 1
 
 
+def block_tables(case: dict, block: int) -> np.ndarray:
+    """[copies, batch, blocks of a sequence]: shuffled ids. Sequences with a shared prefix have its blocks in common."""
+    number, batch, common = copies(case), case["batch"], case["shared"] // block
+    own = -(-case["context"] // block) - common
+    order = np.random.default_rng(5).permutation(number * (common + batch * own)).astype(np.int32).reshape(number, -1)
+    shared = np.broadcast_to(order[:, None, :common], (number, batch, common))
+    return np.ascontiguousarray(np.concatenate([shared, order[:, common:].reshape(number, batch, own)], axis=2))
+
+
+def dense_bytes(case: dict) -> int:
+    """Of K and V where each sequence has its own, whatever it shares."""
+    own = case["context"] - case["shared"]
+    return case["bytes"] * case["batch"] * case["context"] // (case["shared"] + case["batch"] * own)
+
+
 def huge(shape: tuple, dtype) -> np.ndarray:
     """An array aligned to 2 MiB, on huge pages where the system allows."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -4,7 +4,7 @@ import openvino as ov
 from openvino import Dimension, PartialShape, Type, op
 from openvino._pyopenvino.op import _PagedAttentionExtension
 
-from common import NotSupported, copies, huge, numbers, only
+from common import NotSupported, block_tables, huge, numbers, only
 
 # inference precision and what the cache holds
 PRECISIONS = {"f32": (Type.f32, Type.f32), "bf16": (Type.bf16, Type.bf16)}
@@ -47,7 +47,7 @@ def graph(case: dict) -> ov.Model:
 
 class PagedAttention:
     def __init__(self, case: dict, threads: int):
-        only(case, ("decode", "prefill"), tuple(PRECISIONS))
+        only(case, ("decode", "prefill", "shared-prefix"), tuple(PRECISIONS))
         inference, stored = PRECISIONS[case["dtype"]]
         compiled = ov.Core().compile_model(graph(case), "CPU", {
             "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": inference,
@@ -58,15 +58,13 @@ class PagedAttention:
         block = shape[2].get_length()
         if compiled.input("key_cache").get_element_type() != stored:
             raise NotSupported(f"stores {compiled.input('key_cache').get_element_type()}")
-        each = -(-context // block)
-        self.copies = copies(case)
-        order = np.random.default_rng(5).permutation(self.copies * batch * each).astype(np.int32)
-        self.tables = order.reshape(self.copies, batch, each)
+        self.tables = block_tables(case, block)
+        self.copies, _, each = self.tables.shape
         self.q = numbers((batch * new, case["q_heads"] * dim), 1000)
         fresh = [numbers((batch * new, case["kv_heads"] * dim), seed) for seed in (1001, 1002)]
         self.caches = []
         for seed in (0, 1):
-            cache = huge((order.size, case["kv_heads"], block, dim), "float32" if stored == Type.f32 else "uint16")
+            cache = huge((int(self.tables.max()) + 1, case["kv_heads"], block, dim), "float32" if stored == Type.f32 else "uint16")
             values = numbers(cache.shape, seed)
             cache[...] = values if stored == Type.f32 else values.view(np.uint32) >> 16
             self.caches.append(cache)

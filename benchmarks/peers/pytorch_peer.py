@@ -2,9 +2,11 @@
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from common import copies, huge, numbers, only
+from common import copies, dense_bytes, huge, numbers, only
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+LATENT = 512  # MLA: dims of a row that are V too
 
 
 def tensor(shape: tuple, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -18,12 +20,15 @@ class Sdpa:
     """In decoding the group's heads are rows of one matrix, several times as fast as enable_gqa; causal prefill as it is."""
 
     def __init__(self, case: dict, threads: int):
-        only(case, ("decode", "prefill"), tuple(DTYPES))
+        only(case, ("decode", "prefill", "shared-prefix", "mla"), tuple(DTYPES))
         torch.set_num_threads(threads)
-        self.decode, dtype = case["work"] == "decode", DTYPES[case["dtype"]]
+        self.decode, dtype = case["work"] != "prefill", DTYPES[case["dtype"]]
         batch, heads, new, dim = case["batch"], case["kv_heads"], case["new_tokens"], case["head_dim"]
-        shape = (batch, heads, case["context"], dim)
-        self.kv = [(tensor(shape, dtype, 2 * c), tensor(shape, dtype, 2 * c + 1)) for c in range(copies(case))]
+        shape, number = (batch, heads, case["context"], dim), copies(case, dense_bytes(case))
+        self.kv = []
+        for c in range(number):
+            k = tensor(shape, dtype, 2 * c)
+            self.kv.append((k, k[..., :LATENT] if case["work"] == "mla" else tensor(shape, dtype, 2 * c + 1)))
         rows = (batch, heads, case["q_heads"] // heads, dim) if self.decode else (batch, case["q_heads"], new, dim)
         self.q = tensor(rows, dtype, 1000)
         self.mask = None

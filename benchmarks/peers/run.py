@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Other projects' attention beside ours: the same work, sample by sample in turn, on this machine.
 
-    run.py ATTENTION_PROGRAM [--peers a,b] [--threads N] [--samples N] [--quick | --table] [--json FILE]
+    run.py ATTENTION_PROGRAM [--peers a,b] [--installed] [--threads N] [--samples N] [--quick | --table] [--json FILE]
            [--budget SECONDS] [FILTER]...
 
 Each peer is installed from its package into an environment of its own, under $KVCACHE_PEERS or build/peers. A peer that
 cannot be installed, or cannot do a case, is named with the reason. Prints ours / peer for each row (above 1: we are
 ahead), and at the end each row where we are behind. A case that is called as a filter is that case alone.
+--installed takes those peers that are installed already, and installs none.
 
 --table takes the cases of the table in docs/kernels.md and prints it anew. --budget begins no comparison after so many
 seconds and exits with 3: the same call then goes on with what FILE does not have yet, so that a run can be made in
@@ -47,16 +48,28 @@ TABLE = {
 TO_BE_CONTINUED = 3
 
 
+def place_of(name: str) -> Path:
+    return Path(os.environ.get("KVCACHE_PEERS", DEFAULT_PLACE)) / PEERS[name][0]
+
+
+def packages_of(name: str) -> list:
+    return [" ".join(package) for package in PEERS[name][1]]
+
+
+def is_installed(name: str) -> bool:
+    done = place_of(name) / "installed.txt"
+    return done.exists() and set(packages_of(name)) <= set(done.read_text().splitlines())
+
+
 def install(name: str) -> Path:
     """The Python of the peer's environment. Raises CalledProcessError."""
-    environment, packages, _, _ = PEERS[name]
-    place = Path(os.environ.get("KVCACHE_PEERS", DEFAULT_PLACE)) / environment
+    place = place_of(name)
     python = place / "bin" / "python"
     done = place / "installed.txt"
     if not python.exists():
         place.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, text=True)
-    for package in map(" ".join, packages):
+    for package in packages_of(name):
         if not done.exists() or package not in done.read_text().splitlines():
             subprocess.run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *package.split()],
                            check=True, capture_output=True, text=True)
@@ -128,11 +141,11 @@ def describe(case: dict, result: dict) -> str:
     start = f"{case['name']:<36} {result['threads']:>2} {result['peer']:<12}"
     if "refused" in result:
         return f"{start} not run: {result['refused']}"
-    prefill = case["work"] == "prefill"
-    amount, unit = (case["operations"], "GFLOP/s") if prefill else (case["bytes"], "GB/s")
-    limit = result["ops"] if prefill else result["stream"]
+    computes = case["work"] in ("prefill", "mla")
+    amount, unit = (case["operations"], "GFLOP/s") if computes else (case["bytes"], "GB/s")
+    limit = result["ops"] if computes else result["stream"]
     values = [amount / seconds / 1e9 for seconds in (result["ours"], result["theirs"], limit)]
-    return (f"{start} ours {values[0]:7.1f}  peer {values[1]:7.1f}  {'peak' if prefill else 'read'} {values[2]:7.1f} "
+    return (f"{start} ours {values[0]:7.1f}  peer {values[1]:7.1f}  {'peak' if computes else 'read'} {values[2]:7.1f} "
             f"{unit:<8} ours / peer {result['ratio']:.2f}")
 
 
@@ -157,6 +170,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("program")
     parser.add_argument("filters", nargs="*")
     parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--installed", action="store_true")
     parser.add_argument("--threads", type=int, action="append")
     parser.add_argument("--samples", type=int, default=9)
     parser.add_argument("--quick", action="store_true")
@@ -177,7 +191,7 @@ def wanted_cases(arguments: argparse.Namespace) -> list:
     def matches(name: str, part: str) -> bool:
         return name == part if part in names else part in name
 
-    return [case for case in listed if case["work"] in ("decode", "prefill")
+    return [case for case in listed if case["work"] in ("decode", "prefill", "shared-prefix", "mla")
             and (case["quick"] or not arguments.quick) and (case["name"] in of_table or not arguments.table)
             and (not arguments.filters or any(matches(case["name"], part) for part in arguments.filters))]
 
@@ -197,7 +211,9 @@ def main() -> int:
     begin = time.monotonic()
     arguments = parse()
     cases, threads = wanted_cases(arguments), arguments.threads or [1, os.cpu_count()]
-    names = arguments.peers.split(",")
+    names = [name for name in arguments.peers.split(",") if not arguments.installed or is_installed(name)]
+    if not names:
+        print("no peer is installed: scripts/benchmark.sh peers installs them")
     peers = install_all(names)
     file = Path(arguments.json) if arguments.json else None
     results = json.loads(file.read_text()) if arguments.budget is not None and file.exists() else []

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from common import copies, numbers, only
+from common import block_tables, copies, numbers, only
 from pytorch_peer import DTYPES, tensor
 
 BLOCK = 128  # tokens; what vLLM uses on the CPU
@@ -12,14 +12,16 @@ BLOCK = 128  # tokens; what vLLM uses on the CPU
 
 def load() -> None:
     folder = importlib.util.find_spec("vllm").submodule_search_locations[0]  # not imported: it wants all of vLLM
-    torch.ops.load_library(os.path.join(folder, "_C.abi3.so"))
+    with open("/proc/cpuinfo") as file:  # _C needs AVX-512; the other has vLLM's kernels alone
+        name = "_C" if "avx512f" in file.read() else "_C_AVX2"
+    torch.ops.load_library(os.path.join(folder, f"{name}.abi3.so"))
 
 
 class Paged:
     """Queries, lengths and shuffled blocks, the same for both."""
 
     def __init__(self, case: dict, threads: int, dtypes: tuple):
-        only(case, ("decode", "prefill"), dtypes)
+        only(case, ("decode", "prefill", "shared-prefix"), dtypes)
         load()
         torch.set_num_threads(threads)
         self.case, self.dtype = case, DTYPES[case["dtype"]]
@@ -49,11 +51,8 @@ class Vllm(Paged):
         # Asks the system for AMX, without which its kernels die.
         tiles = self.dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported() and torch.cpu._init_amx()
         self.isa = "amx" if tiles else "vec"
-        each = -(-self.context // BLOCK)
-        blocks = self.copies * self.batch * each
-        order = torch.randperm(blocks, generator=torch.Generator().manual_seed(5)).to(torch.int32)
-        self.tables = order.view(self.copies, self.batch, each)
-        cache = tensor((blocks, self.heads, 2 * BLOCK, self.dim), self.dtype, 7)
+        self.tables = torch.from_numpy(block_tables(case, BLOCK))
+        cache = tensor((int(self.tables.max()) + 1, self.heads, 2 * BLOCK, self.dim), self.dtype, 7)
         self.k, self.v = cache.chunk(2, dim=2)
         k, v = self.one_sequence()
         positions = torch.arange(self.context)
@@ -76,12 +75,12 @@ class Sglang(Paged):
 
     def __init__(self, case: dict, threads: int):
         super().__init__(case, threads, ("f16", "bf16"))
-        slots = self.copies * self.batch * self.context
+        pages = torch.from_numpy(block_tables(case, 16))
+        slots = 16 * (int(pages.max()) + 1)
         self.k = tensor((slots, self.heads, self.dim), self.dtype, 7)
         self.v = tensor((slots, self.heads, self.dim), self.dtype, 8)
-        pages = torch.randperm(-(-slots // 16), generator=torch.Generator().manual_seed(5))
-        places = (pages[:, None] * 16 + torch.arange(16)).flatten()
-        self.table = places[places < slots].view(self.copies * self.batch, self.context).to(torch.int32)
+        places = (pages[..., None] * 16 + torch.arange(16, dtype=torch.int32)).view(self.copies * self.batch, -1)
+        self.table = places[:, :self.context].contiguous()
         k, v = self.one_sequence()
         for row in self.table:
             self.k[row.long()] = k
@@ -92,7 +91,7 @@ class Sglang(Paged):
 
     def run(self, turn: int) -> None:
         rows, lengths = self.rows[turn % self.copies], self.lengths.long()
-        if self.case["work"] == "decode":
+        if self.case["work"] != "prefill":
             torch.ops._C.decode_attention_cpu(self.q, self.k, self.v, self.out, None, None, None, self.logits,
                                               self.table, rows, lengths, self.scale, 0.0, False, 0, None, None)
         else:

@@ -113,3 +113,24 @@ def test_refusals(filled, qkv):
     with pytest.raises(kvcache.Shape) as raised:
         context.merge_states([q, q[:1]], [np.zeros((2, HQ), np.float32)] * 2)
     assert raised.value.index == 1
+
+
+@pytest.mark.parametrize("name", ["sinks", "alibi_slopes"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_stays_with_its_head(filled, qkv, name, value):
+    """What is in a tensor is not checked, and reaches no other head."""
+    cache, sequence, _, _ = filled
+    for tokens in (1, 30):
+        q, k, v = qkv(tokens, HQ, HKV, D, DV)
+        good = {"sinks": SINKS, "alibi_slopes": SLOPES}[name]
+        bad = good.copy()
+        bad[1] = value
+        outs = []
+        for numbers in (good, bad):
+            step = cache.forward([sequence], [tokens])
+            outs.append(step.attend(0, q, k, v, lse=True, **{name: numbers}))
+            step.abort()
+        others = np.arange(HQ) != 1
+        for expected, got in zip(*outs):
+            np.testing.assert_array_equal(got[:, others], expected[:, others])
+        assert not np.array_equal(outs[0][1][:, 1], outs[1][1][:, 1])
