@@ -157,7 +157,7 @@ if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are c
   KVC_GPU_SIMD=sm_90_wgmma tests_of pytest-wgmma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \
     tests/gpu/test_capture.py --device "$device" &
 fi
-step gemma 60 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_model_torch.py -k random_weights &
+step gemma 120 "$python" -m pytest -ra -q -p no:cacheprovider tests/gemma/test_model_torch.py -k random_weights &
 wait
 
 # ---- Speed, and what a checker says -------------------------------------------------------------

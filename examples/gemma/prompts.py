@@ -57,7 +57,8 @@ class Job:
         shared = len(os.path.commonprefix([ids[:-1] for ids in prompts])) if a.share_prefix else 0
         batch = min(a.batch, len(prompts))
         lengths = sorted(len(ids) + a.max_new_tokens for ids in prompts)[-batch:] + [shared]
-        engine = Engine(model, capacity_for(lengths, a.page_size), batch + 1, a.page_size, a.chunk)
+        rows = batch + (1 if shared else 0)  # a row is the prefix's
+        engine = Engine(model, capacity_for(lengths, a.page_size), rows, a.page_size, a.chunk)
         prefix = engine.prefill(prompts[0][:shared]) if shared else 0
         requests = [Request(ids, a.max_new_tokens, parent=prefix, cached=shared) for ids in prompts]
         numbers = {request: index for index, request in enumerate(requests)}
