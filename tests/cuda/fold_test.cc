@@ -88,6 +88,11 @@ class Folding {
     free(v_);
   }
 
+  // Dim d of the key in slot `slot` of page `page`.
+  void set_key(int64_t page, int64_t slot, int64_t d, float x) {
+    store_element(stored_, k_, (page * kPage + slot) * dim_ + d, x);
+  }
+
   Bits attend(const Way& way) {
     Bits bits;
     bits.out.assign(static_cast<size_t>(kQueries * kHeads * v_dim_), NAN);
@@ -245,6 +250,23 @@ TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
       }
     }
   }
+}
+
+// An infinite key has infinite scores, or NaN where infinities meet, and nothing more becomes NaN by its lower parts.
+TEST(MmaTurned, InfiniteKeys) {
+  const Rope rope = {64, 0, false};
+  Folding fast(Type::kBf16, 64, nullptr, rope), simple(Type::kBf16, 64, "sm_90_simple", rope);
+  for (Folding* folding : {&fast, &simple}) folding->set_key(37, 5, 7, INFINITY);
+  const Bits bits = fast.attend({.fold = 0}), expected = simple.attend({.fold = 0});
+  int64_t numbers = 0;
+  for (size_t i = 0; i < bits.out.size(); ++i) {
+    ASSERT_EQ(std::isnan(bits.out[i]), std::isnan(expected.out[i])) << i;
+    if (std::isnan(expected.out[i])) continue;
+    ASSERT_NEAR(bits.out[i], expected.out[i], 4e-3) << i;
+    ++numbers;
+  }
+  EXPECT_GT(numbers, 0);
+  EXPECT_LT(numbers, static_cast<int64_t>(bits.out.size()));
 }
 
 // Cards on which the states of earlier keys do not fit beside a tile: every row by the simple kernel.
