@@ -120,6 +120,7 @@ configure() {
 }
 configure -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest") || {
   configure -DKVCACHE_BUILD_TESTS=OFF # no GoogleTest, say: the package is built without it
+  cmake --build "$tree" --parallel $jobs --target _kvcache
   exit 1
 }
 cmake --build "$tree" --parallel $jobs --target _kvcache $programs -- -k 0
