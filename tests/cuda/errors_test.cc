@@ -119,28 +119,41 @@ class Errors : public testing::Test {
     }
     EXPECT_EQ(kvc_seq_remove(scene.cache(), 1, &added, scene.lockstep.error()), KVC_OK);
   }
+
+  // Begins a step of one sequence, and aborts it if that was possible.
+  static kvc_status begin(Scene& s, kvc_seq id) {
+    const int32_t length = 7;
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.num_sequences = 1;
+    batch.sequences = &id;
+    batch.append_lengths = &length;
+    kvc_forward step = 0;
+    const kvc_status status = kvc_forward_begin(s.cache(), &batch, s.stream, &step, s.lockstep.error());
+    if (status == KVC_OK) {
+      cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);
+      EXPECT_EQ(kvc_forward_abort(s.cache(), step, s.lockstep.error()), KVC_OK);
+    }
+    return status;
+  }
 };
 
 TEST_F(Errors, Begin) {
+  check("kvc_forward_begin", [](Scene&) {}, [](Scene& s) { return begin(s, s.id(s.plain)); }, false);
+}
+
+// The last page is another's too, so it is copied first.
+TEST_F(Errors, BeginWithACopy) {
+  kvc_seq child = 0;
   check(
-      "kvc_forward_begin", [](Scene&) {},
-      [](Scene& s) {
-        kvc_seq id = s.id(s.plain);
-        const int32_t length = 7;
-        kvc_batch batch;
-        kvc_batch_init(&batch);
-        batch.num_sequences = 1;
-        batch.sequences = &id;
-        batch.append_lengths = &length;
-        kvc_forward step = 0;
-        const kvc_status status = kvc_forward_begin(s.cache(), &batch, s.stream, &step, s.lockstep.error());
-        if (status == KVC_OK) {
-          cuda_emulation::fail_call(1000000, cudaErrorInvalidValue);
-          EXPECT_EQ(kvc_forward_abort(s.cache(), step, s.lockstep.error()), KVC_OK);
-        }
-        return status;
+      "kvc_forward_begin",
+      [&](Scene& s) {
+        const kvc_seq parent = s.id(s.plain);
+        const int64_t position = 4, length = 3;
+        ASSERT_EQ(kvc_seq_fork(s.cache(), 1, &parent, &position, &child, nullptr, s.lockstep.error()), KVC_OK);
+        ASSERT_EQ(kvc_seq_truncate(s.cache(), 1, &child, &length, s.lockstep.error()), KVC_OK);
       },
-      false);
+      [&](Scene& s) { return begin(s, child); }, false);
 }
 
 // The open step that the next two are about, on the CUDA side alone.

@@ -256,11 +256,11 @@ struct LongRope : RopeCache {
   std::vector<double> shorts = std::vector<double>(8, 1.0), longs = std::vector<double>(8, 5.0);
   kvc_rope_scaling scaling;
   Rotation rotations[2];
-  explicit LongRope(int32_t mode = KVC_ROPE_ON_APPEND) : RopeCache(16) {
+  explicit LongRope(int32_t mode = KVC_ROPE_ON_APPEND, int32_t original_length = 16) : RopeCache(16) {
     layer.rope_mode = mode;
     kvc_rope_scaling_init(&scaling);
     scaling.kind = KVC_ROPE_SCALING_LONGROPE;
-    scaling.original_max_position = 16;
+    scaling.original_max_position = original_length;
     scaling.short_factors = shorts.data();
     scaling.long_factors = longs.data();
     scaling.num_short_factors = scaling.num_long_factors = 8;
@@ -324,6 +324,30 @@ TEST(RopeAttention, RowsOfUnlikeSetsInOneStep) {
       expect_near(out[begin + t], attend(q, keys, values, 0, t, 0.25), "row " + std::to_string(r));
     }
     begin += length;
+  }
+}
+
+// Tokens behind each other in a step that have a position in common, and no angle.
+TEST(RopeAttention, RowsOfUnlikeSetsAtOnePosition) {
+  constexpr int kPast = 130;
+  LongRope c(KVC_ROPE_ON_APPEND, 1000);
+  const std::vector<kvc_seq> ids = {c.add(), c.add()};
+  EXPECT_EQ(c.set({ids[1]}, KVC_ROPE_SET_LONG), KVC_OK);
+  const Rows rows(kPast + 2, 16, 9);
+  for (const kvc_seq id : ids) {
+    for (int t = 0; t < kPast; t += 10) attend_rows(c, {id}, {10}, rows, t, t + 10);
+  }
+  const auto out = attend_rows(c, ids, {1, 1}, rows, kPast, kPast + 2);
+  for (size_t r = 0; r < 2; r++) {
+    const Rotation &rotation = c.rotations[r];
+    std::vector<Vector> keys, values;
+    for (size_t t = 0; t <= kPast; t++) {
+      const size_t token = t < kPast ? t : kPast + r;
+      keys.push_back(rotation.at(rows.k[token], static_cast<double>(t)));
+      values.push_back(rows.v[token]);
+    }
+    const Vector q = rotation.at(rows.q[kPast + r], kPast);
+    expect_near(out[r], attend(q, keys, values, 0, kPast, 0.25), "row " + std::to_string(r));
   }
 }
 
