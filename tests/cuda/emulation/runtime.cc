@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -29,6 +30,12 @@ struct CudaGraph {
 struct CudaStream {
   std::deque<Operation> queue;
   CudaGraph* capture = nullptr;
+  bool blocking = true;  // it and the NULL stream wait for each other: here only what that forbids
+};
+struct CudaContext {
+  int device = 0;
+  bool made = false;
+  int retained = 0;
 };
 struct CudaEvent {
   uint64_t recorded = 0, reached = 0;
@@ -53,6 +60,17 @@ int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
 bool lost = false;  // by a sticky error
 
+constexpr int kMostDevices = 4;
+int devices = 1;
+CudaContext primary[kMostDevices];
+thread_local CudaContext* current = nullptr;
+
+// What any call of the runtime does that needs a context.
+void need_context() {
+  if (current == nullptr) current = &primary[0];
+  current->made = true;
+}
+
 CudaStream* resolve(cudaStream_t stream) {
   if (stream == nullptr) return &default_stream;
   if (stream != cudaStreamPerThread) return stream;
@@ -64,6 +82,13 @@ CudaStream* resolve(cudaStream_t stream) {
   return own;
 }
 
+// Whether the NULL stream is meant, and cannot be used.
+bool is_forbidden(cudaStream_t stream) {
+  return stream == nullptr && std::any_of(streams.begin(), streams.end(), [](const CudaStream* other) {
+           return other != &default_stream && other->blocking && other->capture != nullptr;
+         });
+}
+
 bool is_sticky(cudaError_t error) {
   return (error >= cudaErrorIllegalAddress && error <= cudaErrorLaunchFailure) || error == cudaErrorECCUncorrectable ||
          error == cudaErrorUnknown;
@@ -72,6 +97,7 @@ bool is_sticky(cudaError_t error) {
 // What this call fails with, if it does.
 cudaError_t fault() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  need_context();
   ++calls_made;
   if (lost) return failure;
   if (calls_made != failing_call) return cudaSuccess;
@@ -114,6 +140,7 @@ void drain() {
 
 cudaError_t enqueue(cudaStream_t on, Operation operation) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (is_forbidden(on)) return cudaErrorStreamCaptureImplicit;
   CudaStream* const stream = resolve(on);
   if (stream->capture != nullptr) {
     if (operation.waits_for != nullptr) return cudaErrorStreamCaptureIsolation;
@@ -162,6 +189,13 @@ void set_order(unsigned next) {
   random_choice.seed(next);
 }
 void set_machine(Machine next) { machine = next; }
+void set_devices(int count) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  devices = count;
+  for (int i = 0; i < kMostDevices; ++i) primary[i] = {i, false, primary[i].retained};
+}
+bool has_context(int device) { return primary[device].made; }
+int retained(int device) { return primary[device].retained; }
 void fail_call(int64_t n, int error) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   lost = false;
@@ -213,6 +247,13 @@ const char* cudaGetErrorName(cudaError_t error) {
     KVC_NAME(cudaErrorInvalidValue);
     KVC_NAME(cudaErrorInvalidConfiguration);
     KVC_NAME(cudaErrorMemoryAllocation);
+    KVC_NAME(cudaErrorInitializationError);
+    KVC_NAME(cudaErrorNvlinkUncorrectable);
+    KVC_NAME(cudaErrorContained);
+    KVC_NAME(cudaErrorContextIsDestroyed);
+    KVC_NAME(cudaErrorTensorMemoryLeak);
+    KVC_NAME(cudaErrorStreamCaptureImplicit);
+    KVC_NAME(cudaErrorExternalDevice);
     KVC_NAME(cudaErrorInsufficientDriver);
     KVC_NAME(cudaErrorNoDevice);
     KVC_NAME(cudaErrorInvalidDevice);
@@ -240,14 +281,54 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return lost ? failure : cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
+  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? devices : 0;
   if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
   return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+  current = &primary[device];
+  need_context();
   return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current == nullptr ? 0 : current->device;
+  return cudaSuccess;
+}
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return ordinal < devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  *context = &primary[device];
+  primary[device].device = device;
+  primary[device].made = true;
+  ++primary[device].retained;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (primary[device].retained == 0) return CUDA_ERROR_INVALID_VALUE;
+  --primary[device].retained;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = current;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext context) {
+  current = context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxCreate(CUcontext* context, unsigned, CUdevice device) {
+  *context = current = new CudaContext{device, true, 0};
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy(CUcontext context) {
+  if (current == context) current = nullptr;
+  delete context;
+  return CUDA_SUCCESS;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
@@ -264,10 +345,17 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
-  KVC_FAULT();
-  const bool found = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
-  *function = found ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
-  *status = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  static const std::map<std::string, void*> functions = {
+      {"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&cuTensorMapEncodeTiled)},
+      {"cuDeviceGet", reinterpret_cast<void*>(&cuDeviceGet)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&cuDevicePrimaryCtxRetain)},
+      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&cuDevicePrimaryCtxRelease)},
+      {"cuCtxGetCurrent", reinterpret_cast<void*>(&cuCtxGetCurrent)},
+      {"cuCtxSetCurrent", reinterpret_cast<void*>(&cuCtxSetCurrent)},
+  };
+  const auto found = functions.find(symbol);
+  *function = found != functions.end() ? found->second : nullptr;
+  *status = found != functions.end() ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
@@ -322,6 +410,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 // NULL stream.
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
   KVC_FAULT();
+  if (is_forbidden(nullptr)) return cudaErrorStreamCaptureImplicit;
   if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   drain();
@@ -371,9 +460,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   KVC_FAULT();
   return enqueue(stream, {nullptr, event, event->recorded});
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  KVC_FAULT();
   *stream = new CudaStream;
+  (*stream)->blocking = flags != cudaStreamNonBlocking;
   streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -386,6 +477,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   KVC_FAULT();
+  if (is_forbidden(stream)) return cudaErrorStreamCaptureImplicit;
   if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   while (!resolve(stream)->queue.empty() && step()) {
@@ -394,6 +486,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (is_forbidden(stream)) return cudaErrorStreamCaptureImplicit;
   *status = resolve(stream)->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
