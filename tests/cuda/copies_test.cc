@@ -174,9 +174,9 @@ TEST_F(Copies, AreTheirCallsOwn) {
   cudaStream_t streams[3];
   for (cudaStream_t &stream : streams) cudaStreamCreate(&stream);
   const auto call_of = [](int i) {
-    PagedCall call(i % 2 == 0);
+    PagedCall call(true);
     call.lengths.values = {i % 5 + 3, i % 7, 14 - i % 3};
-    call.slots.values[0] = i;
+    call.slots.values[0] = 1 + i % 30;
     return call;
   };
   for (unsigned order = cuda_emulation::kInTurn; order < cuda_emulation::kRandom + 4; order++) {
