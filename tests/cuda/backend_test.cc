@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda.h"
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend_plan.h"
 #include "kernels/cuda/upload.h"
@@ -67,46 +66,6 @@ TEST(Device, NamesItsArch) {
   const Opened other = open_device(0, "avx2");
   EXPECT_EQ(other.status, KVC_ERROR_UNSUPPORTED);
   EXPECT_NE(std::strstr(other.error.message, "avx2"), nullptr);
-}
-
-// Of several devices the one that was asked for gets a context, and no other; what the calling thread had comes back:
-// nothing, a device, or a context of the driver's.
-TEST(Device, LeavesTheCallersContext) {
-  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
-  const auto use = [&] {
-    CUcontext before = nullptr, after = nullptr;
-    cuCtxGetCurrent(&before);
-    Opened opened = open_device(1);
-    ASSERT_EQ(opened.status, KVC_OK) << opened.error.message;
-    EXPECT_EQ(cuda_emulation::retained(1), 1);
-    void* memory = nullptr;
-    kvc_backend_event* event = nullptr;
-    const int32_t one = 1;
-    EXPECT_EQ(table->allocate(opened.device, 64, 64, 0, &memory, &opened.error), KVC_OK);
-    EXPECT_EQ(table->upload(opened.device, memory, &one, sizeof one, 0, cudaStreamPerThread, &opened.error), KVC_OK);
-    EXPECT_EQ(table->event_create(opened.device, &event, &opened.error), KVC_OK);
-    EXPECT_EQ(table->check_stream(opened.device, nullptr, &opened.error), KVC_OK);
-    table->event_destroy(opened.device, event);
-    table->release(opened.device, memory, 64);
-    table->close(opened.device);
-    EXPECT_EQ(cuda_emulation::retained(1), 0);
-    cuCtxGetCurrent(&after);
-    EXPECT_EQ(after, before);
-  };
-  cuCtxSetCurrent(nullptr);
-  cuda_emulation::set_devices(3);
-  use();
-  EXPECT_TRUE(cuda_emulation::has_context(1));
-  EXPECT_FALSE(cuda_emulation::has_context(0));
-  cudaSetDevice(2);
-  use();
-  EXPECT_FALSE(cuda_emulation::has_context(0));
-  CUcontext own = nullptr;
-  cuCtxCreate(&own, 0, 0);
-  use();
-  EXPECT_FALSE(cuda_emulation::has_context(0));
-  cuCtxDestroy(own);
-  cuda_emulation::set_devices(1);
 }
 
 // The device is late: nothing runs before the host waits, so that a block of the ring that is used again too early, by

@@ -60,6 +60,8 @@ void set_machine(Machine machine);
 void set_devices(int count);
 bool has_context(int device);
 int retained(int device);
+int num_devices();
+void need_context();  // as any call of the runtime does that works on a device
 // The n-th call of the runtime from now on (1: the next) that can fail returns `error` (of cudaError_t), and if that is
 // a sticky one so do all after it. 0: none, and the device works again. Calls since then are counted.
 void fail_call(int64_t n, int error);

@@ -8,7 +8,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -32,11 +31,6 @@ struct CudaStream {
   CudaGraph* capture = nullptr;
   bool blocking = true;  // it and the NULL stream wait for each other: here only what that forbids
 };
-struct CudaContext {
-  int device = 0;
-  bool made = false;
-  int retained = 0;
-};
 struct CudaEvent {
   uint64_t recorded = 0, reached = 0;
 };
@@ -59,17 +53,6 @@ std::vector<CudaStream*> streams = {&default_stream};  // in the order in which 
 int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
 bool lost = false;  // by a sticky error
-
-constexpr int kMostDevices = 4;
-int devices = 1;
-CudaContext primary[kMostDevices];
-thread_local CudaContext* current = nullptr;
-
-// What any call of the runtime does that needs a context.
-void need_context() {
-  if (current == nullptr) current = &primary[0];
-  current->made = true;
-}
 
 CudaStream* resolve(cudaStream_t stream) {
   if (stream == nullptr) return &default_stream;
@@ -97,7 +80,7 @@ bool is_sticky(cudaError_t error) {
 // What this call fails with, if it does.
 cudaError_t fault() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  need_context();
+  cuda_emulation::need_context();
   ++calls_made;
   if (lost) return failure;
   if (calls_made != failing_call) return cudaSuccess;
@@ -189,13 +172,6 @@ void set_order(unsigned next) {
   random_choice.seed(next);
 }
 void set_machine(Machine next) { machine = next; }
-void set_devices(int count) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  devices = count;
-  for (int i = 0; i < kMostDevices; ++i) primary[i] = {i, false, primary[i].retained};
-}
-bool has_context(int device) { return primary[device].made; }
-int retained(int device) { return primary[device].retained; }
 void fail_call(int64_t n, int error) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   lost = false;
@@ -281,54 +257,9 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return lost ? failure : cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? devices : 0;
+  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? cuda_emulation::num_devices() : 0;
   if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
   return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
-  current = &primary[device];
-  need_context();
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = current == nullptr ? 0 : current->device;
-  return cudaSuccess;
-}
-CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  *device = ordinal;
-  return ordinal < devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  *context = &primary[device];
-  primary[device].device = device;
-  primary[device].made = true;
-  ++primary[device].retained;
-  return CUDA_SUCCESS;
-}
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (primary[device].retained == 0) return CUDA_ERROR_INVALID_VALUE;
-  --primary[device].retained;
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxGetCurrent(CUcontext* context) {
-  *context = current;
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxSetCurrent(CUcontext context) {
-  current = context;
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxCreate(CUcontext* context, unsigned, CUdevice device) {
-  *context = current = new CudaContext{device, true, 0};
-  return CUDA_SUCCESS;
-}
-CUresult cuCtxDestroy(CUcontext context) {
-  if (current == context) current = nullptr;
-  delete context;
-  return CUDA_SUCCESS;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
@@ -342,21 +273,6 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->numRegs = registers_of_kernel;
   attributes->sharedSizeBytes = static_cast<size_t>(shared_of_image);
   return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
-}
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
-                                             cudaDriverEntryPointQueryResult* status) {
-  static const std::map<std::string, void*> functions = {
-      {"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&cuTensorMapEncodeTiled)},
-      {"cuDeviceGet", reinterpret_cast<void*>(&cuDeviceGet)},
-      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&cuDevicePrimaryCtxRetain)},
-      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(&cuDevicePrimaryCtxRelease)},
-      {"cuCtxGetCurrent", reinterpret_cast<void*>(&cuCtxGetCurrent)},
-      {"cuCtxSetCurrent", reinterpret_cast<void*>(&cuCtxSetCurrent)},
-  };
-  const auto found = functions.find(symbol);
-  *function = found != functions.end() ? found->second : nullptr;
-  *status = found != functions.end() ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   KVC_FAULT();
