@@ -19,10 +19,7 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
     case cudaErrorUnknown:
-    case cudaErrorContained:
-    case cudaErrorExternalDevice:
     case cudaErrorNvlinkUncorrectable:
-    case cudaErrorTensorMemoryLeak:
     case cudaErrorContextIsDestroyed:   // cudaDeviceReset
     case cudaErrorInitializationError:  // in a process that was forked from one that used CUDA
       return true;

@@ -214,8 +214,7 @@ TEST_F(Errors, Export) {
 // What CUDA returns from every call from then on, in a process that was forked too, is said by every call of the cache.
 TEST_F(Errors, ThatStayAreSaidForGood) {
   for (const cudaError_t stays :
-       {cudaErrorContained, cudaErrorExternalDevice, cudaErrorNvlinkUncorrectable, cudaErrorTensorMemoryLeak,
-        cudaErrorContextIsDestroyed, cudaErrorInitializationError}) {
+       {cudaErrorNvlinkUncorrectable, cudaErrorContextIsDestroyed, cudaErrorInitializationError}) {
     SCOPED_TRACE(cudaGetErrorName(stays));
     Scene scene;
     const kvc_seq id = scene.id(scene.plain);

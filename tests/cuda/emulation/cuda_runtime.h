@@ -142,15 +142,12 @@ enum cudaError_t {
   cudaErrorInvalidAddressSpace = 717,
   cudaErrorInvalidPc = 718,
   cudaErrorLaunchFailure = 719,
-  cudaErrorTensorMemoryLeak = 721,
   cudaErrorECCUncorrectable = 214,
   cudaErrorNvlinkUncorrectable = 220,
-  cudaErrorContained = 226,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureIsolation = 905,
   cudaErrorStreamCaptureImplicit = 906,
-  cudaErrorExternalDevice = 911,
   cudaErrorUnknown = 999,
 };
 const char* cudaGetErrorName(cudaError_t error);

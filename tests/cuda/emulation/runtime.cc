@@ -225,11 +225,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     KVC_NAME(cudaErrorMemoryAllocation);
     KVC_NAME(cudaErrorInitializationError);
     KVC_NAME(cudaErrorNvlinkUncorrectable);
-    KVC_NAME(cudaErrorContained);
     KVC_NAME(cudaErrorContextIsDestroyed);
-    KVC_NAME(cudaErrorTensorMemoryLeak);
     KVC_NAME(cudaErrorStreamCaptureImplicit);
-    KVC_NAME(cudaErrorExternalDevice);
     KVC_NAME(cudaErrorInsufficientDriver);
     KVC_NAME(cudaErrorNoDevice);
     KVC_NAME(cudaErrorInvalidDevice);
