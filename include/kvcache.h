@@ -955,9 +955,9 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *   Addresses  What kvc_forward_get_info and kvc_forward_tables give is at the same addresses in every step, in shapes of the
  *              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.
  *              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.
- *   Tensors    of recorded calls have max_tokens rows; those from the step's T on are neither read nor written.
- *   CUDA       Capture append and attend between a begin and an end, after a step of the same calls that was not captured;
- *              begin, end and all other calls are outside (ORDER). Layers are run by the replay: end does not ask which.
+ *   Tensors    of recorded calls have max_tokens rows, those of states max_sequences; rows behind the step's are left alone.
+ *   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not
+ *              captured; all other calls are outside (ORDER). Layers are run by the replay: end does not ask which.
  *              A replay while no forward is open writes nothing. One stream for all forwards of a graph.
  *
  * A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any

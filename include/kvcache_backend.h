@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 4
+#define KVC_BACKEND_VERSION 5
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -536,10 +536,10 @@ typedef struct kvc_backend_stage {
   const kvc_backend_node_changes *changes; /* [num_changes] */
   const kvc_backend_planned *planned;      /* [num_planned] */
   int32_t num_arrays, num_changes, num_planned;
-  int32_t num_tokens;
-  /* 0, or of a step of a graph the most tokens that one has: arrays lie at the same addresses in every step, and calls
-   * on streams that are being captured may be replayed in later steps, whose sizes they read on the device. */
-  int32_t max_tokens;
+  int32_t num_tokens, num_rows; /* rows: those that have states */
+  /* 0, or of a step of a graph the most tokens and rows that one has: arrays lie at the same addresses in every step, and
+   * calls on streams that are being captured may be replayed in later steps, whose sizes they read on the device. */
+  int32_t max_tokens, max_rows;
   uint32_t reserved;
 } kvc_backend_stage;
 
@@ -678,6 +678,13 @@ typedef struct kvc_backend {
   kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
   /* Where the device has what the host has at `data` within a staged array; NULL: nowhere. */
   const void *(*staged)(const kvc_backend_step *step, const void *data);
+  /* The same for a call without a cache, which is several calls here: its arrays, and all that `attend` (nullable: the one
+   * that will name this step) takes of the host's, go up in one copy. What names the step finds them there until end_call,
+   * which comes behind it on the stream. step: NULL = nothing was to be sent. */
+  kvc_status (*begin_call)(kvc_backend_device *device, const kvc_backend_array *arrays, int32_t num_arrays,
+                           const kvc_backend_attend *attend, void *stream, const kvc_backend_step **step,
+                           kvc_error *error);
+  kvc_status (*end_call)(kvc_backend_device *device, const kvc_backend_step *step, void *stream, kvc_error *error);
   /* Of backends whose device works later than the host; else NULL. Memory for what one call enqueues on a stream: nobody
    * else's until what was enqueued by give_scratch has run. If the stream is captured, only that capture's from then on.
    * Allocates only where more, or larger, is in use than ever before. */

@@ -3,6 +3,7 @@
 // Roofline: decode reads K and V once a kv head and 16 rows; o, q and the softmax are float32 on the CUDA cores.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_arrays.h"
 #include "kernels/cuda/attend_mma.h"
 #include "kernels/cuda/attend_wgmma.h"
 #include "kernels/cuda/device.h"
@@ -101,102 +102,6 @@ kvc_status launch_attend(const AttendCall& call, int64_t blocks, void* stream, k
     default:
       return run(attend_kernel<Bf16>);
   }
-}
-
-// Index arrays of a call, in the order of their pieces.
-enum {
-  kItems,
-  kTiles,
-  kSpans,
-  kParts,
-  kTokenBegin,
-  kLengths,
-  kPositions,
-  kKeyEnds,
-  kStreamSinks,
-  kStreamWindows,
-  kTreeBegin,
-  kTreeOffset,
-  kTreeNodes,
-  kKeyBegins,
-  kKeySets,
-  kRoots,
-  kLevels,
-  kBlocks,
-  kPages,
-  kPageBegin,
-  kNumPieces
-};
-
-// The nodes that rows refer to.
-int64_t count_nodes(const kvc_backend_rows& rows) {
-  int64_t count = 0;
-  for (int32_t r = 0; rows.tree_begin != nullptr && r < rows.num_rows; ++r) {
-    const int64_t nodes = rows.kv_lengths[r] - rows.tree_begin[r];
-    if (nodes > 0 && rows.tree_offset[r] + nodes > count) count = rows.tree_offset[r] + nodes;
-  }
-  return count;
-}
-
-void list_pieces(const kvc_backend_attend& args, Piece* pieces) {
-  const kvc_backend_rows& rows = *args.rows;
-  const kvc_backend_step *step = args.step, *planned = args.planned != 0 ? step : nullptr;
-  pieces[kItems] = piece_of(planned, args.items, args.num_items);
-  pieces[kTiles] = piece_of(planned, args.tiles, args.num_tiles);
-  pieces[kSpans] = piece_of(planned, args.spans, args.num_spans);
-  pieces[kParts] = piece_of(planned, args.parts, args.num_parts);
-  pieces[kTokenBegin] = piece_of(step, rows.token_begin, rows.num_rows + 1);
-  pieces[kLengths] = piece_of(step, rows.kv_lengths, rows.num_rows);
-  pieces[kPositions] = piece_of(step, rows.positions, rows.num_tokens);
-  pieces[kKeyEnds] = piece_of(step, rows.key_ends, rows.num_tokens);
-  pieces[kStreamSinks] = piece_of(step, rows.stream_sinks, rows.num_rows);
-  pieces[kStreamWindows] = piece_of(step, rows.stream_windows, rows.num_rows);
-  pieces[kTreeBegin] = piece_of(step, rows.tree_begin, rows.num_rows);
-  pieces[kTreeOffset] = piece_of(step, rows.tree_offset, rows.num_rows);
-  pieces[kTreeNodes] = piece_of(step, rows.tree_nodes, count_nodes(rows));
-  pieces[kKeyBegins] = piece_of(step, rows.key_begins, rows.num_rows);
-  pieces[kKeySets] = piece_of(step, args.key_tables != nullptr ? args.key_sets : nullptr, rows.num_tokens);
-  for (int i = kRoots; i < kNumPieces; ++i) pieces[i] = {};
-}
-
-// What a call makes of its items and page lists, where no step has it.
-struct Made {
-  const kvc_backend_step::Blocks* staged = nullptr;
-  BlockCounts blocks = {};
-  bool own_blocks = false;
-  const PageRange* ranges = nullptr;  // null: the lists are walked on the device
-};
-
-// The mirror of the call's trees; null: flatten them.
-const int32_t* mirrored_nodes(const kvc_backend_attend& args) {
-  return args.tables->pages != nullptr ? nullptr
-                                       : static_cast<const int32_t*>(staged_address(args.step, args.tables->nodes));
-}
-
-kvc_status find_made(const kvc_backend_attend& args, const BlockCut& many, Upload* upload, Piece* pieces, Made* made,
-                     kvc_error* error) {
-  const kvc_backend_step::Blocks* const staged = args.planned != 0 ? staged_blocks(args.step, args.items) : nullptr;
-  made->staged = staged;
-  made->own_blocks = staged == nullptr;
-  made->blocks = staged != nullptr ? staged->count : count_all_blocks(args, many);
-  if (staged != nullptr) {
-    pieces[kBlocks].device = const_cast<AttendBlock*>(staged->blocks);
-  } else {
-    pieces[kBlocks] = room_for<AttendBlock>(made->blocks.both());
-  }
-  const int32_t num_rows = args.rows->num_rows;
-  if (mirrored_nodes(args) != nullptr) {
-    pieces[kRoots] = piece_of(args.step, args.tables->roots, num_rows);
-    pieces[kLevels] = piece_of(args.step, args.tables->levels, num_rows);
-    return KVC_OK;
-  }
-  PageRange* const ranges = upload->scratch<PageRange>(2 * int64_t{num_rows});
-  if (ranges == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for page ranges");
-  made->ranges = ranges;
-  const int64_t pages = find_page_ranges(args, ranges);
-  pieces[kPages] = room_for<int32_t>(pages > 0 ? pages : 1);  // null would mean trees
-  pieces[kPageBegin] = room_for<int64_t>(2 * int64_t{num_rows});
-  return KVC_OK;
 }
 
 // The call as the device reads it.
@@ -316,15 +221,10 @@ kvc_status attend(kvc_backend_device* opened, const kvc_backend_attend* args, vo
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
   Piece pieces[kNumPieces];
   Made made;
-  list_pieces(*args, pieces);
-  status = find_made(*args, device.many, &device.upload, pieces, &made, error);
+  status = find_arrays(*args, device.many, &device.upload, pieces, &made, error);
   if (status == KVC_OK) status = device.upload.take(pieces, kNumPieces, stream, error);
   if (status != KVC_OK) return status;
-  if (made.own_blocks) list_all_blocks(*args, device.many, static_cast<AttendBlock*>(pieces[kBlocks].host));
-  if (made.ranges != nullptr) {
-    flatten_pages(*args, made.ranges, static_cast<int32_t*>(pieces[kPages].host),
-                  static_cast<int64_t*>(pieces[kPageBegin].host));
-  }
+  write_made(*args, device.many, made, pieces);
   point_to_device(pieces, &call);
   status = device.upload.send(stream, error);
   if (status == KVC_OK) status = launch_kernels(device, call, made, stream, error);

@@ -83,6 +83,33 @@ kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
+// Everything of an open device; it is current.
+kvc_status make_ready(const kvc_backend_open_args& args, Device* device, kvc_error* error) {
+  kvc_status status = read_device(device, error);
+  if (status == KVC_OK) {
+    status = check(cudaStreamCreateWithFlags(&device->setup, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
+                   "a device's setup", error);
+  }
+  if (status == KVC_OK && args.validate != 0) {
+    status = device->faults.open(reinterpret_cast<kvc_backend_device*>(device), error);
+  }
+  if (status == KVC_OK) status = choose_kernels(args.simd, device, error);
+  if (status == KVC_OK) status = device->upload.create(error);
+  return status;
+}
+
+void close_device(kvc_backend_device* opened) {
+  if (opened == nullptr) return;
+  Device* const device = device_of(opened);
+  PrimaryContext context = device->context;
+  {
+    const CurrentDevice current(*device);
+    if (device->setup != nullptr) cudaStreamDestroy(device->setup);
+    delete device;
+  }
+  context.release();
+}
+
 kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** opened, kvc_error* error) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
@@ -92,26 +119,21 @@ kvc_status open_device(const kvc_backend_open_args* args, kvc_backend_device** o
   Device* const device = new (std::nothrow) Device;
   if (device == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "no memory for a device");
   device->ordinal = args->device_id;
-  const CurrentDevice current(*device);
-  kvc_status status = read_device(device, error);
-  if (status == KVC_OK && args->validate != 0) {
-    status = device->faults.open(reinterpret_cast<kvc_backend_device*>(device), error);
-  }
-  if (status == KVC_OK) status = choose_kernels(args->simd, device, error);
-  if (status == KVC_OK) status = device->upload.create(error);
+  kvc_status status = device->context.retain(device->ordinal, error);
   if (status != KVC_OK) {
     delete device;
     return status;
   }
-  *opened = reinterpret_cast<kvc_backend_device*>(device);
-  return KVC_OK;
-}
-
-void close_device(kvc_backend_device* opened) {
-  if (opened == nullptr) return;
-  Device* const device = device_of(opened);
-  const CurrentDevice current(*device);
-  delete device;
+  {
+    const CurrentDevice current(*device);
+    status = make_ready(*args, device, error);
+  }
+  if (status == KVC_OK) {
+    *opened = reinterpret_cast<kvc_backend_device*>(device);
+  } else {
+    close_device(reinterpret_cast<kvc_backend_device*>(device));
+  }
+  return status;
 }
 
 const char* implementation(kvc_backend_device* opened) {
@@ -162,6 +184,8 @@ constexpr kvc_backend kBackend = {
     stage,
     unstage,
     staged,
+    begin_call,
+    end_call,
     take_scratch,
     give_scratch,
     plan_flash,

@@ -1,7 +1,6 @@
 // The open CUDA device. Its functions may be called by any threads at once: what changes (the upload ring) has a lock.
-// Work is enqueued on the caller's stream, in the device's primary context; nothing here waits for the device but a
-// full upload ring (upload.h).
-// SPDX-License-Identifier: Apache-2.0
+// Work is enqueued on the caller's stream, in the device's primary context (current.h); nothing here waits for the
+// device but a full upload ring (upload.h). SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,6 +10,8 @@
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
 #include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/call_step.h"
+#include "kernels/cuda/current.h"
 #include "kernels/cuda/faults.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
@@ -20,6 +21,8 @@ namespace kvc::kernels::cuda {
 
 struct Device {
   int ordinal = 0;
+  PrimaryContext context = {};
+  cudaStream_t setup = nullptr;  // what allocations and tables of a cache are written on
   int multiprocessors = 0;
   int shared_of_block = 0, shared_of_multiprocessor = 0;  // bytes; of a block that asks for as much as it may have
   bool simple = false;     // attention without tensor cores: "sm_90_simple" was asked for
@@ -30,6 +33,7 @@ struct Device {
   int num_names = 2;
   char names[3][20] = {};  // "sm_90_simple", "sm_90", and "sm_90_wgmma" where it can run
   Upload upload = {};
+  CallStep calls[Upload::kSlots] = {};  // of calls that have a slot of the ring to themselves
   // The first error after which nothing works any more on the device (a kernel's bad address, say), and who met it.
   std::atomic<int> failure{cudaSuccess};
   char failed_call[128] = "";
@@ -43,40 +47,15 @@ inline Device* device_of(kvc_backend_device* device) { return reinterpret_cast<D
 // a CurrentDevice an error that is there to stay becomes the device's.
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error);
 
-// ORDER, if the stream is being captured: what is not to be replayed. what: "a forward begins".
+// The capture that the stream is in, or 0. what: "a forward begins". ORDER, of the NULL stream, if a stream that waits
+// for it is being captured: nothing can be enqueued there then.
+kvc_status capture_of(void* stream, const char* what, unsigned long long* capture, kvc_error* error);
+// ORDER, if the stream is being captured: what is not to be replayed.
 kvc_status check_not_captured(void* stream, const char* what, kvc_error* error);
 
 // Of a call that may wait (when a cache is made, say): the target is written, for every stream, when it returns.
-kvc_status copy_and_wait(void* target, const void* source, int64_t bytes, const char* purpose, kvc_error* error);
-
-inline thread_local Device* called_device = nullptr;  // whose function the thread is in
-
-// Makes the device current on the calling thread for as long as it lives, and then the one that was. Meanwhile a
-// capture of any stream forbids the thread nothing but what concerns that stream: else waiting for an event of our own,
-// or an allocation, would end whatever capture is going on in the process.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(Device& device) : called_before_(called_device) {
-    called_device = &device;
-    cudaThreadExchangeStreamCaptureMode(&capture_mode_);
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device.ordinal;
-    changed_ = before_ != device.ordinal;
-    if (changed_) cudaSetDevice(device.ordinal);
-  }
-  ~CurrentDevice() {
-    if (changed_) cudaSetDevice(before_);
-    cudaThreadExchangeStreamCaptureMode(&capture_mode_);
-    called_device = called_before_;
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  Device* const called_before_;
-  cudaStreamCaptureMode capture_mode_ = cudaStreamCaptureModeRelaxed;
-  int before_ = 0;
-  bool changed_ = false;
-};
+kvc_status copy_and_wait(Device& device, void* target, const void* source, int64_t bytes, const char* purpose,
+                         kvc_error* error);
 
 // Enqueues a kernel, by value of its parameters. name: for messages.
 template <class... Parameters, class... Arguments>
@@ -115,6 +94,10 @@ kvc_status stage(kvc_backend_device* device, kvc_backend_step* step, const kvc_b
                  kvc_error* error);
 kvc_status unstage(kvc_backend_device* device, kvc_backend_step* step, void* stream, kvc_error* error);
 const void* staged(const kvc_backend_step* step, const void* data);
+// call_step.cc.
+kvc_status begin_call(kvc_backend_device* device, const kvc_backend_array* arrays, int32_t num_arrays,
+                      const kvc_backend_attend* attend, void* stream, const kvc_backend_step** step, kvc_error* error);
+kvc_status end_call(kvc_backend_device* device, const kvc_backend_step* step, void* stream, kvc_error* error);
 // In scratch.cc, plan_flash.cu and plan_tables.cu: of a device that works later than the host.
 kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
 kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);

@@ -23,6 +23,9 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
     case cudaErrorUnknown:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContextIsDestroyed:   // cudaDeviceReset
+    case cudaErrorInitializationError:  // in a process that was forked from one that used CUDA
       return true;
     default:
       return false;
@@ -47,13 +50,27 @@ kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_
   return fail(error, code, "%s for %s: %s (%s)", call, purpose, cudaGetErrorName(result), cudaGetErrorString(result));
 }
 
-kvc_status check_not_captured(void* stream, const char* what, kvc_error* error) {
+kvc_status capture_of(void* stream, const char* what, unsigned long long* capture, kvc_error* error) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  const cudaError_t asked = cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status);
-  if (asked != cudaSuccess) return check(asked, "cudaStreamIsCapturing", what, error);
-  if (status == cudaStreamCaptureStatusNone) return KVC_OK;
+  *capture = 0;
+  const cudaError_t asked = cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, capture);
+  if (asked == cudaErrorStreamCaptureImplicit) {
+    cudaGetLastError();
+    return fail(error, KVC_ERROR_ORDER,
+                "%s on the NULL stream, and a stream that waits for it is being captured: give a stream of its own",
+                what);
+  }
+  if (asked != cudaSuccess) return check(asked, "cudaStreamGetCaptureInfo", what, error);
+  if (status == cudaStreamCaptureStatusNone) *capture = 0;
+  return KVC_OK;
+}
+
+kvc_status check_not_captured(void* stream, const char* what, kvc_error* error) {
+  unsigned long long capture = 0;
+  const kvc_status asked = capture_of(stream, what, &capture, error);
+  if (asked != KVC_OK || capture == 0) return asked;
   return fail(error, KVC_ERROR_ORDER,
-              "%s, and the stream is being captured: what a graph replays is append and attend, of a "
+              "%s, and the stream is being captured: what a graph replays is append, attend and copies of states, of a "
               "forward in a kvc_graph, after a step of the same calls that was not captured",
               what);
 }

@@ -47,7 +47,8 @@ kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* 
   double* const table = static_cast<double*>(malloc(bytes));
   if (table == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a table of RoPE");
   fill_rope_table(args, table);
-  const kvc_status status = copy_and_wait(args->table, table, static_cast<int64_t>(bytes), "a table of RoPE", error);
+  const kvc_status status =
+      copy_and_wait(*device_of(device), args->table, table, static_cast<int64_t>(bytes), "a table of RoPE", error);
   free(table);
   return status;
 }

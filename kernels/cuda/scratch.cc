@@ -73,14 +73,11 @@ Scratch::Block* Scratch::find(void* stream) {
 }
 
 kvc_status Scratch::take(int64_t bytes, void* stream, void** memory, kvc_error* error) {
-  const auto on = static_cast<cudaStream_t>(stream);
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   unsigned long long capture = 0;
-  kvc_status status =
-      check(cudaStreamGetCaptureInfo(on, &capturing, &capture), "cudaStreamGetCaptureInfo", kPurpose, error);
+  kvc_status status = capture_of(stream, "a call takes scratch", &capture, error);
   if (status != KVC_OK) return status;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (capturing == cudaStreamCaptureStatusActive) return take_captured(bytes, stream, capture, memory, error);
+  if (capture != 0) return take_captured(bytes, stream, capture, memory, error);
   Block* const block = find(stream);
   if (block == nullptr) {
     return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls are inside the device at once", kBlocks);
@@ -88,7 +85,8 @@ kvc_status Scratch::take(int64_t bytes, void* stream, void** memory, kvc_error* 
   if (block->bytes < bytes) {
     status = resize(block, bytes, error);
   } else if (!is_last(*block, stream)) {
-    status = check(cudaStreamWaitEvent(on, block->passed, 0), "cudaStreamWaitEvent", kPurpose, error);
+    status = check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), block->passed, 0), "cudaStreamWaitEvent",
+                   kPurpose, error);
   }
   if (status != KVC_OK) return status;
   block->stream = stream;

@@ -132,7 +132,8 @@ int64_t write_blocks(Step* step, const kvc_backend_stage& args, int64_t end, int
     if (count.both() == 0 || end + bytes > limit) continue;
     list_all_blocks(attend, step->many, reinterpret_cast<AttendBlock*>(host + end));
     step->blocks[step->num_blocks++] = {
-        planned.items, reinterpret_cast<AttendBlock*>(step->device + end), count, nullptr, nullptr, {}, 0};
+        planned.items, reinterpret_cast<AttendBlock*>(step->device + end), count, nullptr, nullptr, {}, 0, nullptr,
+        nullptr};
     end += bytes;
   }
   return end;
@@ -157,19 +158,20 @@ kvc_backend_rows rows_on_device(const Step* step, kvc_backend_rows rows) {
   return rows;
 }
 
-// The header: tokens, then Live of each planned work; behind the sizes the rows of each.
-int64_t sizes_bytes(int32_t num_planned) {
-  return padded(static_cast<int64_t>(sizeof(int64_t)) + num_planned * static_cast<int64_t>(sizeof(Step::Live)));
+// The header: sizes, then Live of each planned work that there can be; behind them the rows of each.
+int64_t sizes_bytes(int32_t max_planned) {
+  return padded(static_cast<int64_t>(sizeof(Step::Sizes)) + max_planned * static_cast<int64_t>(sizeof(Step::Live)));
 }
-int64_t header_bytes(int32_t num_planned) {
-  return sizes_bytes(num_planned) + num_planned * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
+int64_t header_bytes(int32_t max_planned) {
+  return sizes_bytes(max_planned) + max_planned * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
 }
 
 // The same in a graph's step: everything has its place, by its capacity. end: in and out.
 kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, unsigned char* host, kvc_error* error) {
-  step->header_bytes = sizes_bytes(args.num_planned);
-  *reinterpret_cast<int64_t*>(host) = args.num_tokens;
-  auto* const live = reinterpret_cast<Step::Live*>(host + sizeof(int64_t));
+  step->header_bytes = sizes_bytes(step->max_blocks);
+  memset(host, 0, static_cast<size_t>(step->header_bytes));
+  *reinterpret_cast<Step::Sizes*>(host) = {args.num_tokens, args.num_rows};
+  auto* const live = reinterpret_cast<Step::Live*>(host + sizeof(Step::Sizes));
   for (int32_t i = 0; i < args.num_planned; ++i) {
     const kvc_backend_planned& planned = args.planned[i];
     const kvc_backend_attend attend = attend_of(planned);
@@ -190,9 +192,11 @@ kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, 
                                         reinterpret_cast<AttendBlock*>(step->device + *end),
                                         count,
                                         reinterpret_cast<kvc_backend_rows*>(step->device + at),
-                                        reinterpret_cast<Step::Live*>(step->device + sizeof(int64_t)) + i,
+                                        reinterpret_cast<Step::Live*>(step->device + sizeof(Step::Sizes)) + i,
                                         most,
-                                        planned.max_tiles};
+                                        planned.max_tiles,
+                                        nullptr,
+                                        nullptr};
     *end += planned_bytes(planned, step->many);
   }
   return KVC_OK;
@@ -252,8 +256,13 @@ kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_erro
   return check_not_captured(stream, "a call of a forward that is in no graph", error);
 }
 
+const Step::Sizes* live_sizes_of(const kvc_backend_step* step) {
+  return max_tokens_of(step) > 0 ? reinterpret_cast<const Step::Sizes*>(step->device) : nullptr;
+}
+
 const int64_t* live_tokens_of(const kvc_backend_step* step) {
-  return max_tokens_of(step) > 0 ? reinterpret_cast<const int64_t*>(step->device) : nullptr;
+  const Step::Sizes* const sizes = live_sizes_of(step);
+  return sizes == nullptr ? nullptr : &sizes->tokens;
 }
 
 const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items) {
@@ -346,7 +355,8 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
   if (status != KVC_OK) return status;
   const bool fixed = args->max_tokens > 0;
   step->max_tokens = args->max_tokens;
-  int64_t end = write_arrays(step, *args, fixed ? header_bytes(args->num_planned) : 0, copy.host());
+  step->max_rows = args->max_rows;
+  int64_t end = write_arrays(step, *args, fixed ? header_bytes(step->max_blocks) : 0, copy.host());
   std::sort(step->ranges, step->ranges + step->num_ranges,
             [](const Step::Range& a, const Step::Range& b) { return a.host < b.host; });
   if (fixed) {

@@ -6,9 +6,10 @@
 // are queued and the first of them is not done; the device never waits: the caller has ordered the streams. Calls of
 // the step then find by the host's address where an array lies (staged_address).
 //
-// Of a graph's step every array lies by its capacity, and in front of them all a header: how many tokens, blocks and
-// tiles there are, and the rows by their device addresses. Kernels of a call that was captured are launched at the
-// capacity and read those, so that they do the work of the step that they are replayed in; unstage makes all sizes 0.
+// Of a graph's step every array lies by its capacity, and in front of them all a header: how many tokens, rows with
+// states, blocks and tiles there are, and the rows by their device addresses. Kernels of a call that was captured are
+// launched at the capacity and read those, so that they do the work of the step that they are replayed in; unstage
+// makes all sizes 0.
 //
 // Thread safety: a stage alone; everything else reads, by any threads.
 // SPDX-License-Identifier: Apache-2.0
@@ -35,6 +36,10 @@ struct kvc_backend_step {
     int64_t bytes;
     const char* device;
   };
+  // On the device, at its memory's begin: of the step that runs.
+  struct Sizes {
+    int64_t tokens, rows;
+  };
   // On the device: how much of planned work there is in the step that runs.
   struct Live {
     int64_t few, many;  // blocks
@@ -50,6 +55,9 @@ struct kvc_backend_step {
     const Live* live;
     kvc::kernels::cuda::BlockCounts most;
     int64_t max_tiles;
+    // Page lists that are arrays, as flatten_pages has them; null: none.
+    const int32_t* pages;
+    const int64_t* page_begin;
   };
 
   unsigned char* device;           // [capacity]
@@ -62,7 +70,7 @@ struct kvc_backend_step {
   int32_t num_ranges, max_ranges;
   Blocks* blocks;  // [max_blocks]
   int32_t num_blocks, max_blocks;
-  int32_t max_tokens;                 // of a graph's step; else 0
+  int32_t max_tokens, max_rows;       // of a graph's step; else 0
   kvc::kernels::cuda::BlockCut many;  // how the device's blocks of many rows are cut
   int64_t header_bytes;               // of sizes; 0 before the first stage
 };
@@ -71,8 +79,10 @@ namespace kvc::kernels::cuda {
 
 // Null: not staged. step: nullable.
 const void* staged_address(const kvc_backend_step* step, const void* data);
-// A graph's: its most tokens, and where the device has those of the step that runs. Else 0 and null. step: nullable.
+// A graph's: its most tokens, and where the device has the sizes of the step that runs. Else 0 and null. step:
+// nullable.
 int32_t max_tokens_of(const kvc_backend_step* step);
+const kvc_backend_step::Sizes* live_sizes_of(const kvc_backend_step* step);
 const int64_t* live_tokens_of(const kvc_backend_step* step);
 // ORDER, if the stream is being captured and the step is no graph's: its arrays would be others in a replay.
 kvc_status check_replayable(const kvc_backend_step* step, void* stream, kvc_error* error);

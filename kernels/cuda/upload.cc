@@ -77,6 +77,16 @@ kvc_status Upload::grow(Slot* slot, int64_t bytes, kvc_error* error) {
   return status;
 }
 
+// Null: all are lent.
+Upload::Slot* Upload::next_slot() {
+  for (int i = 0; i < kSlots; ++i) {
+    Slot* const slot = &slots_[next_];
+    next_ = (next_ + 1) % kSlots;
+    if (!slot->lent) return slot;
+  }
+  return nullptr;
+}
+
 kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error) {
   int64_t bytes = 0;
   for (int i = 0; i < count; ++i) bytes += padded(pieces[i].bytes);
@@ -85,8 +95,10 @@ kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error
   if (bytes == 0) return KVC_OK;
   const kvc_status outside = check_not_captured(stream, "a call sends index arrays of its own", error);
   if (outside != KVC_OK) return outside;
-  Slot* slot = &slots_[next_];
-  next_ = (next_ + 1) % kSlots;
+  Slot* const slot = next_slot();
+  if (slot == nullptr) {
+    return fail(error, KVC_ERROR_OUT_OF_MEMORY, "more than %d calls are inside the device at once", kSlots);
+  }
   if (slot->capacity < bytes) {
     const kvc_status grown = grow(slot, bytes, error);
     if (grown != KVC_OK) return grown;
@@ -113,11 +125,14 @@ kvc_status Upload::take(Piece* pieces, int count, void* stream, kvc_error* error
 }
 
 kvc_status Upload::send(void* stream, kvc_error* error) {
-  if (taken_bytes_ == 0) return KVC_OK;
+  return taken_bytes_ == 0 ? KVC_OK : send_to(taken_->device, taken_bytes_, stream, error);
+}
+
+kvc_status Upload::send_to(void* target, int64_t bytes, void* stream, kvc_error* error) {
   const auto on = static_cast<cudaStream_t>(stream);
-  const kvc_status status = check(
-      cudaMemcpyAsync(taken_->device, taken_->host, static_cast<size_t>(taken_bytes_), cudaMemcpyHostToDevice, on),
-      "cudaMemcpyAsync", kPurpose, error);
+  const kvc_status status =
+      check(cudaMemcpyAsync(target, taken_->host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, on),
+            "cudaMemcpyAsync", kPurpose, error);
   if (status != KVC_OK) return status;
   return check(cudaEventRecord(taken_->copied, on), "cudaEventRecord", kPurpose, error);
 }
@@ -125,6 +140,18 @@ kvc_status Upload::send(void* stream, kvc_error* error) {
 kvc_status Upload::finish(void* stream, kvc_error* error) {
   if (taken_ == nullptr) return KVC_OK;
   return check(cudaEventRecord(taken_->read, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+}
+
+int Upload::lend() {
+  if (taken_ == nullptr) return -1;
+  taken_->lent = true;
+  return static_cast<int>(taken_ - slots_);
+}
+
+kvc_status Upload::give(int slot, void* stream, kvc_error* error) {
+  slots_[slot].lent = false;
+  return check(cudaEventRecord(slots_[slot].read, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose,
+               error);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -7,8 +7,9 @@
 //   queued;
 //   - the device's block is written again behind its last reader, by a wait on the device.
 // All slots are there from create on, and grow to the largest call so far, by allocation; else nothing is allocated.
+// A slot can be lent, to a call that enqueues its kernels by and by: others pass it by meanwhile.
 //
-// Thread safety: a caller holds the lock from take to finish.
+// Thread safety: a caller holds the lock from take to finish, or lend, and in give.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,8 +55,13 @@ class Upload {
   kvc_status take(Piece* pieces, int count, void* stream, kvc_error* error);
   // Enqueues the copy. Then kernels that read the slot may be enqueued on the same stream.
   kvc_status send(void* stream, kvc_error* error);
+  // The same to memory of the caller's, of the first `bytes`: no kernel reads the slot.
+  kvc_status send_to(void* target, int64_t bytes, void* stream, kvc_error* error);
   // After the last of those kernels.
   kvc_status finish(void* stream, kvc_error* error);
+  // In place of finish: the slot's index, for give; -1 if there was nothing to send.
+  int lend();
+  kvc_status give(int slot, void* stream, kvc_error* error);
   // Host memory for the caller's own use while it holds the lock; null if there is none.
   template <class T>
   T* scratch(int64_t count) {
@@ -68,7 +74,9 @@ class Upload {
     unsigned char* device;
     int64_t capacity;
     cudaEvent_t copied, read;
+    bool lent;
   };
+  Slot* next_slot();
   kvc_status grow(Slot* slot, int64_t bytes, kvc_error* error);
   void drop(Slot* slot);
   void* scratch_bytes(int64_t bytes);

@@ -22,8 +22,8 @@ Status Cache::copy_state(kvc_forward id, int32_t layer, int32_t state, const DLT
   }
   const StateGeometry& shape = states[static_cast<size_t>(state)];
   kvc_backend_states args = {};
-  KVC_TRY(check_states(tensor, "tensor", forward->num_rows, shape.dtype, shape.rank, shape.shape, context_->dl_device(),
-                       !store, &args));
+  KVC_TRY(check_states(tensor, "tensor", forward->state_rows(), shape.dtype, shape.rank, shape.shape,
+                       context_->dl_device(), !store, &args));
   args.pool = static_cast<char*>(layers_[index].states->data()) + shape.offset_bytes;
   args.page_stride_bytes = geometry_.layers[index].page_bytes;
   args.state_bytes = shape.bytes;

@@ -231,7 +231,9 @@ Status Forward::stage(std::span<const kvc_backend_layer* const> layers,
   args.planned = planned_.data();
   args.num_planned = static_cast<int32_t>(planned_.size());
   args.num_tokens = batch->rows().num_tokens;
+  args.num_rows = kind.encoder_group < 0 ? num_rows : 0;
   args.max_tokens = graph ? static_cast<int32_t>(limits.tokens) : 0;
+  args.max_rows = graph ? static_cast<int32_t>(limits.rows) : 0;
   return device_step_.stage(args, stream);
 }
 

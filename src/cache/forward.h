@@ -102,11 +102,10 @@ class Forward {
   Status stage(std::span<const kvc_backend_layer* const> layers, std::span<const kvc_backend_node_changes> changes);
   // Of a graph, when its step closes: replays are stale from here on.
   Status unstage();
-  // Rows that tensors of the step's calls have at least: of a graph on a device those of later steps too, as calls may
-  // be captured.
-  int64_t tensor_rows() const noexcept {
-    return graph && device_step_.get() != nullptr ? limits.tokens : batch->rows().num_tokens;
-  }
+  // Rows that tensors of the step's calls have at least, one a token, or a sequence: of a graph on a device those of
+  // later steps too, as calls may be captured.
+  int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
+  int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
   // What calls to the backend name; null where nothing is staged.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
   // Whether the plan of a class is as it was staged.
@@ -136,6 +135,7 @@ class Forward {
     bool made_sinks = false;
     bool sets_made = false;
   };
+  bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
   void make_plan(Planned& planned, uint32_t flags) noexcept;
   void list_arrays();
   kvc_backend_planned describe_plan(const Planned& planned, const kvc_backend_layer* layer) const noexcept;

@@ -5,6 +5,7 @@
 
 #include "base/dtype_text.h"
 #include "cache/tensor_overlap.h"
+#include "stateless/staged_call.h"
 
 namespace kvc {
 namespace {
@@ -181,15 +182,24 @@ Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& s
   }
   if (tokens == 0) return Status();
   CallMemory memory(context, stream);
+  StagedCall staged(*context, stream);
+  if (on_host) {
+    const kvc_backend_array arrays[] = {
+        array_of(scratch.slots.data(), tokens),
+        array_of(scratch.rotations.data(), static_cast<int64_t>(scratch.rotations.size()))};
+    KVC_TRY(staged.begin(arrays, nullptr));
+    append.step = staged.step();
+  }
   if (call.rotary.given()) {
     const int64_t floats = call.rotary.cos_sin_floats(tokens);
     KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(floats)));
     float* const cos_sin = memory.next<float>(floats);
     append.cos_sin = cos_sin;
-    KVC_TRY(on_host ? call.rotary.turn(*context, scratch.rotations.data(), tokens, stream, cos_sin)
+    KVC_TRY(on_host ? call.rotary.turn(*context, scratch.rotations.data(), tokens, staged.step(), stream, cos_sin)
                     : call.rotary.turn(*context, call.positions.on_device(), tokens, stream, cos_sin));
   }
-  return Status::from(backend.append(context->device(), &append, stream, &error), error);
+  KVC_TRY(Status::from(backend.append(context->device(), &append, stream, &error), error));
+  return staged.end();
 }
 
 }  // namespace kvc

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stateless/flash_attn_device.h"
+#include "stateless/staged_call.h"
 
 namespace kvc {
 
@@ -60,7 +61,7 @@ bool uniform(const TensorView& t) {
 
 // Stores new K and V: at once, or row by row where rows have scales or places of their own.
 Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const float* cos_sin,
-              void* stream) {
+              const kvc_backend_step* staged, void* stream) {
   const int32_t* begin = rows.new_begin();
   const bool at_once = !call.unlike_scales && uniform(call.k) && uniform(call.v);
   const int64_t step = at_once ? std::max<int64_t>(call.rows, 1) : 1;
@@ -75,6 +76,7 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
     args.k = tokens_from(call.k, row, begin[row], call.row_new);
     args.v = tokens_from(call.v, row, begin[row], call.row_new);
     if (cos_sin != nullptr) args.cos_sin = cos_sin + int64_t{begin[row]} * call.rotary.rotary_dim();
+    args.step = staged;
     if (args.num_tokens == 0) continue;
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context.backend().append(context.device(), &args, stream, &error), error));
@@ -82,8 +84,8 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
   return Status();
 }
 
-Status attend(const Context& context, const StatelessScratch& scratch, kvc_backend_attend* args, int32_t* counters,
-              void* stream) {
+// What attends, as it was planned.
+void set_work(StatelessScratch& scratch, kvc_backend_attend* args) {
   const WorkPlan& plan = *scratch.plan;
   args->rows = &scratch.rows.rows();
   args->tables = &scratch.rows.tables();
@@ -91,11 +93,9 @@ Status attend(const Context& context, const StatelessScratch& scratch, kvc_backe
   args->num_items = static_cast<int64_t>(plan.items().size());
   args->tiles = plan.tiles().data();
   args->num_tiles = static_cast<int64_t>(plan.tiles().size());
-  args->tile_counters = counters;
-  std::fill_n(counters, args->num_tiles, 0);
-  if (args->num_items == 0) return Status();
-  kvc_error error = KVC_ERROR_INIT;
-  return Status::from(context.backend().attend(context.device(), args, stream, &error), error);
+  scratch.tile_counters.resize(std::max(scratch.tile_counters.size(), plan.tiles().size()));
+  args->tile_counters = scratch.tile_counters.data();
+  std::fill_n(args->tile_counters, args->num_tiles, 0);
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
   prepare_plan(shape_of(*context, call), rows.rows(), &scratch);
   KVC_TRY(rows.map_pages(call, *scratch.plan));
   scratch.plan->build(rows.rows(), call.attend.flags);
-  scratch.tile_counters.resize(std::max(scratch.tile_counters.size(), scratch.plan->tiles().size()));
+  set_work(scratch, &call.attend);
   const int32_t queries = rows.rows().num_tokens, fresh = rows.new_begin()[call.rows];
   const int64_t partials = scratch.plan->partial_floats();
   const int64_t query_turns = call.rotary.cos_sin_floats(queries), new_turns = call.rotary.cos_sin_floats(fresh);
@@ -120,15 +120,22 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
                                    CallMemory::bytes_of<float>(new_turns)));
   call.attend.partials = memory.next<float>(partials);
   float *const query_cos_sin = memory.next<float>(query_turns), *const new_cos_sin = memory.next<float>(new_turns);
-  if (call.rotary.given()) {
-    KVC_TRY(call.rotary.turn(*context, rows.query_rotations(), queries, stream, query_cos_sin));
-    KVC_TRY(call.rotary.turn(*context, rows.new_rotations(), fresh, stream, new_cos_sin));
+  const bool turns = call.rotary.given(), attends = call.attend.num_items > 0;
+  StagedCall staged(*context, stream);
+  const kvc_backend_array arrays[] = {array_of(rows.query_rotations(), turns ? queries : 0),
+                                      array_of(rows.new_rotations(), turns ? fresh : 0), array_of(rows.slots(), fresh)};
+  KVC_TRY(staged.begin(arrays, attends ? &call.attend : nullptr));
+  if (turns) {
+    KVC_TRY(call.rotary.turn(*context, rows.query_rotations(), queries, staged.step(), stream, query_cos_sin));
+    KVC_TRY(call.rotary.turn(*context, rows.new_rotations(), fresh, staged.step(), stream, new_cos_sin));
     call.attend.cos_sin = query_cos_sin;
   }
-  if (call.appends) {
-    KVC_TRY(append(*context, call, rows, call.rotary.given() ? new_cos_sin : nullptr, stream));
+  if (call.appends) KVC_TRY(append(*context, call, rows, turns ? new_cos_sin : nullptr, staged.step(), stream));
+  if (attends) {
+    kvc_error error = KVC_ERROR_INIT;
+    KVC_TRY(Status::from(context->backend().attend(context->device(), &call.attend, stream, &error), error));
   }
-  return attend(*context, scratch, &call.attend, scratch.tile_counters.data(), stream);
+  return staged.end();
 }
 
 }  // namespace kvc

@@ -92,10 +92,11 @@ Status RotaryTables::turn(const Context& context, kvc_backend_rope* args, int64_
   return tokens == 0 ? Status() : Status::from(context.backend().rope(context.device(), args, stream, &error), error);
 }
 
-Status RotaryTables::turn(const Context& context, const int32_t* rows, int64_t tokens, void* stream,
-                          float* cos_sin) const {
+Status RotaryTables::turn(const Context& context, const int32_t* rows, int64_t tokens, const kvc_backend_step* step,
+                          void* stream, float* cos_sin) const {
   kvc_backend_rope args = {};
   args.positions = rows;
+  args.step = step;
   return turn(context, &args, tokens, stream, cos_sin);
 }
 

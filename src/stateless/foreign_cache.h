@@ -27,8 +27,10 @@ struct RotaryTables {
   // Both or none; rotary_dim at most head_dim.
   static Status read(const DLTensor* cos, const DLTensor* sin, int32_t head_dim, DLDevice device, RotaryTables* out);
   int64_t cos_sin_floats(int64_t tokens) const noexcept { return given() ? tokens * rotary_dim() : 0; }
-  // Their rows `positions` [tokens], as float32: cos_sin [tokens, 2, rotary_dim / 2].
-  Status turn(const Context& context, const int32_t* positions, int64_t tokens, void* stream, float* cos_sin) const;
+  // Their rows `positions` [tokens], as float32: cos_sin [tokens, 2, rotary_dim / 2]. step: nullable; has the
+  // positions.
+  Status turn(const Context& context, const int32_t* positions, int64_t tokens, const kvc_backend_step* step,
+              void* stream, float* cos_sin) const;
   // The same of positions that only the device reads; those that are no rows get none.
   Status turn(const Context& context, const kvc_backend_indexes& positions, int64_t tokens, void* stream,
               float* cos_sin) const;

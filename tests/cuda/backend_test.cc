@@ -133,6 +133,48 @@ TEST_F(Late, SteadyCallsNeitherAllocateNorWait) {
   table->close(opened.device);
 }
 
+// A call that has a slot of the ring to itself keeps it while others go through the ring.
+TEST_F(Late, SlotsOfCallsAreTheirsUntilTheyEnd) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  std::vector<float> cos_sin(2, -1.0f), others(2), cos(8), sin(8);
+  for (int i = 0; i < 8; ++i) cos[i] = static_cast<float>(i);
+  std::vector<int32_t> positions = {5}, other_positions = {2};
+  const kvc_backend_array array = {positions.data(), 4, 4};
+  const kvc_backend_step* step = nullptr;
+  const int64_t copies = cuda_emulation::counts().copies;
+  ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_OK) << error.message;
+  ASSERT_NE(step, nullptr);
+  kvc_backend_rope args = {};
+  args.rope_dim = 2, args.num_tokens = 1, args.positions = positions.data(), args.step = step;
+  args.cos_sin = cos_sin.data();
+  args.cos = {cos.data(), 1, 0, {kDLFloat, 32, 1}, 0};
+  args.sin = {sin.data(), 1, 0, {kDLFloat, 32, 1}, 0};
+  kvc_backend_rope alone = args;
+  alone.positions = other_positions.data(), alone.step = nullptr, alone.cos_sin = others.data();
+  for (int i = 0; i < 3 * Upload::kSlots; ++i) {
+    ASSERT_EQ(table->rope(opened.device, &alone, streams_[1], &error), KVC_OK) << error.message;
+  }
+  ASSERT_EQ(table->rope(opened.device, &args, streams_[0], &error), KVC_OK) << error.message;
+  ASSERT_EQ(table->end_call(opened.device, step, streams_[0], &error), KVC_OK) << error.message;
+  EXPECT_EQ(cuda_emulation::counts().copies, copies + 3 * Upload::kSlots + 1);
+  cudaDeviceSynchronize();
+  EXPECT_EQ(cos_sin[0], 5.0f);
+  // All lent: one more is refused, and there is room again when one ends.
+  const kvc_backend_step* steps[Upload::kSlots];
+  for (const kvc_backend_step*& lent : steps) {
+    ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &lent, &error), KVC_OK);
+  }
+  EXPECT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_ERROR_OUT_OF_MEMORY);
+  for (const kvc_backend_step* lent : steps) {
+    EXPECT_EQ(table->end_call(opened.device, lent, streams_[0], &error), KVC_OK);
+  }
+  EXPECT_EQ(table->rope(opened.device, &alone, streams_[1], &error), KVC_OK) << error.message;
+  table->close(opened.device);
+}
+
 // What a cache is made with (tables of RoPE, scales) is written when the call returns, since its first step may be on
 // any stream; cudaMemcpy alone only puts it in the order of the NULL stream.
 TEST_F(Late, TablesAreThereForEveryStream) {
@@ -149,6 +191,26 @@ TEST_F(Late, TablesAreThereForEveryStream) {
   float there[3] = {};
   ASSERT_EQ(table->upload(opened.device, there, scales, sizeof scales, 1, nullptr, &error), KVC_OK) << error.message;
   EXPECT_EQ(there[2], 3.0f);
+  table->close(opened.device);
+}
+
+// More blocks than a grid has are refused, not taken for fewer.
+TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  kvc_error error = KVC_ERROR_INIT;
+  alignas(16) static unsigned char rows[16];
+  kvc_backend_layer layer = {};
+  layer.num_kv_heads = 32, layer.head_dim = layer.v_head_dim = 512, layer.page_size = 1;  // 32 blocks of a token
+  layer.num_pages = 1, layer.dtype = {kDLFloat, 16, 1};
+  layer.k = layer.v = {rows, 32 * 512, 512, 512};
+  kvc_backend_append args = {};
+  args.layer = &layer;
+  args.num_tokens = (int64_t{1} << 27) + 1;  // 2^32 + 32 blocks
+  args.device_slots = {nullptr, 0, -1, 0};   // none of which would store anything
+  args.k = args.v = {rows, 32 * 512, 512, layer.dtype, 0};
+  EXPECT_EQ(table->append(opened.device, &args, nullptr, &error), KVC_ERROR_BATCH_TOO_LARGE);
   table->close(opened.device);
 }
 

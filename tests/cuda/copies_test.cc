@@ -146,10 +146,10 @@ TEST_F(Copies, OfCallsWithoutACache) {
       ASSERT_EQ(call.append(context_.get()), KVC_OK) << call.error.message;
     }
     const std::string where = on_device ? "indexes on the device" : "indexes on the host";
-    // Turns of queries and of new keys, slots, and what attends.
-    sends(("flash_attn_with_kvcache, " + where).c_str(), on_device ? 0 : 4,
+    // Rows, page lists, items, slots, and turns of queries and of new keys.
+    sends(("flash_attn_with_kvcache, " + where).c_str(), on_device ? 0 : 1,
           [&] { ASSERT_EQ(call.attend(context_.get()), KVC_OK); });
-    sends(("append_slots, " + where).c_str(), on_device ? 0 : 2,  // turns, slots
+    sends(("append_slots, " + where).c_str(), on_device ? 0 : 1,  // turns, slots
           [&] { ASSERT_EQ(call.append(context_.get()), KVC_OK); });
   }
   kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
@@ -163,8 +163,43 @@ TEST_F(Copies, OfCallsWithoutACache) {
     args.seq_lens = &lens.tensor, args.block_table = &table.tensor;
     const auto build = [&] { ok(kvc_plan_build(plan.get(), &args, nullptr, nullptr, &error_)); };
     for (int i = 0; i < 20; i++) build();
-    sends("plan_build", on_device ? 0 : 2, build);  // to the ring, and from there
+    sends("plan_build", on_device ? 0 : 1, build);
   }
+}
+
+// What calls on several streams have sent stays theirs until the device, however late, has read it.
+TEST_F(Copies, AreTheirCallsOwn) {
+  setenv("KVC_TEST_INDEXES", "host", 1);
+  constexpr int kCalls = 40;
+  cudaStream_t streams[3];
+  for (cudaStream_t &stream : streams) cudaStreamCreate(&stream);
+  const auto call_of = [](int i) {
+    PagedCall call(true);
+    call.lengths.values = {i % 5 + 3, i % 7, 14 - i % 3};
+    call.slots.values[0] = 1 + i % 30;
+    return call;
+  };
+  for (unsigned order = cuda_emulation::kInTurn; order < cuda_emulation::kRandom + 4; order++) {
+    std::deque<PagedCall> calls, wanted;
+    for (int i = 0; i < kCalls; i++) {
+      wanted.push_back(call_of(i));
+      ASSERT_EQ(wanted.back().attend(context_.get()), KVC_OK) << wanted.back().error.message;
+      ASSERT_EQ(wanted.back().append(context_.get()), KVC_OK) << wanted.back().error.message;
+    }
+    cuda_emulation::set_order(order);
+    for (int i = 0; i < kCalls; i++) {
+      calls.push_back(call_of(i));
+      ASSERT_EQ(calls.back().attend(context_.get(), streams[i % 3]), KVC_OK) << calls.back().error.message;
+      ASSERT_EQ(calls.back().append(context_.get(), streams[i % 3]), KVC_OK) << calls.back().error.message;
+    }
+    cudaDeviceSynchronize();
+    cuda_emulation::set_order(cuda_emulation::kAtOnce);
+    for (size_t i = 0; i < kCalls; i++) {
+      EXPECT_EQ(calls[i].out.bytes, wanted[i].out.bytes) << i << ", order " << order;
+      EXPECT_EQ(calls[i].k_cache.bytes, wanted[i].k_cache.bytes) << i << ", order " << order;
+    }
+  }
+  for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
 }
 
 }  // namespace

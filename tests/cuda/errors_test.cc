@@ -310,6 +310,25 @@ TEST_F(Errors, Export) {
       false);
 }
 
+// What CUDA returns from every call from then on, in a process that was forked too, is said by every call of the cache.
+TEST_F(Errors, ThatStayAreSaidForGood) {
+  for (const cudaError_t stays :
+       {cudaErrorNvlinkUncorrectable, cudaErrorContextIsDestroyed, cudaErrorInitializationError}) {
+    SCOPED_TRACE(cudaGetErrorName(stays));
+    Scene scene;
+    const kvc_seq id = scene.id(scene.plain);
+    const int64_t position = 5;
+    kvc_seq child = 0;
+    cuda_emulation::fail_call(1, stays);
+    EXPECT_EQ(kvc_seq_fork(scene.cache(), 1, &id, &position, &child, scene.stream, scene.lockstep.error()),
+              KVC_ERROR_DEVICE_FAILED);
+    cuda_emulation::fail_call(0, cudaSuccess);
+    EXPECT_EQ(kvc_seq_add(scene.cache(), 1, &child, scene.lockstep.error()), KVC_ERROR_DEVICE_FAILED);
+    EXPECT_NE(std::strstr(scene.lockstep.message(), "failed before"), nullptr) << scene.lockstep.message();
+    EXPECT_NE(std::strstr(scene.lockstep.message(), cudaGetErrorName(stays)), nullptr) << scene.lockstep.message();
+  }
+}
+
 // Creation: nothing is left behind.
 TEST_F(Errors, Create) {
   for (int64_t n = 1;; ++n) {

@@ -27,6 +27,7 @@ class Graphs : public testing::Test {
       return kvc_graph_create(c, &config, &graphs_[side], lockstep.error());
     });
     for (int layer = 0; layer < kLayers; ++layer) tensors_.push_back(&lockstep.make_layer(kTokens));
+    if (lockstep.has_states()) states_ = &lockstep.make_states(kRows);
   }
   kvc_status attend(Lockstep& lockstep, int side) {
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -35,7 +36,7 @@ class Graphs : public testing::Test {
           kvc_forward_attend(lockstep.caches[side], graphs_[side], layer, &args, lockstep.error());
       if (status != KVC_OK) return status;
     }
-    return KVC_OK;
+    return states_ == nullptr ? KVC_OK : lockstep.move_states(graphs_[side], side, *states_);
   }
 
   enum class How { kCalls, kCapture, kReplay };
@@ -47,6 +48,7 @@ class Graphs : public testing::Test {
       lockstep.refill(layer->k);
       lockstep.refill(layer->v);
     }
+    if (states_ != nullptr) lockstep.refill(states_->stored);
     Lockstep::Step step;
     ASSERT_EQ(lockstep.begin(rows, lengths, parents, stream_, &step, graphs_), KVC_OK) << lockstep.message();
     ASSERT_EQ(attend(lockstep, 0), KVC_OK) << lockstep.message();
@@ -68,12 +70,14 @@ class Graphs : public testing::Test {
         ASSERT_NEAR(out[0]->data[i], out[1]->data[i], 2e-5f) << "layer " << layer << " element " << i;
       }
     }
+    if (states_ != nullptr) ASSERT_EQ(states_->loaded[0]->data, states_->loaded[1]->data);
   }
 
   cudaStream_t stream_ = nullptr;
   cudaGraph_t captured_ = nullptr;
   kvc_forward graphs_[2] = {};
   std::vector<Lockstep::Layer*> tensors_;
+  Lockstep::States* states_ = nullptr;
 };
 
 TEST_F(Graphs, ReplaysAtAnySize) {
@@ -108,6 +112,96 @@ TEST_F(Graphs, ReplaysAtAnySize) {
     captured_ = nullptr;
     lockstep.compare();
   }
+}
+
+// A whole step of a model whose layers attend and recur.
+TEST_F(Graphs, ReplaysStates) {
+  Lockstep lockstep({.num_pages = 400, .max_batch_tokens = 64, .rope = true, .states = true});
+  create(lockstep);
+  std::vector<int> s;
+  for (int i = 0; i < kRows; ++i) s.push_back(lockstep.add());
+  lockstep.fill(s[0], 30, 16, stream_);
+  step(lockstep, {s[0], s[1]}, {1, 2}, How::kCalls);
+  step(lockstep, {s[1]}, {1}, How::kCapture);
+  step(lockstep, {s[0], s[1], s[2], s[3], s[4]}, {4, 1, 3, 3, 1}, How::kReplay);  // at capacity
+  for (int i = 0; i < 4; ++i) step(lockstep, {s[0], s[3]}, {1, 1}, How::kReplay);
+  step(lockstep, {}, {}, How::kReplay);                     // nothing
+  step(lockstep, {-1, s[2], -1}, {2, 1, 0}, How::kReplay);  // inert rows
+  int child = -1;
+  ASSERT_EQ(lockstep.fork(s[0], -1, stream_, &child), KVC_OK) << lockstep.message();
+  step(lockstep, {s[0], child, s[4]}, {1, 2, 1}, How::kReplay);
+  ASSERT_EQ(lockstep.remove(s[0]), KVC_OK);
+  lockstep.fill(s[2], 10, 5, stream_);
+  step(lockstep, {child, s[2]}, {1, 1}, How::kReplay);
+  // A replay between steps loads nothing and stores nothing.
+  for (auto* rows : {states_->loaded, states_->stored}) {
+    for (int side = 0; side < 2; ++side) std::fill(rows[side]->data.begin(), rows[side]->data.end(), 1e6f);
+  }
+  cudaGraphLaunch(captured_, stream_);
+  cudaDeviceSynchronize();
+  for (const float x : states_->loaded[1]->data) ASSERT_EQ(x, 1e6f);
+  step(lockstep, {s[2], child, s[1]}, {1, 1, 1}, How::kReplay);
+  // Of a forward in no graph they cannot be captured.
+  Lockstep::Step alone;
+  ASSERT_EQ(lockstep.begin({child}, {1}, {}, stream_, &alone), KVC_OK) << lockstep.message();
+  cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal);
+  EXPECT_EQ(lockstep.move_states(alone.ids[1], 1, *states_), KVC_ERROR_ORDER);
+  cudaGraph_t none = nullptr;
+  cudaStreamEndCapture(stream_, &none);
+  cudaGraphDestroy(none);
+  ASSERT_EQ(lockstep.abort(alone), KVC_OK) << lockstep.message();
+  lockstep.compare();
+}
+
+// Steps of an encoder's tokens are the graph's too: everything stays where it is.
+TEST_F(Graphs, AddressesStayInStepsOfEveryKind) {
+  kvc_context_config context_config;
+  kvc_context_config_init(&context_config);
+  context_config.device_type = kDLCUDA;
+  kvc_error error = KVC_ERROR_INIT;
+  kvc_context* context = nullptr;
+  ASSERT_EQ(kvc_context_create(&context_config, &context, &error), KVC_OK) << error.message;
+  kvc_group_config groups[2];
+  kvc_layer_config layers[2];
+  for (int i = 0; i < 2; ++i) {
+    kvc_group_config_init(&groups[i]);
+    groups[i].num_pages = 16;
+    kvc_layer_config_init(&layers[i]);
+    layers[i].group = i;
+    layers[i].num_q_heads = layers[i].num_kv_heads = 1;
+    layers[i].head_dim = 8;
+  }
+  groups[1].kind = KVC_GROUP_CROSS;
+  kvc_cache_config config;
+  kvc_cache_config_init(&config);
+  config.layers = layers, config.num_layers = 2, config.groups = groups, config.num_groups = 2;
+  kvc_cache* cache = nullptr;
+  ASSERT_EQ(kvc_cache_create(context, &config, &cache, &error), KVC_OK) << error.message;
+  kvc_graph_config graph_config;
+  kvc_graph_config_init(&graph_config);
+  graph_config.max_sequences = graph_config.max_tokens = 4;
+  kvc_forward graph = 0;
+  ASSERT_EQ(kvc_graph_create(cache, &graph_config, &graph, &error), KVC_OK) << error.message;
+  kvc_seq sequence = 0;
+  ASSERT_EQ(kvc_seq_add(cache, 1, &sequence, &error), KVC_OK) << error.message;
+  const int32_t length = 3;
+  const void* positions[2] = {};
+  for (int encoder = 0; encoder < 2; ++encoder) {
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = &sequence, batch.append_lengths = &length, batch.num_sequences = 1;
+    batch.graph = graph, batch.encoder_group = encoder == 1 ? 2 : 0;
+    kvc_forward step = 0;
+    ASSERT_EQ(kvc_forward_begin(cache, &batch, stream_, &step, &error), KVC_OK) << error.message;
+    kvc_forward_info info;
+    kvc_forward_info_init(&info);
+    ASSERT_EQ(kvc_forward_get_info(cache, step, &info, &error), KVC_OK) << error.message;
+    positions[encoder] = info.positions.data;
+    ASSERT_EQ(kvc_forward_abort(cache, step, &error), KVC_OK) << error.message;
+  }
+  EXPECT_EQ(positions[0], positions[1]);
+  kvc_cache_destroy(cache);
+  kvc_context_destroy(context);
 }
 
 // Several steps behind each other while nothing has run yet.
@@ -163,11 +257,22 @@ TEST_F(Graphs, CapturesOfOtherThreadsGoOn) {
   step(lockstep, {a}, {5}, How::kCalls);
   ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
   std::thread([&] {
-    Lockstep other({.num_pages = 200, .max_batch_tokens = 64, .rope = true});
-    const int b = other.add();
-    for (int i = 0; i < 6; ++i) other.fill(b, 20, 64, nullptr);
-    int child = -1;
-    EXPECT_EQ(other.fork(b, 33, nullptr, &child), KVC_OK);
+    cudaStream_t own = nullptr;
+    cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking);
+    {
+      Lockstep other({.num_pages = 200, .max_batch_tokens = 64, .rope = true});
+      const int b = other.add();
+      for (int i = 0; i < 6; ++i) other.fill(b, 20, 64, own);
+      int child = -1;
+      EXPECT_EQ(other.fork(b, 33, own, &child), KVC_OK);
+      // The NULL stream waits for the one that is captured, and CUDA takes nothing there.
+      const kvc_seq id = other.sequences[static_cast<size_t>(b)].ids[1];
+      const int64_t position = 33;
+      kvc_seq none = 0;
+      EXPECT_EQ(kvc_seq_fork(other.caches[1], 1, &id, &position, &none, nullptr, other.error()), KVC_ERROR_ORDER);
+      EXPECT_NE(std::string(other.message()).find("NULL stream"), std::string::npos) << other.message();
+    }
+    cudaStreamDestroy(own);
   }).join();
   EXPECT_EQ(cudaStreamEndCapture(stream_, &captured_), cudaSuccess);
   step(lockstep, {a}, {2}, How::kCapture);

@@ -40,6 +40,7 @@ struct LockstepOptions {
   int64_t window_tokens = 0;  // of a second group, with a layer; 0 = there is none
   bool rope = false;
   int32_t max_tree_nodes = 8;
+  bool states = false;  // a last layer, kLayers, is recurrent, in a group of its own
 };
 
 class Lockstep {
@@ -73,6 +74,7 @@ class Lockstep {
     return &error_;
   }
   const char* message() const { return error_.message; }
+  bool has_states() const { return states_; }
 
   // Calls body(cache, side) on both; the statuses must be equal.
   template <class Body>
@@ -127,6 +129,26 @@ class Lockstep {
       batch.graph = graphs == nullptr ? 0 : graphs[side];
       return kvc_forward_begin(c, &batch, on(side, stream), &step->ids[side], error());
     });
+  }
+
+  // A state of the recurrent layer for each of `rows` rows, as it is loaded and stored, on both sides. They live on.
+  struct States {
+    std::unique_ptr<Rows> loaded[2], stored[2];
+  };
+  States& make_states(int64_t rows) {
+    States& made = states.emplace_back();
+    for (int i = 0; i < 2; ++i) {
+      made.loaded[i] = std::make_unique<Rows>(std::vector<int64_t>{rows, kDims - 1}, kDevices[i]);
+      made.stored[i] = std::make_unique<Rows>(std::vector<int64_t>{rows, kDims - 1}, kDevices[i]);
+    }
+    refill(made.stored);
+    return made;
+  }
+  // Loads the state of a step's rows, and stores another.
+  kvc_status move_states(kvc_forward step, int side, const States& made) {
+    const kvc_status loaded = kvc_forward_load_state(caches[side], step, kLayers, 0, &made.loaded[side]->view, error());
+    if (loaded != KVC_OK) return loaded;
+    return kvc_forward_store_state(caches[side], step, kLayers, 0, &made.stored[side]->view, error());
   }
 
   // Random q, k and v of a layer for `tokens` tokens, and room for out, on both sides. They live on.
@@ -184,6 +206,10 @@ class Lockstep {
       Step step;
       ASSERT_EQ(begin({s}, {std::min(tokens, at_once)}, {}, stream, &step), KVC_OK) << message();
       for (int layer = 0; layer < kLayers; ++layer) ASSERT_EQ(append(step, layer), KVC_OK) << message();
+      if (states_) {
+        const States& made = make_states(1);
+        ASSERT_EQ(both([&](kvc_cache*, int side) { return move_states(step.ids[side], side, made); }), KVC_OK);
+      }
       ASSERT_EQ(end(step), KVC_OK) << message();
     }
   }
@@ -223,6 +249,11 @@ class Lockstep {
       same(out[0]->data.data(), out[1]->data.data(), out[0]->data.size(), "output", i);
       if (testing::Test::HasFatalFailure()) return;
     }
+    for (size_t i = 0; i < states.size(); ++i) {
+      const auto& loaded = states[i].loaded;
+      same(loaded[0]->data.data(), loaded[1]->data.data(), loaded[0]->data.size(), "states", i);
+      if (testing::Test::HasFatalFailure()) return;
+    }
     for (size_t i = 0; i < exports.size(); ++i) {
       for (DLManagedTensorVersioned* kvc_exported::* part : {&kvc_exported::k, &kvc_exported::v}) {
         const DLTensor &a = (exports[i].sides[0].*part)->dl_tensor, &b = (exports[i].sides[1].*part)->dl_tensor;
@@ -240,6 +271,7 @@ class Lockstep {
     }
     exports.clear();
     layers.clear();
+    states.clear();
   }
 
   struct Sequence {
@@ -251,6 +283,7 @@ class Lockstep {
   kvc_cache* caches[2] = {};
   std::deque<Sequence> sequences;
   std::deque<Layer> layers;
+  std::deque<States> states;
   std::vector<Exported> exports;
   std::mt19937 random{7};
 
@@ -258,10 +291,15 @@ class Lockstep {
 
  private:
   void create(const LockstepOptions& options, int side) {
-    kvc_layer_config layers_config[kLayers];
-    kvc_group_config groups[2];
+    kvc_layer_config layers_config[kLayers + 1];
+    kvc_group_config groups[3];
+    kvc_state_config state;
+    kvc_state_config_init(&state);
+    state.rank = 1;
+    state.shape[0] = kDims - 1;
+    states_ = options.states;
     for (kvc_group_config& group : groups) kvc_group_config_init(&group);
-    groups[0].num_pages = groups[1].num_pages = options.num_pages;
+    for (kvc_group_config& group : groups) group.num_pages = options.num_pages;
     groups[1].kind = KVC_GROUP_SLIDING;
     groups[1].window_tokens = options.window_tokens;
     for (kvc_layer_config& layer : layers_config) {
@@ -272,12 +310,19 @@ class Lockstep {
       if (options.rope) layer.rope_mode = KVC_ROPE_ON_APPEND;
     }
     if (options.window_tokens > 0) layers_config[1].group = 1;
+    const int32_t attended = options.window_tokens > 0 ? 2 : 1;
+    groups[attended].kind = KVC_GROUP_RECURRENT;
+    groups[attended].window_tokens = 0;
+    kvc_layer_config_init(&layers_config[kLayers]);
+    layers_config[kLayers].group = attended;
+    layers_config[kLayers].num_states = 1;
+    layers_config[kLayers].states = &state;
     kvc_cache_config config;
     kvc_cache_config_init(&config);
     config.layers = layers_config;
-    config.num_layers = kLayers;
+    config.num_layers = kLayers + (options.states ? 1 : 0);
     config.groups = groups;
-    config.num_groups = options.window_tokens > 0 ? 2 : 1;
+    config.num_groups = attended + (options.states ? 1 : 0);
     config.page_size = options.page_size;
     config.max_sequences = options.max_sequences;
     config.max_batch_tokens = options.max_batch_tokens;
@@ -287,6 +332,7 @@ class Lockstep {
   }
 
   kvc_context* contexts_[2] = {};
+  bool states_ = false;
   kvc_error error_ = KVC_ERROR_INIT;
   std::normal_distribution<float> normal_;
 };

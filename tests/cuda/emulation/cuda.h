@@ -1,5 +1,5 @@
-// What kernels/cuda uses of the driver's header, on the host: tensor maps. Names are CUDA's. The encoding is this
-// emulation's own; what the driver's documentation asks of its arguments is checked (warpgroup.cc).
+// What kernels/cuda uses of the driver's header, on the host: contexts and tensor maps. Names are CUDA's. The encoding
+// is this emulation's own; what the driver's documentation asks of its arguments is checked (warpgroup.cc).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,6 +8,17 @@
 using cuuint32_t = uint32_t;
 using cuuint64_t = uint64_t;
 enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1 };
+using CUdevice = int;
+using CUcontext = struct CudaContext*;
+CUresult cuDeviceGet(CUdevice* device, int ordinal);
+// A device's primary context, which the runtime makes too where a thread calls it and has none.
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
+CUresult cuDevicePrimaryCtxRelease(CUdevice device);
+CUresult cuCtxGetCurrent(CUcontext* context);
+CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device);
+CUresult cuCtxDestroy(CUcontext context);
+
 enum CUtensorMapDataType { CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0, CU_TENSOR_MAP_DATA_TYPE_UINT16 = 1 };
 enum CUtensorMapInterleave { CU_TENSOR_MAP_INTERLEAVE_NONE = 0 };
 enum CUtensorMapSwizzle { CU_TENSOR_MAP_SWIZZLE_NONE = 0, CU_TENSOR_MAP_SWIZZLE_128B = 3 };

@@ -55,6 +55,13 @@ inline void defer(bool deferred) { set_order(deferred ? kInTurn : kAtOnce); }
 // Pretends that a machine has no driver (cudaErrorInsufficientDriver), no device, or a device no kernel was built for.
 enum class Machine { kWorks, kNoDriver, kNoDevice, kOtherArch };
 void set_machine(Machine machine);
+// How many devices it has, 1 by default; and of one whether somebody made it a primary context since then, and how
+// often that is retained by the driver's call.
+void set_devices(int count);
+bool has_context(int device);
+int retained(int device);
+int num_devices();
+void need_context();  // as any call of the runtime does that works on a device
 // The n-th call of the runtime from now on (1: the next) that can fail returns `error` (of cudaError_t), and if that is
 // a sticky one so do all after it. 0: none, and the device works again. Calls since then are counted.
 void fail_call(int64_t n, int error);
@@ -119,6 +126,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorInvalidDeviceFunction = 98,
@@ -130,6 +138,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchTimeout = 702,
+  cudaErrorContextIsDestroyed = 709,
   cudaErrorAssert = 710,
   cudaErrorHardwareStackError = 714,
   cudaErrorIllegalInstruction = 715,
@@ -140,11 +149,13 @@ enum cudaError_t {
   cudaErrorTensorMemoryLeak = 721,
   cudaErrorMpsClientTerminated = 810,
   cudaErrorECCUncorrectable = 214,
+  cudaErrorNvlinkUncorrectable = 220,
   cudaErrorContained = 226,
   cudaErrorExternalDevice = 911,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
   cudaErrorUnknown = 999,
 };
 const char* cudaGetErrorName(cudaError_t error);
@@ -192,7 +203,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+// A stream without cudaStreamNonBlocking waits for the NULL stream: while it is captured nothing can use that one.
+enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
@@ -233,5 +247,6 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                              [kernel, ... copies = Parameters(arguments)] { kernel(copies...); }));
 }
 
+#include "cuda.h"
 #include "warp_matrix.h"
 #include "warpgroup.h"

@@ -30,6 +30,7 @@ struct CudaGraph {
 struct CudaStream {
   std::deque<Operation> queue;
   CudaGraph* capture = nullptr;
+  bool blocking = true;  // it and the NULL stream wait for each other: here only what that forbids
 };
 struct CudaEvent {
   uint64_t recorded = 0, reached = 0;
@@ -66,17 +67,25 @@ CudaStream* resolve(cudaStream_t stream) {
   return own;
 }
 
+// Whether the NULL stream is meant, and cannot be used.
+bool is_forbidden(cudaStream_t stream) {
+  return stream == nullptr && std::any_of(streams.begin(), streams.end(), [](const CudaStream* other) {
+           return other != &default_stream && other->blocking && other->capture != nullptr;
+         });
+}
+
 // Those of which driver_types.h says that every call returns them from then on; and two after which none can be
 // trusted.
 bool is_sticky(cudaError_t error) {
   return (error >= cudaErrorIllegalAddress && error <= cudaErrorTensorMemoryLeak) || error == cudaErrorContained ||
          error == cudaErrorMpsClientTerminated || error == cudaErrorExternalDevice ||
-         error == cudaErrorECCUncorrectable || error == cudaErrorUnknown;
+         error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable || error == cudaErrorUnknown;
 }
 
 // What this call fails with, if it does.
 cudaError_t fault() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  cuda_emulation::need_context();
   ++calls_made;
   if (lost) return failure;
   if (calls_made != failing_call) return cudaSuccess;
@@ -120,6 +129,7 @@ void drain() {
 
 cudaError_t enqueue(cudaStream_t on, Operation operation) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (is_forbidden(on)) return cudaErrorStreamCaptureImplicit;
   CudaStream* const stream = resolve(on);
   if (stream->capture != nullptr) {
     if (operation.waits_for != nullptr) return cudaErrorStreamCaptureIsolation;
@@ -220,6 +230,10 @@ const char* cudaGetErrorName(cudaError_t error) {
     KVC_NAME(cudaErrorInvalidValue);
     KVC_NAME(cudaErrorInvalidConfiguration);
     KVC_NAME(cudaErrorMemoryAllocation);
+    KVC_NAME(cudaErrorInitializationError);
+    KVC_NAME(cudaErrorNvlinkUncorrectable);
+    KVC_NAME(cudaErrorContextIsDestroyed);
+    KVC_NAME(cudaErrorStreamCaptureImplicit);
     KVC_NAME(cudaErrorInsufficientDriver);
     KVC_NAME(cudaErrorInvalidDeviceFunction);
     KVC_NAME(cudaErrorNoDevice);
@@ -255,14 +269,9 @@ cudaError_t cudaGetLastError() { return lost ? failure : std::exchange(last, cud
 
 cudaError_t cudaGetDeviceCount(int* count) {
   KVC_FAULT();
-  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? 1 : 0;
+  *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? cuda_emulation::num_devices() : 0;
   if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
   return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   KVC_FAULT();
@@ -278,14 +287,6 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->numRegs = registers_of_kernel;
   attributes->sharedSizeBytes = static_cast<size_t>(shared_of_image);
   return machine == Machine::kOtherArch ? cudaErrorNoKernelImageForDevice : cudaSuccess;
-}
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
-                                             cudaDriverEntryPointQueryResult* status) {
-  KVC_FAULT();
-  const bool found = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
-  *function = found ? reinterpret_cast<void*>(&cuTensorMapEncodeTiled) : nullptr;
-  *status = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   KVC_FAULT();
@@ -341,6 +342,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 // NULL stream.
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
   KVC_FAULT();
+  if (is_forbidden(nullptr)) return cudaErrorStreamCaptureImplicit;
   if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   drain();
@@ -392,9 +394,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   KVC_FAULT();
   return enqueue(stream, {nullptr, event, event->recorded});
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  const std::lock_guard<std::recursive_mutex> lock(mutex);
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  KVC_FAULT();
   *stream = new CudaStream;
+  (*stream)->blocking = flags != cudaStreamNonBlocking;
   streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -407,6 +411,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   KVC_FAULT();
+  if (is_forbidden(stream)) return cudaErrorStreamCaptureImplicit;
   if (spoils_capture()) return cudaErrorStreamCaptureUnsupported;
   ++total.host_waits;
   while (!resolve(stream)->queue.empty() && step()) {
@@ -415,6 +420,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (is_forbidden(stream)) return cudaErrorStreamCaptureImplicit;
   *status = resolve(stream)->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
