@@ -160,24 +160,23 @@ __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&
   for (int i = 0; i < kScores / 2; ++i) p[i / 4][i % 4] = pack(T{}, s[i * 2], s[i * 2 + 1]);
 }
 
-// Element `at` of the pool of V if it is no number; else 0.
-template <class Tiles>
-__device__ __forceinline__ float odd_value(const kvc_backend_layer& layer, int64_t at) {
-  if constexpr (Tiles::kRaw) {
-    // The upper byte of a float16 (e5m2), or one whose bits are all set (e4m3), which as such a byte is NaN too.
-    const uint32_t byte = static_cast<const unsigned char*>(layer.v.data)[at];
-    const uint32_t ones = type_of(layer.dtype) == Type::kE4m3 ? 0x7fu : 0x7cu;
-    return (byte & ones) == ones ? widen(F16{static_cast<uint16_t>(byte << 8)}) : 0.0f;
-  } else {
-    using T = typename Tiles::Type;
-    const T element = static_cast<const T*>(layer.v.data)[at];
-    return not_finite(T{}, element.bits) != 0 ? widen(element) : 0.0f;
-  }
+// Whether an element of V's pool is no number, and it as a float: the upper byte of a float16 (e5m2), or one whose bits
+// are all set (e4m3), which as such a byte is NaN too.
+template <class T>
+__device__ __forceinline__ bool is_odd(Type, T element) {
+  return not_finite(T{}, element.bits) != 0;
+}
+__device__ __forceinline__ bool is_odd(Type stored, uint8_t element) { return odd_bytes(stored, element) != 0; }
+__device__ __forceinline__ float widen_odd(uint8_t element) { return widen(F16{static_cast<uint16_t>(element << 8)}); }
+template <class T>
+__device__ __forceinline__ float widen_odd(T element) {
+  return widen(element);
 }
 
 // Adds elements of V that are no numbers to the rows that see them; the products had zeros there.
 template <class Tiles>
 __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile& tile, WgmmaRows<Tiles>& rows) {
+  using Element = typename Tiles::Element;
   const AttendCall& call = state.call->attend;
   const kvc_backend_layer& layer = call.layer;
   const WgmmaFixed& fixed = *state.fixed;
@@ -194,13 +193,15 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
     }
     if (!sees[0] && !sees[1]) continue;
     const int64_t page = page_at(&cursor, key / layer.page_size);
-    const int64_t at = page * layer.v.page_stride + state.block.head * layer.v.head_stride +
-                       key % layer.page_size * layer.v.slot_stride + state.lane % 4 * 2;
+    const Element* const values = static_cast<const Element*>(layer.v.data) + page * layer.v.page_stride +
+                                  state.block.head * layer.v.head_stride + key % layer.page_size * layer.v.slot_stride +
+                                  state.lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < Tiles::kValueDims / 4; ++j) {
-      const float element = odd_value<Tiles>(layer, at + j / 2 * 8 + j % 2);
-      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += element;
-      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += element;
+      const Element element = values[j / 2 * 8 + j % 2];
+      if (!is_odd(type_of(layer.dtype), element)) continue;
+      if (sees[0]) rows.o[j / 2 * 4 + j % 2] += widen_odd(element);
+      if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += widen_odd(element);
     }
   }
 }

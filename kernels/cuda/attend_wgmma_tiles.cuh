@@ -11,6 +11,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/attend_wgmma_plan.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -67,6 +69,7 @@ template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
 struct WgmmaTiles {
   using Type = T;
   static constexpr bool kRaw = kStoredBits == 8;
+  using Element = std::conditional_t<kRaw, uint8_t, T>;  // of the pools
   static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
   static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims), kStages = wgmma_stages(kDims);
   static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
