@@ -1,6 +1,7 @@
 // The open CUDA device. Its functions may be called by any threads at once: what changes (the upload ring) has a lock.
 // Work is enqueued on the caller's stream, in the device's primary context (current.h); nothing here waits for the
-// device but a full upload ring (upload.h). SPDX-License-Identifier: Apache-2.0
+// device but a full upload ring (upload.h).
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cuda_runtime.h>
