@@ -86,6 +86,7 @@ CUresult cuCtxDestroy(CUcontext context) {
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
+  if (const cudaError_t failed = cuda_emulation::count_call(); failed != cudaSuccess) return failed;
   static const std::map<std::string, void*> functions = {
       {"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&cuTensorMapEncodeTiled)},
       {"cuDeviceGet", reinterpret_cast<void*>(&cuDeviceGet)},

@@ -158,6 +158,10 @@ enum cudaError_t {
   cudaErrorStreamCaptureImplicit = 906,
   cudaErrorUnknown = 999,
 };
+namespace cuda_emulation {
+cudaError_t count_call();  // begins a call that can fail: what it fails with, if it does
+}
+
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();

@@ -82,16 +82,11 @@ bool is_sticky(cudaError_t error) {
          error == cudaErrorECCUncorrectable || error == cudaErrorNvlinkUncorrectable || error == cudaErrorUnknown;
 }
 
-// What this call fails with, if it does.
+// What this call, which works on a device, fails with, if it does.
 cudaError_t fault() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   cuda_emulation::need_context();
-  ++calls_made;
-  if (lost) return failure;
-  if (calls_made != failing_call) return cudaSuccess;
-  lost = is_sticky(failure);
-  last = failure;
-  return failure;
+  return cuda_emulation::count_call();
 }
 
 bool can_run(const CudaStream* stream) {
@@ -159,6 +154,16 @@ bool spoils_capture() {
 
 namespace cuda_emulation {
 
+cudaError_t count_call() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  ++calls_made;
+  if (lost) return failure;
+  if (calls_made != failing_call) return cudaSuccess;
+  lost = is_sticky(failure);
+  last = failure;
+  return failure;
+}
+
 int launch(void* stream, dim3 grid, dim3 size, size_t shared_bytes, std::function<void()> thread) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (const cudaError_t failed = fault(); failed != cudaSuccess) return failed;
@@ -217,9 +222,10 @@ void set_shared(int bytes_of_block, int bytes_of_multiprocessor, int bytes_of_im
 }  // namespace cuda_emulation
 
 // Fails the calling function if its turn has come.
-#define KVC_FAULT()                                        \
+#define KVC_FAULT_OF(call)                                 \
   const std::lock_guard<std::recursive_mutex> lock(mutex); \
-  if (const cudaError_t failed = fault(); failed != cudaSuccess) return failed
+  if (const cudaError_t failed = call; failed != cudaSuccess) return failed
+#define KVC_FAULT() KVC_FAULT_OF(fault())
 
 const char* cudaGetErrorName(cudaError_t error) {
 #define KVC_NAME(name) \
@@ -268,13 +274,13 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return lost ? failure : std::exchange(last, cudaSuccess); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  KVC_FAULT();
+  KVC_FAULT_OF(cuda_emulation::count_call());  // no context is made
   *count = machine == Machine::kWorks || machine == Machine::kOtherArch ? cuda_emulation::num_devices() : 0;
   if (machine == Machine::kNoDriver) return cudaErrorInsufficientDriver;
   return machine == Machine::kNoDevice ? cudaErrorNoDevice : cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  KVC_FAULT();
+  KVC_FAULT_OF(cuda_emulation::count_call());  // no context is made
   *value = attribute == cudaDevAttrMultiProcessorCount                ? 4
            : attribute == cudaDevAttrComputeCapabilityMajor           ? 9
            : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin     ? shared_of_block
