@@ -160,7 +160,9 @@ TEST_P(Adopted, ExportedViewsAreTheServersMemory) {
       EXPECT_EQ(a.data, static_cast<char *>(b.data) + b.byte_offset + skipped);
       for (int i = 0, j = 0; i < a.ndim; i++, j++) {
         if (half && j == 1) j++;
-        if (a.shape[i] > 1) EXPECT_EQ(a.strides[i], b.strides[j]) << "layer " << l << " pool " << pool << " dim " << i;
+        if (a.shape[i] > 1) {
+          EXPECT_EQ(a.strides[i], b.strides[j]) << "layer " << l << " pool " << pool << " dim " << i;
+        }
         EXPECT_EQ(a.shape[i], b.shape[j] - (i == 0)) << "of the pages, those that the cache uses";
       }
     }
