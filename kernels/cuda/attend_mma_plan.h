@@ -25,7 +25,7 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.v_
 //   - P is rounded to the type of the product, which spec 6 allows unless q is float32; and q is the other factor of K
 //     as stored: both are float16 or both bfloat16, or K and V have 8 bits, which either holds exactly;
 //   - copies are of 16 bytes;
-//   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well;
+//   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);

@@ -119,8 +119,10 @@ kvc_status Scratch::give(void* memory, void* stream, kvc_error* error) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (Block& block : blocks_) {
     if (!block.lent || block.memory != memory) continue;
-    block.lent = false;
-    return check(cudaEventRecord(block.passed, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+    const kvc_status status =
+        check(cudaEventRecord(block.passed, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+    block.lent = status != KVC_OK;  // for good, where nobody can tell when it is free
+    return status;
   }
   return KVC_OK;  // a capture's
 }

@@ -51,7 +51,9 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
   const int32_t rows = call.live_sizes != nullptr ? args->step->max_rows : args->num_rows;
   const uint64_t places = reinterpret_cast<uint64_t>(args->rows) | reinterpret_cast<uint64_t>(args->pool) |
                           static_cast<uint64_t>(args->row_stride_bytes | args->page_stride_bytes | args->state_bytes);
-  const auto run = [&] {
+  Piece pages = piece_of(args->step, args->pages, args->num_rows);
+  return with_upload(&device.upload, &pages, 1, stream, error, [&] {
+    call.args.pages = on_device<const int32_t>(pages);
     return with_words(places, [&]<class Word>(Word) {
       const int64_t words = args->state_bytes / static_cast<int64_t>(sizeof(Word));
       kvc_status status = KVC_OK;
@@ -63,11 +65,6 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
       }
       return status;
     });
-  };
-  Piece pages = piece_of(args->step, args->pages, args->num_rows);
-  return with_upload(&device.upload, &pages, 1, stream, error, [&] {
-    call.args.pages = on_device<const int32_t>(pages);
-    return run();
   });
 }
 

@@ -129,17 +129,21 @@ kvc_status Upload::send(void* stream, kvc_error* error) {
 }
 
 kvc_status Upload::send_to(void* target, int64_t bytes, void* stream, kvc_error* error) {
-  const auto on = static_cast<cudaStream_t>(stream);
-  const kvc_status status =
-      check(cudaMemcpyAsync(target, taken_->host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, on),
-            "cudaMemcpyAsync", kPurpose, error);
-  if (status != KVC_OK) return status;
-  return check(cudaEventRecord(taken_->copied, on), "cudaEventRecord", kPurpose, error);
+  const kvc_status status = check(cudaMemcpyAsync(target, taken_->host, static_cast<size_t>(bytes),
+                                                  cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
+                                  "cudaMemcpyAsync", kPurpose, error);
+  return status != KVC_OK ? status : record(taken_, taken_->copied, stream, error);
 }
 
 kvc_status Upload::finish(void* stream, kvc_error* error) {
-  if (taken_ == nullptr) return KVC_OK;
-  return check(cudaEventRecord(taken_->read, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+  return taken_ == nullptr ? KVC_OK : record(taken_, taken_->read, stream, error);
+}
+
+kvc_status Upload::record(Slot* slot, cudaEvent_t event, void* stream, kvc_error* error) {
+  const kvc_status status =
+      check(cudaEventRecord(event, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
+  slot->lent = status != KVC_OK;
+  return status;
 }
 
 int Upload::lend() {
@@ -149,9 +153,7 @@ int Upload::lend() {
 }
 
 kvc_status Upload::give(int slot, void* stream, kvc_error* error) {
-  slots_[slot].lent = false;
-  return check(cudaEventRecord(slots_[slot].read, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose,
-               error);
+  return record(&slots_[slot], slots_[slot].read, stream, error);
 }
 
 }  // namespace kvc::kernels::cuda

@@ -7,7 +7,8 @@
 //   queued;
 //   - the device's block is written again behind its last reader, by a wait on the device.
 // All slots are there from create on, and grow to the largest call so far, by allocation; else nothing is allocated.
-// A slot can be lent, to a call that enqueues its kernels by and by: others pass it by meanwhile.
+// A slot can be lent, to a call that enqueues its kernels by and by: others pass it by meanwhile. One whose event
+// cannot be recorded stays lent for good: nobody can tell when it is free.
 //
 // Thread safety: a caller holds the lock from take to finish, or lend, and in give.
 // SPDX-License-Identifier: Apache-2.0
@@ -77,6 +78,7 @@ class Upload {
     bool lent;
   };
   Slot* next_slot();
+  static kvc_status record(Slot* slot, cudaEvent_t event, void* stream, kvc_error* error);
   kvc_status grow(Slot* slot, int64_t bytes, kvc_error* error);
   void drop(Slot* slot);
   void* scratch_bytes(int64_t bytes);
@@ -98,9 +100,11 @@ kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* st
                               const Enqueue& enqueue) {
   kvc_status status = upload->take(pieces, count, stream, error);
   if (status == KVC_OK) status = upload->send(stream, error);
-  if (status == KVC_OK) status = enqueue();
-  if (status == KVC_OK) status = upload->finish(stream, error);
-  return status;
+  if (status != KVC_OK) return status;
+  status = enqueue();
+  kvc_error unsaid = KVC_ERROR_INIT;  // the first failure is what is said; of several kernels some may read the slot
+  const kvc_status finished = upload->finish(stream, status == KVC_OK ? error : &unsaid);
+  return status == KVC_OK ? finished : status;
 }
 template <class Enqueue>
 kvc_status with_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,

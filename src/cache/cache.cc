@@ -437,7 +437,7 @@ Status Cache::check_invariants() {
 }
 
 // Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken. begun:
-// nullable; out: whether some were enqueued, on failure too.
+// nullable; out: whether some may be on their way, on failure too.
 Status Cache::copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun) {
   if (copies.empty()) return Status();
   if (geometry_.tables_only) {
@@ -466,8 +466,9 @@ Status Cache::copy_layers(std::span<const SlotCopy> copies, void* stream, bool* 
     const kvc_status copied =
         context_->backend().copy_slots(context_->device(), &layer.backend, layer_copies_.data(),
                                        static_cast<int64_t>(layer_copies_.size()), stream, &error);
+    // A device that failed may have got its work before.
+    if (copied == KVC_OK || copied == KVC_ERROR_DEVICE_FAILED) *begun = true;
     KVC_TRY(Status::from(copied, error));
-    *begun = true;
   }
   return Status();
 }

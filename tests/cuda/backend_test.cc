@@ -13,6 +13,7 @@
 
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/upload.h"
 
 namespace kvc::kernels::cuda {
@@ -104,6 +105,43 @@ TEST_F(Late, UploadsOfSeveralStreamsArriveWhole) {
   }
   cudaDeviceSynchronize();
   for (int i = 0; i < kUploads; ++i) EXPECT_EQ(targets[i], sent[i]) << i;
+  table->close(opened.device);
+}
+
+// Memory that some kernel may still read, since no event says when it does not, goes to no other call.
+TEST_F(Late, MemoryWithoutAnEventIsNotUsedAgain) {
+  const Opened opened = open_device();
+  ASSERT_EQ(opened.status, KVC_OK);
+  const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
+  const auto refused = [](const auto& call) {
+    kvc_error error = KVC_ERROR_INIT;
+    cuda_emulation::fail_call(1, cudaErrorInvalidValue);
+    EXPECT_EQ(call(&error), KVC_ERROR_DEVICE_FAILED);
+    cuda_emulation::fail_call(0, cudaSuccess);
+    EXPECT_EQ(std::strncmp(error.message, "cudaEventRecord", 15), 0) << error.message;
+  };
+  kvc_error error = KVC_ERROR_INIT;
+  void* lost = nullptr;
+  ASSERT_EQ(table->take_scratch(opened.device, 64, streams_[0], &lost, &error), KVC_OK) << error.message;
+  refused([&](kvc_error* e) { return table->give_scratch(opened.device, lost, streams_[0], e); });
+  void* blocks[Scratch::kBlocks - 1];
+  for (void*& block : blocks) {
+    ASSERT_EQ(table->take_scratch(opened.device, 64, streams_[0], &block, &error), KVC_OK) << error.message;
+    EXPECT_NE(block, lost);
+  }
+  for (void* block : blocks) EXPECT_EQ(table->give_scratch(opened.device, block, streams_[0], &error), KVC_OK);
+
+  const int32_t positions[4] = {};
+  const kvc_backend_array array = {positions, sizeof positions, sizeof positions};
+  const kvc_backend_step* step = nullptr;
+  ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_OK) << error.message;
+  const void* const slot = table->staged(step, positions);
+  refused([&](kvc_error* e) { return table->end_call(opened.device, step, streams_[0], e); });
+  for (int i = 0; i < 2 * Upload::kSlots; ++i) {
+    ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_OK);
+    EXPECT_NE(table->staged(step, positions), slot);
+    EXPECT_EQ(table->end_call(opened.device, step, streams_[0], &error), KVC_OK);
+  }
   table->close(opened.device);
 }
 

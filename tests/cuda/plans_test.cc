@@ -332,59 +332,58 @@ TEST(PlansOnTheDevice, ThatTheHostRefuses) {
   EXPECT_EQ(*word, 0);
 }
 
+// A plan for graphs of a decode step, built of arrays of the device: what build said, and what the tables' word says.
+struct DecodeBuild {
+  kvc_status status;
+  bool is_good;
+};
+// of_slots: the table has slots, else pages.
+DecodeBuild build_decode(DLDeviceType type, int64_t page_size, Ints lens, Ints table, bool of_slots) {
+  const ContextPtr context = make_context_on(type);
+  const int64_t columns = table.shape[1];
+  kvc_plan_config config = plan_config(KVC_PLAN_DECODE, page_size);
+  config.flags = KVC_PLAN_GRAPH;
+  config.max_rows = lens.shape[0];
+  config.max_pages_per_row = of_slots ? (columns + page_size - 1) / page_size : columns;
+  const PlanPtr plan = make_plan(context.get(), config);
+  lens.tensor.device = table.tensor.device = {type, 0};
+  kvc_plan_args args;
+  kvc_plan_args_init(&args);
+  args.seq_lens = &lens.tensor;
+  (of_slots ? args.req_to_token : args.block_table) = &table.tensor;
+  const kvc_status status = kvc_plan_build(plan.get(), &args, nullptr, nullptr, nullptr);
+  if (status != KVC_OK) return {status, false};
+  const kvc_tables tables = tables_of(plan.get(), KVC_TABLES_WHOLE);
+  return {status, *static_cast<int64_t *>(tables.generation_word.data) != 0};
+}
+
 // Pages are known by their first slot, new tokens by their own: the table has the page's, and not the token's.
 TEST(PlansOnTheDevice, SlotsOfNewTokensHaveColumns) {
   for (const int64_t columns : {5, 6}) {
-    for (const DLDeviceType type : {kDLCPU, kDLCUDA}) {
-      const ContextPtr context = make_context_on(type);
-      kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);
-      config.flags = KVC_PLAN_GRAPH;
-      config.max_rows = 1;
-      config.max_pages_per_row = 2;
-      const PlanPtr plan = make_plan(context.get(), config);
-      std::vector<int64_t> slots(static_cast<size_t>(columns));
-      std::iota(slots.begin(), slots.end(), 8);
-      Ints lens({5}), table(slots, false, columns);
-      lens.tensor.device = table.tensor.device = {type, 0};
-      kvc_plan_args args;
-      kvc_plan_args_init(&args);
-      args.seq_lens = &lens.tensor;
-      args.req_to_token = &table.tensor;
-      kvc_error error = KVC_ERROR_INIT;
-      const kvc_status status = kvc_plan_build(plan.get(), &args, nullptr, nullptr, &error);
-      EXPECT_EQ(status, columns == 5 && type == kDLCPU ? KVC_ERROR_OUT_OF_RANGE : KVC_OK) << error.message;
-      if (type == kDLCPU) continue;
-      const kvc_tables tables = tables_of(plan.get(), KVC_TABLES_WHOLE);
-      EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data) != 0, columns == 6);
-    }
+    std::vector<int64_t> slots(static_cast<size_t>(columns));
+    std::iota(slots.begin(), slots.end(), 8);
+    const auto build = [&](DLDeviceType type) {
+      return build_decode(type, 4, Ints({5}), Ints(slots, false, columns), true);
+    };
+    EXPECT_EQ(build(kDLCPU).status, columns == 5 ? KVC_ERROR_OUT_OF_RANGE : KVC_OK);
+    const DecodeBuild on_device = build(kDLCUDA);
+    EXPECT_EQ(on_device.status, KVC_OK);
+    EXPECT_EQ(on_device.is_good, columns == 6);
   }
 }
 
 // Lengths that are good one by one, and whose sum is no int32.
 TEST(PlansOnTheDevice, KeysOfAllRowsFitAnInt32) {
-  constexpr int64_t kPage = 65536, kColumns = (int64_t{1} << 30) / kPage;
+  constexpr int64_t kPage = 65536, kColumns = (int64_t{1} << 30) / kPage, kMost = (int64_t{1} << 30) - 1;
   for (const int64_t less : {0, 2}) {
-    for (const DLDeviceType type : {kDLCPU, kDLCUDA}) {
-      const ContextPtr context = make_context_on(type);
-      kvc_plan_config config = plan_config(KVC_PLAN_DECODE, kPage);
-      config.flags = KVC_PLAN_GRAPH;
-      config.max_rows = 2;
-      config.max_pages_per_row = kColumns;
-      const PlanPtr plan = make_plan(context.get(), config);
-      Ints lens({(int64_t{1} << 30) - 1, (int64_t{1} << 30) - 1 - less}),
-          table(std::vector<int64_t>(2 * kColumns, 3), false, kColumns);
-      lens.tensor.device = table.tensor.device = {type, 0};
-      kvc_plan_args args;
-      kvc_plan_args_init(&args);
-      args.seq_lens = &lens.tensor;
-      args.block_table = &table.tensor;
-      kvc_error error = KVC_ERROR_INIT;
-      const kvc_status status = kvc_plan_build(plan.get(), &args, nullptr, nullptr, &error);
-      EXPECT_EQ(status, less == 0 && type == kDLCPU ? KVC_ERROR_BATCH_TOO_LARGE : KVC_OK) << error.message;
-      if (type == kDLCPU) continue;
-      const kvc_tables tables = tables_of(plan.get(), KVC_TABLES_WHOLE);
-      EXPECT_EQ(*static_cast<int64_t *>(tables.generation_word.data) != 0, less != 0);
-    }
+    const auto build = [&](DLDeviceType type) {
+      const std::vector<int64_t> pages(2 * kColumns, 3);
+      return build_decode(type, kPage, Ints({kMost, kMost - less}), Ints(pages, false, kColumns), false);
+    };
+    EXPECT_EQ(build(kDLCPU).status, less == 0 ? KVC_ERROR_BATCH_TOO_LARGE : KVC_OK);
+    const DecodeBuild on_device = build(kDLCUDA);
+    EXPECT_EQ(on_device.status, KVC_OK);
+    EXPECT_EQ(on_device.is_good, less != 0);
   }
 }
 

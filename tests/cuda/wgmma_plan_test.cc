@@ -9,27 +9,17 @@
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend_wgmma_tiles.cuh"
 #include "kernels/cuda/backend.h"
+#include "mma_call.h"
 
 namespace kvc::kernels::cuda {
 namespace {
 
 // ---- Plan -----------------------------------------------------------------------------------------
 
-struct Call {
-  kvc_backend_layer layer = {};
-  kvc_backend_attend args = {};
-  explicit Call(int32_t dims = 128) : Call(dims, dims) {}
-  Call(int32_t dims, int32_t v_dims) {
-    layer.dtype = args.q.dtype = {kDLBfloat, 16, 1};
-    layer.head_dim = dims;
-    layer.v_head_dim = v_dims;
-    layer.page_size = 16;
-    layer.num_q_heads = 8;
-    layer.num_kv_heads = 2;
-    for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
-  }
-  std::string why() {
-    args.layer = &layer;
+struct WideCall : Call {
+  explicit WideCall(int32_t dims = 128) : WideCall(dims, dims) {}
+  WideCall(int32_t dims, int32_t v_dims) : Call(Type::kBf16, Type::kBf16, dims, v_dims) {}
+  std::string why() const {
     const char* const reason = why_not_wgmma(args);
     return reason == nullptr ? "" : reason;
   }
@@ -38,36 +28,37 @@ struct Call {
 constexpr int32_t kDimsOfInstances[][2] = {{64, 64}, {128, 128}, {192, 128}, {256, 256}};
 
 TEST(WgmmaPlan, WhatWarpgroupsCompute) {
-  for (const auto& [dims, v_dims] : kDimsOfInstances) EXPECT_EQ(Call(dims, v_dims).why(), "") << dims;
+  for (const auto& [dims, v_dims] : kDimsOfInstances) EXPECT_EQ(WideCall(dims, v_dims).why(), "") << dims;
   for (const auto& [dims, v_dims] : {std::pair{192, 192}, {128, 64}, {128, 192}, {96, 96}, {192, 64}}) {
-    EXPECT_EQ(Call(dims, v_dims).why(), "the head dims of K and V are none of 64, 128, 256, and 192 with 128") << dims;
+    EXPECT_EQ(WideCall(dims, v_dims).why(), "the head dims of K and V are none of 64, 128, 256, and 192 with 128")
+        << dims;
   }
   const double table = 0.0;
-  const auto but = [](const std::function<void(Call&)>& change) {
-    Call call;
+  const auto but = [](const std::function<void(WideCall&)>& change) {
+    WideCall call;
     change(call);
     return call.why();
   };
-  EXPECT_EQ(but([](Call& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
-  EXPECT_EQ(but([](Call& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
-  EXPECT_EQ(but([](Call& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "tokens have scales");
+  EXPECT_EQ(but([](WideCall& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
+  EXPECT_EQ(but([](WideCall& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
+  EXPECT_EQ(but([](WideCall& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "tokens have scales");
   for (const uint8_t code : {kDLFloat8_e4m3fn, kDLFloat8_e5m2}) {
     for (const auto& [dims, v_dims] : kDimsOfInstances) {
-      Call call(dims, v_dims);
+      WideCall call(dims, v_dims);
       call.layer.dtype = {code, 8, 1};
       EXPECT_EQ(call.why(), dims > 128 ? "K and V have 8 bits and more than 128 dims" : "") << dims;
     }
   }
-  EXPECT_EQ(but([&](Call& c) { c.args.key_tables = &table; }), "keys turn where they are read");
-  EXPECT_EQ(but([](Call& c) { c.layer.k_behind_v = 1; }), "K is in two pools");
-  EXPECT_EQ(but([](Call& c) { c.args.fold_keys = 1024; }), "the cache is deterministic");
+  EXPECT_EQ(but([&](WideCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
+  EXPECT_EQ(but([](WideCall& c) { c.layer.k_behind_v = 1; }), "K is in two pools");
+  EXPECT_EQ(but([](WideCall& c) { c.args.fold_keys = 1024; }), "the cache is deterministic");
   for (int32_t page_size : {1, 4, 12, 100}) {
-    EXPECT_EQ(but([&](Call& c) { c.layer.page_size = page_size; }), "the page size is no multiple of 8");
+    EXPECT_EQ(but([&](WideCall& c) { c.layer.page_size = page_size; }), "the page size is no multiple of 8");
   }
   for (int64_t kvc_backend_pool::* stride :
        {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
-    EXPECT_EQ(but([&](Call& c) { c.layer.v.*stride += 4; }), "rows are not aligned to 16 bytes");
-    EXPECT_EQ(but([&](Call& c) { c.layer.k.*stride = int64_t{1} << 39; }),
+    EXPECT_EQ(but([&](WideCall& c) { c.layer.v.*stride += 4; }), "rows are not aligned to 16 bytes");
+    EXPECT_EQ(but([&](WideCall& c) { c.layer.k.*stride = int64_t{1} << 39; }),
               "a stride is not in the copy engine's range");
   }
 }
@@ -76,7 +67,7 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
 TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
   EXPECT_LE(sizeof(WgmmaFixed), size_t{14} * 1024);  // scripts/ptxas_report.py counts with so much
   for (const auto& [dims, v_dims] : kDimsOfInstances) {
-    const Call call(dims, v_dims);
+    const WideCall call(dims, v_dims);
     const WgmmaShape shape = wgmma_shape(call.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
     const int32_t rows = wgmma_stages(dims) * wgmma_tile_keys(v_dims);
     EXPECT_GE(shape.q_at, static_cast<int32_t>(sizeof(WgmmaFixed)));
@@ -86,7 +77,7 @@ TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
     EXPECT_EQ(shape.shared_bytes, shape.v_at + rows * v_dims * 2);
     EXPECT_LE(shape.shared_bytes, 227 * 1024);
     if (dims > 128) continue;
-    Call bytes(dims);
+    WideCall bytes(dims);
     bytes.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};
     const WgmmaShape raw = wgmma_shape(bytes.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
     EXPECT_EQ(raw.raw_at, shape.shared_bytes);
