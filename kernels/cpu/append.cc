@@ -4,6 +4,7 @@
 #include "kernels/common/scales.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/stream.h"
 
 namespace kvc::kernels {
 namespace {
@@ -34,9 +35,11 @@ struct Target {
   int32_t page_size;
   int64_t page_bytes, head_bytes, slot_bytes;
   const kvc_backend_scales* scales;
+  bool stream;  // past the caches
 };
 
-Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales) {
+Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
+                 bool stream) {
   const Type type = type_of(layer.dtype);
   const int64_t bytes = type_bytes(type);
   return {static_cast<unsigned char*>(pool.data),
@@ -45,7 +48,8 @@ Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           pool.page_stride * bytes,
           pool.head_stride * bytes,
           pool.slot_stride * bytes,
-          &scales};
+          &scales,
+          stream};
 }
 
 // One row to float32, rotated if cos_sin is given.
@@ -67,11 +71,28 @@ Place place_of(const Target& target, int64_t slot) {
   return {target.data + page * target.page_bytes + offset * target.slot_bytes, page, offset, 0};
 }
 
+// A row to one of the types that are not quantised, or as it is.
+void convert_row(const Implementation& implementation, const Target& target, const Place& place, Type type,
+                 const void* row, int32_t dims) {
+  if (!target.stream) {
+    implementation.convert_row(target.type, place.data, type, row, dims);
+    return;
+  }
+  unsigned char converted[kMaxHeadDim * sizeof(float)];
+  const auto* stored = static_cast<const unsigned char*>(row);
+  if (type != target.type) {
+    implementation.convert_row(target.type, converted, type, row, dims);
+    stored = converted;
+  }
+  const int64_t bytes = dims * int64_t{type_bytes(target.type)};
+  stream_bytes(place.data, stored, bytes, stored + bytes);
+}
+
 // Rounds or quantises a float32 row.
 void store_row(const Implementation& implementation, const Target& target, const Place& place, const float* row,
                int32_t dims) {
   if (!is_quantised(target.type)) {
-    implementation.convert_row(target.type, place.data, Type::kF32, row, dims);
+    convert_row(implementation, target, place, Type::kF32, row, dims);
     return;
   }
   const float scale =
@@ -92,7 +113,7 @@ void append_token(const Implementation& implementation, const Source& source, co
       load_row(implementation, source, from, dims, cos_sin, layer, row);
       store_row(implementation, target, place, row, dims);
     } else {
-      implementation.convert_row(target.type, place.data, source.type, from, dims);
+      convert_row(implementation, target, place, source.type, from, dims);
       if (token_scales) {
         *token_scale(target.scales, place.page, place.head, place.offset) = scale_of_row(source, token, place.head);
       }
@@ -121,9 +142,10 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const bool parts = layer.v_in_k != 0 && args->v.data != nullptr, apart = layer.v_in_k == 0;
   const Source k_source = source_of(args->k, args->k_scale);
   const Source v_source = parts || apart ? source_of(args->v, args->v_scale) : Source{};
-  const Target k_target = target_of(layer, layer.k, layer.k_scales);
-  const Target v_target = target_of(layer, layer.v, layer.v_scales);
-  const int64_t token_bytes = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim) * 4;
+  const int64_t token_elements = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
+  const bool stream = args->num_tokens * token_elements * type_bytes(type_of(layer.dtype)) >= kStreamBytes;
+  const Target k_target = target_of(layer, layer.k, layer.k_scales, stream);
+  const Target v_target = target_of(layer, layer.v, layer.v_scales, stream);
   // A head's rows lie behind each other: threads that write close to each other take lines from each other, also by
   // the hardware's prefetches, which stay within 4 KiB (bf16, two threads: 0.70 of memcpy, and 0.83 so).
   const int64_t row_bytes = layer.head_dim * type_bytes(k_target.type);
@@ -141,8 +163,9 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
       if (!apart) continue;
       append_token(*device->implementation, v_source, v_target, t, slot, layer, layer.v_head_dim, nullptr);
     }
+    if (stream) end_stream();
   };
-  parallel_chunks(device, args->num_tokens, token_bytes, store, apart_tokens);
+  parallel_chunks(device, args->num_tokens, token_elements * 4, store, apart_tokens);
   return KVC_OK;
 }
 

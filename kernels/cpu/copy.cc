@@ -5,6 +5,7 @@
 #include "kernels/common/scales.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/stream.h"
 
 namespace kvc::kernels {
 namespace {
@@ -89,12 +90,16 @@ void prefetch_block(const unsigned char* source, const unsigned char* target, in
 
 // In one page source and target may overlap, the target below: blocks are in the order of their slots.
 void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
-               const kvc_backend_slot_copy& next) {
+               const kvc_backend_slot_copy& next, bool stream) {
   const unsigned char* source = slot_of(layer, *part.pool, copy.source_slot);
   unsigned char* target = slot_of(layer, *part.pool, copy.target_slot);
   const unsigned char* next_source = slot_of(layer, *part.pool, next.source_slot);
   const unsigned char* next_target = slot_of(layer, *part.pool, next.target_slot);
   for_each_block(layer, part, copy.num_slots, [&](int64_t offset, int64_t bytes) {
+    if (stream && (target + bytes <= source || source + bytes <= target)) {
+      stream_bytes(target + offset, source + offset, bytes, next_source + offset);
+      return;
+    }
     prefetch_block(next_source + offset, next_target + offset, bytes);
     memmove(target + offset, source + offset, static_cast<size_t>(bytes));
   });
@@ -145,15 +150,17 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
   for (int64_t i = 0; i < num_copies; ++i) num_slots += copies[i].num_slots;
   const int64_t bytes = num_slots * token_bytes(*layer), threads = device->host->own_threads;
   const int64_t most = threads > 1 ? kPartsPerThread * threads : 1;
+  const bool stream = bytes >= kStreamBytes;
   const Cut cut = cut_of(*layer, std::clamp(bytes / kInlineBytes, int64_t{1}, most));
   const auto move = [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const Part part = part_of(*layer, cut, p);
       for (int64_t i = 0; i < num_copies; ++i) {
-        copy_rows(*layer, part, copies[i], copies[i + 1 < num_copies ? i + 1 : i]);
+        copy_rows(*layer, part, copies[i], copies[i + 1 < num_copies ? i + 1 : i], stream);
         if (part.scales != nullptr) copy_scales(*layer, part, copies[i]);
       }
     }
+    if (stream) end_stream();
   };
   if (threads > 1) {
     parallel_chunks(device, cut.num_parts(), bytes / cut.num_parts(), move);

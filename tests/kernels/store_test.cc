@@ -1,6 +1,7 @@
 // append, copy_slots, gather: bits in their places.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -176,6 +177,54 @@ TEST(Append, EveryPatternAsTheReferenceStoresIt) {
             true);
       }
     }
+  }
+}
+
+// What many tokens store past the caches is what few store: rows turned, converted or as they are, beginning within a
+// line or on one, and nothing beside them.
+TEST(Append, ManyTokensStoreWhatFewDo) {
+  struct Rows {
+    Kind source, stored;
+    int heads, dims;
+    bool turned;
+  };
+  for (const Rows& c : {Rows{Kind::kF32, Kind::kF32, 4, 512, true}, Rows{Kind::kF32, Kind::kF32, 4, 509, false},
+                        Rows{Kind::kBf16, Kind::kF32, 3, 700, false}}) {
+    const int page = 16, tokens = (17 << 20) / (2 * c.heads * c.dims * bytes_of(c.stored)) / page * page;
+    std::mt19937 random(21);
+    std::vector<unsigned char> k(static_cast<size_t>(tokens * c.heads * c.dims * bytes_of(c.source))), v(k.size());
+    for (int i = 0; i < tokens * c.heads * c.dims; ++i) {
+      for (std::vector<unsigned char>* values : {&k, &v}) {
+        write_number(c.source, &(*values)[i * bytes_of(c.source)], static_cast<float>(random()) * 0x1p-30f);
+      }
+    }
+    std::vector<float> cos_sin(static_cast<size_t>(tokens) * c.dims / 2 * 2);
+    for (float& x : cos_sin) x = static_cast<float>(random()) * 0x1p-32f;
+    std::vector<int64_t> slots(tokens);
+    for (int t = 0; t < tokens; ++t) slots[t] = t % 50 == 4 ? -1 : int64_t{t} * 7 % tokens;
+    for_each_implementation(3, [&](const std::string& name, kvc_backend_device* device) {
+      const auto store = [&](int step) {
+        Pools pools(c.stored, tokens / page, page, c.heads, c.dims, c.dims, false);
+        for (int begin = 0; begin < tokens; begin += step) {
+          kvc_backend_append args = {};
+          args.layer = &pools.layer;
+          args.num_tokens = std::min(step, tokens - begin);
+          args.slots = &slots[begin];
+          args.k = tensor_of(c.source, c.heads, c.dims, k);
+          args.v = tensor_of(c.source, c.heads, c.dims, v);
+          for (kvc_backend_tensor* rows : {&args.k, &args.v}) {
+            rows->data = static_cast<unsigned char*>(rows->data) + begin * rows->token_stride * bytes_of(c.source);
+          }
+          args.cos_sin = c.turned ? &cos_sin[static_cast<size_t>(begin) * pools.layer.rope_dim] : nullptr;
+          kvc_error error = KVC_ERROR_INIT;
+          EXPECT_EQ(test_backend()->append(device, &args, nullptr, &error), KVC_OK);
+        }
+        return pools;
+      };
+      const Pools many = store(tokens), few = store(400);
+      EXPECT_TRUE(many.k_memory == few.k_memory) << name << ", " << c.dims << " dims";
+      EXPECT_TRUE(many.v_memory == few.v_memory) << name << ", " << c.dims << " dims";
+    });
   }
 }
 

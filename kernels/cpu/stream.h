@@ -1,0 +1,44 @@
+// Stores past the caches, for calls that move more than those would keep: a line that is stored whole is not read
+// first. memcpy does so with large blocks; rows and runs of slots are large only together. SPDX-License-Identifier:
+// Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "kernels/cpu/parallel.h"
+
+namespace kvc::kernels {
+
+constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // stored by one call
+
+// The two do not overlap. Other threads see what was stored after end_stream. next: what is read behind source, as many
+// bytes; fetched meanwhile.
+inline void stream_bytes(unsigned char* target, const unsigned char* source, int64_t bytes, const unsigned char* next) {
+#if defined(__SSE2__)
+  const int64_t before = -reinterpret_cast<intptr_t>(target) & (kLineBytes - 1),
+                first = before < bytes ? before : bytes;
+  memcpy(target, source, static_cast<size_t>(first));
+  for (target += first, source += first, bytes -= first; bytes >= kLineBytes;
+       target += kLineBytes, source += kLineBytes, bytes -= kLineBytes) {
+    __builtin_prefetch(next);
+    next += kLineBytes;
+    __m128i line[4];
+    for (int i = 0; i < 4; ++i) line[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source) + i);
+    for (int i = 0; i < 4; ++i) _mm_stream_si128(reinterpret_cast<__m128i*>(target) + i, line[i]);
+  }
+#endif
+  memcpy(target, source, static_cast<size_t>(bytes));
+}
+
+inline void end_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace kvc::kernels
