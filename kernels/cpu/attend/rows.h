@@ -115,30 +115,43 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
   prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
 
+// What q of a row is multiplied by as it is loaded.
+KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
+  const kvc_backend_attend& args = *view.args;
+  const int32_t kv_head = head / view.group;
+  const float q_unit = type_of(args.q.dtype) == Type::kE4m3 ? kE4m3Unit : 1.0f;
+  const float row_scale =
+      row_factor(&args.q_scales, place.row, kv_head) * row_factor(&args.k_scales, place.row, kv_head);
+  return view.q_sign * view.stored_unit * head_scale(&view.layer->k_scales, kv_head) * (q_unit * row_scale);
+}
+
+KVC_INLINE const float* query_angles(const View& view) {
+  return view.item->part == KVC_BACKEND_PART_SINKS ? view.args->cos_sin_sinks : view.args->cos_sin;
+}
+
+// Whether load_query would give the caller's numbers.
+KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, int32_t head) {
+  return view.args->qv.data == nullptr && query_angles(view) == nullptr && query_factor(view, place, head) == 1.0f;
+}
+
 // q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels see it: rotated and
 // rounded to q's type if the layer asks for that, and times what the head's stored K is to be multiplied by. Ends at
 // out[D), [D, padded) is zeroed.
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float* out) {
   const kvc_backend_attend& args = *view.args;
   const Type type = type_of(args.q.dtype);
-  const int64_t token = place.token;
-  const int32_t q_begin = args.qv.data != nullptr ? view.v_head_dim : 0, kv_head = head / view.group;
+  const int32_t q_begin = args.qv.data != nullptr ? view.v_head_dim : 0;
   if (q_begin > 0) load_query_part(args.qv, args.qv_row_stride, place, head, q_begin, out);
   load_query_part(args.q, args.q_row_stride, place, head, view.head_dim - q_begin, out + q_begin);
-  const float* cos_sin = view.item->part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  if (cos_sin != nullptr) {
-    rotate_row(view.layer, cos_sin + token * view.layer->rope_dim, out);
+  if (const float* cos_sin = query_angles(view); cos_sin != nullptr) {
+    rotate_row(view.layer, cos_sin + int64_t{place.token} * view.layer->rope_dim, out);
     if (type != Type::kF32) {
       unsigned char rounded[kMaxHeadDim * 2];
       convert_row(type, rounded, Type::kF32, out, view.head_dim);
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
-  const float q_unit = type == Type::kE4m3 ? kE4m3Unit : 1.0f;
-  const float row_scale =
-      row_factor(&args.q_scales, place.row, kv_head) * row_factor(&args.k_scales, place.row, kv_head);
-  const float factor =
-      view.q_sign * view.stored_unit * head_scale(&view.layer->k_scales, kv_head) * (q_unit * row_scale);
+  const float factor = query_factor(view, place, head);
   if (factor != 1.0f) {
     for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= factor;
   }
