@@ -10,13 +10,13 @@
 // S and the softmax of a tile are computed while the tile before is added: nobody waits for a softmax but at the begin.
 //
 // Floors: 1152 bytes a key, once for 64 rows, from memory or L2; 2 * 64 * 1088 operations a key: 2200 cycles of a tile,
-// in which a multiprocessor of an H200 has 45 KiB of its 72 KiB from memory. Shared memory moves 4 KiB for 16 dims of S
-// and 10 KiB for 16 keys and 256 columns of o: 224 KiB a tile, 1800 cycles of 128 bytes.
-// Shared memory: attend_wgmma_latent_plan.h; 222 KiB. Registers: kRegistersToBringLatent and those behind it.
+// in which a multiprocessor of an H200 has 45 KiB of its 72 KiB from memory. Shared memory moves 4 KiB for 16 dims of
+// S, 12 KiB for 16 keys and 256 columns of o, and the tile: 312 KiB, 2500 cycles of 128 bytes. Shared memory:
+// attend_wgmma_latent_plan.h; 222 KiB. Registers: kRegistersToBringLatent and those behind it.
 //
 // NaN in keys that a row does not see: their scores are replaced, and of tiles that not all rows see whole elements of
-// V that are no numbers become zeros, once S is known: rows that see such a key met them in K. SPDX-License-Identifier:
-// Apache-2.0
+// V that are no numbers become zeros, once S is known: rows that see such a key met them in K.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cuda/attend_wgmma_latent_plan.h"
@@ -70,6 +70,10 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   find_wgmma_rows<kWarpgroupRows>(state);
 }
 
+// ---- Queries: the three warpgroups that do not bring --------------------------------------------
+
+constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads;
+
 // Where 8 dims of a query are as they attend but for the scale's sign, or null: they turn, or are not aligned.
 __device__ __forceinline__ const void* plain_query(const AttendCall& call, const kvc_backend_item& item,
                                                    const QueryPlace& place, int32_t head, int32_t d) {
@@ -87,37 +91,59 @@ __device__ __forceinline__ const void* plain_query(const AttendCall& call, const
   return reinterpret_cast<uint64_t>(source) % 16 == 0 ? source : nullptr;
 }
 
-// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row. A chunk at a time.
+// 8 dims of row r from d on, rotated.
+template <class T>
+__device__ __forceinline__ void read_query(const LatentState& state, int32_t r, int32_t d, uint32_t (&words)[4]) {
+  const AttendCall& call = state.call->attend;
+  const QueryPlace& place = state.fixed->places[r];
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  const void* const source = plain_query(call, *state.item, place, head, d);
+  if (source != nullptr) {
+    memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    words[j] = pack(T{}, attended_query(call, *state.item, place, head, d + j * 2),
+                    attended_query(call, *state.item, place, head, d + j * 2 + 1));
+  }
+}
+
+// Panels of q to shared memory, times the sign of the scale; zeros where the block has no row. kAtOnce: chunks of a
+// thread that need not wait for each other.
+template <class T, int32_t kFirstPanel, int32_t kPanels, int kAtOnce>
+__device__ __forceinline__ void load_query_panels(const LatentState& state) {
+  constexpr int32_t kEach = kPanels * kPanelDims / 8, kChunks = kWarpgroupRows * kEach;
+  const float sign = state.call->attend.q_sign;
+  const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
+  unsigned char* const panels = state.shared + state.call->shape.q_at + kFirstPanel * kLatentPanelBytes;
+#pragma unroll 1
+  for (int32_t begin = state.thread - kWarpgroupThreads; begin < kChunks; begin += kAtOnce * kLoadingThreads) {
+    uint32_t words[kAtOnce][4] = {};
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int32_t i = begin + j * kLoadingThreads, r = i / kEach;
+      if (i < kChunks && r < state.rows) read_query<T>(state, r, kFirstPanel * kPanelDims + i % kEach * 8, words[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int32_t i = begin + j * kLoadingThreads, r = i / kEach, chunk = i % kEach;
+      if (i >= kChunks) break;
+#pragma unroll
+      for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
+      unsigned char* const target = panels + chunk / 8 * kLatentPanelBytes + swizzled(r, chunk % 8, kPanelPitch);
+      memcpy(__builtin_assume_aligned(target, 16), words[j], sizeof words[j]);
+    }
+  }
+}
+
+// All of q; ends with all who load behind it. Dims that turn are in the last panel.
 template <class T>
 __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
-  constexpr int32_t kChunks = kLatentKeyDims / 8;
-  const AttendCall& call = state.call->attend;
-  const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
-  for (int32_t i = state.thread; i < kWarpgroupRows * kChunks; i += kLatentThreads) {
-    const int32_t r = i / kChunks, chunk = i % kChunks, d = chunk * 8;
-    uint32_t words[4] = {};
-    if (r < state.rows) {
-      const QueryPlace& place = state.fixed->places[r];
-      const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
-      const void* const source = plain_query(call, *state.item, place, head, d);
-      if (source != nullptr) {
-        memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) words[j] = (words[j] ^ flip) & keep;
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const float low = attended_query(call, *state.item, place, head, d + j * 2);
-          const float high = attended_query(call, *state.item, place, head, d + j * 2 + 1);
-          words[j] = pack(T{}, low * call.q_sign, high * call.q_sign);
-        }
-      }
-    }
-    unsigned char* const target =
-        state.shared + state.call->shape.q_at + chunk / 8 * kLatentPanelBytes + swizzled(r, chunk % 8, kPanelPitch);
-    memcpy(__builtin_assume_aligned(target, 16), words, sizeof words);
-  }
+  load_query_panels<T, 0, kLatentValuePanels, 4>(state);
+  load_query_panels<T, kLatentValuePanels, 1, 1>(state);
   publish_writes();
+  sync_threads_of<kLoadingThreads>(2);
 }
 
 // ---- Bringing tiles: one warp -------------------------------------------------------------------
@@ -327,20 +353,20 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   LatentState state;
   if (!begin_wgmma_block(call, &state)) return;
   begin_latent_rows(state);
-  load_latent_queries<T>(state);
   __syncthreads();
-  switch (state.thread / kWarpgroupThreads) {
-    case 0:
-      give_registers<kRegistersToBringLatent>();
-      if (state.warp == 0) bring_latent_tiles(state);
-      break;
-    case 1:
-      give_registers<kRegistersToScore>();
-      score_latent_tiles<T>(state);
-      break;
-    default:
-      take_registers<kRegistersToAdd>();
-      add_latent_tiles<T>(state, state.thread / kWarpgroupThreads - 2);
+  const int32_t warpgroup = state.thread / kWarpgroupThreads;
+  if (warpgroup == 0) {
+    give_registers<kRegistersToBringLatent>();
+    if (state.warp == 0) bring_latent_tiles(state);
+    return;
+  }
+  load_latent_queries<T>(state);
+  if (warpgroup == 1) {
+    give_registers<kRegistersToScore>();
+    score_latent_tiles<T>(state);
+  } else {
+    take_registers<kRegistersToAdd>();
+    add_latent_tiles<T>(state, warpgroup - 2);
   }
 }
 

@@ -81,18 +81,19 @@ TEST(WgmmaLatentPlan, RotaryDimsAreBehindThoseOfV) {
 
 // ---- Queries --------------------------------------------------------------------------------------
 
-constexpr int kHeads = 24, kRope = 64, kKeys = 90, kPage = 16, kPages = 6;
+constexpr int kRows = 2, kHeads = 24, kRope = 64, kKeys = 90, kPage = 16, kPages = 6;
 
-// One query of 24 heads over 90 keys. parted: the first 512 dims are a tensor of their own. shift: elements by which
-// queries are off an alignment of 16 bytes.
+// Two rows, a query of 24 heads each, over one list of pages. parted: the first 512 dims are a tensor of their own.
+// shift: elements by which queries are off an alignment of 16 bytes.
 struct QueryCall : LatentCall {
   std::vector<uint16_t> pool_memory, q_memory, qv_memory;
   std::vector<float> cos_sin, out;
   std::vector<int32_t> nodes;
-  int32_t token_begin[2] = {0, 1}, length = kKeys, position = kKeys - 1, root = 0, levels = 1;
+  int32_t token_begin[kRows + 1] = {0, 1, 2}, lengths[kRows] = {kKeys, 51}, positions[kRows] = {kKeys - 1, 50};
+  int32_t roots[kRows] = {}, levels[kRows] = {1, 1};
   kvc_backend_rows rows = {};
   kvc_backend_tables tables = {};
-  kvc_backend_item item = {};
+  kvc_backend_item items[kRows] = {};
 
   QueryCall(bool parted, bool turned, int shift, bool negative) : LatentCall(kHeads) {
     std::mt19937 random(7);
@@ -115,28 +116,32 @@ struct QueryCall : LatentCall {
     layer.k = layer.v = {fill(kPages * kPage * 576, &pool_memory), kPage * 576, kPage * 576, 576};
     const int behind = parted ? 0 : 512, width = behind + kRope;
     const DLDataType type = dtype(Type::kBf16);
-    uint16_t* const q = fill(static_cast<size_t>(kHeads * 576), &q_memory);
-    uint16_t* const qv = fill(static_cast<size_t>(kHeads * 512), &qv_memory);
+    uint16_t* const q = fill(static_cast<size_t>(kRows * kHeads * 576 + 8), &q_memory);
+    uint16_t* const qv = fill(static_cast<size_t>(kRows * kHeads * 512 + 24), &qv_memory);
     args.q = {q + shift, kHeads * width, width, type, 0};
+    args.q_row_stride = 8;
     if (parted) args.qv = {qv + shift, kHeads * 512, 512, type, 0};
-    for (int i = 0; i < kRope; ++i) cos_sin.push_back(i < kRope / 2 ? 0.6f : 0.8f);
+    args.qv_row_stride = 24;
+    for (int i = 0; i < kRows * kRope; ++i) cos_sin.push_back(i % kRope < kRope / 2 ? 0.6f : 0.8f);
     args.cos_sin = turned ? cos_sin.data() : nullptr;
-    out.assign(kHeads * 512, -1.0f);
+    out.assign(kRows * kHeads * 512, -1.0f);
     args.out = {out.data(), kHeads * 512, 512, dtype(Type::kF32), 0};
     for (int i = 0; i < 32; ++i) nodes.push_back(i);
-    rows.num_rows = rows.num_tokens = 1;
+    rows.num_rows = rows.num_tokens = kRows;
     rows.token_begin = token_begin;
-    rows.kv_lengths = &length;
-    rows.positions = &position;
-    tables = {nodes.data(), &root, &levels, nullptr, nullptr};
-    item.q_end = item.head_end = 1;
-    item.key_end = kKeys;
-    item.tile = -1;
-    item.partial_offset = -1;
+    rows.kv_lengths = lengths;
+    rows.positions = positions;
+    tables = {nodes.data(), roots, levels, nullptr, nullptr};
+    for (int i = 0; i < kRows; ++i) {
+      items[i].row = i;
+      items[i].q_end = items[i].head_end = 1;
+      items[i].key_end = lengths[i];
+      items[i].tile = items[i].partial_offset = -1;
+    }
     args.rows = &rows;
     args.tables = &tables;
-    args.items = &item;
-    args.num_items = 1;
+    args.items = items;
+    args.num_items = kRows;
   }
   std::vector<float> attend_by(const char* simd, bool by_warpgroups) {
     const Opened opened = open_device(0, simd);
