@@ -43,6 +43,19 @@ TEST(Warpgroup, LatentHeadsAndPages) {
   }
 }
 
+// Rows in two pools may be of several heads, whose rows or whose slots lie side by side.
+TEST(Warpgroup, LatentRowsOfSeveralHeads) {
+  for (const bool nhd : {false, true}) {
+    SceneConfig config = latent_config(40, Kind::kBf16);
+    config.kv_heads = 2;
+    config.apart = true;
+    config.nhd = nhd;
+    config.rows = {{1, 100}, {2, 70}};
+    config.seed = nhd ? 261 : 262;
+    run_by_warpgroups(config);
+  }
+}
+
 TEST(Warpgroup, LatentMasksAndOptions) {
   unsigned seed = 301;
   const auto with = [&](const std::function<void(SceneConfig*)>& change) {
