@@ -221,7 +221,7 @@ __device__ __forceinline__ void store_probabilities(unsigned char* panel, int32_
 // Puts zeros where V of a tile has what is no number. All threads of the warpgroup.
 template <class T>
 __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* values) {
-#pragma unroll 1
+#pragma unroll 4
   for (int32_t i = thread; i < kLatentValuePanels * kLatentPanelBytes / 16; i += kWarpgroupThreads) {
     uint32_t words[4];
     memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
@@ -314,7 +314,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));
+    wait_phase(&fixed.full[slot], latent_phase(t));  // for what the copy engine wrote
     wait_phase(&fixed.scored[slot], latent_phase(t));
     if (fixed.tiles[slot].begin < 0) break;
     const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);

@@ -26,7 +26,7 @@ constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
 // Of K and V of 8 bits, tiles as stored: those are brought, and widened to the tiles that products read.
 constexpr int32_t kRawStages = 3;
 
-// Why the copy engine cannot bring tiles of 16-byte rows from a layer's pools: words, or null.
+// Why the copy engine cannot bring boxes of a layer's pools: words, or null.
 inline const char* why_not_boxes(const kvc_backend_layer& layer) {
   const int32_t bytes = type_bytes(type_of(layer.dtype));
   if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
