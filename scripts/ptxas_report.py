@@ -26,9 +26,11 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 0), "append_
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
             "plan_finish_kernel": (32, 0)}
 # What kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
-# once, and of a tile. And attend_wgmma_tiles.cuh, in all.
+# once, and of a tile. And attend_wgmma_tiles.cuh, in all; and all of a block of attend_wgmma_latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 WGMMA_FIXED_KIB = 14
+WGMMA_LATENT_KIB = 222
+BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 
 def lower_parts(kernel: str) -> int:
@@ -90,7 +92,7 @@ def usage(plugin: Path, cuobjdump: str) -> list:
 def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
     """Blocks of a multiprocessor that run at once, and their threads as a part of the most."""
     name = kernel.split("<")[0]
-    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_latent_kernel", "attend_wgmma_kernel"] or arch not in PROCESSORS:
+    if name not in [*LAUNCHES, "attend_mma_kernel", "attend_latent_kernel", *BY_WARPGROUPS] or arch not in PROCESSORS:
         raise SystemExit(f"ptxas_report.py does not know {name} on {arch}: say how it is launched")
     most_threads, most_blocks, shared_kib = PROCESSORS[arch]
     if name == "attend_mma_kernel":
@@ -102,10 +104,10 @@ def occupancy(kernel: str, arch: str, registers: int, shared: int) -> str:
         threads, dynamic_kib = (256 if rows == 64 else 128), latent_shared_kib(kernel, rows, shared_kib)
         if dynamic_kib == 0:
             return "not used"
-    elif name == "attend_wgmma_kernel":
+    elif name in BY_WARPGROUPS:
         if registers < 128:
             return "empty"  # the body is for sm_90a alone
-        threads, dynamic_kib = 384, wgmma_shared_kib(kernel)
+        threads, dynamic_kib = (384, wgmma_shared_kib(kernel)) if name == BY_WARPGROUPS[0] else (512, WGMMA_LATENT_KIB)
     else:
         threads, dynamic_kib = LAUNCHES[name]
     warp_registers = (registers * 32 + 255) // 256 * 256

@@ -321,6 +321,8 @@ def warpgroups(clock, machine, one_page, dry, simd, name):
            lambda: prefill(clock, machine, "bf16", one_page, 520e12, dry, simd))
     yield "prefill", f"float8 K and V, D 128, causal 8k, {name}", lambda: prefill_float8(clock, machine, dry, simd)
     yield "mla", f"128 heads, 64 x 4096, {name}", lambda: latent(clock, machine, 128, 64, 4096, 0.65, False, dry, simd)
+    yield ("mla", f"16 heads, 512 MB, {name}",
+           lambda: latent(clock, machine, 16, 64, (512 << 20) // (64 * 1152), 0.85, True, dry, simd))
     yield "shared prefix", f"64 x (32k + 128), 32/8, D 128, {name}", lambda: shared_prefix(clock, machine, 18, dry, simd)
 
 

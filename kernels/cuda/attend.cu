@@ -143,6 +143,9 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
   if (device.encode_map != nullptr && cut.rows == kWideRows.rows && why_not_wgmma(host) == nullptr) {
     return launch_wgmma(device, call, blocks, stream, error);
   }
+  if (device.encode_map != nullptr && why_not_wgmma_latent(host, cut) == nullptr) {
+    return launch_wgmma_latent(device, call, cut, blocks, stream, error);
+  }
   if (!device.simple && why_simple(host) == nullptr) {
     const MmaNeeds needs = needs_of(host);
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;

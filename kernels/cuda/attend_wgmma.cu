@@ -1,7 +1,8 @@
-// Which instance of the warpgroups' kernel computes a call, the tensor maps of its pools, and its launch.
+// Which instance of the warpgroups' kernels computes a call, the tensor maps of its pools, and its launch.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend_wgmma.cuh"
 #include "kernels/cuda/attend_wgmma.h"
+#include "kernels/cuda/attend_wgmma_latent.cuh"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -30,9 +31,36 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
               static_cast<long long>(pool.slot_stride));
 }
 
-WgmmaKernel kernel_of(const AttendCall& call, bool raw) {
-  const int32_t dims = call.layer.head_dim;
-  return type_of(call.args.q.dtype) == Type::kF16 ? wgmma_kernel_of_f16(dims, raw) : wgmma_kernel_of_bf16(dims, raw);
+// A kernel, and how it takes a call: threads of a block, parts of a block that are one's, dims of a row of K's pool.
+struct Instance {
+  WgmmaKernel kernel;
+  int32_t threads, parts, k_dims;
+};
+
+kvc_status launch_instance(const Device& device, const AttendCall& call, const Instance& instance,
+                           const WgmmaShape& shape, int64_t blocks, void* stream, kvc_error* error) {
+  const kvc_backend_layer& layer = call.layer;
+  const bool raw = is_quantised(type_of(layer.dtype));
+  WgmmaCall wgmma = {};
+  wgmma.attend = call;
+  wgmma.shape = shape;
+  wgmma.parts = instance.parts;
+  const PoolBoxes k = pool_boxes(layer, layer.k, instance.k_dims, shape.box_keys);
+  const PoolBoxes v = pool_boxes(layer, layer.v, layer.v_head_dim, shape.box_keys);
+  wgmma.k_heads_first = k.heads_first;
+  wgmma.v_heads_first = v.heads_first;
+  const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
+  wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
+  kvc_status status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
+  if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
+  if (status != KVC_OK) return status;
+  status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(instance.kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
+                 "cudaFuncSetAttribute", kPurpose, error);
+  if (status != KVC_OK) return status;
+  return launch(kPurpose, stream, {static_cast<unsigned>(blocks * instance.parts), 1, 1},
+                static_cast<unsigned>(instance.threads), static_cast<size_t>(shape.shared_bytes), error,
+                instance.kernel, wgmma);
 }
 
 }  // namespace
@@ -66,26 +94,24 @@ kvc_status use_wgmma(Device* device, kvc_error* error) {
 
 kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  const bool raw = is_quantised(type_of(layer.dtype));
-  WgmmaCall wgmma = {};
-  wgmma.attend = call;
-  wgmma.shape = wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
-  const PoolBoxes k = pool_boxes(layer, layer.k, layer.head_dim, wgmma.shape.box_keys);
-  const PoolBoxes v = pool_boxes(layer, layer.v, layer.v_head_dim, wgmma.shape.box_keys);
-  wgmma.k_heads_first = k.heads_first;
-  wgmma.v_heads_first = v.heads_first;
-  const bool scaled = call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
-  wgmma.has_units = scaled || layer.k_scales.data != nullptr ? 1 : 0;
-  kvc_status status = encode_map(device, layer.k, raw, k, &wgmma.k_map, error);
-  if (status == KVC_OK) status = encode_map(device, layer.v, raw, v, &wgmma.v_map, error);
-  if (status != KVC_OK) return status;
-  const WgmmaKernel kernel = kernel_of(call, raw);
-  status = check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block),
-                 "cudaFuncSetAttribute", kPurpose, error);
-  if (status != KVC_OK) return status;
-  return launch(kPurpose, stream, {static_cast<unsigned>(blocks), 1, 1}, kWgmmaThreads,
-                static_cast<size_t>(wgmma.shape.shared_bytes), error, kernel, wgmma);
+  const int32_t dims = layer.head_dim;
+  const bool raw = is_quantised(type_of(layer.dtype)), is_f16 = type_of(call.args.q.dtype) == Type::kF16;
+  const WgmmaKernel kernel = is_f16 ? wgmma_kernel_of_f16(dims, raw) : wgmma_kernel_of_bf16(dims, raw);
+  return launch_instance(device, call, {kernel, kWgmmaThreads, 1, dims},
+                         wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed))), blocks, stream, error);
+}
+
+kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks,
+                               void* stream, kvc_error* error) {
+  const kvc_backend_layer& layer = call.layer;
+  const int32_t parts = (cut.rows + kWarpgroupRows - 1) / kWarpgroupRows;
+  if (blocks * parts > INT32_MAX) {
+    return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of attention",
+                static_cast<long long>(blocks * parts));
+  }
+  const WgmmaKernel kernel = wgmma_latent_kernel(type_of(call.args.q.dtype) == Type::kF16);
+  return launch_instance(device, call, {kernel, kLatentThreads, parts, rotary_dims(layer).dims},
+                         wgmma_latent_shape(layer, static_cast<int32_t>(sizeof(LatentFixed))), blocks, stream, error);
 }
 
 }  // namespace kvc::kernels::cuda

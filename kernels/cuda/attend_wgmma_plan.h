@@ -26,6 +26,21 @@ constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
 // Of K and V of 8 bits, tiles as stored: those are brought, and widened to the tiles that products read.
 constexpr int32_t kRawStages = 3;
 
+// Why the copy engine cannot bring boxes of a layer's pools: words, or null.
+inline const char* why_not_boxes(const kvc_backend_layer& layer) {
+  const int32_t bytes = type_bytes(type_of(layer.dtype));
+  if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
+  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
+    const int64_t strides[] = {pool->page_stride, pool->head_stride, pool->slot_stride};
+    for (const int64_t stride : strides) {
+      if (stride * bytes % 16 != 0) return "rows are not aligned to 16 bytes";
+      if (stride < 0 || stride >= (int64_t{1} << 40) / bytes) return "a stride is not in the copy engine's range";
+    }
+    if (reinterpret_cast<uintptr_t>(pool->data) % 16 != 0) return "rows are not aligned to 16 bytes";
+  }
+  return nullptr;
+}
+
 // Why attention of many rows is left to the other kernels: words, or null.
 //   - q, K and V have one 16-bit type, or K and V are floats of 8 bits, which either type of q holds exactly; keys are
 //     stored as they attend;
@@ -44,17 +59,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   if (args.key_tables != nullptr) return "keys turn where they are read";
   if (layer.k_behind_v != 0) return "K is in two pools";
   if (args.fold_keys > 0) return "the cache is deterministic";
-  if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
-  for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
-    const int64_t strides[] = {pool->page_stride, pool->head_stride, pool->slot_stride};
-    for (const int64_t stride : strides) {
-      if (stride * type_bytes(stored) % 16 != 0) return "rows are not aligned to 16 bytes";
-      if (stride < 0 || stride >= (int64_t{1} << 40) / type_bytes(stored))
-        return "a stride is not in the copy engine's range";
-    }
-    if (reinterpret_cast<uintptr_t>(pool->data) % 16 != 0) return "rows are not aligned to 16 bytes";
-  }
-  return nullptr;
+  return why_not_boxes(layer);
 }
 
 // Slots of a box: tiles and pages are both made of such.

@@ -24,8 +24,10 @@ struct WgmmaCall {
   WgmmaShape shape;
   int32_t k_heads_first, v_heads_first;
   int32_t has_units;  // scores are multiplied by scales of K
+  int32_t parts;      // of a block of many rows: kernels of 64 take it in halves
   CUtensorMap k_map, v_map;
 };
+using WgmmaKernel = void (*)(WgmmaCall);
 
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
@@ -38,28 +40,36 @@ struct WgmmaTile {
   uint8_t odd[kMostTileKeys];  // of which keys
 };
 
-struct WgmmaFixed {
+// What a block knows of its rows, of kRows at most.
+template <int32_t kRows>
+struct WgmmaRowsFixed {
+  kvc_backend_attend args;
+  QueryMask masks[kRows];
+  QueryPlace places[kRows];
+  KeyTree tree;
+  float units[kRows], slopes[kRows];
+  uint32_t keys_begin, keys_end;     // that any row sees
+  uint32_t full_begin, full_end;     // that all rows see
+  uint32_t gaps[kRows / kWarpSize];  // rows whose keys do not touch those of the row behind them
+};
+
+struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
   uint64_t k_full[kMostStages], v_full[kMostStages], v_ready[kMostStages], k_empty[kMostStages], v_empty[kMostStages];
   uint64_t raw_full[kRawStages], raw_empty[kRawStages];
-  kvc_backend_attend args;
-  QueryMask masks[kMostRowsOfBlock];
-  QueryPlace places[kMostRowsOfBlock];
-  KeyTree tree;
-  float units[kMostRowsOfBlock], slopes[kMostRowsOfBlock];
-  uint32_t keys_begin, keys_end;                // that any row sees
-  uint32_t full_begin, full_end;                // that all rows see
-  uint32_t gaps[kMostRowsOfBlock / kWarpSize];  // rows whose keys do not touch those of the row behind them
   WgmmaTile tiles[kMostStages + 3];
 };
 
-struct WgmmaState {
+// A thread's view of its block. Fixed: WgmmaFixed, or that of latent rows.
+template <class Fixed>
+struct WgmmaStateOf {
   const WgmmaCall* call;
-  WgmmaFixed* fixed;
+  Fixed* fixed;
   unsigned char* shared;
   const kvc_backend_item* item;
   AttendBlock block;
   int32_t rows, group, warp, lane, thread;
 };
+using WgmmaState = WgmmaStateOf<WgmmaFixed>;
 
 constexpr int32_t kConvertingWarps = kWarpgroupThreads / kWarpSize - 1;
 
@@ -95,8 +105,9 @@ struct WgmmaTiles {
 };
 
 // Masks, places and scales of a row.
-__device__ __forceinline__ void begin_wgmma_row(const WgmmaState& state, int32_t r) {
-  WgmmaFixed& fixed = *state.fixed;
+template <class State>
+__device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
+  auto& fixed = *state.fixed;
   const AttendCall& call = state.call->attend;
   find_row(call, *state.item, state.block, state.group, r, &fixed);
   const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
@@ -106,7 +117,8 @@ __device__ __forceinline__ void begin_wgmma_row(const WgmmaState& state, int32_t
 }
 
 // Whether the keys of row r and of the one behind it are one range together.
-__device__ __forceinline__ bool touches_next(const WgmmaState& state, int32_t r) {
+template <class State>
+__device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   const KeyRange a = state.fixed->masks[r].keys;
   if (a.begin >= a.end) return false;
   if (r + 1 >= state.rows) return true;
@@ -114,7 +126,22 @@ __device__ __forceinline__ bool touches_next(const WgmmaState& state, int32_t r)
   return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
 }
 
-// Barriers and rows of the block. All threads; ends with all behind it.
+// Rows of the block, of which point_to_call has run, kRows at most. All threads.
+template <int32_t kRows, class State>
+__device__ __forceinline__ void find_wgmma_rows(const State& state) {
+  __syncthreads();
+  if (state.thread < state.rows) begin_wgmma_row(state, state.thread);
+  __syncthreads();
+  if (state.warp < kRows / kWarpSize) {
+    const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
+    const uint32_t gaps = __ballot_sync(kAllLanes, gap);
+    if (state.lane == 0) state.fixed->gaps[state.warp] = gaps;
+  } else if (state.warp == kRows / kWarpSize) {
+    find_key_bounds(state.fixed, state.rows, state.lane);
+  }
+}
+
+// Barriers and rows of the block. All threads.
 template <class Tiles>
 __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
@@ -136,16 +163,7 @@ __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
     prefetch_map(&state.call->k_map);
     prefetch_map(&state.call->v_map);
   }
-  __syncthreads();
-  if (state.thread < state.rows) begin_wgmma_row(state, state.thread);
-  __syncthreads();
-  if (state.warp < kMostRowsOfBlock / kWarpSize) {
-    const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
-    const uint32_t gaps = __ballot_sync(kAllLanes, gap);
-    if (state.lane == 0) fixed.gaps[state.warp] = gaps;
-  } else if (state.warp == kMostRowsOfBlock / kWarpSize) {
-    find_key_bounds(state.fixed, state.rows, state.lane);
-  }
+  find_wgmma_rows<kMostRowsOfBlock>(state);
 }
 
 // Whether the queries are 16 bytes apart and as they attend, so that their chunks can be copied.
@@ -201,11 +219,12 @@ struct BoxPlace {
   int32_t needed, page, slot;
 };
 
-__device__ __forceinline__ bool sees_any(const WgmmaState& state, uint32_t begin, uint32_t end) {
-  const WgmmaFixed& fixed = *state.fixed;
+template <class State>
+__device__ __forceinline__ bool sees_any(const State& state, uint32_t begin, uint32_t end) {
+  const auto& fixed = *state.fixed;
   uint32_t gaps = 0;
 #pragma unroll
-  for (int i = 0; i < kMostRowsOfBlock / kWarpSize; ++i) gaps |= fixed.gaps[i];
+  for (const uint32_t of_warp : fixed.gaps) gaps |= of_warp;
   if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // their keys are one range
   for (int32_t r = 0; r < state.rows; ++r) {
     const KeyRange keys = fixed.masks[r].keys;
@@ -215,7 +234,8 @@ __device__ __forceinline__ bool sees_any(const WgmmaState& state, uint32_t begin
   return false;
 }
 
-__device__ __forceinline__ BoxPlace find_box(const WgmmaState& state, PageCursor* cursor, uint32_t tile_begin,
+template <class State>
+__device__ __forceinline__ BoxPlace find_box(const State& state, PageCursor* cursor, uint32_t tile_begin,
                                              int32_t tile_keys, bool is_full) {
   const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
   const uint32_t begin = tile_begin + static_cast<uint32_t>(state.lane * keys);

@@ -41,6 +41,12 @@ __device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
+// Waits for kThreads threads, whole warps, that call it with the same number from 1 to 15; the block's own is 0.
+template <int kThreads>
+__device__ __forceinline__ void sync_threads_of(int number) {
+  asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+
 // ---- The copy engine ----------------------------------------------------------------------------
 
 // Begins the copy of a box of the map's to shared memory; its bytes count for the barrier when they are there. The
@@ -71,7 +77,8 @@ template <int kGroups>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Keeps the compiler from moving what touches results to before the wait in front of this.
+// Keeps the compiler from moving what touches results to before this: behind a wait, and in front of products whose
+// results the threads have changed.
 template <int kCount>
 __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
 #pragma unroll
@@ -117,6 +124,7 @@ __device__ __forceinline__ void give_registers() {
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
 // multiply_shared: warpgroup; d = A B, or d += A B; both in shared memory, K-major.
+// multiply_columns: warpgroup; d += A B; both in shared memory, A K-major, B MN-major.
 // multiply_registers: warpgroup; d += A B; A in registers, B in shared memory, MN-major.
 // i0 to i4: the operands behind d's registers.
 #define KVC_PRODUCTS(Type, type, shape, count, i0, i1, i2, i3, i4)                                                   \
@@ -125,6 +133,12 @@ __device__ __forceinline__ void give_registers() {
                  "." type " " KVC_SUMS_##count ", " i0 ", " i1 ", p, 1, 1, 0, 0;\n}\n"                               \
                  : KVC_REGISTERS_##count(d)                                                                          \
                  : "l"(a), "l"(b), "r"(adds ? 1 : 0));                                                               \
+  }                                                                                                                  \
+  __device__ __forceinline__ void multiply_columns(Type, float(&d)[count], uint64_t a, uint64_t b) {                 \
+    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type \
+                 " " KVC_SUMS_##count ", " i0 ", " i1 ", p, 1, 1, 0, 1;\n}\n"                                        \
+                 : KVC_REGISTERS_##count(d)                                                                          \
+                 : "l"(a), "l"(b));                                                                                  \
   }                                                                                                                  \
   __device__ __forceinline__ void multiply_registers(Type, float(&d)[count], const uint32_t(&a)[4], uint64_t b) {    \
     asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type "." type \
@@ -160,12 +174,14 @@ using cuda_emulation::close_products;
 using cuda_emulation::give_registers;
 using cuda_emulation::hold_results;
 using cuda_emulation::init_barrier;
+using cuda_emulation::multiply_columns;
 using cuda_emulation::multiply_registers;
 using cuda_emulation::multiply_shared;
 using cuda_emulation::prefetch_map;
 using cuda_emulation::publish_barriers;
 using cuda_emulation::publish_writes;
 using cuda_emulation::shared_address;
+using cuda_emulation::sync_threads_of;
 using cuda_emulation::take_registers;
 using cuda_emulation::wait_phase;
 using cuda_emulation::wait_products;

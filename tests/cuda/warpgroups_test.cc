@@ -1,5 +1,5 @@
 // The library over the device that attends by warpgroups, beside the CPU: blocks of 128 rows are listed by staged
-// steps, and by those of a graph, at whose capacity kernels are launched.
+// steps, and by those of a graph, at whose capacity kernels are launched; of latent rows they are done in halves.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,22 +12,25 @@
 namespace kvt {
 namespace {
 
-constexpr int64_t kHeads[2] = {4, 2}, kDims = 64;
+struct Shape {
+  int64_t q_heads, kv_heads, dims, v_dims;
+};
+constexpr Shape kHeads = {4, 2, 64, 64}, kLatent = {16, 1, 576, 512};
 constexpr DLDeviceType kDevices[2] = {kDLCPU, kDLCUDA};
 
 struct Rows {
   std::vector<_Float16> data;
   std::vector<int64_t> shape;
   DLTensor view;
-  Rows(int64_t tokens, int64_t heads, DLDeviceType device) : shape{tokens, heads, kDims} {
-    data.assign(static_cast<size_t>(tokens * heads * kDims), static_cast<_Float16>(-7.0f));
+  Rows(int64_t tokens, int64_t heads, int64_t dims, DLDeviceType device) : shape{tokens, heads, dims} {
+    data.assign(static_cast<size_t>(tokens * heads * dims), static_cast<_Float16>(-7.0f));
     view = {data.data(), {device, 0}, 3, {kDLFloat, 16, 1}, shape.data(), nullptr, 0};
   }
 };
 
-class Warpgroups : public testing::Test {
+class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
  protected:
-  Warpgroups() {
+  Warpgroups() : latent_(GetParam()), shape_(latent_ ? kLatent : kHeads) {
     for (int i = 0; i < 2; ++i) {
       kvc_context_config context;
       kvc_context_config_init(&context);
@@ -37,14 +40,19 @@ class Warpgroups : public testing::Test {
       EXPECT_EQ(kvc_context_create(&context, &contexts_[i], error()), KVC_OK) << error_.message;
       kvc_layer_config layer;
       kvc_layer_config_init(&layer);
-      layer.num_q_heads = kHeads[0];
-      layer.num_kv_heads = kHeads[1];
-      layer.head_dim = kDims;
+      layer.num_q_heads = static_cast<int32_t>(shape_.q_heads);
+      layer.num_kv_heads = static_cast<int32_t>(shape_.kv_heads);
+      layer.head_dim = static_cast<int32_t>(shape_.dims);
+      if (latent_) {
+        layer.latent_dim = static_cast<int32_t>(shape_.v_dims);
+        layer.softmax_scale = 0.05f;
+      }
       layer.dtype = {kDLFloat, 16, 1};
       layer.rope_mode = KVC_ROPE_ON_APPEND;
       kvc_group_config group;
       kvc_group_config_init(&group);
       group.num_pages = 64;
+      if (latent_) group.kind = KVC_GROUP_MLA;
       kvc_cache_config config;
       kvc_cache_config_init(&config);
       config.layers = &layer;
@@ -73,9 +81,9 @@ class Warpgroups : public testing::Test {
             const kvc_forward* graphs) {
     std::vector<Rows> tensors[2];
     for (int i = 0; i < 2; ++i) {
-      for (const int64_t heads : {kHeads[0], kHeads[1], kHeads[1], kHeads[0]}) {
-        tensors[i].emplace_back(capacity, heads, kDevices[i]);
-      }
+      tensors[i].emplace_back(capacity, shape_.q_heads, shape_.dims, kDevices[i]);
+      for (int t = 1; t < 3; ++t) tensors[i].emplace_back(capacity, shape_.kv_heads, shape_.dims, kDevices[i]);
+      tensors[i].emplace_back(capacity, shape_.q_heads, shape_.v_dims, kDevices[i]);
     }
     for (int t = 0; t < 3; ++t) {
       for (_Float16& x : tensors[0][t].data) x = static_cast<_Float16>(normal_(random_));
@@ -94,7 +102,7 @@ class Warpgroups : public testing::Test {
       kvc_attend_args_init(&args);
       args.q = &tensors[i][0].view;
       args.k = &tensors[i][1].view;
-      args.v = &tensors[i][2].view;
+      args.v = latent_ ? nullptr : &tensors[i][2].view;  // a latent row is K's
       args.out = &tensors[i][3].view;
       ASSERT_EQ(kvc_forward_attend(caches_[i], forward, 0, &args, error()), KVC_OK) << error_.message;
       ASSERT_EQ(kvc_forward_end(caches_[i], forward, error()), KVC_OK) << error_.message;
@@ -111,6 +119,8 @@ class Warpgroups : public testing::Test {
     }
   }
 
+  const bool latent_;
+  const Shape shape_;
   kvc_context* contexts_[2] = {};
   kvc_cache* caches_[2] = {};
   kvc_error error_ = KVC_ERROR_INIT;
@@ -118,19 +128,23 @@ class Warpgroups : public testing::Test {
   std::normal_distribution<float> normal_;
 };
 
-TEST_F(Warpgroups, StagedSteps) {
+using Lengths = std::vector<std::vector<int32_t>>;
+
+TEST_P(Warpgroups, StagedSteps) {
   std::vector<kvc_seq> rows[2];
   add(rows, 2);
   const int64_t before = cuda_emulation::counts().warpgroup_products;
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{150, 40}, {9, 130}, {1, 1}, {70, 2}}) {
+  const Lengths steps =
+      latent_ ? Lengths{{13, 4}, {1, 9}, {1, 1}, {6, 2}} : Lengths{{150, 40}, {9, 130}, {1, 1}, {70, 2}};
+  for (const std::vector<int32_t>& lengths : steps) {
     step(rows, lengths, lengths[0] + lengths[1], nullptr);
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(cuda_emulation::counts().warpgroup_products, before);
 }
 
-TEST_F(Warpgroups, StepsOfAGraph) {
-  constexpr int64_t kTokens = 96;
+TEST_P(Warpgroups, StepsOfAGraph) {
+  const int64_t tokens = latent_ ? 16 : 96;
   std::vector<kvc_seq> rows[2];
   add(rows, 2);
   kvc_forward graphs[2] = {};
@@ -138,14 +152,21 @@ TEST_F(Warpgroups, StepsOfAGraph) {
     kvc_graph_config config;
     kvc_graph_config_init(&config);
     config.max_sequences = 2;
-    config.max_tokens = kTokens;
+    config.max_tokens = tokens;
     ASSERT_EQ(kvc_graph_create(caches_[i], &config, &graphs[i], error()), KVC_OK) << error_.message;
   }
-  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{80, 10}, {3, 90}, {1, 1}, {48, 48}}) {
-    step(rows, lengths, kTokens, graphs);
+  const int64_t before = cuda_emulation::counts().warpgroup_products;
+  const Lengths steps =
+      latent_ ? Lengths{{13, 3}, {1, 9}, {1, 1}, {8, 8}} : Lengths{{80, 10}, {3, 90}, {1, 1}, {48, 48}};
+  for (const std::vector<int32_t>& lengths : steps) {
+    step(rows, lengths, tokens, graphs);
     if (HasFatalFailure()) return;
   }
+  EXPECT_GT(cuda_emulation::counts().warpgroup_products, before);
 }
+
+INSTANTIATE_TEST_SUITE_P(Layers, Warpgroups, testing::Bool(),
+                         [](const auto& latent) { return latent.param ? "Latent" : "Heads"; });
 
 }  // namespace
 }  // namespace kvt

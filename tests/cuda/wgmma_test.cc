@@ -80,14 +80,18 @@ void check_rows(int depth) {
   }
 }
 
-// D += A B with A [64][keys] in registers and B [keys][columns] as it is stored: a row a key.
+// D += A B with A [64][keys], in registers or in panels, and B [keys][columns] as it is stored: a row a key.
 template <class T, int kColumns>
-void check_columns(int keys) {
+void check_columns(int keys, bool a_shared) {
   std::vector<float> d(64 * kColumns, -1.0f);
   on_warpgroup([&] {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < keys * kColumns; i += kWarpgroupThreads) {
       put<T>(panels(), keys, i / kColumns, i % kColumns, number(i / kColumns, i % kColumns));
+    }
+    unsigned char* const left = panels() + kColumns / kPanelDims * keys * kPanelPitch;
+    for (int i = thread; i < 64 * keys; i += kWarpgroupThreads) {
+      put<T>(left, 64, i / keys, i % keys, number(i / keys, i % keys));
     }
     publish_writes();
     __syncthreads();
@@ -104,7 +108,12 @@ void check_columns(int keys) {
     begin_products();
     for (int step = 0; step < keys / kMmaDepth; ++step) {
       const uint32_t at = shared_address(panels()) + static_cast<uint32_t>(step * kMmaDepth * kPanelPitch);
-      multiply_registers(T{}, own, a[step], columns_descriptor(at, keys));
+      const uint32_t left_at = static_cast<uint32_t>(step / 4 * 64 * kPanelPitch + step % 4 * 32);
+      if (a_shared) {
+        multiply_columns(T{}, own, rows_descriptor(shared_address(left) + left_at), columns_descriptor(at, keys));
+      } else {
+        multiply_registers(T{}, own, a[step], columns_descriptor(at, keys));
+      }
     }
     close_products();
     wait_products<0>();
@@ -126,9 +135,11 @@ TEST(Wgmma, ProductsAreThoseOfPlainMatrices) {
   check_rows<Bf16, 128>(64);
   check_rows<F16, 128>(128);
   check_rows<Bf16, 64>(256);
-  check_columns<F16, 64>(128);
-  check_columns<Bf16, 128>(128);
-  check_columns<Bf16, 256>(64);
+  for (const bool a_shared : {false, true}) {
+    check_columns<F16, 64>(128, a_shared);
+    check_columns<Bf16, 128>(128, a_shared);
+    check_columns<Bf16, 256>(64, a_shared);
+  }
 }
 
 // Fields and fragments as the PTX documentation draws them.
@@ -206,6 +217,30 @@ TEST(WgmmaDeathTest, RulesOfProducts) {
     publish_writes();
   };
   EXPECT_DEATH(multiply_once(steps), "operand in shared memory was written");
+}
+
+// Two warps of four meet, again and again, and know what the other wrote before; the others do not wait for them.
+TEST(Wgmma, SomeThreadsOfABlockMeet) {
+  on_warpgroup([] {
+    auto* const rounds = reinterpret_cast<int*>(panels());
+    const int thread = static_cast<int>(threadIdx.x), other = thread ^ 32;
+    if (thread >= 64) return;
+    for (int round = 0; round < 3; ++round) {
+      rounds[thread] = round;
+      sync_threads_of<64>(3);
+      EXPECT_EQ(rounds[other], round);
+      sync_threads_of<64>(4);
+    }
+  });
+}
+
+TEST(WgmmaDeathTest, RulesOfMeetings) {
+  EXPECT_DEATH(on_warpgroup([] { sync_threads_of<64>(0); }), "not from 1 to 15");
+  EXPECT_DEATH(on_warpgroup([] { threadIdx.x < 32 ? sync_threads_of<64>(1) : sync_threads_of<96>(1); }), "disagree");
+  EXPECT_DEATH(on_warpgroup([] {
+                 if (threadIdx.x < 32) sync_threads_of<64>(1);
+               }),
+               "threads wait");
 }
 
 // ---- The copy engine ------------------------------------------------------------------------------

@@ -5,23 +5,10 @@
 #include <cmath>
 #include <random>
 
-#include "scene.h"
-#if defined(KVC_TESTS_CUDA)
-#include "cuda_runtime.h"
-#endif
+#include "warpgroup_scene.h"
 
 namespace kvc::kernels::test {
 namespace {
-
-// Products of warpgroups so far, where they are counted.
-int64_t products() {
-#if defined(KVC_TESTS_CUDA)
-  return cuda_emulation::counts().warpgroup_products;
-#else
-  return 0;
-#endif
-}
-bool counts_products() { return tests_cuda() && std::string(std::getenv("KVC_KERNEL_BACKEND")) == "cuda"; }
 
 SceneConfig scene_config(int dims, Kind kind) {
   SceneConfig config;
@@ -31,19 +18,6 @@ SceneConfig scene_config(int dims, Kind kind) {
   config.q = config.kv = kind;
   config.rows = {{70, 200}};
   return config;
-}
-
-void run(SceneConfig config) {
-  if (config.seed % 4 == 0) ++config.seed;  // those have pools that warpgroups do not read
-  Scene scene(config);
-  for_warpgroups([&](const std::string& name, kvc_backend_device* device) {
-    const int64_t before = products();
-    scene.attend(test_backend(), device);
-    scene.check(name);
-    if (counts_products()) {
-      EXPECT_GT(products(), before) << config.describe();
-    }
-  });
 }
 
 TEST(Warpgroup, DimsAndPages) {
@@ -56,7 +30,7 @@ TEST(Warpgroup, DimsAndPages) {
       config.out = seed % 3 == 0 ? Kind::kF32 : config.q;
       config.rows = {{40 + 9 * static_cast<int>(seed % 7), 150 + 13 * static_cast<int>(seed)}, {3, 20}};
       config.seed = ++seed;
-      run(config);
+      run_by_warpgroups(config);
     }
   }
 }
@@ -73,7 +47,7 @@ TEST(Warpgroup, UnlikeDims) {
     config.splits = page_size == 64 ? 3 : 1;
     config.rows = {{150, 430}, {20, 150}};
     config.seed = ++seed;
-    run(config);
+    run_by_warpgroups(config);
   }
 }
 
@@ -93,7 +67,7 @@ TEST(Warpgroup, EightBits) {
         config.window = page_size == 8 ? 90 : 0;
         config.rows = {{40, page_size == 64 ? 900 : 100 + static_cast<int>(seed)}, {3, 20}};
         config.seed = ++seed;
-        run(config);
+        run_by_warpgroups(config);
       }
     }
   }
@@ -110,7 +84,7 @@ TEST(Warpgroup, RowsAndKeys) {
         config.q_heads = group;
         config.rows = {{queries, queries + past}};
         config.seed = ++seed;
-        if (seed % 3 == 0) run(config);
+        if (seed % 3 == 0) run_by_warpgroups(config);
       }
     }
   }
@@ -122,7 +96,7 @@ TEST(Warpgroup, MasksAndOptions) {
     SceneConfig config = scene_config(seed % 2 == 0 ? 128 : 64, seed % 3 == 0 ? Kind::kF16 : Kind::kBf16);
     change(&config);
     config.seed = ++seed;
-    run(config);
+    run_by_warpgroups(config);
   };
   std::vector<int> tree;
   for (int i = 0; i < 45; ++i) tree.push_back(i < 2 ? -1 : i - 2 - i % 2 * (i % 3 == 0 ? 1 : 0));
@@ -161,7 +135,7 @@ TEST(Warpgroup, SlotsAreFilledAgain) {
     config.kv_heads = 1;
     config.q_heads = 2;
     config.rows = {{20, 1000}};
-    for (int launch = 0; launch < 4; ++launch) run(config);
+    for (int launch = 0; launch < 4; ++launch) run_by_warpgroups(config);
   }
 }
 

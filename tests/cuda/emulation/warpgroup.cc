@@ -51,10 +51,18 @@ struct Thread {
   int published = 0, carried = 0;  // how often its writes; and as of its last barrier
 };
 
+// One of a block's barriers by number.
+struct Meeting {
+  int threads = 0, arrived = 0;
+  uint64_t passed = 0;
+};
+constexpr int kMeetings = 16;
+
 struct State {
   unsigned char* shared = nullptr;
   std::vector<unsigned char> seen;  // shared memory, by products and copies
   std::map<const uint64_t*, Barrier> barriers;
+  Meeting meetings[kMeetings];
   std::deque<Box> boxes;
   std::vector<Thread> threads;
   std::vector<std::deque<std::shared_ptr<Begun>>> products;  // of each warpgroup, all since the block began
@@ -183,11 +191,11 @@ void read_columns(uint64_t descriptor, int columns, std::vector<uint16_t>* to) {
 
 std::vector<uint16_t> read_operands(const Product& product) {
   std::vector<uint16_t> operands;
-  if (product.a_shared) {
-    read_rows(product.a, kWarpgroupRows, &operands);
-    read_rows(product.b, product.columns, &operands);
-  } else {
+  if (product.a_shared) read_rows(product.a, kWarpgroupRows, &operands);
+  if (product.b_by_keys) {
     read_columns(product.b, product.columns, &operands);
+  } else {
+    read_rows(product.b, product.columns, &operands);
   }
   return operands;
 }
@@ -196,12 +204,17 @@ float widened(const Product& product, uint16_t bits) {
   return product.is_f16 ? kvc::kernels::widen(F16{bits}) : kvc::kernels::widen(Bf16{bits});
 }
 
-void compute(Begun& begun) {
-  const Product& product = begun.product;
-  const std::vector<uint16_t> operands = read_operands(product);
+std::vector<uint16_t> unchanged_operands(const Begun& begun) {
+  std::vector<uint16_t> operands = read_operands(begun.product);
   if (memcmp(operands.data(), begun.operands.data(), begun.operands.size()) != 0) {
     die("an operand in shared memory was written while a product read it");
   }
+  return operands;
+}
+
+void compute(Begun& begun) {
+  const Product& product = begun.product;
+  const std::vector<uint16_t> operands = unchanged_operands(begun);
   std::vector<float> a(kWarpgroupRows * kMmaDepth), b(static_cast<size_t>(kMmaDepth * product.columns));
   size_t at = 0;
   for (; product.a_shared && at < a.size(); ++at) a[at] = widened(product, operands[at]);
@@ -275,7 +288,9 @@ void take_results(size_t index, bool in_flight_still) {
       d[i] = begun.result[static_cast<size_t>(place.row * begun.product.columns + place.column)];
     }
   }
-  if (++begun.taken == kWarpgroupThreads) begun.operands = {};
+  if (++begun.taken < kWarpgroupThreads) return;
+  unchanged_operands(begun);  // a warp that is done with it knows nothing of the others
+  begun.operands = {};
 }
 
 }  // namespace
@@ -299,6 +314,20 @@ void arrive_expecting(uint64_t* barrier, uint32_t bytes) {
 void wait_phase(uint64_t* barrier, uint32_t parity) {
   const Barrier& at = find(barrier);
   wait_until([&] { return (at.phase & 1) != parity; });
+}
+
+void sync_some(int number, int threads) {
+  if (number < 1 || number >= kMeetings) die("a barrier of some threads whose number is not from 1 to 15");
+  carry_writes();
+  Meeting& at = state.meetings[number];
+  if (at.arrived == 0) at.threads = threads;
+  if (at.threads != threads) die("threads at a barrier disagree how many they are");
+  const uint64_t before = at.passed;
+  if (++at.arrived == threads) {
+    at.arrived = 0;
+    ++at.passed;
+  }
+  wait_until([&] { return at.passed != before; });
 }
 
 void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0, int32_t c1, int32_t c2,
@@ -335,7 +364,7 @@ void issue_product(const Product& product, float* d, const uint32_t* a) {
     begun.product = product;
     begun.result.resize(static_cast<size_t>(kWarpgroupRows * product.columns));
   } else if (begun.product.a != product.a || begun.product.b != product.b || begun.product.columns != product.columns ||
-             begun.product.a_shared != product.a_shared) {
+             begun.product.a_shared != product.a_shared || begun.product.b_by_keys != product.b_by_keys) {
     die("threads of a warpgroup multiply unlike operands");
   }
   begun.chained = in_flight(thread, d) != nullptr;
