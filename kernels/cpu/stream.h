@@ -1,6 +1,6 @@
-// Stores past the caches, for calls that move more than those would keep: a line that is stored whole is not read
-// first. memcpy does so with large blocks; rows and runs of slots are large only together. SPDX-License-Identifier:
-// Apache-2.0
+// Stores past the caches, for calls that move more than those would keep: a line that is stored whole need not be read.
+// memcpy does so with large blocks; rows and runs of slots are large only together.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
