@@ -1005,8 +1005,10 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  * Nodes of a sequence are counted from 0 in the order in which they came, through all steps since its last commit: a later
  * step may go on with them (its first node is kvc_seq_tree_nodes). A parent comes before its children; several roots are
  * allowed, and any node may be committed. A node's position is the sequence's length + its depth (0 for a root), and RoPE,
- * windows and biases go by it. Over recurrent state trees are chains, and are kept whole or dropped. A sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED), and frees
- * nothing behind windows until it is committed: a rejected tree costs no recompute. Aborting a step drops its nodes alone. */
+ * windows and biases go by it. A sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED), and frees
+ * nothing behind windows until it is committed: a rejected tree costs no recompute. Aborting a step drops its nodes alone.
+ * Over recurrent state trees are chains, and are kept whole or dropped, as no state between their nodes is kept. Where
+ * the first few of a chain are accepted, drop it (-1) and append those as plain tokens. */
 
 /* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any
  * sequences with uncommitted nodes, in any order, each with a leaf of its own; atomic over the arrays. Moves K and V of kept
@@ -1016,7 +1018,7 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
  * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE, EVICTED (a node in the
- * middle of a chain over recurrent state), each with the index.
+ * middle of a chain over recurrent state: see above), each with the index.
  * Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
