@@ -1,6 +1,6 @@
 """Hugging Face transformers on libkvcache: a batch of prompts, a prompt shared by several, beams, a chat.
 
-    pip install kvcache[transformers]
+    pip install ./bindings/python[transformers]                in a checkout
     python examples/transformers_generate.py PATH_OR_NAME      any decoder model, as for from_pretrained
     python examples/transformers_generate.py                   a small Gemma 3 with random weights: nothing to download
 """

@@ -22,7 +22,7 @@ constexpr int32_t kMaxStages = 3;       // tiles in shared memory or on their wa
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.v_in_k != 0 || layer.k_behind_v != 0; }
 
 // Why attention of a call is left to the simple kernel (attend.cuh): words, or null where tensor cores compute it.
-//   - P is rounded to the type of the product, which spec 6 allows unless q is float32; and q is the other factor of K
+//   - P is rounded to the type of the product, as it may be unless q is float32; and q is the other factor of K
 //     as stored: both are float16 or both bfloat16, or K and V have 8 bits, which either holds exactly;
 //   - copies are of 16 bytes;
 //   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well.

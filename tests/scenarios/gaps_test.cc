@@ -1,4 +1,4 @@
-// What others never tested, and got wrong: the list of scenarios.md as far as it applies to full and sliding groups.
+// What other caches never tested, and got wrong, as far as it applies to full and sliding groups.
 #include "gaps.h"
 
 #include <gtest/gtest.h>

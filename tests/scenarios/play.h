@@ -1,4 +1,4 @@
-// Scenarios are written with the sequence numbers of scenarios.md; this maps them to a Harness and checks every step.
+// Scenarios name their sequences by small numbers; this maps them to a Harness and checks every step.
 #pragma once
 
 #include <map>
