@@ -72,7 +72,7 @@ class DType(Misuse):
 
 
 class Device(Misuse):
-    """A tensor's device."""
+    """A tensor's device, or a stream that the device does not have."""
 
 
 class Rank(Misuse):
@@ -161,7 +161,7 @@ class Evicted(State):
 
 
 class Stale(State):
-    """The tables of a plan hold another step than the one asked for."""
+    """The tables of a plan hold another step than the one asked for, or no step is open in a graph."""
 
 
 class Uncommitted(State):
