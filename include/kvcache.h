@@ -281,7 +281,8 @@ KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_cont
  * context's idle worker threads. Since 0.1. */
 KVC_API void kvc_context_destroy(kvc_context *context);
 
-/* Describes the context as one JSON object: device, threads, simd (in use), simd_available.
+/* Describes the context as one JSON object: device, device_id, threads, host_parallel_for, simd (in use),
+ * simd_available.
  *   buffer    nullable if capacity is 0; [capacity] bytes, NUL-terminated on success
  *   length    nullable: bytes of the text without its NUL, also on BUFFER_TOO_SMALL (error->required counts the NUL)
  * Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
@@ -343,8 +344,8 @@ typedef struct kvc_rope_scaling {
   double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = from factor */
   double mscale;                 /* yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it */
   double mscale_all_dim;         /* yarn: with mscale. softmax_scale stays the caller's: docs/rope.md */
-  const double *short_factors;   /* longrope: borrowed; [num_short_factors], each > 0 */
-  const double *long_factors;    /* longrope: borrowed; [num_long_factors], each > 0 */
+  const double *short_factors;   /* longrope: borrowed; [num_short_factors], each 1e-6..1e6 */
+  const double *long_factors;    /* longrope: borrowed; [num_long_factors], each 1e-6..1e6 */
 } kvc_rope_scaling;
 
 static inline void kvc_rope_scaling_init(kvc_rope_scaling *scaling) {
@@ -496,7 +497,8 @@ typedef struct kvc_cache_config {
   int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
                                      (rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes. Behind
                                      streaming windows too */
-  /* Capacity: at most one of the three; none only if every group sets num_pages. It sizes full, MLA and cross groups;
+  /* Capacity: at most one of the three; none only if every group but recurrent ones sets num_pages. It sizes
+   * full, MLA and cross groups;
    * a sliding or chunked group gets max_sequences times the peak of one sequence (window or chunk + rollback + the
    * larger of max_batch_tokens and max_tree_nodes + 1 page), but never more than the capacity. */
   int64_t capacity_tokens;        /* tokens a full or MLA group holds, rounded up to pages */
@@ -575,7 +577,8 @@ KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, 
 KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
 /* Forks n children: child i holds the first positions[i] tokens of parents[i], sharing every whole page and
- * copying a partial last one. A parent with an uncommitted tree is refused. Atomic over the arrays. Costs the logarithm of the length, not the length.
+ * copying a partial last one. A parent with an uncommitted tree is refused. Atomic over the arrays. Costs
+ * the logarithm of the length, not the length.
  *   parents    [n]; one parent may occur often
  *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
  *   children   [n], filled
@@ -602,7 +605,8 @@ KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *s
                                    kvc_error *error);
 
 /* Page ids of one sequence in one group, in order: entry i holds positions [i * page_size, (i+1) * page_size);
- * -1 where the page was freed behind a window, or between the sinks and the window of a stream. Pages of an open forward and of an uncommitted tree are not included.
+ * -1 where the page was freed behind a window, or between the sinks and the window of a stream. Pages of
+ * an open forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
@@ -827,8 +831,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
 
 /* Stores a layer's new K and V and computes out = softmax(scores, masked) V over all that is stored, the new tokens
  * included. Scores are scale * q.k, then softcap, then ALiBi; positions are absolute, in partial calls too. Scores, sums
- * and partial outputs are float32; K and V are always read as rounded for storage. A row that sees nothing has output 0
- * and LSE -inf (with a sink: the sink's logit).
+ * and partial outputs are float32, weights too or, unless q is float32, rounded to 16 bits; K and V are always read as
+ * rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
  * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), and for a
  * second attend of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap),
@@ -848,9 +852,9 @@ KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int
  *   layer   a recurrent layer of the forward
  *   state   0..num_states - 1
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
- * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent), DTYPE,
- * DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as kvc_forward_abort does.
- * Threads: one at a time for one forward, any between forwards. Since 0.1. */
+ * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent, a
+ * forward of encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as
+ * kvc_forward_abort does. Threads: one at a time for one forward, any between forwards. Since 0.1. */
 KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
                                           const DLTensor *tensor, kvc_error *error);
 
@@ -889,9 +893,8 @@ KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *
 /* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees
  * are kept uncommitted, until kvc_seq_commit.
  * Errors: ORDER (error->index = the first layer in range without its append, but for KVC_STORAGE_NONE, or with a state that
- * was not stored),
- * CANCELLED, BUSY, STALE_ID; the forward
- * stays open.  Threads: any. Since 0.1. */
+ * was not stored), CANCELLED, BUSY, STALE_ID; the forward stays open. An error of the device itself closes it as
+ * kvc_forward_abort does. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
 /* Closes a step and drops its tokens: its pages and lengths are given back, everything else is untouched.
@@ -1017,8 +1020,8 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   sequences  [n], distinct
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
- * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE, EVICTED (a node in the
- * middle of a chain over recurrent state: see above), each with the index.
+ * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE,
+ * EVICTED (a node in the middle of a chain over recurrent state: see above), each with the index.
  * Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
@@ -1051,8 +1054,8 @@ enum kvc_pool_flags {
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
  *   stream  as kvc_seq_fork
- * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, scales of a layer that
- * is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.
+ * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, a recurrent layer,
+ * scales of a layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
                                          DLManagedTensorVersioned **tensor, void *stream, kvc_error *error);
@@ -1070,7 +1073,8 @@ typedef struct kvc_export_args {
   uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part) */
   uint32_t reserved;      /* 0 */
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
-  int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be asked for) */
+  int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be asked for). Cross layers: of the
+                             encoder sequence, as position_begin */
 } kvc_export_args;
 
 static inline void kvc_export_args_init(kvc_export_args *args) {
@@ -1099,9 +1103,9 @@ static inline void kvc_exported_init(kvc_exported *exported) {
  *   exported  filled; its tensors are returned, 256-byte aligned
  *   stream    as kvc_seq_fork
  * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted
- * tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without, KVC_STORAGE_NONE). Threads:
- * any. The copy runs outside the cache's lock and holds the sequence's pages meanwhile: for page ids that are equal on all
- * ranks, change the cache only when it has returned. Since 0.1. */
+ * tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without, a recurrent
+ * layer, KVC_STORAGE_NONE). Threads: any. The copy runs outside the cache's lock and holds the sequence's pages
+ * meanwhile: for page ids that are equal on all ranks, change the cache only when it has returned. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   kvc_exported *exported, void *stream, kvc_error *error);
 
@@ -1299,10 +1303,10 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
  * output 0 and LSE -inf (with a sink: the sink's logit). Rows of q behind the last cu_seqlens_q are left alone in out.
  *   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is written
  *   stream  the device's stream; NULL on the CPU
- * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; dims),
- * INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps anything else in elements; a cache row
- * twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a cache row
- * that has no room for its new tokens: error->required and available in tokens, error->index = the row).
+ * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with
+ * k_descale or v_descale; dims), INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps
+ * anything else in elements; a cache row twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row
+ * in error->index), BUFFER_TOO_SMALL (a cache row that has no room for its new tokens: error->required and available in tokens, error->index = the row).
  * Two rows must not append to one slot through their tables. Threads: any, on unlike caches. Allocates nothing once calls as
  * large as this were made. Since 0.1.
  * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
@@ -1317,8 +1321,9 @@ typedef struct kvc_append_slots_args {
   uint32_t struct_size;
   uint32_t flags;               /* KVC_APPEND_SLOTS_* */
   const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride
-                                   1. Latent form: the rotary parts, [>= T, 1, D - L] */
-  const DLTensor *v;            /* [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L] */
+                                   1. Latent form: the rotary parts, [>= T, 1, D - L], not float8 */
+  const DLTensor *v;            /* [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L], not
+                                   float8 */
   const DLTensor *k_cache;      /* written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:
                                    [pages, page_size, 1, D], rows [latent | rotary] */
   const DLTensor *v_cache;      /* written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form */
@@ -1556,8 +1561,8 @@ KVC_API void kvc_plan_destroy(kvc_plan *plan);
  * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,
  * rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:
  * the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,
- * available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is allocated but for steps larger than
- * ever before. Since 0.1.
+ * available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is
+ * allocated but for steps larger than ever before. Since 0.1.
  * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
 KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
                                   kvc_error *error);

@@ -531,9 +531,9 @@ pub struct kvc_rope_scaling {
     pub mscale: f64,
     #[doc = " yarn: with mscale. softmax_scale stays the caller's: docs/rope.md"]
     pub mscale_all_dim: f64,
-    #[doc = " longrope: borrowed; [num_short_factors], each > 0"]
+    #[doc = " longrope: borrowed; [num_short_factors], each 1e-6..1e6"]
     pub short_factors: *const f64,
-    #[doc = " longrope: borrowed; [num_long_factors], each > 0"]
+    #[doc = " longrope: borrowed; [num_long_factors], each 1e-6..1e6"]
     pub long_factors: *const f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1106,7 +1106,7 @@ pub struct kvc_export_args {
     pub reserved: u32,
     #[doc = " tokens [position_begin, position_end) of the sequence"]
     pub position_begin: i64,
-    #[doc = " 0 = the sequence's length (so [0, 0) cannot be asked for)"]
+    #[doc = " 0 = the sequence's length (so [0, 0) cannot be asked for). Cross layers: of the\nencoder sequence, as position_begin"]
     pub position_end: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1388,9 +1388,9 @@ pub struct kvc_append_slots_args {
     pub struct_size: u32,
     #[doc = " KVC_APPEND_SLOTS_*"]
     pub flags: u32,
-    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride\n1. Latent form: the rotary parts, [>= T, 1, D - L]"]
+    #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride\n1. Latent form: the rotary parts, [>= T, 1, D - L], not float8"]
     pub k: *const DLTensor,
-    #[doc = " [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L]"]
+    #[doc = " [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L], not\nfloat8"]
     pub v: *const DLTensor,
     #[doc = " written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:\n[pages, page_size, 1, D], rows [latent | rotary]"]
     pub k_cache: *const DLTensor,
