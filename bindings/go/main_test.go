@@ -153,11 +153,16 @@ func (h history) attentionWhere(q []float32, sees func(p, j int) bool) (out, lse
 
 func near(t testing.TB, what string, got []float32, want []float64) {
 	t.Helper()
+	within(t, what, got, want, 1e-4)
+}
+
+func within(t testing.TB, what string, got []float32, want []float64, most float64) {
+	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d elements instead of %d", what, len(got), len(want))
 	}
 	for i := range got {
-		if math.Abs(float64(got[i])-want[i]) > 1e-4 {
+		if math.Abs(float64(got[i])-want[i]) > most {
 			t.Fatalf("%s: element %d is %v instead of %v", what, i, got[i], want[i])
 		}
 	}

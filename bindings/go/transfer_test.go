@@ -169,5 +169,5 @@ func TestTypesOfTensors(t *testing.T) {
 	check(t, s.Attend(background, 0, Attend{Q: BF16(wide, 4, qHeads, dim).WithStrides(2*qHeads*dim, dim, 1),
 		K: BF16(k, 4, kvHeads, dim), V: BF16(v, 4, kvHeads, dim), Out: F32(x.out, 4, qHeads, dim)}))
 	check(t, s.End())
-	near(t, "bf16", x.out, history{}.with(x).attention(x.q))
+	within(t, "bf16", x.out, history{}.with(x).attention(x.q), 4e-3) // CPUs with bf16 dots round weights to bf16
 }
