@@ -152,7 +152,7 @@ tests_of pytest 170 60 pytest tests/gpu --device "$device" &
 # On memory that host and device share; what looks at the CPU's own registers, or maps memory itself, is left out.
 if [ "$device" = cuda ]; then
   KVC_KERNEL_BACKEND=$plugin KVC_KERNEL_SAMPLING=2 tests_of numeric 120 40 "$tests/kernels/kernels_test" \
-    --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.* &
+    --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory* &
 fi
 if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are chosen by name only
   KVC_GPU_SIMD=sm_90_wgmma tests_of pytest-wgmma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \

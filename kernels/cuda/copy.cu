@@ -1,9 +1,8 @@
 // copy_slots and gather: stored bytes and their scales moved as they are, in words as long as everything is aligned to.
 // Roofline: bytes, read once and written once; a thread moves 16 at a time where head dims and strides allow it.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "kernels/common/scales.h"
+#include "kernels/cuda/copy_plan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step.h"
 #include "kernels/cuda/words.cuh"
@@ -14,12 +13,15 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int32_t kSlotsOfThread = 16;  // of copies that do not meet each other
 constexpr int kAtOnce = 4;              // of them: loads before the first store
+constexpr int kAtOnceInOrder = 8;       // of copies that do meet
+constexpr int64_t kMostBlocks = 65535;  // of a grid's further dimensions
 static_assert(kSlotsOfThread % kAtOnce == 0);
 
 struct CopyCall {
   kvc_backend_layer layer;
   const kvc_backend_slot_copy* copies;  // on the device
-  int64_t num_copies;
+  const int64_t* chains;                // [num_chains + 1], of copies that meet: where each begins; else null
+  int64_t num_chains;
   int64_t k_words, v_words, scales;  // of one slot, all heads: words of K and V, and scales of K and as many of V
 };
 
@@ -65,25 +67,71 @@ __device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t 
   return column.data + slot / page_size * column.page_stride + slot % page_size * column.slot_stride;
 }
 
-// Copies take effect in their order, and each thread makes all of them for its own place in a slot: nobody waits for
-// anybody. In one page source and target may overlap: slots go in the order that reads each before it is written.
+// Copies [first, end) one slot after the other. In one page source and target may overlap: slots go in the order that
+// reads each before it is written.
+struct Moves {
+  const kvc_backend_slot_copy* copies;
+  int64_t first, end;
+  int32_t moved;  // slots of copies[first]
+
+  // The next slot's source and target; false: there is none.
+  __device__ __forceinline__ bool next(int64_t* source, int64_t* target) {
+    while (first < end && moved == copies[first].num_slots) {
+      ++first;
+      moved = 0;
+    }
+    if (first == end) return false;
+    const kvc_backend_slot_copy copy = copies[first];
+    const int32_t slot = copy.target_slot > copy.source_slot ? copy.num_slots - 1 - moved : moved;
+    ++moved;
+    *source = copy.source_slot + slot;
+    *target = copy.target_slot + slot;
+    return true;
+  }
+};
+
+// All of them of a column, as if one were done before the next begins: several are loaded before the first is stored,
+// up to one that reads what another of them writes.
+template <class Word>
+__device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
+  int64_t source = 0, target = 0;
+  bool left = moves.next(&source, &target);
+  while (left) {
+    Word words[kAtOnceInOrder] = {};
+    int64_t targets[kAtOnceInOrder] = {};
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnceInOrder; ++i) {
+      bool waits = !left;
+#pragma unroll
+      for (int j = 0; j < i; ++j) waits = waits || targets[j] == source;
+      if (waits) break;
+      words[i] = *reinterpret_cast<const Word*>(in_slot(column, source, page_size));
+      targets[i] = target;
+      count = i + 1;
+      left = moves.next(&source, &target);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnceInOrder; ++i) {
+      if (i >= count) break;
+      *reinterpret_cast<Word*>(in_slot(column, targets[i], page_size)) = words[i];
+    }
+  }
+}
+
+// Copies take effect in their order, and each thread makes all of a chain (copy_plan.h) for its own place in a slot:
+// nobody waits for anybody. blockIdx.x is places in a slot, .y the chain, and those kMostBlocks on.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= count_columns(call)) return;
   const Column column = column_of<Word>(call, index);
-  for (int64_t i = 0; i < call.num_copies; ++i) {
-    const kvc_backend_slot_copy copy = call.copies[i];
-    const bool backwards = copy.target_slot > copy.source_slot;
-    for (int32_t s = 0; s < copy.num_slots; ++s) {
-      const int32_t slot = backwards ? copy.num_slots - 1 - s : s;
-      const unsigned char* source = in_slot(column, copy.source_slot + slot, call.layer.page_size);
-      unsigned char* target = in_slot(column, copy.target_slot + slot, call.layer.page_size);
-      if (column.is_scale) {
-        *reinterpret_cast<float*>(target) = *reinterpret_cast<const float*>(source);
-      } else {
-        *reinterpret_cast<Word*>(target) = *reinterpret_cast<const Word*>(source);
-      }
+  for (int64_t chain = blockIdx.y; chain < call.num_chains; chain += gridDim.y) {
+    const Moves moves = {call.copies, call.chains[chain], call.chains[chain + 1], 0};
+    if (column.is_scale) {
+      move_in_order<float>(column, moves, call.layer.page_size);
+    } else {
+      move_in_order<Word>(column, moves, call.layer.page_size);
     }
   }
 }
@@ -166,57 +214,38 @@ uint64_t places_of(const kvc_backend_layer& layer, bool with_v) {
          (with_v ? places_of_pool(layer.v, layer.v_head_dim, bytes) : 0);
 }
 
-// Whether no copy writes slots that another one, or itself, reads or writes. ranges: [2 * count], the caller's.
-struct SlotRange {
-  int64_t begin, end;
-  bool written;
-};
-bool are_apart(const kvc_backend_slot_copy* copies, int64_t count, SlotRange* ranges) {
-  for (int64_t i = 0; i < count; ++i) {
-    const kvc_backend_slot_copy& copy = copies[i];
-    ranges[2 * i] = {copy.source_slot, copy.source_slot + copy.num_slots, false};
-    ranges[2 * i + 1] = {copy.target_slot, copy.target_slot + copy.num_slots, true};
-  }
-  std::sort(ranges, ranges + 2 * count, [](const SlotRange& a, const SlotRange& b) { return a.begin < b.begin; });
-  int64_t end = INT64_MIN, written_end = INT64_MIN;  // of what is behind
-  for (int64_t i = 0; i < 2 * count; ++i) {
-    const SlotRange& range = ranges[i];
-    if (range.begin < (range.written ? end : written_end)) return false;
-    end = std::max(end, range.end);
-    if (range.written) written_end = std::max(written_end, range.end);
-  }
-  return true;
-}
-
 }  // namespace
 
 kvc_status copy_slots(kvc_backend_device* opened, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
                       int64_t num_copies, void* stream, kvc_error* error) {
-  constexpr int64_t kMostBlocks = 65535;  // of a grid's further dimensions
   if (num_copies == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
   const std::lock_guard<std::mutex> lock(device.upload.mutex());
-  SlotRange* const ranges = device.upload.scratch<SlotRange>(2 * num_copies);
-  if (ranges == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for copies of slots");
+  void* const memory = device.upload.scratch<unsigned char>(bytes_to_cut(num_copies));
+  if (memory == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for copies of slots");
   int32_t most_slots = 0;
   for (int64_t i = 0; i < num_copies; ++i) most_slots = std::max(most_slots, copies[i].num_slots);
   const int64_t chunks = (most_slots + kSlotsOfThread - 1) / kSlotsOfThread;
-  const bool apart = chunks <= kMostBlocks && num_copies <= kMostBlocks && are_apart(copies, num_copies, ranges);
-  Piece piece = piece_of(copies, num_copies);
-  return with_locked_upload(&device.upload, &piece, 1, stream, error, [&] {
+  const bool fits = chunks > 0 && chunks <= kMostBlocks && num_copies <= kMostBlocks;
+  const CopyCut cut = cut_copies(copies, num_copies, fits, memory);
+  Piece pieces[] = {piece_of(cut.copies, num_copies), piece_of(cut.begins, cut.chains + 1)};
+  return with_locked_upload(&device.upload, pieces, 2, stream, error, [&] {
     return with_words(places_of(*layer, layer->v_in_k == 0), [&]<class Word>(Word) {
       const int64_t words = int64_t{layer->num_kv_heads} * type_bytes(type_of(layer->dtype));
       const auto of_slot = [&](int32_t dims) { return words * dims / static_cast<int64_t>(sizeof(Word)); };
       const CopyCall call = {*layer,
-                             on_device<const kvc_backend_slot_copy>(piece),
-                             num_copies,
+                             on_device<const kvc_backend_slot_copy>(pieces[0]),
+                             on_device<const int64_t>(pieces[1]),
+                             cut.chains,
                              of_slot(layer->head_dim),
                              layer->v_in_k != 0 ? 0 : of_slot(layer->v_head_dim),
                              has_token_scales(&layer->k_scales) ? layer->num_kv_heads : 0};
       const unsigned columns = blocks_for(call.k_words + call.v_words + 2 * call.scales, kThreads);
-      if (!apart || chunks == 0) {
-        return launch("copies of slots", stream, {columns, 1, 1}, kThreads, 0, error, copy_in_order_kernel<Word>, call);
+      if (cut.begins != nullptr) {
+        const auto chains = static_cast<unsigned>(std::min(cut.chains, kMostBlocks));
+        return launch("copies of slots", stream, {columns, chains, 1}, kThreads, 0, error, copy_in_order_kernel<Word>,
+                      call);
       }
       return launch("copies of slots", stream,
                     {columns, static_cast<unsigned>(chunks), static_cast<unsigned>(num_copies)}, kThreads, 0, error,

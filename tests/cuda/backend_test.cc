@@ -73,8 +73,8 @@ TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
   table->close(opened.device);
 }
 
-// Copies take effect in their order: those that do not meet run beside each other, and no list of them shows which. In
-// words of 16, 4 and 1 bytes, with scales of tokens and without.
+// Copies take effect in their order: those that do not meet run beside each other, and so do chains of those that do,
+// and no list of them shows which. In words of 16, 4 and 1 bytes, with scales of tokens and without.
 TEST(Copies, AreMadeInTheirOrder) {
   const Opened opened = open_device();
   ASSERT_EQ(opened.status, KVC_OK);
@@ -104,10 +104,13 @@ TEST(Copies, AreMadeInTheirOrder) {
         layer.v_scales = {scales.data() + kSlots * kHeads, kPageSize * kHeads, kPageSize, 1};
       }
       std::vector<kvc_backend_slot_copy> copies;
-      for (int64_t i = 0, count = 1 + below(5); i < count; ++i) {
+      for (int64_t i = 0, count = 1 + below(round % 3 == 1 ? 60 : 5); i < count; ++i) {
         const auto slots = static_cast<int32_t>(1 + below(kPageSize));
         if (round % 3 == 0) {  // of the first six pages to others
           copies.push_back({below(6 * kPageSize - slots), (6 + i) * kPageSize, slots, 0});
+        } else if (round % 3 == 1) {  // short ones within small parts: one reads what one just before it wrote
+          const int64_t part = below(5) * 50;
+          copies.push_back({part + below(10), part + below(10), static_cast<int32_t>(1 + below(2)), 0});
         } else {
           copies.push_back({below(kSlots - slots), below(kSlots - slots), slots, 0});
         }

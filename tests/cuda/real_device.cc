@@ -9,6 +9,8 @@
 #include <new>
 #include <type_traits>
 
+#include "device_memory.h"
+
 namespace {
 
 [[noreturn]] void give_up(const char* what) {
@@ -101,13 +103,16 @@ Arena& arena() {
   return *made;
 }
 
-const kvc_backend* plugin = nullptr;
+const kvc_backend* tested = nullptr;
+bool on_card = false;
 
-// Calls a function of the plug-in's table and waits: a launch that failed on the device is then this call's.
+// Calls a function of the table that is tested, once its arguments have been looked at, and waits for a card: a launch
+// that failed there is then this call's.
 template <auto kFunction, class... Arguments>
 kvc_status then_wait(Arguments... arguments) {
-  const kvc_status status = (plugin->*kFunction)(arguments...);
-  const int failed = status == KVC_OK ? driver().synchronize() : 0;
+  (kvc::kernels::test::check_arguments(arguments), ...);
+  const kvc_status status = (tested->*kFunction)(arguments...);
+  const int failed = on_card && status == KVC_OK ? driver().synchronize() : 0;
   if (failed != 0) {
     std::fprintf(stderr, "CUDA's error %d\n", failed);
     give_up("a kernel failed on the device");
@@ -129,14 +134,10 @@ void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
 
 namespace kvc::kernels::test {
 
-const kvc_backend* real_backend(const char* path) {
-  static const kvc_backend waiting = [path] {
-    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) give_up(dlerror());
-    const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
-    plugin = get == nullptr ? nullptr : get(KVC_BACKEND_VERSION);
-    if (plugin == nullptr) give_up("the plug-in has no table of this version");
-    kvc_backend table = *plugin;
+const kvc_backend* checked_backend(const kvc_backend* emulated) {
+  static const kvc_backend checked = [emulated] {
+    tested = emulated;
+    kvc_backend table = *tested;
     table.rope = then_wait<&kvc_backend::rope>;
     table.append = then_wait<&kvc_backend::append>;
     table.attend = then_wait<&kvc_backend::attend>;
@@ -147,7 +148,18 @@ const kvc_backend* real_backend(const char* path) {
     table.project = then_wait<&kvc_backend::project>;
     return table;
   }();
-  return &waiting;
+  return &checked;
+}
+
+const kvc_backend* real_backend(const char* path) {
+  if (on_card) return checked_backend(tested);
+  on_card = true;
+  void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) give_up(dlerror());
+  const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
+  const kvc_backend* const plugin = get == nullptr ? nullptr : get(KVC_BACKEND_VERSION);
+  if (plugin == nullptr) give_up("the plug-in has no table of this version");
+  return checked_backend(plugin);
 }
 
 }  // namespace kvc::kernels::test

@@ -10,4 +10,8 @@ namespace kvc::kernels::test {
 // The plug-in's table, each call followed by a wait. Ends the program with a message where that fails.
 const kvc_backend* real_backend(const char* path);
 
+// The emulated backend's table. Like a plug-in's it ends the program where a call is given memory that a card does not
+// reach (device_memory.h).
+const kvc_backend* checked_backend(const kvc_backend* emulated);
+
 }  // namespace kvc::kernels::test

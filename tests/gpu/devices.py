@@ -131,6 +131,10 @@ class Emulated(Cpu):
             self.driver.emulation_defer(0)
             self.synchronize()
 
+    def lose(self):
+        """From here on the device refuses this process everything."""
+        self.driver.emulation_fail(ctypes.c_int64(1), 710)  # cudaErrorAssert
+
     def stream(self):
         return self.driver.emulation_stream()
 
@@ -188,6 +192,7 @@ class Card(Cpu):
         return array
 
     def host(self, array):
+        self.torch.cuda.synchronize()  # whatever stream writes it: a copy waits for its own alone
         if isinstance(array, kvcache.Tensor):
             array = self.torch.from_dlpack(array)
         array = array.detach().cpu()
@@ -232,6 +237,11 @@ class Card(Cpu):
 
     def rounds(self):
         return [Cpu.late.__get__(self), self.late]  # the driver loads a kernel when it is first used, and may wait for that
+
+    def lose(self):
+        with contextlib.suppress(RuntimeError):
+            self.torch.zeros(1, device="cuda")[self.array([1 << 20], "i32").long()]  # an assertion in PyTorch's kernel
+            self.torch.cuda.synchronize()
 
     def stream(self):
         return self.torch.cuda.Stream()

@@ -165,7 +165,8 @@ TEST(Quantise, Float8DividesByItsScale) {
             1,
             [&](const std::string& name, kvc_backend_device* device) {
               Pool pool(kind, 4, dims);
-              pool.layer.k_scales.data = pool.layer.v_scales.data = &scale;
+              std::vector<float> scales = {scale};
+              pool.layer.k_scales.data = pool.layer.v_scales.data = scales.data();
               pool.append(device, source, row.data(), 1);
               for (int d = 0; d < dims; ++d) {
                 const float quotient = read_number(source, &row[d * bytes_of(source)]) / scale;
@@ -229,14 +230,14 @@ TEST(Quantise, StoredBytesAreCopied) {
           const int dims = 40;
           std::vector<unsigned char> rows(4 * dims);
           for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<unsigned char>(i * 37);
-          const float scales[] = {0.5f, NAN, -3.0f, 1e20f};
+          const std::vector<float> scales = {0.5f, NAN, -3.0f, 1e20f};
           Pool pool(kind, 8, dims);
-          pool.append(device, kind, rows.data(), 4, scales);
+          pool.append(device, kind, rows.data(), 4, scales.data());
           EXPECT_EQ(0, std::memcmp(pool.bytes.data(), rows.data(), rows.size())) << name;
           EXPECT_EQ(pool.bytes[rows.size()], 0xee) << name;
           if (kind != Kind::kI8) return;
-          EXPECT_EQ(0, std::memcmp(pool.scales.data(), scales, sizeof scales)) << name;
-          EXPECT_EQ(0, std::memcmp(pool.other_scales.data(), scales, sizeof scales)) << name;
+          EXPECT_EQ(0, std::memcmp(pool.scales.data(), scales.data(), scales.size() * sizeof(float))) << name;
+          EXPECT_EQ(0, std::memcmp(pool.other_scales.data(), scales.data(), scales.size() * sizeof(float))) << name;
         },
         true);
   }

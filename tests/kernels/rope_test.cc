@@ -178,7 +178,7 @@ TEST(Rope, AppendRotatesInLongDouble) {
 
 // By hand: a quarter turn, so that each pair (x, y) becomes (-y, x) and every other dim stays.
 TEST(Rope, PairsByHand) {
-  const float quarter[] = {0.0f, 0.0f, 1.0f, 1.0f};  // cos, cos, sin, sin of two pairs
+  const std::vector<float> quarter = {0.0f, 0.0f, 1.0f, 1.0f};  // cos, cos, sin, sin of two pairs
   const struct {
     Layout layout;
     std::vector<float> expected;
@@ -195,7 +195,7 @@ TEST(Rope, PairsByHand) {
       store.layer.rope_offset = c.layout.offset;
       store.layer.rope_interleaved = c.layout.interleaved ? 1 : 0;
       std::vector<float> values = {1, 2, 3, 4, 5, 6, 7};
-      append_all(device, store, values, quarter);
+      append_all(device, store, values, quarter.data());
       for (size_t d = 0; d < 7; ++d) {
         EXPECT_EQ(read_number(Kind::kF32, &store.k_memory[d * 4]), c.expected[d]) << name << " dim " << d;
         EXPECT_EQ(read_number(Kind::kF32, &store.v_memory[d * 4]), values[d]) << name << ": V is never rotated";

@@ -27,7 +27,7 @@ const kvc_backend* test_backend() {
 #if defined(KVC_TESTS_CUDA)
   if (tests_cuda()) {
     const char* const name = std::getenv("KVC_KERNEL_BACKEND");
-    return std::strcmp(name, "cuda") == 0 ? cuda::backend_of(KVC_BACKEND_VERSION) : real_backend(name);
+    return std::strcmp(name, "cuda") == 0 ? checked_backend(cuda::backend_of(KVC_BACKEND_VERSION)) : real_backend(name);
   }
 #endif
   return kvc_cpu_backend_get(KVC_BACKEND_VERSION);
