@@ -4,6 +4,7 @@ ahead: what it takes to enqueue a call is not in the call's time.
 What the card can do is measured in the same run: a copy's bytes, read and written, and a bf16 matrix product.
 """
 
+import contextlib
 import statistics
 import time
 
@@ -45,21 +46,23 @@ class Clock:
 
     def recorded(self, open_step, calls):
         """calls(step) as one graph that was captured in a step, behind one that was not: a function of a later step that puts
-        it on the stream."""
+        it on the stream. On a card within side_stream(): all steps of a graph are of one stream."""
         step = open_step()
         calls(step)
         step.abort()
         if not self.on_card:
             return calls
         self.synchronize()
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            step = open_step()
-            with torch.cuda.graph(graph, stream=stream):
-                calls(step)
-            step.abort()
+        graph, step = torch.cuda.CUDAGraph(), open_step()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            calls(step)
+        step.abort()
         self.synchronize()
         return lambda step: graph.replay()
+
+    def side_stream(self) -> contextlib.AbstractContextManager:
+        """While it lasts all work goes to a stream that can be captured, as the default one cannot."""
+        return torch.cuda.stream(torch.cuda.Stream()) if self.on_card else contextlib.nullcontext()
 
     def kernel_seconds(self, call, word, finish=lambda: None, prepare=lambda: None) -> float:
         """Median time of the kernels of call() whose name has `word`: for calls that also allocate."""

@@ -263,33 +263,34 @@ def host_cost(clock, machine, dry):
     rows, layers = (4, 2) if dry else (256, 32)
     bench = Bench(clock, rows=rows, tokens=100, room=256, q_heads=8, kv_heads=8, dim=128, layers=layers)
     try:
-        graph = bench.cache.create_graph(max_sequences=rows, max_tokens=rows)
-        ids, lengths = bench.ids, [1] * rows
-        q, (k, v), out = bench.random(rows, 8, 128), bench.kv(rows), bench.random(rows, 8, 128)
+        with clock.side_stream():
+            graph = bench.cache.create_graph(max_sequences=rows, max_tokens=rows)
+            ids, lengths = bench.ids, [1] * rows
+            q, (k, v), out = bench.random(rows, 8, 128), bench.kv(rows), bench.random(rows, 8, 128)
 
-        def attend(step):
-            for layer in range(layers):
-                step.attend(layer, q, k, v, out=out)
+            def attend(step):
+                for layer in range(layers):
+                    step.attend(layer, q, k, v, out=out)
 
-        replay = clock.recorded(lambda: bench.cache.forward(ids, lengths, graph=graph), attend)
-        hosts = []
+            replay = clock.recorded(lambda: bench.cache.forward(ids, lengths, graph=graph), attend)
+            hosts = []
 
-        def step():
-            begin = time.perf_counter()
-            opened = bench.cache.forward(ids, lengths, graph=graph)
-            begun = time.perf_counter()
-            replay(opened)
-            replayed = time.perf_counter()
-            opened.end()
-            hosts.append(begun - begin + time.perf_counter() - replayed)
+            def step():
+                begin = time.perf_counter()
+                opened = bench.cache.forward(ids, lengths, graph=graph)
+                begun = time.perf_counter()
+                replay(opened)
+                replayed = time.perf_counter()
+                opened.end()
+                hosts.append(begun - begin + time.perf_counter() - replayed)
 
-        whole = clock.host_seconds(step)
-        steps = []
-        on_device = clock.seconds(lambda: replay(steps[-1]),
-                                  lambda: steps.append(bench.cache.forward(ids, lengths, graph=graph)), lambda: steps.pop().end())
-        busy = clock.kernel_seconds(lambda: replay(steps[-1]), "_kernel",
-                                    prepare=lambda: steps.append(bench.cache.forward(ids, lengths, graph=graph)),
-                                    finish=lambda: steps.pop().end())
+            whole = clock.host_seconds(step)
+            steps = []
+            on_device = clock.seconds(lambda: replay(steps[-1]),
+                                      lambda: steps.append(bench.cache.forward(ids, lengths, graph=graph)), lambda: steps.pop().end())
+            busy = clock.kernel_seconds(lambda: replay(steps[-1]), "_kernel",
+                                        prepare=lambda: steps.append(bench.cache.forward(ids, lengths, graph=graph)),
+                                        finish=lambda: steps.pop().end())
     finally:
         bench.close()
     seconds = statistics.median(hosts)

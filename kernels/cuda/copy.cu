@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int32_t kSlotsOfThread = 16;  // of copies that do not meet each other
-constexpr int kAtOnce = 4;              // of them: loads before the first store
-constexpr int kAtOnceInOrder = 8;       // of copies that do meet
+constexpr int kAtOnce = 4;              // of any: loads before the first store
 constexpr int64_t kMostBlocks = 65535;  // of a grid's further dimensions
 static_assert(kSlotsOfThread % kAtOnce == 0);
 
@@ -97,11 +96,11 @@ __device__ __forceinline__ void move_in_order(const Column& column, Moves moves,
   int64_t source = 0, target = 0;
   bool left = moves.next(&source, &target);
   while (left) {
-    Word words[kAtOnceInOrder] = {};
-    int64_t targets[kAtOnceInOrder] = {};
+    Word words[kAtOnce] = {};
+    int64_t targets[kAtOnce] = {};
     int count = 0;
 #pragma unroll
-    for (int i = 0; i < kAtOnceInOrder; ++i) {
+    for (int i = 0; i < kAtOnce; ++i) {
       bool waits = !left;
 #pragma unroll
       for (int j = 0; j < i; ++j) waits = waits || targets[j] == source;
@@ -112,7 +111,7 @@ __device__ __forceinline__ void move_in_order(const Column& column, Moves moves,
       left = moves.next(&source, &target);
     }
 #pragma unroll
-    for (int i = 0; i < kAtOnceInOrder; ++i) {
+    for (int i = 0; i < kAtOnce; ++i) {
       if (i >= count) break;
       *reinterpret_cast<Word*>(in_slot(column, targets[i], page_size)) = words[i];
     }

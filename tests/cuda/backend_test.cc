@@ -73,6 +73,26 @@ TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
   table->close(opened.device);
 }
 
+constexpr int32_t kPages = 12, kPageSize = 24;
+constexpr int64_t kSlots = kPages * kPageSize;
+
+std::vector<kvc_backend_slot_copy> random_copies(int round, std::mt19937& random) {
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  std::vector<kvc_backend_slot_copy> copies;
+  for (int64_t i = 0, count = 1 + below(round % 3 == 1 ? 60 : 5); i < count; ++i) {
+    const auto slots = static_cast<int32_t>(1 + below(kPageSize));
+    if (round % 3 == 0) {  // of the first six pages to others
+      copies.push_back({below(6 * kPageSize - slots), (6 + i) * kPageSize, slots, 0});
+    } else if (round % 3 == 1) {  // short ones within small parts: one reads what one just before it wrote
+      const int64_t part = below(5) * 50;
+      copies.push_back({part + below(10), part + below(10), static_cast<int32_t>(1 + below(2)), 0});
+    } else {
+      copies.push_back({below(kSlots - slots), below(kSlots - slots), slots, 0});
+    }
+  }
+  return copies;
+}
+
 // Copies take effect in their order: those that do not meet run beside each other, and so do chains of those that do,
 // and no list of them shows which. In words of 16, 4 and 1 bytes, with scales of tokens and without.
 TEST(Copies, AreMadeInTheirOrder) {
@@ -81,9 +101,7 @@ TEST(Copies, AreMadeInTheirOrder) {
   const kvc_backend* table = backend_of(KVC_BACKEND_VERSION);
   kvc_error error = KVC_ERROR_INIT;
   std::mt19937 random(11);
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
-  constexpr int32_t kPages = 12, kPageSize = 24, kHeads = 2;
-  constexpr int64_t kSlots = kPages * kPageSize;
+  constexpr int32_t kHeads = 2;
   for (const auto& [dtype, dim] :
        {std::pair{DLDataType{kDLFloat, 16, 1}, 24}, std::pair{DLDataType{kDLFloat, 32, 1}, 3},
         std::pair{DLDataType{kDLInt, 8, 1}, 10}}) {
@@ -103,18 +121,7 @@ TEST(Copies, AreMadeInTheirOrder) {
         layer.k_scales = {scales.data(), kPageSize * kHeads, kPageSize, 1};
         layer.v_scales = {scales.data() + kSlots * kHeads, kPageSize * kHeads, kPageSize, 1};
       }
-      std::vector<kvc_backend_slot_copy> copies;
-      for (int64_t i = 0, count = 1 + below(round % 3 == 1 ? 60 : 5); i < count; ++i) {
-        const auto slots = static_cast<int32_t>(1 + below(kPageSize));
-        if (round % 3 == 0) {  // of the first six pages to others
-          copies.push_back({below(6 * kPageSize - slots), (6 + i) * kPageSize, slots, 0});
-        } else if (round % 3 == 1) {  // short ones within small parts: one reads what one just before it wrote
-          const int64_t part = below(5) * 50;
-          copies.push_back({part + below(10), part + below(10), static_cast<int32_t>(1 + below(2)), 0});
-        } else {
-          copies.push_back({below(kSlots - slots), below(kSlots - slots), slots, 0});
-        }
-      }
+      const std::vector<kvc_backend_slot_copy> copies = random_copies(round, random);
       const auto place = [&](int64_t head, int64_t slot) {
         return slot / kPageSize * kPageSize * kHeads + head * kPageSize + slot % kPageSize;
       };
