@@ -221,7 +221,7 @@ class Card(Cpu):
         self.synchronize()
         for stream in streams or (cuda.current_stream(),):
             with cuda.stream(stream):
-                cuda._sleep(500_000_000)  # clocks: about a quarter of a second
+                cuda._sleep(1_500_000_000)  # clocks: most of a second; other processes may share the card
                 ends.append(cuda.Event())
                 ends[-1].record()
         yield lambda: not any(end.query() for end in ends)
