@@ -107,6 +107,17 @@ static void end_decode(const View& view, const DecodePass& pass) {
   }
 }
 
+template <class Format, int kHeadDim>
+KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, int rows, bool whole,
+                                DecodePipeline& pipeline) {
+  if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, keys, tile, whole, pipeline);
+  if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, keys, tile, whole, pipeline);
+  if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, keys, tile, whole, pipeline);
+  if constexpr (kMaxTileRows >= 8) {
+    if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, keys, tile, whole, pipeline);
+  }
+}
+
 // One block for every tile of one kv head; the first tile prefetches, the others find the lines in the cache.
 template <class Format, int kHeadDim>
 static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
@@ -129,16 +140,13 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
     DecodeKeys later;  // a copy of keys, made here only: they were just written, and a wider load would wait for that
     if (index > 0) {
       later = keys;
-      later.next = keys.block;
-      later.next_k_offset = keys.k_offset;
-      later.next_v_offset = keys.v_offset;
+      later.next = later.far = keys.now;
     }
     const DecodeKeys& tile_keys = index == 0 ? keys : later;
-    if (rows == 1) decode_tile<Format, 1, kHeadDim>(view, tile_keys, tile, whole, pipeline);
-    if (rows == 2) decode_tile<Format, 2, kHeadDim>(view, tile_keys, tile, whole, pipeline);
-    if (rows == 4) decode_tile<Format, 4, kHeadDim>(view, tile_keys, tile, whole, pipeline);
-    if constexpr (kMaxTileRows >= 8) {
-      if (rows == 8) decode_tile<Format, 8, kHeadDim>(view, tile_keys, tile, whole, pipeline);
+    if (kHeadDim != 0 && keys.now.block->adjacent) {
+      decode_any_tile<Format, kHeadDim>(view, tile_keys, tile, rows, whole, pipeline);
+    } else {
+      decode_any_tile<Format, 0>(view, tile_keys, tile, rows, whole, pipeline);
     }
   });
 }
@@ -171,32 +179,37 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
-  KeyBlock blocks[3], staged;  // of the step before, of this one, the next
+  KeyBlock blocks[4], staged;  // of the step before, of this one, the next two
   DecodePipeline pipeline;
   int32_t coarse_of = -1;
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
-  if (keys.begin < keys.end) load_key_block(view, &cursor, keys.begin, block_end(keys.begin), keys.begin, &blocks[0]);
-  int current = 0;
+  int32_t loaded = 0;
+  for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
+    load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
+  }
+  const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
   KeyScales scales = {};
-  for (int32_t begin = keys.begin; begin < keys.end; current = (current + 1) % 3) {
-    const int32_t end = block_end(begin);
-    KeyBlock *block = &blocks[current], *next = block;
-    if (end < keys.end) {
-      next = &blocks[(current + 1) % 3];
-      load_key_block(view, &cursor, end, block_end(end), end, next);
+  int32_t current = 0;
+  for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
+    end = block_end(begin);
+    const int32_t behind = block_end(end);
+    if (end < keys.end && behind < keys.end) {
+      load_key_block(view, &cursor, behind, block_end(behind), behind, &blocks[loaded++ % 4]);
     }
+    // What comes `steps` steps after head h of this block, or the last block's rows.
+    const auto head_block = [&](int32_t h, int32_t steps) __attribute__((always_inline)) {
+      int32_t index = current;
+      for (h += steps; h >= num_heads; h -= num_heads) ++index;
+      const int64_t head = pass.head_begin + h;
+      return HeadBlock{&blocks[min_of(index, loaded - 1) % 4], head * view.k_head_bytes, head * view.v_head_bytes};
+    };
+    KeyBlock* block = &blocks[current % 4];
     if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, end - begin);
     if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
     const bool whole = end - begin == kKeyBlock && begin >= common.begin && end <= common.end;
     for (int32_t h = 0; h < num_heads; ++h) {
       const int32_t head = pass.head_begin + h, next_head = h + 1 < num_heads ? head + 1 : pass.head_begin;
-      const DecodeKeys decode_keys = {block,
-                                      head * view.k_head_bytes,
-                                      head * view.v_head_bytes,
-                                      h + 1 < num_heads ? block : next,
-                                      next_head * view.k_head_bytes,
-                                      next_head * view.v_head_bytes,
-                                      scales.k,
+      const DecodeKeys decode_keys = {head_block(h, 0), head_block(h, 1), head_block(h, steps_ahead), scales.k,
                                       scales.v};
       if (view.staged) {
         decode_head<Format, kHeadDim>(view, pass, stage_keys(view, decode_keys, head, &staged), h, whole, pipeline);
@@ -205,18 +218,16 @@ static void decode_pass(const View& view, const DecodePass& pass) {
       if constexpr (Format::kTokenScales) {
         const kvc_backend_layer& layer = *view.layer;
         const int64_t k_stride = layer.k_scales.head_stride, v_stride = layer.v_scales.head_stride;
-        copy_scales(block->k_scale, block->count, head * k_stride, decode_keys.next->k_scale, next_head * k_stride,
-                    layer.page_size, scales.k);
-        copy_scales(block->v_scale, block->count, head * v_stride, decode_keys.next->v_scale, next_head * v_stride,
-                    layer.page_size, scales.v);
+        const KeyBlock& next = *decode_keys.next.block;
+        copy_scales(block->k_scale, block->count, head * k_stride, next.k_scale, next_head * k_stride, layer.page_size,
+                    scales.k);
+        copy_scales(block->v_scale, block->count, head * v_stride, next.v_scale, next_head * v_stride, layer.page_size,
+                    scales.v);
       }
       decode_head<Format, kHeadDim>(view, pass, decode_keys, h, whole, pipeline);
     }
-    begin = end;
   }
-  if (pipeline.add_values != nullptr) {
-    finish_step(view, pipeline, {pipeline.keys.next->k, pipeline.keys.next_k_offset});
-  }
+  if (pipeline.add_values != nullptr) finish_step(view, pipeline, pipeline.keys.next.k());
   end_decode<Format>(view, pass);
 }
 

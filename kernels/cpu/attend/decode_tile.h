@@ -5,11 +5,10 @@
 // are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and sum of
 // all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass.
 //
-// Prefetches come in two rounds, one line of each where a line is loaded: its twin in the next block to the level-2
-// cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either cache, leaves
-// the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that the others
-// need.
-// SPDX-License-Identifier: Apache-2.0
+// Prefetches come in two rounds, one line of each where a line is loaded: its twin one or two steps further on to the
+// level-2 cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either cache,
+// leaves the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that the
+// others need. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/format.h"
@@ -33,25 +32,49 @@ struct DecodeTile {
   const float* v_scales;   // of the block's keys; used with token scales only
 };
 
-// A block's rows of one kv head, and those to prefetch meanwhile.
-struct DecodeKeys {
-  const KeyBlock* block;
-  int64_t k_offset;  // bytes from kv head 0
-  int64_t v_offset;
-  const KeyBlock* next;
-  int64_t next_k_offset;
-  int64_t next_v_offset;
-  const float* k_scales;  // [kKeyBlock], readable up to kMaxLanes further; used with token scales only
-  const float* v_scales;
-};
-
 static constexpr int kNearKeys = 8;
 
 // Rows of K or V, of kv head 0, and the offset of those meant.
 struct KeyRows {
   const unsigned char* const* rows;  // [kKeyBlock]
-  int64_t offset;
+  int64_t offset;                    // bytes from kv head 0
 };
+
+// A block's rows of one kv head.
+struct HeadBlock {
+  const KeyBlock* block;
+  int64_t k_offset;
+  int64_t v_offset;
+  __attribute__((always_inline)) KeyRows k() const { return {block->k, k_offset}; }
+  __attribute__((always_inline)) KeyRows v() const { return {block->v, v_offset}; }
+};
+
+// What a step multiplies, and what it prefetches: the block that the next step reads to the level-1 cache, and one
+// still further on to the level-2 cache.
+struct DecodeKeys {
+  HeadBlock now, next, far;
+  const float* k_scales;  // [kKeyBlock], readable up to kMaxLanes further; used with token scales only
+  const float* v_scales;
+};
+
+// The rows' addresses: loaded, one each; or, where all lie kRowBytes apart, constants added to the first, which takes
+// no load and no addition. Of rows that are only prefetched nobody has to know how they lie.
+template <int kRowBytes>
+struct RowAddresses {
+  const unsigned char* first;
+  explicit RowAddresses(KeyRows keys) : first(keys.rows[0] + keys.offset) {}
+  __attribute__((always_inline)) const unsigned char* operator[](int i) const { return first + i * kRowBytes; }
+};
+template <>
+struct RowAddresses<0> {
+  KeyRows keys;
+  explicit RowAddresses(KeyRows k) : keys(k) {}
+  __attribute__((always_inline)) const unsigned char* operator[](int i) const { return keys.rows[i] + keys.offset; }
+};
+
+// What RowAddresses are asked for: 0 if kHeadDim is.
+template <class Format, int kHeadDim>
+static constexpr int kRowBytesOf = kHeadDim / Format::kStep * Format::kVecBytes;
 
 // A pointer that the compiler takes for a new one: what it points at is loaded where it is used, and not kept from
 // before a loop. Addresses to prefetch are more than the general registers; gcc keeps the rest in vector registers,
@@ -74,19 +97,23 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// scores[key][row] = q . k, times the key's scale. kHeadDim: 0 = view.head_dim. A vector of q serves all keys that have
-// accumulators of their own. following: what is read after K.
+// scores[key][row] = q . k, times the key's scale. kHeadDim: rows of so many dims, one right behind another (a block
+// that is adjacent); 0: of view.head_dim, anywhere. A vector of q serves all keys that have accumulators of their own.
+// following: what is read after K.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const float* q,
                             float* scores) {
   constexpr int kKeys = kLanes / kRows;
   const int head_dim = kHeadDim != 0 ? kHeadDim : view.head_dim;
   const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
-  for (int k = 0; k < keys.block->count; k += kKeys) {
+  const int count = kHeadDim != 0 ? kKeyBlock : keys.now.block->count;
+  constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
+  const RowAddresses<kRowBytes> current(keys.now.k()), far(keys.far.k()), behind(following);
+  for (int k = 0; k < count; k += kKeys) {
     F32 sums[kLanes];
     const unsigned char* rows[kKeys];
     KVC_UNROLL for (int i = 0; i < kLanes; ++i) sums[i] = zero();
-    KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = keys.block->k[k + i] + keys.k_offset;
+    KVC_UNROLL for (int i = 0; i < kKeys; ++i) rows[i] = current[k + i];
     const auto add_chunk = [&](int i, int c, int count) __attribute__((always_inline)) {
       const unsigned char* p = rows[i] + c * Format::kVecBytes;
       const typename Format::Raw raw = count == Format::kStep ? Format::load(p) : Format::load_first(p, count);
@@ -103,14 +130,20 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
       const int ahead = k + first + kNearKeys;
-      const KeyRows far = {keys.next->k + k + first, keys.next_k_offset};
-      const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.block->k + ahead, keys.k_offset}
-                                             : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
       const auto prefetch_chunk = [&](int i, int c) __attribute__((always_inline)) {
         if (!begins_line<Format>(c)) return;
-        constexpr bool kReload = Format::kVecBytes >= 64;  // f16, with a line every other vector, is faster without
-        prefetch_far((kReload ? reload(far.rows) : far.rows)[i] + far.offset + c * Format::kVecBytes);
-        prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + c * Format::kVecBytes);
+        const int64_t byte = c * Format::kVecBytes;
+        if constexpr (kHeadDim != 0) {
+          prefetch_far(far[k + first + i] + byte);
+          prefetch((ahead < kKeyBlock ? current[ahead + i] : behind[ahead - kKeyBlock + i]) + byte);
+        } else {
+          const KeyRows near = ahead < kKeyBlock ? KeyRows{keys.now.block->k + ahead, keys.now.k_offset}
+                                                 : KeyRows{following.rows + (ahead - kKeyBlock), following.offset};
+          const unsigned char* const* far_rows = keys.far.block->k + k + first;
+          constexpr bool kReload = Format::kVecBytes >= 64;  // f16, with a line every other vector, is faster without
+          prefetch_far((kReload ? reload(far_rows) : far_rows)[i] + keys.far.k_offset + byte);
+          prefetch((kReload ? reload(near.rows) : near.rows)[i] + near.offset + byte);
+        }
       };
       if constexpr (kKeys <= 4) {
         for (int c = 0; c < chunks; ++c) {
@@ -129,7 +162,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
       }
     }
     for (int i = 0; i < kKeys && tail != 0; ++i) {
-      prefetch_far(keys.next->k[k + i] + keys.next_k_offset + chunks * Format::kVecBytes);
+      prefetch_far(far[k + i] + chunks * Format::kVecBytes);
       add_chunk(i, chunks, tail);
     }
     F32 dots = sum_each(sums);

@@ -13,8 +13,8 @@ struct Weights {
 };
 
 // kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's. last: no
-// other vectors of V are to come, but the K of `following`.
-template <class Format, int kRows, int kVectors>
+// other vectors of V are to come, but the K of `following`. kRowBytes: of RowAddresses.
+template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int first, int tail, bool last) {
   constexpr int kOut = Format::kOutputs;
@@ -23,20 +23,21 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   KVC_UNROLL for (int g = 0; g < kRows; ++g) {
     KVC_UNROLL for (int i = 0; i < kVectors * kOut; ++i) sums[g][i] = load(target + g * o_stride + i * kLanes);
   }
-  const int64_t offset = keys.v_offset + first * static_cast<int64_t>(Format::kVecBytes);
-  const int64_t next_offset = keys.next_v_offset + first * static_cast<int64_t>(Format::kVecBytes);
+  const int64_t first_byte = first * static_cast<int64_t>(Format::kVecBytes);
+  const RowAddresses<kRowBytes> current({keys.now.block->v, keys.now.v_offset + first_byte}), behind(following);
+  const RowAddresses<kRowBytes> far({keys.far.block->v, keys.far.v_offset + first_byte});
   const auto prefetch_vector = [&](int key, int i) __attribute__((always_inline)) {
     if (!begins_line<Format>(i)) return;
     const int64_t byte = i * Format::kVecBytes;
-    prefetch_far(keys.next->v[key] + next_offset + byte);
+    prefetch_far(far[key] + byte);
     const int ahead = key + kNearKeys - kKeyBlock;
     if (ahead < 0) {
-      prefetch(keys.block->v[key + kNearKeys] + offset + byte);
+      prefetch(current[key + kNearKeys] + byte);
     } else if (!last) {
-      prefetch(keys.block->v[ahead] + offset + kVectors * Format::kVecBytes + byte);
+      prefetch(current[ahead] + kVectors * Format::kVecBytes + byte);
     } else {  // as much as two strips of K's row
-      prefetch(following.rows[ahead] + following.offset + byte);
-      prefetch(following.rows[ahead] + following.offset + first * Format::kVecBytes + byte);
+      prefetch(behind[ahead] + byte);
+      prefetch(behind[ahead] + first_byte + byte);
     }
   };
   constexpr int kKeys = Format::kPairs ? 2 : 1;
@@ -47,7 +48,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       typename Format::Raw rows[2] = {};
       KVC_UNROLL for (int half = 0; half < kKeys; ++half) {
         if (half == 0 ? !has_even : !has_odd) continue;
-        const unsigned char* row = keys.block->v[k + half] + offset + i * Format::kVecBytes;
+        const unsigned char* row = current[k + half] + i * Format::kVecBytes;
         rows[half] = tail != 0 && i == kVectors - 1 ? Format::load_first(row, tail) : Format::load(row);
         prefetch_vector(k + half, i);
       }
@@ -63,7 +64,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   }
 }
 
-// The same for the whole head, in strips that fit the registers. kHeadDim: 0 = view.v_head_dim.
+// The same for the whole head, in strips that fit the registers. kHeadDim: as of tile_scores.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin, int end,
                                Weights weights, float* o, int o_stride) {
@@ -76,18 +77,20 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
   } else {
     constexpr int kBudget = kValueAccumulators / kRows / Format::kOutputs, kMost = 8 / Format::kOutputs;
     constexpr int kStrip = kBudget < 1 ? 1 : kBudget > kMost ? kMost : kBudget;
+    constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
     const int dims = kHeadDim != 0 ? kHeadDim : view.v_head_dim;
     const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
     int c = 0;
     for (; c + kStrip <= vectors; c += kStrip) {
       const bool last = c + kStrip == vectors && tail == 0;
-      add_values<Format, kRows, kStrip>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+      add_values<Format, kRows, kStrip, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
     }
     for (; c < vectors; ++c) {
       const bool last = c + 1 == vectors && tail == 0;
-      add_values<Format, kRows, 1>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
+      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
     }
-    if (tail != 0) add_values<Format, kRows, 1>(keys, following, begin, end, weights, o, o_stride, c, tail, true);
+    if (tail != 0)
+      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, tail, true);
   }
 }
 
@@ -122,8 +125,8 @@ template <class Format, int kRows>
 [[gnu::noinline]] static void finish_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                                           float* scores) {
   constexpr int kKeys = kLanes / kRows;
-  const KeyBlock& block = *keys.block;
-  const KeyRows following = {keys.next->k, keys.next_k_offset};
+  const KeyBlock& block = *keys.now.block;
+  const KeyRows following = keys.next.k();
   const int vectors = (block.count + kKeys - 1) / kKeys;
   if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
   if (whole) {
@@ -166,8 +169,8 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
                         DecodePipeline& pipeline) {
   float* scores = pipeline.scores[pipeline.turn];
   const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
-  tile_scores<Format, kRows, kHeadDim>(view, keys, {values.block->v, values.v_offset}, tile.q, scores);
-  if (pipeline.add_values != nullptr) finish_step(view, pipeline, {keys.next->k, keys.next_k_offset});
+  tile_scores<Format, kRows, kHeadDim>(view, keys, values.now.v(), tile.q, scores);
+  if (pipeline.add_values != nullptr) finish_step(view, pipeline, keys.next.k());
   if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;

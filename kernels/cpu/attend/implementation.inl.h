@@ -24,12 +24,12 @@ static bool wants_panels(const View& view) {
 
 template <class Rows>
 static void decode_rows(const View& view) {
-  // The commonest head dim as a constant: its loops unroll. Others lose a few percent.
+  // The commonest head dims as constants: loops unroll, and addresses within a page are constants too.
   if constexpr (kLanes == 16) {
-    if (view.head_dim == 128 && view.v_head_dim == 128) {
-      decode_item<Rows, 128>(view);
-      return;
-    }
+    const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
+    if (head_dim == 64) return decode_item<Rows, 64>(view);
+    if (head_dim == 128) return decode_item<Rows, 128>(view);
+    if (head_dim == 256) return decode_item<Rows, 256>(view);
   }
   decode_item<Rows, 0>(view);
 }

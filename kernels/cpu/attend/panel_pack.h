@@ -73,9 +73,10 @@ static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys&
     for (int c = 0; c < chunks + (tail != 0); ++c) {
       F32 block[kLanes];
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) {
-        prefetch_twin<Format>(keys.next->k[j + i] + keys.next_k_offset, c);
-        const float* scale = row_scale_of<Format>(&keys.block->k_scale[j + i], view.layer->k_scales, pass);
-        block[i] = Format::as_dwords(load_scaled<Format>(keys.block->k[j + i] + keys.k_offset, c, chunks, tail, scale));
+        prefetch_twin<Format>(keys.next.block->k[j + i] + keys.next.k_offset, c);
+        const float* scale = row_scale_of<Format>(&keys.now.block->k_scale[j + i], view.layer->k_scales, pass);
+        block[i] = Format::as_dwords(
+            load_scaled<Format>(keys.now.block->k[j + i] + keys.now.k_offset, c, chunks, tail, scale));
       }
       transpose(block);
       KVC_UNROLL for (int i = 0; i < kLanes; ++i) store(strip + (c * kLanes + i) * kStrip, block[i]);
@@ -87,17 +88,17 @@ template <class Format>
 static void pack_values(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
   constexpr int kKeys = Format::kPairs ? 2 : 1;
   const int chunks = view.v_head_dim / Format::kStep, tail = view.v_head_dim % Format::kStep;
-  for (int k = 0; k < keys.block->count; k += kKeys) {
-    const unsigned char* even = keys.block->v[k] + keys.v_offset;
-    const bool has_odd = Format::kPairs && k + 1 < keys.block->count;
-    const unsigned char* odd = has_odd ? keys.block->v[k + 1] + keys.v_offset : nullptr;
-    const unsigned char* next = keys.next->v[k] + keys.next_v_offset;
-    const unsigned char* next_odd = has_odd ? keys.next->v[k + 1] + keys.next_v_offset : next;
+  for (int k = 0; k < keys.now.block->count; k += kKeys) {
+    const unsigned char* even = keys.now.block->v[k] + keys.now.v_offset;
+    const bool has_odd = Format::kPairs && k + 1 < keys.now.block->count;
+    const unsigned char* odd = has_odd ? keys.now.block->v[k + 1] + keys.now.v_offset : nullptr;
+    const unsigned char* next = keys.next.block->v[k] + keys.next.v_offset;
+    const unsigned char* next_odd = has_odd ? keys.next.block->v[k + 1] + keys.next.v_offset : next;
     for (int c = 0; c < chunks + (tail != 0); ++c) {
       prefetch_twin<Format>(next, c);
       if (Format::kPairs) prefetch_twin<Format>(next_odd, c);
       typename Format::Vec zeros = {}, spread[2];
-      const float* scale = row_scale_of<Format>(&keys.block->v_scale[k], view.layer->v_scales, pass);
+      const float* scale = row_scale_of<Format>(&keys.now.block->v_scale[k], view.layer->v_scales, pass);
       Format::spread(load_scaled<Format>(even, c, chunks, tail, scale),
                      has_odd ? load_chunk<Format>(odd, c, chunks, tail) : zeros, spread);
       KVC_UNROLL for (int i = 0; i < Format::kOutputs; ++i) {
@@ -128,7 +129,8 @@ static void pack_panel(const View& view, const PanelPass& pass, PageCursor* curs
       next = &blocks[current ^ 1];
       load_key_block(view, cursor, behind, min_of(behind < end ? end : keys.end, behind + kKeyBlock), behind, next);
     }
-    DecodeKeys rows = {block, k_offset, v_offset, next, k_offset, v_offset, nullptr, nullptr};
+    const HeadBlock behind_it = {next, k_offset, v_offset};
+    DecodeKeys rows = {{block, k_offset, v_offset}, behind_it, behind_it, nullptr, nullptr};
     if (view.key_table != nullptr) turn_keys(view, *block, &coarse_of);
     if (view.staged) {
       rows = stage_keys(view, rows, pass.head, &staged);

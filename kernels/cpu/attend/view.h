@@ -101,6 +101,7 @@ static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
 struct KeyBlock {
   int32_t begin;  // position of key 0
   int32_t count;
+  bool adjacent;                      // kKeyBlock keys, and each row of K, and of V, right behind the one before
   const unsigned char* k[kKeyBlock];  // [count], then the last one again
   const unsigned char* v[kKeyBlock];
   const float* k_scale[kKeyBlock];  // if tokens have scales
@@ -125,6 +126,7 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
   const int64_t k_slot_bytes = layer.k.slot_stride * view.kv_bytes, v_slot_bytes = layer.v.slot_stride * view.kv_bytes;
   block->begin = begin;
   block->count = end - begin;
+  block->adjacent = false;
   int32_t page_index = first / layer.page_size, slot = first % layer.page_size;
   int32_t i = first - begin;
   while (i < block->count) {
@@ -132,6 +134,9 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
     const unsigned char* k = k_data + page * layer.k.page_stride * view.kv_bytes + slot * k_slot_bytes;
     const unsigned char* v = v_data + page * layer.v.page_stride * view.kv_bytes + slot * v_slot_bytes;
     const int32_t run_end = min_of(block->count, i + layer.page_size - slot);
+    if (run_end - i == kKeyBlock) {
+      block->adjacent = layer.k.slot_stride == layer.head_dim && layer.v.slot_stride == layer.v_head_dim;
+    }
     if (has_token_scales(&layer.k_scales)) load_key_scales(layer, page, slot - i, i, run_end, block);
     for (; i < run_end; ++i, k += k_slot_bytes, v += v_slot_bytes) {
       block->k[i] = k;
