@@ -8,7 +8,8 @@
 // Prefetches come in two rounds, one line of each where a line is loaded: its twin one or two steps further on to the
 // level-2 cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either cache,
 // leaves the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that the
-// others need. SPDX-License-Identifier: Apache-2.0
+// others need.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/format.h"
