@@ -545,7 +545,8 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
  * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given
- * twice, or two that overlap), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.
+ * twice, or two that overlap), with the layer or group in error->index (a group's in error->group too); STRUCT_SIZE (with the
+ * element), OUT_OF_MEMORY.
  * Threads: any. Pools are zeroed on first touch. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
