@@ -49,7 +49,7 @@ class Sequence:
     @property
     def marked(self):
         """Lengths that were checkpoints, dropped ones too."""
-        return sorted({at for at in (*self.checkpoints, *self.dropped) if at <= len(self.tokens)})
+        return sorted({at for at in (*self.checkpoints, *self.dropped) if at < len(self.tokens)})
 
     def checkpoint(self):
         if self.tokens:

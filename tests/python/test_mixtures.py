@@ -22,7 +22,7 @@ class Engine:
         deterministic = rng.random() < 0.2
         self.cache = kvcache.Cache(
             [layer.layer() for layer in self.layers], groups, page_size=int(rng.choice([1, 3, 4, 16])),
-            capacity_tokens=3000, max_sequences=6, max_batch_tokens=120, rollback_tokens=8, streaming=self.streaming,
+            capacity_tokens=3000, max_sequences=6, max_batch_tokens=120, rollback_tokens=int(rng.choice([0, 8, 40])), streaming=self.streaming,
             max_checkpoints=MAX_CHECKPOINTS if self.recurrent else 0, deterministic=deterministic, max_tree_nodes=32,
             share_prefixes="auto" if deterministic else str(rng.choice(["auto", "always", "never"])),
             context=kvcache.Context(threads=int(rng.integers(1, 5))))  # fmt: skip
@@ -57,6 +57,7 @@ class Engine:
 
     def allowed(self, handle, position, call):
         before, after = self.cache.nearest_position(handle, position)
+        length = self.cache.length(handle)
         digest = self.cache.digest()
         try:
             call()
@@ -66,6 +67,7 @@ class Engine:
             drawn["evicted"] += 1
             return False
         assert before == position == after
+        drawn["restored"] += self.recurrent and 0 < position < length
         return True
 
     def remove(self):
@@ -75,11 +77,12 @@ class Engine:
             del self.sequences[handle]
 
     def checkpoint(self):
-        handle = self.pick(trees=False)
-        if self.recurrent and handle is not None:
-            self.cache.checkpoint(handle)
-            self.sequences[handle].checkpoint()
-            drawn["checkpoint"] += 1
+        handles = [handle for handle, sequence in self.sequences.items() if not sequence.nodes]
+        if self.recurrent and handles:
+            self.cache.checkpoint(handles)
+            for handle in handles:
+                self.sequences[handle].checkpoint()
+            drawn["checkpoint"] += len(handles)
 
     def stream(self):
         handle = self.pick(trees=False)
@@ -199,8 +202,10 @@ def test_random_calls_on_random_groups(seed):
     engine = Engine(seed)
     calls = [engine.step] * 4 + [engine.fork, engine.truncate, engine.remove, engine.checkpoint, engine.stream,
                                  engine.commit, engine.encode]  # fmt: skip
+    if engine.recurrent:
+        calls += [engine.step, engine.checkpoint, engine.checkpoint, engine.truncate, engine.truncate, engine.fork]
     with engine.cache as cache:
-        for _ in range(30):
+        for _ in range(40):
             calls[engine.rng.integers(len(calls))]()
             cache.check_invariants()
         cache.remove(list(engine.sequences))
@@ -213,5 +218,5 @@ def test_everything_was_drawn():
         pytest.skip("the random calls did not run")
     for what in ("full", "sliding", "chunked", "mla", "cross"):
         assert drawn[what] > 500, drawn
-    for what in ("fork", "truncate", "evicted", "checkpoint", "stream", "commit", "encode", "trees", "spans", "parts"):
+    for what in ("fork", "truncate", "evicted", "checkpoint", "restored", "stream", "commit", "encode", "trees", "spans", "parts"):
         assert drawn[what] > 10, drawn
