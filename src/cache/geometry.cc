@@ -189,8 +189,9 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
         .at(index);
   }
   if (config.num_scales != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": num_scales %d, and kv_layer %d", index,
-                         config.num_scales, config.kv_layer)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": num_scales %d, and kv_layer %d: the scales are those of layer %d", index,
+                         config.num_scales, config.kv_layer, source)
         .at(index);
   }
   const kvc_backend_layer &a = own.layer, &b = other.layer;
