@@ -545,7 +545,8 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
  * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given
- * twice, or two that overlap), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.
+ * twice, or two that overlap), with the layer or group in error->index (a group's in error->group too); STRUCT_SIZE (with the
+ * element), OUT_OF_MEMORY.
  * Threads: any. Pools are zeroed on first touch. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
@@ -631,7 +632,8 @@ KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq
                                       kvc_error *error);
 
 enum kvc_streaming_flags {
-  KVC_STREAMING_PREFIX_IS_SINK = 1 /* what a sequence holds now are sinks too: s = max(sink_tokens, its length) */
+  KVC_STREAMING_PREFIX_IS_SINK = 1 /* what a sequence holds now are sinks too: s = max(sink_tokens, its length). Not where
+                                      the window is 0 */
 };
 
 /* Gives n sequences a streaming window, so that they can go on for ever in bounded memory. With s sink tokens and a window
@@ -1137,7 +1139,8 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
  * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a
- * recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state) and with KVC_STORAGE_NONE.
+ * recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with
+ * KVC_STORAGE_NONE.
  * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);

@@ -24,11 +24,10 @@ constexpr double kSmallestScale = 1e-20f;  // of float8: what is multiplied by i
 constexpr double kLargestScale = 1e20f;
 constexpr int64_t kMaxSnapshots = 32;  // exports at once
 
-Status check_range(const char* what, int64_t value, int64_t low, int64_t high, int64_t index = -1) {
+Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, what, value, low,
-                       high)
-      .at(index);
+                       high);
 }
 
 bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
@@ -189,6 +188,12 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
                          config.kv_layer)
         .at(index);
   }
+  if (config.num_scales != 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "layer %" PRId64 ": num_scales %d, and kv_layer %d: the scales are those of layer %d", index,
+                         config.num_scales, config.kv_layer, source)
+        .at(index);
+  }
   const kvc_backend_layer &a = own.layer, &b = other.layer;
   const struct {
     const char* name;
@@ -275,6 +280,15 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   return Status();
 }
 
+// A group's number; error->index and error->group are the group's.
+Status check_group_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " is outside %" PRId64 "..%" PRId64,
+                       index, name, value, low, high)
+      .at(index)
+      .in_group(index);
+}
+
 // A field that one kind of group needs, and that is 0 in the others.
 Status check_reach(const char* field, int64_t tokens, int32_t kind, int32_t needed_by, int64_t index) {
   static constexpr const char* kNames[] = {"full", "sliding", "chunked", "MLA", "cross", "recurrent"};
@@ -282,7 +296,8 @@ Status check_reach(const char* field, int64_t tokens, int32_t kind, int32_t need
   if (needed ? tokens >= 1 && tokens <= kMaxLength : tokens == 0) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " of a %s group is outside %s",
                        index, field, tokens, kNames[kind], needed ? "1..2^30" : "0..0")
-      .at(index);
+      .at(index)
+      .in_group(index);
 }
 
 Status make_groups(const CacheConfig& in, Geometry* geometry) {
@@ -297,10 +312,10 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
   for (size_t g = 0; g < in.groups.size(); ++g) {
     const kvc_group_config& group = in.groups[g];
     const auto index = static_cast<int64_t>(g);
-    KVC_TRY(check_range("group kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_RECURRENT, index));
+    KVC_TRY(check_group_field(index, "kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_RECURRENT));
     KVC_TRY(check_reach("window_tokens", group.window_tokens, group.kind, KVC_GROUP_SLIDING, index));
     KVC_TRY(check_reach("chunk_tokens", group.chunk_tokens, group.kind, KVC_GROUP_CHUNKED, index));
-    KVC_TRY(check_range("num_pages of a group", group.num_pages, 0, kMaxPages, index));
+    KVC_TRY(check_group_field(index, "num_pages", group.num_pages, 0, kMaxPages));
     SequenceStoreConfig::Group out;
     out.rules.window_tokens = group.window_tokens;
     out.rules.chunk_tokens = group.chunk_tokens;
@@ -378,7 +393,7 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
   for (size_t g = 0; g < in.groups.size(); ++g) {
     int64_t& pages = geometry->store.groups[g].num_pages;
     if (pages == 0) pages = default_pages(geometry->store.groups[g].rules, capacity, *geometry);
-    KVC_TRY(check_range("pages of a group", pages, 1, kMaxPages, static_cast<int64_t>(g)));
+    KVC_TRY(check_group_field(static_cast<int64_t>(g), "pages", pages, 1, kMaxPages));
   }
   if (bytes_at(*geometry, in.groups, capacity) == INT64_MAX) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the pools of %" PRId64 " pages take more than 2^63 bytes",
@@ -465,7 +480,8 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_storages(geometry->layers, geometry->tables_only));
   for (size_t g = 0; g < in.groups.size(); ++g) {
     if (geometry->group_page_bytes(static_cast<int32_t>(g)) == 0) {
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %zu has no layer", g).in_group(static_cast<int64_t>(g));
+      const auto index = static_cast<int64_t>(g);
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %zu has no layer", g).at(index).in_group(index);
     }
   }
   KVC_TRY(make_capacity(in, geometry));

@@ -23,6 +23,7 @@ struct Setting {
   Kinds allowed;
   std::vector<std::string> mentions;
   std::function<void(kvc_layer_config &, kvc_group_config &)> set;
+  bool of_group = false;  // an error is the group's: error->group says so
 };
 
 using Layer = kvc_layer_config;
@@ -125,7 +126,8 @@ void add_the_rest(std::vector<Setting> *all) {
       all->push_back({std::string(name) + " " + std::to_string(value),
                       allowed,
                       {name, std::to_string(value)},
-                      [field, value](Layer &, Group &g) { g.*field = value; }});
+                      [field, value](Layer &, Group &g) { g.*field = value; },
+                      true});
     }
   };
   const int64_t beyond = (int64_t{1} << 30) + 1;
@@ -135,13 +137,18 @@ void add_the_rest(std::vector<Setting> *all) {
   group("chunk_tokens", &Group::chunk_tokens, {1, 100}, {KVC_GROUP_CHUNKED});
   group("num_pages", &Group::num_pages, {-1, int64_t{1} << 31, INT64_MIN, INT64_MAX}, kNone);
   group("num_pages", &Group::num_pages, {1, 40}, kAll);
-  all->push_back({"a window of 0", {0, 2, 3, 4, 5}, {"window_tokens 0", "sliding"}, [](Layer &, Group &g) {
-                    g.window_tokens = 0;
-                  }});
-  all->push_back(
-      {"a chunk of 0", {0, 1, 3, 4, 5}, {"chunk_tokens 0", "chunked"}, [](Layer &, Group &g) { g.chunk_tokens = 0; }});
+  all->push_back({"a window of 0",
+                  {0, 2, 3, 4, 5},
+                  {"window_tokens 0", "sliding"},
+                  [](Layer &, Group &g) { g.window_tokens = 0; },
+                  true});
+  all->push_back({"a chunk of 0",
+                  {0, 1, 3, 4, 5},
+                  {"chunk_tokens 0", "chunked"},
+                  [](Layer &, Group &g) { g.chunk_tokens = 0; },
+                  true});
   for (const int32_t kind : {-1, kKinds, INT32_MAX, INT32_MIN}) {
-    all->push_back({"kind", kNone, {"kind", std::to_string(kind)}, [kind](Layer &, Group &g) { g.kind = kind; }});
+    all->push_back({"kind", kNone, {"kind", std::to_string(kind)}, [kind](Layer &, Group &g) { g.kind = kind; }, true});
   }
 }
 
@@ -170,6 +177,7 @@ void expect_config(kvc_context *context, const Hybrid &h, bool allowed, int64_t 
       [&](kvc_error *e) { return kvc_cache_create(context, &h.config, &cache, e); }, setting.mentions);
   EXPECT_LT(status, 100) << kvc_status_name(status) << " is no misuse: " << error.message;
   EXPECT_EQ(error.index, index) << error.message;
+  EXPECT_EQ(error.group, setting.of_group ? index : -1) << error.message;
   kvc_error estimated = KVC_ERROR_INIT;
   EXPECT_EQ(kvc_cache_estimate(context, &h.config, -1, &estimate, &estimated), status);
   EXPECT_EQ(estimated.index, index);
@@ -205,6 +213,13 @@ TEST(Combinations, SharedLayersThatDisagree) {
       {"itself", kNone, {"kv_layer 7"}, [](Layer &l, Group &) { l.kv_layer = kSharing + 1; }},
       {"a recurrent layer's", kNone, {}, [](Layer &l, Group &) { l.kv_layer = 1 + KVC_GROUP_RECURRENT; }},
       {"the recurrent group", kNone, {}, [](Layer &l, Group &) { l.group = KVC_GROUP_RECURRENT; }},
+      {"scales",
+       kNone,
+       {"num_scales 1", "kv_layer 1"},
+       [](Layer &l, Group &) {
+         static const float scale = 2.0f;
+         l.dtype = dl_type(DType::kE4M3), l.num_scales = 1, l.k_scales = l.v_scales = &scale;
+       }},
       {"more q heads", kAll, {}, [](Layer &l, Group &) { l.num_q_heads = 6; }},
       {"a scale", kAll, {}, [](Layer &l, Group &) { l.softmax_scale = 0.7; }},
   };

@@ -429,6 +429,7 @@ TEST(Limits, StatesAndGroups) {
             2);
   const kvc_error lonely = refuse("a group without layers", KVC_ERROR_INVALID_ARGUMENT,
                                   [](BuiltConfig &b) { b.layers[1] = b.layers[2] = b.layers[0]; });
+  EXPECT_EQ(lonely.index, 1) << lonely.message;
   EXPECT_EQ(lonely.group, 1) << lonely.message;
 }
 

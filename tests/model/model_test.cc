@@ -1,7 +1,7 @@
 // Random operations against the naive model of tests/support/harness.h.
 //
 //   KVC_MODEL_OPERATIONS  operations of the whole run (default 500000), spread over the configurations
-//   KVC_MODEL_ROUNDS      caches tried in each of the 36 configurations (default 12)
+//   KVC_MODEL_ROUNDS      caches tried in each of the 40 configurations (default 12)
 //   KVC_MODEL_SEED        first seed (default: fixed); each configuration prints the seed it runs with
 //   KVC_MODEL_TRACE       1: print every operation
 // A failure prints the environment that repeats it.
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "driver.h"
 
@@ -21,7 +22,7 @@ int64_t from_environment(const char *name, int64_t otherwise) {
   return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
 }
 
-enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed, kLatent, kCross };
+enum class Kind { kFull, kSliding, kTiny, kBoth, kThree, kChunked, kMixed, kLatent, kCross, kAny };
 
 struct Case {
   int page_size;
@@ -29,7 +30,7 @@ struct Case {
 };
 
 std::string name_of(const Case &c) {
-  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed", "latent", "cross"};
+  const char *kinds[] = {"full", "sliding", "window1", "both", "three", "chunked", "mixed", "latent", "cross", "any"};
   return std::string("page") + std::to_string(c.page_size) + "_" + kinds[static_cast<int>(c.kind)];
 }
 
@@ -55,7 +56,24 @@ void add_reader(std::mt19937_64 &random, CacheSpec *spec) {
   spec->layers.push_back(l);
 }
 
-std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window) {
+// Two to five groups of any kinds, the first of the sequences' own tokens; those of latent rows are in *latent.
+std::vector<GroupSpec> any_groups(int64_t pages, int64_t window, std::mt19937_64 &random, std::set<int> *latent) {
+  std::vector<GroupSpec> groups;
+  const int count = 2 + static_cast<int>(random() % 4);
+  for (int g = 0; g < count; g++) {
+    const auto more = pages + static_cast<int64_t>(random() % 4);
+    const uint64_t kind = random() % (g == 0 ? 4 : 5);
+    if (kind == 1) latent->insert(g);
+    groups.push_back(kind == 2   ? GroupSpec{window, more}
+                     : kind == 3 ? GroupSpec{0, more, window}
+                     : kind == 4 ? GroupSpec{0, more, 0, true}
+                                 : GroupSpec{0, more});
+  }
+  return groups;
+}
+
+std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window, std::mt19937_64 &random,
+                                 std::set<int> *latent) {
   switch (kind) {
     case Kind::kFull:
       return {{0, pages}};
@@ -72,9 +90,12 @@ std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window) {
     case Kind::kMixed:
       return {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
     case Kind::kLatent:  // MLA, sliding, full
+      latent->insert(0);
       return {{0, pages + 1}, {window, pages}, {0, pages + 2}};
     case Kind::kCross:
       return {{0, pages + 1}, {0, pages, 0, true}, {window, pages}};
+    case Kind::kAny:
+      return any_groups(pages, window, random, latent);
   }
   return {};
 }
@@ -100,7 +121,8 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
     spec.max_batch_tokens = 900;
   }
   const int64_t window = pick({2, 3, c.page_size, c.page_size + 1, 2 * c.page_size, 17});
-  spec.groups = groups_of(c.kind, pages, window);
+  std::set<int> latent;
+  spec.groups = groups_of(c.kind, pages, window, random, &latent);
   const DType types[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kE4M3, DType::kE5M2, DType::kI8};
   spec.layers.clear();
   const int layers = static_cast<int>(spec.groups.size()) + static_cast<int>(random() % 2);
@@ -119,7 +141,7 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
       l.rope_dim = random() % 2 ? 0 : 2;
     }
     l.scale = random() % 4 ? 0 : 0.5;
-    if (c.kind == Kind::kLatent && l.group == 0) make_latent(deep, random, &l);
+    if (latent.count(l.group) > 0) make_latent(deep, random, &l);
     spec.layers.push_back(l);
   }
   if (random() % 2) add_reader(random, &spec);
@@ -130,9 +152,9 @@ CacheSpec make_spec(const Case &c, std::mt19937_64 &random) {
 }
 
 const int kPageSizes[] = {1, 3, 16, 64};
-const Kind kKinds[] = {Kind::kFull,    Kind::kSliding, Kind::kTiny,   Kind::kBoth, Kind::kThree,
-                       Kind::kChunked, Kind::kMixed,   Kind::kLatent, Kind::kCross};
-constexpr int64_t kCases = 36;
+const Kind kKinds[] = {Kind::kFull,    Kind::kSliding, Kind::kTiny,   Kind::kBoth,  Kind::kThree,
+                       Kind::kChunked, Kind::kMixed,   Kind::kLatent, Kind::kCross, Kind::kAny};
+constexpr int64_t kCases = 40;
 
 class Model : public testing::TestWithParam<Case> {};
 

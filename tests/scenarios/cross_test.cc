@@ -324,6 +324,23 @@ INSTANTIATE_TEST_SUITE_P(
       return "page" + std::to_string(std::get<0>(info.param)) + "_" + name_of(std::get<1>(info.param));
     });
 
+// An import is of the sequence's own tokens, which no layer here stores.
+void expect_no_import(kvc_context *context, const kvc_cache_config &config) {
+  kvc_error error = KVC_ERROR_INIT;
+  kvc_cache *raw = nullptr;
+  ASSERT_EQ(kvc_cache_create(context, &config, &raw, &error), KVC_OK) << error.message;
+  const CachePtr cache(raw);
+  kvc_seq seq = 0;
+  ASSERT_EQ(kvc_seq_add(raw, 1, &seq, &error), KVC_OK);
+  const DLTensor *none[1] = {nullptr};
+  kvc_import_args args;
+  kvc_import_args_init(&args);
+  args.num_layers = 1;
+  args.k = args.v = none;
+  EXPECT_EQ(kvc_seq_import(raw, seq, &args, nullptr, &error), KVC_ERROR_UNSUPPORTED);
+  EXPECT_NE(std::strstr(error.message, "no layer stores"), nullptr) << error.message;
+}
+
 TEST(CrossConfig, WindowsAndRotationAreRefused) {
   ContextPtr context = make_context();
   kvc_layer_config layer;
@@ -348,6 +365,7 @@ TEST(CrossConfig, WindowsAndRotationAreRefused) {
   };
   kvc_error error = KVC_ERROR_INIT;
   EXPECT_EQ(create(&error), KVC_OK) << error.message;
+  expect_no_import(context.get(), config);
   group.window_tokens = 5;
   EXPECT_EQ(create(&error), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_NE(std::strstr(error.message, "window_tokens 5 of a cross group"), nullptr) << error.message;

@@ -2,6 +2,7 @@
 // groups in one cache.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "wrappers.h"
@@ -98,14 +99,20 @@ struct World {
     int64_t total = 0;
     for (int32_t l : lengths) total += l;
     for (int32_t layer = 1; layer < config.num_layers; layer++) {
-      Tensor k(DType::kF32, {total, 1, 8});
+      Tensor q(DType::kF32, {total, 1, 8}), k(DType::kF32, {total, 1, 8});
+      outs[layer] = Tensor(DType::kF32, {total, 1, 8});
       for (int64_t t = 0; t < total; t++) {
-        for (int d = 0; d < 8; d++) k.set(t, 0, d, static_cast<float>(next_key + t));
+        for (int d = 0; d < 8; d++) {
+          k.set(t, 0, d, static_cast<float>(next_key + t));
+          q.set(t, 0, d, 0.01f * static_cast<float>(d - 3));
+        }
       }
-      kvc_append_args args;
-      kvc_append_args_init(&args);
+      kvc_attend_args args;
+      kvc_attend_args_init(&args);
+      args.q = q.dl();
       args.k = args.v = k.dl();
-      EXPECT_EQ(kvc_forward_append(cache.get(), f, layer, &args, &error), KVC_OK) << error.message;
+      args.out = outs[layer].dl();
+      EXPECT_EQ(kvc_forward_attend(cache.get(), f, layer, &args, &error), KVC_OK) << error.message;
     }
     next_key += static_cast<float>(total);
     EXPECT_EQ(kvc_forward_end(cache.get(), f, &error), KVC_OK) << error.message;
@@ -131,7 +138,21 @@ struct World {
     return out;
   }
 
+  // Attention over keys whose dims are one number each, and which are their values too.
+  static float attention(const std::vector<float> &keys) {
+    double sum = 0, out = 0;
+    for (const float key : keys) {
+      const double weight = std::exp(0.01 * (0 + 1 + 2 + 3 + 4 + 5 + 6 + 7 - 8 * 3) / std::sqrt(8.0) * double{key});
+      sum += weight;
+      out += weight * double{key};
+    }
+    return static_cast<float>(out / sum);
+  }
+  // What the last step's attention over a layer gave for its token i.
+  float out(int layer, int64_t i) const { return outs[layer].at(i, 0, 0); }
+
   float next_key = 0;
+  Tensor outs[3];
 };
 
 using Floats = std::vector<float>;
@@ -255,6 +276,10 @@ TEST(RejectedDrafts, RightAfterAWindowSlidOnSlidingFullAndRecurrent) {
     const int64_t from = std::max<int64_t>(0, length - 7);
     ASSERT_EQ(drafted.keys(s, 1, from, length + 1), plain.keys(p, 1, from, length + 1)) << length;
     ASSERT_EQ(drafted.keys(s, 2, 0, length + 1), plain.keys(p, 2, 0, length + 1)) << length;
+    for (int layer = 1; layer < 3; layer++) {
+      const float wanted = World::attention(plain.keys(p, layer, layer == 1 ? from : 0, length + 1));
+      ASSERT_NEAR(drafted.out(layer, 0), wanted, 1e-5 * wanted) << "layer " << layer << " at " << length;
+    }
   }
 }
 

@@ -281,6 +281,39 @@ TEST(StreamingGaps, ChangedAndTurnedOff) {
   }
 }
 
+// Pools of k pages, k = 1, 2, ...: windows, a fork, a tree, its commit and a longer chunk over full, sliding and
+// chunked groups, until the first call that finds no page; library and model agree on what is missing, and nothing has
+// changed.
+TEST(StreamingGaps, PageFailureAtEveryCount) {
+  for (int page : {1, 3, 16}) {
+    bool finished = false;
+    int refusals = 0;
+    for (int64_t pages = 1; !finished && pages < 300; pages++) {
+      EXPECT_PLAYS({
+        Options options;
+        options.seed = static_cast<uint64_t>(pages);
+        Harness h(stream_spec(page, pages, true, 4), options);
+        std::vector<int> s;
+        std::vector<int> forks;
+        h.add(2, &s);
+        if (h.set_streaming({s[0]}, {5}, {17})) throw Mismatch("a window was refused");
+        kvc_status status = h.step({{s[0], 23}, {s[1], 9}});
+        if (!status) status = h.fork({s[0], s[1]}, nullptr, &forks);
+        const std::vector<int32_t> bush{-1, 0, 0, 1, 1, 2, -1};
+        if (!status) status = h.step({{s[0], 7, 0, bush}, {forks[1], 4}, {forks[0], 7, 0, bush}});
+        if (!status) status = h.commit({s[0], forks[0]}, {4, -1});
+        if (!status) h.truncate({s[1]}, {7});
+        if (!status) status = h.step({{s[1], 3}, {s[0], 30}, {forks[0], 1}});
+        h.check_all();
+        refusals += status == KVC_ERROR_OUT_OF_PAGES;
+        finished = !status;
+      });
+    }
+    EXPECT_TRUE(finished) << page;
+    EXPECT_GT(refusals, page == 16 ? 4 : 20) << page;
+  }
+}
+
 // The sequence goes on for ever in the pages of its window.
 TEST(StreamingGaps, MemoryStaysBounded) {
   for (int page : {1, 16}) {

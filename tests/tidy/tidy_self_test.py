@@ -37,7 +37,7 @@ BROKEN = [
     ("include", "bindings/python/a.cc", '#include "../../src/base/status.h"\n', "bindings see only"),
     ("include", "examples/c/a.c", "#include <src/base/status.h>\n", "examples see only"),
     ("pure", "src/page/a.h", "#include <thread>\n", "thread"),
-    ("pure", "src/prefix/a.h", "#include <sys/stat.h>\n", "sys/stat.h"),
+    ("pure", "src/tables/a.h", "#include <sys/stat.h>\n", "sys/stat.h"),
     ("pure", "src/sequence/a.h", '#include "base/mutex.h"\n', "base/mutex.h"),
     ("pure", "src/plan/a.cc", 'auto x = getenv("X");\n', "getenv"),
     ("size", "src/base/a.cc", "\n" * (tidy.FILE_LINES + 1), "501 lines"),

@@ -121,14 +121,15 @@ class Cache(_kvcache.Cache):
 
     Args:
         layers: one Layer for each layer of the model.
-        groups: layer groups, Full(), Sliding(window), Chunked(chunk) and MLA(); None = one full group.
+        groups: layer groups, Full(), Sliding(window), Chunked(chunk), MLA(), Cross() and Recurrent(); None = one full
+            group.
         page_size: tokens a page.
         capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group
-            holds, or bytes of all pools together. None of them only if every group has its own `pages`.
+            holds, or bytes of all pools together. None of them only if every group but recurrent ones has its own `pages`.
         max_sequences: most sequences at once.
         max_batch_tokens: most tokens of one step.
         max_open_forwards: most steps open at once.
-        rollback_tokens: tokens kept behind every sliding window, so that up to so many can be dropped again (rejected
+        rollback_tokens: tokens kept behind every window and chunk, so that up to so many can be dropped again (rejected
             drafts). None = the library's default, max_tree_nodes; 0 = none.
         max_tree_nodes: most uncommitted tree nodes of a sequence, at most 1024.
         max_checkpoints: with a Recurrent group: checkpoints that a sequence keeps, at most 1024; 0 = 1.

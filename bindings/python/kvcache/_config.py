@@ -90,7 +90,7 @@ class Layer:
         k_scales, v_scales: of a float8 layer, both or none: x is stored as x / scale, and read as stored * scale. A
             number for all kv heads, or one for each. MLA: k_scales alone.
         kv_layer: None: K and V of its own. Else the index of an earlier layer of the group whose K and V it reads,
-            without storage of its own: attend(layer, q) after that layer's append. What says how K and V are stored is
+            without storage and scales of its own: attend(layer, q) after that layer's append. What says how K and V are stored is
             equal in both.
         latent_dim: of a layer in an MLA group: leading dimensions of a row of head_dim that are v too. kv_heads is 1.
     """

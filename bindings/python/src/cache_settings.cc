@@ -71,7 +71,7 @@ Args:
     sequences: an id, or several (distinct).
     sinks: first tokens that stay visible; one number for all, or one for each.
     window: more than the sinks; 0 (with sinks 0) = no streaming window any more.
-    prefix_is_sink: what a sequence holds now are sinks too.
+    prefix_is_sink: what a sequence holds now are sinks too, unless its window is 0.
 
 Raises: StaleId, Duplicate, Busy, Uncommitted, InvalidArgument (window <= sinks), Evicted (keys that it needs are
 gone), Unsupported; nothing changed then.)")

@@ -36,7 +36,7 @@ unsafe extern "C" {
         estimate: *mut kvc_estimate,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).\n   config   borrowed, arrays included; storages in it are adopted\n   cache    returned; released by kvc_cache_destroy\n Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given\n twice, or two that overlap), with the layer or group in error->index; STRUCT_SIZE (with the element), OUT_OF_MEMORY.\n Threads: any. Pools are zeroed on first touch. Since 0.1."]
+    #[doc = " Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).\n   config   borrowed, arrays included; storages in it are adopted\n   cache    returned; released by kvc_cache_destroy\n Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given\n twice, or two that overlap), with the layer or group in error->index (a group's in error->group too); STRUCT_SIZE (with the\n element), OUT_OF_MEMORY.\n Threads: any. Pools are zeroed on first touch. Since 0.1."]
     pub fn kvc_cache_create(
         context: *mut kvc_context,
         config: *const kvc_cache_config,
@@ -270,7 +270,7 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED\n the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet (rotated keys of longrope: give\n it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).\n   args    borrowed, tensors included\n   stream  as kvc_seq_fork\n Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a\n recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state) and with KVC_STORAGE_NONE.\n Threads: any. Since 0.1."]
+    #[doc = " Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED\n the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet (rotated keys of longrope: give\n it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).\n   args    borrowed, tensors included\n   stream  as kvc_seq_fork\n Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a\n recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with\n KVC_STORAGE_NONE.\n Threads: any. Since 0.1."]
     pub fn kvc_seq_import(
         cache: *mut kvc_cache,
         sequence: kvc_seq,

@@ -841,7 +841,7 @@ const _: () = {
 };
 #[doc = " Id of a sequence: opaque, never 0, below 2^63. A stale id is an error, never undefined behaviour."]
 pub type kvc_seq = u64;
-#[doc = " what a sequence holds now are sinks too: s = max(sink_tokens, its length)"]
+#[doc = " what a sequence holds now are sinks too: s = max(sink_tokens, its length). Not where\nthe window is 0"]
 pub const KVC_STREAMING_PREFIX_IS_SINK: kvc_streaming_flags = 1;
 pub type kvc_streaming_flags = ::core::ffi::c_uint;
 pub const KVC_ROPE_SET_SHORT: kvc_rope_set = 0;
