@@ -80,17 +80,18 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
     constexpr int kRowBytes = kRowBytesOf<Format, kHeadDim>;
     const int dims = kHeadDim != 0 ? kHeadDim : view.v_head_dim;
     const int vectors = dims / Format::kStep, tail = dims % Format::kStep;
-    int c = 0;
-    for (; c + kStrip <= vectors; c += kStrip) {
+    const int strips_end = vectors - vectors % kStrip;
+    for (int c = 0; c < strips_end; c += kStrip) {
       const bool last = c + kStrip == vectors && tail == 0;
       add_values<Format, kRows, kStrip, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
     }
-    for (; c < vectors; ++c) {
+    for (int c = strips_end; c < vectors; ++c) {
       const bool last = c + 1 == vectors && tail == 0;
       add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, 0, last);
     }
-    if (tail != 0)
-      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, c, tail, true);
+    if (tail != 0) {
+      add_values<Format, kRows, 1, kRowBytes>(keys, following, begin, end, weights, o, o_stride, vectors, tail, true);
+    }
   }
 }
 
