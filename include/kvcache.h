@@ -745,9 +745,9 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (a plain row of a sequence with a tree),
- * TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or with trees or
- * spans; a span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES
+ * Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (plain or encoder tokens of a sequence
+ * with a tree), TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or
+ * with trees or spans; a span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES
  * (error->index = the first row that does not fit: those before it do; required and available in pages of error->group over the
  * whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER (KVC_STORAGE_NONE: copies wait to be taken).
  * Threads: any. Since 0.1. */
