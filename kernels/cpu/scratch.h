@@ -32,10 +32,11 @@ struct alignas(64) Scratch {
   float row[kMaxHeadDim];  // one row in natural order: a query before packing, an output before it is stored
   float maxima[kMaxRows * kMaxLanes];  // running maximum a row; decode: a lane per (row of the tile, key), as in sums
   float sums[kMaxRows * kMaxLanes];
-  QueryMask masks[kMaxRows];         // what a row sees
-  QueryPlace places[kMaxRows];       // which query it is of
-  float key_offsets[kMaxPanelKeys];  // ALiBi: positions of a block's keys, from the block's first index on
-  float nodes_seen[kMaxPanelKeys];   // trees: 1 where a query sees a key of the panel
+  float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: what a row's scores are multiplied by, likewise
+  QueryMask masks[kMaxRows];            // what a row sees
+  QueryPlace places[kMaxRows];          // which query it is of
+  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, from the block's first index on
+  float nodes_seen[kMaxPanelKeys];      // trees: 1 where a query sees a key of the panel
   // RoPE on read: a block of one kv head in float32, K turned; cos and sin [keys][2][half] of the block's positions,
   // and their coarse part.
   float staged_k[kKeyBlock * kMaxHeadDim];

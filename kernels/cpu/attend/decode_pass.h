@@ -69,13 +69,18 @@ static void begin_decode(const View& view, const DecodePass& pass) {
     for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
       const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded;
       float* q = scratch.q + row_index * pass.q_width;
+      float factors[kMaxTileRows];
       for (int g = 0; g < rows; ++g) {
         const int r = pass.row_begin + first + g;
         if (first + g < num_rows) {
-          load_query(view, scratch.places[first + g], (pass.head_begin + h) * view.group + r % view.group,
-                     round_up(view.head_dim, kQueryStep), scratch.row);
+          const QueryPlace& place = scratch.places[first + g];
+          const int32_t head = (pass.head_begin + h) * view.group + r % view.group;
+          factors[g] = query_factor(view, place, head);
+          load_query(view, place, head, round_up(view.head_dim, kQueryStep), Format::kRowFactors ? 1.0f : factors[g],
+                     scratch.row);
         } else {
           memset(scratch.row, 0, sizeof scratch.row);
+          factors[g] = 0.0f;
         }
         pack_query<Format>(pass, scratch.row, rows, q + g * kLanes);
       }
@@ -83,6 +88,7 @@ static void begin_decode(const View& view, const DecodePass& pass) {
       const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
       store(scratch.maxima + state, set1(KVC_NEG_INF));
       store(scratch.sums + state, zero());
+      for (int i = 0; Format::kRowFactors && i < kLanes; ++i) scratch.factors[state + i] = factors[i % rows];
     });
   }
 }
@@ -131,6 +137,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              scratch.o + row_index * pass.o_width,
                              scratch.maxima + state,
                              scratch.sums + state,
+                             scratch.factors + state,
                              pass.o_width,
                              min_of(rows, num_rows - first),
                              pass.row_begin + first,

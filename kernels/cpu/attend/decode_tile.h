@@ -25,6 +25,7 @@ struct DecodeTile {
   float* o;        // [kRows][o_stride]
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
+  const float* factors;  // likewise; used with row factors only
   int32_t o_stride;
   int32_t num_rows;        // rows that exist; kRows - num_rows are padding
   int32_t row;             // the first one, within the item
@@ -102,8 +103,9 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
 // that is adjacent); 0: of view.head_dim, anywhere. A vector of q serves all keys that have accumulators of their own.
 // following: what is read after K.
 template <class Format, int kRows, int kHeadDim>
-KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const float* q,
+KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                             float* scores) {
+  const float* q = tile.q;
   constexpr int kKeys = kLanes / kRows;
   const int head_dim = kHeadDim != 0 ? kHeadDim : view.head_dim;
   const int chunks = head_dim / Format::kStep, tail = head_dim % Format::kStep;
@@ -167,6 +169,7 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
       add_chunk(i, chunks, tail);
     }
     F32 dots = sum_each(sums);
+    if constexpr (Format::kRowFactors) dots = mul(dots, load(tile.factors));
     if constexpr (Format::kTokenScales) dots = mul(dots, load_repeated<kRows>(keys.k_scales + k));
     store(scores + k * kRows, dots);
   }
@@ -254,13 +257,16 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
   F32 l = load(tile.l);
   if constexpr (Format::kPairs) {
     for (int z = 0; z < vectors; z += 2) {
-      const F32 a = exp2(mul(sub(load(scores + z * kLanes), m), scale));
-      l = add(l, a);
-      F32 b = zero();
-      if (z + 1 < vectors) {
-        b = exp2(mul(sub(load(scores + (z + 1) * kLanes), m), scale));
-        l = add(l, b);
-      }
+      const auto weights = [&](int y) __attribute__((always_inline)) {
+        const F32 score = load(scores + y * kLanes);
+        const F32 p = exp2(mul(sub(score, m), scale));
+        l = add(l, p);
+        if constexpr (!Format::kTokenScales) return p;
+        // A key that its row does not see shares a dword with one that it may see: 0, whatever its scale is.
+        const F32 scaled = mul(p, load_repeated<kRows>(tile.v_scales + y * (kLanes / kRows)));
+        return select_less(score, set1(KVC_LOWEST), zero(), scaled);
+      };
+      const F32 a = weights(z), b = z + 1 < vectors ? weights(z + 1) : zero();
       Format::template store_pairs<kRows>(scores + z / 2 * kLanes, a, b);
     }
   } else {

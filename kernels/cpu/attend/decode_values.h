@@ -170,7 +170,7 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
                         DecodePipeline& pipeline) {
   float* scores = pipeline.scores[pipeline.turn];
   const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
-  tile_scores<Format, kRows, kHeadDim>(view, keys, values.now.v(), tile.q, scores);
+  tile_scores<Format, kRows, kHeadDim>(view, keys, values.now.v(), tile, scores);
   if (pipeline.add_values != nullptr) finish_step(view, pipeline, keys.next.k());
   if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);

@@ -3,11 +3,11 @@
 //
 // A format says: kStep elements a vector load takes, kVecBytes its bytes, kParts vectors that it makes of them for the
 // scores, kPairs whether two keys share a dword of P, kOutputs vectors of o that one load of V feeds, kTokenScales
-// whether each stored row has a scale, kDecodeRows up to how many rows of a kv head the decode kernel is the faster one
-// (the panel kernel packs K and V once for all rows, the decode kernel widens them once for each tile of 8). For the
-// panel kernel: kRows of a register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it
-// multiplies tiles itself (simd/avx512_amx.h).
-// SPDX-License-Identifier: Apache-2.0
+// whether each stored row has a scale, kRowFactors whether scores get what q would be multiplied by (where q stays as
+// it is), kDecodeRows up to how many rows of a kv head the decode kernel is the faster one (the panel kernel packs K
+// and V once for all rows, the decode kernel widens them once for each tile of 8). For the panel kernel: kRows of a
+// register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it multiplies tiles itself
+// (simd/avx512_amx.h). SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/convert.h"
@@ -22,6 +22,7 @@ struct Widened {
   using Raw = Vec;      // what a load gives
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
+  static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kRows = kTileRows, kRowGroup = 24;
   // Widening costs nothing, little (bf16), or more.

@@ -1,9 +1,9 @@
 // The body of a target's translation unit: its Implementation table, from the headers that KVC_TARGET was set for.
 // The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE. One that differs from another target only in how
-// it multiplies bf16 q by bf16 K and V, or in how e4m3 enters the decode kernel, defines that format, KVC_TARGET_BF16
-// or KVC_TARGET_E4M3, and the other's table, KVC_TARGET_BASE, which attends all the rest: formats take most of the
-// library's size.
-// SPDX-License-Identifier: Apache-2.0
+// it multiplies bf16 q by bf16 K and V (and, in the decode kernel, by e4m3 and int8), or in how e4m3 enters the decode
+// kernel, defines that format, KVC_TARGET_BF16 (KVC_TARGET_BYTES) or KVC_TARGET_E4M3, and the other's table,
+// KVC_TARGET_BASE, which attends all the rest: formats take most of the library's size. SPDX-License-Identifier:
+// Apache-2.0
 
 #include "kernels/cpu/attend/decode_pass.h"
 #if !defined(KVC_TARGET_E4M3)
@@ -43,7 +43,23 @@ static int32_t preferred_rows_of(const kvc_backend_layer* layer, int32_t row_gro
 
 #if defined(KVC_TARGET_BF16)
 
+#if defined(KVC_TARGET_BYTES)
+template <class T>
+static bool decode_bytes(const View& view) {
+  const bool here = !view.staged && !wants_panels<KVC_TARGET_BYTES<T>>(view);
+  if (here) decode_rows<KVC_TARGET_BYTES<T>>(view);
+  return here;
+}
+#endif
+
 static void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+#if defined(KVC_TARGET_BYTES)
+  if (type_of(args->q.dtype) == Type::kBf16) {
+    const Type type = type_of(args->layer->dtype);
+    if (type == Type::kE4m3 && decode_bytes<E4m3>(make_view(args, item, scratch))) return;
+    if (type == Type::kI8 && decode_bytes<I8>(make_view(args, item, scratch))) return;
+  }
+#endif
   if (type_of(args->layer->dtype) == Type::kBf16 && type_of(args->q.dtype) == Type::kBf16) {
     const View view = make_view(args, item, scratch);
     const bool stored = !view.staged;  // else blocks are staged as float32

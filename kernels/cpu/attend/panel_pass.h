@@ -233,13 +233,13 @@ static void load_panel_queries(const View& view, const PanelPass& pass, int padd
       const QueryPlace& place = scratch.places[i];
       const int32_t head = pass.head * view.group + r % view.group;
       if (!Format::kPairs) {
-        load_query(view, place, head, padded, q);
+        load_query(view, place, head, padded, query_factor(view, place, head), q);
       } else if (takes_query_as_it_is(view, place, head)) {
         const int64_t bytes = view.head_dim * int64_t{sizeof(Bf16)};
         memcpy(q, query_row(view.args->q, view.args->q_row_stride, place, head), static_cast<size_t>(bytes));
         memset(reinterpret_cast<unsigned char*>(q) + bytes, 0, static_cast<size_t>(padded * 2 - bytes));
       } else {
-        load_query(view, place, head, padded, scratch.row);
+        load_query(view, place, head, padded, query_factor(view, place, head), scratch.row);
         convert_row(Type::kBf16, q, Type::kF32, scratch.row, padded);
       }
     } else {

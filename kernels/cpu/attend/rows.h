@@ -135,9 +135,10 @@ KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, 
 }
 
 // q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels see it: rotated and
-// rounded to q's type if the layer asks for that, and times what the head's stored K is to be multiplied by. Ends at
+// rounded to q's type if the layer asks for that, and times `factor`: query_factor, or 1 where scores get that. Ends at
 // out[D), [D, padded) is zeroed.
-static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float* out) {
+static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
+                       float* out) {
   const kvc_backend_attend& args = *view.args;
   const Type type = type_of(args.q.dtype);
   const int32_t q_begin = args.qv.data != nullptr ? view.v_head_dim : 0;
@@ -151,7 +152,6 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
       convert_row(Type::kF32, out, type, rounded, view.head_dim);
     }
   }
-  const float factor = query_factor(view, place, head);
   if (factor != 1.0f) {
     for (int32_t d = 0; d < view.head_dim; ++d) out[d] *= factor;
   }

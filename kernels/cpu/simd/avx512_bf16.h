@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/cpu/simd/avx512.h"
+#include "kernels/cpu/simd/avx512_vbmi.h"
 
 namespace kvc::kernels::KVC_TARGET {
 
@@ -13,6 +13,7 @@ struct BfDots {
   using Raw = Vec;
   using QueryElement = Bf16;
   static constexpr bool kPairs = true, kTiles = false, kTokenScales = false;
+  static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 64;
   static constexpr int kRows = kTileRows, kRowGroup = 24, kDecodeRows = 32;
 
@@ -75,6 +76,60 @@ struct BfDots {
       order.index[half] = static_cast<uint16_t>((2 * pair + half % 2) * kRows + row);
     }
     return order;
+  }
+};
+
+constexpr ByteTables int8_tables() {
+  ByteTables tables = {};
+  for (int i = 1; i < 128; ++i) {
+    int exponent = 7, mantissa = i;
+    for (; mantissa < 128; mantissa *= 2) --exponent;
+    const int bits = (exponent + 127) * 128 + mantissa - 128;
+    tables.upper[i] = static_cast<uint8_t>(bits >> 8);
+    tables.lower[i] = static_cast<uint8_t>(bits);
+  }
+  return tables;
+}
+
+static constexpr ByteTables kInt8Tables = int8_tables();
+
+// bf16 q over e4m3 or int8 in the decode kernel: every element is a bf16 exactly. q stays as it is, so its factor,
+// which no bf16 may be, goes to the scores.
+template <class T>
+struct ByteDots : BfDots {
+  using Raw = BytePairs;
+  static constexpr bool kTokenScales = __is_same(T, I8), kRowFactors = true;
+  static constexpr int kParts = 2, kOutputs = 4, kStep = 4 * kLanes, kDecodeRows = kTokenScales ? 20 : 15;
+
+  KVC_INLINE_MEMBER Raw widen(__m512i x) {
+    if constexpr (__is_same(T, I8)) return look_up(kInt8Tables, _mm512_abs_epi8(x), x);
+    return look_up(kE4m3Tables, x, x);
+  }
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen(_mm512_loadu_si512(p)); }
+  KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) { return widen(load_bytes_first(p, n)); }
+  KVC_INLINE_MEMBER Vec part(const Raw& raw, int i) { return raw.pairs[i]; }
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // pairs of bf16, as BytePairs has them
+    for (int i = 0; i < kParts * kLanes; ++i) ordered[i] = q[i % kLanes / 4 * 8 + i / kLanes * 4 + i % 4];
+  }
+  KVC_INLINE_MEMBER void spread(const Raw& even, const Raw& odd, Vec* out) {
+    KVC_UNROLL for (int i = 0; i < kParts; ++i) BfDots::spread(even.pairs[i], odd.pairs[i], out + 2 * i);
+  }
+  // Of 64 dims, vector i holds 16j + 4i .. 16j + 4i + 3, j = 0..3.
+  KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
+    for (int d = 0; d < dims; d += kStep) {
+      F32 quarters[4];
+      KVC_UNROLL for (int i = 0; i < 4; ++i) {
+        const float* pair = o + d + i / 2 * 2 * kLanes;
+        quarters[i] = _mm512_shuffle_f32x4(KVC_TARGET::load(pair), KVC_TARGET::load(pair + kLanes), 0x44);
+        if (i % 2 != 0) {
+          quarters[i] = _mm512_shuffle_f32x4(KVC_TARGET::load(pair), KVC_TARGET::load(pair + kLanes), 0xee);
+        }
+      }
+      KVC_UNROLL for (int i = 0; i < 2; ++i) {
+        store(row + d + 2 * i * kLanes, _mm512_shuffle_f32x4(quarters[i], quarters[i + 2], 0x88));
+        store(row + d + (2 * i + 1) * kLanes, _mm512_shuffle_f32x4(quarters[i], quarters[i + 2], 0xdd));
+      }
+    }
   }
 };
 

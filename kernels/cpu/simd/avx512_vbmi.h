@@ -28,28 +28,42 @@ constexpr ByteTables e4m3_tables() {
 static constexpr ByteTables kE4m3Tables = e4m3_tables();
 static_assert(kE4m3Unit == 256.0f);
 
+// 64 elements as bf16: of each 16 the first 8 in pairs[0], the others in pairs[1].
+struct BytePairs {
+  HalfPairs pairs[2];
+};
+
+// The entries at the lower 7 bits of each byte of `indices`, with the signs that `signs` has in bit 7.
+KVC_INLINE BytePairs look_up(const ByteTables& tables, __m512i indices, __m512i signs) {
+  const auto find = [&](const uint8_t* table) __attribute__((always_inline)) {
+    return _mm512_permutex2var_epi8(_mm512_load_si512(table), indices, _mm512_load_si512(table + 64));
+  };
+  constexpr int kOrMasked = 0xf8;  // a | (b & c)
+  const __m512i lower = find(tables.lower);
+  const __m512i upper =
+      _mm512_ternarylogic_epi32(find(tables.upper), signs, _mm512_set1_epi8(static_cast<char>(0x80)), kOrMasked);
+  return {{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
+}
+
+// n: 1..64.
+KVC_INLINE __m512i load_bytes_first(const unsigned char* p, int n) {
+  return _mm512_maskz_loadu_epi8(n < 64 ? (uint64_t{1} << n) - 1 : ~uint64_t{0}, p);
+}
+
 struct TabledE4m3 {
   using Vec = F32;
-  struct Raw {
-    HalfPairs pairs[2];
-  };
+  using Raw = BytePairs;
   using QueryElement = float;
-  static constexpr bool kPairs = false, kTokenScales = false;
+  static constexpr bool kPairs = false, kTokenScales = false, kRowFactors = false;
   static constexpr int kParts = 4, kOutputs = 4, kStep = 4 * kLanes, kVecBytes = 64;
 
-  KVC_INLINE_MEMBER Raw look_up(__m512i x) {
-    const auto find = [&](const uint8_t* table) __attribute__((always_inline)) {
-      return _mm512_permutex2var_epi8(_mm512_load_si512(table), x, _mm512_load_si512(table + 64));
-    };
-    constexpr int kOrMasked = 0xf8;  // a | (b & c)
-    const __m512i lower = find(kE4m3Tables.lower);
-    const __m512i upper =
-        _mm512_ternarylogic_epi32(find(kE4m3Tables.upper), x, _mm512_set1_epi8(static_cast<char>(0x80)), kOrMasked);
-    return {{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
+  KVC_INLINE_MEMBER Raw load(const unsigned char* p) {
+    const __m512i x = _mm512_loadu_si512(p);
+    return look_up(kE4m3Tables, x, x);
   }
-  KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return look_up(_mm512_loadu_si512(p)); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) {
-    return look_up(_mm512_maskz_loadu_epi8((uint64_t{1} << n) - 1, p));
+    const __m512i x = load_bytes_first(p, n);
+    return look_up(kE4m3Tables, x, x);
   }
   KVC_INLINE_MEMBER F32 part(const Raw& raw, int i) {
     return i % 2 == 0 ? widen_lower(raw.pairs[i / 2]) : widen_upper(raw.pairs[i / 2]);
