@@ -154,7 +154,7 @@ class Cross : public testing::TestWithParam<std::tuple<int, DType>> {
       float row[kDim];
       for (int d = 0; d < kDim; d++) row[d] = q.at(t, h, d);
       const AttentionOutput want = attend_reference(
-          {row, kDim, kDim, n, keys.data(), values.data(), kDim, kDim, 0.25, type() != DType::kF32, type(), 0});
+          {row, kDim, kDim, n, keys.data(), values.data(), kDim, kDim, 0.25, type_of_p(type(), type()), 0});
       for (int d = 0; d < kDim; d++) {
         ASSERT_NEAR(out.at(t, h, d), want.out[static_cast<size_t>(d)], want.tolerance) << "layer " << layer << " " << n;
       }

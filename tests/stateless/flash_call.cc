@@ -349,21 +349,13 @@ void FlashCall::check_query(int row, int64_t query, int head) const {
   const int width = s.d + (s.qv != Qv::kNone ? s.dv : 0);
   const double scale = s.scale != 0.0 ? s.scale : 1.0 / std::sqrt(static_cast<double>(width));
   const float sink = sinks.get({head});
-  AttentionInput in = {x.data(),
-                       width,
-                       s.dv,
-                       static_cast<int64_t>(bias.size()),
-                       keys.data(),
-                       values.data(),
-                       width,
-                       s.dv,
-                       scale,
-                       s.kv == DType::kBF16 && s.q == DType::kBF16,
-                       s.kv,
-                       0.0,
-                       s.softcap,
-                       bias.data(),
-                       s.sinks ? &sink : nullptr};
+  AttentionInput in = {x.data(),    width,
+                       s.dv,        static_cast<int64_t>(bias.size()),
+                       keys.data(), values.data(),
+                       width,       s.dv,
+                       scale,       type_of_p(s.q, s.kv),
+                       0.0,         s.softcap,
+                       bias.data(), s.sinks ? &sink : nullptr};
   const AttentionOutput expected = attend_reference(in);
   Index index = token(row, query, head, true);
   for (index.back() = 0; index.back() < s.dv; index.back()++) {

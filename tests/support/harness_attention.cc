@@ -308,8 +308,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
         in.softcap = how.softcap;
         in.bias = bias.empty() ? nullptr : bias.data();
         in.sink = how.sinks.empty() ? nullptr : &how.sinks[static_cast<size_t>(h)];
-        in.p_may_round = q.type() != DType::kF32 && l.dtype != DType::kF32 && !is_quantised(l.dtype);
-        in.v_type = l.dtype;
+        in.p_type = type_of_p(q.type(), l.dtype);
         in.score_slack = (slack + query_slack) * in.scale;
         const AttentionOutput ref = attend_reference(in);
         for (int i = 0; i < l.v_dim(); i++) {

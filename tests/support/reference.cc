@@ -41,6 +41,12 @@ double half_ulp(DType type, double x) {
   return std::ldexp(0.5, exponent - bits + 1) * 1.001;
 }
 
+DType type_of_p(DType q, DType v) {
+  if (q != DType::kF16 && q != DType::kBF16) return DType::kF32;
+  if (v == DType::kF16 || v == DType::kBF16) return v;
+  return q == DType::kBF16 && (v == DType::kE4M3 || v == DType::kI8) ? DType::kBF16 : DType::kF32;
+}
+
 AttentionOutput attend_reference(const AttentionInput &in) {
   AttentionOutput result;
   result.out.assign(in.dv, 0.0);
@@ -100,13 +106,13 @@ AttentionOutput attend_reference(const AttentionInput &in) {
   result.lse = largest + std::log(sum);
   const double lse32 = largest32 + std::log(sum32);
 
-  // Naive float32 with P as it is, and rounded to V's type as allowed.
+  // Naive float32 with P as it is, and rounded as allowed.
   double worst = 0, spread = 0, extent = 0;
   std::vector<float> naive(in.dv), naive_rounded(in.dv);
   for (int64_t j = 0; j < in.n; j++) {
     const float *value = in.values + j * in.value_stride;
     const float p32 = score32[j] / sum32;
-    const float p_rounded = in.p_may_round ? round_to(in.v_type, score32[j]) / sum32 : p32;
+    const float p_rounded = in.p_type == DType::kF32 ? p32 : round_to(in.p_type, score32[j]) / sum32;
     for (int i = 0; i < in.dv; i++) {
       naive[i] += p32 * value[i];
       naive_rounded[i] += p_rounded * value[i];
@@ -116,10 +122,10 @@ AttentionOutput attend_reference(const AttentionInput &in) {
   for (int i = 0; i < in.dv; i++) {
     worst = std::max({worst, std::fabs(naive[i] - result.out[i]), std::fabs(naive_rounded[i] - result.out[i])});
   }
-  if (in.p_may_round) {
+  if (in.p_type != DType::kF32) {
     // Roundings of P are independent of those that the naive sum made, and the sum of P may be rounded or not: five
     // standard deviations of their sum.
-    const double unit = in.v_type == DType::kBF16 ? 0x1p-9 : 0x1p-12;
+    const double unit = in.p_type == DType::kBF16 ? 0x1p-9 : 0x1p-12;
     for (int i = 0; i < in.dv; i++) {
       double square = 0;
       for (int64_t j = 0; j < in.n; j++) {

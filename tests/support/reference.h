@@ -17,6 +17,10 @@ void rotate_rounded(DType type, const float *x, int dim, int rope_dim, double th
                     float *flip);
 
 // One query row of one q head over n keys. Keys and values are as stored: key(j) at keys + j*key_stride, likewise v.
+// What P may be rounded to: V's type where that is of 16 bits, or the type that bf16 dot products take, in which every
+// element of float8_e4m3fn and int8 is exact; float32: not at all.
+DType type_of_p(DType q, DType v);
+
 struct AttentionInput {
   const float *q;
   int d, dv;
@@ -24,8 +28,7 @@ struct AttentionInput {
   const float *keys, *values;
   int64_t key_stride, value_stride;
   double scale;
-  bool p_may_round;  // q and V are 16-bit: P may be rounded to V's type
-  DType v_type;
+  DType p_type;                  // what P may be rounded to (type_of_p)
   double score_slack;            // scores may be off by so much (rotated values that round either way)
   double softcap = 0;            // score becomes softcap * tanh(score / softcap); 0 = none
   const double *bias = nullptr;  // nullable; [n], added after that

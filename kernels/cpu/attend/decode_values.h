@@ -95,6 +95,13 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
   }
 }
 
+// Those of any dims, anywhere: one copy for all callers, of which masks alone have three.
+template <class Format, int kRows>
+[[gnu::noinline]] static void add_any_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin,
+                                                 int end, Weights weights, float* o, int o_stride) {
+  add_value_rows<Format, kRows, 0>(view, keys, following, begin, end, weights, o, o_stride);
+}
+
 // Calls visit(begin, end) for each run of set bits.
 template <class Visit>
 KVC_INLINE void for_each_run(uint32_t bits, Visit visit) {
@@ -111,12 +118,12 @@ template <class Format, int kRows>
 static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
   for_each_run(mask.common, [&](int begin, int end) {
-    add_value_rows<Format, kRows, 0>(view, keys, following, begin, end, {p, kRows}, tile.o, tile.o_stride);
+    add_any_value_rows<Format, kRows>(view, keys, following, begin, end, {p, kRows}, tile.o, tile.o_stride);
   });
   for (int g = 0; g < tile.num_rows; ++g) {
     for_each_run(mask.rows[g] & ~mask.common, [&](int begin, int end) {
-      add_value_rows<Format, 1, 0>(view, keys, following, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride,
-                                   tile.o_stride);
+      add_any_value_rows<Format, 1>(view, keys, following, begin, end, {p + g, kRows}, tile.o + g * tile.o_stride,
+                                    tile.o_stride);
     });
   }
 }
@@ -132,7 +139,7 @@ template <class Format, int kRows>
   if (view.options.any) score_tile<kRows>(view, tile, block.begin, vectors, scores);
   if (whole) {
     tile_softmax<Format, kRows>(view, tile, vectors, scores);
-    add_value_rows<Format, kRows, 0>(view, keys, following, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
+    add_any_value_rows<Format, kRows>(view, keys, following, 0, kKeyBlock, {scores, kRows}, tile.o, tile.o_stride);
     return;
   }
   const TileMask<kRows> mask = tile_mask<kRows>(view, tile, block);
@@ -155,7 +162,12 @@ struct DecodePipeline {
 template <class Format, int kRows, int kHeadDim>
 static void add_block_values(const View& view, const DecodePipeline& step, KeyRows following, const float* p) {
   const DecodeTile& tile = step.tile;
-  add_value_rows<Format, kRows, kHeadDim>(view, step.keys, following, 0, kKeyBlock, {p, kRows}, tile.o, tile.o_stride);
+  const Weights weights = {p, kRows};
+  if constexpr (kHeadDim == 0) {
+    add_any_value_rows<Format, kRows>(view, step.keys, following, 0, kKeyBlock, weights, tile.o, tile.o_stride);
+  } else {
+    add_value_rows<Format, kRows, kHeadDim>(view, step.keys, following, 0, kKeyBlock, weights, tile.o, tile.o_stride);
+  }
 }
 
 // following: what is read after the V of the step before.

@@ -7,7 +7,8 @@
 // it is), kDecodeRows up to how many rows of a kv head the decode kernel is the faster one (the panel kernel packs K
 // and V once for all rows, the decode kernel widens them once for each tile of 8). For the panel kernel: kRows of a
 // register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it multiplies tiles itself
-// (simd/avx512_amx.h). SPDX-License-Identifier: Apache-2.0
+// (simd/avx512_amx.h).
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/convert.h"

@@ -2,8 +2,8 @@
 // The unit defines KVC_TARGET, KVC_TARGET_NAME and KVC_TARGET_TABLE. One that differs from another target only in how
 // it multiplies bf16 q by bf16 K and V (and, in the decode kernel, by e4m3 and int8), or in how e4m3 enters the decode
 // kernel, defines that format, KVC_TARGET_BF16 (KVC_TARGET_BYTES) or KVC_TARGET_E4M3, and the other's table,
-// KVC_TARGET_BASE, which attends all the rest: formats take most of the library's size. SPDX-License-Identifier:
-// Apache-2.0
+// KVC_TARGET_BASE, which attends all the rest: formats take most of the library's size.
+// SPDX-License-Identifier: Apache-2.0
 
 #include "kernels/cpu/attend/decode_pass.h"
 #if !defined(KVC_TARGET_E4M3)
