@@ -25,8 +25,8 @@ LAUNCHES = {"attend_kernel": (128, 47), "merge_tiles_kernel": (128, 0), "append_
             "plan_trees_kernel": (128, 0), "plan_count_kernel": (128, 0), "plan_scan_kernel": (128, 1),
             "plan_check_kernel": (128, 0), "plan_write_kernel": (128, 0), "plan_tokens_kernel": (128, 0),
             "plan_finish_kernel": (32, 0)}
-# What kernels/cuda/attend_mma_tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
-# once, and of a tile. And attend_wgmma_tiles.cuh, in all; and all of a block of attend_wgmma_latent.cuh.
+# What kernels/cuda/attend/mma/tiles.cuh keeps beside q and tiles, at most (tests/cuda holds it): in all; of latent rows
+# once, and of a tile. And attend/wgmma/tiles.cuh, in all; and all of a block of attend/wgmma/latent.cuh.
 MMA_FIXED_KIB, MMA_ONCE_KIB, MMA_TILE_KIB = 16, 5.6, 1.77
 WGMMA_FIXED_KIB = 14
 WGMMA_LATENT_KIB = 222
@@ -34,12 +34,12 @@ BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 
 def lower_parts(kernel: str) -> int:
-    """Of keys that turn where they are read (turned_parts of attend_mma_plan.h)."""
+    """Of keys that turn where they are read (turned_parts of attend/mma/plan.h)."""
     return 0 if not kernel.endswith("true>") else 1 if "<F16" in kernel else 2
 
 
 def mma_shared_kib(kernel: str, shared_kib: int) -> float:
-    """Shared memory of a block on tensor cores, by shape_of_block of attend_mma_plan.h: 16-bit K and V whose dims are the
+    """Shared memory of a block on tensor cores, by shape_of_block of attend/mma/plan.h: 16-bit K and V whose dims are the
     most that the instance is for; all of them turn, if keys turn. 0: not even one stage fits, and another kernel computes
     such calls."""
     dims, key_warps = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
@@ -65,7 +65,7 @@ def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
 
 
 def wgmma_shared_kib(kernel: str) -> float:
-    """The same of warpgroups' kernel, by wgmma_shape of attend_wgmma_plan.h."""
+    """The same of warpgroups' kernel, by wgmma_shape of attend/wgmma/plan.h."""
     dims, v_dims, stored_bits = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-3:])
     stages, keys = 2 if dims > 64 else 4, 64 if v_dims > 128 else 128
     raw = 3 * keys * dims if stored_bits == 8 else 0

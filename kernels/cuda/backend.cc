@@ -4,7 +4,7 @@
 
 #include <new>
 
-#include "kernels/cuda/attend_mma.h"
+#include "kernels/cuda/attend/mma/launch.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {

@@ -1,6 +1,6 @@
 // The open CUDA device. Its functions may be called by any threads at once: what changes (the upload ring) has a lock.
 // Work is enqueued on the caller's stream, in the device's primary context (current.h); nothing here waits for the
-// device but a full upload ring (upload.h).
+// device but a full upload ring (step/upload.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,12 +10,12 @@
 
 #include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
-#include "kernels/cuda/attend_plan.h"
-#include "kernels/cuda/call_step.h"
+#include "kernels/cuda/attend/common/plan.h"
 #include "kernels/cuda/current.h"
 #include "kernels/cuda/faults.h"
 #include "kernels/cuda/scratch.h"
-#include "kernels/cuda/upload.h"
+#include "kernels/cuda/step/call_step.h"
+#include "kernels/cuda/step/upload.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels::cuda {
@@ -95,19 +95,19 @@ kvc_status stage(kvc_backend_device* device, kvc_backend_step* step, const kvc_b
                  kvc_error* error);
 kvc_status unstage(kvc_backend_device* device, kvc_backend_step* step, void* stream, kvc_error* error);
 const void* staged(const kvc_backend_step* step, const void* data);
-// call_step.cc.
+// step/call_step.cc.
 kvc_status begin_call(kvc_backend_device* device, const kvc_backend_array* arrays, int32_t num_arrays,
                       const kvc_backend_attend* attend, void* stream, const kvc_backend_step** step, kvc_error* error);
 kvc_status end_call(kvc_backend_device* device, const kvc_backend_step* step, void* stream, kvc_error* error);
-// In scratch.cc, plan_flash.cu and plan_tables.cu: of a device that works later than the host.
+// In scratch.cc, plan/flash.cu and plan/tables.cu: of a device that works later than the host.
 kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);
 kvc_status give_scratch(kvc_backend_device* device, void* memory, void* stream, kvc_error* error);
 kvc_status plan_flash(kvc_backend_device* device, const kvc_backend_flash_plan* args, void* stream, kvc_error* error);
 kvc_status plan_tables(kvc_backend_device* device, const kvc_backend_table_plan* args, void* stream, kvc_error* error);
 int32_t take_fault(kvc_backend_device* device, kvc_backend_fault* fault);  // faults.cc
-// attend.cu: whether the device runs what was compiled.
+// attend/common/attend.cu: whether the device runs what was compiled.
 cudaError_t find_kernel_image();
-// attend_wgmma.cu: whether that has the kernel of warpgroup products; and makes the device use it.
+// attend/wgmma/launch.cu: whether that has the kernel of warpgroup products; and makes the device use it.
 bool has_wgmma_image();
 kvc_status use_wgmma(Device* device, kvc_error* error);
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/faults.h"
-#include "kernels/cuda/indexes.cuh"
+#include "kernels/cuda/plan/indexes.cuh"
 
 namespace kvc::kernels::cuda {
 

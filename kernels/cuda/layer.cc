@@ -1,8 +1,8 @@
 // Which layers this backend can hold, and how it wants their work cut.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
-#include "kernels/cuda/attend_mma_plan.h"
-#include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {

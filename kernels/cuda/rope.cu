@@ -4,8 +4,8 @@
 
 #include "kernels/common/rope_table.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/indexes.cuh"
-#include "kernels/cuda/step.h"
+#include "kernels/cuda/plan/indexes.cuh"
+#include "kernels/cuda/step/step.h"
 
 namespace kvc::kernels::cuda {
 namespace {

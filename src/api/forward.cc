@@ -1,6 +1,6 @@
 // Section 7 of the header: forward steps.
 #include "api/boundary.h"
-#include "cache/merge_states.h"
+#include "stateless/merge_states.h"
 
 using namespace kvc;
 using namespace kvc::api;

@@ -19,10 +19,10 @@
 #include "cache/layer_storage.h"
 #include "cache/rope_sets.h"
 #include "cache/rope_tables.h"
-#include "cache/tensor_check.h"
 #include "context/device_step.h"
 #include "context/stream_order.h"
 #include "sequence/copy_queue.h"
+#include "tensor/tensor_check.h"
 
 namespace kvc {
 

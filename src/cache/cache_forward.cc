@@ -5,7 +5,7 @@
 
 #include "cache/cache.h"
 #include "cache/forward_use.h"
-#include "cache/tensor_overlap.h"
+#include "tensor/tensor_overlap.h"
 
 namespace kvc {
 

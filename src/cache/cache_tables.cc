@@ -3,7 +3,7 @@
 
 #include "cache/cache.h"
 #include "cache/forward_use.h"
-#include "tables/borrowed_tensor.h"
+#include "tensor/borrowed_tensor.h"
 
 namespace kvc {
 namespace {

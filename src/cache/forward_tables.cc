@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "tables/borrowed_tensor.h"
+#include "tensor/borrowed_tensor.h"
 
 namespace kvc {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
-#include "cache/latent_rows.h"
 #include "cache/layer_storage.h"
 #include "cache/page_layout.h"
 #include "cache/recurrent_layer.h"
 #include "context/context.h"
+#include "tensor/latent_rows.h"
 
 namespace kvc {
 namespace {

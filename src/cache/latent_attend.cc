@@ -4,7 +4,7 @@
 #include <cinttypes>
 
 #include "base/checked.h"
-#include "cache/tensor_check.h"
+#include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {

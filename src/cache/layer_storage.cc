@@ -4,8 +4,8 @@
 #include <cinttypes>
 
 #include "cache/page_layout.h"
-#include "cache/pool_overlap.h"
-#include "cache/tensor_check.h"
+#include "tensor/pool_overlap.h"
+#include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
-#include "cache/tensor_check.h"
+#include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {

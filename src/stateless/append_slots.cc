@@ -4,8 +4,8 @@
 #include <cinttypes>
 
 #include "base/dtype_text.h"
-#include "cache/tensor_overlap.h"
 #include "stateless/staged_call.h"
+#include "tensor/tensor_overlap.h"
 
 namespace kvc {
 namespace {

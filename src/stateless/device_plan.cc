@@ -4,7 +4,7 @@
 #include <cinttypes>
 
 #include "base/dtype_text.h"
-#include "stateless/index_tensor.h"
+#include "tensor/index_tensor.h"
 
 namespace kvc {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/dtype_text.h"
-#include "cache/tensor_overlap.h"
+#include "tensor/tensor_overlap.h"
 
 namespace kvc {
 namespace {

@@ -5,7 +5,7 @@
 #include "context/context.h"
 #include "kvcache_backend.h"
 #include "stateless/foreign_cache.h"
-#include "stateless/index_tensor.h"
+#include "tensor/index_tensor.h"
 
 namespace kvc {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "base/status.h"
-#include "cache/tensor_check.h"
 #include "context/context.h"
 #include "kvcache_backend.h"
+#include "tensor/tensor_check.h"
 
 namespace kvc {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "sequence/token_tree.h"
-#include "tables/borrowed_tensor.h"
+#include "tensor/borrowed_tensor.h"
 
 namespace kvc {
 namespace {

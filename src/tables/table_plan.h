@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
-#include "tables/borrowed_tensor.h"
-#include "tables/index_array.h"
 #include "tables/table_set.h"
+#include "tensor/borrowed_tensor.h"
+#include "tensor/index_array.h"
 
 namespace kvc {
 

@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <utility>
 
-#include "tables/borrowed_tensor.h"
+#include "tensor/borrowed_tensor.h"
 
 namespace kvc {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "tables/borrowed_tensor.h"
 #include "tables/table_set.h"
+#include "tensor/borrowed_tensor.h"
 
 namespace kvc {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/attend_plan.h"
+#include "kernels/cuda/attend/common/plan.h"
 #include "opened.h"
 
 namespace kvc::kernels::cuda {

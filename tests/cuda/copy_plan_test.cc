@@ -1,6 +1,4 @@
 // Which copies of slots are made beside each other, and which in one chain.
-#include "kernels/cuda/copy_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,6 +6,8 @@
 #include <set>
 #include <tuple>
 #include <vector>
+
+#include "kernels/cuda/copy/plan.h"
 
 namespace kvc::kernels::cuda {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cuda_runtime.h"
 #include "kernels/cuda/scratch.h"
-#include "kernels/cuda/upload.h"
+#include "kernels/cuda/step/upload.h"
 #include "opened.h"
 
 namespace kvc::kernels::cuda {

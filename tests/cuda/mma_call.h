@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/attend_mma_plan.h"
+#include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/backend.h"
 
 namespace kvc::kernels::cuda {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/attend_mma_tiles.cuh"
+#include "kernels/cuda/attend/mma/tiles.cuh"
 #include "kernels/cuda/backend.h"
 #include "mma_call.h"
 

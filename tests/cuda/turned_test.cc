@@ -1,6 +1,6 @@
 // Keys that turn where they are read, on tensor cores: their place in shared memory, and how often they are multiplied.
 // (The numbers: tests/kernels/turned_test.cc, fold_test.cc.)
-#include "kernels/cuda/attend_mma_tiles.cuh"
+#include "kernels/cuda/attend/mma/tiles.cuh"
 #include "mma_call.h"
 
 namespace kvc::kernels::cuda {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/attend_wgmma_latent.cuh"
+#include "kernels/cuda/attend/wgmma/latent.cuh"
 #include "mma_call.h"
 #include "opened.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/attend_wgmma_tiles.cuh"
+#include "kernels/cuda/attend/wgmma/tiles.cuh"
 #include "kernels/cuda/backend.h"
 #include "mma_call.h"
 

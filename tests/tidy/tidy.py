@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The rules of the house that a program can check. Prints `file:line: rule: what` and exits with 1 if one is broken.
 
-    include     src: api -> stateless -> cache -> {plan, tables, context, rope} -> sequence -> page -> base; of kernels
+    include     src: api -> {cache, stateless} -> {plan, tables, context, rope, tensor} -> sequence -> page -> base; of kernels
                 only kernels/common;
                 kernels: only kernels/ and kvcache_backend.h; bindings and examples: only include/ and their own files
     pure        page, sequence, plan, tables and rope have no threads, clocks, environment, randomness or I/O
@@ -25,10 +25,9 @@ FILE_LINES, FUNCTION_LINES = 500, 70
 MIDDLE = {"base", "page", "sequence"}
 MAY_INCLUDE = {
     "base": set(), "page": {"base"}, "rope": {"base"}, "sequence": {"base", "page"},
-    "plan": MIDDLE, "tables": MIDDLE, "context": MIDDLE,
+    "plan": MIDDLE, "tensor": MIDDLE, "tables": MIDDLE | {"tensor"}, "context": MIDDLE | {"tensor"},
 }
-MAY_INCLUDE["cache"] = set(MAY_INCLUDE)
-MAY_INCLUDE["stateless"] = set(MAY_INCLUDE)
+MAY_INCLUDE["cache"] = MAY_INCLUDE["stateless"] = set(MAY_INCLUDE)
 MAY_INCLUDE["api"] = set(MAY_INCLUDE)
 PUBLIC = {"kvcache.h", "kvcache_backend.h"}
 

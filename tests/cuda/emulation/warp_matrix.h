@@ -1,14 +1,15 @@
-// The emulated twins of kernels/cuda/mma.cuh: a warp's lanes bring their registers or addresses, and each computes what
-// it gets from all of them, by the layouts of kernels/cuda/mma_layout.h.
-// Copies in the background arrive when they are waited for, or at once, or change with every other launch: both are
-// allowed on a GPU, so that a missing wait or barrier gives wrong data in one of the two.
+// The emulated twins of kernels/cuda/attend/mma/instructions.cuh: a warp's lanes bring their registers or addresses,
+// and each computes what it gets from all of them, by the layouts of kernels/cuda/attend/mma/layout.h. Copies in the
+// background arrive when they are waited for, or at once, or change with every other launch: both are allowed on a GPU,
+// so that a missing wait or barrier gives wrong data in one of the two.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <stddef.h>
 
 #include "kernels/common/convert.h"
-#include "kernels/cuda/mma_layout.h"
+#include "kernels/cuda/attend/mma/layout.h"
 
 namespace cuda_emulation {
 

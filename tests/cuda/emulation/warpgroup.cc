@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/wgmma_layout.h"
+#include "kernels/cuda/attend/wgmma/layout.h"
 
 namespace cuda_emulation {
 namespace {

@@ -1,4 +1,4 @@
-// The emulated twins of kernels/cuda/wgmma.cuh, by the layouts of kernels/cuda/wgmma_layout.h.
+// The emulated twins of kernels/cuda/attend/wgmma/instructions.cuh, by the layouts of kernels/cuda/wgmma_layout.h.
 //
 // Products of a warpgroup are computed when their group is waited for. Until then results hold NaN; who has written to
 // them meanwhile, or to the operand in registers, or, before all warps have waited, to the operands in shared memory,

@@ -1,0 +1,9 @@
+// The tensor-core kernel of bfloat16 queries. (A file a type: they compile at the same time.)
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/mma/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+MmaKernel mma_kernel_of_bf16(const MmaCall& call) { return mma_kernel_of<Bf16, Bf16, false>(call); }
+
+}  // namespace kvc::kernels::cuda

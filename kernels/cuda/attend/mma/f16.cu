@@ -1,0 +1,13 @@
+// The tensor-core kernel of float16 queries. (A file a type: they compile at the same time.)
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/mma/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+// P takes the scales of tokens, which float16 may not hold: bfloat16 where there are any.
+MmaKernel mma_kernel_of_f16(const MmaCall& call) {
+  const bool token_scales = type_of(call.attend.layer.dtype) == Type::kI8;
+  return token_scales ? mma_kernel_of<F16, Bf16, false>(call) : mma_kernel_of<F16, F16, false>(call);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,384 @@
+// Attention on tensor cores (mma.m16n8k16), float32 sums: a block of 4 warps over rows (query, head of the group) of
+// one kv head and an item's keys, 64 at a time.
+//
+//   kKeyWarps = 1: 64 rows; a warp has 16 of them, and all keys of a tile: prefill.
+//   kKeyWarps = 4: 16 rows, of all warps; a warp has 16 keys of each tile, and a softmax state of its own: decode. The
+//                  four states are merged in the end, as those of splits are.
+//
+// A warp computes S = Q K^T of 16 rows into registers, the online softmax there, and O += P V from P as it lies: two C
+// fragments are an A fragment (attend/mma/layout.h). Floors, of a kv head with R rows: decode reads (D + Dv) elements a
+// key once for up to 16 rows and computes 2 R (D + Dv) for it, below what tensor cores and memory have in proportion as
+// long as R is some tens; prefill is bound by those operations. One barrier a tile (two with 8-bit storage).
+// Shared memory: attend/mma/plan.h. Registers: o takes Dv / 2 of a thread, S 32 (prefill) or 8.
+//
+// NaN in keys that a row does not see: their scores are replaced, and as 0 * NaN is NaN, elements of V that are no
+// numbers are taken out of tiles that not all rows see whole, and added to the rows that do see them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/mma/scores.cuh"
+
+namespace kvc::kernels::cuda {
+
+// The 16 rows of a warp.
+template <int kDims>
+struct WarpRows : RowSums {
+  float o[kDims / 8][4];
+};
+
+// The online softmax of the warp's rows.
+template <int kDims, int kTiles>
+__device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float alpha = soften_row(state, s, half, largest_score(s, half, rows.m[half]), rows);
+#pragma unroll
+    for (int i = 0; i < kDims / 8; ++i) {
+      rows.o[i][half * 2] *= alpha;
+      rows.o[i][half * 2 + 1] *= alpha;
+    }
+  }
+}
+
+// o += P V. P is rounded to the type of the product.
+template <class P, int kDims, int kTiles>
+__device__ __forceinline__ void multiply_values(const MmaState& state, const MmaTile& tile, const unsigned char* v_tile,
+                                                int32_t row0, int32_t key0, float (&s)[kTiles][4],
+                                                WarpRows<kDims>& rows) {
+  const MmaShape& shape = state.call->shape;
+  const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
+  // Whether all rows see the tile must change no bit of a deterministic cache.
+  const bool partly = tile.is_full == 0 || state.call->attend.args.fold_keys > 0;
+  uint32_t found = 0;
+  scale_values(state, tile, key0, s);
+#pragma unroll
+  for (int k = 0; k < kTiles; k += 2) {
+    const uint32_t a[4] = {pack(P{}, s[k][0], s[k][1]), pack(P{}, s[k][2], s[k][3]),
+                           pack(P{}, s[k + 1][0], s[k + 1][1]), pack(P{}, s[k + 1][2], s[k + 1][3])};
+    const int32_t v_row = key0 + k * 8 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < kDims / 8; i += 2) {
+      if (i * 8 >= dims) break;
+      uint32_t b[4];
+      load_transposed(b, v_tile + swizzled(v_row, i + lane / 16, shape.v_pitch));
+      if (partly) found |= take_not_finite<P>(b);
+      multiply(P{}, rows.o[i], a, b[0], b[1]);
+      multiply(P{}, rows.o[i + 1], a, b[2], b[3]);
+    }
+  }
+  if (partly && __ballot_sync(kAllLanes, found != 0) != 0) {
+    add_not_finite<P>(state, tile, v_tile, shape.v_pitch, 0, dims, row0, key0, kTiles * 8, rows.o);
+  }
+}
+
+// What o of a row is multiplied by where it is finished: V's scales but for those of tokens.
+__device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) {
+  const MmaFixed& fixed = *state.fixed;
+  return head_scale(&state.call->attend.layer.v_scales, fixed.block.head) *
+         row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
+}
+
+// Where the lane keeps element e of fragment i of o of earlier keys.
+__device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
+  float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
+  const int32_t fragments = state.call->attend.layer.v_head_dim / 8;
+  return folded + ((state.warp * fragments + i) * 4 + e) * kWarpSize + state.lane;
+}
+
+// Merges the states over the last fold_keys keys into those of the keys before, as the states of split items are, and
+// empties them. fixed.m and l are those of the keys before. (The warp has all keys of its rows.)
+template <int kDims>
+__device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t dims = state.call->attend.layer.v_head_dim;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    const float m = fixed.m[row], l = fixed.l[row], next_l = quad_sum(rows.l[half]);
+    const NaturalMaximum next = natural_maximum(state.call->attend, rows.m[half], next_l);
+    const float unit = row < state.rows ? value_unit(state, row) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kDims / 4; ++i) {
+      if (i / 2 * 8 >= dims) break;
+      float& x = rows.o[i / 2][half * 2 + i % 2];
+      const float o = x * unit * next.correction;
+      float m_before = m, l_before = l;
+      merge_state(folded_o(state, i / 2, half * 2 + i % 2), &m_before, &l_before, &o, next.m, next_l * next.correction,
+                  1);
+      x = 0.0f;
+    }
+    __syncwarp();
+    float m_now = m, l_now = l;
+    merge_state(nullptr, &m_now, &l_now, nullptr, next.m, next_l * next.correction, 0);
+    if (state.lane % 4 == 0) {
+      fixed.m[row] = m_now;
+      fixed.l[row] = l_now;
+    }
+    rows.m[half] = -INFINITY;
+    rows.l[half] = 0.0f;
+  }
+  __syncwarp();
+}
+
+// The folded states as those of the rows.
+template <int kDims>
+__device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+#pragma unroll
+  for (int i = 0; i < kDims / 2; ++i) {
+    if (i / 4 * 8 >= state.call->attend.layer.v_head_dim) break;
+    rows.o[i / 4][i % 4] = *folded_o(state, i / 4, i % 4);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = row0 + state.lane / 4 + half * 8;
+    rows.m[half] = state.fixed->m[row];
+    rows.l[half] = state.lane % 4 == 0 ? state.fixed->l[row] : 0.0f;
+  }
+}
+
+// The states of all warps to shared memory, over q and the tiles: o [warp that has keys of its own][row][Dv].
+template <int kDims, int kKeyWarps>
+__device__ __forceinline__ void share_states(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t dims = state.call->attend.layer.v_head_dim, pair = state.lane % 4 * 2;
+  const int32_t first = kKeyWarps == 1 ? row0 : state.warp * kMmaRows;
+  float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
+  __syncthreads();  // q and tiles are done with
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = first + state.lane / 4 + half * 8;
+    const float l = quad_sum(rows.l[half]);
+    if (pair == 0) {
+      fixed.m[row] = rows.m[half];
+      fixed.l[row] = l;
+    }
+#pragma unroll
+    for (int i = 0; i < kDims / 8; ++i) {
+      if (i * 8 >= dims) break;
+      float* const o = results + row * dims + i * 8 + pair;
+      o[0] = rows.o[i][half * 2];
+      o[1] = rows.o[i][half * 2 + 1];
+    }
+  }
+  __syncthreads();
+}
+
+// One state of each row from those of the warps, in natural-log units (as folded ones are): m, l and what the warps' o
+// are multiplied by.
+template <int kKeyWarps>
+__device__ __forceinline__ void merge_warps(const MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  const int32_t r = state.thread, rows = state.call->shape.cut.rows;
+  const bool folds = state.call->attend.args.fold_keys > 0;
+  float m = -INFINITY, l = 0.0f, factors[kKeyWarps] = {};
+  if (r < state.rows) {
+#pragma unroll
+    for (int w = 0; w < kKeyWarps; ++w) {
+      const NaturalMaximum natural =
+          folds ? NaturalMaximum{fixed.m[w * rows + r], 1.0f}
+                : natural_maximum(state.call->attend, fixed.m[w * rows + r], fixed.l[w * rows + r]);
+      float own[kKeyWarps];
+#pragma unroll
+      for (int i = 0; i < kKeyWarps; ++i) own[i] = i == w ? natural.correction : 0.0f;
+      merge_state(factors, &m, &l, own, natural.m, fixed.l[w * rows + r] * natural.correction, kKeyWarps);
+    }
+  }
+  __syncthreads();
+  if (r < state.rows) {
+    fixed.m[r] = m;
+    fixed.l[r] = l;
+#pragma unroll
+    for (int w = 0; w < kKeyWarps; ++w) fixed.factors[r * kKeyWarps + w] = factors[w];
+  }
+  __syncthreads();
+}
+
+// Writes the rows' states to the partials, or normalised to the output.
+template <int kKeyWarps>
+__device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
+  const MmaFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const int32_t dims = call.layer.v_head_dim, rows = state.call->shape.cut.rows;
+  const float* const results = reinterpret_cast<const float*>(state.shared + state.call->shape.q_at);
+  const Type type = type_of(args.out.dtype);
+  for (int32_t r = state.warp; r < state.rows; r += state.call->shape.cut.warps) {
+    const QueryPlace& place = fixed.places[r];
+    const int32_t head = mma_head_of(fixed, r);
+    const float m = fixed.m[r], l = fixed.l[r];
+    const float unit = args.fold_keys > 0 ? 1.0f : value_unit(state, r);
+    const bool is_part = place.partial_offset >= 0;
+    const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    FinalState final = {};
+    if (!is_part) final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
+    const float scale = is_part ? unit : unit * static_cast<float>(final.scale);
+    const int64_t states = place.states, index = place.first_state + head;
+    float* const partial = args.partials + (is_part ? place.partial_offset : 0);
+    const int64_t base = out_element(args, place.row, place.token, head);
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
+      float o = 0.0f;
+#pragma unroll
+      for (int w = 0; w < kKeyWarps; ++w) {
+        o = fmaf(results[(w * rows + r) * dims + d], fixed.factors[r * kKeyWarps + w], o);
+      }
+      o = l == 0.0f ? 0.0f : o * scale;
+      if (is_part) {
+        partial[index * dims + d] = o;
+      } else {
+        store_element(type, args.out.data, base + d, o);
+      }
+    }
+    if (state.lane != 0) continue;
+    if (is_part) {
+      partial[states * dims + index] = m;
+      partial[states * dims + states + index] = l;
+    } else if (args.lse != nullptr) {
+      args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+    }
+  }
+}
+
+// All keys of the item, tile by tile: compute(i, tile, its K, its V) of tile i while those up to i + stages - 1 are on
+// their way, and the keys of the one behind them are looked up. Q and P: what K and V of 8 bits are widened to. kTurns:
+// keys turn where they are read.
+template <class Q, class P, bool kTurns, class Compute>
+__device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
+  const MmaShape& shape = state.call->shape;
+  const Type stored = type_of(state.call->attend.layer.dtype);
+  const int32_t stages = shape.stages;
+  for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
+  __syncthreads();
+  for (int32_t i = 0; i < stages - 1; ++i) {
+    if (i < state.prepared) begin_tile(state, i);
+    close_copies();
+  }
+  for (int32_t i = 0; i < state.prepared; ++i) {
+    if (stages == 3) wait_copies<1>();
+    if (stages == 2) wait_copies<0>();
+    __syncthreads();  // the tile is there, and the one before it is done with
+    if (i + stages - 1 < state.prepared) begin_tile(state, i + stages - 1);
+    close_copies();
+    if (stages == 1) {
+      wait_copies<0>();
+      __syncthreads();
+    }
+    prepare_tile(state);
+    unsigned char *const k_tile = state.k_tile(i), *const v_tile = state.v_tile(i);
+    if (shape.k_raw > 0) {
+      const unsigned char* const raw = state.raw_tile(i);
+      widen_rows<Q>(state, stored, raw, shape.k_raw, shape.k_pitch, k_tile);
+      widen_rows<P>(state, stored, raw + shape.cut.keys * shape.k_raw, shape.v_raw, shape.v_pitch, v_tile);
+      __syncthreads();
+    }
+    if constexpr (kTurns) {
+      turn_keys<Q>(state, state.tile(i), k_tile);
+      __syncthreads();
+    }
+    compute(state.tile(i), k_tile, v_tile);
+  }
+  wait_copies<0>();
+}
+
+// The block's part of the call; false: there is nothing to do. Ends with all threads behind it.
+__device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* state) {
+  state->call = &call;
+  state->shared = shared_bytes();
+  state->fixed = reinterpret_cast<MmaFixed*>(state->shared);
+  state->thread = static_cast<int32_t>(threadIdx.x);
+  state->warp = state->thread / kWarpSize;
+  state->lane = state->thread % kWarpSize;
+  AttendBlock block;
+  if (!find_block(call.attend, &block)) return false;
+  if (state->thread == 0) {
+    MmaFixed& fixed = *state->fixed;
+    fixed.item = call.attend.args.items + block.item;
+    fixed.block = block;
+    fixed.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
+  }
+  __syncthreads();
+  return true;
+}
+
+// A round of rows, those from block.row_begin on: what they see, their queries, where their keys begin.
+template <class Q>
+__device__ __forceinline__ void begin_mma_round(MmaState& state) {
+  const MmaFixed& fixed = *state.fixed;
+  const MmaCut& cut = state.call->shape.cut;
+  const int32_t rows = fixed.block.row_end - fixed.block.row_begin;
+  state.rows = rows < cut.rows ? rows : cut.rows;
+  begin_mma_rows(state);
+  state.leaf_index = -1;
+  const uint32_t keys = static_cast<uint32_t>(cut.keys);
+  state.next_key = fixed.keys_begin / keys * keys;
+  state.prepared = 0;
+  load_mma_queries<Q>(state);
+}
+
+// Whether there is another round. All threads; what the round before had in shared memory is done with.
+__device__ __forceinline__ bool next_mma_round(const MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  __syncthreads();
+  if (state.thread == 0) fixed.block.row_begin += state.call->shape.cut.rows;
+  __syncthreads();
+  return fixed.block.row_begin < fixed.block.row_end;
+}
+
+// Q: type of q, and of K as it is multiplied. P: of P and V there. kTurns: keys turn where they are read.
+// Two blocks share a multiprocessor, by their shared memory (attend/mma/plan.h): so a thread may have 255 registers.
+template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
+__global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
+  constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
+  MmaState state;
+  if (!begin_mma_block(call, &state)) return;
+  const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
+  const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
+  // One round, but for decode's kernel on devices without the memory for the other.
+  do {
+    begin_mma_round<Q>(state);
+    WarpRows<kDims> rows = {};
+    rows.m[0] = rows.m[1] = -INFINITY;
+    const int32_t fold = call.attend.args.fold_keys;
+    int32_t fold_at = 0;
+    for_each_tile<Q, P, kTurns>(state,
+                                [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {
+                                  if (row0 >= state.rows) return;
+                                  if (kKeyWarps == 1 && fold > 0 && tile.begin >= fold_at) {
+                                    if (fold_at > 0) fold_rows(state, row0, rows);
+                                    fold_at = tile.begin - tile.begin % fold + fold;
+                                  }
+                                  float s[kTiles][4];
+                                  multiply_keys<Q, kTurns>(state, k_tile, row0, key0, s);
+                                  score_keys(state, tile, row0, key0, s);
+                                  soften_scores(state, s, rows);
+                                  multiply_values<P>(state, tile, v_tile, row0, key0, s, rows);
+                                });
+    if (kKeyWarps == 1 && fold > 0 && row0 < state.rows) {
+      fold_rows(state, row0, rows);
+      take_folded(state, row0, rows);
+    }
+    share_states<kDims, kKeyWarps>(state, row0, rows);
+    merge_warps<kKeyWarps>(state);
+    finish_mma_rows<kKeyWarps>(state);
+  } while (kKeyWarps > 1 && next_mma_round(state));
+}
+
+using MmaKernel = void (*)(MmaCall);
+
+// The instance that computes a call, by its rows and V's dims.
+template <class Q, class P, bool kTurns>
+MmaKernel mma_kernel_of(const MmaCall& call) {
+  const bool wide = call.attend.layer.v_head_dim > 128;
+  if (call.shape.cut.rows == kMostRows) {
+    return wide ? attend_mma_kernel<Q, P, 256, 1, kTurns> : attend_mma_kernel<Q, P, 128, 1, kTurns>;
+  }
+  return wide ? attend_mma_kernel<Q, P, 256, 4, kTurns> : attend_mma_kernel<Q, P, 128, 4, kTurns>;
+}
+// A file each.
+MmaKernel mma_kernel_of_f16(const MmaCall& call);
+MmaKernel mma_kernel_of_bf16(const MmaCall& call);
+MmaKernel turned_kernel_of_f16(const MmaCall& call);
+MmaKernel turned_kernel_of_bf16(const MmaCall& call);
+MmaKernel latent_kernel(const MmaCall& call);
+MmaKernel turned_latent_kernel(const MmaCall& call);
+
+}  // namespace kvc::kernels::cuda

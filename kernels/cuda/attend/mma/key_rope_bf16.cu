@@ -1,0 +1,10 @@
+// The tensor-core kernel of bfloat16 queries, over keys that turn where they are read. (A file a type: they compile at
+// the same time.)
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/mma/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+MmaKernel turned_kernel_of_bf16(const MmaCall& call) { return mma_kernel_of<Bf16, Bf16, true>(call); }
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,40 @@
+// Which instance of the tensor-core kernel computes a call, and its launch.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attend/mma/kernel.cuh"
+#include "kernels/cuda/attend/mma/launch.h"
+
+namespace kvc::kernels::cuda {
+
+cudaError_t read_own_shared_bytes(int32_t* bytes) {
+  cudaFuncAttributes attributes;
+  const cudaError_t result =
+      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(mma_kernel_of_bf16(MmaCall())));
+  if (result == cudaSuccess) *bytes = static_cast<int32_t>(attributes.sharedSizeBytes);
+  return result;
+}
+
+MmaShape mma_shape(const Device& device, const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs) {
+  return shape_of_block(layer, rows, needs, kMmaSizes, device.shared_of_block, device.shared_of_multiprocessor);
+}
+
+kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaShape& shape, int64_t blocks, void* stream,
+                      kvc_error* error) {
+  MmaCall mma = {call, shape, 0};
+  const bool scaled =
+      call.layer.k_scales.data != nullptr || call.args.q_scales.data != nullptr || call.args.k_scales.data != nullptr;
+  mma.has_units = scaled ? 1 : 0;
+  const bool is_f16 = type_of(call.args.q.dtype) == Type::kF16, turns = shape.turned_end > 0;
+  const MmaKernel kernel = is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
+                           : is_f16              ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
+                                                 : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
+  // The limit is the kernel's, for all threads: always the same, as another thread may be about to launch it with more.
+  const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                  cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
+  const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
+  if (status != KVC_OK) return status;
+  const int32_t parts = shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;  // of a block
+  return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), static_cast<unsigned>(parts), 1},
+                shape.cut.warps * kWarpSize, static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,268 @@
+// Attention on tensor cores, what comes before the products: the block's rows, which keys they see, and the tiles of K
+// and V on their way through shared memory.
+//
+// Tiles of 64 keys (or 32: attend/mma/plan.h) begin at multiples of 64. For each that any row sees, `prepare` finds
+// which keys the rows see and where those are, a thread a key, whatever the page size: the lookups of a tile are one or
+// two loads of a warp. One iteration later `begin_tile` starts the copies, 16 bytes a thread, neighbours beside each
+// other; after `stages` - 1 more the tile is computed. What no row sees is never read: zeros stand in its place.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
+#include "kernels/cuda/attend/mma/plan.h"
+#include "kernels/cuda/attend/simple/kernel.cuh"
+
+namespace kvc::kernels::cuda {
+
+struct MmaCall {
+  AttendCall attend;
+  MmaShape shape;
+  int32_t has_units;  // scores are multiplied by scales of K
+};
+
+// One tile of keys, from `prepare` until it was computed.
+struct MmaTile {
+  int32_t begin;                    // its first key
+  int32_t is_full;                  // every row sees every key, and `seen` is not filled
+  uint64_t seen[kMostRows];         // of each row, its keys
+  int64_t k_element[kMmaTileKeys];  // of the pool; -1: no row sees the key
+  float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
+  int32_t position[kMmaTileKeys];
+};
+
+struct MmaFixed {
+  const kvc_backend_item* item;
+  AttendBlock block;  // row_begin: of this round of its rows
+  int32_t group;
+  kvc_backend_attend args;
+  QueryMask masks[kMostRows];
+  QueryPlace places[kMostRows];
+  KeyTree tree;
+  PageCursor pages;  // of the item, at no leaf
+  float units[kMostRows], slopes[kMostRows];
+  float m[2 * kMostRows], l[kMostRows];  // of [warp that has keys of its own][row]; m: see fold_columns
+  float factors[kMostRows];              // of [row][warp that has keys of its own]: what its o is multiplied by
+  uint32_t keys_begin, keys_end;         // that any row sees
+  uint32_t full_begin, full_end;         // that all rows see
+};
+constexpr MmaSizes kMmaSizes = {sizeof(MmaFixed), sizeof(MmaTile)};
+static_assert(sizeof(MmaFixed) % 8 == 0 && sizeof(MmaTile) % 8 == 0, "they lie behind each other");
+
+struct MmaState {
+  const MmaCall* call;
+  MmaFixed* fixed;
+  unsigned char* shared;
+  int32_t rows, warp, lane, thread;
+  const int32_t* leaf;  // of the page list, the one that the thread read last
+  int32_t leaf_index;   // -1: none yet
+  uint32_t next_key;    // where the next tile to prepare begins
+  int32_t prepared;     // tiles so far
+
+  __device__ __forceinline__ int32_t threads() const { return call->shape.cut.warps * kWarpSize; }
+  __device__ __forceinline__ MmaTile& tile(int32_t index) const {
+    MmaTile* const tiles = reinterpret_cast<MmaTile*>(shared + call->shape.records_at);
+    return tiles[index % (call->shape.stages + 1)];
+  }
+  // Where V's rows of a tile are, as its k_element.
+  __device__ __forceinline__ int64_t* v_elements(int32_t index) const {
+    if (call->attend.layer.v_in_k != 0) return tile(index).k_element;
+    int64_t* const elements = reinterpret_cast<int64_t*>(shared + call->shape.v_elements_at);
+    return elements + index % (call->shape.stages + 1) * call->shape.cut.keys;
+  }
+  __device__ __forceinline__ unsigned char* k_tile(int32_t index) const {
+    const MmaShape& shape = call->shape;
+    const int32_t slot = shape.k_raw > 0 ? 0 : index % shape.stages;
+    return shared + shape.tiles_at + slot * shape.cut.keys * (shape.k_pitch + shape.v_pitch);
+  }
+  __device__ __forceinline__ unsigned char* v_tile(int32_t index) const {
+    return k_tile(index) + call->shape.cut.keys * call->shape.k_pitch;
+  }
+  __device__ __forceinline__ unsigned char* raw_tile(int32_t index) const {
+    const MmaShape& shape = call->shape;
+    return shared + shape.raw_at + index % shape.stages * shape.cut.keys * (shape.k_raw + shape.v_raw);
+  }
+};
+
+// The q head of a row.
+__device__ __forceinline__ int32_t mma_head_of(const MmaFixed& fixed, int32_t r) {
+  return fixed.block.head * fixed.group + (fixed.block.row_begin + r) % fixed.group;
+}
+
+__device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) {
+  MmaFixed& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  find_row(call, *fixed.item, fixed.block, fixed.group, r, &fixed);
+  const int32_t head = mma_head_of(fixed, r);
+  fixed.m[r] = fixed.m[kMostRows + r] = -INFINITY;
+  fixed.l[r] = 0.0f;
+  fixed.slopes[r] = call.args.alibi_slopes == nullptr
+                        ? 0.0f
+                        : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
+}
+
+// Masks, places and scales of the block's rows, and the keys that they see. Ends with all threads behind it.
+__device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  if (state.thread == 0) {
+    point_to_call(state.call->attend, *fixed.item, &fixed);
+    fixed.pages = pages_of_item(&state.call->attend.tables, fixed.item);
+  }
+  __syncthreads();
+  if (state.thread < state.rows) begin_mma_row(state, state.thread);
+  __syncthreads();
+  if (state.warp == 0) find_key_bounds(&fixed, state.rows, state.lane);
+  __syncthreads();
+}
+
+// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row. Pairs of dims.
+template <class Q>
+__device__ __forceinline__ void load_mma_queries(const MmaState& state) {
+  const AttendCall& call = state.call->attend;
+  const MmaShape& shape = state.call->shape;
+  const int32_t pairs = call.layer.head_dim / 2;
+  for (int32_t i = state.thread; i < shape.cut.rows * pairs; i += state.threads()) {
+    const int32_t r = i / pairs, d = i % pairs * 2;
+    float low = 0.0f, high = 0.0f;
+    if (r < state.rows) {
+      const int32_t head = mma_head_of(*state.fixed, r);
+      low = attended_query(call, *state.fixed->item, state.fixed->places[r], head, d);
+      high = attended_query(call, *state.fixed->item, state.fixed->places[r], head, d + 1);
+    }
+    const uint32_t pair = pack(Q{}, low * call.q_sign, high * call.q_sign);
+    memcpy(state.shared + shape.q_at + swizzled(r, d / 8, shape.k_pitch) + d % 8 * 2, &pair, sizeof pair);
+  }
+}
+
+// Where key `i` of a tile is, and what is known of it.
+__device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_elements, int32_t i) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const int32_t key = tile.begin + i, head = state.fixed->block.head;
+  PageCursor pages = state.fixed->pages;
+  pages.leaf = state.leaf;
+  pages.leaf_index = state.leaf_index;
+  const int64_t page = page_at(&pages, key / layer.page_size), slot = key % layer.page_size;
+  state.leaf = pages.leaf;
+  state.leaf_index = static_cast<int32_t>(pages.leaf_index);
+  tile.k_element[i] = page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
+  v_elements[i] = page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
+  tile.position[i] = key_position(&state.fixed->tree, key);
+  if (!has_token_scales(&layer.k_scales)) return;
+  tile.k_scale[i] = *token_scale(&layer.k_scales, page, head, slot);
+  tile.v_scale[i] = *token_scale(&layer.v_scales, page, head, slot);
+}
+
+// Keys of the tile from `begin` on that any row sees; fills `seen`. All threads.
+__device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& tile, int32_t begin) {
+  const MmaFixed& fixed = *state.fixed;
+  const bool wide = state.call->shape.cut.keys > kWarpSize;
+  for (int32_t r = state.warp; r < state.rows; r += state.call->shape.cut.warps) {
+    const int32_t key = begin + state.lane;
+    const uint64_t low = __ballot_sync(kAllLanes, sees_key(&fixed.tree, &fixed.masks[r], key));
+    const uint64_t high = __ballot_sync(kAllLanes, wide && sees_key(&fixed.tree, &fixed.masks[r], key + kWarpSize));
+    if (state.lane == 0) tile.seen[r] = low | high << kWarpSize;
+  }
+  __syncthreads();
+  uint64_t any = 0;
+  for (int32_t r = 0; r < state.rows; ++r) any |= tile.seen[r];
+  return any;
+}
+
+// Finds the next tile that a row sees; false if there is none. All threads; what is written is for those behind the
+// next barrier, and the tile `stages` + 1 before must be done with.
+__device__ __forceinline__ bool prepare_tile(MmaState& state) {
+  MmaFixed& fixed = *state.fixed;
+  MmaTile& tile = state.tile(state.prepared);
+  const uint32_t keys = static_cast<uint32_t>(state.call->shape.cut.keys);
+  while (state.next_key < fixed.keys_end) {
+    const uint32_t begin = state.next_key;
+    state.next_key += keys;
+    const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
+    const uint64_t any = is_full ? ~uint64_t{0} : find_seen(state, tile, static_cast<int32_t>(begin));
+    if (any == 0) {
+      __syncthreads();  // `seen` is written again
+      continue;
+    }
+    if (state.thread < static_cast<int32_t>(keys)) {
+      int64_t* const v_elements = state.v_elements(state.prepared);
+      tile.begin = static_cast<int32_t>(begin);
+      tile.is_full = is_full ? 1 : 0;
+      const int32_t i = state.thread;
+      tile.k_element[i] = v_elements[i] = -1;
+      tile.k_scale[i] = tile.v_scale[i] = 1.0f;
+      tile.position[i] = 0;
+      if (((any >> i) & 1u) != 0) find_mma_key(state, tile, v_elements, i);
+    }
+    ++state.prepared;
+    return true;
+  }
+  return false;
+}
+
+// Rows of a tile that copies go to: chunks from `first_chunk` on, swizzled unless they are kept as stored.
+struct TileRows {
+  unsigned char* begin;
+  int32_t pitch, first_chunk;
+  bool is_swizzled;
+};
+
+// Begins the copies of a tile's rows of `row_bytes`.
+__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* elements,
+                                          int32_t element_bytes, int32_t row_bytes, const TileRows& target) {
+  const int32_t chunks = row_bytes / 16, keys = state.call->shape.cut.keys, threads = state.threads();
+  const int32_t keys_on = threads / chunks, chunks_on = threads % chunks;
+  int32_t key = state.thread / chunks, chunk = state.thread % chunks;
+#pragma unroll 2
+  while (key < keys) {
+    const int32_t place = target.first_chunk + chunk;
+    const int64_t element = elements[key];
+    const bool there = element >= 0;
+    const unsigned char* source =
+        static_cast<const unsigned char*>(pool) + (there ? element * element_bytes + chunk * 16 : 0);
+    begin_copy(
+        target.begin + (target.is_swizzled ? swizzled(key, place, target.pitch) : key * target.pitch + place * 16),
+        source, there);
+    key += keys_on;
+    chunk += chunks_on;
+    if (chunk >= chunks) {
+      chunk -= chunks;
+      ++key;
+    }
+  }
+}
+
+// Begins the copies of a prepared tile, as one group. A latent row is one, or V's and behind it that of K's own pool.
+__device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
+  const kvc_backend_layer& layer = state.call->attend.layer;
+  const MmaShape& shape = state.call->shape;
+  const MmaTile& tile = state.tile(index);
+  const bool raw = shape.k_raw > 0;
+  const int32_t bytes = raw ? 1 : 2, behind = layer.k_behind_v != 0 ? layer.v_head_dim * bytes : 0;
+  unsigned char* const k = raw ? state.raw_tile(index) : state.k_tile(index);
+  copy_rows(state, layer.k.data, tile.k_element, bytes, layer.head_dim * bytes - behind,
+            {k, raw ? shape.k_raw : shape.k_pitch, behind / 16, !raw});
+  if (layer.v_in_k != 0) return;
+  TileRows v = {k, raw ? shape.k_raw : shape.k_pitch, 0, !raw};
+  if (behind == 0) {
+    v.begin = raw ? k + shape.cut.keys * shape.k_raw : state.v_tile(index);
+    v.pitch = raw ? shape.v_raw : shape.v_pitch;
+  }
+  copy_rows(state, layer.v.data, state.v_elements(index), bytes, layer.v_head_dim * bytes, v);
+}
+
+// A tile's rows of `dims` bytes to a swizzled tile.
+template <class T>
+__device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
+                                           int32_t pitch, unsigned char* tile) {
+  const int32_t parts = dims / 8;  // 8 elements: half a chunk as stored, a chunk of the tile
+  for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
+    const int32_t key = i / parts, part = i % parts;
+    uint32_t from[2], to[4];
+    memcpy(from, __builtin_assume_aligned(raw + key * dims + part * 8, 8), sizeof from);
+    const bool has_odd = (odd_bytes(stored, from[0]) | odd_bytes(stored, from[1])) != 0;
+    widen_eight(T{}, stored, from, has_odd, to);
+    memcpy(__builtin_assume_aligned(tile + swizzled(key, part, pitch), 16), to, sizeof to);
+  }
+}
+
+}  // namespace kvc::kernels::cuda

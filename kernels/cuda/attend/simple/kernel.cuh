@@ -1,0 +1,500 @@
+// Attention of one thread block: up to 16 rows (query, head of the group) of one kv head over an item's keys.
+//
+// Keys come 32 at a time, one a lane. A step looks up their addresses, stages K in shared memory, 64 dims at a time, as
+// float32, and each warp sums the scores of every fourth row; then the online softmax, row by row by one warp; then V
+// the same way into o, which stays in shared memory. Everything is float32; masks are kernels/common/mask.h, asked once
+// for each (row, key).
+// Shared memory: Fixed (below), then q [rows][D], o [rows][Dv] and, if states are folded, those of earlier keys
+// [rows][Dv]; rows are as many as fit 48 KiB (attend/common/plan.h).
+// A key that a row does not see takes no part in its arithmetic at all: it may hold NaN. So a row's bits do not depend
+// on the rows beside it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kernels/common/merge.h"
+#include "kernels/common/rope_table.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+
+constexpr int kAttendThreads = 128, kAttendWarps = kAttendThreads / kWarpSize;
+constexpr int kRowsPerWarp = kMaxBlockRows / kAttendWarps;
+constexpr int kStageStride = kBlockDims + 1;  // no bank conflict along keys
+static_assert(kBlockKeys == kWarpSize && kAttendThreads % kBlockDims == 0);
+
+// What the kernel is launched with; by value. Pointers within `args` to the three structs are set on the device.
+struct AttendCall {
+  kvc_backend_attend args;
+  kvc_backend_layer layer;
+  kvc_backend_rows rows;
+  kvc_backend_tables tables;            // read by pages_of_item
+  const AttendBlock* blocks;            // null: items are the device's (device_block)
+  const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
+  const int64_t* live_blocks;           // how many there are then; null: as many as are launched
+  int32_t num_rows;                     // that the simple kernel has at once
+  int32_t many_rows;                    // of a block of many: of kManyRows or kWideRows
+  float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
+  double natural_scale;  // scores times it are in natural-log units
+  float exp2_scale;      // p = 2^((score - m) * exp2_scale)
+  float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
+  int32_t has_options;
+};
+
+struct Fixed {
+  int32_t rows_end;  // of the block, over all its rounds
+  kvc_backend_attend args;
+  QueryMask masks[kMaxBlockRows];
+  QueryPlace places[kMaxBlockRows];
+  KeyTree tree;
+  uint32_t seen[kMaxBlockRows];  // of the 32 keys
+  float units[kMaxBlockRows];    // scales that a dot is to be multiplied by
+  float m[kMaxBlockRows], l[kMaxBlockRows], alpha[kMaxBlockRows];
+  float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
+  int64_t k_element[kBlockKeys], v_element[kBlockKeys];  // of the pools; -1: no row sees the key
+  float k_scale[kBlockKeys], v_scale[kBlockKeys];
+  int32_t position[kBlockKeys];
+  float p[kMaxBlockRows][kBlockKeys];
+  float stage[kBlockKeys][kStageStride];
+};
+
+struct AttendState {
+  const AttendCall* call;
+  Fixed* fixed;
+  float *q, *o, *folded;
+  const kvc_backend_item* item;
+  AttendBlock block;
+  int32_t rows, group, warp, lane, thread;
+};
+
+// In natural-log units, and what rounding it to float32 takes from l and o.
+struct NaturalMaximum {
+  float m, correction;
+};
+
+__device__ __forceinline__ NaturalMaximum natural_maximum(const AttendCall& call, float m, float l) {
+  if (l == 0.0f) return {-INFINITY, 0.0f};
+  const double exact = static_cast<double>(m) * call.natural_scale;
+  NaturalMaximum natural;
+  natural.m = static_cast<float>(exact);
+  natural.correction = expf(static_cast<float>(exact - static_cast<double>(natural.m)));
+  return natural;
+}
+
+// Element d of a key at elements k and v of the pools: K's row may begin with V's.
+template <class T>
+__device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
+  if (layer.k_behind_v != 0) {
+    if (d < layer.v_head_dim) return widen(static_cast<const T*>(layer.v.data)[v + d]);
+    d -= layer.v_head_dim;
+  }
+  return widen(static_cast<const T*>(layer.k.data)[k + d]);
+}
+
+// A key's dim as it attends: turned at its position if it is stored raw.
+template <class T>
+__device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
+  const kvc_backend_layer& layer = state.call->layer;
+  const int64_t k = state.fixed->k_element[key], v = state.fixed->v_element[key];
+  if (table == nullptr || !is_rotated(layer, d)) return key_element<T>(layer, k, v, d);
+  const Pair pair = pair_of(layer, d);
+  float cos, sin;
+  rope_angle(table, layer.rope_dim / 2, state.fixed->position[key], pair.index, &cos, &sin);
+  return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
+}
+
+__device__ __forceinline__ const kvc_backend_rows* rows_of(const AttendCall& call) {
+  return call.staged_rows != nullptr ? call.staged_rows : &call.rows;
+}
+
+// Block `index` of the call.
+__device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t index) {
+  return call.blocks != nullptr ? call.blocks[index] : device_block(call.args, call.layer, call.many_rows, index);
+}
+
+// What the thread block does; false: nothing. A grid of two rows has the halves of blocks of kWideRows.
+__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
+  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
+  *block = block_at(call, blockIdx.x);
+  if (gridDim.y > 1) {
+    block->row_begin += static_cast<int32_t>(blockIdx.y) * kManyRows.rows;
+    if (block->row_end > block->row_begin + kManyRows.rows) block->row_end = block->row_begin + kManyRows.rows;
+  }
+  return block->row_begin < block->row_end;
+}
+
+// The call as the rules of kernels/common read it, and the tree of the item's row, for either kernel's fixed part.
+template <class AnyFixed>
+__device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
+  fixed->args = call.args;
+  fixed->args.layer = &call.layer;
+  fixed->args.rows = rows_of(call);
+  fixed->args.tables = &call.tables;
+  fixed->tree = KeyTree{INT32_MAX, nullptr};
+  if (!is_shared(&item)) fixed->tree = tree_of_row(rows_of(call), item.row);
+}
+
+// Place, mask and scale of row r of the block, of which point_to_call has run.
+template <class AnyFixed>
+__device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
+                                         int32_t group, int32_t r, AnyFixed* fixed) {
+  QueryCursor cursor = query_cursor(&fixed->args, &item);
+  const QueryPlace place = place_of_query(&cursor, (block.row_begin + r) / group);
+  fixed->places[r] = place;
+  fixed->masks[r] = query_mask(&fixed->args, &item, place.row, place.query);
+  fixed->units[r] =
+      head_scale(&call.layer.k_scales, block.head) *
+      (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
+}
+
+// Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
+__device__ __forceinline__ void begin_rows(const AttendState& state) {
+  Fixed& fixed = *state.fixed;
+  const AttendCall& call = *state.call;
+  if (state.thread == 0) point_to_call(call, *state.item, &fixed);
+  __syncthreads();
+  if (state.thread < state.rows) {
+    const int32_t r = state.thread;
+    find_row(call, *state.item, state.block, state.group, r, &fixed);
+    fixed.m[r] = fixed.folded_m[r] = -INFINITY;
+    fixed.l[r] = fixed.folded_l[r] = 0.0f;
+  }
+  const int32_t dims = call.layer.v_head_dim;
+  for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
+    state.o[i] = 0.0f;
+    if (call.args.fold_keys > 0) state.folded[i] = 0.0f;
+  }
+  __syncthreads();
+}
+
+__device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t row) {
+  return state.block.head * state.group + (state.block.row_begin + row) % state.group;
+}
+
+// Dim d of a query as it was given, by q and qv. head: of the layer's q heads.
+__device__ __forceinline__ float given_query(const AttendCall& call, const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const int32_t behind = args.qv.data != nullptr ? call.layer.v_head_dim : 0;
+  const Type type = type_of(args.q.dtype);
+  if (d < behind) {
+    return load_element(
+        type, args.qv.data,
+        place.row * args.qv_row_stride + place.token * args.qv.token_stride + head * args.qv.head_stride + d);
+  }
+  return load_element(
+      type, args.q.data,
+      place.row * args.q_row_stride + place.token * args.q.token_stride + head * args.q.head_stride + d - behind);
+}
+
+// The same as it attends: rotated, and rounded to its type.
+__device__ __forceinline__ float attended_query(const AttendCall& call, const kvc_backend_item& item,
+                                                const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin == nullptr || !is_rotated(call.layer, d)) return given_query(call, place, head, d);
+  const Pair pair = pair_of(call.layer, d);
+  const float* of_token = cos_sin + static_cast<int64_t>(place.token) * call.layer.rope_dim;
+  const float x = turned(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
+                         of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
+  return round_to(type_of(args.q.dtype), x);
+}
+
+// q to shared memory, times the sign of the scale.
+__device__ __forceinline__ void load_queries(const AttendState& state) {
+  const int32_t dims = state.call->layer.head_dim;
+  for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
+    const int32_t row = i / dims;
+    const float x = attended_query(*state.call, *state.item, state.fixed->places[row], q_head_of(state, row), i % dims);
+    state.q[i] = x * state.call->q_sign;
+  }
+}
+
+// Which of the keys [begin, begin + 32) each row sees, and where those are that any row sees. Returns their bits.
+__device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
+  Fixed& fixed = *state.fixed;
+  const kvc_backend_layer& layer = state.call->layer;
+  for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
+    const uint32_t bits = __ballot_sync(kAllLanes, sees_key(&fixed.tree, &fixed.masks[r], begin + state.lane));
+    if (state.lane == 0) fixed.seen[r] = bits;
+  }
+  __syncthreads();
+  uint32_t any = 0;
+  for (int32_t r = 0; r < state.rows; ++r) any |= fixed.seen[r];
+  if (state.warp == 0) {
+    const int32_t key = begin + state.lane;
+    fixed.k_element[state.lane] = fixed.v_element[state.lane] = -1;
+    fixed.k_scale[state.lane] = fixed.v_scale[state.lane] = 1.0f;
+    if (((any >> state.lane) & 1u) != 0) {
+      const int64_t page = page_at(cursor, key / layer.page_size), slot = key % layer.page_size;
+      const int64_t head = state.block.head;
+      fixed.k_element[state.lane] =
+          page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
+      fixed.v_element[state.lane] =
+          page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
+      fixed.position[state.lane] = key_position(&fixed.tree, key);
+      if (has_token_scales(&layer.k_scales)) {
+        fixed.k_scale[state.lane] = *token_scale(&layer.k_scales, page, state.block.head, slot);
+        fixed.v_scale[state.lane] = *token_scale(&layer.v_scales, page, state.block.head, slot);
+      }
+    }
+  }
+  __syncthreads();
+  return any;
+}
+
+// Dot products of the warp's rows with the lane's key.
+template <class T>
+__device__ __forceinline__ void dot_products(const AttendState& state, const double* table,
+                                             float (&dots)[kRowsPerWarp]) {
+  Fixed& fixed = *state.fixed;
+  const int32_t head_dim = state.call->layer.head_dim;
+#pragma unroll
+  for (int i = 0; i < kRowsPerWarp; ++i) dots[i] = 0.0f;
+  for (int32_t d_begin = 0; d_begin < head_dim; d_begin += kBlockDims) {
+    const int32_t dims = head_dim - d_begin < kBlockDims ? head_dim - d_begin : kBlockDims;
+    for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
+      const int32_t key = i / kBlockDims, d = i % kBlockDims;
+      const bool there = d < dims && fixed.k_element[key] >= 0;
+      fixed.stage[key][d] = there ? attended_key<T>(state, table, key, d_begin + d) : 0.0f;
+    }
+    __syncthreads();
+    // A sum of its own for these dims: one chain over wide heads would lose digits.
+    float sums[kRowsPerWarp] = {};
+    for (int32_t d = 0; d < dims; ++d) {
+      const float k = fixed.stage[state.lane][d];
+#pragma unroll
+      for (int i = 0; i < kRowsPerWarp; ++i) {
+        const int32_t r = state.warp + i * kAttendWarps;
+        if (r < state.rows) sums[i] = fmaf(state.q[r * head_dim + d_begin + d], k, sums[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) dots[i] += sums[i];
+    __syncthreads();
+  }
+}
+
+// The score of a dot product, in the units of call.exp2_scale.
+__device__ __forceinline__ float score_of(const AttendState& state, int32_t row, float dot) {
+  const AttendCall& call = *state.call;
+  const kvc_backend_attend& args = call.args;
+  float score = dot * (state.fixed->units[row] * state.fixed->k_scale[state.lane]);
+  if (call.has_options == 0) return score;
+  score *= call.option_scale;
+  if (args.softcap != 0.0) score = tanhf(score) * static_cast<float>(args.softcap);
+  if (args.alibi_slopes == nullptr) return score;
+  const int64_t slope = state.fixed->places[row].row * args.alibi_row_stride + q_head_of(state, row);
+  const float distance = static_cast<float>(state.fixed->masks[row].position - state.fixed->position[state.lane]);
+  return score - args.alibi_slopes[slope] * fabsf(distance);
+}
+
+// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and what o is multiplied by.
+__device__ __forceinline__ void soften(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
+  Fixed& fixed = *state.fixed;
+#pragma unroll
+  for (int i = 0; i < kRowsPerWarp; ++i) {
+    const int32_t r = state.warp + i * kAttendWarps;
+    if (r >= state.rows) break;
+    const bool seen = ((fixed.seen[r] >> state.lane) & 1u) != 0;
+    const float score = seen ? score_of(state, r, dots[i]) : -INFINITY;
+    const float before = fixed.m[r], m = fmaxf(before, warp_max(score));
+    const float p = score == -INFINITY ? 0.0f : exp2f((score - m) * state.call->exp2_scale);
+    const float alpha = before == m ? 1.0f : exp2f((before - m) * state.call->exp2_scale);
+    const float l = fixed.l[r] * alpha + warp_sum(p);
+    fixed.p[r][state.lane] = p * fixed.v_scale[state.lane];
+    __syncwarp();
+    if (state.lane == 0) {
+      fixed.m[r] = m;
+      fixed.l[r] = l;
+      fixed.alpha[r] = alpha;
+    }
+  }
+}
+
+// o of row r and dim d, at `o`, over the staged dims of V.
+__device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_t d, float* o) {
+  const uint32_t seen = fixed.seen[r];
+  if (seen == 0) return;
+  float sum = *o * fixed.alpha[r];
+  if (seen == kAllLanes) {
+#pragma unroll 8
+    for (int32_t key = 0; key < kBlockKeys; ++key) sum = fmaf(fixed.p[r][key], fixed.stage[key][d], sum);
+  } else {
+    for (int32_t key = 0; key < kBlockKeys; ++key) {
+      if (((seen >> key) & 1u) != 0) sum = fmaf(fixed.p[r][key], fixed.stage[key][d], sum);
+    }
+  }
+  *o = sum;
+}
+
+// o += p V. Ends with all threads behind it.
+template <class T>
+__device__ __forceinline__ void weigh_values(const AttendState& state) {
+  Fixed& fixed = *state.fixed;
+  const kvc_backend_layer& layer = state.call->layer;
+  const T* values = static_cast<const T*>(layer.v.data);
+  const int32_t v_dim = layer.v_head_dim;
+  for (int32_t d_begin = 0; d_begin < v_dim; d_begin += kBlockDims) {
+    const int32_t dims = v_dim - d_begin < kBlockDims ? v_dim - d_begin : kBlockDims;
+    for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
+      const int32_t key = i / kBlockDims, d = i % kBlockDims;
+      const bool there = d < dims && fixed.v_element[key] >= 0;
+      fixed.stage[key][d] = there ? widen(values[fixed.v_element[key] + d_begin + d]) : 0.0f;
+    }
+    __syncthreads();
+    const int32_t d = state.thread % kBlockDims;
+    for (int32_t r = state.thread / kBlockDims; r < state.rows && d < dims; r += kAttendThreads / kBlockDims) {
+      add_values(fixed, r, d, state.o + r * v_dim + d_begin + d);
+    }
+    __syncthreads();
+  }
+}
+
+// What o of a row is multiplied by where it is finished: V's scales but for those of tokens.
+__device__ __forceinline__ float value_unit(const AttendState& state, int32_t row) {
+  return head_scale(&state.call->layer.v_scales, state.block.head) *
+         row_factor(&state.call->args.v_scales, state.fixed->places[row].row, state.block.head);
+}
+
+// Merges the states over the last fold_keys keys into those of the keys before, and empties them. All threads.
+__device__ __forceinline__ void fold_states(const AttendState& state) {
+  Fixed& fixed = *state.fixed;
+  const int32_t dims = state.call->layer.v_head_dim;
+  for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
+    const int32_t r = i / dims;
+    const NaturalMaximum next = natural_maximum(*state.call, fixed.m[r], fixed.l[r]);
+    float m = fixed.folded_m[r], l = fixed.folded_l[r];
+    const float o = state.o[i] * value_unit(state, r) * next.correction;
+    merge_state(&state.folded[i], &m, &l, &o, next.m, fixed.l[r] * next.correction, 1);
+    state.o[i] = 0.0f;
+  }
+  __syncthreads();
+  if (state.thread < state.rows) {
+    const int32_t r = state.thread;
+    const NaturalMaximum next = natural_maximum(*state.call, fixed.m[r], fixed.l[r]);
+    merge_state(nullptr, &fixed.folded_m[r], &fixed.folded_l[r], nullptr, next.m, fixed.l[r] * next.correction, 0);
+    fixed.m[r] = -INFINITY;
+    fixed.l[r] = 0.0f;
+  }
+  __syncthreads();
+}
+
+// Writes the states of the block's rows to the partials, or normalised to the output.
+__device__ __forceinline__ void finish_rows(const AttendState& state) {
+  const Fixed& fixed = *state.fixed;
+  const AttendCall& call = *state.call;
+  const kvc_backend_attend& args = call.args;
+  const int32_t dims = call.layer.v_head_dim;
+  const bool folds = args.fold_keys > 0;
+  const Type type = type_of(args.out.dtype);
+  for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
+    const QueryPlace& place = fixed.places[r];
+    const int32_t head = q_head_of(state, r);
+    const NaturalMaximum natural = natural_maximum(call, fixed.m[r], fixed.l[r]);
+    const float m = folds ? fixed.folded_m[r] : natural.m;
+    const float l = folds ? fixed.folded_l[r] : fixed.l[r] * natural.correction;
+    const float* o = (folds ? state.folded : state.o) + r * dims;
+    const float unit = folds ? 1.0f : value_unit(state, r) * natural.correction;
+    if (place.partial_offset >= 0) {
+      const int64_t states = place.states, index = place.first_state + head;
+      float* partial = args.partials + place.partial_offset;
+      for (int32_t d = state.lane; d < dims; d += kWarpSize) partial[index * dims + d] = l == 0.0f ? 0.0f : o[d] * unit;
+      if (state.lane == 0) {
+        partial[states * dims + index] = m;
+        partial[states * dims + states + index] = l;
+      }
+      continue;
+    }
+    const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+    const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
+    const float scale = static_cast<float>(final.scale);
+    const int64_t base = out_element(args, place.row, place.token, head);
+    for (int32_t d = state.lane; d < dims; d += kWarpSize) {
+      store_element(type, args.out.data, base + d, l == 0.0f ? 0.0f : o[d] * unit * scale);
+    }
+    if (args.lse != nullptr && state.lane == 0) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+  }
+}
+
+// Warp: the keys that any and that all of the block's rows see, from their masks. Of ranges that are not empty; all
+// bounds are at least 0, so that the least is ~ the largest ~.
+template <class RowsFixed>
+__device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
+  uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);
+  for (int32_t r = lane; r < rows; r += kWarpSize) {
+    const KeyRange keys = fixed->masks[r].keys;
+    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+    if (key_begin < key_end && ~key_begin > not_begin) not_begin = ~key_begin;
+    if (key_begin < key_end && key_end > end) end = key_end;
+    if (key_begin > last_begin) last_begin = key_begin;
+    if (~key_end > not_first_end) not_first_end = ~key_end;
+  }
+  not_begin = warp_max(not_begin);
+  end = warp_max(end);
+  last_begin = warp_max(last_begin);
+  not_first_end = warp_max(not_first_end);
+  if (lane != 0) return;
+  fixed->keys_begin = ~not_begin;
+  fixed->keys_end = end;
+  fixed->full_begin = last_begin;
+  fixed->full_end = ~not_first_end;
+}
+
+template <class T>
+__device__ __forceinline__ void attend_keys(const AttendState& state) {
+  Fixed& fixed = *state.fixed;
+  const AttendCall& call = *state.call;
+  const double* table = key_table_of_row(&fixed.args, state.item->row);
+  PageCursor cursor = pages_of_item(&call.tables, state.item);
+  KeyRange keys = {INT32_MAX, 0};
+  for (int32_t r = 0; r < state.rows; ++r) {
+    const KeyRange of_row = fixed.masks[r].keys;
+    if (of_row.begin >= of_row.end) continue;
+    keys.begin = of_row.begin < keys.begin ? of_row.begin : keys.begin;
+    keys.end = of_row.end > keys.end ? of_row.end : keys.end;
+  }
+  const int32_t fold = call.args.fold_keys;
+  for (int32_t begin = keys.begin - keys.begin % kBlockKeys; begin < keys.end; begin += kBlockKeys) {
+    if (fold > 0 && begin % fold == 0) fold_states(state);
+    if (find_keys(state, &cursor, begin) == 0) continue;
+    float dots[kRowsPerWarp];
+    dot_products<T>(state, table, dots);
+    soften(state, dots);
+    weigh_values<T>(state);
+  }
+  if (fold > 0) fold_states(state);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
+  AttendState state;
+  if (!find_block(call, &state.block)) return;
+  state.call = &call;
+  state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
+  state.item = call.args.items + state.block.item;
+  state.group = call.layer.num_q_heads / call.layer.num_kv_heads;
+  state.thread = static_cast<int32_t>(threadIdx.x);
+  state.warp = state.thread / kWarpSize;
+  state.lane = state.thread % kWarpSize;
+  state.q = reinterpret_cast<float*>(state.fixed + 1);
+  state.o = state.q + call.num_rows * call.layer.head_dim;
+  state.folded = state.o + call.num_rows * call.layer.v_head_dim;
+  if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // not in a register: there is none left
+  __syncthreads();
+  do {
+    state.rows = state.fixed->rows_end - state.block.row_begin;
+    if (state.rows > call.num_rows) state.rows = call.num_rows;
+    begin_rows(state);
+    load_queries(state);
+    __syncthreads();
+    attend_keys<T>(state);
+    finish_rows(state);
+    __syncthreads();  // rows and states are done with
+    state.block.row_begin += call.num_rows;
+  } while (state.block.row_begin < state.fixed->rows_end);
+}
+
+}  // namespace kvc::kernels::cuda

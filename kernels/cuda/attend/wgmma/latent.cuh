@@ -1,0 +1,384 @@
+// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a): a block of four warpgroups over
+// up to 64 rows (query, head) and an item's keys, 64 at a time. V is the first 512 dims of K's row of 576, so a tile is
+// brought once and multiplied twice: 9 panels of 64 keys x 64 dims, K all of them, V the first 8.
+//
+//   bringing  one warp has the copy engine bring tiles, a box a lane; two slots
+//   scoring   a warpgroup: S = Q K^T, 64 x 64, 32 registers of a thread; the softmax; P in 16 bits, 8 KiB, over the
+//             tile's ninth panel (the rotary dims, which S alone reads); what o of each row is to be multiplied by
+//   adding    two warpgroups: o += P V, 256 columns each, 128 registers, from 4 panels of V as they lie (MN-major)
+//
+// S and the softmax of a tile are computed while the tile before is added: nobody waits for a softmax but at the begin.
+//
+// Floors: 1152 bytes a key, once for 64 rows, from memory or L2; 2 * 64 * 1088 operations a key: 2200 cycles of a tile,
+// in which a multiprocessor of an H200 has 45 KiB of its 72 KiB from memory. Shared memory moves 4 KiB for 16 dims of
+// S, 12 KiB for 16 keys and 256 columns of o, and the tile: 312 KiB, 2500 cycles of 128 bytes. Shared memory:
+// attend/wgmma/latent_plan.h; 222 KiB. Registers: kRegistersToBringLatent and those behind it.
+//
+// NaN in keys that a row does not see: their scores are replaced, and of tiles that not all rows see whole elements of
+// V that are no numbers become zeros, once S is known: rows that see such a key met them in K.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/wgmma/latent_plan.h"
+#include "kernels/cuda/attend/wgmma/rows.cuh"
+
+namespace kvc::kernels::cuda {
+
+constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
+constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and as many rows of q
+constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
+// Columns of o of a warpgroup, and of a product: one of 256 asks for more registers than a block begins with.
+constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
+constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
+constexpr int kLatentThreads = (2 + kAddingGroups) * kWarpgroupThreads;
+// Registers of a thread: what a block begins with is kLatentThreads times 128.
+constexpr int kRegistersToBringLatent = 56, kRegistersToScore = 120, kRegistersToAdd = 168;
+static_assert(kRegistersToBringLatent + kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
+static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
+
+// What is known of a tile, while its slot is full. begin -1: there is no tile.
+struct LatentTile {
+  int32_t begin, is_full;  // is_full: every row sees every key
+};
+
+struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
+  uint64_t full[kLatentStages], scored[kLatentStages], empty[kLatentStages];
+  LatentTile tiles[kLatentStages];
+  float alphas[kLatentStages][kWarpgroupRows];  // what o is multiplied by before the tile is added
+  float m[kWarpgroupRows], l[kWarpgroupRows];   // behind the last tile
+};
+using LatentState = WgmmaStateOf<LatentFixed>;
+
+// Tile t is in slot t % stages; the parity of the phase in which it is there.
+__device__ __forceinline__ int32_t latent_slot(int32_t t) { return t % kLatentStages; }
+__device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
+
+__device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
+  LatentFixed& fixed = *state.fixed;
+  if (state.thread == 0) {
+    point_to_call(state.call->attend, *state.item, &fixed);
+    for (int32_t i = 0; i < kLatentStages; ++i) {
+      init_barrier(&fixed.full[i], 1);
+      init_barrier(&fixed.scored[i], kWarpgroupThreads / kWarpSize);
+      init_barrier(&fixed.empty[i], kAddingGroups * kWarpgroupThreads / kWarpSize);
+    }
+    publish_barriers();
+    prefetch_map(&state.call->k_map);
+    prefetch_map(&state.call->v_map);
+  }
+  find_wgmma_rows<kWarpgroupRows>(state);
+}
+
+// ---- Queries: the three warpgroups that do not bring --------------------------------------------
+
+constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads;
+
+// Where 8 dims of a query are as they attend but for the scale's sign, or null: they turn, or are not aligned.
+__device__ __forceinline__ const void* plain_query(const AttendCall& call, const kvc_backend_item& item,
+                                                   const QueryPlace& place, int32_t head, int32_t d) {
+  const kvc_backend_attend& args = call.args;
+  const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (cos_sin != nullptr && d + 8 > call.layer.rope_offset && d < call.layer.rope_offset + call.layer.rope_dim) {
+    return nullptr;
+  }
+  const int32_t behind = args.qv.data != nullptr ? kLatentValueDims : 0;
+  const kvc_backend_tensor& tensor = d < behind ? args.qv : args.q;
+  const int64_t row_stride = d < behind ? args.qv_row_stride : args.q_row_stride;
+  const int64_t element = place.row * row_stride + place.token * tensor.token_stride + head * tensor.head_stride +
+                          (d < behind ? d : d - behind);
+  const unsigned char* const source = static_cast<const unsigned char*>(tensor.data) + element * 2;
+  return reinterpret_cast<uint64_t>(source) % 16 == 0 ? source : nullptr;
+}
+
+// 8 dims of row r from d on, rotated.
+template <class T>
+__device__ __forceinline__ void read_query(const LatentState& state, int32_t r, int32_t d, uint32_t (&words)[4]) {
+  const AttendCall& call = state.call->attend;
+  const QueryPlace& place = state.fixed->places[r];
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  const void* const source = plain_query(call, *state.item, place, head, d);
+  if (source != nullptr) {
+    memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    words[j] = pack(T{}, attended_query(call, *state.item, place, head, d + j * 2),
+                    attended_query(call, *state.item, place, head, d + j * 2 + 1));
+  }
+}
+
+// Panels of q to shared memory, times the sign of the scale; zeros where the block has no row. kAtOnce: chunks of a
+// thread that need not wait for each other.
+template <class T, int32_t kFirstPanel, int32_t kPanels, int kAtOnce>
+__device__ __forceinline__ void load_query_panels(const LatentState& state) {
+  constexpr int32_t kEach = kPanels * kPanelDims / 8, kChunks = kWarpgroupRows * kEach;
+  const float sign = state.call->attend.q_sign;
+  const uint32_t flip = sign < 0.0f ? 0x80008000u : 0u, keep = sign == 0.0f ? 0u : ~0u;
+  unsigned char* const panels = state.shared + state.call->shape.q_at + kFirstPanel * kLatentPanelBytes;
+#pragma unroll 1
+  for (int32_t begin = state.thread - kWarpgroupThreads; begin < kChunks; begin += kAtOnce * kLoadingThreads) {
+    uint32_t words[kAtOnce][4] = {};
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int32_t i = begin + j * kLoadingThreads, r = i / kEach;
+      if (i < kChunks && r < state.rows) read_query<T>(state, r, kFirstPanel * kPanelDims + i % kEach * 8, words[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int32_t i = begin + j * kLoadingThreads, r = i / kEach, chunk = i % kEach;
+      if (i >= kChunks) break;
+#pragma unroll
+      for (uint32_t& word : words[j]) word = (word ^ flip) & keep;
+      unsigned char* const target = panels + chunk / 8 * kLatentPanelBytes + swizzled(r, chunk % 8, kPanelPitch);
+      memcpy(__builtin_assume_aligned(target, 16), words[j], sizeof words[j]);
+    }
+  }
+}
+
+// All of q; ends with all who load behind it. Dims that turn are in the last panel.
+template <class T>
+__device__ __forceinline__ void load_latent_queries(const LatentState& state) {
+  load_query_panels<T, 0, kLatentValuePanels, 4>(state);
+  load_query_panels<T, kLatentValuePanels, 1, 1>(state);
+  publish_writes();
+  sync_threads_of<kLoadingThreads>(2);
+}
+
+// ---- Bringing tiles: one warp -------------------------------------------------------------------
+
+// Begins the boxes of a tile: V's dims from the pool of V, those behind them from that of K.
+__device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
+  const WgmmaCall& call = *state.call;
+  uint64_t* const full = &state.fixed->full[slot];
+  const int32_t keys = call.shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
+  if (state.lane == 0) arrive_expecting(full, static_cast<uint32_t>(lanes * keys * kLatentPanels * kPanelPitch));
+  __syncwarp();
+  if (place.needed == 0) return;
+  unsigned char* const target =
+      state.shared + call.shape.k_at + slot * kLatentTileBytes + state.lane * keys * kPanelPitch;
+  const auto begin_panel = [&](const CUtensorMap& map, int32_t heads_first, int32_t panel, int32_t dim) {
+    const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
+    const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
+    begin_box(target + panel * kLatentPanelBytes, &map, full, dim, inner, outer, place.page);
+  };
+#pragma unroll
+  for (int32_t i = 0; i < kLatentValuePanels; ++i) begin_panel(call.v_map, call.v_heads_first, i, i * kPanelDims);
+  begin_panel(call.k_map, call.k_heads_first, kLatentValuePanels, rotary_dims(call.attend.layer).first);
+}
+
+__device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
+  LatentFixed& fixed = *state.fixed;
+  PageCursor cursor = pages_of_item(&state.call->attend.tables, state.item);
+  int32_t t = 0;
+  const uint32_t keys = kLatentTileKeys, end = fixed.keys_end;
+  for (uint32_t begin = fixed.keys_begin / keys * keys; begin < end; begin += keys) {
+    const bool is_full = begin >= fixed.full_begin && begin + keys <= fixed.full_end;
+    const BoxPlace place = find_box(state, &cursor, begin, kLatentTileKeys, is_full);
+    if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
+    const int32_t slot = latent_slot(t);
+    wait_phase(&fixed.empty[slot], latent_phase(t) ^ 1u);
+    if (state.lane == 0) fixed.tiles[slot] = {static_cast<int32_t>(begin), is_full ? 1 : 0};
+    begin_latent_boxes(state, place, slot);
+    ++t;
+  }
+  wait_phase(&fixed.empty[latent_slot(t)], latent_phase(t) ^ 1u);
+  if (state.lane == 0) {
+    fixed.tiles[latent_slot(t)].begin = -1;
+    arrive(&fixed.full[latent_slot(t)]);
+  }
+}
+
+// ---- Scoring: a warpgroup -----------------------------------------------------------------------
+
+// S of all rows and the tile at k; begun, and a group of its own.
+template <class T>
+__device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, float (&s)[kLatentTileKeys / 2]) {
+#pragma unroll
+  for (int step = 0; step < kLatentKeyDims / kMmaDepth; ++step) {
+    const uint32_t at = static_cast<uint32_t>(step / 4 * kLatentPanelBytes + step % 4 * kMmaDepth * 2);
+    multiply_shared(T{}, s, rows_descriptor(q + at), rows_descriptor(k + at), step > 0);
+  }
+  close_products();
+}
+
+// The thread's part of P as the products' left operand.
+template <class T>
+__device__ __forceinline__ void store_probabilities(unsigned char* panel, int32_t first_row, int32_t lane,
+                                                    const float (&s)[kLatentTileKeys / 2]) {
+#pragma unroll
+  for (int i = 0; i < kLatentTileKeys / 8; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t pair = pack(T{}, s[i * 4 + half * 2], s[i * 4 + half * 2 + 1]);
+      unsigned char* const target = panel + swizzled(first_row + half * 8, i, kPanelPitch) + lane % 4 * 4;
+      memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
+    }
+  }
+}
+
+// Puts zeros where V of a tile has what is no number. All threads of the warpgroup.
+template <class T>
+__device__ __forceinline__ void clean_values(int32_t thread, unsigned char* values) {
+#pragma unroll 4
+  for (int32_t i = thread; i < kLatentValuePanels * kLatentPanelBytes / 16; i += kWarpgroupThreads) {
+    uint32_t words[4];
+    memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
+    if (take_not_finite<T>(words) == 0) continue;
+    memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void score_latent_tiles(const LatentState& state) {
+  LatentFixed& fixed = *state.fixed;
+  const WgmmaShape& shape = state.call->shape;
+  const float scale = state.call->attend.exp2_scale;
+  const int32_t thread = state.thread % kWarpgroupThreads;
+  const int32_t first_row = thread / kWarpSize * kMmaRows + state.lane / 4;
+  const uint32_t q = shared_address(state.shared + shape.q_at);
+  WgmmaSums sums = {{-INFINITY, -INFINITY}, {}};
+  float s[kLatentTileKeys / 2];
+  int32_t t = 0;
+  for (;; ++t) {
+    const int32_t slot = latent_slot(t);
+    wait_phase(&fixed.full[slot], latent_phase(t));
+    const LatentTile tile = fixed.tiles[slot];
+    if (tile.begin < 0) break;
+    unsigned char* const k_tile = state.shared + shape.k_at + slot * kLatentTileBytes;
+    begin_products();
+    begin_latent_scores<T>(q, shared_address(k_tile), s);
+    wait_products<0>();
+    hold_results(s);
+    // All four warps: P lies where their keys' last dims were.
+    sync_threads_of<kWarpgroupThreads>(1);
+    score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float alpha = soften_row_of(scale, largest_of_row(s, half, sums.m[half]), half, s, sums);
+      if (state.lane % 4 == 0) fixed.alphas[slot][first_row + half * 8] = alpha;
+    }
+    store_probabilities<T>(k_tile + kLatentValuePanels * kLatentPanelBytes, first_row, state.lane, s);
+    if (tile.is_full == 0) clean_values<T>(thread, k_tile);
+    publish_writes();
+    leave_slot(state, &fixed.scored[slot]);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float l = sum_of_row(sums.l[half]);
+    if (state.lane % 4 == 0) {
+      fixed.m[first_row + half * 8] = sums.m[half];
+      fixed.l[first_row + half * 8] = l;
+    }
+  }
+  leave_slot(state, &fixed.scored[latent_slot(t)]);
+}
+
+// ---- Adding: two warpgroups ---------------------------------------------------------------------
+
+// A thread's part of the warpgroup's columns.
+struct LatentColumns {
+  WgmmaRows<kLatentProductColumns> parts[kLatentParts];
+};
+
+// o += P V, of the columns at v; begun, and a group of its own.
+template <class T>
+__device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, LatentColumns& columns) {
+#pragma unroll
+  for (int part = 0; part < kLatentParts; ++part) {
+    const uint32_t at = v + static_cast<uint32_t>(part * (kLatentProductColumns / kPanelDims) * kLatentPanelBytes);
+#pragma unroll
+    for (int step = 0; step < kLatentTileKeys / kMmaDepth; ++step) {
+      const uint32_t keys = static_cast<uint32_t>(step * kMmaDepth);
+      multiply_columns(T{}, columns.parts[part].o, rows_descriptor(p + keys * 2),
+                       columns_descriptor(at + keys * kPanelPitch, kLatentTileKeys));
+    }
+  }
+  close_products();
+}
+
+__device__ __forceinline__ void hold_columns(LatentColumns& columns) {
+#pragma unroll
+  for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
+}
+
+// group: which columns of o the warpgroup has.
+template <class T>
+__device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
+  LatentFixed& fixed = *state.fixed;
+  const uint32_t tiles = shared_address(state.shared + state.call->shape.k_at);
+  const uint32_t values_at = static_cast<uint32_t>(group * (kLatentColumns / kPanelDims) * kLatentPanelBytes);
+  const int32_t first_row = state.thread % kWarpgroupThreads / kWarpSize * kMmaRows + state.lane / 4;
+  LatentColumns columns = {};
+  int32_t t = 0;
+  for (;; ++t) {
+    const int32_t slot = latent_slot(t);
+    wait_phase(&fixed.full[slot], latent_phase(t));  // for what the copy engine wrote
+    wait_phase(&fixed.scored[slot], latent_phase(t));
+    if (fixed.tiles[slot].begin < 0) break;
+    const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);
+    const float alpha[2] = {fixed.alphas[slot][first_row], fixed.alphas[slot][first_row + 8]};
+    if (__ballot_sync(kAllLanes, alpha[0] != 1.0f || alpha[1] != 1.0f) != 0) {
+#pragma unroll
+      for (int i = 0; i < kLatentColumns / 2; ++i) {
+        columns.parts[i / (kLatentProductColumns / 2)].o[i % (kLatentProductColumns / 2)] *= alpha[i / 2 % 2];
+      }
+    }
+    hold_columns(columns);  // before the products, whose registers they are
+    begin_products();
+    begin_latent_values<T>(tile + kLatentValuePanels * kLatentPanelBytes, tile + values_at, columns);
+    wait_products<0>();
+    hold_columns(columns);
+    leave_slot(state, &fixed.empty[slot]);
+  }
+#pragma unroll
+  for (int part = 0; part < kLatentParts; ++part) {
+    WgmmaRows<kLatentProductColumns>& rows = columns.parts[part];
+    rows.first = first_row;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int32_t row = first_row + half * 8;
+      rows.m[half] = fixed.m[row];
+      if (row < state.rows) {
+        finish_wgmma_row<kLatentValueDims>(state, rows, half, group * kLatentColumns + part * kLatentProductColumns,
+                                           fixed.l[row]);
+      }
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& call) {
+  LatentState state;
+  if (!begin_wgmma_block(call, &state)) return;
+  begin_latent_rows(state);
+  __syncthreads();
+  const int32_t warpgroup = state.thread / kWarpgroupThreads;
+  if (warpgroup == 0) {
+    give_registers<kRegistersToBringLatent>();
+    if (state.warp == 0) bring_latent_tiles(state);
+    return;
+  }
+  load_latent_queries<T>(state);
+  if (warpgroup == 1) {
+    give_registers<kRegistersToScore>();
+    score_latent_tiles<T>(state);
+  } else {
+    take_registers<kRegistersToAdd>();
+    add_latent_tiles<T>(state, warpgroup - 2);
+  }
+}
+
+// The body is for one arch, as that of attend_wgmma_kernel.
+template <class T>
+__global__ void __launch_bounds__(kLatentThreads, 1)
+    attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  attend_latent_by_warpgroups<T>(call);
+#endif
+}
+
+WgmmaKernel wgmma_latent_kernel(bool is_f16);
+
+}  // namespace kvc::kernels::cuda

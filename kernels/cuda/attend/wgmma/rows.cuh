@@ -1,0 +1,236 @@
+// Attention by warpgroups, what a thread that computes does with its part of two rows, in either kernel
+// (attend/wgmma/kernel.cuh, attend/wgmma/latent.cuh): scales, options and masks, the online softmax, the finished
+// state.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cuda/attend/wgmma/tiles.cuh"
+
+namespace kvc::kernels::cuda {
+
+// What a thread knows of the scores of two rows, 8 apart. l: of the thread's keys alone.
+struct WgmmaSums {
+  float m[2], l[2];
+};
+
+// A thread's part of its warpgroup's rows and kColumns of o: of two rows, `first` and 8 behind it, columns lane % 4 * 2
+// + {0, 1} of every 8 (attend/wgmma/layout.h).
+template <int kColumns>
+struct WgmmaRows : WgmmaSums {
+  float o[kColumns / 2];
+  int32_t first;
+};
+
+// Softcap and ALiBi of one row's scores with the keys from `begin` on.
+template <class State, int kScores>
+__device__ __forceinline__ void apply_options(const State& state, int32_t begin, int32_t row, int half,
+                                              float (&s)[kScores]) {
+  const AttendCall& call = state.call->attend;
+  const auto& fixed = *state.fixed;
+  const float cap = static_cast<float>(call.args.softcap), slope = fixed.slopes[row];
+  const int32_t first_key = begin + state.lane % 4 * 2, position = fixed.masks[row].position;
+#pragma unroll
+  for (int i = 0; i < kScores / 2; ++i) {
+    float& x = s[i / 2 * 4 + half * 2 + i % 2];
+    float score = x * call.option_scale;
+    if (call.args.softcap != 0.0) score = tanhf(score) * cap;
+    if (slope != 0.0f) {
+      const int32_t key = first_key + i / 2 * 8 + i % 2;
+      score -= slope * fabsf(static_cast<float>(position - key_position(&fixed.tree, key)));
+    }
+    x = score;
+  }
+}
+
+// -inf where a row does not see the key.
+template <class State, int kScores>
+__device__ __forceinline__ void apply_mask(const State& state, int32_t first, int32_t row, int half,
+                                           float (&s)[kScores]) {
+  const auto& fixed = *state.fixed;
+  const int32_t first_key = first + state.lane % 4 * 2;
+  int32_t begin = 0, end = 0;  // from first_key on
+  uint32_t bits = ~0u;         // of the thread's keys, in their order
+  if (row < state.rows) {
+    const QueryMask& mask = fixed.masks[row];
+    begin = mask.keys.begin - first_key;
+    end = mask.keys.end - first_key;
+    if (first + kScores * 2 > fixed.tree.begin) {
+      bits = 0;
+#pragma unroll 1
+      for (int i = 0; i < kScores / 2; ++i) {
+        bits |= static_cast<uint32_t>(sees_key(&fixed.tree, &mask, first_key + i / 2 * 8 + i % 2) ? 1 : 0) << i;
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kScores / 2; ++i) {
+    const int32_t at = i / 2 * 8 + i % 2;
+    if (at < begin || at >= end || ((bits >> i) & 1u) == 0) s[i / 2 * 4 + half * 2 + i % 2] = -INFINITY;
+  }
+}
+
+// Dot products with the keys from `begin` on to scores, in the units of call.exp2_scale. is_full: every row sees every
+// key.
+template <class State, int kScores>
+__device__ __forceinline__ void score_tile(const State& state, int32_t begin, bool is_full, int32_t first_row,
+                                           float (&s)[kScores]) {
+  const bool has_units = state.call->has_units != 0, has_options = state.call->attend.has_options != 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int32_t row = first_row + half * 8;
+    if (has_units) {
+      const float unit = state.fixed->units[row];
+#pragma unroll
+      for (int i = 0; i < kScores / 2; ++i) s[i / 2 * 4 + half * 2 + i % 2] *= unit;
+    }
+    if (has_options) apply_options(state, begin, row, half, s);
+    if (!is_full) apply_mask(state, begin, row, half, s);
+  }
+}
+
+// The largest score of a row, all four lanes' and the one before.
+template <int kScores>
+__device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int half, float before) {
+  float largest = before;
+#pragma unroll
+  for (int i = 0; i < kScores / 2; ++i) largest = fmaxf(largest, s[i / 2 * 4 + half * 2 + i % 2]);
+  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+  return fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+}
+
+// The online softmax of a row: s becomes p. Returns what o is to be multiplied by.
+template <int kScores>
+__device__ __forceinline__ float soften_row_of(float scale, float largest, int half, float (&s)[kScores],
+                                               WgmmaSums& rows) {
+  const float alpha = rows.m[half] == largest ? 1.0f : fast_exp2((rows.m[half] - largest) * scale);
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // nothing seen yet: every p is 0
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kScores / 2; ++i) {
+    float& p = s[i / 2 * 4 + half * 2 + i % 2];
+    p = fast_exp2((p - origin) * scale);
+    sum += p;
+  }
+  rows.m[half] = largest;
+  rows.l[half] = fmaf(rows.l[half], alpha, sum);
+  return alpha;
+}
+
+// The sum over a row's four lanes.
+__device__ __forceinline__ float sum_of_row(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+// What a warp does when a slot is done with.
+template <class State>
+__device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) {
+  __syncwarp();
+  if (state.lane == 0) arrive(empty);
+}
+
+// A row's part of the thread, times `scale`: pairs of every 8 columns, from element `at` on.
+template <class Out, int kColumns>
+__device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows<kColumns>& rows, int half, float scale,
+                                          bool is_empty) {
+  Out* const target = data + at;
+  const bool aligned = reinterpret_cast<uint64_t>(target) % (2 * sizeof(Out)) == 0;
+#pragma unroll
+  for (int i = 0; i < kColumns / 8; ++i) {
+    Out pair[2];
+    narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2] * scale, &pair[0]);
+    narrow(is_empty ? 0.0f : rows.o[i * 4 + half * 2 + 1] * scale, &pair[1]);
+    if (aligned) {
+      memcpy(__builtin_assume_aligned(static_cast<void*>(target + i * 8), 2 * sizeof(Out)), pair, sizeof pair);
+    } else {
+      target[i * 8] = pair[0];
+      target[i * 8 + 1] = pair[1];
+    }
+  }
+}
+
+// Writes a row's state, or the columns of it from first_column on, to the partials, or normalised to the output. sum: l
+// of all the row's keys. kDims: of the row.
+template <int32_t kDims, class State, int kColumns>
+__device__ __forceinline__ void finish_wgmma_row(const State& state, const WgmmaRows<kColumns>& rows, int half,
+                                                 int32_t first_column, float sum) {
+  const auto& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  const kvc_backend_attend& args = call.args;
+  const int32_t r = rows.first + half * 8, column = first_column + state.lane % 4 * 2;
+  const QueryPlace place = fixed.places[r];
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  const NaturalMaximum natural = natural_maximum(call, rows.m[half], sum);
+  const float l = sum * natural.correction;
+  const float unit = natural.correction * (head_scale(&call.layer.v_scales, state.block.head) *
+                                           row_factor(&args.v_scales, place.row, state.block.head));
+  if (place.partial_offset >= 0) {
+    const int64_t states = place.states, index = place.first_state + head;
+    float* const partial = args.partials + place.partial_offset;
+    store_row(partial, index * kDims + column, rows, half, unit, l == 0.0f);
+    if (column == 0) {
+      partial[states * kDims + index] = natural.m;
+      partial[states * kDims + states + index] = l;
+    }
+    return;
+  }
+  const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
+  const FinalState final = final_state(static_cast<double>(natural.m), static_cast<double>(l), sink);
+  const float scale = unit * static_cast<float>(final.scale);
+  const int64_t base = out_element(args, place.row, place.token, head) + column;
+  const auto store = [&](auto* data) { store_row(data, base, rows, half, scale, l == 0.0f); };
+  switch (type_of(args.out.dtype)) {
+    case Type::kF16:
+      store(static_cast<F16*>(args.out.data));
+      break;
+    case Type::kBf16:
+      store(static_cast<Bf16*>(args.out.data));
+      break;
+    default:
+      store(static_cast<float*>(args.out.data));
+  }
+  if (column == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
+}
+
+// The block, or the part of it, that a thread block does, the last one first; false: nothing.
+__device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBlock* block) {
+  const int64_t* const live = call.attend.live_blocks;
+  const uint32_t parts = static_cast<uint32_t>(call.parts);
+  const int64_t blocks = live != nullptr ? *live : static_cast<int64_t>(gridDim.x / parts);
+  const uint32_t index = blockIdx.x / parts;
+  if (index >= blocks) return false;
+  *block = block_at(call.attend, blocks - 1 - index);
+  if (parts > 1) {
+    block->row_begin += static_cast<int32_t>(blockIdx.x % parts) * kWarpgroupRows;
+    if (block->row_end > block->row_begin + kWarpgroupRows) block->row_end = block->row_begin + kWarpgroupRows;
+  }
+  return block->row_begin < block->row_end;
+}
+
+__device__ __forceinline__ unsigned char* aligned_shared_bytes() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(1024) unsigned char panels[];  // where the swizzle's pattern begins
+  return panels;
+#else
+  return cuda_emulation::shared_memory();
+#endif
+}
+
+// What a thread knows of its block; false: there is nothing to do.
+template <class Fixed>
+__device__ __forceinline__ bool begin_wgmma_block(const WgmmaCall& call, WgmmaStateOf<Fixed>* state) {
+  state->call = &call;
+  state->shared = aligned_shared_bytes();
+  state->fixed = reinterpret_cast<Fixed*>(state->shared);
+  if (!find_wgmma_block(call, &state->block)) return false;
+  state->item = call.attend.args.items + state->block.item;
+  state->group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
+  state->rows = state->block.row_end - state->block.row_begin;
+  state->thread = static_cast<int32_t>(threadIdx.x);
+  state->warp = state->thread / kWarpSize;
+  state->lane = state->thread % kWarpSize;
+  return true;
+}
+
+}  // namespace kvc::kernels::cuda

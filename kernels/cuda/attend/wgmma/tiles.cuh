@@ -1,0 +1,333 @@
+// Attention by warpgroups, what comes before the products: the block's rows and their queries, and the tiles of K and V
+// that one warp has the copy engine bring. What three warps do to them then: attend/wgmma/convert.cuh.
+//
+// Tile t is in slot t % stages. Five barriers for each slot: K and V `full` (its bytes are there), V `ready` (what is
+// no number is out of it), K and V `empty` (every warp that computes is done with it). Tiles of 8 bits come as stored
+// to slots of their own, K and V by turns: `raw_full`, `raw_empty`; what is widened from them is `full` (K) and
+// `ready`. The bringing warp finds which boxes of a tile any row sees: only their pages are looked up, a lane a box,
+// and only they are copied; tiles of which no row sees a box are left out. What lies in the places of other boxes, and
+// of slots that no row sees, may be anything: scores are replaced, and of V only numbers stay, which p = 0 takes out.
+// The tile behind the last one has begin -1.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/attend/simple/kernel.cuh"
+#include "kernels/cuda/attend/wgmma/instructions.cuh"
+#include "kernels/cuda/attend/wgmma/plan.h"
+
+namespace kvc::kernels::cuda {
+
+struct WgmmaCall {
+  AttendCall attend;
+  WgmmaShape shape;
+  int32_t k_heads_first, v_heads_first;
+  int32_t has_units;  // scores are multiplied by scales of K
+  int32_t parts;      // of a block of many rows: kernels of 64 take it in halves
+  CUtensorMap k_map, v_map;
+};
+using WgmmaKernel = void (*)(WgmmaCall);
+
+constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
+
+// What is known of a tile, until its products are done. V of a tile is brought behind K of the next: two more than
+// stages; of 8 bits three, as what is brought is that far ahead of what is widened.
+struct WgmmaTile {
+  int32_t begin;               // its first key; -1: there is no tile
+  int32_t is_full;             // every row sees every key
+  int32_t has_odd;             // elements of V were no numbers, and are zeros now
+  uint8_t odd[kMostTileKeys];  // of which keys
+};
+
+// What a block knows of its rows, of kRows at most.
+template <int32_t kRows>
+struct WgmmaRowsFixed {
+  kvc_backend_attend args;
+  QueryMask masks[kRows];
+  QueryPlace places[kRows];
+  KeyTree tree;
+  float units[kRows], slopes[kRows];
+  uint32_t keys_begin, keys_end;     // that any row sees
+  uint32_t full_begin, full_end;     // that all rows see
+  uint32_t gaps[kRows / kWarpSize];  // rows whose keys do not touch those of the row behind them
+};
+
+struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
+  uint64_t k_full[kMostStages], v_full[kMostStages], v_ready[kMostStages], k_empty[kMostStages], v_empty[kMostStages];
+  uint64_t raw_full[kRawStages], raw_empty[kRawStages];
+  WgmmaTile tiles[kMostStages + 3];
+};
+
+// A thread's view of its block. Fixed: WgmmaFixed, or that of latent rows.
+template <class Fixed>
+struct WgmmaStateOf {
+  const WgmmaCall* call;
+  Fixed* fixed;
+  unsigned char* shared;
+  const kvc_backend_item* item;
+  AttendBlock block;
+  int32_t rows, group, warp, lane, thread;
+};
+using WgmmaState = WgmmaStateOf<WgmmaFixed>;
+
+constexpr int32_t kConvertingWarps = kWarpgroupThreads / kWarpSize - 1;
+
+// An instance of the kernel, its type and dims, and how its tiles lie in shared memory. kStoredBits: of K's and V's
+// elements in their pools, 16 or 8.
+template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
+struct WgmmaTiles {
+  using Type = T;
+  static constexpr bool kRaw = kStoredBits == 8;
+  using Element = std::conditional_t<kRaw, uint8_t, T>;  // of the pools
+  static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
+  static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims), kStages = wgmma_stages(kDims);
+  static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
+  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // a tile of K
+  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of V
+  static constexpr int32_t kRawBytes = kKeys * kDims;                            // of either as stored
+  static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
+
+  // Of tile t: its slot, the parity of the phase in which it is there, and of that in which its slot is empty for it.
+  static __device__ __forceinline__ int32_t slot(int32_t t) { return t % kStages; }
+  static __device__ __forceinline__ uint32_t full(int32_t t) { return static_cast<uint32_t>(t / kStages) & 1u; }
+  static __device__ __forceinline__ uint32_t empty(int32_t t) { return full(t) ^ 1u; }
+  static __device__ __forceinline__ WgmmaTile& of(const WgmmaState& state, int32_t t) {
+    return state.fixed->tiles[t % (kStages + 3)];
+  }
+  // The how manieth tile as stored those of K and V are: K of tile t + 1 is brought before V of tile t.
+  static __device__ __forceinline__ int32_t raw_keys(int32_t t) { return t == 0 ? 0 : 2 * t - 1; }
+  static __device__ __forceinline__ int32_t raw_values(int32_t t) { return 2 * t + 2; }
+  // Of that: its slot, and the parities as above.
+  static __device__ __forceinline__ int32_t raw_slot(int32_t i) { return i % kRawStages; }
+  static __device__ __forceinline__ uint32_t raw_full(int32_t i) { return static_cast<uint32_t>(i / kRawStages) & 1u; }
+  static __device__ __forceinline__ uint32_t raw_empty(int32_t i) { return raw_full(i) ^ 1u; }
+};
+
+// Masks, places and scales of a row.
+template <class State>
+__device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
+  auto& fixed = *state.fixed;
+  const AttendCall& call = state.call->attend;
+  find_row(call, *state.item, state.block, state.group, r, &fixed);
+  const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+  fixed.slopes[r] = call.args.alibi_slopes == nullptr
+                        ? 0.0f
+                        : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
+}
+
+// Whether the keys of row r and of the one behind it are one range together.
+template <class State>
+__device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
+  const KeyRange a = state.fixed->masks[r].keys;
+  if (a.begin >= a.end) return false;
+  if (r + 1 >= state.rows) return true;
+  const KeyRange b = state.fixed->masks[r + 1].keys;
+  return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
+}
+
+// Rows of the block, of which point_to_call has run, kRows at most. All threads.
+template <int32_t kRows, class State>
+__device__ __forceinline__ void find_wgmma_rows(const State& state) {
+  __syncthreads();
+  if (state.thread < state.rows) begin_wgmma_row(state, state.thread);
+  __syncthreads();
+  if (state.warp < kRows / kWarpSize) {
+    const bool gap = state.thread < state.rows && !touches_next(state, state.thread);
+    const uint32_t gaps = __ballot_sync(kAllLanes, gap);
+    if (state.lane == 0) state.fixed->gaps[state.warp] = gaps;
+  } else if (state.warp == kRows / kWarpSize) {
+    find_key_bounds(state.fixed, state.rows, state.lane);
+  }
+}
+
+// Barriers and rows of the block. All threads.
+template <class Tiles>
+__device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
+  WgmmaFixed& fixed = *state.fixed;
+  if (state.thread == 0) {
+    point_to_call(state.call->attend, *state.item, &fixed);
+    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // warps
+    for (int32_t i = 0; i < Tiles::kStages; ++i) {
+      init_barrier(&fixed.k_full[i], Tiles::kRaw ? kConvertingWarps : 1);
+      init_barrier(&fixed.v_full[i], 1);
+      init_barrier(&fixed.v_ready[i], kConvertingWarps);
+      init_barrier(&fixed.k_empty[i], computing);
+      init_barrier(&fixed.v_empty[i], computing);
+    }
+    for (int32_t i = 0; Tiles::kRaw && i < kRawStages; ++i) {
+      init_barrier(&fixed.raw_full[i], 1);
+      init_barrier(&fixed.raw_empty[i], kConvertingWarps);
+    }
+    publish_barriers();
+    prefetch_map(&state.call->k_map);
+    prefetch_map(&state.call->v_map);
+  }
+  find_wgmma_rows<kMostRowsOfBlock>(state);
+}
+
+// Whether the queries are 16 bytes apart and as they attend, so that their chunks can be copied.
+__device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const kvc_backend_item& item) {
+  const kvc_backend_attend& args = call.args;
+  const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
+  if (args.qv.data != nullptr || (cos_sin != nullptr && call.layer.rope_dim > 0)) return false;
+  const uint64_t strides = static_cast<uint64_t>(args.q_row_stride | args.q.token_stride | args.q.head_stride) * 2;
+  return (strides | reinterpret_cast<uint64_t>(args.q.data)) % 16 == 0;
+}
+
+// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row.
+template <class Tiles>
+__device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
+  const AttendCall& call = state.call->attend;
+  const bool plain = has_plain_queries(call, *state.item);
+  const int32_t elements = plain ? 8 : 2, each = Tiles::kDims / elements;
+  const uint32_t flip = call.q_sign < 0.0f ? 0x80008000u : 0u, keep = call.q_sign == 0.0f ? 0u : ~0u;
+  for (int32_t i = state.thread; i < kMostRowsOfBlock * each; i += kWgmmaThreads) {
+    const int32_t r = i / each, d = i % each * elements;
+    unsigned char* const target = state.shared + state.call->shape.q_at + d / kPanelDims * Tiles::kQueryPanelBytes +
+                                  swizzled(r, d % kPanelDims / 8, kPanelPitch) + d % 8 * 2;
+    const int32_t head = state.block.head * state.group + (state.block.row_begin + r) % state.group;
+    if (plain) {
+      uint32_t words[4] = {};
+      if (r < state.rows) {
+        const QueryPlace& place = state.fixed->places[r];
+        const int64_t element = place.row * call.args.q_row_stride + place.token * call.args.q.token_stride +
+                                head * call.args.q.head_stride + d;
+        const unsigned char* const source = static_cast<const unsigned char*>(call.args.q.data) + element * 2;
+        memcpy(words, __builtin_assume_aligned(source, 16), sizeof words);
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = (words[j] ^ flip) & keep;
+      memcpy(__builtin_assume_aligned(target, 16), words, sizeof words);
+    } else {
+      float low = 0.0f, high = 0.0f;
+      if (r < state.rows) {
+        low = attended_query(call, *state.item, state.fixed->places[r], head, d);
+        high = attended_query(call, *state.item, state.fixed->places[r], head, d + 1);
+      }
+      const uint32_t pair = pack(typename Tiles::Type{}, low * call.q_sign, high * call.q_sign);
+      memcpy(__builtin_assume_aligned(target, 4), &pair, sizeof pair);
+    }
+  }
+  publish_writes();
+}
+
+// ---- Bringing tiles: one warp -------------------------------------------------------------------
+
+// A lane's box of a tile: where it is, if any row sees a key of it.
+struct BoxPlace {
+  int32_t needed, page, slot;
+};
+
+template <class State>
+__device__ __forceinline__ bool sees_any(const State& state, uint32_t begin, uint32_t end) {
+  const auto& fixed = *state.fixed;
+  uint32_t gaps = 0;
+#pragma unroll
+  for (const uint32_t of_warp : fixed.gaps) gaps |= of_warp;
+  if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // their keys are one range
+  for (int32_t r = 0; r < state.rows; ++r) {
+    const KeyRange keys = fixed.masks[r].keys;
+    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+    if (key_begin < key_end && begin < key_end && end > key_begin) return true;
+  }
+  return false;
+}
+
+template <class State>
+__device__ __forceinline__ BoxPlace find_box(const State& state, PageCursor* cursor, uint32_t tile_begin,
+                                             int32_t tile_keys, bool is_full) {
+  const int32_t keys = state.call->shape.box_keys, page_size = state.call->attend.layer.page_size;
+  const uint32_t begin = tile_begin + static_cast<uint32_t>(state.lane * keys);
+  BoxPlace place = {0, 0, 0};
+  if (state.lane * keys >= tile_keys) return place;
+  if (!is_full && !sees_any(state, begin, begin + static_cast<uint32_t>(keys))) return place;
+  place.needed = 1;
+  place.page = page_at(cursor, static_cast<int32_t>(begin) / page_size);
+  place.slot = static_cast<int32_t>(begin) % page_size;
+  return place;
+}
+
+// Where a tile of K or V is brought to, and the barrier that counts its bytes.
+struct TileRoom {
+  unsigned char* tile;
+  uint64_t* full;
+};
+
+// Waits until there is room for K of tile t, or V; in the order in which they are brought.
+template <class Tiles>
+__device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32_t t, bool values) {
+  WgmmaFixed& fixed = *state.fixed;
+  const WgmmaShape& shape = state.call->shape;
+  const int32_t slot = Tiles::slot(t);
+  if constexpr (Tiles::kRaw) {
+    const int32_t i = values ? Tiles::raw_values(t) : Tiles::raw_keys(t), raw_slot = Tiles::raw_slot(i);
+    wait_phase(&fixed.raw_empty[raw_slot], Tiles::raw_empty(i));
+    return {state.shared + shape.raw_at + raw_slot * Tiles::kRawBytes, &fixed.raw_full[raw_slot]};
+  }
+  wait_phase(values ? &fixed.v_empty[slot] : &fixed.k_empty[slot], Tiles::empty(t));
+  if (values) return {state.shared + shape.v_at + slot * Tiles::kValueBytes, &fixed.v_full[slot]};
+  return {state.shared + shape.k_at + slot * Tiles::kKeyBytes, &fixed.k_full[slot]};
+}
+
+// Begins the boxes of a tile of K or V.
+template <class Tiles, int kDims>
+__device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
+                                            const BoxPlace& place, const TileRoom& room) {
+  constexpr int32_t kBoxes = Tiles::kRaw ? 1 : kDims / kPanelDims;  // of the same keys
+  constexpr int32_t kBoxPitch = Tiles::kRaw ? kDims : kPanelPitch;  // bytes of a key in one
+  const int32_t keys = state.call->shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
+  if (state.lane == 0) arrive_expecting(room.full, static_cast<uint32_t>(lanes * keys * kBoxes * kBoxPitch));
+  __syncwarp();
+  if (place.needed == 0) return;
+  unsigned char* const target = room.tile + state.lane * keys * kBoxPitch;
+  const int32_t inner = heads_first != 0 ? state.block.head : place.slot;
+  const int32_t outer = heads_first != 0 ? place.slot : state.block.head;
+#pragma unroll
+  for (int i = 0; i < kBoxes; ++i) {
+    begin_box(target + i * Tiles::kPanelBytes, &map, room.full, i * kPanelDims, inner, outer, place.page);
+  }
+}
+
+template <class Tiles>
+__device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
+  const WgmmaCall& call = *state.call;
+  WgmmaFixed& fixed = *state.fixed;
+  PageCursor cursor = pages_of_item(&call.attend.tables, state.item);
+  BoxPlace of_values = {0, 0, 0};  // of the tile before
+  const auto bring_values = [&](int32_t t) {
+    begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,
+                                          wait_for_room<Tiles>(state, t, true));
+  };
+  int32_t t = 0;
+  const uint32_t first = fixed.keys_begin / Tiles::kKeys * Tiles::kKeys, end = fixed.keys_end;
+  for (uint32_t begin = first; begin < end; begin += Tiles::kKeys) {
+    const bool is_full = begin >= fixed.full_begin && begin + Tiles::kKeys <= fixed.full_end;
+    const BoxPlace place = find_box(state, &cursor, begin, Tiles::kKeys, is_full);
+    if (__ballot_sync(kAllLanes, place.needed != 0) == 0) continue;
+    const TileRoom room = wait_for_room<Tiles>(state, t, false);
+    WgmmaTile& tile = Tiles::of(state, t);
+    if (state.lane == 0) {
+      tile.begin = static_cast<int32_t>(begin);
+      tile.is_full = is_full ? 1 : 0;
+      tile.has_odd = 0;
+    }
+    memset(__builtin_assume_aligned(tile.odd + state.lane * 4, 4), 0, 4);
+    __syncwarp();
+    begin_boxes<Tiles, Tiles::kDims>(state, call.k_map, call.k_heads_first, place, room);
+    if (t > 0) bring_values(t - 1);
+    of_values = place;
+    ++t;
+  }
+  const TileRoom behind = wait_for_room<Tiles>(state, t, false);
+  if (state.lane == 0) {
+    Tiles::of(state, t).begin = -1;
+    arrive(behind.full);
+  }
+  if (t > 0) bring_values(t - 1);
+  if (Tiles::kRaw) return;  // who widens K and V has seen it
+  const TileRoom values_behind = wait_for_room<Tiles>(state, t, true);
+  if (state.lane == 0) arrive(values_behind.full);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,9 +1,0 @@
-// The tensor-core kernel of latent rows: its instances.
-// SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attend_latent.cuh"
-
-namespace kvc::kernels::cuda {
-
-MmaKernel latent_kernel(const MmaCall& call) { return latent_kernel_of<false>(call); }
-
-}  // namespace kvc::kernels::cuda

@@ -1,9 +1,0 @@
-// The tensor-core kernel of latent rows, over keys that turn where they are read: its instances.
-// SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attend_latent.cuh"
-
-namespace kvc::kernels::cuda {
-
-MmaKernel turned_latent_kernel(const MmaCall& call) { return latent_kernel_of<true>(call); }
-
-}  // namespace kvc::kernels::cuda

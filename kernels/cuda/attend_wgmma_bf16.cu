@@ -1,9 +1,0 @@
-// The warpgroups' kernel of bfloat16. (A file a type: they compile at the same time.)
-// SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/attend_wgmma.cuh"
-
-namespace kvc::kernels::cuda {
-
-WgmmaKernel wgmma_kernel_of_bf16(int32_t dims, bool raw) { return wgmma_kernel_of<Bf16>(dims, raw); }
-
-}  // namespace kvc::kernels::cuda

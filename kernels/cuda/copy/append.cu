@@ -1,0 +1,246 @@
+// append: rounds or quantises (and rotates) a step's K and V rows into their slots, a warp a row; where they are stored
+// as they come, a thread moves a word.
+// Roofline: reads the new rows once (int8 twice, from the cache) and writes them once.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/scales.h"
+#include "kernels/cuda/copy/words.cuh"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/faults.cuh"
+#include "kernels/cuda/plan/indexes.cuh"
+#include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/step/step.h"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
+
+// By value; slots are on the device.
+struct AppendCall {
+  kvc_backend_append args;
+  kvc_backend_layer layer;
+  const int64_t* live_tokens;  // where the call may be replayed in later steps; else null: num_tokens
+  FaultSink sink;
+};
+
+// One row to store: of K or of V, of a token and head.
+struct Row {
+  const AppendCall* call;
+  int64_t token;
+  int32_t head;
+  int32_t batch_row;  // of the token, if rows have strides and scales of their own
+  bool of_k;
+  const float* cos_sin;  // null: not rotated
+};
+
+// Of the row's part of k, or of v, by the strides of batch rows.
+__device__ __forceinline__ int64_t row_element(const Row& row, bool of_k) {
+  const kvc_backend_append& args = row.call->args;
+  return row.batch_row * (of_k ? args.k_row_stride : args.v_row_stride);
+}
+
+__device__ __forceinline__ float tensor_element(const Row& row, bool of_k, int32_t d) {
+  const kvc_backend_tensor& tensor = of_k ? row.call->args.k : row.call->args.v;
+  return load_element(type_of(tensor.dtype), tensor.data,
+                      row_element(row, of_k) + row.token * tensor.token_stride + row.head * tensor.head_stride + d);
+}
+
+// Dim d as it was given: a row of K in two parts begins with that of V.
+__device__ __forceinline__ float given(const Row& row, int32_t d) {
+  const AppendCall& call = *row.call;
+  if (!row.of_k) return tensor_element(row, false, d);
+  if (call.layer.v_in_k != 0 && call.args.v.data != nullptr) {
+    if (d < call.layer.v_head_dim) return tensor_element(row, false, d);
+    d -= call.layer.v_head_dim;
+  }
+  return tensor_element(row, true, d);
+}
+
+__device__ __forceinline__ float rotated(const Row& row, int32_t d) {
+  const kvc_backend_layer& layer = row.call->layer;
+  if (row.cos_sin == nullptr || !is_rotated(layer, d)) return given(row, d);
+  const Pair pair = pair_of(layer, d);
+  return turned(pair, given(row, pair.first), given(row, pair.second), row.cos_sin[pair.index],
+                row.cos_sin[layer.rope_dim / 2 + pair.index]);
+}
+
+// Copies a row that is stored as it is, its scale too.
+__device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
+                                         int64_t element, void* pool, int32_t dims, int32_t lane) {
+  const kvc_backend_append& args = row.call->args;
+  const kvc_backend_tensor &from = row.of_k ? args.k : args.v, &from_scales = row.of_k ? args.k_scale : args.v_scale;
+  const int64_t bytes = type_bytes(type_of(from.dtype));
+  const unsigned char* source =
+      static_cast<const unsigned char*>(from.data) +
+      (row_element(row, row.of_k) + row.token * from.token_stride + row.head * from.head_stride) * bytes;
+  unsigned char* target = static_cast<unsigned char*>(pool) + element * bytes;
+  for (int64_t i = lane; i < dims * bytes; i += kWarpSize) target[i] = source[i];
+  if (lane != 0 || !has_token_scales(&scales)) return;
+  *token_scale(&scales, page, row.head, slot) = static_cast<const float*>(
+      from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
+}
+
+// The warp's int8 row gets a scale of its own.
+__device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
+  uint32_t largest = 0;
+  for (int32_t d = lane; d < dims; d += kWarpSize) {
+    const uint32_t magnitude = float_bits(rotated(row, d)) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return row_scale(warp_max(largest));
+}
+
+__device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool& pool,
+                                          const kvc_backend_scales& scales, int32_t dims, int64_t stored,
+                                          int32_t lane) {
+  const kvc_backend_layer& layer = row.call->layer;
+  const kvc_backend_append& args = row.call->args;
+  const Type type = type_of(layer.dtype);
+  const int64_t page = stored / layer.page_size, slot = stored % layer.page_size;
+  const int64_t element = page * pool.page_stride + row.head * pool.head_stride + slot * pool.slot_stride;
+  const bool parts = layer.v_in_k != 0 && args.v.data != nullptr;
+  if (!parts && row.cos_sin == nullptr && type_of((row.of_k ? args.k : args.v).dtype) == type) {
+    copy_row(row, scales, page, slot, element, pool.data, dims, lane);
+    return;
+  }
+  if (!is_quantised(type)) {
+    for (int32_t d = lane; d < dims; d += kWarpSize) store_element(type, pool.data, element + d, rotated(row, d));
+    return;
+  }
+  const kvc_backend_row_scales& of_rows = row.of_k ? args.k_row_scales : args.v_row_scales;
+  const float scale = type == Type::kI8 ? scale_of_row(row, dims, lane)
+                                        : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
+  const bool is_number = type != Type::kI8 || scale == scale;
+  for (int32_t d = lane; d < dims; d += kWarpSize) {
+    store_element(type, pool.data, element + d, is_number ? rotated(row, d) / scale : 0.0f);
+  }
+  if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
+}
+
+// A token's slot, negative if it is to be skipped; of slots that only the device knows, that too which is none of the
+// cache's, and that of a token whose position is none. says: whether the thread reports those.
+__device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
+  const kvc_backend_append& args = call.args;
+  if (call.live_tokens != nullptr && token >= *call.live_tokens) return -1;
+  if (args.slots != nullptr) return args.slots[token];
+  const int64_t slot = index_at(args.device_slots, token);
+  if (slot < 0) return -1;
+  const ValueCheck check = {says ? call.sink : FaultSink(), KVC_BACKEND_CALL_APPEND_SLOTS};
+  const int64_t slots = call.layer.num_pages * call.layer.page_size;
+  if (!check.within(KVC_BACKEND_ARRAY_SLOT_MAPPING, token, slot, 0, slots - 1)) return -1;
+  if (args.num_positions > 0 && !check.within(KVC_BACKEND_ARRAY_POSITIONS, token,
+                                              index_at(args.device_positions, token), 0, args.num_positions - 1)) {
+    return -1;
+  }
+  return slot;
+}
+
+__global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
+  const kvc_backend_layer& layer = call.layer;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, parts = layer.v_in_k != 0 ? 1 : 2;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
+  const int64_t rows_of_token = static_cast<int64_t>(layer.num_kv_heads) * parts;
+  if (index >= call.args.num_tokens * rows_of_token) return;
+  Row row;
+  row.call = &call;
+  row.token = index / rows_of_token;
+  row.head = static_cast<int32_t>(index % layer.num_kv_heads);
+  row.of_k = index % rows_of_token < layer.num_kv_heads;
+  const int64_t stored = slot_of(call, row.token, lane == 0 && index % rows_of_token == 0);
+  if (stored < 0) return;
+  row.batch_row = call.args.device_rows != nullptr ? call.args.device_rows[row.token] : 0;
+  row.cos_sin = call.args.cos_sin == nullptr || !row.of_k ? nullptr : call.args.cos_sin + row.token * layer.rope_dim;
+  if (row.of_k) {
+    store_row(row, layer.k, layer.k_scales, layer.head_dim, stored, lane);
+  } else {
+    store_row(row, layer.v, layer.v_scales, layer.v_head_dim, stored, lane);
+  }
+}
+
+// Rows that are stored as they come, a thread a word: all of K's in a token, then all of V's. A block has words of one
+// token.
+KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t word_bytes) {
+  const int32_t dims = layer.head_dim + (layer.v_in_k != 0 ? 0 : layer.v_head_dim);
+  return layer.num_kv_heads * dims * static_cast<int32_t>(type_bytes(type_of(layer.dtype))) / word_bytes;
+}
+template <class Word>
+__global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_constant__ AppendCall call) {
+  const kvc_backend_layer& layer = call.layer;
+  const int32_t bytes = static_cast<int32_t>(type_bytes(type_of(layer.dtype))), size = sizeof(Word);
+  const int32_t words = words_of_token(layer, size), blocks = (words + kThreads - 1) / kThreads;
+  const int32_t token = static_cast<int32_t>(blockIdx.x) / blocks;
+  const int32_t place = static_cast<int32_t>(blockIdx.x) % blocks * kThreads + static_cast<int32_t>(threadIdx.x);
+  if (place >= words) return;
+  const int64_t stored = slot_of(call, token, place == 0);
+  if (stored < 0) return;
+  const int32_t k_words = layer.num_kv_heads * layer.head_dim * bytes / size;
+  const bool of_k = place < k_words;
+  const int32_t within = of_k ? place : place - k_words,
+                row_words = (of_k ? layer.head_dim : layer.v_head_dim) * bytes / size;
+  const int32_t head = within / row_words, word = within - head * row_words;
+  const int64_t batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
+  const kvc_backend_tensor& from = of_k ? call.args.k : call.args.v;
+  const kvc_backend_pool& pool = of_k ? layer.k : layer.v;
+  const int64_t source = batch_row * (of_k ? call.args.k_row_stride : call.args.v_row_stride) +
+                         token * from.token_stride + head * from.head_stride;
+  const int64_t target = stored / layer.page_size * pool.page_stride + head * pool.head_stride +
+                         stored % layer.page_size * pool.slot_stride;
+  reinterpret_cast<Word*>(static_cast<unsigned char*>(pool.data) + target * bytes)[word] =
+      reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source * bytes)[word];
+}
+
+// Whether K and V are stored as they come: not rotated, of the pools' type, with no scale of a token beside them, and a
+// row of K is one.
+bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
+  const Type type = type_of(layer.dtype);
+  return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
+         (layer.v_in_k != 0 ? args.v.data == nullptr : type_of(args.v.dtype) == type);
+}
+
+// Bytes that words have to divide: addresses, strides and rows, of tensors and pools.
+uint64_t places_of(const kvc_backend_append& args, const kvc_backend_layer& layer) {
+  const int64_t bytes = type_bytes(type_of(layer.dtype));
+  const auto of = [bytes](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride,
+                          int32_t dims) {
+    return places_of_pool(pool, from.token_stride | from.head_stride | row_stride | dims, bytes) |
+           reinterpret_cast<uintptr_t>(from.data);
+  };
+  const uint64_t of_k = of(layer.k, args.k, args.k_row_stride, layer.head_dim);
+  return layer.v_in_k != 0 ? of_k : of_k | of(layer.v, args.v, args.v_row_stride, layer.v_head_dim);
+}
+
+}  // namespace
+
+kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, void* stream, kvc_error* error) {
+  if (args->num_tokens == 0 && max_tokens_of(args->step) == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  AppendCall call = {*args, *args->layer, live_tokens_of(args->step), device.faults.sink()};
+  if (call.live_tokens != nullptr) call.args.num_tokens = max_tokens_of(args->step);
+  const auto run = [&] {
+    if (is_stored_as_given(*args, call.layer)) {
+      return with_words(places_of(*args, call.layer), [&]<class Word>(Word) {
+        const int32_t words = words_of_token(call.layer, static_cast<int32_t>(sizeof(Word)));
+        const int64_t blocks = blocks_for(words, kThreads) * call.args.num_tokens;
+        if (blocks > INT32_MAX) {
+          return fail(error, KVC_ERROR_BATCH_TOO_LARGE, "%lld thread blocks of append", static_cast<long long>(blocks));
+        }
+        return launch("append", stream, {static_cast<unsigned>(blocks), 1, 1}, kThreads, 0, error,
+                      append_words_kernel<Word>, call);
+      });
+    }
+    const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
+    return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
+  };
+  if (args->slots == nullptr) return run();
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
+  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
+  return with_upload(&device.upload, &slots, 1, stream, error, [&] {
+    call.args.slots = on_device<const int64_t>(slots);
+    return run();
+  });
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,279 @@
+// copy_slots and gather: stored bytes and their scales moved as they are, in words as long as everything is aligned to.
+// Roofline: bytes, read once and written once; a thread moves 16 at a time where head dims and strides allow it.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/scales.h"
+#include "kernels/cuda/copy/plan.h"
+#include "kernels/cuda/copy/words.cuh"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/step/step.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int32_t kSlotsOfThread = 16;  // of copies that do not meet each other
+constexpr int kAtOnce = 4;              // of any: loads before the first store
+constexpr int64_t kMostBlocks = 65535;  // of a grid's further dimensions
+static_assert(kSlotsOfThread % kAtOnce == 0);
+
+struct CopyCall {
+  kvc_backend_layer layer;
+  const kvc_backend_slot_copy* copies;  // on the device
+  const int64_t* chains;                // [num_chains + 1], of copies that meet: where each begins; else null
+  int64_t num_chains;
+  int64_t k_words, v_words, scales;  // of one slot, all heads: words of K and V, and scales of K and as many of V
+};
+
+// A word (or scale) of a head in a pool.
+struct Column {
+  unsigned char* data;
+  int64_t page_stride, slot_stride;  // bytes
+  bool is_scale;
+};
+
+template <class Word>
+__device__ __forceinline__ Column pool_column(const kvc_backend_pool& pool, int64_t element_bytes, int32_t dims,
+                                              int64_t index) {
+  const int64_t row_words = dims * element_bytes / static_cast<int64_t>(sizeof(Word)), head = index / row_words;
+  return {static_cast<unsigned char*>(pool.data) + head * pool.head_stride * element_bytes +
+              index % row_words * static_cast<int64_t>(sizeof(Word)),
+          pool.page_stride * element_bytes, pool.slot_stride * element_bytes, false};
+}
+
+__device__ __forceinline__ Column scale_column(const kvc_backend_scales& scales, int64_t head) {
+  constexpr int64_t kBytes = sizeof(float);
+  return {reinterpret_cast<unsigned char*>(scales.data + head * scales.head_stride), scales.page_stride * kBytes,
+          scales.slot_stride * kBytes, true};
+}
+
+// What a thread moves: the same place of every slot.
+template <class Word>
+__device__ Column column_of(const CopyCall& call, int64_t index) {
+  const kvc_backend_layer& layer = call.layer;
+  const int64_t bytes = type_bytes(type_of(layer.dtype));
+  if (index < call.k_words) return pool_column<Word>(layer.k, bytes, layer.head_dim, index);
+  index -= call.k_words;
+  if (index < call.v_words) return pool_column<Word>(layer.v, bytes, layer.v_head_dim, index);
+  index -= call.v_words;
+  return index < call.scales ? scale_column(layer.k_scales, index) : scale_column(layer.v_scales, index - call.scales);
+}
+
+__device__ __forceinline__ int64_t count_columns(const CopyCall& call) {
+  return call.k_words + call.v_words + (call.layer.v_in_k != 0 ? call.scales : 2 * call.scales);
+}
+
+__device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t slot, int32_t page_size) {
+  return column.data + slot / page_size * column.page_stride + slot % page_size * column.slot_stride;
+}
+
+// Copies [first, end) one slot after the other. In one page source and target may overlap: slots go in the order that
+// reads each before it is written.
+struct Moves {
+  const kvc_backend_slot_copy* copies;
+  int64_t first, end;
+  int32_t moved;  // slots of copies[first]
+
+  // The next slot's source and target; false: there is none.
+  __device__ __forceinline__ bool next(int64_t* source, int64_t* target) {
+    while (first < end && moved == copies[first].num_slots) {
+      ++first;
+      moved = 0;
+    }
+    if (first == end) return false;
+    const kvc_backend_slot_copy copy = copies[first];
+    const int32_t slot = copy.target_slot > copy.source_slot ? copy.num_slots - 1 - moved : moved;
+    ++moved;
+    *source = copy.source_slot + slot;
+    *target = copy.target_slot + slot;
+    return true;
+  }
+};
+
+// All of them of a column, as if one were done before the next begins: several are loaded before the first is stored,
+// up to one that reads what another of them writes.
+template <class Word>
+__device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
+  int64_t source = 0, target = 0;
+  bool left = moves.next(&source, &target);
+  while (left) {
+    Word words[kAtOnce] = {};
+    int64_t targets[kAtOnce] = {};
+    int count = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      bool waits = !left;
+#pragma unroll
+      for (int j = 0; j < i; ++j) waits = waits || targets[j] == source;
+      if (waits) break;
+      words[i] = *reinterpret_cast<const Word*>(in_slot(column, source, page_size));
+      targets[i] = target;
+      count = i + 1;
+      left = moves.next(&source, &target);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i >= count) break;
+      *reinterpret_cast<Word*>(in_slot(column, targets[i], page_size)) = words[i];
+    }
+  }
+}
+
+// Copies take effect in their order, and each thread makes all of a chain (copy/plan.h) for its own place in a slot:
+// nobody waits for anybody. blockIdx.x is places in a slot, .y the chain, and those kMostBlocks on.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (index >= count_columns(call)) return;
+  const Column column = column_of<Word>(call, index);
+  for (int64_t chain = blockIdx.y; chain < call.num_chains; chain += gridDim.y) {
+    const Moves moves = {call.copies, call.chains[chain], call.chains[chain + 1], 0};
+    if (column.is_scale) {
+      move_in_order<float>(column, moves, call.layer.page_size);
+    } else {
+      move_in_order<Word>(column, moves, call.layer.page_size);
+    }
+  }
+}
+
+// The same place of up to kSlotsOfThread slots from `first` on.
+template <class Word>
+__device__ __forceinline__ void move_slots(const Column& column, const kvc_backend_slot_copy& copy, int32_t first,
+                                           int32_t page_size) {
+  const int32_t end = copy.num_slots - first < kSlotsOfThread ? copy.num_slots : first + kSlotsOfThread;
+  for (int32_t slot = first; slot < end; slot += kAtOnce) {
+    Word words[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (slot + i >= end) break;
+      words[i] = *reinterpret_cast<const Word*>(in_slot(column, copy.source_slot + slot + i, page_size));
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (slot + i >= end) break;
+      *reinterpret_cast<Word*>(in_slot(column, copy.target_slot + slot + i, page_size)) = words[i];
+    }
+  }
+}
+
+// Copies of which none writes what another one, or itself, reads or writes: blockIdx.x is places in a slot, .y slots,
+// .z the copy.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) copy_apart_kernel(const __grid_constant__ CopyCall call) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const kvc_backend_slot_copy copy = call.copies[blockIdx.z];
+  const int32_t first = static_cast<int32_t>(blockIdx.y) * kSlotsOfThread;
+  if (index >= count_columns(call) || first >= copy.num_slots) return;
+  const Column column = column_of<Word>(call, index);
+  if (column.is_scale) {
+    move_slots<float>(column, copy, first, call.layer.page_size);
+  } else {
+    move_slots<Word>(column, copy, first, call.layer.page_size);
+  }
+}
+
+struct GatherCall {
+  kvc_backend_gather args;  // slots are on the device
+  kvc_backend_layer layer;
+  int64_t k_words, v_words, scales;  // of one slot; 0 where nothing is asked for
+};
+
+// A thread a word of a slot's rows, or a scale.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherCall call) {
+  const kvc_backend_layer& layer = call.layer;
+  const int64_t token_size = call.k_words + call.v_words + 2 * call.scales;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (thread >= token_size * call.args.num_tokens) return;
+  const int64_t token = thread / token_size, slot = call.args.slots[token];
+  const int64_t bytes = type_bytes(type_of(layer.dtype));
+  int64_t index = thread - token * token_size;
+  if (index < call.k_words + call.v_words) {
+    const bool of_k = index < call.k_words;
+    if (!of_k) index -= call.k_words;
+    const Column column = of_k ? pool_column<Word>(layer.k, bytes, layer.head_dim, index)
+                               : pool_column<Word>(layer.v, bytes, layer.v_head_dim, index);
+    Word* const target = static_cast<Word*>(of_k ? call.args.k : call.args.v);
+    target[token * (of_k ? call.k_words : call.v_words) + index] =
+        *reinterpret_cast<const Word*>(in_slot(column, slot, layer.page_size));
+    return;
+  }
+  index -= call.k_words + call.v_words;
+  const bool of_k = index < call.scales;
+  float* target = of_k ? call.args.k_scale : call.args.v_scale;
+  if (target == nullptr) return;
+  const Column column = scale_column(of_k ? layer.k_scales : layer.v_scales, of_k ? index : index - call.scales);
+  target[token * call.scales + (of_k ? index : index - call.scales)] =
+      *reinterpret_cast<const float*>(in_slot(column, slot, layer.page_size));
+}
+
+// Bytes of a layer's pools that words have to divide: addresses, strides, and what a row has.
+uint64_t places_of(const kvc_backend_layer& layer, bool with_v) {
+  const int64_t bytes = type_bytes(type_of(layer.dtype));
+  return places_of_pool(layer.k, layer.head_dim, bytes) |
+         (with_v ? places_of_pool(layer.v, layer.v_head_dim, bytes) : 0);
+}
+
+}  // namespace
+
+kvc_status copy_slots(kvc_backend_device* opened, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
+                      int64_t num_copies, void* stream, kvc_error* error) {
+  if (num_copies == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  const std::lock_guard<std::mutex> lock(device.upload.mutex());
+  void* const memory = device.upload.scratch<unsigned char>(bytes_to_cut(num_copies));
+  if (memory == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for copies of slots");
+  int32_t most_slots = 0;
+  for (int64_t i = 0; i < num_copies; ++i) most_slots = std::max(most_slots, copies[i].num_slots);
+  const int64_t chunks = (most_slots + kSlotsOfThread - 1) / kSlotsOfThread;
+  const bool fits = chunks > 0 && chunks <= kMostBlocks && num_copies <= kMostBlocks;
+  const CopyCut cut = cut_copies(copies, num_copies, fits, memory);
+  Piece pieces[] = {piece_of(cut.copies, num_copies), piece_of(cut.begins, cut.chains + 1)};
+  return with_locked_upload(&device.upload, pieces, 2, stream, error, [&] {
+    return with_words(places_of(*layer, layer->v_in_k == 0), [&]<class Word>(Word) {
+      const int64_t words = int64_t{layer->num_kv_heads} * type_bytes(type_of(layer->dtype));
+      const auto of_slot = [&](int32_t dims) { return words * dims / static_cast<int64_t>(sizeof(Word)); };
+      const CopyCall call = {*layer,
+                             on_device<const kvc_backend_slot_copy>(pieces[0]),
+                             on_device<const int64_t>(pieces[1]),
+                             cut.chains,
+                             of_slot(layer->head_dim),
+                             layer->v_in_k != 0 ? 0 : of_slot(layer->v_head_dim),
+                             has_token_scales(&layer->k_scales) ? layer->num_kv_heads : 0};
+      const unsigned columns = blocks_for(call.k_words + call.v_words + 2 * call.scales, kThreads);
+      if (cut.begins != nullptr) {
+        const auto chains = static_cast<unsigned>(std::min(cut.chains, kMostBlocks));
+        return launch("copies of slots", stream, {columns, chains, 1}, kThreads, 0, error, copy_in_order_kernel<Word>,
+                      call);
+      }
+      return launch("copies of slots", stream,
+                    {columns, static_cast<unsigned>(chunks), static_cast<unsigned>(num_copies)}, kThreads, 0, error,
+                    copy_apart_kernel<Word>, call);
+    });
+  });
+}
+
+kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, void* stream, kvc_error* error) {
+  if (args->num_tokens == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  const kvc_backend_layer& layer = *args->layer;
+  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
+  return with_upload(&device.upload, &slots, 1, stream, error, [&] {
+    const uint64_t places = places_of(layer, args->v != nullptr) | reinterpret_cast<uintptr_t>(args->k) |
+                            reinterpret_cast<uintptr_t>(args->v);
+    return with_words(places, [&]<class Word>(Word) {
+      const int64_t words = int64_t{layer.num_kv_heads} * type_bytes(type_of(layer.dtype));
+      const auto of_slot = [&](int32_t dims) { return words * dims / static_cast<int64_t>(sizeof(Word)); };
+      GatherCall call = {*args, layer, args->k != nullptr ? of_slot(layer.head_dim) : 0,
+                         args->v != nullptr ? of_slot(layer.v_head_dim) : 0,
+                         args->k_scale != nullptr || args->v_scale != nullptr ? layer.num_kv_heads : 0};
+      call.args.slots = on_device<const int64_t>(slots);
+      const int64_t threads = (call.k_words + call.v_words + 2 * call.scales) * args->num_tokens;
+      return launch("gather", stream, {blocks_for(threads, kThreads), 1, 1}, kThreads, 0, error, gather_kernel<Word>,
+                    call);
+    });
+  });
+}
+
+}  // namespace kvc::kernels::cuda

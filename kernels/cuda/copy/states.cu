@@ -1,0 +1,71 @@
+// states: rows of a batch to the states in pages, and back.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/copy/words.cuh"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/step/step.h"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWordsOfThread = 4;
+
+// By value; pages are on the device.
+struct StatesCall {
+  kvc_backend_states args;
+  int32_t first_row;                          // of this launch
+  const kvc_backend_step::Sizes* live_sizes;  // where the call may be replayed in later steps; else null: all rows
+};
+
+// A block's share of one state, in words that everything is a multiple of.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ StatesCall call) {
+  const kvc_backend_states& args = call.args;
+  const int32_t index = call.first_row + static_cast<int32_t>(blockIdx.y);
+  if (call.live_sizes != nullptr && index >= call.live_sizes->rows) return;
+  const int32_t page = args.pages[index];
+  if (page == KVC_BACKEND_STATE_SKIP) return;
+  Word* row = reinterpret_cast<Word*>(static_cast<char*>(args.rows) + index * args.row_stride_bytes);
+  Word* state = reinterpret_cast<Word*>(static_cast<char*>(args.pool) + page * args.page_stride_bytes);
+  const int64_t words = args.state_bytes / static_cast<int64_t>(sizeof(Word));
+  int64_t word = static_cast<int64_t>(blockIdx.x) * kThreads * kWordsOfThread + threadIdx.x;
+  for (int i = 0; i < kWordsOfThread && word < words; ++i, word += kThreads) {
+    if (page == KVC_BACKEND_STATE_ZERO) {
+      row[word] = Word{};
+    } else if (args.store != 0) {
+      state[word] = row[word];
+    } else {
+      row[word] = state[word];
+    }
+  }
+}
+
+}  // namespace
+
+kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, void* stream, kvc_error* error) {
+  constexpr int32_t kMaxRows = 65535;  // of a grid's second dimension
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  const kvc_status replayable = check_replayable(args->step, stream, error);
+  if (replayable != KVC_OK) return replayable;
+  StatesCall call = {*args, 0, live_sizes_of(args->step)};
+  const int32_t rows = call.live_sizes != nullptr ? args->step->max_rows : args->num_rows;
+  const uint64_t places = reinterpret_cast<uint64_t>(args->rows) | reinterpret_cast<uint64_t>(args->pool) |
+                          static_cast<uint64_t>(args->row_stride_bytes | args->page_stride_bytes | args->state_bytes);
+  Piece pages = piece_of(args->step, args->pages, args->num_rows);
+  return with_upload(&device.upload, &pages, 1, stream, error, [&] {
+    call.args.pages = on_device<const int32_t>(pages);
+    return with_words(places, [&]<class Word>(Word) {
+      const int64_t words = args->state_bytes / static_cast<int64_t>(sizeof(Word));
+      kvc_status status = KVC_OK;
+      for (call.first_row = 0; call.first_row < rows && status == KVC_OK; call.first_row += kMaxRows) {
+        const int32_t left = rows - call.first_row;
+        const dim3 grid = {blocks_for(words, kThreads * kWordsOfThread),
+                           static_cast<unsigned>(left < kMaxRows ? left : kMaxRows), 1};
+        status = launch("copies of states", stream, grid, kThreads, 0, error, states_kernel<Word>, call);
+      }
+      return status;
+    });
+  });
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,285 @@
+// plan_flash: what the index tensors of a stateless call say, read where they are. Two kernels:
+//   - rows: its first block goes over all rows: checks each one's values, and numbers the tiles of queries; all other
+//     blocks make everything inert that the second kernel may not reach;
+//   - fill: a block a row: positions and rotations of its tokens, slots of the new ones, items of its tiles. Where the
+//     context validates, first whether the page ids that will be read are the cache's; if not the row stays inert.
+// Roofline: bytes, all of it index arrays; one block's pass over the rows, some 2 us for 256 of them, is what a step
+// sees.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/key_split.h"
+#include "kernels/common/mask.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/faults.cuh"
+#include "kernels/cuda/plan/indexes.cuh"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// By value. `layer` of args is not read on the device.
+struct FlashPlanCall {
+  kvc_backend_flash_plan args;
+  kvc_backend_layer layer;
+  FaultSink sink;
+};
+
+// What a row's index values say.
+struct FlashRow {
+  int64_t token_begin, queries;
+  int64_t new_begin, fresh;
+  int64_t length;  // new tokens included; -1: refused
+  int64_t pad, cache_row;
+};
+
+__device__ __forceinline__ int64_t first_rotation(const kvc_backend_flash_plan& args, int64_t row, int64_t cached) {
+  return args.rotary_given != 0 ? index_at(args.rotary_seqlens, row) : cached;
+}
+
+// Whether the rotations of a row's queries and new tokens are rows of cos and sin.
+__device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args, int64_t r, const FlashRow& row,
+                                             const ValueCheck& check) {
+  const int64_t queries = args.queries_advance != 0 || row.queries == 0 ? row.queries : 1;
+  const int64_t count = queries > row.fresh ? queries : row.fresh;
+  if (count == 0) return true;
+  return check.within(args.rotary_given != 0 ? KVC_BACKEND_ARRAY_ROTARY_SEQLENS : args.lengths_array, r,
+                      first_rotation(args, r, row.length - row.fresh), 0, args.num_rotations - count);
+}
+
+// Offsets of a row's tokens: from 0 on, never descending.
+__device__ __forceinline__ bool offsets_within(int32_t array, int64_t r, int64_t begin, int64_t count, int64_t tokens,
+                                               const ValueCheck& check) {
+  return check.within(array, r, begin, 0, r == 0 ? 0 : tokens) &&
+         check.element(array, r, r + 1, begin + count, begin, tokens);
+}
+
+// Row r, with length -1 if a value is out of its range.
+__device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args, int64_t r, const ValueCheck& check) {
+  FlashRow row;
+  row.token_begin = index_at(args.cu_seqlens_q, r);
+  row.queries = index_at(args.cu_seqlens_q, r + 1) - row.token_begin;
+  row.new_begin = index_at(args.cu_seqlens_k_new, r);
+  row.fresh = index_at(args.cu_seqlens_k_new, r + 1) - row.new_begin;
+  row.pad = index_at(args.cache_leftpad, r);
+  row.cache_row = index_at(args.cache_batch_idx, r);
+  const int64_t cached = index_at(args.cache_seqlens, r);
+  row.length = cached + row.fresh;
+  const bool good =
+      offsets_within(KVC_BACKEND_ARRAY_CU_SEQLENS_Q, r, row.token_begin, row.queries, args.num_tokens, check) &&
+      offsets_within(KVC_BACKEND_ARRAY_CU_SEQLENS_K_NEW, r, row.new_begin, row.fresh, args.num_new, check) &&
+      check.within(args.lengths_array, r, cached, 0, args.capacity - row.fresh) &&
+      check.within(KVC_BACKEND_ARRAY_CACHE_LEFTPAD, r, row.pad, 0, cached) &&
+      check.within(KVC_BACKEND_ARRAY_CACHE_BATCH_IDX, r, row.cache_row, 0, args.num_cache_rows - 1) &&
+      (args.num_rotations == 0 || turns_within(args, r, row, check));
+  if (!good) row.length = -1;
+  return row;
+}
+
+__device__ __forceinline__ void write_row(const kvc_backend_flash_plan& args, int64_t r, const FlashRow& row) {
+  const bool refused = row.length < 0;
+  args.token_begin[r] = static_cast<int32_t>(row.token_begin);
+  args.new_begin[r] = static_cast<int32_t>(row.new_begin);
+  if (r + 1 == args.num_rows) {
+    args.token_begin[r + 1] = static_cast<int32_t>(row.token_begin + row.queries);
+    args.new_begin[r + 1] = static_cast<int32_t>(row.new_begin + row.fresh);
+  }
+  args.kv_lengths[r] = static_cast<int32_t>(row.length);
+  args.key_begins[r] = refused ? 0 : static_cast<int32_t>(row.pad);
+  args.cache_rows[r] = refused ? 0 : static_cast<int32_t>(row.cache_row);
+  const int64_t list = args.block_table == nullptr ? r : row.cache_row * args.table_stride;
+  args.page_begin[2 * r] = args.page_begin[2 * r + 1] = refused ? 0 : list;
+}
+
+__device__ __forceinline__ void number_rows(const kvc_backend_flash_plan& args, const ValueCheck& check) {
+  int32_t* const sums = reinterpret_cast<int32_t*>(shared_bytes());
+  int32_t tiles = 0;
+  for (int64_t begin = 0; begin < args.num_rows; begin += kThreads) {
+    const int64_t r = begin + threadIdx.x;
+    int32_t own = 0;
+    if (r < args.num_rows) {
+      const FlashRow row = read_row(args, r, check);
+      write_row(args, r, row);
+      if (row.length >= 0) own = static_cast<int32_t>((row.queries + args.item_queries - 1) / args.item_queries);
+    }
+    int32_t total;
+    const int32_t before = sum_before<kThreads>(own, sums, &total);
+    if (r < args.num_rows) args.tile_begin[r] = tiles + before;
+    tiles += total;
+  }
+  if (threadIdx.x == 0) args.tile_begin[args.num_rows] = tiles;
+}
+
+__global__ void __launch_bounds__(kThreads) plan_rows_kernel(const __grid_constant__ FlashPlanCall call) {
+  const kvc_backend_flash_plan& args = call.args;
+  if (blockIdx.x == 0) {
+    number_rows(args, {call.sink, KVC_BACKEND_CALL_FLASH_ATTN});
+    return;
+  }
+  const int64_t threads = static_cast<int64_t>(gridDim.x - 1) * kThreads;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x - 1) * kThreads + threadIdx.x;
+  const kvc_backend_item no_item = {0, 0, 0, 0, 0, 0, 0, -1, -1, 0, 0, 0, 0};
+  const kvc_backend_tile no_tile = {0, 0, 0, 0, 0, 0};
+  for (int64_t i = thread; i < args.max_tiles * args.key_splits; i += threads) args.items[i] = no_item;
+  for (int64_t i = thread; i < args.max_tiles; i += threads) args.tiles[i] = no_tile;
+  for (int64_t i = thread; i < args.num_tokens && args.query_rotations != nullptr; i += threads) {
+    args.query_rotations[i] = -1;
+  }
+  for (int64_t i = thread; i < args.num_new; i += threads) {
+    args.slots[i] = -1;
+    args.new_rows[i] = 0;
+    if (args.new_rotations != nullptr) args.new_rotations[i] = -1;
+  }
+}
+
+// Items of the tile of queries [q_begin, q_end) of a row. attend: with rows and layer, for masks.
+__device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t row,
+                                         int64_t tile, int32_t q_begin, int32_t q_end) {
+  const kvc_backend_flash_plan& args = call.args;
+  const int32_t length = args.kv_lengths[row];
+  kvc_backend_item item = {row, q_begin, q_end, 0, call.layer.num_kv_heads, 0, length, -1, -1, 0, 0, 0, 0};
+  // Positions ascend, and what a query sees moves with them: the first one sees the first key, the last the last.
+  const int32_t begin = query_mask(&attend, &item, row, q_begin).keys.begin;
+  const int32_t end = query_mask(&attend, &item, row, q_end - 1).keys.end;
+  const int64_t keys = end > begin ? end - begin : 0, wanted = keys / args.min_split_keys;
+  const KeySplit split =
+      split_keys(begin < end ? begin : end, end, args.split_align, wanted < args.key_splits ? wanted : args.key_splits);
+  const int32_t parts = static_cast<int32_t>(count_parts(split));
+  const int64_t first = tile * args.key_splits;
+  const int64_t floats = int64_t{args.item_queries} * call.layer.num_q_heads * (call.layer.v_head_dim + 2);
+  for (int32_t i = 0; i < parts; ++i) {
+    keys_of_part(split, i, &item.key_begin, &item.key_end);
+    if (parts > 1) {
+      item.tile = static_cast<int32_t>(tile);
+      item.partial_offset = (first + i) * floats;
+    }
+    args.items[first + i] = item;
+  }
+  if (parts == 1) return;
+  const kvc_backend_tile merged = {static_cast<int32_t>(first), static_cast<int32_t>(first) + parts, 0, 0, 0, 0};
+  args.tiles[tile] = merged;
+}
+
+// Positions and rotations of a row's queries.
+__device__ __forceinline__ void fill_queries(const kvc_backend_flash_plan& args, int32_t r, int32_t length,
+                                             int32_t turn) {
+  const int32_t token_begin = args.token_begin[r];
+  const int32_t queries = static_cast<int32_t>(index_at(args.cu_seqlens_q, r + 1)) - token_begin;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < queries; i += kThreads) {
+    const int32_t position = length - (queries - i);
+    args.positions[token_begin + i] = position;
+    if (args.key_ends != nullptr) {
+      const int64_t end = int64_t{position} + 1 + args.window_right;
+      args.key_ends[token_begin + i] = static_cast<int32_t>(end < length ? end : length);
+    }
+    if (args.query_rotations != nullptr) {
+      args.query_rotations[token_begin + i] = turn + (args.queries_advance != 0 ? i : 0);
+    }
+  }
+}
+
+// Slots and rotations of a row's new tokens, from position `first` on.
+__device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r, int32_t first, int32_t fresh,
+                                           int32_t turn) {
+  const kvc_backend_flash_plan& args = call.args;
+  const int32_t new_begin = args.new_begin[r];
+  const int32_t* const list =
+      (args.block_table == nullptr ? args.cache_rows : args.block_table) + args.page_begin[2 * r];
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < fresh; i += kThreads) {
+    const int32_t position = first + i, size = call.layer.page_size;
+    const int64_t page = list[position / size];
+    args.new_rows[new_begin + i] = r;
+    args.slots[new_begin + i] = page * size + position % size;  // append skips what is none of the cache's
+    if (args.new_rotations != nullptr) args.new_rotations[new_begin + i] = turn + i;
+  }
+}
+
+// Whether the pages from that of the first key that the row's first query sees on, or of its first new token, are the
+// cache's: a thread's share of them.
+__device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
+                                                 int32_t length, int32_t first_new) {
+  const kvc_backend_flash_plan& args = call.args;
+  if (args.block_table == nullptr) return true;
+  int32_t first = first_new;
+  if (static_cast<int32_t>(index_at(args.cu_seqlens_q, r + 1)) > args.token_begin[r]) {
+    const kvc_backend_item item = {r, 0, 1, 0, 1, 0, length, -1, -1, 0, 0, 0, 0};
+    const int32_t seen = query_mask(&attend, &item, r, 0).keys.begin;
+    first = seen < first ? seen : first;
+  }
+  const ValueCheck check = {call.sink, KVC_BACKEND_CALL_FLASH_ATTN};
+  const int32_t size = call.layer.page_size, pages = (length + size - 1) / size;
+  const int32_t* const list = args.block_table + args.page_begin[2 * r];
+  bool good = true;
+  for (int32_t i = first / size + static_cast<int32_t>(threadIdx.x); i < pages; i += kThreads) {
+    good = check.entry(KVC_BACKEND_FAULT_RANGE, KVC_BACKEND_ARRAY_BLOCK_TABLE, r, args.cache_rows[r], i, list[i],
+                       call.layer.num_pages - 1) &&
+           good;
+  }
+  return good;
+}
+
+// In shared memory: what masks are asked by.
+struct Masks {
+  kvc_backend_attend attend;
+  kvc_backend_rows rows;
+  kvc_backend_layer layer;
+  int32_t bad_pages;
+};
+
+__global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_constant__ FlashPlanCall call) {
+  const kvc_backend_flash_plan& args = call.args;
+  const int32_t row = static_cast<int32_t>(blockIdx.x), length = args.kv_lengths[row];
+  if (length < 0) return;
+  Masks& masks = *reinterpret_cast<Masks*>(shared_bytes());
+  if (threadIdx.x == 0) {
+    masks.rows = {};
+    masks.rows.num_rows = args.num_rows;
+    masks.rows.num_tokens = static_cast<int32_t>(args.num_tokens);
+    masks.rows.token_begin = args.token_begin;
+    masks.rows.kv_lengths = args.kv_lengths;
+    masks.rows.positions = args.positions;
+    masks.rows.key_ends = args.key_ends;
+    masks.rows.key_begins = args.key_begins;
+    masks.layer = call.layer;
+    masks.attend.layer = &masks.layer;
+    masks.attend.rows = &masks.rows;
+    masks.attend.flags = args.flags;
+    masks.bad_pages = 0;
+  }
+  const int32_t fresh = static_cast<int32_t>(index_at(args.cu_seqlens_k_new, row + 1)) - args.new_begin[row];
+  const int32_t turn = args.num_rotations > 0 ? static_cast<int32_t>(first_rotation(args, row, length - fresh)) : 0;
+  fill_queries(args, row, length, turn);
+  __syncthreads();
+  if (call.sink.record != nullptr) {
+    if (!own_pages_within(call, masks.attend, row, length, length - fresh)) masks.bad_pages = 1;
+    __syncthreads();
+    if (masks.bad_pages != 0) return;
+  }
+  fill_slots(call, row, length - fresh, fresh, turn);
+  const int32_t begin = args.tile_begin[row], end = args.tile_begin[row + 1];
+  const int32_t queries = static_cast<int32_t>(index_at(args.cu_seqlens_q, row + 1)) - args.token_begin[row];
+  for (int32_t tile = begin + static_cast<int32_t>(threadIdx.x); tile < end && tile < args.max_tiles;
+       tile += kThreads) {
+    const int32_t first = (tile - begin) * args.item_queries, last = first + args.item_queries;
+    cut_tile(call, masks.attend, row, tile, first, last < queries ? last : queries);
+  }
+}
+
+}  // namespace
+
+kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* args, void* stream, kvc_error* error) {
+  if (args->num_rows == 0) return KVC_OK;
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  const FlashPlanCall call = {*args, *args->layer, device.faults.sink()};
+  const int64_t most = args->max_tiles * args->key_splits + args->num_new + args->num_tokens;
+  constexpr int64_t kClearing = 8 * kThreads;  // elements a block
+  const unsigned blocks = 1 + blocks_for(most, kClearing);
+  kvc_status status = launch("the rows of a stateless call", stream, {blocks, 1, 1}, kThreads,
+                             2 * kThreads * sizeof(int32_t), error, plan_rows_kernel, call);
+  if (status != KVC_OK) return status;
+  return launch("the items of a stateless call", stream, {static_cast<unsigned>(args->num_rows), 1, 1}, kThreads,
+                sizeof(Masks), error, plan_fill_kernel, call);
+}
+
+}  // namespace kvc::kernels::cuda

@@ -1,0 +1,67 @@
+#include "tensor/tensor_overlap.h"
+
+#include <cstdint>
+
+namespace kvc {
+namespace {
+
+int64_t element_bytes(const TensorView& t) noexcept { return t.dtype.bits / 8; }
+
+// Bytes from the first element to behind the last, by the dims whose stride is below `limit` bytes.
+int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
+  int64_t bytes = element_bytes(t);
+  for (int32_t i = 0; i < t.rank; ++i) {
+    const int64_t stride = t.strides[i] * element_bytes(t);
+    if (stride < limit) bytes += (t.shape[i] - 1) * stride;
+  }
+  return bytes;
+}
+
+// Whether every dim steps within [0, pitch) or by whole pitches.
+bool divides(const TensorView& t, int64_t pitch) noexcept {
+  for (int32_t i = 0; i < t.rank; ++i) {
+    const int64_t stride = t.strides[i] * element_bytes(t);
+    if (t.shape[i] > 1 && stride >= pitch && stride % pitch != 0) return false;
+  }
+  return extent_bytes(t, pitch) <= pitch;
+}
+
+// Whether both lie in columns of rows of `pitch` bytes, and in different ones.
+bool in_different_columns(const TensorView& a, const TensorView& b, int64_t pitch) noexcept {
+  if (!divides(a, pitch) || !divides(b, pitch)) return false;
+  const auto size = static_cast<uintptr_t>(pitch);
+  const uintptr_t column_a = reinterpret_cast<uintptr_t>(a.data) % size;
+  const uintptr_t column_b = reinterpret_cast<uintptr_t>(b.data) % size;
+  const auto from_a_to_b = static_cast<int64_t>((column_b + size - column_a) % size);
+  return from_a_to_b >= extent_bytes(a, pitch) && pitch - from_a_to_b >= extent_bytes(b, pitch);
+}
+
+bool separable(const TensorView& a, const TensorView& b, const TensorView& pitches) noexcept {
+  for (int32_t i = 0; i < pitches.rank; ++i) {
+    const int64_t pitch = pitches.strides[i] * element_bytes(pitches);
+    if (pitches.shape[i] > 1 && pitch > 0 && in_different_columns(a, b, pitch)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool elements_overlap(const TensorView& a, const TensorView& b) noexcept {
+  if (a.data == nullptr || b.data == nullptr) return false;
+  if (a.data + extent_bytes(a, INT64_MAX) <= b.data || b.data + extent_bytes(b, INT64_MAX) <= a.data) return false;
+  return !separable(a, b, a) && !separable(a, b, b);
+}
+
+Status check_overlaps(const NamedTensor* written, int num_written, const NamedTensor* read, int num_read) {
+  const auto check = [](const NamedTensor& a, const NamedTensor& b) {
+    if (a.tensor == nullptr || b.tensor == nullptr || !elements_overlap(*a.tensor, *b.tensor)) return Status();
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is written and overlaps %s", a.name, b.name);
+  };
+  for (int i = 0; i < num_written; ++i) {
+    for (int j = i + 1; j < num_written; ++j) KVC_TRY(check(written[i], written[j]));
+    for (int j = 0; j < num_read; ++j) KVC_TRY(check(written[i], read[j]));
+  }
+  return Status();
+}
+
+}  // namespace kvc
