@@ -2,11 +2,11 @@
 # Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
 #   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache: medians beside their targets
-#   benchmark.sh attention [ARGS]     attention beside this machine's limits; without ARGS it draws docs/attention-roofline.svg,
+#   benchmark.sh attention [ARGS]     attention beside this machine's limits; without ARGS it draws benchmarks/results/emerald-rapids-2026-11-22.svg,
 #                                     and measures the peers that are installed too
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
 #   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
-#   benchmark.sh peers --table --threads 1       the table in docs/kernels.md; with --budget 50 in pieces (exit code 3: call again)
+#   benchmark.sh peers --table --threads 1       the table of peers in benchmarks/results; with --budget 50 in pieces (exit code 3: call again)
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 bash scripts/setup.sh test
@@ -21,7 +21,7 @@ attention() {
   local results=$build/attention.json
   "$build/benchmarks/attention" --json "$results" "$@"
   if [ $# = 0 ]; then # a part of the cases is no picture of them
-    "$python" benchmarks/roofline.py "$results" docs/attention-roofline.svg
+    "$python" benchmarks/roofline.py "$results" benchmarks/results/emerald-rapids-2026-11-22.svg
     "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --installed --json "$build/peers.json"
   fi
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Registers, shared and local memory and occupancy of each CUDA kernel and arch, from the built plug-in.
 
-    ptxas_report.py PLUGIN --cuobjdump PROGRAM [--docs docs/kernels.md]
+    ptxas_report.py PLUGIN --cuobjdump PROGRAM [--docs docs/reference/cuda-kernels.md]
 
 Prints a table; --docs puts it between the two marks there. Exits with 1 if a kernel uses local memory (spills too), or if
 the plug-in has no kernel that attends.

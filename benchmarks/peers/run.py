@@ -9,7 +9,7 @@ cannot be installed, or cannot do a case, is named with the reason. Prints ours 
 ahead), and at the end each row where we are behind. A case that is called as a filter is that case alone.
 --installed takes those peers that are installed already, and installs none.
 
---table takes the cases of the table in docs/kernels.md and prints it anew. --budget begins no comparison after so many
+--table takes the cases of the table of peers in benchmarks/results and prints it anew. --budget begins no comparison after so many
 seconds and exits with 3: the same call then goes on with what FILE does not have yet, so that a run can be made in
 pieces. (Without --budget FILE is written anew.)
 """
@@ -36,7 +36,7 @@ PEERS = {
     "ggml": ("ggml", [["llama-cpp-python", "numpy"]], "ggml_peer", "FlashAttention"),  # built from source: minutes
 }
 
-# Lines of the table in docs/kernels.md, and the cases of each.
+# Lines of the table of peers in benchmarks/results, and the cases of each.
 TABLE = {
     "decode 32/32 D128 bf16 4k": ["decode 32/32 D128 bf16 b1 4k"],
     "decode 32/8 D128 16k: bf16 / f16 / f32": [f"decode 32/8 D128 {t} b1 16k" for t in ("bf16", "f16", "f32")],
@@ -150,7 +150,7 @@ def describe(case: dict, result: dict) -> str:
 
 
 def print_table(results: list, names: list, threads: int) -> None:
-    """As it stands in docs/kernels.md."""
+    """As it stands of peers in benchmarks/results."""
     ratios = {(r["name"], r["peer"]): r["ratio"] for r in results if "ratio" in r and r["threads"] == threads}
 
     def cell(cases: list, name: str) -> str:

@@ -55,7 +55,7 @@ type Layer struct {
 	LatentDim       int     // MLA: leading dims of the row that are V too
 	States          []State // recurrent
 
-	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/storage.md has layouts), of DType;
+	// The layer's page pool in the caller's slices, by any strides with innermost 1 (docs/reference/storage.md has layouts), of DType;
 	// float8's may be U8. Absent: the cache allocates it. The slices stay where they are until the cache is closed, and every
 	// PoolView of it; what is in slots of open steps must be left alone.
 	KVStorage          Tensor // [pages, 2, Hkv, page size, D], K and V together; or apart:

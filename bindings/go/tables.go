@@ -32,7 +32,7 @@ type TablesOptions struct {
 	PadValue *int32       // of BlockTable behind a row's pages; nil = -1 (graph: 0)
 }
 
-// Tables is what attention kernels of others want to know of a step; docs/tables.md says what each array means. The slices
+// Tables is what attention kernels of others want to know of a step; docs/reference/tables.md says what each array means. The slices
 // are the library's memory: read them, as long as the call that gave them says, and keep the Tables, the Plan or the Cache that
 // long. Clone copies them. Those of a graph are as long as its capacity.
 type Tables struct {

@@ -2,7 +2,7 @@
 //
 // Together, K and V of the prefix are read once and queries are stacked; in return every query's state over the prefix
 // is written, read and merged with that over the rest. Costs are in bytes of K and V read, for one kv head: what limits
-// decoding, and what the other costs were measured against (docs/kernels.md).
+// decoding, and what the other costs were measured against (docs/internals/cpu.md).
 //
 // Pure functions of their arguments.
 #pragma once

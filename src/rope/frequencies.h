@@ -1,5 +1,5 @@
-// Frequencies of rotary position embedding: what a layer's rope_theta and rope_scaling mean, in float64. docs/rope.md
-// has the formulas and where they come from. Pure functions.
+// Frequencies of rotary position embedding: what a layer's rope_theta and rope_scaling mean, in float64.
+// docs/reference/rope.md has the formulas and where they come from. Pure functions.
 #pragma once
 
 #include <cstdint>

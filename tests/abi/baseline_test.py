@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The header against kvcache.h.baseline, the header of the last release without its comments: what was added, and what
-would break a program of that release. Two witnesses: a comparison of declarations by the rules of docs/abi.md, and abidiff
+would break a program of that release. Two witnesses: a comparison of declarations by the rules of docs/reference/abi.md, and abidiff
 on the debug information of both headers. While the version is 0.x this is a report; from 1.0 on a break fails.
 
     --update          writes the baseline: at a release, and before 1.0 after a break

@@ -91,7 +91,7 @@ def main() -> int:
                                            lineterm=""))
     if difference:
         print("\n".join(difference))
-        print("The layout changed. While the version is 0.x it may: docs/abi.md says how. Write the new one with:\n"
+        print("The layout changed. While the version is 0.x it may: docs/reference/abi.md says how. Write the new one with:\n"
               "  python3 tests/abi/layout_test.py --dlpack "
               f"{arguments.dlpack} --update")
     return 1 if problems or difference else 0

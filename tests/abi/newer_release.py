@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what a later release of the library would have changed, by the rules of docs/abi.md: every extensible struct
+"""Writes what a later release of the library would have changed, by the rules of docs/reference/abi.md: every extensible struct
 has two more fields at its end, and there is one more function. tests/abi builds the core once more from it, so that the
 rules are tested before there is a second release.
 

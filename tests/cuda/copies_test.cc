@@ -1,5 +1,5 @@
 // What calls cost the host once they were made before: copies to the device, from pinned memory; and none of them waits
-// for the device or allocates. docs/kernels.md has the table.
+// for the device or allocates. docs/internals/cuda.md has the table.
 #include <gtest/gtest.h>
 
 #include <deque>

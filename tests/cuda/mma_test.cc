@@ -290,7 +290,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
   }
 }
 
-// Of 512 + 64 dims in 16 bits: what docs/kernels.md says of the cards.
+// Of 512 + 64 dims in 16 bits: what docs/internals/cuda.md says of the cards.
 TEST(MmaPlan, LatentStagesOfTheCards) {
   const Call call = latent_call(Type::kBf16, Type::kBf16, 576, 512);
   const auto stages = [&](int32_t rows, int32_t of_block) {

@@ -1,4 +1,4 @@
-"""The Python programs of the READMEs and of docs/attention.md run as they stand there; its lines of C compile."""
+"""The Python programs of the READMEs and of docs/guide/features.md run as they stand there; its lines of C compile."""
 import pathlib
 import re
 import shutil
@@ -27,13 +27,13 @@ def test_quick_start_of_the_package(capsys):
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/attention.md").read_text(), re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/guide/features.md").read_text(), re.DOTALL)
 
 
 def test_every_kind_of_cache_and_attention():
     names = {}
     for program in blocks("python"):
-        exec(compile(program, "docs/attention.md", "exec"), names)
+        exec(compile(program, "docs/guide/features.md", "exec"), names)
     assert names["prefix_groups"] == 1 and names["nearest"] == (16, 91)
     assert names["chat"].length(names["users"][0]) == 100 + 1 + 4
     assert names["hybrid"].length(names["hybrid"].add()) == 0 and names["mla"].shape == (5, 4, 10)

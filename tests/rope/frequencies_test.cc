@@ -138,7 +138,8 @@ TEST(RopeFrequencies, PublishedAttentionFactors) {
   kvc_rope_scaling moe = phi35(ones, ones);  // Phi-3.5-MoE gives its own
   moe.attention_factor = 1.243163121016122;
   EXPECT_EQ(factor(moe, 96, 10000.0), 1.243163121016122);
-  // DeepSeek-V3: cos and sin are not scaled, the softmax scale is. As docs/rope.md says: mscale^2 / sqrt(192).
+  // DeepSeek-V3: cos and sin are not scaled, the softmax scale is. As docs/reference/rope.md says: mscale^2 /
+  // sqrt(192).
   EXPECT_EQ(factor(deepseek_v3(), 64, 10000.0), 1.0);
   const double mscale = factor(scaling_of(KVC_ROPE_SCALING_YARN, 40.0, 4096), 64, 10000.0);
   EXPECT_NEAR(mscale * mscale / std::sqrt(192.0), 0.13523, 5e-6);

@@ -14,7 +14,7 @@ _NO_TRUNCATE = 1
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """A scaling of RoPE. Fields that do not belong to the kind stay 0; docs/rope.md has every formula.
+    """A scaling of RoPE. Fields that do not belong to the kind stay 0; docs/reference/rope.md has every formula.
 
     Args:
         kind: "linear", "llama3", "yarn" or "longrope".

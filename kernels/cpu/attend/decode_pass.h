@@ -194,7 +194,8 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
     load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
   }
-  // Of one row a step reads about as fast as memory gives; lines asked for earlier would only queue (docs/kernels.md).
+  // Of one row a step reads about as fast as memory gives; lines asked for earlier would only queue
+  // (docs/internals/cpu.md).
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
   KeyScales scales = {};
   int32_t current = 0;

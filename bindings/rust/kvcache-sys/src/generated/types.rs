@@ -483,7 +483,7 @@ pub const KVC_ROPE_NONE: kvc_rope_mode = 0;
 pub const KVC_ROPE_ON_APPEND: kvc_rope_mode = 1;
 #[doc = " k is stored, exported and imported as it is; attend rotates q as above, and each key, in\nfloat32, when it reads it"]
 pub const KVC_ROPE_ON_READ: kvc_rope_mode = 2;
-#[doc = " Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle\n position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/rope.md has every formula."]
+#[doc = " Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle\n position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/reference/rope.md has every formula."]
 pub type kvc_rope_mode = ::core::ffi::c_uint;
 pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
 #[doc = " f(i) / factor (position interpolation)"]
@@ -529,7 +529,7 @@ pub struct kvc_rope_scaling {
     pub attention_factor: f64,
     #[doc = " yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it"]
     pub mscale: f64,
-    #[doc = " yarn: with mscale. softmax_scale stays the caller's: docs/rope.md"]
+    #[doc = " yarn: with mscale. softmax_scale stays the caller's: docs/reference/rope.md"]
     pub mscale_all_dim: f64,
     #[doc = " longrope: borrowed; [num_short_factors], each 1e-6..1e6"]
     pub short_factors: *const f64,
@@ -624,9 +624,9 @@ pub struct kvc_layer_config {
     pub rope_theta: f64,
     #[doc = " borrowed; nullable: none"]
     pub rope_scaling: *const kvc_rope_scaling,
-    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it\n(DeepSeek-V3: 0.13523, docs/mla.md)"]
+    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
     pub softmax_scale: f64,
-    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and\nNHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory\nmay be given twice: pools may interleave, but not overlap. Its deleter runs once, when the\ncache and all exported views of it are gone; NULL: the memory outlives them all.\ndocs/storage.md has layouts"]
+    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and\nNHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory\nmay be given twice: pools may interleave, but not overlap. Its deleter runs once, when the\ncache and all exported views of it are gone; NULL: the memory outlives them all.\ndocs/reference/storage.md has layouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
@@ -727,7 +727,7 @@ pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
 #[doc = " wherever rows have a page in common, whatever it costs"]
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
-#[doc = " A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of\n threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one\n kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/kernels.md\n has how much."]
+#[doc = " A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of\n threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one\n kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/internals/cpu.md\n has how much."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
 #[doc = " the cache has page pools for every layer: in memory of its own, or the caller's\n(kvc_layer_config.kv_storage)"]
@@ -907,7 +907,7 @@ pub struct kvc_append_args {
     pub k: *const DLTensor,
     #[doc = " borrowed; [>= T, Hkv, Dv] likewise. MLA: NULL, and k has whole rows; or the latent parts\n[>= T, 1, latent_dim], and k the rotary ones [>= T, 1, D - latent_dim]"]
     pub v: *const DLTensor,
-    #[doc = " nullable: what the layer's rope fields and the tokens' positions give. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/rope.md).\nNeeds KVC_ROPE_ON_APPEND. The layer's attend takes the same table"]
+    #[doc = " nullable: what the layer's rope fields and the tokens' positions give. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/reference/rope.md).\nNeeds KVC_ROPE_ON_APPEND. The layer's attend takes the same table"]
     pub rope_cos_sin: *const DLTensor,
     #[doc = " borrowed; [>= T, Hkv] float32, with stored bytes of int8: their scales. Else NULL: stored\nbytes of float8 are taken to be by the layer's scales"]
     pub k_scale: *const DLTensor,
@@ -1442,7 +1442,7 @@ pub const KVC_TABLES_PREFIX: kvc_tables_part = 1;
 pub const KVC_TABLES_BRANCHES: kvc_tables_part = 2;
 #[doc = " plans with encoder_lens: the encoder's keys"]
 pub const KVC_TABLES_ENCODER: kvc_tables_part = 3;
-#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward\n (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/tables.md has a table\n of the kinds of steps, and what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table names exactly the keys that queries see, so no kernel needs a mask beyond \"causal\" (and a window, where one\n row has several queries of a sliding group or of a stream). Where one table cannot, there are two, and attention over\n them merges by LSE (kvc_merge_states) to the exact result."]
+#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward\n (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/reference/tables.md has a table\n of the kinds of steps, and what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table names exactly the keys that queries see, so no kernel needs a mask beyond \"causal\" (and a window, where one\n row has several queries of a sliding group or of a stream). Where one table cannot, there are two, and attention over\n them merges by LSE (kvc_merge_states) to the exact result."]
 pub type kvc_tables_part = ::core::ffi::c_uint;
 #[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
 pub const KVC_TABLES_PAD_VALUE: kvc_tables_flags = 1;

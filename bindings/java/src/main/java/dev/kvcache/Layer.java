@@ -151,7 +151,7 @@ public final class Layer implements Cloneable {
     }
 
     /** The page pool in memory of the caller's, [>= pages, 2, kvHeads, pageSize, headDim] by any strides. The cache keeps the
-     * buffer alive. docs/storage.md has layouts. */
+     * buffer alive. docs/reference/storage.md has layouts. */
     public Builder kvStorage(Tensor pool) {
       layer.kvStorage = pool;
       return this;

@@ -8,7 +8,7 @@ import java.lang.ref.Reference;
  * Calls of one plan wait for each other.
  */
 public final class Plan implements AutoCloseable {
-  /** The kind of step; docs/tables.md has a table of them. */
+  /** The kind of step; docs/reference/tables.md has a table of them. */
   public enum Mode {
     /** One new token a row. */
     DECODE(Abi.KVC_PLAN_DECODE),

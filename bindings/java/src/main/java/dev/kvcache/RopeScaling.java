@@ -1,7 +1,7 @@
 package dev.kvcache;
 
 /**
- * How a model was stretched beyond the length it was trained for: "rope_scaling" of its config.json. docs/rope.md has the
+ * How a model was stretched beyond the length it was trained for: "rope_scaling" of its config.json. docs/reference/rope.md has the
  * formulas. Settings of other kinds than its own must stay as they are.
  */
 public final class RopeScaling {

@@ -4,7 +4,7 @@ import java.nio.ByteOrder;
 
 /**
  * Tables of one step as attention kernels of other libraries want them: block tables, lengths, slots. Copies, in arrays of
- * Java; docs/tables.md says what each means. Arrays that were not asked for, or that the step has not, are null.
+ * Java; docs/reference/tables.md says what each means. Arrays that were not asked for, or that the step has not, are null.
  */
 public final class Tables {
   /** Which keys: of a step that branches (trees, drafts) a table names those that all branches share, another each one's own. */
