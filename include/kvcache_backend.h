@@ -6,11 +6,10 @@
  * a backend sees is plain data: it never calls back into the cache. Core and backend must agree on
  * KVC_BACKEND_VERSION exactly, until a second, independent implementation exists.
  *
- * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (items, tiles, page tables,
- * rows, slots, copies) are host memory that may change as soon as a call returns: a backend whose kernels run later
- * takes copies. Exceptions are named: index arrays of a caller without a cache may be the device's
- * (kvc_backend_indexes), and then so is all that is made of them (plan_*). Every array has its shape beside it. Shape
- * letters are those of kvcache.h.
+ * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (items, tiles, page tables, rows,
+ * slots, copies) are host memory that may change as soon as a call returns: a backend whose kernels run later takes
+ * copies. Exceptions are named: index arrays of a caller without a cache may be the device's (kvc_backend_indexes), and
+ * then so is all that is made of them (plan_*). Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -36,14 +35,14 @@ enum kvc_backend_effort {
 typedef struct kvc_backend_host {
   void *self;
   int32_t num_workers; /* worker indices, each with a scratch of its own; more than the threads that run at once */
-  /* How many items run at once on threads of the library's own, the caller's included. Where it is not above 1, run()
-   * may bring the host's threads, and with them its code: what runs under a lock of the library then does all on the
-   * caller's. */
+  /* How many items run at once on threads of the library's own, the caller's included. Where it is not above 1, run() may
+   * bring the host's threads, and with them its code: what runs under a lock of the library then does all on the caller's. */
   int32_t own_threads;
   /* Runs item(arg, i, worker) once for each i in [0, n): items are claimed from a shared counter, so the caller can
    * finish alone. worker in [0, num_workers) names a scratch of its own: no two items run on one worker at once.
    * Returns when every item is done. effort: a kvc_backend_effort. */
-  void (*run)(void *self, int64_t n, int32_t effort, void (*item)(void *arg, int64_t index, int32_t worker), void *arg);
+  void (*run)(void *self, int64_t n, int32_t effort, void (*item)(void *arg, int64_t index, int32_t worker),
+              void *arg);
 } kvc_backend_host;
 
 /* ---- Storage -------------------------------------------------------------------------------- */
@@ -59,8 +58,7 @@ typedef struct kvc_backend_pool {
 /* Scales of a quantised pool: an element is read as stored * scale. int8: a scale for each token and head, in the pages
  * beside what they scale. fp8: a scale for each head, or one for all; page_stride and slot_stride are 0. */
 typedef struct kvc_backend_scales {
-  float *data; /* NULL: every scale is 1. Of (page, head, slot) at page*page_stride + head*head_stride +
-                  slot*slot_stride */
+  float *data; /* NULL: every scale is 1. Of (page, head, slot) at page*page_stride + head*head_stride + slot*slot_stride */
   int64_t page_stride;
   int64_t head_stride;
   int64_t slot_stride;
@@ -68,23 +66,23 @@ typedef struct kvc_backend_scales {
 
 /* Shape, storage and rules of one layer; constant for the life of a cache. */
 typedef struct kvc_backend_layer {
-  kvc_backend_pool k, v; /* [num_pages, num_kv_heads, page_size, head_dim | v_head_dim] */
+  kvc_backend_pool k, v;   /* [num_pages, num_kv_heads, page_size, head_dim | v_head_dim] */
   kvc_backend_scales k_scales, v_scales;
   int64_t num_pages;
   int32_t page_size;
   int32_t num_q_heads, num_kv_heads, head_dim, v_head_dim;
-  int32_t window_tokens; /* a query at p sees keys max(0, p-w+1)..p; 0 = all of 0..p */
-  int32_t chunk_tokens;  /* c > 0: of those, keys j with j/c == p/c */
-  DLDataType dtype;      /* of both pools */
+  int32_t window_tokens;   /* a query at p sees keys max(0, p-w+1)..p; 0 = all of 0..p */
+  int32_t chunk_tokens;    /* c > 0: of those, keys j with j/c == p/c */
+  DLDataType dtype;        /* of both pools */
   float softmax_scale;
-  int32_t rope_class; /* index of the forward's cos/sin table for this layer, or -1: no rotation */
-  int32_t rope_dim;   /* rotated dims: [rope_offset, rope_offset + rope_dim) */
+  int32_t rope_class;      /* index of the forward's cos/sin table for this layer, or -1: no rotation */
+  int32_t rope_dim;        /* rotated dims: [rope_offset, rope_offset + rope_dim) */
   int32_t rope_offset;
   int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
-  uint32_t v_in_k;     /* 1: V is the first v_head_dim dims of K (MLA): v and v_scales are k and k_scales, and a row is
-                          written and moved once. No rotated dim is below v_head_dim, and num_kv_heads is 1 */
-  uint32_t k_behind_v; /* 1: a row of K is V's row and behind it that of the pool k, [head_dim - v_head_dim] (latent
-                          and rotary parts in pools of their own). Attended only; without scales of tokens */
+  uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): v and v_scales are k and k_scales, and a row is
+                              written and moved once. No rotated dim is below v_head_dim, and num_kv_heads is 1 */
+  uint32_t k_behind_v;     /* 1: a row of K is V's row and behind it that of the pool k, [head_dim - v_head_dim] (latent
+                              and rotary parts in pools of their own). Attended only; without scales of tokens */
   uint32_t reserved;
 } kvc_backend_layer;
 
@@ -94,15 +92,15 @@ typedef struct kvc_backend_layer {
  * hold page ids, higher ones node ids, both -1 = none. List index i is reached from the root by the base-FANOUT
  * digits of i. Lists share nodes, and a node that an open forward can reach is never changed: forks cost nothing, and
  * a device copy of the node pool takes deltas.
- * Lists that are arrays, as callers without a cache have them: row r's are pages[page_begin[r]], and what follows.
- * Entries that no query sees are never read, of either kind. */
+ * Lists that are arrays, as callers without a cache have them: row r's are pages[page_begin[r]], and what follows. Entries
+ * that no query sees are never read, of either kind. */
 enum { KVC_BACKEND_NODE_FANOUT_LOG2 = 5, KVC_BACKEND_NODE_FANOUT = 32 };
 
 typedef struct kvc_backend_tables {
-  const int32_t *nodes;      /* [num_nodes, FANOUT] */
-  const int32_t *roots;      /* [num_rows]: root node of each row, -1 = no page */
-  const int32_t *levels;     /* [num_rows]: levels of each row's tree, 0 = no page */
-  const int32_t *pages;      /* nullable: trees. Else arrays, and the three above are not read */
+  const int32_t *nodes;  /* [num_nodes, FANOUT] */
+  const int32_t *roots;  /* [num_rows]: root node of each row, -1 = no page */
+  const int32_t *levels; /* [num_rows]: levels of each row's tree, 0 = no page */
+  const int32_t *pages;  /* nullable: trees. Else arrays, and the three above are not read */
   const int64_t *page_begin; /* [num_rows]: of arrays */
 } kvc_backend_tables;
 
@@ -111,8 +109,7 @@ typedef struct kvc_backend_tables {
 #if defined(__CUDACC__)
 __host__ __device__
 #endif
-    static inline const int32_t *
-    kvc_backend_leaf(const int32_t *nodes, int32_t root, int32_t levels, int64_t index) {
+static inline const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root, int32_t levels, int64_t index) {
   int64_t node = root;
   int32_t level;
   for (level = levels - 1; level > 0; --level) {
@@ -127,32 +124,32 @@ __host__ __device__
 /* Where the device keeps the index arrays of a step (kvc_backend.stage); NULL in calls: nothing was staged. */
 typedef struct kvc_backend_step kvc_backend_step;
 
-/* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an
- * ancestor, or itself) iff enter(k) <= enter(q) < exit(k). Its key comes after its parent's. */
+/* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an ancestor,
+ * or itself) iff enter(k) <= enter(q) < exit(k). Its key comes after its parent's. */
 typedef struct kvc_backend_tree_node {
   int32_t enter, exit;
   int32_t position; /* committed length + depth: windows, chunks and biases go by it */
   int32_t parent;   /* node of the same tree; -1 = root */
 } kvc_backend_tree_node;
 
-/* The rows of one forward. Inert rows have kv_lengths -1 and no work item. A key's index is its place in the sequence;
- * its position is the same, but for the nodes of a tree. kernels/common/mask.h says who sees what. */
+/* The rows of one forward. Inert rows have kv_lengths -1 and no work item. A key's index is its place in the sequence; its
+ * position is the same, but for the nodes of a tree. kernels/common/mask.h says who sees what. */
 typedef struct kvc_backend_rows {
   int32_t num_rows;
-  int32_t num_tokens;         /* T */
-  const int32_t *token_begin; /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
-  const int32_t *kv_lengths;  /* [num_rows]: tokens of the sequence, the new ones included. In a cross layer: of the
-                                 encoder sequence, which may be none */
-  const int32_t *positions;   /* [num_tokens] */
-  const int32_t *key_ends;    /* nullable; [num_tokens]: a query sees keys below its key_ends, not only up to itself */
-  /* Streaming rows: with a window w > 0 and s sinks, s < w, a query at p sees keys j < s and max(s, p-(w-s)+1) <= j <=
-   * p. Both nullable, together. */
+  int32_t num_tokens;           /* T */
+  const int32_t *token_begin;   /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
+  const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included. In a cross layer: of the
+                                   encoder sequence, which may be none */
+  const int32_t *positions;     /* [num_tokens] */
+  const int32_t *key_ends;      /* nullable; [num_tokens]: a query sees keys below its key_ends, not only up to itself */
+  /* Streaming rows: with a window w > 0 and s sinks, s < w, a query at p sees keys j < s and max(s, p-(w-s)+1) <= j <= p.
+   * Both nullable, together. */
   const int32_t *stream_sinks;   /* [num_rows] */
   const int32_t *stream_windows; /* [num_rows]; 0 = the row does not stream */
   /* Rows whose last keys are nodes of a tree: the key at index tree_begin[r] + i is tree_nodes[tree_offset[r] + i], and
    * every new token of such a row is a node. All nullable, together. */
-  const int32_t *tree_begin;  /* [num_rows]; kv_lengths[r] = no tree */
-  const int32_t *tree_offset; /* [num_rows] */
+  const int32_t *tree_begin;     /* [num_rows]; kv_lengths[r] = no tree */
+  const int32_t *tree_offset;    /* [num_rows] */
   const kvc_backend_tree_node *tree_nodes;
   const int32_t *key_begins; /* nullable: all 0. [num_rows]: no query sees a key before it (left padding); chunks are
                                 counted from it. positions may then be below it, and without it below 0: sees nothing */
@@ -188,8 +185,7 @@ enum kvc_backend_part {
  * and the item of `tile` that finishes last merges.
  * A shared item (span_begin < span_end) covers queries of several rows that have these keys in common, in the same
  * pages: those of its spans, one after another, over the page list of `row`, the first span's. Its q_begin is 0, q_end
- * the number of its queries, tile and partial_offset are -1: it writes states only, of each span where the span says.
- */
+ * the number of its queries, tile and partial_offset are -1: it writes states only, of each span where the span says. */
 typedef struct kvc_backend_item {
   int32_t row;
   int32_t q_begin, q_end;
@@ -212,8 +208,8 @@ typedef struct kvc_backend_span {
 } kvc_backend_span;
 
 /* States of the same queries and heads over different keys, merged left to right by the item that finishes last: first
- * those of shared items, at parts[part_begin, part_end) of the partials, then those of the items [item_begin,
- * item_end), at least one, in key order. */
+ * those of shared items, at parts[part_begin, part_end) of the partials, then those of the items [item_begin, item_end),
+ * at least one, in key order. */
 typedef struct kvc_backend_tile {
   int32_t item_begin, item_end;
   int32_t part_begin, part_end;
@@ -231,39 +227,37 @@ typedef struct kvc_backend_tiling {
   int32_t parallel_items;     /* items that run at once; 0 = as many as the context has threads */
 } kvc_backend_tiling;
 
-/* A caller's index array that only the device reads. What is outside its range there leaves its token, or row, alone.
- */
+/* A caller's index array that only the device reads. What is outside its range there leaves its token, or row, alone. */
 typedef struct kvc_backend_indexes {
   const void *data; /* the device's: element i at i * stride. NULL: element i is value + i * stride */
   int64_t stride;
   int32_t value;
-  uint32_t wide; /* 1: int64; 0: int32 */
+  uint32_t wide;    /* 1: int64; 0: int32 */
 } kvc_backend_indexes;
 
 /* The table of one RoPE class, from which cos and sin of any position below RADIX^LEVELS follow by complex products:
- * entry (level, digit) holds, for each pair i, cos and sin of digit * RADIX^level * f(i), in level 0 times the
- * attention factor. Sum and product in float64, in the order of kernels/common/rope_table.h, rounded to float32 at the
- * end. */
+ * entry (level, digit) holds, for each pair i, cos and sin of digit * RADIX^level * f(i), in level 0 times the attention
+ * factor. Sum and product in float64, in the order of kernels/common/rope_table.h, rounded to float32 at the end. */
 enum { KVC_BACKEND_ROPE_RADIX_LOG2 = 6, KVC_BACKEND_ROPE_RADIX = 64, KVC_BACKEND_ROPE_LEVELS = 5 };
 
 typedef struct kvc_backend_rope_table {
-  int32_t rope_dim; /* even */
+  int32_t rope_dim;                  /* even */
   uint32_t reserved;
   const double *inverse_frequencies; /* host, [rope_dim/2]: f(i), radians a position */
   double attention_factor;
-  double *table; /* out: [LEVELS, RADIX, 2, rope_dim/2], cos then sin */
+  double *table;                     /* out: [LEVELS, RADIX, 2, rope_dim/2], cos then sin */
 } kvc_backend_rope_table;
 
 /* cos and sin for the tokens of a step: of one RoPE class by its tables, or rows of a caller's arrays. */
 typedef struct kvc_backend_rope {
-  int32_t rope_dim; /* even */
+  int32_t rope_dim;          /* even */
   int32_t num_tokens;
-  const double *tables;         /* [num_sets]: of each factor set a kvc_backend_rope_table.table, one after another */
-  const int32_t *positions;     /* [num_tokens] */
-  const int32_t *sets;          /* nullable: all 0. [num_tokens]: which table */
-  float *cos_sin;               /* out: [num_tokens, 2, rope_dim/2], cos then sin */
-  kvc_backend_tensor cos, sin;  /* without data: by the tables. Else [positions, rope_dim/2], float32, float16 or
-                                   bfloat16:  rows by token_stride, and tables is not read */
+  const double *tables;      /* [num_sets]: of each factor set a kvc_backend_rope_table.table, one after another */
+  const int32_t *positions;  /* [num_tokens] */
+  const int32_t *sets;       /* nullable: all 0. [num_tokens]: which table */
+  float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
+  kvc_backend_tensor cos, sin; /* without data: by the tables. Else [positions, rope_dim/2], float32, float16 or bfloat16:
+                                  rows by token_stride, and tables is not read */
   const kvc_backend_step *step; /* nullable */
   kvc_backend_indexes device_positions; /* if positions is NULL: rows of cos and sin, below num_positions */
   int64_t num_positions;
@@ -274,19 +268,18 @@ typedef struct kvc_backend_rope {
 typedef struct kvc_backend_append {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
-  const int64_t *slots; /* [num_tokens]: page * page_size + offset; negative = skip the token */
-  kvc_backend_tensor k; /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or of the layer's dtype as stored */
-  kvc_backend_tensor v; /* [num_tokens, Hkv, Dv]; as stored if k is. If v_in_k: without data, or the head of the row
-                           [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
+  const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
+  kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or of the layer's dtype as stored */
+  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is. If v_in_k: without data, or the head of the row
+                                [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
-  const float *cos_sin;                /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
-  const kvc_backend_step *step;        /* nullable */
-  kvc_backend_indexes device_slots;    /* if slots is NULL, and num_tokens is not 0 */
-  kvc_backend_indexes
-      device_positions;               /* with device_slots, if num_positions is not 0: a token whose position is none */
-  int64_t num_positions;              /* of them is skipped too */
-  const int32_t *device_rows;         /* nullable. The device's, [num_tokens]: row of each token, by which these go: */
-  int64_t k_row_stride, v_row_stride; /* as kvc_backend_attend.q_row_stride */
+  const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
+  const kvc_backend_step *step; /* nullable */
+  kvc_backend_indexes device_slots; /* if slots is NULL, and num_tokens is not 0 */
+  kvc_backend_indexes device_positions; /* with device_slots, if num_positions is not 0: a token whose position is none */
+  int64_t num_positions;                /* of them is skipped too */
+  const int32_t *device_rows; /* nullable. The device's, [num_tokens]: row of each token, by which these go: */
+  int64_t k_row_stride, v_row_stride;          /* as kvc_backend_attend.q_row_stride */
   kvc_backend_row_scales k_row_scales, v_row_scales; /* beside the layer's, where k and v are quantised here */
 } kvc_backend_append;
 
@@ -301,90 +294,88 @@ typedef struct kvc_backend_attend {
   int64_t num_tiles;
   const kvc_backend_span *spans; /* [num_spans] */
   int64_t num_spans;
-  const int64_t *parts; /* [num_parts]: offsets of states in the partials */
+  const int64_t *parts;          /* [num_parts]: offsets of states in the partials */
   int64_t num_parts;
-  int32_t *tile_counters; /* [num_tiles], 0 at the start of the call, any value after it */
-  float *partials;        /* what the items' partial_offset index */
-  kvc_backend_tensor q;   /* [T, Hq, D]: float32, float16, bfloat16; float8 if there is no cos_sin */
-  kvc_backend_tensor out; /* [T, Hq, Dv] */
-  float *lse;             /* nullable; [T, Hq] by the strides below */
+  int32_t *tile_counters;        /* [num_tiles], 0 at the start of the call, any value after it */
+  float *partials;               /* what the items' partial_offset index */
+  kvc_backend_tensor q;          /* [T, Hq, D]: float32, float16, bfloat16; float8 if there is no cos_sin */
+  kvc_backend_tensor out;        /* [T, Hq, Dv] */
+  float *lse;                    /* nullable; [T, Hq] by the strides below */
   int64_t lse_token_stride, lse_head_stride;
-  const float *cos_sin;       /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
-  const float *cos_sin_sinks; /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
-  const double *key_tables;   /* nullable: stored k is as it attends. Else as kvc_backend_rope.tables: stored k is raw,
-                                 and   turns at its position, in float32, where it is read */
-  const int32_t *key_sets;    /* nullable: all 0. [T]: which table; the same for all tokens of a row */
-  uint32_t flags;             /* KVC_ATTEND_* */
+  const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
+  const float *cos_sin_sinks;    /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
+  const double *key_tables;      /* nullable: stored k is as it attends. Else as kvc_backend_rope.tables: stored k is raw, and
+                                    turns at its position, in float32, where it is read */
+  const int32_t *key_sets;       /* nullable: all 0. [T]: which table; the same for all tokens of a row */
+  uint32_t flags;                /* KVC_ATTEND_* */
   /* 0: as fast as it gets. Else, a multiple of 512: an output's bits depend on nothing but the query, its keys and its
-   * options. States over keys [i * fold_keys, (i + 1) * fold_keys) are computed apart, in one way whatever rows are
-   * beside them, rounded as partials are, and merged left to right, by the item itself if it covers several; items that
-   * are split cover one each. */
+   * options. States over keys [i * fold_keys, (i + 1) * fold_keys) are computed apart, in one way whatever rows are beside
+   * them, rounded as partials are, and merged left to right, by the item itself if it covers several; items that are
+   * split cover one each. */
   int32_t fold_keys;
   /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|. */
-  double softmax_scale;         /* 0 = the layer's */
-  double softcap;               /* 0 = none */
-  const float *alibi_slopes;    /* nullable; [Hq] */
-  const float *sinks;           /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
-  const int32_t *cancel_host;   /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
-                                   skipped, and attend returns KVC_ERROR_CANCELLED */
+  double softmax_scale;          /* 0 = the layer's */
+  double softcap;                /* 0 = none */
+  const float *alibi_slopes;     /* nullable; [Hq] */
+  const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
+  const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
+                                    skipped, and attend returns KVC_ERROR_CANCELLED */
   const kvc_backend_step *step; /* nullable */
-  int32_t planned;              /* 1: items, tiles, spans and parts are as they were when the step was staged */
-  int32_t device_item_queries;  /* 0: index arrays are the host's. Else items, tiles, and the arrays of rows and tables
-                                   are the  device's, as plan_flash made them: an item has at most so many queries, and
-                                   all kv heads */
+  int32_t planned;               /* 1: items, tiles, spans and parts are as they were when the step was staged */
+  int32_t device_item_queries; /* 0: index arrays are the host's. Else items, tiles, and the arrays of rows and tables are the
+                                  device's, as plan_flash made them: an item has at most so many queries, and all kv heads */
   /* What only callers with tensors of their own have; all 0 in a forward. */
-  kvc_backend_tensor qv; /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, and behind
-                            it that of q, [T, Hq, D - Dv] */
-  int64_t q_row_stride;  /* tokens of row r lie r * so many elements behind where their token_stride says: batches */
+  kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, and behind
+                                    it that of q, [T, Hq, D - Dv] */
+  int64_t q_row_stride;          /* tokens of row r lie r * so many elements behind where their token_stride says: batches */
   int64_t qv_row_stride;
   int64_t out_row_stride;
   int64_t lse_row_stride;
-  int64_t alibi_row_stride; /* slopes of row r: alibi_slopes + r * so many */
-  kvc_backend_row_scales q_scales, k_scales,
-      v_scales; /* beside the layer's scales; q may be float8 then. No shared items */
+  int64_t alibi_row_stride;      /* slopes of row r: alibi_slopes + r * so many */
+  kvc_backend_row_scales q_scales, k_scales, v_scales; /* beside the layer's scales; q may be float8 then. No shared items */
 } kvc_backend_attend;
 
-/* What the index tensors of a stateless call say, where those are on the device: rows, page lists, slots and items as
- * the core makes them of tensors that it reads, made on the stream. Sizes are those of the capacity, what is not used
- * is inert: items without queries, tiles without items, slot -1, rotation -1. A row of which a value is out of its
- * range is refused: it has no queries, and its new tokens no slots. */
+/* What the index tensors of a stateless call say, where those are on the device: rows, page lists, slots and items as the
+ * core makes them of tensors that it reads, made on the stream. Sizes are those of the capacity, what is not used is inert:
+ * items without queries, tiles without items, slot -1, rotation -1. A row of which a value is out of its range is refused: it
+ * has no queries, and its new tokens no slots. */
 typedef struct kvc_backend_flash_plan {
   const kvc_backend_layer *layer; /* that attends */
   int32_t num_rows;
-  uint32_t flags;                                     /* KVC_ATTEND_* */
-  int64_t num_tokens;                                 /* rows of q, */
-  int64_t num_new;                                    /* of k */
-  int64_t capacity;                                   /* tokens that a row's cache holds, */
-  int64_t num_cache_rows;                             /* and how many there are */
+  uint32_t flags;                 /* KVC_ATTEND_* */
+  int64_t num_tokens;             /* rows of q, */
+  int64_t num_new;                /* of k */
+  int64_t capacity;               /* tokens that a row's cache holds, */
+  int64_t num_cache_rows;         /* and how many there are */
   kvc_backend_indexes cu_seqlens_q, cu_seqlens_k_new; /* [num_rows + 1] */
   kvc_backend_indexes cache_seqlens, cache_batch_idx, cache_leftpad, rotary_seqlens; /* [num_rows] */
-  const int32_t *block_table; /* nullable: a cache row is a page. [num_cache_rows], rows by table_stride */
+  const int32_t *block_table;     /* nullable: a cache row is a page. [num_cache_rows], rows by table_stride */
   int64_t table_stride;
-  int64_t num_rotations;               /* rows of cos and sin; 0 = nothing turns */
-  int32_t rotary_given;                /* 0: rotations begin at cache_seqlens, not at rotary_seqlens */
-  int32_t queries_advance;             /* 0: all queries of a row turn alike */
-  int32_t window_right;                /* a query sees so many keys behind itself; 0 or less: as the flags say */
-  int32_t item_queries;                /* that a tile has at most */
-  int32_t key_splits;                  /* items of a tile: parts of its keys */
+  int64_t num_rotations;          /* rows of cos and sin; 0 = nothing turns */
+  int32_t rotary_given;           /* 0: rotations begin at cache_seqlens, not at rotary_seqlens */
+  int32_t queries_advance;        /* 0: all queries of a row turn alike */
+  int32_t window_right;           /* a query sees so many keys behind itself; 0 or less: as the flags say */
+  int32_t item_queries;           /* that a tile has at most */
+  int32_t key_splits;             /* items of a tile: parts of its keys */
   int32_t split_align, min_split_keys; /* as kvc_backend_tiling */
-  int32_t lengths_array;               /* KVC_BACKEND_ARRAY_*: what cache_seqlens is, for faults */
-  int64_t max_tiles;                   /* num_rows + num_tokens / item_queries */
+  int32_t lengths_array;          /* KVC_BACKEND_ARRAY_*: what cache_seqlens is, for faults */
+  int64_t max_tiles;              /* num_rows + num_tokens / item_queries */
   /* Out, on the device */
-  int32_t *token_begin;     /* [num_rows + 1] */
-  int32_t *new_begin;       /* [num_rows + 1] */
-  int32_t *tile_begin;      /* [num_rows + 1] */
-  int32_t *kv_lengths;      /* [num_rows] */
-  int32_t *key_begins;      /* [num_rows] */
-  int32_t *cache_rows;      /* [num_rows] */
-  int64_t *page_begin;      /* [num_rows, 2]: twice, as lists of streaming rows are two */
-  int32_t *positions;       /* [num_tokens] */
-  int32_t *key_ends;        /* nullable; [num_tokens] */
-  int32_t *query_rotations; /* nullable; [num_tokens] */
-  int64_t *slots;           /* [num_new] */
-  int32_t *new_rows;        /* [num_new] */
-  int32_t *new_rotations;   /* nullable; [num_new] */
-  kvc_backend_item *items;  /* [max_tiles, key_splits] */
-  kvc_backend_tile *tiles;  /* [max_tiles] */
+  int32_t *token_begin;           /* [num_rows + 1] */
+  int32_t *new_begin;             /* [num_rows + 1] */
+  int32_t *tile_begin;            /* [num_rows + 1] */
+  int32_t *kv_lengths;            /* [num_rows] */
+  int32_t *key_begins;            /* [num_rows] */
+  int32_t *cache_rows;            /* [num_rows] */
+  int64_t *page_begin;            /* [num_rows, 2]: twice, as lists of streaming rows are two */
+  int32_t *positions;             /* [num_tokens] */
+  int32_t *key_ends;              /* nullable; [num_tokens] */
+  int32_t *query_rotations;       /* nullable; [num_tokens] */
+  int64_t *slots;                 /* [num_new] */
+  int32_t *new_rows;              /* [num_new] */
+  int32_t *new_rotations;         /* nullable; [num_new] */
+  kvc_backend_item *items;        /* [max_tiles, key_splits] */
+  kvc_backend_tile *tiles;        /* [max_tiles] */
 } kvc_backend_flash_plan;
 
 /* One table of a plan: a step and a part of it, in arrays of the device, by their capacity. */
@@ -414,40 +405,40 @@ typedef struct kvc_backend_tokens {
 } kvc_backend_tokens;
 
 /* A build of a graph plan over arrays that only the device reads: what kvc_plan_build writes, made on the stream, every
- * element of every array. What the core would refuse for its lengths, rows, parents or capacity leaves the arrays and
- * sets the generation word to 0; a device that validates looks at ids too. */
+ * element of every array. What the core would refuse for its lengths, rows, parents or capacity leaves the arrays and sets
+ * the generation word to 0; a device that validates looks at ids too. */
 typedef struct kvc_backend_table_plan {
-  const kvc_plan_config *config;                                    /* with every default filled in */
-  int64_t num_rows;                                                 /* B, at most max_rows */
-  int64_t max_tokens;                                               /* of a step */
+  const kvc_plan_config *config; /* with every default filled in */
+  int64_t num_rows;              /* B, at most max_rows */
+  int64_t max_tokens;            /* of a step */
   kvc_backend_indexes seq_lens, append_lengths, rows, encoder_lens; /* [B] */
-  kvc_backend_indexes tree_parents;                                 /* [B * num_draft_tokens]; without data: no trees */
-  const int32_t *table; /* [num_table_rows, num_columns], rows by table_stride: page ids */
+  kvc_backend_indexes tree_parents; /* [B * num_draft_tokens]; without data: no trees */
+  const int32_t *table;          /* [num_table_rows, num_columns], rows by table_stride: page ids */
   int64_t num_table_rows, num_columns, table_stride;
-  int32_t table_of_slots; /* 1: slots of tokens */
+  int32_t table_of_slots;        /* 1: slots of tokens */
   int32_t num_tables;
-  const kvc_backend_table *tables;  /* host, [num_tables] */
+  const kvc_backend_table *tables; /* host, [num_tables] */
   const kvc_backend_tokens *tokens; /* host, nullable; one a step */
-  int64_t generation;               /* to be written to */
+  int64_t generation;            /* to be written to */
   int64_t *generation_word;
 } kvc_backend_table_plan;
 
-/* Results of attention over some keys: normalised outputs [T, H, Dv] float32 (of a merge's result also float16 or
- * bfloat16, if it is none of the parts), and LSEs [T, H]. */
+/* Results of attention over some keys: normalised outputs [T, H, Dv] float32 (of a merge's result also float16 or bfloat16,
+ * if it is none of the parts), and LSEs [T, H]. */
 typedef struct kvc_backend_state {
   kvc_backend_tensor out;
   float *lse; /* of a result: nullable */
   int64_t lse_token_stride, lse_head_stride;
 } kvc_backend_state;
 
-/* Merges states over disjoint keys, left to right; an LSE of -inf is an empty part, whose out is not read. The result
- * may be parts[0] in place. */
+/* Merges states over disjoint keys, left to right; an LSE of -inf is an empty part, whose out is not read. The result may
+ * be parts[0] in place. */
 typedef struct kvc_backend_merge {
   const kvc_backend_state *parts; /* [num_parts] */
   int32_t num_parts;              /* 1 or more */
   int32_t num_heads, dims;        /* H, Dv */
   uint32_t reserved;
-  int64_t num_tokens; /* T */
+  int64_t num_tokens;             /* T */
   kvc_backend_state result;
 } kvc_backend_merge;
 
@@ -455,20 +446,19 @@ typedef struct kvc_backend_merge {
  * weights[h] as it lies, [in_dims, out_dims], or its transpose. Then out[t, h, out_dims..out_dims+tail_dims) =
  * in[t, h, in_dims..in_dims+tail_dims). No dims exceed 1024. out overlaps nothing. */
 typedef struct kvc_backend_project {
-  int64_t num_tokens; /* T */
-  int32_t num_heads;  /* H */
+  int64_t num_tokens;         /* T */
+  int32_t num_heads;          /* H */
   int32_t in_dims, out_dims, tail_dims;
-  int32_t transposed; /* 0: weights is [H, in_dims, out_dims]; 1: [H, out_dims, in_dims] */
+  int32_t transposed;         /* 0: weights is [H, in_dims, out_dims]; 1: [H, out_dims, in_dims] */
   uint32_t reserved;
   kvc_backend_tensor in;      /* [T, H, in_dims + tail_dims]; head_stride 0 = one row for all heads */
   kvc_backend_tensor weights; /* token_stride is from head to head, head_stride from row to row */
   kvc_backend_tensor out;     /* [T, H, out_dims + tail_dims] */
 } kvc_backend_project;
 
-/* Copies num_slots slots of one page to as many of one page, all heads, K and V with their scales: a part of a page to
- * a copy of that page, or nodes of a tree to where their path is kept. Copies take effect in order, and source and
- * target may overlap. Runs under the cache's lock: on the library's own threads (kvc_backend_host.own_threads), never
- * on the host's, whose code could call back. */
+/* Copies num_slots slots of one page to as many of one page, all heads, K and V with their scales: a part of a page to a
+ * copy of that page, or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
+ * under the cache's lock: on the library's own threads (kvc_backend_host.own_threads), never on the host's, whose code could call back. */
 typedef struct kvc_backend_slot_copy {
   int64_t source_slot, target_slot; /* page * page_size + offset */
   int32_t num_slots;
@@ -489,14 +479,14 @@ typedef struct kvc_backend_gather {
 
 /* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
 typedef struct kvc_backend_states {
-  void *pool; /* state p is at pool + p * page_stride_bytes */
+  void *pool;                /* state p is at pool + p * page_stride_bytes */
   int64_t page_stride_bytes;
-  void *rows; /* row i is at rows + i * row_stride_bytes */
+  void *rows;                /* row i is at rows + i * row_stride_bytes */
   int64_t row_stride_bytes;
   int64_t state_bytes;
-  const int32_t *pages; /* [num_rows] */
+  const int32_t *pages;      /* [num_rows] */
   int32_t num_rows;
-  int32_t store;                /* 1: rows to pages; 0: pages to rows */
+  int32_t store;             /* 1: rows to pages; 0: pages to rows */
   const kvc_backend_step *step; /* nullable */
 } kvc_backend_states;
 
@@ -547,9 +537,8 @@ typedef struct kvc_backend_stage {
   const kvc_backend_planned *planned;      /* [num_planned] */
   int32_t num_arrays, num_changes, num_planned;
   int32_t num_tokens, num_rows; /* rows: those that have states */
-  /* 0, or of a step of a graph the most tokens and rows that one has: arrays lie at the same addresses in every step,
-   * and calls on streams that are being captured may be replayed in later steps, whose sizes they read on the device.
-   */
+  /* 0, or of a step of a graph the most tokens and rows that one has: arrays lie at the same addresses in every step, and
+   * calls on streams that are being captured may be replayed in later steps, whose sizes they read on the device. */
   int32_t max_tokens, max_rows;
   uint32_t reserved;
 } kvc_backend_stage;
@@ -616,18 +605,18 @@ typedef struct kvc_backend_fault {
 typedef struct kvc_backend_open_args {
   const kvc_backend_host *host; /* valid until close */
   int32_t device_id;
-  uint32_t validate; /* 1: faults are kept, and page ids that only the device reads are checked there */
-  const char *simd;  /* nullable; as kvc_context_config.simd */
+  uint32_t validate;            /* 1: faults are kept, and page ids that only the device reads are checked there */
+  const char *simd;             /* nullable; as kvc_context_config.simd */
 } kvc_backend_open_args;
 
 /* Functions return a kvc_status, and on failure fill `error` (never NULL). No function of the hot path (those that take
  * a stream) allocates. Arguments were checked by the core: shapes, dtypes and ids are right. */
 typedef struct kvc_backend {
   uint32_t struct_size;
-  uint32_t version;    /* KVC_BACKEND_VERSION */
-  int32_t device_type; /* DLDeviceType */
+  uint32_t version;      /* KVC_BACKEND_VERSION */
+  int32_t device_type;   /* DLDeviceType */
   uint32_t reserved;
-  const char *name; /* "cpu" */
+  const char *name;      /* "cpu" */
 
   kvc_status (*open)(const kvc_backend_open_args *args, kvc_backend_device **device, kvc_error *error);
   void (*close)(kvc_backend_device *device);
@@ -644,8 +633,8 @@ typedef struct kvc_backend {
   kvc_status (*allocate)(kvc_backend_device *device, int64_t bytes, int64_t alignment, int32_t huge, void **memory,
                          kvc_error *error);
   void (*release)(kvc_backend_device *device, void *memory, int64_t bytes);
-  /* Copies host memory, which may change as soon as it returns, to the device's, in the stream's order. wait: 1 = the
-   * copy is done on return, for all streams; not on the hot path. */
+  /* Copies host memory, which may change as soon as it returns, to the device's, in the stream's order. wait: 1 = the copy
+   * is done on return, for all streams; not on the hot path. */
   kvc_status (*upload)(kvc_backend_device *device, void *target, const void *source, int64_t bytes, int32_t wait,
                        void *stream, kvc_error *error);
 
@@ -689,24 +678,23 @@ typedef struct kvc_backend {
   kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
   /* Where the device has what the host has at `data` within a staged array; NULL: nowhere. */
   const void *(*staged)(const kvc_backend_step *step, const void *data);
-  /* The same for a call without a cache, which is several calls here: its arrays, and all that `attend` (nullable: the
-   * one that will name this step) takes of the host's, go up in one copy. What names the step finds them there until
-   * end_call, which comes behind it on the stream. step: NULL = nothing was to be sent. */
+  /* The same for a call without a cache, which is several calls here: its arrays, and all that `attend` (nullable: the one
+   * that will name this step) takes of the host's, go up in one copy. What names the step finds them there until end_call,
+   * which comes behind it on the stream. step: NULL = nothing was to be sent. */
   kvc_status (*begin_call)(kvc_backend_device *device, const kvc_backend_array *arrays, int32_t num_arrays,
                            const kvc_backend_attend *attend, void *stream, const kvc_backend_step **step,
                            kvc_error *error);
   kvc_status (*end_call)(kvc_backend_device *device, const kvc_backend_step *step, void *stream, kvc_error *error);
-  /* Of backends whose device works later than the host; else NULL. Memory for what one call enqueues on a stream:
-   * nobody else's until what was enqueued by give_scratch has run. If the stream is captured, only that capture's from
-   * then on. Allocates only where more, or larger, is in use than ever before. */
+  /* Of backends whose device works later than the host; else NULL. Memory for what one call enqueues on a stream: nobody
+   * else's until what was enqueued by give_scratch has run. If the stream is captured, only that capture's from then on.
+   * Allocates only where more, or larger, is in use than ever before. */
   kvc_status (*take_scratch)(kvc_backend_device *device, int64_t bytes, void *stream, void **memory, kvc_error *error);
   kvc_status (*give_scratch)(kvc_backend_device *device, void *memory, void *stream, kvc_error *error);
   kvc_status (*plan_flash)(kvc_backend_device *device, const kvc_backend_flash_plan *args, void *stream,
                            kvc_error *error);
   kvc_status (*plan_tables)(kvc_backend_device *device, const kvc_backend_table_plan *args, void *stream,
                             kvc_error *error);
-  /* 1 and the first fault that was found since the last one was taken, or 0. Any thread; costs a load, waits for
-   * nothing. */
+  /* 1 and the first fault that was found since the last one was taken, or 0. Any thread; costs a load, waits for nothing. */
   int32_t (*take_fault)(kvc_backend_device *device, kvc_backend_fault *fault);
 } kvc_backend;
 
