@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Keeps words out that make a reader stop. Prints `file:line: word: write instead` and exits with 1 if it finds one.
+
+The last table of docs/glossary.md explains each. The test reads Markdown without its code, and in source files the comments and
+Python's docstrings. EXEMPT lists folders whose comments wait to be rewritten: remove an entry when its folder is clean. An
+entry that has nothing left to find is an error too, so the list can only shrink.
+"""
+import ast
+import io
+import re
+import sys
+import tokenize
+from pathlib import Path
+
+import tidy
+
+# A pattern, in which _ stands for any white space, and what to write instead.
+THINGS = r"(?:library|kernels?|backends?|devices?|contexts?|steps?|threads?|calls?|streams?|caches?|pages?|plans?|tables?|tests?" \
+         r"|programs?|functions?|hosts?|layers?|warps?|blocks?|items?|GPUs?|CPUs?)"
+WORDS = [(re.compile(pattern.replace("_", r"\s+"), re.IGNORECASE), instead) for pattern, instead in [
+    (r"\bcopy_engines?\b", "TMA"),
+    (r"\bnobody\b", "no thread, no call, no other code"),
+    (r"\bwho(m|s)?(so)?ever\b", "the thread that, the caller, later work"),
+    (r"\bno_card\b", "experimental, not yet run on hardware"),
+    (r"\b(that|it)_(is|are)_late\b|\blate_(devices?|streams?|work)\b", "asynchronous device, work in flight"),
+    (r"\bwhat\b[^.;:|]*\bhas_not\b", "say what is missing"),
+    (r"\bsoften(s|ed|ing)?\b", "online softmax, rescale the accumulator"),
+    (r"(?<!\bin )\bturn(s|ed|ing)?\b", "rotate (RoPE); else become, or say what happens"),
+    (r"\bwiden(s|ed|ing)?\b", "dequantise (8 bits and fewer), convert (16 to 32 bits)"),
+    (r"\btwins?\b", "the line of the next tile; the copy; the second cache"),
+    (r"\bV_in_K\b", "MLA row, latent row"),
+    (r"\bfloors?\b(?!\()", "lower bound, limit"),
+    (r"\bbehind\b", "after, beyond, past; order after, wait on"),
+    (r"\basks?_for_a_line\b|\basks?_nobody\b", "prefetch; say which check is missing"),
+    (rf"\b{THINGS}_(asks?|knows?|wants?|thinks?|sees_to)\b", "reads, needs, accepts, is given"),
+]]
+
+# Folders and files whose comments are still to be rewritten.
+EXEMPT = [
+    "README.md", "benchmarks/attention", "benchmarks/cuda", "benchmarks/manager_benchmark.cc", "benchmarks/peers",
+    "benchmarks/plans_benchmark.cc", "benchmarks/results", "bindings/conformance", "bindings/go", "bindings/java",
+    "bindings/python", "bindings/rust", "docs/guide", "docs/internals", "docs/reference", "examples/gemma",
+    "examples/simple_engine.py", "include/kvcache.h", "include/kvcache_backend.h", "kernels/common", "kernels/cpu",
+    "kernels/cuda", "kernels/reference", "scripts/engines.py", "scripts/generate_api.py", "scripts/gpu_check.sh",
+    "scripts/ptxas_report.py", "scripts/run_isolated.py", "scripts/test.sh", "src/api", "src/cache", "src/context",
+    "src/page", "src/plan", "src/rope", "src/sequence", "src/stateless", "src/tables", "src/tensor", "tests/abi",
+    "tests/api", "tests/consumer", "tests/cuda", "tests/gemma", "tests/gpu", "tests/kernels", "tests/model", "tests/plan",
+    "tests/python", "tests/rope", "tests/scenarios", "tests/sequence", "tests/stateless", "tests/support", "tests/tables",
+    "tests/tidy", "tests/transformers",
+]
+
+TEXT = {".md"}
+C_LIKE = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc", ".rs", ".go", ".java"}
+HASH = {".sh", ".cmake", ".txt", ".toml", ".yml", ".kvs"}
+# Each holds the words on purpose.
+DEFINE_THEM = {"docs/glossary.md", "tests/tidy/words.py", "tests/tidy/prose_self_test.py"}
+GENERATED = re.compile(r"(^|/)(generated/|.*_generated|layout\.golden|kvcache\.h\.baseline|Cargo\.lock|.*\.svg)")
+C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
+
+
+def blank(match: re.Match) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def prose_of_page(text: str) -> str:
+    return re.sub(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", blank, text, flags=re.DOTALL)
+
+
+def prose_of_c(text: str) -> str:
+    """The comments alone, on their lines. Code in backticks is not prose."""
+    kept, at = [], 0
+    for match in C_COMMENT.finditer(text):
+        kept.append(re.sub(r"[^\n]", " ", text[at:match.start()]))
+        kept.append(re.sub(r"`[^`\n]*`", blank, match[1]) if match[1] else blank(match))
+        at = match.end()
+    return "".join(kept) + re.sub(r"[^\n]", " ", text[at:])
+
+
+def prose_of_python(text: str) -> str:
+    lines = [""] * (text.count("\n") + 2)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] += token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+            begin = node.body[0].lineno - 1
+            for i, line in enumerate(node.body[0].value.value.splitlines()):
+                lines[begin + i] += line
+    return re.sub(r"`[^`\n]*`", blank, "\n".join(lines))
+
+
+def prose_of_shell(text: str) -> str:
+    return "\n".join(match[1] if (match := re.search(r"(?:^|\s)(#.*)", line)) else "" for line in text.splitlines())
+
+
+def prose(path: Path, text: str) -> str:
+    if path.suffix in TEXT:
+        return prose_of_page(text)
+    if path.suffix in C_LIKE:
+        return prose_of_c(text)
+    if path.suffix == ".py":
+        return prose_of_python(text)
+    if path.suffix in HASH or path.name == "CMakeLists.txt":
+        return prose_of_shell(text)
+    return ""
+
+
+def found_in(name: str, text: str) -> list:
+    """Problems of one file. A phrase may go over the end of a line."""
+    found = []
+    flat = re.sub(r"(?<=\n)[ \t]*(//+!?|\*|#)?", lambda match: " " * len(match[0]), text).replace("\n", " ")
+    for pattern, instead in WORDS:
+        for match in pattern.finditer(flat):
+            number = text.count("\n", 0, match.start()) + 1
+            words = re.sub(r"\s+", " ", match[0])[:60]
+            found.append((number, f"{name}:{number}: {words}: write {instead}"))
+    return [words for _, words in sorted(found)]
+
+
+def problems(root: Path, exempt: list = EXEMPT) -> list:
+    found, used = [], set()
+    for path in tidy.files(root):
+        name = path.relative_to(root).as_posix()
+        if name in DEFINE_THEM or GENERATED.search(name):
+            continue
+        try:
+            wrong = found_in(name, prose(path, path.read_text()))
+        except UnicodeDecodeError:
+            continue
+        waits = next((entry for entry in exempt if name == entry or name.startswith(entry + "/")), None)
+        if wrong and waits:
+            used.add(waits)
+        elif wrong:
+            found += wrong
+    return found + [f"tests/tidy/words.py:1: {entry} is clean: remove it from EXEMPT" for entry in exempt if entry not in used]
+
+
+def main() -> int:
+    found = problems(tidy.ROOT)
+    print("\n".join(found) if found else f"no banned words; {len(EXEMPT)} folders wait")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
