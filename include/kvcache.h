@@ -75,7 +75,7 @@
  *
  * Structs: every extensible struct starts with `struct_size`; call its kvc_*_init first, then set
  * fields. (Without a C compiler: zero it and store its size in struct_size.) Zero always means the
- * default. See docs/abi.md.
+ * default. See docs/reference/abi.md.
  */
 #ifndef KVCACHE_H_
 #define KVCACHE_H_
@@ -306,7 +306,7 @@ KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 typedef struct kvc_cache kvc_cache;
 
 /* Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle
- * position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/rope.md has every formula. */
+ * position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/reference/rope.md has every formula. */
 enum kvc_rope_mode {
   KVC_ROPE_NONE = 0,     /* q and k are taken as they are; the other rope_* fields are ignored */
   KVC_ROPE_ON_APPEND = 1, /* the library rotates q and k at their positions and stores rotated k; rotated q is rounded
@@ -343,7 +343,7 @@ typedef struct kvc_rope_scaling {
   double beta_slow;              /* yarn: > 0; 0 = 1 */
   double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = from factor */
   double mscale;                 /* yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it */
-  double mscale_all_dim;         /* yarn: with mscale. softmax_scale stays the caller's: docs/rope.md */
+  double mscale_all_dim;         /* yarn: with mscale. softmax_scale stays the caller's: docs/reference/rope.md */
   const double *short_factors;   /* longrope: borrowed; [num_short_factors], each 1e-6..1e6 */
   const double *long_factors;    /* longrope: borrowed; [num_long_factors], each 1e-6..1e6 */
 } kvc_rope_scaling;
@@ -397,13 +397,13 @@ typedef struct kvc_layer_config {
   double rope_theta;     /* base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000 */
   const kvc_rope_scaling *rope_scaling; /* borrowed; nullable: none */
   double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it
-                            (DeepSeek-V3: 0.13523, docs/mla.md) */
+                            (DeepSeek-V3: 0.13523, docs/reference/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
                             memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and
                             NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory
                             may be given twice: pools may interleave, but not overlap. Its deleter runs once, when the
                             cache and all exported views of it are gone; NULL: the memory outlives them all.
-                            docs/storage.md has layouts */
+                            docs/reference/storage.md has layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
   DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage
                             (MLA: k_storage alone).
@@ -469,7 +469,7 @@ enum kvc_cache_flags {
   KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* wherever rows have a page in common, whatever it costs */
   /* A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of
    * threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one
-   * kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/kernels.md
+   * kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/internals/cpu.md
    * has how much. */
   KVC_CACHE_DETERMINISTIC = 16
 };
@@ -767,7 +767,7 @@ typedef struct kvc_append_args {
                          [>= T, 1, latent_dim], and k the rotary ones [>= T, 1, D - latent_dim] */
   const DLTensor *rope_cos_sin; /* nullable: what the layer's rope fields and the tokens' positions give. Borrowed;
                          [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
-                         attention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/rope.md).
+                         attention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/reference/rope.md).
                          Needs KVC_ROPE_ON_APPEND. The layer's attend takes the same table */
   const DLTensor *k_scale; /* borrowed; [>= T, Hkv] float32, with stored bytes of int8: their scales. Else NULL: stored
                               bytes of float8 are taken to be by the layer's scales */
@@ -843,7 +843,7 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, k and v may have been stored.
  * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * With up-projections an MLA layer absorbs them into q and out where queries are few, and decompresses K and V of the new
- * tokens where they are many, each the same within rounding (docs/mla.md).
+ * tokens where they are many, each the same within rounding (docs/reference/mla.md).
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and
  * merge by LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
@@ -1363,7 +1363,7 @@ KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots
  * 11  Tables for other kernels
  * ============================================================================================
  * What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward
- * (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/tables.md has a table
+ * (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/reference/tables.md has a table
  * of the kinds of steps, and what each array means.
  *
  *   kvc_tables tables;  kvc_tables_init(&tables);
