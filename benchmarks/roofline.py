@@ -3,9 +3,9 @@
 
     roofline.py RESULTS.json [RESULTS.json ...] PICTURE.svg [--threads N]
 
-Several RESULTS are parts of one run (attention --part). Without --threads: a plot for each number of threads in them.
-Over the operations that a stored byte takes part in (log): what the machine allows (the read rate as a slope, each
-instruction's peak as a level) and what each case reached. Cases are numbered; the list beside the plot names them.
+Several RESULTS are parts of one run (attention --part). Without --threads there is a plot for each number of threads.
+The x axis is the number of operations for each byte of K and V, the y axis the speed; both are logarithmic. A slope shows
+the read rate, and a level shows the peak of an instruction. Each case is a numbered point, and a list names them.
 """
 import argparse
 import html
@@ -84,11 +84,11 @@ def points(results: list) -> list:
             near[2].append(number)
         else:
             groups.append((x, y, [number]))
-        floor = max(result["seconds"]["pages"] or result["seconds"]["stream"], result["seconds"]["ops"])
+        limit = max(result["seconds"]["pages"] or result["seconds"]["stream"], result["seconds"]["ops"])
         parts.append(text(RIGHT + 24, row, f"{number}", 12, colour))
         parts.append(text(RIGHT + 50, row, result["name"], 12))
         parts.append(text(RIGHT + 470, row, f"{rate:.0f} GFLOP/s", 12, "#222", 'text-anchor="end"'))
-        parts.append(text(WIDTH - 30, row, f"{100 * floor / result['seconds']['ours']:.0f} % of the floor", 12, "#222",
+        parts.append(text(WIDTH - 30, row, f"{100 * limit / result['seconds']['ours']:.0f} % of the limit", 12, "#222",
                           'text-anchor="end"'))
         row += 17
     # Points on one spot share a label: below and to the right, where no roof is, or above if another label is there.
@@ -110,13 +110,13 @@ def plot(run: dict, threads: int) -> tuple:
     title = f"Attention on {run['cpu']}, {threads} thread{'s' if threads > 1 else ''}"
     others = int(run["load"].split()[3].split("/")[0]) - 1  # that ran when the run ended; the averages look back
     note = (f"{run['date'][:10]}; {others} other threads running; K and V from memory; "
-            "floor: the larger of read and peak")
+            "limit: the slower of reading K and V and computing at the peak")
     parts = [text(LEFT, 26, title, 17), text(LEFT, 45, note, 12, "#555"), *grid(), *roofs(machine), *points(results)]
     return parts, max(HEIGHT, TOP + 17 * len(results) + 30)
 
 
 def joined(runs: list) -> dict:
-    """One run of several parts: all results, of each limit of the machine the best that a part found."""
+    """One run made of several parts: all their results, and for each limit of the machine the best figure of any part."""
     whole = runs[0]
     for part in runs[1:]:
         whole["results"] += part["results"]
@@ -129,6 +129,18 @@ def joined(runs: list) -> dict:
     return whole
 
 
+def picture(run: dict, counts: list) -> str:
+    """The SVG text: one plot for each number of threads in `counts`, below each other."""
+    parts, height = [], 0
+    for threads in counts:
+        plotted, needed = plot(run, threads)
+        parts += [f'<g transform="translate(0 {height})">', *plotted, "</g>"]
+        height += needed
+    frame = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+             f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
+    return "\n".join([*frame, *parts, "</svg>"]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+")
@@ -137,14 +149,7 @@ def main() -> None:
     arguments = parser.parse_args()
     run = joined([json.loads(Path(file).read_text()) for file in arguments.results])
     counts = [arguments.threads] if arguments.threads else [m["threads"] for m in run["machine"]]
-    parts, height = [], 0
-    for threads in counts:
-        plotted, needed = plot(run, threads)
-        parts += [f'<g transform="translate(0 {height})">', *plotted, "</g>"]
-        height += needed
-    frame = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
-             f'<rect width="{WIDTH}" height="{height}" fill="white"/>']
-    Path(arguments.picture).write_text("\n".join([*frame, *parts, "</svg>"]) + "\n")
+    Path(arguments.picture).write_text(picture(run, counts))
 
 
 if __name__ == "__main__":

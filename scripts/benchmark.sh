@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds the release preset and runs benchmarks; prints each figure beside its target. A quiet machine is needed.
-#   benchmark.sh                      the library's size, cold start, hand-off to the thread pool, the manager
-#   benchmark.sh plans [ARGS]         plans without a cache: medians beside their targets
-#   benchmark.sh attention [ARGS]     attention beside this machine's limits; without ARGS it draws benchmarks/results/emerald-rapids-2026-11-22.svg,
-#                                     and measures the peers that are installed too
+# Builds the release preset, runs benchmarks, and prints each figure beside its target. Use a quiet machine.
+#   benchmark.sh                      size of the library, cold start, hand-off to the thread pool, the manager
+#   benchmark.sh plans [ARGS]         plans without a cache
+#   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
+#   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
-#   benchmark.sh peers [ARGS]         the same work by other projects, in turn with ours; installs them on demand
-#   benchmark.sh peers --table --threads 1       the table of peers in benchmarks/results; with --budget 50 in pieces (exit code 3: call again)
+#   benchmark.sh peers [ARGS]         the same work by other projects, sample by sample in turn; installs them on demand
+#   benchmark.sh peers --table --threads 1       the table of peers. With --budget 50 it runs in pieces: exit code 3 means
+#                                     that the same call continues the run
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 bash scripts/setup.sh test
@@ -18,11 +19,17 @@ build() {
 }
 
 attention() {
-  local results=$build/attention.json
+  local results=$build/attention.json write=
+  if [ "${1:-}" = --results ]; then
+    write=yes
+    shift
+  fi
   "$build/benchmarks/attention" --json "$results" "$@"
-  if [ $# = 0 ]; then # a part of the cases is no picture of them
-    "$python" benchmarks/roofline.py "$results" benchmarks/results/emerald-rapids-2026-11-22.svg
+  if [ $# = 0 ]; then # peers are compared over all cases only
     "$python" benchmarks/peers/run.py "$build/benchmarks/attention" --installed --json "$build/peers.json"
+  fi
+  if [ -n "$write" ]; then
+    "$python" benchmarks/write_results.py "$results" --peers "$build/peers.json"
   fi
 }
 

@@ -167,7 +167,7 @@ int64_t type_bytes(Type type) {
 }
 
 const char* limit_name(Limit limit) {
-  constexpr const char* kNames[] = {"stream", "pages", "ops", "floor", "memcpy", "us"};
+  constexpr const char* kNames[] = {"stream", "pages", "ops", "limit", "memcpy", "us"};
   return kNames[static_cast<int>(limit)];
 }
 

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Other projects' attention beside ours: the same work, sample by sample in turn, on this machine.
+"""Attention of other projects beside ours: the same work on this machine, one sample of each in turn.
 
     run.py ATTENTION_PROGRAM [--peers a,b] [--installed] [--threads N] [--samples N] [--quick | --table] [--json FILE]
            [--budget SECONDS] [FILTER]...
 
-Each peer is installed from its package into an environment of its own, under $KVCACHE_PEERS or build/peers. A peer that
-cannot be installed, or cannot do a case, is named with the reason. Prints ours / peer for each row (above 1: we are
-ahead), and at the end each row where we are behind. A case that is called as a filter is that case alone.
---installed takes those peers that are installed already, and installs none.
+Each peer is installed from its package into an environment of its own, under $KVCACHE_PEERS or build/peers. If a peer
+cannot be installed, or cannot compute a case, the program prints the reason. It prints ours / peer for each row, which is
+above 1 when we are faster, and lists the rows where we are slower at the end. A FILTER that is the name of a case selects
+that case alone. --installed uses the peers that are installed already, and installs none.
 
---table takes the cases of the table of peers in benchmarks/results and prints it anew. --budget begins no comparison after so many
-seconds and exits with 3: the same call then goes on with what FILE does not have yet, so that a run can be made in
-pieces. (Without --budget FILE is written anew.)
+--table measures the cases of TABLE and prints it as Markdown. With --budget the program starts no comparison after that
+many seconds, and exits with 3. The same call then continues with what FILE lacks. Without --budget FILE is overwritten.
 """
 import argparse
 import json
@@ -36,7 +35,7 @@ PEERS = {
     "ggml": ("ggml", [["llama-cpp-python", "numpy"]], "ggml_peer", "FlashAttention"),  # built from source: minutes
 }
 
-# Lines of the table of peers in benchmarks/results, and the cases of each.
+# Lines of the table that --table prints, and the cases of each.
 TABLE = {
     "decode 32/32 D128 bf16 4k": ["decode 32/32 D128 bf16 b1 4k"],
     "decode 32/8 D128 16k: bf16 / f16 / f32": [f"decode 32/8 D128 {t} b1 16k" for t in ("bf16", "f16", "f32")],
@@ -150,7 +149,7 @@ def describe(case: dict, result: dict) -> str:
 
 
 def print_table(results: list, names: list, threads: int) -> None:
-    """As it stands of peers in benchmarks/results."""
+    """The lines of TABLE as Markdown."""
     ratios = {(r["name"], r["peer"]): r["ratio"] for r in results if "ratio" in r and r["threads"] == threads}
 
     def cell(cases: list, name: str) -> str:

@@ -37,7 +37,7 @@ WORDS = [(re.compile(pattern.replace("_", r"\s+"), re.IGNORECASE), instead) for 
 
 # Folders and files whose comments are still to be rewritten.
 EXEMPT = [
-    "README.md", "benchmarks/attention", "benchmarks/cuda", "benchmarks/manager_benchmark.cc", "benchmarks/peers",
+    "README.md", "benchmarks/attention", "benchmarks/cuda", "benchmarks/manager_benchmark.cc", 
     "benchmarks/plans_benchmark.cc", "bindings/conformance", "bindings/go", "bindings/java",
     "bindings/python", "bindings/rust", "docs/guide", "docs/internals", "docs/reference", "examples/gemma",
     "examples/simple_engine.py", "include/kvcache.h", "include/kvcache_backend.h", "kernels/common", "kernels/cpu",
