@@ -339,11 +339,11 @@ typedef struct kvc_rope_scaling {
   double factor;                 /* 1..1e6. longrope: only for the default of attention_factor; 0 = 1 */
   double low_freq_factor;        /* llama3: > 0 */
   double high_freq_factor;       /* llama3: > low_freq_factor */
-  double beta_fast;              /* yarn: > beta_slow; 0 = 32 */
+  double beta_fast;              /* yarn: > 0, usually above beta_slow; 0 = 32 */
   double beta_slow;              /* yarn: > 0; 0 = 1 */
-  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = from factor */
-  double mscale;                 /* yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it */
-  double mscale_all_dim;         /* yarn: with mscale. softmax_scale stays the caller's: docs/reference/rope.md */
+  double attention_factor;       /* yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = a default */
+  double mscale;                 /* yarn: with mscale_all_dim, gives that default as in DeepSeek; alone: no effect */
+  double mscale_all_dim;         /* yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md */
   const double *short_factors;   /* longrope: borrowed; [num_short_factors], each 1e-6..1e6 */
   const double *long_factors;    /* longrope: borrowed; [num_long_factors], each 1e-6..1e6 */
 } kvc_rope_scaling;

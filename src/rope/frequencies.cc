@@ -24,7 +24,7 @@ const char* kind_name(int32_t kind) {
   return kNames[kind];
 }
 
-// A number of the scaling: the kinds that have it, whether 0 stands for a default there, and its range.
+// A number of the scaling: the kinds that have it, the kinds for which 0 stands for a default, and its range.
 struct Number {
   const char* name;
   double value;
@@ -77,28 +77,22 @@ Status check_relations(const kvc_rope_scaling& s, double theta, int64_t layer) {
   if (s.kind == KVC_ROPE_SCALING_LLAMA3 && s.high_freq_factor <= s.low_freq_factor) {
     return refuse("high_freq_factor", s.high_freq_factor, "is not above", "low_freq_factor", s.low_freq_factor);
   }
-  if (s.kind != KVC_ROPE_SCALING_YARN) return Status();
-  if (theta <= 1.0) return refuse("rope_theta", theta, "is not above", "the smallest base,", 1.0);
-  if (yarn_beta_fast(s) <= yarn_beta_slow(s)) {
-    return refuse("beta_fast", yarn_beta_fast(s), "is not above", "beta_slow", yarn_beta_slow(s));
-  }
-  if ((s.mscale == 0.0) != (s.mscale_all_dim == 0.0)) {
-    return refuse("mscale", s.mscale, "needs both or neither:", "mscale_all_dim", s.mscale_all_dim);
-  }
-  if (s.attention_factor != 0.0 && s.mscale != 0.0) {
-    return refuse("attention_factor", s.attention_factor, "contradicts", "mscale", s.mscale);
+  if (s.kind == KVC_ROPE_SCALING_YARN && theta <= 1.0) {
+    return refuse("rope_theta", theta, "is not above", "the smallest base,", 1.0);
   }
   return Status();
 }
 
-// 0.1 m ln(s) + 1: how much sharper attention must be over a context that is s times longer (yarn, section 3.4).
+// 0.1 m ln(s) + 1: how much sharper attention must be over a context that is s times longer (YaRN, section 3.4).
 double yarn_mscale(double factor, double m) { return factor <= 1.0 ? 1.0 : 0.1 * m * std::log(factor) + 1.0; }
 
+// The first setting that is given decides: attention_factor, then both mscales together, then factor. One mscale alone
+// has no effect. Hugging Face reads configurations in the same way.
 double attention_factor(const kvc_rope_scaling& s) {
   if (s.attention_factor != 0.0) return s.attention_factor;
   const double factor = or_default(s.factor, 1.0);
   if (s.kind == KVC_ROPE_SCALING_YARN) {
-    if (s.mscale == 0.0) return yarn_mscale(factor, 1.0);
+    if (s.mscale == 0.0 || s.mscale_all_dim == 0.0) return yarn_mscale(factor, 1.0);
     return yarn_mscale(factor, s.mscale) / yarn_mscale(factor, s.mscale_all_dim);
   }
   if (s.kind == KVC_ROPE_SCALING_LONGROPE && factor > 1.0) {
@@ -110,7 +104,7 @@ double attention_factor(const kvc_rope_scaling& s) {
 void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
   for (double& f : *inverse) {
-    const double turns = original * f / kTwoPi;  // within the original context
+    const double turns = original * f / kTwoPi;  // Within the original context.
     const double kept = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
     const double blend = std::clamp(kept, 0.0, 1.0);
     f = (1.0 - blend) * f / s.factor + blend * f;
@@ -119,7 +113,7 @@ void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
 
 void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
-  // The pair, as a real number, that makes so many turns within the original context.
+  // The pair, as a real number, that makes this many turns within the original context.
   const auto pair_of_turns = [&](double turns) {
     return rope_dim * std::log(original / (turns * kTwoPi)) / (2.0 * std::log(theta));
   };
@@ -129,9 +123,10 @@ void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::
     low = std::floor(low);
     high = std::ceil(high);
   }
+  // Each bound is clamped on one side only, so low may be above high. The formula then gives a ramp that falls.
   low = std::max(low, 0.0);
   high = std::min(high, rope_dim - 1.0);
-  if (high <= low) high = low + 0.001;  // a step instead of a ramp
+  if (high == low) high += 0.001;  // A step instead of a ramp.
   for (size_t i = 0; i < inverse->size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     double& f = (*inverse)[i];

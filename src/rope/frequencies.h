@@ -1,5 +1,5 @@
-// Frequencies of rotary position embedding: what a layer's rope_theta and rope_scaling mean, in float64.
-// docs/reference/rope.md has the formulas and where they come from. Pure functions.
+// Frequencies of rotary position embedding, in float64, from a layer's rope_theta and rope_scaling.
+// docs/reference/rope.md has the formulas and their sources. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace kvc {
 
-// Pair i at position p turns by p * inverse[i]; cos and sin are multiplied by attention_factor.
+// Pair i at position p is rotated by p * inverse[i]. cos and sin are multiplied by attention_factor.
 struct RopeFrequencies {
   std::vector<double> inverse;  // [rope_dim / 2]
   double attention_factor = 1.0;
   bool operator==(const RopeFrequencies&) const = default;
 };
 
-// Whether the scaling makes sense for `rope_dim` dims, even and positive, and base `theta` > 0; `layer` is for the
-// message. Kind KVC_ROPE_SCALING_NONE with every other field 0 is no scaling.
+// Checks that the scaling is valid for `rope_dim` dims, which are even and positive, and for base `theta` > 0. `layer`
+// is used in the message only. Kind KVC_ROPE_SCALING_NONE with every other field 0 is valid and scales nothing.
 Status check_rope_scaling(const kvc_rope_scaling& scaling, int32_t rope_dim, double theta, int64_t layer);
 
-// Of a scaling that passed the check: one set, or longrope's two, short and long.
+// Returns one set of frequencies, or for longrope two: short, then long. The scaling must have passed the check.
 std::vector<RopeFrequencies> make_rope_frequencies(const kvc_rope_scaling& scaling, int32_t rope_dim, double theta);
 
 }  // namespace kvc

@@ -23,8 +23,8 @@ class RopeScaling:
         low_freq_factor, high_freq_factor: llama3.
         beta_fast, beta_slow: yarn; 0 = 32 and 1.
         truncate: yarn: round the bounds of the blend to whole pairs.
-        attention_factor: yarn, longrope: multiplies cos and sin of q and k; 0 = from factor.
-        mscale, mscale_all_dim: yarn, together: the default of attention_factor as DeepSeek has it.
+        attention_factor: yarn, longrope: multiplies cos and sin of q and k; 0 = from the mscales, or from factor.
+        mscale, mscale_all_dim: yarn: both together give the default of attention_factor, as in DeepSeek.
         short_factors, long_factors: longrope: rope_dim / 2 numbers each. Cache.set_rope chooses for a sequence.
     """
 

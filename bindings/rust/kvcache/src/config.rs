@@ -219,7 +219,7 @@ pub struct Yarn {
     pub beta_fast: f64,
     /// 0 = 1
     pub beta_slow: f64,
-    /// 0 = from `factor`, or from the two mscales.
+    /// 0 = from the two mscales if both are given, otherwise from `factor`.
     pub attention_factor: f64,
     pub mscale: f64,
     pub mscale_all_dim: f64,

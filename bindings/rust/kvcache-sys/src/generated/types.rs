@@ -521,15 +521,15 @@ pub struct kvc_rope_scaling {
     pub low_freq_factor: f64,
     #[doc = " llama3: > low_freq_factor"]
     pub high_freq_factor: f64,
-    #[doc = " yarn: > beta_slow; 0 = 32"]
+    #[doc = " yarn: > 0, usually above beta_slow; 0 = 32"]
     pub beta_fast: f64,
     #[doc = " yarn: > 0; 0 = 1"]
     pub beta_slow: f64,
-    #[doc = " yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = from factor"]
+    #[doc = " yarn, longrope: multiplies cos and sin of q and of k, > 0; 0 = a default"]
     pub attention_factor: f64,
-    #[doc = " yarn: with mscale_all_dim, the default of attention_factor as DeepSeek has it"]
+    #[doc = " yarn: with mscale_all_dim, gives that default as in DeepSeek; alone: no effect"]
     pub mscale: f64,
-    #[doc = " yarn: with mscale. softmax_scale stays the caller's: docs/reference/rope.md"]
+    #[doc = " yarn: with mscale. It does not change softmax_scale: docs/reference/rope.md"]
     pub mscale_all_dim: f64,
     #[doc = " longrope: borrowed; [num_short_factors], each 1e-6..1e6"]
     pub short_factors: *const f64,

@@ -75,13 +75,13 @@ public final class RopeScaling {
     return this;
   }
 
-  /** yarn, longrope: multiplies cos and sin of q and of k; 0 = from the factor. */
+  /** yarn, longrope: multiplies cos and sin of q and of k; 0 = from the mscales, or from the factor. */
   public RopeScaling attentionFactor(double value) {
     attentionFactor = value;
     return this;
   }
 
-  /** yarn: the default of attentionFactor as DeepSeek has it. */
+  /** yarn: both together give the default of attentionFactor, as in DeepSeek. */
   public RopeScaling mscale(double value, double allDim) {
     mscale = value;
     mscaleAllDim = allDim;
