@@ -1,4 +1,4 @@
-"""The Python programs of the READMEs and of docs/guide/features.md run as they stand there; its lines of C compile."""
+"""The Python programs of the READMEs and the guide run as they stand there, and the lines of C in the guide compile."""
 import pathlib
 import re
 import shutil
@@ -37,9 +37,21 @@ def test_every_kind_of_cache_and_attention():
     assert names["prefix_groups"] == 1 and names["nearest"] == (16, 91)
     assert names["chat"].length(names["users"][0]) == 100 + 1 + 4
     assert names["hybrid"].length(names["hybrid"].add()) == 0 and names["mla"].shape == (5, 4, 10)
-    for name in ("heard", "mla", "full", "out", "lse", "longer", "turned"):
+    for name in ("heard", "mla", "full", "out", "lse", "longer", "rotated"):
         assert np.isfinite(names[name]).all(), name
     assert all(np.isfinite(out).all() for out in names["outs"])
+
+
+def test_the_tutorial(capsys):
+    """Each program of the tutorial goes on where the one before ended, and prints what its comments say."""
+    text = (ROOT / "docs/guide/tutorial.md").read_text()
+    names, checked = {}, 0
+    for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(program, "docs/guide/tutorial.md", "exec"), names)
+        expected = re.findall(r"print\(.*\)\s+# (.*)", program)
+        assert capsys.readouterr().out.splitlines() == expected
+        checked += len(expected)
+    assert checked >= 6
 
 
 # What the lines of C use without a declaration.

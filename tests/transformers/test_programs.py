@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_quick_start(capsys):
-    page = ROOT / "docs" / "transformers.md"
+    page = ROOT / "docs/guide/transformers.md"
     exec(compile(page.read_text().split("```python\n")[1].split("```")[0], str(page), "exec"), {})
     assert capsys.readouterr().out == "(2, 13) [12, 10]\n"
 
