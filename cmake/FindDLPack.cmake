@@ -1,5 +1,5 @@
-# Finds dlpack/dlpack.h of at least the version asked for. Sets DLPACK_INCLUDE_DIR and DLPack_VERSION.
-# It comes with PyPI's apache-tvm-ffi, whose tvm-ffi-config is asked if it can be found; an installed one is found too.
+# Finds dlpack/dlpack.h of at least the requested version. Sets DLPACK_INCLUDE_DIR and DLPack_VERSION.
+# The header comes with the Python package apache-tvm-ffi, whose tvm-ffi-config prints its path, or with a system package.
 if(NOT DLPACK_INCLUDE_DIR)
   find_program(TVM_FFI_CONFIG tvm-ffi-config HINTS ${CMAKE_CURRENT_LIST_DIR}/../.venv/bin NO_CMAKE_FIND_ROOT_PATH)
   mark_as_advanced(TVM_FFI_CONFIG)
@@ -17,7 +17,7 @@ if(DLPACK_INCLUDE_DIR)
   if(dlpack_version MATCHES "MAJOR_VERSION ([0-9]+).*MINOR_VERSION ([0-9]+)")
     set(DLPack_VERSION "${CMAKE_MATCH_1}.${CMAKE_MATCH_2}")
   else()
-    set(DLPack_VERSION "0")  # before 1.0: one number, or none
+    set(DLPack_VERSION "0")  # versions before 1.0 have one number, or none
   endif()
 endif()
 

@@ -1,4 +1,4 @@
-# cmake --install: headers (DLPack's too), the library, a CMake package and kvcache.pc. All of it can be moved.
+# What cmake --install writes: headers (DLPack's too), the library, a CMake package and kvcache.pc. The tree can be moved.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -15,13 +15,13 @@ install(FILES LICENSE DESTINATION ${licenses} RENAME LICENSE.dlpack)  # DLPack's
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvcache)
 configure_package_config_file(cmake/kvcache-config.cmake.in ${PROJECT_BINARY_DIR}/kvcache-config.cmake
                               INSTALL_DESTINATION ${package_dir})
-# While the version is 0.x every minor release may change the ABI.
+# While the version is 0.x, every minor release may change the ABI.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kvcache-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/kvcache-config.cmake ${PROJECT_BINARY_DIR}/kvcache-config-version.cmake
         DESTINATION ${package_dir})
 install(EXPORT kvcache-targets NAMESPACE kvcache:: DESTINATION ${package_dir})
 
-# The way from kvcache.pc up to the prefix.
+# The relative path from kvcache.pc to the prefix.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE libdir)
 file(RELATIVE_PATH pc_to_prefix ${libdir}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")

@@ -1,4 +1,4 @@
-# Cross build for aarch64 with Debian's compiler; tests run under qemu's user mode.
+# Cross build for aarch64 with Debian's compiler. Tests run under qemu's user mode.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the CUDA backend, build/cuda/kernels/cuda/libkvcache_cuda.so. It needs no GPU.
-#   build_cuda.sh [ARCH ...]     compute capabilities as CMake names them (90a-real, 90-virtual); none: every one there is
-# The compiler: of $CUDA_HOME, else nvcc in the path, else /usr/local/cuda, else wheels that are installed into
-# build/cuda-toolkit. DLPack: of $DLPACK_INCLUDE_DIR, else as scripts/setup.sh installs it.
-#   KVC_CMAKE_OPTIONS  more options, separated by blanks
+#   build_cuda.sh [ARCH ...]     compute capabilities as CMake names them (90a-real, 90-virtual); without ARCH: all
+# The compiler is that of $CUDA_HOME, else nvcc in the path, else /usr/local/cuda, else wheels that are installed into
+# build/cuda-toolkit. DLPack comes from $DLPACK_INCLUDE_DIR, else from what scripts/setup.sh installs.
+#   KVC_CMAKE_OPTIONS  more CMake options, separated by spaces
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 build=$root/build/cuda
 
@@ -17,7 +17,7 @@ toolkit_of_wheels() {
     python3 -m venv "$place" >&2
     "$place/bin/python" -m pip install --quiet --no-deps --requirement scripts/requirements-cuda.txt >&2
     folder=$(echo "$place"/lib/python3*/site-packages/nvidia/cu13)
-    ln -sfn lib "$folder/lib64" # where nvcc looks for the runtime
+    ln -sfn lib "$folder/lib64" # nvcc looks here for the runtime
     echo "$now" > "$stamp"
   fi
   echo "$place"/lib/python3*/site-packages/nvidia/cu13

@@ -1,4 +1,4 @@
-# Sourced by the other scripts: places, and the Python package in .venv.
+# Sourced by the other scripts: paths, and the Python package in .venv.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -7,22 +7,22 @@ python=$venv/bin/python
 jobs=$(nproc)
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
 export HOME=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
-for place in "$HOME/.cargo/bin" /usr/local/go/bin; do # where rustup and Go install themselves
+for place in "$HOME/.cargo/bin" /usr/local/go/bin; do # rustup and Go install themselves here
   case :$PATH: in *":$place:"*) ;; *) [ ! -d "$place" ] || PATH=$PATH:$place ;; esac
 done
-export CC=${CC:-gcc} CXX=${CXX:-g++} # one name everywhere: ccache tells c++ and g++ apart
+export CC=${CC:-gcc} CXX=${CXX:-g++} # one name everywhere, because ccache distinguishes c++ from g++
 if command -v ccache > /dev/null; then # the same objects are compiled for the library, the wheel and a subproject
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
 
-# One number for the contents of files and folders.
+# One hash of the contents of files and folders.
 fingerprint() {
   find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1
 }
 
-# Builds bindings/python and installs it into .venv, unless nothing that it is made of changed.
+# Builds bindings/python and installs it into .venv. Does nothing if no source changed since the last build.
 install_python_package() {
-  ( flock 8; install_python_package_alone ) 8> "$venv/kvcache.lock" # two parts of test.sh may want it at once
+  ( flock 8; install_python_package_alone ) 8> "$venv/kvcache.lock" # two parts of test.sh may run this at once
 }
 install_python_package_alone() {
   local stamp=$venv/kvcache.stamp now
@@ -34,6 +34,6 @@ install_python_package_alone() {
   rm -f "$stamp"
   PATH=$venv/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
     "$python" -m pip install --no-build-isolation --force-reinstall --no-deps ./bindings/python ||
-    return 1 # said, because `set -e` is off in a condition
+    return 1 # explicit, because `set -e` has no effect in a condition
   echo "$now" > "$stamp"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs each package of scripts/package.sh into an empty place, and runs a program from it alone.
+# Installs each package of scripts/package.sh into an empty folder, and runs a program that uses it alone.
 #   consume_packages.sh [tarball|wheel|crates|go|jar ...]     all of them by default
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 packages=$root/build/packages
@@ -12,7 +12,7 @@ program_of() { # README LANGUAGE
   sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" "$1" | sed '1d; /^```$/,$d'
 }
 
-tarball() { # unpacked, moved, and known to compilers, CMake and dlopen by its place alone
+tarball() { # it is unpacked and moved; compilers, CMake and dlopen find it by its path alone
   for way in install pkg_config find_package dlopen; do
     python3 tests/consumer/consumer_test.py $way --build "$release" --tarball "$packages"/kvcache-*.tar.gz
   done
@@ -34,7 +34,7 @@ assert (pathlib.Path(kvcache.get_include()) / "dlpack/dlpack.h").exists()' )
 
 crates() { CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/build/rust} bash scripts/consume_rust.sh; }
 
-go_module() { # modules of others come from the cache that the set-up filled; the library from the tarball
+go_module() { # other modules come from the cache that the set-up filled, the library from the tarball
   local version module=kvcache.dev/kvcache downloads library
   version=$(cat "$packages/goproxy/$module/@v/list")
   downloads=$(go env GOMODCACHE)/cache/download
@@ -51,7 +51,7 @@ go_module() { # modules of others come from the cache that the set-up filled; th
     KVCACHE_LIBRARY=$library ./program )
 }
 
-jar() { # the libraries come out of the jar, since nothing else names one
+jar() { # the libraries come out of the jar, because nothing else names one
   mkdir "$place/java"
   program_of bindings/java/README.md java > "$place/java/Program.java"
   ( cd "$place/java"

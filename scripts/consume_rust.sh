@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds and runs the README's program from the packaged crates alone, in an empty place and without a library: kvcache-sys
-# builds the one that it carries. After scripts/package_rust.sh.
+# Builds and runs the README's program from the packaged crates alone, in an empty folder and without a library:
+# kvcache-sys builds the sources that it carries. Run scripts/package_rust.sh first.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-target=${CARGO_TARGET_DIR:-$root/bindings/rust/target} # crates of others are compiled there already
+target=${CARGO_TARGET_DIR:-$root/bindings/rust/target} # other crates are compiled there already
 packages=$target/package
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -25,7 +25,7 @@ kvcache = { path = "../kvcache" }
 [patch.crates-io]
 kvcache-sys = { path = "../kvcache-sys" }
 TOML
-# Whether the crate's sources are complete does not depend on optimisation, which takes most of the time.
+# Optimisation takes most of the time, and does not matter for whether the crate's sources are complete.
 echo 'add_compile_options(-O0)' > "$place/quick.cmake"
 export CMAKE_TOOLCHAIN_FILE=$place/quick.cmake
 cd "$place/program"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sets up everything on a fresh Debian machine and runs the main job: Gemma 3 270M generates text for several users who
-# share a system prompt, every key and value in libkvcache.
+# Sets up a fresh Debian machine and runs the demo: Gemma 3 270M generates text for several users who share a system
+# prompt. All keys and values are in libkvcache.
 #   bash scripts/demo.sh [argument of examples/gemma/generate.py ...]
-#   bash scripts/demo.sh --all [new tokens]      the same by the decoders in Python, Rust, Go and Java, side by side
+#   bash scripts/demo.sh --all [new tokens]      the same with the decoders in Python, Rust, Go and Java, side by side
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 log=$root/build/logs/demo.log
 mkdir -p "$(dirname "$log")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo by the decoders in Python, Rust, Go and Java (those that are in examples/gemma), side by side. Fails if their
-# tokens differ. The others need their language: cargo 1.88, Go, a JDK.
+# Runs the demo with the decoders in Python, Rust, Go and Java (those in examples/gemma), side by side. Fails if their
+# tokens differ. The decoders need cargo 1.88, Go and a JDK.
 #   bash scripts/demo.sh --all [new tokens of a user]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 tokens=${1:-24}
@@ -8,7 +8,7 @@ logs=$root/build/logs/engines
 weights=$root/build/gemma.safetensors
 mkdir -p "$logs"
 
-# The library for them all: KVCACHE_LIB_DIR, else what the tests built, else built here, without tests.
+# The library for all of them: KVCACHE_LIB_DIR, else the one that the tests built, else one built here without tests.
 library() {
   local release=$root/build/release/src
   if [ -z "${KVCACHE_LIB_DIR:-}" ] && [ ! -e "$release/libkvcache.so" ]; then
@@ -20,7 +20,7 @@ library() {
   export KVCACHE_LIBRARY=$KVCACHE_LIB_DIR/libkvcache.so
 }
 
-# Weights, prompts and vocabulary in one file, unless it is there and nothing that it is made of changed.
+# Writes weights, prompts and vocabulary into one file, unless the file exists and its sources are unchanged.
 export_weights() {
   local now
   now=$(cd examples/gemma && fingerprint export.py texts.py tokenizer.py weights.py model.py demo_prompts.json)
@@ -39,7 +39,7 @@ rust() {
 go() { ( cd examples/gemma/go && command go run . "$weights" "$tokens" ); }
 java() { bash examples/gemma/java/run.sh "$weights" "$tokens"; }
 
-step() { # step NAME COMMAND: its output in a file that is shown if it fails
+step() { # step NAME COMMAND: runs it; its output goes to a file that is shown if it fails
   if ! ( set -e; "$2" ) > "$logs/$1.txt" 2> "$logs/$1.log"; then
     cat "$logs/$1.log" >&2
     echo "engines.sh: $1 failed" >&2
@@ -49,7 +49,7 @@ step() { # step NAME COMMAND: its output in a file that is shown if it fails
 
 echo "building the library, and the decoders as they come (minutes the first time)"
 step library library
-library > /dev/null 2>&1 # for the variables: it is built
+library > /dev/null 2>&1 # sets the variables; the library is built already
 step weights export_weights
 declare -A tools=([python]=python3 [rust]=cargo [go]=go [java]=java)
 ran=()

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU, in one call of under 9 minutes: builds the CUDA backend for its card (and no other), the
-# Python package and the C++ numeric tests; runs both sets of tests on the card, measures its speed, and looks for bad memory
-# accesses and races. A step that fails does not stop those behind it.
-#   gpu_check.sh [FOLDER]     the report goes there (build/gpu-report without one): a few files, logs packed into one
-#   gpu_check.sh --carry      on a machine that scripts/setup.sh has set up: writes build/gpu-carry, what a machine without
-#                             network may lack (DLPack's header, GoogleTest's source, nanobind)
-# Needs nvcc, CMake, ninja, and a python3 with PyTorch, numpy, pytest and nanobind; what build/gpu-carry holds is taken from there.
-#   KVC_GPU_SECONDS  the whole round (default 525): no step begins after that, and none runs on
-#   KVC_GPU_DEVICE   `emulated` for a dry run where there is no card: tests on the emulated backend, tiny shapes measured
+# Checks the CUDA backend on a machine with an NVIDIA GPU, in one call of under 9 minutes. It builds the backend for that
+# GPU, the Python package and the C++ numeric tests; runs both sets of tests; measures speed; and searches for bad memory
+# accesses and races. A step that fails does not stop the later steps.
+#   gpu_check.sh [FOLDER]     writes the report to FOLDER (default build/gpu-report): a few files, and all logs in one
+#   gpu_check.sh --carry      writes build/gpu-carry on a machine that scripts/setup.sh has set up: what a machine without
+#                             network may lack (DLPack's header, GoogleTest's sources, nanobind)
+# Needs nvcc, CMake, ninja, and a python3 with PyTorch, numpy, pytest and nanobind. Files in build/gpu-carry are used first.
+#   KVC_GPU_SECONDS  limit of the whole run (default 525): no step starts after it, and a running step is stopped
+#   KVC_GPU_DEVICE   `emulated` for a dry run without a GPU: tests on the emulated backend, tiny shapes measured
 #   PYTHON           the interpreter (default python3)
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 carry=$root/build/gpu-carry
@@ -35,14 +35,14 @@ for place in "${CUDA_HOME:-/usr/local/cuda}/bin" /usr/local/cuda/bin; do # nvcc 
 done
 export PATH=$(dirname "$python"):$PATH                 # CMake and ninja may be packages of Python's
 export PIP_RETRIES=0 PIP_DEFAULT_TIMEOUT=5             # there may be no network
-export XLA_PYTHON_CLIENT_PREALLOCATE=false             # JAX would take most of the card's memory
+export XLA_PYTHON_CLIENT_PREALLOCATE=false             # otherwise JAX takes most of the GPU's memory
 export PYTHONUNBUFFERED=1
 
 say() { echo "$*" | tee -a "$summary"; }
-pack() { # what there is so far, so that a round which is cut short leaves it
+pack() { # packs the results so far, so that an interrupted run leaves them
   tar -C "$(dirname "$logs")" -czf "$report/logs.tar.gz" --exclude='*.so' "$(basename "$logs")" 2> /dev/null || true
 }
-step() { # NAME SECONDS COMMAND...: at most so long, and not beyond the deadline; its output to a log, its end here
+step() { # NAME SECONDS COMMAND...: runs it until its limit or the deadline; its output goes to a log, its end is shown
   local name=$1 seconds=$2 begin=$SECONDS left=$((deadline - SECONDS)) state=0 lines
   shift 2
   if [ $left -lt 5 ]; then
@@ -61,7 +61,7 @@ $(tail -n 25 "$logs/$name.txt" | cut -c 1-300 | sed 's/^/    /')"
   pack
 }
 write_script() { cat > "$logs/$1.sh"; } # for steps of several commands: `timeout` takes a program
-# Each test in a process that others survive; results as they come: NAME SECONDS EACH COMMAND...
+# Runs tests so that one that crashes does not stop the others; writes results as they come: NAME SECONDS EACH COMMAND...
 tests_of() {
   local name=$1 seconds=$2 each=$3
   shift 3
@@ -74,7 +74,7 @@ if [ "$device" = cuda ]; then
   nvidia-smi > "$logs/nvidia-smi.txt" 2>&1 || say "nvidia-smi does not run"
   capability=$("$python" -c 'import torch; print("%d%d" % torch.cuda.get_device_capability())' 2> "$logs/torch.txt") ||
     capability=$({ nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null || true; } | head -n 1 | tr -d '. ')
-  [[ $capability =~ ^[0-9]+$ ]] || { # what can be built still shows whether it builds
+  [[ $capability =~ ^[0-9]+$ ]] || { # build what is possible, to show whether it builds
     say "card FAILED (neither PyTorch nor nvidia-smi names one)"
     capability=90
   }
@@ -96,7 +96,7 @@ dlpack() { # the folder of a header that has the exchange table
       return
     fi
   done
-  if grep -qs DLPackExchangeAPI "$torch_header"; then # PyTorch carries it under another name
+  if grep -qs DLPackExchangeAPI "$torch_header"; then # PyTorch has it under another name
     mkdir -p "$logs/include/dlpack" && cp "$torch_header" "$logs/include/dlpack/dlpack.h" && echo "$logs/include"
   fi
 }
@@ -110,7 +110,7 @@ tree=$root/build/gpu
 site=$tree/site
 gtest=${GTEST_SOURCE:-$carry/googletest}
 programs=kernels_test
-[ "$device" = cuda ] || programs=kvcache_cuda_emulated_plugin # what a dry run has in its place
+[ "$device" = cuda ] || programs=kvcache_cuda_emulated_plugin # used by a dry run instead
 write_script build-rest <<END
 set -e
 [ ! -d "$carry/site" ] || export PYTHONPATH="$carry/site"
@@ -119,7 +119,7 @@ configure() {
     -DPython_EXECUTABLE="$python" -DPython3_EXECUTABLE="$python" -DDLPACK_INCLUDE_DIR="$DLPACK_INCLUDE_DIR" "\$@"
 }
 configure -DKVCACHE_BUILD_TESTS=ON "-DKVCACHE_TEST_FOLDERS=cuda;kernels" $([ ! -d "$gtest" ] || echo "-DGTEST_SOURCE=$gtest") || {
-  configure -DKVCACHE_BUILD_TESTS=OFF # no GoogleTest, say: the package is built without it
+  configure -DKVCACHE_BUILD_TESTS=OFF # for example without GoogleTest: build the package alone
   cmake --build "$tree" --parallel $jobs --target _kvcache
   exit 1
 }
@@ -127,13 +127,13 @@ cmake --build "$tree" --parallel $jobs --target _kvcache $programs -- -k 0
 END
 write_script build-package <<END
 set -e
-cmake --build "$tree" --parallel $jobs --target _kvcache # built, if only the tests were not
+cmake --build "$tree" --parallel $jobs --target _kvcache # in case only the tests failed to build
 cmake --install "$tree" --component python --prefix "$site"
 cmake --install "$tree" --component python-sources --prefix "$site"
 PYTHONPATH="$site" "$python" -c 'import kvcache; print(kvcache.__file__, kvcache.build_info())'
 END
 if [ "$device" = cuda ]; then
-  # A warning of a compiler that nobody tried yet shall not cost the round.
+  # A warning of a compiler that was never tried must not fail the run.
   step build-plugin 240 env KVC_CMAKE_OPTIONS=--compile-no-warning-as-error bash scripts/build_cuda.sh "$arch" &
 else
   plugin=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
@@ -144,17 +144,17 @@ step build-package 240 bash "$logs/build-package.sh"
 export KVCACHE_CUDA_BACKEND=$plugin KVC_EMULATED_CUDA=$tree/libkvcache/tests/cuda/libkvcache_cuda_emulated_plugin.so
 export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 
-# ---- Tests: beside each other, as the card serves several processes -----------------------------
+# ---- Tests: at the same time, because a GPU serves several processes -----------------------------
 tests=$tree/libkvcache/tests
 step opens 30 "$python" -c "import kvcache; found = kvcache.Context('cuda:0').describe(); print(found); \
 assert found['simd'] == 'sm_$capability'"
 tests_of pytest 170 60 pytest tests/gpu --device "$device" &
-# On memory that host and device share; what looks at the CPU's own registers, or maps memory itself, is left out.
+# On memory that host and device share. Tests that read CPU registers, or map memory themselves, are left out.
 if [ "$device" = cuda ]; then
   KVC_KERNEL_BACKEND=$plugin KVC_KERNEL_SAMPLING=2 tests_of numeric 120 40 "$tests/kernels/kernels_test" \
     --gtest_filter=-Backend.*:Merge.*:Convert.*:Parts.*:DeviceMemory* &
 fi
-if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are chosen by name only
+if [ "$device" = cuda ] && [ "$capability" = 90 ]; then # the kernels that are selected by name only
   KVC_GPU_SIMD=sm_90_wgmma tests_of pytest-wgmma 110 60 pytest tests/gpu/test_numeric.py tests/gpu/test_spikes.py \
     tests/gpu/test_capture.py --device "$device" &
 fi
@@ -166,7 +166,7 @@ speed=("$python" benchmarks/cuda/speed.py --out "$report")
 if [ "$device" = cuda ]; then
   step speed 140 "${speed[@]}" --seconds 115
   if command -v compute-sanitizer > /dev/null; then
-    # Bad accesses show where each array is an allocation of its own; races are those of shared memory.
+    # memcheck finds bad accesses where each array is its own allocation; racecheck finds races in shared memory.
     step memcheck 75 env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 "$python" -m \
       pytest -q -x -p no:cacheprovider tests/gpu/test_memory.py tests/gpu/test_calls.py tests/gpu/test_numeric.py --device cuda \
       --share 0.02 --host-reference -k 'not beyond and not long_contexts' &

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Rust layer's pointers, borrows and releases under Miri, over a library of Rust in its tests, since Miri calls no C.
+# Checks pointers, borrows and releases of the Rust layer with Miri. Miri cannot call C, so the tests use a library in Rust.
 # Needs the nightly toolchain with Miri: rustup toolchain install nightly --component miri,rust-src
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if ! cargo +nightly miri --version; then
@@ -7,6 +7,6 @@ if ! cargo +nightly miri --version; then
   exit 1
 fi
 cd bindings/rust
-# As documentation is built: without the library.
+# Built without the library, as the documentation is.
 export DOCS_RS=1 CARGO_TARGET_DIR=$root/build/miri MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-disable-isolation"
 cargo +nightly miri test --locked --package kvcache --features dynamic --lib --test borrows "$@"

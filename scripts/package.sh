@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds what is published, from the release build, into build/packages:
+# Builds all packages from the release build, into build/packages:
 #   kvcache-VERSION-SYSTEM.tar.gz     library, headers, CMake package, pkg-config file, licences; can be moved
 #   kvcache-VERSION-*.whl             the Python package, library and headers within, for every CPython from 3.10 on
 #   kvcache-sys-*.crate kvcache-*.crate
@@ -7,8 +7,8 @@
 #   kvcache-VERSION.jar               Java, natives within
 #
 #   package.sh [tarball|wheel|crates|go|jar ...]     all of them by default
-# Who may run it is decided by the C library of the machine that builds: each symbol's version is the newest that the linker
-# found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), which auditwheel calls manylinux_2_34.
+# The C library of the build machine decides which systems can run the result: each symbol has the newest version that the
+# linker found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), called manylinux_2_34.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 packages=$root/build/packages
 platform=$(uname -m)
@@ -16,8 +16,8 @@ policy=manylinux_2_34_$platform
 dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
 version=$(sed -n 's/^#define KVC_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/kvcache.h | paste -sd .)
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
-# Equal inputs give equal packages: no time of building, owner or order of a folder. Zip files know no time before 1980, so
-# theirs is the second day.
+# Equal inputs give equal packages: they hold no build time, owner or folder order. A zip file cannot hold a time before
+# 1980, so its time is the second day of that year.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315619200}
 
 release_build() {
@@ -40,7 +40,7 @@ wheel() {
   PATH=$venv/bin:$PATH CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
     "$python" -m pip wheel --no-build-isolation --no-deps --wheel-dir "$raw" ./bindings/python
   rm -f "$packages"/*.whl
-  # Fails for a symbol that is newer than the policy, and for a library that is neither within nor everywhere.
+  # Fails for a symbol that is newer than the policy, and for a library that is neither in the wheel nor on every system.
   PATH=$venv/bin:$PATH "$python" -m auditwheel repair --plat "$policy" --only-plat --wheel-dir "$packages" "$raw"/*.whl
   rm -rf "$raw"
   "$python" -m auditwheel show "$packages"/*.whl
@@ -67,7 +67,7 @@ java_jar() {
       -Dproject.build.outputTimestamp="$SOURCE_DATE_EPOCH" clean package )
   mkdir "$stage/META-INF"
   cp LICENSE "$stage/META-INF/LICENSE"
-  cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in; its licence is the same text
+  cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in, and its licence is the same text
   cp "build/java/kvcache-$version.jar" "$packages"
   jar --update --date="$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)" --file "$packages/kvcache-$version.jar" \
     -C "$stage" META-INF

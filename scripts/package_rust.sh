@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the crates in bindings/rust (target/package/*.crate) and builds each from its package alone. kvcache-sys takes
-# libkvcache's sources along, which it builds where it finds no library.
+# Makes the crates in bindings/rust (target/package/*.crate), and builds each from its package alone. kvcache-sys carries
+# the sources of libkvcache, and builds them where it finds no library.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 crate=$root/bindings/rust/kvcache-sys
 dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
@@ -14,9 +14,9 @@ cp "$dlpack/dlpack/dlpack.h" "$crate/libkvcache/include/dlpack"
 cp LICENSE "$crate/libkvcache/LICENSE.dlpack" # DLPack's licence is the same text
 find "$crate/libkvcache" -name __pycache__ -prune -exec rm -rf {} +
 
-# cargo verifies by what it once extracted and compiled of a package of this name and version, also if that was made anew.
+# cargo would verify with files that it extracted earlier for this name and version, even if the package is new.
 rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/kvcache-*
 rm -rf "${CARGO_TARGET_DIR:-bindings/rust/target}"/debug/.fingerprint/kvcache-*
 
 cd bindings/rust
-cargo package --locked --allow-dirty --workspace "$@" # dirty: the sources above are not committed twice
+cargo package --locked --allow-dirty --workspace "$@" # dirty, because the copied sources are not committed

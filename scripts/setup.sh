@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what the other scripts need: Debian packages (as root or by sudo; otherwise it says what is missing) and a
-# virtual environment in .venv. A second run takes no time.
+# Installs what the other scripts need: Debian packages (as root or by sudo; otherwise it lists what is missing), and a
+# virtual environment in .venv. A second run does nothing.
 #   bash scripts/setup.sh [demo|test|full]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=${1:-test}
@@ -11,7 +11,7 @@ has_header() { [ -e "/usr/include/$1" ]; }
 python_has() { python3 -c "$1" 2> /dev/null; }
 java_is_17() { has javac && [ "$(javac -version 2>&1 | sed 's/[^0-9]*\([0-9]*\).*/\1/')" -ge 17 ]; }
 packages=()
-want() { # want PACKAGE TEST...: asks for the package if the test fails
+want() { # want PACKAGE TEST...: adds the package to the list if the test fails
   local package=$1
   shift
   "$@" || packages+=("$package")
@@ -87,7 +87,7 @@ for name in "${requirements[@]}"; do
     echo "$now" > "$stamp"
   fi
 done
-if [ "$level" = full ]; then # Debian's Go is older than bindings/go/go.mod asks for
+if [ "$level" = full ]; then # Debian's Go is older than bindings/go/go.mod requires
   need=$(sed -n 's/^go //p' bindings/go/go.mod)
   have=$(GOTOOLCHAIN=local go env GOVERSION 2> /dev/null || echo none)
   if [ "$(printf '%s\n' "$need" "${have#go}" | sort -V | head -n 1)" != "$need" ] || [ "$have" = none ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PyTorch and transformers in .venv-transformers, over what is in .venv: 1.4 GB, not the 5.6 GB of a plain install. A
-# second run takes no time. For processors only: PyTorch's CUDA libraries are empty files here.
+# Installs PyTorch and transformers into .venv-transformers, on top of .venv: 1.4 GB in place of the 5.6 GB of a plain
+# install. A second run does nothing. It works on CPUs only, because PyTorch's CUDA libraries are empty files here.
 #   bash scripts/setup_transformers.sh     then .venv-transformers/bin/python
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 layer=$root/.venv-transformers
@@ -13,11 +13,11 @@ rm -rf "$layer"
 "$python" -m venv "$layer"
 packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 place=$(packages "$layer/bin/python")
-# Packages of .venv come after those of the layer. Loaded so, functions of PyTorch's CUDA part may be missing.
+# Packages of .venv come after those of this environment. Functions of PyTorch's CUDA part may be missing.
 printf '%s\n' "$(packages "$python")" 'import os; os.environ.setdefault("TORCH_USE_RTLD_GLOBAL", "1")' > "$place/layer.pth"
 "$layer/bin/python" -m pip install --quiet --no-deps --requirement scripts/requirements-transformers.txt
 
-# Empty libraries for those that PyTorch is linked with and that are not there; one of them has a variable that must be.
+# Makes empty libraries for those that PyTorch links and that are missing. One of them must define a variable.
 for name in $(ldd "$place"/torch/lib/*.so | awk '/not found/ { print $1 }' | sort -u); do
   link=("$CC" -shared -fPIC -o "$place/torch/lib/$name" -Wl,-soname,"$name" -x c -)
   case $name in

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Sets up and runs the tests; one line a part, with its time.
+# Sets up and runs the tests. Prints one line for each part, with its time.
 #   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
 #   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
-#   bash scripts/test.sh rust-miri            likewise: it needs the nightly toolchain
+#   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
 if [ "${1:-}" = --full ]; then
@@ -14,8 +14,8 @@ fi
 only=("$@")
 logs=$root/build/logs
 
-# part NAME COMMAND...: runs it, its output in a file that is shown if it fails. Tests write $junit. NAME=ok|FAILED goes to
-# $logs/ran.
+# part NAME COMMAND...: runs it. Its output goes to a file that is shown if it fails. Tests write $junit, and NAME=ok or
+# NAME=FAILED is added to $logs/ran.
 part() {
   local name=$1 begin end status state=ok
   shift
@@ -25,14 +25,14 @@ part() {
   junit=$logs/$name.xml
   rm -f "$junit"
   begin=$(date +%s.%N)
-  set +e # not as a condition: bash would go on after errors inside
+  set +e # not as a condition, because bash would then continue after errors inside
   ( set -e; "$@" ) > "$logs/$name.log" 2>&1
   status=$?
   set -e
   [ $status = 0 ] || state=FAILED
   end=$(date +%s.%N)
   {
-    flock 9 # another chain's lines come before or after
+    flock 9 # so that lines of the two chains do not mix
     echo "$name=$state" >> "$logs/ran"
     if command -v python3 > /dev/null; then
       python3 scripts/report.py part "$name" "$state" "$begin" "$end" "$junit"
@@ -47,8 +47,8 @@ part() {
   } 9> "$logs/lock"
 }
 
-# in_time PART ...: whether these parts of --full may begin still. After KVC_TEST_MINUTES a run of all parts begins no more
-# of them; those left out are named, and count as nothing.
+# in_time PART ...: whether these parts of --full may still start. After KVC_TEST_MINUTES a run of all parts starts no more
+# of them. The parts that are left out are listed, and count neither as passed nor as failed.
 in_time() {
   local minutes=$((SECONDS / 60))
   if [ ${#only[@]} -gt 0 ] || [ "$minutes" -lt "${KVC_TEST_MINUTES:-$((minutes + 1))}" ]; then
@@ -58,14 +58,14 @@ in_time() {
   return 1
 }
 
-# beside CHAIN CHAIN: two functions that run parts, at once: these parts leave a core idle for much of their time.
+# beside CHAIN CHAIN: runs two functions at once, because their parts leave a core idle for much of the time.
 beside() {
   "$1" &
   "$2"
   wait $!
 }
 
-# Thread sanitizer of gcc 12 fails where the kernel spreads addresses widely; without the spread it works everywhere.
+# The thread sanitizer of gcc 12 fails where the kernel randomises addresses widely, so randomisation is disabled.
 without_aslr() {
   if setarch "$(uname -m)" --addr-no-randomize true 2> /dev/null; then
     setarch "$(uname -m)" --addr-no-randomize "$@"
@@ -77,15 +77,15 @@ configure_and_build() { # PRESET [cmake option ...]
   local preset=$1
   shift
   PATH=$venv/bin:$PATH cmake --preset "$preset" -DPython3_EXECUTABLE="$python" "$@"
-  without_aslr cmake --build --preset "$preset" --parallel "$jobs" # it lists the tests, so it runs them
+  without_aslr cmake --build --preset "$preset" --parallel "$jobs" # the build runs the test programs to list their tests
 }
 run_ctest() { without_aslr ctest --preset "$1" --parallel "$jobs" --output-junit "$junit" "${@:2}"; }
 run_pytest() { "$python" -m pytest -ra -q -p no:cacheprovider --junitxml="$junit" "$@"; }
-# Types: of the package's own code, and stubs against the module that was built.
+# Checks the types of the package's code, and the stubs against the module that was built.
 typing() {
   export MYPY_CACHE_DIR=$root/build/mypy
   "$python" -m mypy --config-file bindings/python/mypy.ini bindings/python/kvcache
-  cd tests/python # where no folder has the package's name
+  cd tests/python # no folder there has the package's name
   "$python" -m mypy.stubtest kvcache --mypy-config-file "$root/bindings/python/mypy.ini" --concise \
     --ignore-disjoint-bases --allowlist stubtest_allowed.txt
 }
@@ -95,7 +95,7 @@ coverage_report() {
   lcov --extract $all "$root/src/*" "$root/kernels/*" --output-file $own --quiet
   lcov --list $own
 }
-# In a layer over .venv, which has PyTorch.
+# In the environment on top of .venv that has PyTorch.
 transformers_tests() {
   install_python_package
   bash scripts/setup_transformers.sh
@@ -103,8 +103,8 @@ transformers_tests() {
     tests/gemma/test_model_torch.py
   OMP_NUM_THREADS=1 "$root/.venv-transformers/bin/python" benchmarks/cuda/speed.py --dry --out build/logs
 }
-# The CUDA backend compiled for two archs; no kernel may use local memory, and the plug-in says what a machine lacks. (Its
-# kernels run over an emulation in `unit`.)
+# Compiles the CUDA backend for two architectures. No kernel may use local memory, and the plug-in must report what a machine
+# lacks. (The part `unit` runs its kernels on an emulation.)
 cuda() {
   DLPACK_INCLUDE_DIR=$("$venv/bin/tvm-ffi-config" --dlpack-includedir) bash scripts/build_cuda.sh 80-real 90a-real \
     | tee "$logs/cuda-build.txt"
@@ -120,7 +120,7 @@ cuda() {
     build/release/tests/cuda/load_plugin 300 'no CUDA driver'
   fi
 }
-# The Go package without and with cgo, under the race detector (which needs cgo to be there) and under cgo's own checks.
+# Tests the Go package without and with cgo, with the race detector (which needs cgo), and with cgo's own checks.
 go_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
   local results=$root/build/logs/go checked
@@ -128,7 +128,7 @@ go_package() {
   cd bindings/go
   test -z "$(gofmt -l . ../../examples/gemma/go | tee /dev/stderr)"
   CGO_ENABLED=0 go vet ./... && CGO_ENABLED=1 go vet -tags kvcache_cgo .
-  go_checked & # beside the others
+  go_checked & # at the same time as the others
   checked=$!
   go_test runner CGO_ENABLED=0 ./conformance
   go_test purego CGO_ENABLED=0 .
@@ -136,24 +136,24 @@ go_package() {
   wait $checked
   "$python" "$root/scripts/go_junit.py" "$junit" "$results"/*.json
 }
-go_checked() { # the two checks together, since each wants a standard library of its own
+go_checked() { # both checks together, because each needs its own build of the standard library
   export GOEXPERIMENT=cgocheck2
   go_test purego-race CGO_ENABLED=1 -race -short .
   go_test cgo-race CGO_ENABLED=1 -race -short -tags kvcache_cgo .
 }
 go_test() { # NAME CGO_ENABLED=0|1 [option ...] PACKAGE
   echo "== $1"
-  env "$2" go test -count=1 -timeout 300s -json "${@:3}" > "$results/$1.json" || true # failures: go_junit.py
+  env "$2" go test -count=1 -timeout 300s -json "${@:3}" > "$results/$1.json" || true # go_junit.py reports failures
 }
 
-# The Java package with the release build's library in its jar, its tests under -Xcheck:jni, what a call costs. Maven's own
-# output has no warning of the JVM's: surefire puts those into dump files.
+# Builds the Java package with the release build's library in its jar, runs its tests under -Xcheck:jni, and measures a call.
+# Maven's output lacks the warnings of the JVM, because surefire writes them to dump files.
 java_package() {
   export KVCACHE_LIBRARY=$root/build/release/src/libkvcache.so
   local reports=$root/build/java/surefire-reports
   cd bindings/java
   rm -rf "$reports" "$root"/build/java/*.jar
-  mvn -q -B -ntp package || true # failures: report.py
+  mvn -q -B -ntp package || true # report.py reports failures
   "$python" "$root/scripts/report.py" junit "$junit" "$reports"/TEST-*.xml
   if ls "$reports"/*.dump* 2> /dev/null; then
     cat "$reports"/*.dump*
@@ -163,11 +163,11 @@ java_package() {
   mvn -q -B exec:exec@overhead
 }
 
-# The crates in bindings/rust, with the release build's library.
+# Tests the crates in bindings/rust with the release build's library.
 rust_environment() {
   export KVCACHE_LIB_DIR=$root/build/release/src CARGO_TARGET_DIR=$root/build/rust
 }
-in_rust() { # a part's tests become its JUnit file when it ends
+in_rust() { # collects the tests of a part into its JUnit file
   rust_environment
   cd bindings/rust
   : > "$logs/cargo.txt"
@@ -191,7 +191,7 @@ rust_candle() {
   cargo clippy --locked --no-deps --package kvcache --features candle --tests -- -D warnings
   run_cargo_test --package kvcache --features candle --test candle
 }
-rust_asan() { # the library of the sanitizer build, which audits after every call
+rust_asan() { # with the library of the sanitizer build, which checks invariants after every call
   local host
   in_rust
   host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
@@ -199,28 +199,28 @@ rust_asan() { # the library of the sanitizer build, which audits after every cal
     LD_PRELOAD=$($CXX -print-file-name=libasan.so):$($CXX -print-file-name=libstdc++.so)"
   run_cargo_test --package kvcache --features dynamic --test system
 }
-# The demo by the decoders in every language, few tokens: they print the same.
+# Runs the demo with the decoders of every language, for few tokens. All must print the same.
 engines() {
   rust_environment
   install_python_package
   bash scripts/engines.sh 12
 }
-# Everything that is published, from the release build; then a program from each alone. The crate builds the library once
-# more, as whoever has nothing else does.
+# Builds all packages from the release build, then a program from each package alone. The crate builds the library again,
+# as it does for a user without a library.
 packages() {
-  install_python_package # first: it is built in the folder that the wheel is
+  install_python_package # this comes first, because it builds in the folder of the wheel
   bash scripts/package.sh
   bash scripts/consume_packages.sh
 }
 
-# The scripts of bindings/conformance in every language that has a runner.
+# Replays the scripts of bindings/conformance in every language.
 conformance() {
   rust_environment
   "$python" bindings/conformance/run.py --runner c --runner python --runner rust --runner go --runner java \
     --library build/release/src/libkvcache.so --random 60 --junit "$junit"
 }
 
-# Two chains for `beside`: what parts of one write, those of the other leave alone.
+# Two chains for `beside`. They write to different folders.
 other_languages() { # build/java and build/rust
   part go go_package
   part rust rust
@@ -239,12 +239,12 @@ torch_and_cuda() { # build/cuda and .venv-transformers
 mkdir -p "$logs"
 rm -f "$logs/ran" "$logs/left-out"
 part setup bash scripts/setup.sh "$level"
-if grep -q setup=FAILED "$logs/ran"; then # its output says what is missing
+if grep -q setup=FAILED "$logs/ran"; then # its output lists what is missing
   echo "0 passed, 1 failed"
   exit 1
 fi
 
-strict=$([ $level = full ] && echo ON || echo OFF) # warnings are errors, but for users' compilers that know more of them
+strict=$([ $level = full ] && echo ON || echo OFF) # warnings are errors here, but not for users, whose compilers may have more of them
 part build-release configure_and_build release -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict"
 part tidy run_ctest release --label-regex tidy
 part abi run_ctest release --label-regex abi
@@ -253,7 +253,7 @@ part unit run_ctest release --label-exclude 'tidy|abi|consumer'
 part consumer run_ctest release --label-regex consumer
 part build-python install_python_package
 part python run_pytest tests/python --ignore=tests/python/test_torch.py --ignore=tests/python/test_jax.py
-# On the CPU and on the emulated CUDA device, thinned; all of it on a card: scripts/gpu_check.sh.
+# On the CPU, and part of it on the emulated CUDA device. scripts/gpu_check.sh runs all of it on a GPU.
 KVC_EMULATED_CUDA=$root/build/release/tests/cuda/libkvcache_cuda_emulated_plugin.so part python-gpu run_pytest tests/gpu
 part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level = full ]; then
@@ -270,13 +270,13 @@ if [ $level = full ]; then
   fi
   if in_time build-aarch64 aarch64 aarch64-kernels; then
     part build-aarch64 configure_and_build aarch64
-    # Emulation runs about 0.1 G multiply-adds a second: of the numeric grids, the preset takes every fifth case.
+    # Emulation runs about 0.1 G multiply-adds a second, so the preset takes every fifth case of the numeric grids.
     part aarch64 run_ctest aarch64 --label-exclude '^kernels$'
     part aarch64-kernels run_ctest aarch64 --label-regex '^kernels$'
   fi
   if in_time build-coverage coverage coverage-report; then
     part build-coverage configure_and_build coverage -DCMAKE_COMPILE_WARNING_AS_ERROR="$strict"
-    # Its preset leaves out two folders that take long there, and reach few lines that the others do not.
+    # The preset leaves out two folders that take long and reach few lines that the others miss.
     part coverage run_ctest coverage
     part coverage-report coverage_report
     ! grep -q '^coverage-report=ok' "$logs/ran" ||

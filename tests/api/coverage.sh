@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: coverage.sh HEADER FOLDER. Every function declared in HEADER is called by a test in FOLDER.
+# Checks that a test in FOLDER calls every function declared in HEADER. Usage: coverage.sh HEADER FOLDER
 set -eu
 functions=$(grep -oE '^KVC_API [^(]*\bkvc_[a-z_]+\(' "$1" | grep -oE 'kvc_[a-z_]+\($' | tr -d '(' | sort -u)
 count=0

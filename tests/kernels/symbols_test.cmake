@@ -1,5 +1,5 @@
 # Fails if an object file of a SIMD target defines a weak or unique symbol outside the target's own namespace: the
-# linker would keep one copy for everyone, perhaps the one that this CPU cannot run.
+# linker would keep one copy for all, which may be one that this CPU cannot run.
 # cmake -DNM=... -DOBJECTS="a.o b.o" -P symbols_test.cmake
 separate_arguments(objects UNIX_COMMAND "${OBJECTS}")
 set(checked 0)
@@ -14,7 +14,7 @@ foreach(object IN LISTS objects)
   execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" symbols "${symbols}")
   foreach(symbol IN LISTS symbols)
-    # Type letters W, w, V, v, u. The mangled name of what lives in the namespace holds kvc::kernels::<target>.
+    # Type letters W, w, V, v, u. A mangled name in the namespace contains kvc::kernels::<target>.
     if(symbol MATCHES " ([WwVvu]) (.*)$" AND NOT symbol MATCHES "3kvc7kernels${length}${target}")
       string(APPEND bad "\n  ${target}: ${symbol}")
     endif()

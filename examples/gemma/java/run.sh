@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs Gemma.java on the package in bindings/java, whose jar it makes if there is none as new as its sources.
+# Runs Gemma.java with the package in bindings/java. Builds the jar first if its sources are newer.
 #   bash examples/gemma/java/run.sh FILE.safetensors [NEW TOKENS]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
