@@ -1,5 +1,5 @@
-// The cache manager: steps of 256 decoding sequences, pages, forks. The floor of each is 0 bytes of K/V moved: it is
-// the time to touch the bookkeeping of what changed, so it must not grow with the context.
+// The cache manager: steps of 256 decoding sequences, pages, forks. The lower bound of each is 0 bytes of K/V moved: it
+// is the time to touch the bookkeeping of what changed, so it must not grow with the context.
 //
 // Targets (docs/internals/testing.md has them all): begin + end <= 10 us and flat from 1k to 128k tokens of context,
 // with forks as well; a page allocated, shared and freed < 100 ns; a fork of 100k tokens <= 5 us at page size 16 and 1.

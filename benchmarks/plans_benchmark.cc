@@ -1,5 +1,5 @@
-// Plans without a cache: what a server pays for the tables of a step, on the host. The floor of each is the bytes of
-// the tables that it writes, at the speed of the cache they fit in.
+// Plans without a cache: what a server pays for the tables of a step, on the host. The lower bound of each is the bytes
+// of the tables that it writes, at the speed of the cache they fit in.
 //
 // Targets: 256 rows of decode <= 5 us, verify of 256 x 8 drafts <= 50 us, local virtual batches of 64 sequences of 32k
 // <= 100 us.

@@ -14,7 +14,7 @@ Q_HEADS, KV_HEADS, DIM, VOCABULARY, END = 4, 2, 32, 101, 0
 
 
 class Manager:
-    """Where the tokens of a batch lie. prompts: [B, S] int, padded with -1 behind each row's tokens."""
+    """Where the tokens of a batch lie. prompts: [B, S] int, padded with -1 after each row's tokens."""
 
     def __init__(self, prompts, max_new_tokens, page_size=16):
         lengths = (prompts >= 0).sum(axis=1)

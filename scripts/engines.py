@@ -10,7 +10,7 @@ WIDTH = 100
 
 
 def read(path: Path) -> dict:
-    """"ids 3" -> what stands behind the colon."""
+    """"ids 3" -> the text after the colon."""
     return dict(line.split(":", 1) for line in path.read_text(encoding="utf-8").splitlines())
 
 

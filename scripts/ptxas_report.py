@@ -34,13 +34,13 @@ BY_WARPGROUPS = ("attend_wgmma_kernel", "attend_wgmma_latent_kernel")
 
 
 def lower_parts(kernel: str) -> int:
-    """Of keys that turn where they are read (turned_parts of attend/mma/plan.h)."""
+    """For keys that are rotated on read (turned_parts of attend/mma/plan.h)."""
     return 0 if not kernel.endswith("true>") else 1 if "<F16" in kernel else 2
 
 
 def mma_shared_kib(kernel: str, shared_kib: int) -> float:
     """Shared memory of a block on tensor cores, by shape_of_block of attend/mma/plan.h: 16-bit K and V whose dims are the
-    most that the instance is for; all of them turn, if keys turn. 0: not even one stage fits, and another kernel computes
+    most that the instance is for; all of them are rotated, if keys are rotated on read. 0: not even one stage fits, and another kernel computes
     such calls."""
     dims, key_warps = (int(word) for word in re.findall(r"\d+(?=[,>])", kernel)[-2:])
     rows = 64 // key_warps
@@ -53,7 +53,7 @@ def mma_shared_kib(kernel: str, shared_kib: int) -> float:
 
 
 def latent_shared_kib(kernel: str, rows: int, shared_kib: int) -> float:
-    """The same of latent rows of 512 + 64 dims, of which the last 64 turn."""
+    """The same for latent rows of 512 + 64 dims, of which the last 64 are rotated."""
     keys, most_blocks = (64, 1) if rows == 64 else (32, 2)
     for blocks in range(most_blocks, 0, -1):
         for stages in (3, 2, 1):

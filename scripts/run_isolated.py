@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs tests so that one that crashes, hangs or loses its GPU costs itself alone: they go on behind it in a new process.
+"""Runs tests so that one that crashes, hangs or loses its GPU costs itself alone: the next ones run in a new process.
 
     run_isolated.py [options] pytest ARGUMENT ...            tests of a folder whose conftest.py knows --progress
     run_isolated.py [options] PROGRAM [--gtest_filter=...]   tests of a GoogleTest program

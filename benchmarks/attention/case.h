@@ -20,7 +20,7 @@ enum class Work {
 
 enum class Type { kF32, kF16, kBf16, kFp8, kInt8 };
 
-// What the time is held against. The floor of a case is the largest of pages and ops.
+// What a time is compared with. The lower bound of a case is the larger of pages and ops.
 enum class Limit {
   kStream,        // a plain read of as many bytes
   kPages,         // a plain read of the same pages in the same order

@@ -22,7 +22,7 @@ class Arena {
 
   char* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  // The next `bytes` of it, from the start again behind the end.
+  // The next `bytes` of it. After the end it continues from the start.
   char* next(size_t bytes);
 
  private:

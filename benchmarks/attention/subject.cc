@@ -164,7 +164,7 @@ class Compaction : public Subject {
     const double begin = now();
     fixture_.commit(batch, work_.new_tokens - 1);
     const double took = now() - begin;
-    fixture_.truncate(batch, prompt());  // and a new tree, for the next time that its turn comes
+    fixture_.truncate(batch, prompt());  // and a new tree, for the next run
     fixture_.append_nodes(batch, parents_);
     return took;
   }

@@ -23,7 +23,7 @@ class Subject {
  protected:
   // Seconds of the work over copy `turn` modulo its copies.
   virtual double run(int turn) = 0;
-  // The pages that run(turn) reads, in its order; empty: none, or not known.
+  // The pages that `run` reads, in its order; empty: none, or not known.
   virtual const char* pool() const { return nullptr; }
   virtual std::vector<int32_t> pages(int) const { return {}; }
   virtual size_t page_bytes() const { return 0; }

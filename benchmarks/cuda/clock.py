@@ -1,4 +1,4 @@
-"""Times on a card: medians of CUDA events, each run behind a write that takes the L2 cache, and a pause in which the host gets
+"""Times on a card: medians of CUDA events, each run after a write that fills the L2 cache, and a pause in which the host gets
 ahead: what it takes to enqueue a call is not in the call's time.
 
 What the card can do is measured in the same run: a copy's bytes, read and written, and a bf16 matrix product.
@@ -45,7 +45,7 @@ class Clock:
         return statistics.median(times[2:])
 
     def recorded(self, open_step, calls):
-        """calls(step) as one graph that was captured in a step, behind one that was not: a function of a later step that puts
+        """calls(step) as one graph, captured in a step that follows one without capture: a function of a later step that puts
         it on the stream. On a card within side_stream(): all steps of a graph are of one stream."""
         step = open_step()
         calls(step)

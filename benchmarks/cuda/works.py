@@ -72,7 +72,7 @@ class Bench:
         return self.clock.seconds(lambda: steps[-1].attend(0, q, out=out), prepare, lambda: steps.pop().abort())
 
     def append_seconds(self, new, layers=1):
-        """Of one append, as those of `layers` layers behind each other take: one may be too short for events."""
+        """Time of one append, measured over `layers` layers in a row: one alone may be too short for events."""
         total = self.rows * new
         k, v = self.kv(total)
         steps = []

@@ -216,7 +216,7 @@ class Cache:
                 continue
             seen = self.first_seen(sequence, group, max(0, sequence.length - self.rollback))
             pages = sequence.pages.get(group, [])
-            # What was freed grows at its end: sinks of before that are none now go with the next page behind them.
+            # The freed range grows at its end: tokens that are no longer sinks are freed with the next page after them.
             gone = [index for index, page in enumerate(pages) if page is None]
             if gone and seen // self.page_size <= gone[-1] + 1:
                 continue

@@ -252,7 +252,7 @@ class Generator:
         plain = not self.streams and "chunked" not in self.cache.kinds
         if plain and self.chance(0.15):
             ids = [[self.random.choice([0, 1, 1, 2]) for _ in range(count)] for _, count in rows]
-            spans = any(any(own) for own, (seq, _) in zip(ids, rows) if seq >= 0)  # ids of inert rows are nobody's
+            spans = any(any(own) for own, (seq, _) in zip(ids, rows) if seq >= 0)  # ids of inert rows do not count
             return f"{line} spans={text([span for own in ids for span in own])}", False, spans
         return line, False, False
 

@@ -13,7 +13,7 @@ BYTES = {"e4m3": 448.0, "e5m2": 57344.0}  # the largest finite value of each
 
 @dataclass
 class Rows:
-    """K or V of some tokens: as read back, and as stored. NaN in `values` stands for what nobody knows."""
+    """K or V of some tokens: as read back, and as stored. NaN in `values` stands for an unknown value."""
 
     values: np.ndarray  # [n, H, D] float64
     raw: np.ndarray  # [n, H, D] of the layer's dtype

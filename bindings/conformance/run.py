@@ -27,7 +27,7 @@ ROOT = HERE.parent.parent
 BUILD = ROOT / "build" / "conformance"
 CALLS = BUILD / "calls.txt"
 
-# What a binding has not got: operations to which its runner may answer `skip`, or scripts that it is not asked to agree on.
+# What a binding lacks: operations to which its runner may answer `skip`, or scripts in which it need not agree.
 MISSING: dict[str, set[str]] = {}
 
 
@@ -96,7 +96,7 @@ def api_functions() -> list[str]:
 def uncalled() -> list[str]:
     """Functions that no script called: the runner of C wrote their offsets in kvc_api."""
     called = {int(line) for line in CALLS.read_text().split()}
-    first = 8  # behind struct_size and abi
+    first = 8  # after struct_size and abi
     return [f"kvc_{name}" for index, name in enumerate(api_functions()) if first + 8 * index not in called]
 
 

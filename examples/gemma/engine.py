@@ -36,7 +36,7 @@ class Request:
 
 
 class GroupUsage:
-    """Pages of one layer group: the library's counts, and each sequence's page ids (-1: freed behind the window)."""
+    """Pages of one layer group: the library's counts, and each sequence's page ids (-1: freed, because it left the window)."""
 
     def __init__(self, name, stats, tables):
         self.name, self.tables = name, [[int(page) for page in table] for table in tables]

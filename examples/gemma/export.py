@@ -12,7 +12,7 @@ from prompts import replacing
 from texts import Texts
 
 FORMAT = "kvcache-gemma-1"
-ALIGNMENT = 64  # of the first tensor in the file: whoever maps it may read float32 in place
+ALIGNMENT = 64  # of the first tensor in the file, so that a program can map it and read float32 in place
 TYPES = {"float32": "F32", "int32": "I32", "uint8": "U8"}
 
 

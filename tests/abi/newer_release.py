@@ -29,7 +29,7 @@ def extensible(header: str) -> list:
 
 
 def newer_header(header: str) -> str:
-    """The header with longer structs, the function behind the others, and the next patch release's number."""
+    """The header with longer structs, one more function at the end, and the next patch release's number."""
     for name in extensible(header):
         header, count = re.subn(rf"\n}} {name};", f"\n{FIELDS}}} {name};", header)
         if count != 1:
@@ -42,7 +42,7 @@ def newer_header(header: str) -> str:
 
 
 def first_sizes(names: list) -> str:
-    """The specialisations that whoever appends fields writes: each struct's size without them."""
+    """The specialisations that a developer who appends fields writes: each struct's size without them."""
     lines = [f"template <> inline constexpr uint32_t kvc::api::kFirstSize<{name}> = offsetof({name}, later_number);"
              for name in names]
     return (ROOT / "src/api/first_sizes.h").read_text() + "\n".join(["", *lines, ""])

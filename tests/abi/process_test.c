@@ -1,4 +1,4 @@
-/* What the library leaves behind in a process that loads it by dlopen.
+/* What the library leaves in a process that loads it by dlopen.
  *   process_test LIBRARY export      an export is read and released after destroy and dlclose
  *   process_test LIBRARY contexts    1,000 contexts with worker threads come and go: no thread, file or byte is left */
 #define _GNU_SOURCE

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
   }
   check(bases[0] != bases[1] && apis[0] != apis[1], "two libraries are loaded", 0);
 
-  /* Calls of the two take turns; each has its own objects and its own workers. */
+  /* Calls of the two alternate; each has its own objects and its own workers. */
   for (int i = 0; i < 2; i++) caches[i] = make_cache(apis[i], &contexts[i]);
   for (int i = 0; i < 2; i++) sequences[i] = prompt(apis[i], caches[i]);
   check_threads("kvc-", 2 * (THREADS - 1));

@@ -32,7 +32,7 @@ static void check(int good, const char *what, const kvc_error *error) {
   exit(1);
 }
 
-/* `bytes` of zeros, with a page behind them that cannot be touched. Never freed. */
+/* `bytes` of zeros, with a page after them that cannot be touched. Never freed. */
 static void *guarded(size_t bytes) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page;
   char *memory = mmap(NULL, (pages + 1) * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

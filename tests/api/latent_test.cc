@@ -284,7 +284,7 @@ TEST(Latent, RowsThatAreRefused) {
   }
 }
 
-// Outputs may lie right behind the rotary part of K: what counts of a row in two parts is each part's own width.
+// Outputs may lie right after the rotary part of K: for a row in two parts, each part's own width counts.
 TEST(Latent, OutputsBehindAPart) {
   Rows rows(spec_of());
   Tensor both(DType::kF32, {3 * (kRow - kLatent) + 3 * 4 * kLatent, 1}), q(DType::kF32, {3, 4, kRow}),

@@ -234,7 +234,7 @@ TEST(Lifetime, StorageThatIsRefusedStaysTheCallers) {
 TEST(Lifetime, ImportIsTheInverseOfExport) {
   World w;
   kvc_seq copy = 0;
-  // Pages behind the window are gone, so a sequence shorter than the window.
+  // Pages that left the window are gone, so the sequence is shorter than the window.
   const int64_t cut = 0;
   ASSERT_EQ(kvc_seq_truncate(w.cache, 1, &w.seq, &cut, nullptr), KVC_OK);
   w.step(w.seq, 7);

@@ -148,7 +148,7 @@ struct Step {
     return status;
   }
 
-  // The row of a token as attention reads it: rounded for storage, its rotary part turned at `position`.
+  // The row of a token as attention reads it: rounded for storage, its rotary part rotated at `position`.
   std::vector<float> stored(size_t i, int token, int position) const {
     const LayerSpec &l = spec.layers[0];
     std::vector<float> r(rows[i].begin() + token * kRow, rows[i].begin() + (token + 1) * kRow);

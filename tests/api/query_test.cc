@@ -32,7 +32,7 @@ TEST(Query, StatusNames) {
   EXPECT_STRNE(kvc_status_name(57), kvc_status_name(157));
 }
 
-// describe-like calls: capacity 0 asks, a short buffer is refused whole, nothing is written behind the text.
+// describe-like calls: capacity 0 queries, a short buffer is refused whole, nothing is written after the text.
 void check_text(const char *function, const std::function<kvc_status(char *, int64_t, int64_t *, kvc_error *)> &call,
                 const std::vector<const char *> &keys) {
   int64_t length = -1;

@@ -65,7 +65,7 @@ TEST(Stateless, NullAndStructs) {
     slots.struct_size = size;
     refused(nullptr, {KVC_ERROR_STRUCT_SIZE}, "kvc_append_slots", [&](kvc_error *e) { return append(&slots, e); });
   }
-  // A later version's struct: zeros behind ours are the default, anything else is unknown.
+  // A later version's struct: zeros after ours are the default, anything else is unknown.
   d.args.struct_size = sizeof d.args;
   std::vector<uint64_t> later(sizeof d.args / 8 + 4, 0);
   std::memcpy(later.data(), &d.args, sizeof d.args);

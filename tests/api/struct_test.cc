@@ -47,7 +47,7 @@ void check_input(
   }
 }
 
-// An output struct: the library fills what the caller has room for, and nothing behind it.
+// An output struct: the library fills what the caller has room for, and nothing after it.
 template <class T>
 void check_output(kvc_cache *cache, const char *function, const std::function<kvc_status(T *, kvc_error *)> &call) {
   T good{};
@@ -248,7 +248,7 @@ TEST(Structs, ErrorOfAnotherSize) {
     const unsigned char *bytes = reinterpret_cast<unsigned char *>(&error);
     for (size_t i = std::max<size_t>(size, 4); i < sizeof(error); i++) ASSERT_EQ(bytes[i], 0x33) << size << " at " << i;
   }
-  // Nor past what this library knows, if it says that it is longer (the layout is frozen: refused, or used as it is).
+  // Nor past this library's size, if it claims to be longer (the layout is frozen: refused, or used as it is).
   struct {
     kvc_error error = KVC_ERROR_INIT;
     uint64_t more = 0x5555;

@@ -11,7 +11,7 @@
 namespace kvt {
 namespace {
 
-// A host's pool that stops before its first item until it is let go: a compute call that lasts as long as a test wants.
+// A host's pool that stops before its first item until it is let go: a compute call that lasts as long as a test needs.
 class Gate {
  public:
   static void run(void *self, int64_t n, void (*item)(void *, int64_t), void *arg) {

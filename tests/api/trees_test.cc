@@ -237,7 +237,7 @@ TEST(Trees, ConfigsAndTheirBookkeeping) {
   }
 }
 
-// The default margin behind a window is the largest tree: so many tokens can be dropped after a commit.
+// The default rollback margin of a window is the largest tree: that many tokens can be dropped after a commit.
 TEST(Trees, TheMarginDefaultsToTheLargestTree) {
   ContextPtr context = make_context();
   CacheSpec spec = World::default_spec();

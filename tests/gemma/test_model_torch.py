@@ -44,7 +44,7 @@ def test_the_same_tokens(files, model, prompts, device):
 
 
 class NoText:
-    """A tokenizer of a vocabulary that nobody wrote down."""
+    """A tokenizer without a vocabulary file."""
 
     @staticmethod
     def decode(ids):

@@ -1,7 +1,7 @@
 """Arrays that DLPack says are on CUDA device 0, in memory that the host reads: what tests of the emulated backend need.
 
 CudaArray is a producer of DLPack capsules, of today's and of the first kind, that remembers which stream each consumer
-named. `on_host` is a consumer: the numpy array behind a producer.
+named. `on_host` is a consumer: the numpy array of a producer.
 """
 
 import ctypes

@@ -57,7 +57,7 @@ class Cpu:
         return self.array(np.full(shape, POISON), dtype)
 
     def untouched(self, shape, dtype):
-        """An array of no contents; off a card it takes no memory where nobody writes."""
+        """An array without contents. On the host it takes no memory where nothing is written."""
         return np.zeros(shape, DTYPES[dtype])
 
     def put(self, array, values, dtype="f32", stream=None):
@@ -74,7 +74,7 @@ class Cpu:
         yield lambda: True
 
     def rounds(self):
-        """Ways to run a test of late work: `late`, and before it what it takes to have everything loaded and allocated."""
+        """Ways to run a test of work in flight: `late`, and before it a run that loads and allocates everything."""
         return [self.late]
 
 

@@ -30,7 +30,7 @@ def check(out, numbers):
 
 
 def test_pytorch_on_every_stream(device, cache, numbers):
-    """Inputs that are late on the current stream; a step on it, on another, and under another than it was begun on."""
+    """Inputs still in flight on the current stream; a step on it, on another, and under another than it was begun on."""
     torch = device.torch
     side, third = torch.cuda.Stream(), torch.cuda.Stream()
     for begun_on, called_on in ((None, None), (side, side), (side, None), (None, side), (side, third)):
@@ -38,7 +38,7 @@ def test_pytorch_on_every_stream(device, cache, numbers):
         with torch.cuda.stream(called_on):
             arrays = [torch.from_numpy(x).cuda() for x in numbers]
             torch.cuda._sleep(20_000_000)
-            arrays = [x * 2 / 2 for x in arrays]  # behind the sleep
+            arrays = [x * 2 / 2 for x in arrays]  # after the sleep
             stream = begun_on if begun_on is not None else torch.cuda.default_stream()
             with cache.forward(cache.add(), TOKENS, (0, 1), stream=stream) as step:
                 out, lse = step.attend(0, *arrays, lse=True)

@@ -1,4 +1,4 @@
-"""A device that is lost, by whomever: every call of its caches says so from then on, with CUDA's name for it; they can be
+"""A device that is lost, for any reason: every call of its caches reports it from then on, with CUDA's name for it; they can be
 closed, and the CPU works on. In a process of its own, which the GPU refuses everything afterwards."""
 
 import os

@@ -17,7 +17,7 @@ def context(device):
 
 
 class Calls:
-    """One row of 9 tokens in pages 3, 1, 4, and a good row behind it."""
+    """One row of 9 tokens in pages 3, 1, 4, and a good row after it."""
 
     def __init__(self, device, context, rng):
         self.device, self.context = device, context
@@ -68,7 +68,7 @@ def test_bad_values_are_left_out_and_reported(device, context, rng, what):
         return context.check()
     with device.late():
         call(calls)
-        context.check()  # it is not known yet, and nobody waits
+        context.check()  # it is not known yet, and no call waits
     device.synchronize()
     if call is Calls.attend:
         out = values_of(device.host(calls.out))

@@ -37,7 +37,7 @@ class Driver {
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
   int pick(const std::vector<int> &from) { return from[uniform(0, static_cast<int64_t>(from.size()) - 1)]; }
 
-  // A position at which fork and truncate probably work: most tokens of a long sequence are behind its windows.
+  // A position at which fork and truncate probably work: most tokens of a long sequence have left its windows.
   int64_t some_position(int handle) {
     const int64_t length = h_.length(handle), page = h_.spec().page_size;
     if (h_.sinks(handle) > 0 && chance(0.3)) return std::min(length, uniform(0, h_.sinks(handle) + page));

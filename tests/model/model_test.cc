@@ -34,7 +34,7 @@ std::string name_of(const Case &c) {
   return std::string("page") + std::to_string(c.page_size) + "_" + kinds[static_cast<int>(c.kind)];
 }
 
-// A layer of an MLA group; what turns of its row are the dims behind the latent ones.
+// A layer of an MLA group; its row is rotated in the dims after the latent ones.
 void make_latent(bool deep, std::mt19937_64 &random, LayerSpec *l) {
   l->hq *= 8 / l->hkv;
   l->hkv = 1;

@@ -46,7 +46,7 @@ struct Sequence {
   std::vector<uint64_t> tokens;      // of its length
   std::vector<uint64_t> nodes;       // an uncommitted chain
   std::vector<int64_t> checkpoints;  // ascending
-  int64_t dropped = 0;               // pages behind the window,
+  int64_t dropped = 0;               // pages that left the window,
   int64_t dropped_chunks = 0;        // and of earlier chunks
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }

@@ -1,5 +1,5 @@
-// A cache without storage against a twin with it: the same random calls, and an engine that keeps K and V in plain
-// arrays, makes the copies that it is handed, and must end up with what the twin holds.
+// A cache without storage against a cache with it: the same random calls, and an engine that keeps K and V in plain
+// arrays, makes the copies that it is handed, and must end up with what the second cache holds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -153,7 +153,7 @@ class Twins {
     ASSERT_EQ(waiting(), 0);
   }
 
-  // One slot of the twin's pools as the engine's arrays have it.
+  // One slot of the second cache's pools as the engine's arrays have it.
   void read_slot(int layer, int64_t slot, float *row) const {
     for (int part = 0; part < 2; part++) {
       const DLTensor &t = pools_[layer][part]->dl_tensor;
@@ -163,8 +163,8 @@ class Twins {
     }
   }
 
-  // A layer's new tokens: every value is new, so the slots that changed in the twin are those of the step. The engine
-  // stores there.
+  // A layer's new tokens: every value is new, so the slots that changed in the second cache are those of the step. The
+  // engine stores there.
   void append(Open *open, int layer, int64_t tokens) {
     const int64_t slots = static_cast<int64_t>(plain_[layer].size()) / kRow - (kGroups - group_of(layer)) * page_size_;
     std::vector<float> before(static_cast<size_t>(slots * kRow)), after(before);

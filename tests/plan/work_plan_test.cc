@@ -117,7 +117,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
 TEST(WorkPlan, ATreesWindowGoesByPosition) {
   WorkPlan plan(shape_of(1, 6), {4, 64});
   Batch batch;
-  batch.add(20, 100);  // 20 new nodes behind 30 of earlier rounds behind 70 tokens
+  batch.add(20, 100);  // 20 new nodes after 30 of earlier rounds after 70 tokens
   batch.add(20, 100);  // plain
   kvc_backend_rows rows = batch.rows();
   const int32_t begin[2] = {70, 120};
@@ -232,7 +232,7 @@ TEST(WorkPlan, ATreeWithinTheSinks) {
   shape.streaming = true;
   WorkPlan plan(shape, {4, 64, 64, true});
   Batch batch;
-  batch.add(4, 16);  // 4 new nodes behind 13 earlier ones behind 3 tokens
+  batch.add(4, 16);  // 4 new nodes after 13 earlier ones after 3 tokens
   kvc_backend_rows rows = batch.rows();
   const int32_t begin = 3;
   const int32_t sinks = 6;

@@ -124,7 +124,7 @@ class Attending:
         return k, None if self.latent else rng.standard_normal((tokens, self.kv_heads, self.v_dim), dtype="f4")
 
     def turned(self, x, position):
-        """[heads, dims] at a position; of an MLA row what is behind the latent part."""
+        """[heads, dims] at a position; of an MLA row the part after the latent one."""
         x = np.asarray(x, np.float64)
         if self.rope is None:
             return x

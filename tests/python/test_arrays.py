@@ -28,7 +28,7 @@ def resident_peak_bytes():
 
 
 def test_inputs_are_not_copied(step):
-    """Rows behind the batch are ignored: of 1 GB that was never touched, only the first rows may be read."""
+    """Rows after the batch are ignored: of 1 GB that was never touched, only the first rows may be read."""
     big = np.zeros((1 << 23, 2, 16), np.float32)
     out = np.zeros((1 << 23, 2, 16), np.float32)
     before = resident_peak_bytes()

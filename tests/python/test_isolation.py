@@ -1,4 +1,4 @@
-"""scripts/run_isolated.py: tests behind one that crashes or hangs are run all the same, and each one's end is written."""
+"""scripts/run_isolated.py: tests after one that crashes or hangs still run, and the end of each is written."""
 
 import json
 import shutil

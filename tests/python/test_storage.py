@@ -1,4 +1,4 @@
-"""Whose memory K and V are in: the library's, the server's pools, or nobody's (tables only)."""
+"""Whose memory K and V are in: the library's, the server's, or none (tables only)."""
 
 import numpy as np
 import pytest

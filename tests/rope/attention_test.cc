@@ -114,7 +114,7 @@ TEST(RopeAttention, Scalings) {
       {0, false, slower.frequencies, std::sqrt(2.0)}, "longrope");
 }
 
-// A float32 layer that turns keys when it reads them gives the bits of one that stored them turned: long sequences too,
+// A float32 layer that rotates keys on read gives the bits of one that stored them rotated: long sequences too,
 // in steps for both kernels. What it stores is raw.
 TEST(RopeOnRead, TheBitsOfOnAppend) {
   const struct {
@@ -151,7 +151,7 @@ TEST(RopeOnRead, TheBitsOfOnAppend) {
   }
 }
 
-// Rotated keys lose bits when a 16-bit layer rounds them; raw ones are rounded before, and turn in float32.
+// Rotated keys lose bits when a 16-bit layer rounds them; raw ones are rounded before, and rotated in float32.
 TEST(RopeOnRead, SixteenBitKeysTurnUnrounded) {
   const int dims = 64;
   for (const DType type : {DType::kF16, DType::kBF16}) {
@@ -281,7 +281,7 @@ TEST(RopeAttention, FactorSetOfASequence) {
   EXPECT_EQ(c.set({chosen}, KVC_ROPE_SET_LONG), KVC_OK);
   c.check(plain, 0);
   c.check(chosen, 1);
-  // A fork turns as its parent does, from any position on.
+  // A fork is rotated as its parent is, from any position on.
   const kvc_seq parents[] = {chosen, chosen};
   const int64_t positions[] = {0, 30};
   kvc_seq forks[2];
@@ -327,7 +327,7 @@ TEST(RopeAttention, RowsOfUnlikeSetsInOneStep) {
   }
 }
 
-// Tokens behind each other in a step that have a position in common, and no angle.
+// Consecutive tokens of a step that have a position in common, and no angle.
 TEST(RopeAttention, RowsOfUnlikeSetsAtOnePosition) {
   constexpr int kPast = 130;
   LongRope c(KVC_ROPE_ON_APPEND, 1000);

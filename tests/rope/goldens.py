@@ -60,7 +60,7 @@ def cos_sin(angle: Decimal) -> tuple:
 
 
 def wave_lengths(dim: int, theta: float) -> list:
-    """Tokens of a full turn of each pair."""
+    """Tokens of a full rotation of each pair."""
     return [TWO_PI * (D(theta).ln() * 2 * i / dim).exp() for i in range(dim // 2)]
 
 

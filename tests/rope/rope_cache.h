@@ -1,4 +1,4 @@
-// A cache of one layer with RoPE behind the C API, and what it should give: rotation and attention in float64.
+// A cache of one layer with RoPE through the C API, and what it should give: rotation and attention in float64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Rotation {
   Vector frequencies;
   double factor = 1.0;
 
-  // x turned by the angles angle(i).
+  // x rotated by the angles angle(i).
   Vector turn(const Vector &x, const std::function<double(size_t)> &angle) const {
     Vector out = x;
     const size_t half = frequencies.size();

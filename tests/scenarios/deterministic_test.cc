@@ -107,7 +107,7 @@ Bits bits_of(const Setting &setting, uint32_t flags, const Way &way) {
     std::vector<int> rows;
     std::vector<int32_t> lengths;
     std::vector<uint64_t> tags;
-    for (size_t i = 0; i < neighbours.size(); i++) {  // some before ours, some behind it
+    for (size_t i = 0; i < neighbours.size(); i++) {  // some before ours, some after it
       const int32_t length = 1 + static_cast<int32_t>(random() % 12);
       rows.push_back(neighbours[i]);
       lengths.push_back(length);
@@ -198,7 +198,7 @@ TEST(Deterministic, WideHeads) {
   }
 }
 
-// Sinks and window are two states: from the first token on, in the step that passes the window, and behind it.
+// Sinks and window are two states: from the first token on, in the step that passes the window, and after it.
 TEST(Deterministic, EveryStream) {
   StepOptions all;
   all.softcap = 4.0;

@@ -1,5 +1,5 @@
-// J: layers that read another layer's K and V. A twin cache stores the same K and V in every layer itself: outputs must
-// be the same bits, and the pages of the sharing cache those of its storing layers alone.
+// J: layers that read another layer's K and V. A second cache stores the same K and V in every layer itself: outputs
+// must be the same bits, and the pages of the sharing cache those of its storing layers alone.
 #include <gtest/gtest.h>
 
 #include <cstring>

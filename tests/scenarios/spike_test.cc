@@ -147,7 +147,7 @@ TEST(Spike, Streams) {
 }
 
 TEST(Spike, FullyMaskedFirstTilesAndTileEdges) {
-  // Long prompts: whole tiles of keys lie behind the window, or ahead of the query.
+  // Long prompts: whole tiles of keys lie before the window, or after the query.
   const std::vector<int> spikes{0, 1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 699};
   for (int64_t window : {0, 1, 17, 64, 128, 129, 300}) {
     for (int chunk : {700, 129}) {

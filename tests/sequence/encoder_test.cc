@@ -22,7 +22,7 @@ std::vector<SlotCopy> encode(Fixture* f, uint64_t id, int32_t tokens) {
   return step.copies;
 }
 
-// Whoever of the two writes first, in a last page that both hold, gets a copy of it.
+// The first of the two that writes to a last page that both hold gets a copy of it.
 TEST(EncoderLists, ASharedLastPageIsWrittenByNeither) {
   for (const bool parent_first : {true, false}) {
     Fixture f(encoder_config());

@@ -65,7 +65,7 @@ TEST(SequenceStore, TruncateIntoASharedPageDelaysTheCopy) {
   ASSERT_TRUE(f.store.remove(parent).ok());
   Fixture::Step alone;
   ASSERT_TRUE(f.begin({child}, {1}, &alone).ok());
-  EXPECT_TRUE(alone.copies.empty());  // nobody shares the page any more
+  EXPECT_TRUE(alone.copies.empty());  // the page is no longer shared
 }
 
 // A regression: the page list kept all its pages, and did not notice that its last page was shared and no longer full.

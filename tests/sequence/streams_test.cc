@@ -166,7 +166,7 @@ TEST(Streams, SettingsThatNeedFreedKeysAreRefused) {
   f.append({id}, {4});
   EXPECT_EQ(f.pages(id)[0], -1);
   EXPECT_EQ(nearest(f, id, 3), std::pair(int64_t{0}, int64_t{43}));
-  // Back in the sinks, nothing is gone, and it may be turned off.
+  // Back in the sinks, nothing is gone, and streaming may be switched off.
   ASSERT_TRUE(truncate(f, id, 0).ok());
   ASSERT_TRUE(set(f, id, {0, 0}).ok());
   f.append({id}, {40});
@@ -204,7 +204,7 @@ TEST(Streams, ASlotIsUsedAgainWithoutAWindow) {
   EXPECT_FALSE(f.store.stream(f.store.slot_of(f.add(1)[0])).on());
 }
 
-// A rejected tree costs nothing that must be computed again; what a committed one leaves behind goes.
+// A rejected tree costs nothing that must be computed again; what leaves the window after a commit is freed.
 TEST(Streams, TreesSlideWhenTheyAreCommitted) {
   Fixture f(stream_config(2, 64));
   const uint64_t id = f.add(1)[0];

@@ -16,8 +16,8 @@ using Index = std::vector<int64_t>;
 class Array {
  public:
   Array() = default;
-  // order: dims from the outermost in memory to the innermost (empty: as they are); padding: elements behind each
-  // innermost row. Elements start as NaN, so that one that nobody set is seen.
+  // order: dims from the outermost in memory to the innermost (empty: as they are); padding: elements after each
+  // innermost row. Elements start as NaN, so that an element that was never set is seen.
   Array(DType dtype, Index dims, std::vector<int> order = {}, int64_t padding = 0)
       : type(dtype), shape(std::move(dims)) {
     if (order.empty()) {

@@ -147,7 +147,7 @@ void FlashCall::make_tokens(std::mt19937 *random) {
   const auto tokens = [&](DType type, bool ragged, const Indexes<> &cu, int heads, int dims, int64_t padding) {
     const int64_t each = cu.values.size() > 1 ? cu.values[1] : 0;
     if (ragged) return Array(type, {cu.values.back() + 2, heads, dims}, {}, padding);
-    // A batch whose rows do not lie behind each other.
+    // A batch whose rows are not adjacent.
     Array a(type, {s.rows, each + 1, heads, dims}, {}, padding);
     a.shape[1] = each;
     return a;

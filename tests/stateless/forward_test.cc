@@ -52,7 +52,7 @@ class BothPaths {
     spec.page_size = 16;
     spec.max_batch_tokens = 800;
     spec.flags = KVC_CACHE_NO_PREFIX_SHARING;
-    spec.rollback = 800;  // pages behind windows stay
+    spec.rollback = 800;  // pages that left a window stay
     spec.groups = {{s.window, 200}};
     spec.layers = {LayerSpec{0, 8, 2, 64, 0, s.type}};
     cache_ = make_cache(context_.get(), spec);

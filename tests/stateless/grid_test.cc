@@ -1,5 +1,5 @@
 // The grid of flash_attn_with_kvcache, sampled so that every two values of two axes occur together, against float64.
-// What no query sees is NaN, and table entries that nothing needs are no pages: a slot that nobody may read shows.
+// What no query sees is NaN, and table entries that nothing needs are no pages: reading a forbidden slot shows.
 #include <functional>
 #include <set>
 

@@ -1,6 +1,6 @@
 // Spike probes: one key among thousands hides under any tolerance. Here one key has a score of +30 and a value of its
-// own, at and beside every edge: of windows, chunks, padding, causal ends, pages and appended tokens. Whoever sees it
-// has its value, whoever does not has none of it: the mask is exact or this fails.
+// own, at and beside every edge: of windows, chunks, padding, causal ends, pages and appended tokens. A query that sees
+// it has its value, and one that does not has none of it: the mask is exact or this fails.
 #include <set>
 
 #include "flash_call.h"

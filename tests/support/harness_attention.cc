@@ -251,7 +251,8 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
       }
       for (int32_t j : queries) {
         const int64_t position = row.entries[j].position;
-        // Of a streaming row q turns twice: [0, d) meets the window, [d, 2d) the sinks, and keys are 0 in the other.
+        // In a streaming row, q is rotated twice: [0, d) meets the window, [d, 2d) the sinks, and keys are 0 in the
+        // other.
         const int parts = streams && l.rope != KVC_ROPE_NONE ? 2 : 1;
         const int width = parts * l.d;
         std::vector<float> query(width), query_flips(width, 0.0f), raw(l.d);

@@ -38,7 +38,7 @@ void Harness::expected(const Token &token, int64_t position, int layer, int head
     std::copy_n(row_flips.data(), l.latent, flips);
     return;
   }
-  const int dim = which ? l.v_dim() : l.d, first = l.latent;  // what rotates begins behind the latent part
+  const int dim = which ? l.v_dim() : l.d, first = l.latent;  // the rotated dims begin after the latent part
   for (int i = 0; i < dim; i++) values[i] = value(token, position, layer, head, i, which);
   const bool rotated = which == 0 && l.rope == KVC_ROPE_ON_APPEND && !token.as_stored;
   if (is_quantised(l.dtype)) {

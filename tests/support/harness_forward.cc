@@ -228,7 +228,7 @@ bool Harness::make_kv(const Open &open, int layer, int64_t rows, int64_t padding
   *v = Tensor(open.input, {rows, l.hkv, l.v_dim()}, padding, offset);
   for (int64_t t = 0; t < rows; t++) {
     for (int h = 0; h < l.hkv; h++) {
-      // Inert rows and what lies behind the batch's tokens carry NaN: nothing may read them.
+      // Inert rows, and rows after the batch's tokens, hold NaN: nothing may read them.
       for (int64_t i = 0; i < k->dim(2); i++) k->set(t, h, i, NAN);
       for (int i = 0; i < l.v_dim(); i++) v->set(t, h, i, NAN);
     }

@@ -22,7 +22,7 @@ kvc_tables ask(kvc_cache *cache, kvc_forward forward, int32_t group, int32_t par
   return tables;
 }
 
-// A sequence as the test knows it: slots of its tokens in each group (of freed pages too), and uncommitted nodes.
+// A sequence as the test models it: slots of its tokens in each group (of freed pages too), and uncommitted nodes.
 struct Known {
   std::vector<Slots> slots;
   std::vector<int32_t> parents, depths;

@@ -120,7 +120,7 @@ struct Twins {
       for (const kvc_status status : programs[c]->replay(f, &error)) ASSERT_EQ(status, KVC_OK) << error.message;
       ASSERT_EQ(kvc_forward_end(owners[c].get(), f, nullptr), KVC_OK);
     }
-    ASSERT_EQ(programs[0]->outputs(), programs[1]->outputs());  // poison behind T and in inert rows included
+    ASSERT_EQ(programs[0]->outputs(), programs[1]->outputs());  // poison after T and in inert rows included
   }
 };
 

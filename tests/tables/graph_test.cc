@@ -151,7 +151,7 @@ TEST_F(Graph, StaleReplaysAreSeen) {
   ASSERT_EQ(build({6, 10}, {}), KVC_OK);
   EXPECT_EQ(kvc_plan_check(plan.get(), first, &error), KVC_ERROR_STALE) << "the arrays hold the next step";
   EXPECT_EQ(kvc_plan_check(plan.get(), generation, nullptr), KVC_OK);
-  // A refused build leaves the arrays, and nobody may use them.
+  // A refused build leaves the arrays, and no call may use them.
   const std::vector<int64_t> before = ints(tables.cache_seqlens);
   ASSERT_EQ(build({7, kPages * kPage}, {}, &error), KVC_ERROR_BATCH_TOO_LARGE) << error.message;
   EXPECT_EQ(error.required, kPages + 1);

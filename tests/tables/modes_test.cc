@@ -233,7 +233,7 @@ TEST_P(Mode, DraftDecode) {
     config.num_steps = static_cast<int32_t>(steps);
     config.top_k = static_cast<int32_t>(branches);
     fill();
-    // Where drafts lie: behind the prefix; with branches each behind its own copy of the partial last page.
+    // Where drafts lie: after the prefix; with branches, each after its own copy of the partial last page.
     const auto place = [&](size_t i, int64_t branch, int64_t step) {
       if (branches == 1) return before[i] + step;
       const int64_t tail = before[i] % page, region = (tail + steps + page - 1) / page * page;

@@ -6,7 +6,7 @@
                 kernels: only kernels/ and kvcache_backend.h; bindings and examples: only include/ and their own files
     pure        page, sequence, plan, tables and rope have no threads, clocks, environment, randomness or I/O
     size        a file over 500 lines or a function over 70 is in allowed.txt with its reason; no entry there is unused
-    todo        a note about work to do says why it waits, in brackets behind the word
+    todo        a note about work to do says why it waits, in brackets after the word
     path        no path of one machine and no registry's host name, in any file
     licence     a licence line has nothing beside it (formatters reflow comments)
 """

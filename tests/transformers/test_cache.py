@@ -18,7 +18,7 @@ class Both:
 
     def __init__(self, twin, *lengths, **options):
         self.twin, self.stock, self.paged = twin, twin.stock_cache(), twin.paged_cache(**options)
-        self.stock.activate_past_recording()  # so that it can crop behind a window
+        self.stock.activate_past_recording()  # so that it can crop before a window
         self.mask = torch.zeros(len(lengths), 0, dtype=torch.long)
         if lengths:
             ids, arguments = prompts(*lengths)

@@ -141,7 +141,7 @@ def test_twice_with_new_caches(main_twin):
 
 @pytest.mark.parametrize("lengths", [(9,), (9, 4, 6)])
 def test_chat(main_twin, lengths):
-    """One cache over three turns, each the whole conversation so far and a new question."""
+    """One cache over three questions, each with the whole conversation so far."""
     ids, arguments = prompts(*lengths)
     mask = arguments["attention_mask"]
     stock_cache, cache = main_twin.stock_cache(), main_twin.paged_cache()

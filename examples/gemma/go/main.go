@@ -481,7 +481,7 @@ func savedBytes(cache *kvcache.Cache, sequences []kvcache.Seq) (saved int64, err
 			entries = append(entries, pages...)
 		}
 		slices.Sort(entries)
-		entries = slices.DeleteFunc(entries, func(page int32) bool { return page < 0 }) // freed behind the window
+		entries = slices.DeleteFunc(entries, func(page int32) bool { return page < 0 }) // freed: it left the window
 		all := len(entries)
 		saved += int64(all-len(slices.Compact(entries))) * (stats.StorageBytes / stats.PagesTotal)
 	}

@@ -150,7 +150,7 @@ final class Gemma {
     long saved = 0;
     for (int group : new int[] {SLIDING, FULL}) {
       int[] pages = Arrays.stream(sequences).mapToObj(sequence -> cache.pages(sequence, group)).flatMapToInt(Arrays::stream)
-          .filter(page -> page >= 0).toArray(); // without those freed behind the window
+          .filter(page -> page >= 0).toArray(); // without those that left the window
       Stats stats = cache.stats(group);
       saved += (pages.length - Arrays.stream(pages).distinct().count()) * (stats.storageBytes() / Math.max(1, stats.pagesTotal()));
     }

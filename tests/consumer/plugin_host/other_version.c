@@ -1,6 +1,6 @@
-/* Stands for another release of the library: the real one's functions behind a table of another length.
+/* Stands for another release of the library: the real one's functions in a table of another length.
  *   TABLE  0: serves no ABI that this program was built for; 1: ends before kvc_forward_abort; 2: an older release
- * without kvc_merge_states; 3: a newer one with functions that nobody knows yet REAL   path of the real library */
+ * without kvc_merge_states; 3: a newer one with functions that do not exist yet REAL   path of the real library */
 #include <dlfcn.h>
 #include <kvcache.h>
 #include <string.h>
@@ -22,7 +22,7 @@ KVC_API const struct kvc_api *kvc_get_api(uint32_t abi_version) {
   if (TABLE == 1) table.known.struct_size = offsetof(kvc_api, forward_abort);
   if (TABLE == 2) table.known.struct_size = offsetof(kvc_api, merge_states);
   if (TABLE == 3) table.known.struct_size = sizeof(table);
-  /* What lies behind the end is not there. */
+  /* Nothing lies after the end. */
   if (table.known.struct_size < sizeof(kvc_api)) {
     memset((char *)&table + table.known.struct_size, 0, sizeof(table) - table.known.struct_size);
   }

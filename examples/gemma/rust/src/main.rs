@@ -37,7 +37,7 @@ fn run() -> Result<()> {
         _ => return Err("usage: gemma FILE.safetensors [NEW TOKENS]".into()),
     };
     let file = std::fs::File::open(path).map_err(|error| format!("cannot read {path}: {error}"))?;
-    // SAFETY: nobody writes the file while this runs.
+    // SAFETY: no process writes the file while this runs.
     let bytes = unsafe { memmap2::Mmap::map(&file)? };
     let file = File::new(&bytes).map_err(|error| format!("{path}: {error}"))?;
     let model = Model::new(&file)?;
@@ -109,7 +109,7 @@ fn saved_bytes(cache: &Cache, sequences: &[Seq]) -> Result<usize> {
     for group in [SLIDING, FULL] {
         let tables =
             sequences.iter().map(|sequence| cache.pages(*sequence, group)).collect::<kvcache::Result<Vec<_>>>()?;
-        let pages: Vec<u32> = tables.into_iter().flatten().flatten().collect(); // without those freed behind the window
+        let pages: Vec<u32> = tables.into_iter().flatten().flatten().collect(); // without those that left the window
         let stats = cache.stats(Some(group))?;
         let distinct = pages.iter().collect::<HashSet<_>>().len();
         saved += (pages.len() - distinct) * (stats.storage_bytes / stats.pages_total.max(1)) as usize;
