@@ -21,6 +21,8 @@ type arena struct {
 	data   [3]runtime.Pinner // each pins five addresses without an allocation
 	pinned int
 	used   int // tensors that hold an address of the caller's
+
+	lengths []int32 // of a batch: C reads this copy
 }
 
 // shared is the part of an arena that C sees: all of its pointers are to pinned memory. With cgo it is C's memory, which
@@ -126,7 +128,8 @@ func (s *tensorSlot) fill(t *Tensor) {
 	}
 }
 
-// slots makes DLTensors of any number of tensors, and the array of their addresses that C wants: nil for absent ones.
+// list makes DLTensors of any number of tensors, and the array of their addresses that C wants: nil for absent ones. The slice
+// is one that no other goroutine has: its tensors were checked, and are read again here.
 func (a *arena) list(tensors []Tensor) **dlTensor {
 	if len(tensors) == 0 {
 		return nil

@@ -53,7 +53,7 @@ func TestHotCallsAllocateNothing(t *testing.T) {
 		check(t, s.Attend(ctx, layer, x))
 		layer++
 	})
-	expect("End that is refused", 4, func() { _ = s.End() }) // the error and its text
+	expect("End that is refused", 5, func() { _ = s.End() }) // the error, and its text in the names of C and of Go
 
 	decode := decodeOverOwnCache(t)
 	expect("FlashAttnWithKVCache", 0, decode)

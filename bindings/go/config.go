@@ -162,7 +162,8 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	return c, nil
 }
 
-func (layer *Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
+// c writes the layer as C has it. It works on a copy, so that what is checked is what C reads.
+func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	if len(layer.VScales) != len(layer.KScales) && len(layer.VScales) != 0 {
 		return misuse(ErrInvalidArgument, "a layer has %d KScales, but %d VScales", len(layer.KScales), len(layer.VScales))
 	}
@@ -197,7 +198,7 @@ func (layer *Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	return nil
 }
 
-func (scaling *RopeScaling) c(a *arena) *kvcRopeScaling {
+func (scaling RopeScaling) c(a *arena) *kvcRopeScaling {
 	c := new(kvcRopeScaling)
 	c.init()
 	c.kind, c.flags = int32(scaling.Kind), flag(scaling.NoTruncate, kvcRopeScalingNoTruncate)

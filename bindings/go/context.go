@@ -2,6 +2,7 @@ package kvcache
 
 import (
 	"runtime"
+	"slices"
 	"unsafe"
 )
 
@@ -115,6 +116,7 @@ func (c *Context) Merge(parts Merge) error {
 		return err
 	}
 	defer leave(a, h)
+	parts.Outputs, parts.LSEs = slices.Clone(parts.Outputs), slices.Clone(parts.LSEs) // what is checked is what C reads
 	if len(parts.Outputs) != len(parts.LSEs) {
 		return misuse(ErrInvalidArgument, "Context.Merge: %d Outputs, but %d LSEs", len(parts.Outputs), len(parts.LSEs))
 	}

@@ -3,6 +3,8 @@ package kvcache
 import (
 	"bytes"
 	"fmt"
+	"strings"
+	"unicode"
 )
 
 // Status says what kind of error an Error is, and is one itself: errors.Is(err, kvcache.ErrStaleID). Codes 1 to 99 are
@@ -26,7 +28,7 @@ func (s Status) Error() string {
 // Error is what a call of the library reports.
 type Error struct {
 	Status    Status
-	Message   string // what, with the values
+	Message   string // "function: what, with the values", by the names of this package
 	Index     int    // the row, layer or array element at fault; -1 = none
 	Group     int    // the layer group at fault; -1 = none
 	Required  int64  // of a capacity error: what the call needs
@@ -77,7 +79,7 @@ func (a *arena) check(status Status) error {
 
 func (a *arena) failure(status Status) error {
 	written, _, _ := bytes.Cut(a.err.message[:], []byte{0})
-	err := &Error{Status: status, Message: string(written), Index: int(a.err.index), Group: int(a.err.group),
+	err := &Error{Status: status, Message: inGo(string(written)), Index: int(a.err.index), Group: int(a.err.group),
 		Required: a.err.required, Available: a.err.available}
 	a.err.init()
 	if err.Message == "" {
@@ -87,6 +89,33 @@ func (a *arena) failure(status Status) error {
 		return &OutOfPages{Row: err.Index, Group: err.Group, Required: err.Required, Available: err.Available, err: err}
 	}
 	return err
+}
+
+// inGo is a message of the library with this package's names for C's. A name may have a meaning of its own in one function.
+func inGo(message string) string {
+	function, _, _ := strings.Cut(message, ":")
+	isOfWord := func(c rune) bool { return c == '_' || c < 128 && (unicode.IsLetter(c) || unicode.IsDigit(c)) }
+	var result strings.Builder
+	result.Grow(len(message) + 64)
+	for rest := message; rest != ""; {
+		begin := strings.IndexFunc(rest, isOfWord)
+		if begin < 0 {
+			begin = len(rest)
+		}
+		result.WriteString(rest[:begin])
+		rest = rest[begin:]
+		word := rest[:len(rest)-len(strings.TrimLeftFunc(rest, isOfWord))]
+		rest = rest[len(word):]
+		name, known := namesOfC[function+"."+word]
+		if !known {
+			name, known = namesOfC[word]
+		}
+		if !known {
+			name = word
+		}
+		result.WriteString(name)
+	}
+	return result.String()
 }
 
 // misuse is an error that the library could not see: of slices, whose lengths C does not have, and of closed handles.

@@ -174,7 +174,7 @@ func TestIDsOfAnotherCacheAndStaleOnes(t *testing.T) {
 	check(t, s.Close())
 	before := must(mine.AddMany(2))(t)
 	err := mine.Remove(before[0], foreign)
-	refused(t, err, ErrStaleID, "kvc_seq_remove")
+	refused(t, err, ErrStaleID, "Cache.Remove")
 	var e *Error
 	if errors.As(err, &e); e.Index != 1 {
 		t.Errorf("index %d", e.Index)
@@ -212,31 +212,31 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 		status Status
 		words  string
 	}{
-		"no q":            {func(a *Attend) { a.Q = Tensor{} }, ErrNullArgument, "kvc_forward_attend"},
-		"no k":            {func(a *Attend) { a.K = Tensor{} }, ErrNullArgument, "kvc_forward_attend"},
-		"no out":          {func(a *Attend) { a.Out = Tensor{} }, ErrNullArgument, "kvc_forward_attend"},
+		"no q":            {func(a *Attend) { a.Q = Tensor{} }, ErrNullArgument, "Step.Attend"},
+		"no k":            {func(a *Attend) { a.K = Tensor{} }, ErrNullArgument, "Step.Attend"},
+		"no out":          {func(a *Attend) { a.Out = Tensor{} }, ErrNullArgument, "Step.Attend"},
 		"nil slice":       {func(a *Attend) { a.Q = F32(nil, 2, 4, 16) }, ErrShape, "[2 4 16]"},
-		"empty":           {func(a *Attend) { a.Q = F32(nil) }, ErrRank, "q"},
+		"empty":           {func(a *Attend) { a.Q = F32(nil) }, ErrRank, "Q"},
 		"short q":         {func(a *Attend) { a.Q = F32(f(127), 2, 4, 16) }, ErrShape, "127"},
 		"short out":       {func(a *Attend) { a.Out = F32(f(1), 2, 4, 16) }, ErrShape, "Out: a tensor of shape [2 4 16]"},
-		"too few rows":    {func(a *Attend) { a.K = F32(f(32), 1, 2, 16) }, ErrShape, "k"},
-		"heads":           {func(a *Attend) { a.V = F32(f(96), 2, 3, 16) }, ErrShape, "v"},
-		"dim":             {func(a *Attend) { a.Q = F32(f(64), 2, 4, 8) }, ErrShape, "q"},
-		"rank":            {func(a *Attend) { a.Q = F32(f(128), 2, 64) }, ErrRank, "q"},
+		"too few rows":    {func(a *Attend) { a.K = F32(f(32), 1, 2, 16) }, ErrShape, "K"},
+		"heads":           {func(a *Attend) { a.V = F32(f(96), 2, 3, 16) }, ErrShape, "V"},
+		"dim":             {func(a *Attend) { a.Q = F32(f(64), 2, 4, 8) }, ErrShape, "Q"},
+		"rank":            {func(a *Attend) { a.Q = F32(f(128), 2, 64) }, ErrRank, "Q"},
 		"rank 9":          {func(a *Attend) { a.Q = F32(f(128), 2, 1, 1, 1, 1, 1, 1, 4, 16) }, ErrRank, "9"},
 		"negative dim":    {func(a *Attend) { a.Q = F32(f(128), -2, 4, 16) }, ErrShape, "-2"},
 		"overflow":        {func(a *Attend) { a.Q = F32(f(128), math.MaxInt, math.MaxInt, 16) }, ErrShape, "128"},
 		"overflow to 0":   {func(a *Attend) { a.Q = F32(f(128), 1<<32, 1<<32, 1) }, ErrShape, "128"},
-		"dtype":           {func(a *Attend) { a.Q = U8(make([]uint8, 128), 2, 4, 16) }, ErrDType, "q"},
-		"lse":             {func(a *Attend) { a.LSE = F32(f(4), 1, 4) }, ErrShape, "lse"},
-		"slopes":          {func(a *Attend) { a.AlibiSlopes = F32(f(3)) }, ErrShape, "slopes"},
-		"stride":          {func(a *Attend) { a.Q = F32(f(256), 2, 4, 16).WithStrides(128, 32, 2) }, ErrStride, "q"},
+		"dtype":           {func(a *Attend) { a.Q = U8(make([]uint8, 128), 2, 4, 16) }, ErrDType, "Q"},
+		"lse":             {func(a *Attend) { a.LSE = F32(f(4), 1, 4) }, ErrShape, "LSE"},
+		"slopes":          {func(a *Attend) { a.AlibiSlopes = F32(f(3)) }, ErrShape, "AlibiSlopes"},
+		"stride":          {func(a *Attend) { a.Q = F32(f(256), 2, 4, 16).WithStrides(128, 32, 2) }, ErrStride, "Q"},
 		"strided short":   {func(a *Attend) { a.Q = F32(f(239), 2, 4, 16).WithStrides(128, 32, 1) }, ErrShape, "239"},
 		"negative stride": {func(a *Attend) { a.Q = F32(f(256), 2, 4, 16).WithStrides(-64, 16, 1) }, ErrStride, "-64"},
 		"two strides":     {func(a *Attend) { a.Q = F32(f(256), 2, 4, 16).WithStrides(64, 16) }, ErrStride, "2 strides"},
 		"flags":           {func(a *Attend) { a.Flags = Past | Self }, ErrInvalidArgument, ""},
 		"unknown flags":   {func(a *Attend) { a.Flags = 1 << 30 }, ErrUnsupported, ""},
-		"scale":           {func(a *Attend) { a.SoftmaxScale = math.NaN() }, ErrOutOfRange, "scale"},
+		"scale":           {func(a *Attend) { a.SoftmaxScale = math.NaN() }, ErrOutOfRange, "SoftmaxScale"},
 	} {
 		args := good()
 		c.change(&args)
@@ -248,7 +248,7 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 	for _, layer := range []int{-1, 1, math.MaxInt, math.MinInt} {
 		refused(t, s.Attend(background, layer, good()), ErrOutOfRange, "layer")
 	}
-	refused(t, s.Append(background, 0, Append{}), ErrNullArgument, "kvc_forward_append")
+	refused(t, s.Append(background, 0, Append{}), ErrNullArgument, "Step.Append")
 	refused(t, s.Append(background, 0, Append{K: F32(f(1), 2, 2, 16)}), ErrShape, "Step.Append")
 	refused(t, s.LoadState(0, 0, F32(f(4))), ErrInvalidArgument)
 	check(t, s.Attend(background, 0, good())) // after all that
@@ -400,4 +400,27 @@ func TestGarbageCollectionTouchesNoSequence(t *testing.T) {
 		t.Error("the bookkeeping has changed")
 	}
 	runtime.KeepAlive(cache)
+}
+
+func TestMessagesHaveTheNamesOfThisPackage(t *testing.T) {
+	for given, wanted := range map[string]string{
+		"kvc_cache_create: num_q_heads 3":                                "New: QHeads 3",
+		"kvc_forward_attend: k is NULL (my_num_q_heads)":                 "Step.Attend: K is absent (my_num_q_heads)",
+		"kvc_seq_set_streaming: window_tokens[1] of KVC_CACHE_STREAMING": "Cache.SetStreaming: Window[1] of Streaming",
+		"": "",
+	} {
+		if got := inGo(given); got != wanted {
+			t.Errorf("%q became %q", given, got)
+		}
+	}
+	_, err := New(Config{CapacityTokens: 64, Layers: []Layer{{QHeads: 3, KVHeads: 2, HeadDim: 16}}})
+	refused(t, err, ErrInvalidArgument, "New: layer 0: QHeads 3 is no multiple of KVHeads 2")
+	cache := newCache(t)
+	sequence := must(cache.Add())(t)
+	refused(t, cache.SetStreaming(Window{Sinks: 4, Window: 64}, false, sequence), ErrUnsupported, "Cache.SetStreaming", "without Streaming")
+	_, err = cache.Begin(background, Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{2}, TreeParents: []int32{TreeRoot, 7}})
+	refused(t, err, ErrInvalidArgument, "Cache.Begin", "TreeParents[1] is 7")
+	s := must(cache.Begin(background, Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{2}}))(t)
+	defer s.Close()
+	refused(t, cache.Truncate([]Seq{sequence}, []int64{0}), ErrBusy, "is in an open step")
 }

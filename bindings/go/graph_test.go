@@ -100,7 +100,7 @@ func TestStaleReplaysTouchNothing(t *testing.T) {
 	check(t, s.End())
 	recorded.refill(rand.New(rand.NewSource(3)))
 	before, digest := slices.Clone(recorded.out), must(cache.Digest())(t)
-	refused(t, recorded.replay(), ErrStale, "no forward is open in graph")
+	refused(t, recorded.replay(), ErrStale, "no step is open in graph")
 	allRefused(t, "no step is open", ErrStale, callsOfStep(s))
 	if !slices.Equal(recorded.out, before) || must(cache.Digest())(t) != digest || *word != 0 {
 		t.Error("something has changed, generation ", *word)
@@ -137,7 +137,7 @@ func TestOldStepsEndNoLaterOne(t *testing.T) {
 	check(t, old.Close())
 	check(t, recorded.replay()) // in s, although the old step's context has ended
 	check(t, s.End())
-	refused(t, old.Cancel(), ErrStale, "no forward is open in graph")
+	refused(t, old.Cancel(), ErrStale, "no step is open in graph")
 	if length := must(cache.Length(ids[0]))(t); length != 4 {
 		t.Error(length)
 	}
@@ -194,7 +194,7 @@ func TestGraphsThatRefuse(t *testing.T) {
 	_, err = graph.Begin(background, another)
 	refused(t, err, ErrBusy)
 	refused(t, graph.CanFit(another), ErrBusy)
-	refused(t, graph.Close(), ErrBusy, "a forward is open in graph")
+	refused(t, graph.Close(), ErrBusy, "a step is open in graph")
 	check(t, s.Close()) // aborts
 	s = must(graph.Begin(background, Batch{Sequences: ids[:1], AppendLengths: []int32{4}}))(t)
 	x := randomTokens(rand.New(rand.NewSource(1)), 4)
@@ -208,7 +208,7 @@ func TestGraphsThatRefuse(t *testing.T) {
 
 	for _, wrong := range []GraphConfig{{MaxSequences: -1}, {MaxSequences: 65}, {MaxTokens: 1 << 40}, {MaxPagesPerRow: 1<<26 + 1}} {
 		_, err := cache.NewGraph(wrong)
-		refused(t, err, ErrOutOfRange, "max_")
+		refused(t, err, ErrOutOfRange, "Max")
 	}
 	all := []*Graph{}
 	for range 64 {

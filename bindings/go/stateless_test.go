@@ -240,22 +240,22 @@ func TestStatelessCallsThatAreWrong(t *testing.T) {
 		words  string
 		index  int
 	}{
-		"no q":         {func(f *FlashAttn) { f.Q = Tensor{} }, ErrNullArgument, "q", -1},
+		"no q":         {func(f *FlashAttn) { f.Q = Tensor{} }, ErrNullArgument, "Q", -1},
 		"no out":       {func(f *FlashAttn) { f.Out = Tensor{} }, ErrNullArgument, "out", -1},
 		"k alone":      {func(f *FlashAttn) { f.V = Tensor{} }, ErrNullArgument, "v", -1},
 		"short cache":  {func(f *FlashAttn) { f.KCache = F32(own.k[1:], 6, ownPage, kvHeads, dim) }, ErrShape, "KCache: a tensor of shape", -1},
 		"heads":        {func(f *FlashAttn) { f.Q = F32(x.q, 2, 1, 8, 8) }, ErrShape, "", -1},
-		"dtype":        {func(f *FlashAttn) { f.CacheSeqlens = I64([]int64{5, 7}) }, ErrDType, "cache_seqlens", -1},
+		"dtype":        {func(f *FlashAttn) { f.CacheSeqlens = I64([]int64{5, 7}) }, ErrDType, "CacheSeqlens", -1},
 		"two lengths":  {func(f *FlashAttn) { f.SequsedK = f.CacheSeqlens }, ErrInvalidArgument, "", -1},
 		"page id":      {func(f *FlashAttn) { f.BlockTable = I32([]int32{0, 1, 2, 0, 6, 1}, 2, 3) }, ErrOutOfRange, "6", 1},
 		"length":       {func(f *FlashAttn) { f.CacheSeqlens = I32([]int32{5, -1}) }, ErrOutOfRange, "-1", 1},
 		"no room":      {func(f *FlashAttn) { f.CacheSeqlens = I32([]int32{12, 7}) }, ErrBufferTooSmall, "", 0},
 		"out is q":     {func(f *FlashAttn) { f.Out = f.Q }, ErrInvalidArgument, "out", -1},
-		"window":       {func(f *FlashAttn) { f.Window = &FlashWindow{-2, 0} }, ErrOutOfRange, "window", -1},
-		"large window": {func(f *FlashAttn) { f.Window = &FlashWindow{0, math.MinInt} }, ErrOutOfRange, "window", -1},
+		"window":       {func(f *FlashAttn) { f.Window = &FlashWindow{-2, 0} }, ErrOutOfRange, "Window.Left", -1},
+		"large window": {func(f *FlashAttn) { f.Window = &FlashWindow{0, math.MinInt} }, ErrOutOfRange, "Window.Right", -1},
 		"softcap":      {func(f *FlashAttn) { f.Softcap = math.NaN() }, ErrOutOfRange, "softcap", -1},
-		"splits":       {func(f *FlashAttn) { f.NumSplits = -1 }, ErrOutOfRange, "num_splits", -1},
-		"rotary cos":   {func(f *FlashAttn) { f.RotaryCos = F32(make([]float32, 80), 10, 8) }, ErrNullArgument, "rotary", -1},
+		"splits":       {func(f *FlashAttn) { f.NumSplits = -1 }, ErrOutOfRange, "NumSplits", -1},
+		"rotary cos":   {func(f *FlashAttn) { f.RotaryCos = F32(make([]float32, 80), 10, 8) }, ErrNullArgument, "RotarySin", -1},
 		"cu":           {func(f *FlashAttn) { f.CuSeqlensQ = I32([]int32{0, 2}) }, ErrRank, "", -1},
 	} {
 		args := own.args(own.lengths())

@@ -25,14 +25,16 @@ const (
 	TreeNone int32 = kvcTreeNone // no node: its row appends plain tokens
 )
 
-// c is the batch as C has it, pinned for the call.
+// c is the batch as C has it, pinned for the call. The lengths are a copy: C reads as many parents and spans as they say, so
+// what is counted here and what C reads must be the same, also if another goroutine writes to the slice meanwhile.
 func (b *Batch) c(function string, graph *Graph, a *arena) (*kvcBatch, error) {
 	if len(b.AppendLengths) != len(b.Sequences) {
 		return nil, misuse(ErrInvalidArgument, "%s: %d Sequences, but %d AppendLengths", function, len(b.Sequences),
 			len(b.AppendLengths))
 	}
+	a.lengths = append(a.lengths[:0], b.AppendLengths...)
 	tokens := 0
-	for _, n := range b.AppendLengths {
+	for _, n := range a.lengths {
 		tokens += max(0, int(n))
 	}
 	for _, list := range [...][]int32{b.TreeParents, b.SpanIDs} {
@@ -43,7 +45,7 @@ func (b *Batch) c(function string, graph *Graph, a *arena) (*kvcBatch, error) {
 	c := &a.batch
 	c.init()
 	c.numSequences = narrow(len(b.Sequences))
-	c.sequences, c.appendLengths = address(a, b.Sequences), address(a, b.AppendLengths)
+	c.sequences, c.appendLengths = address(a, b.Sequences), address(a, a.lengths)
 	c.layerBegin, c.layerEnd = narrow(b.LayerBegin), narrow(b.LayerEnd)
 	c.treeParents, c.spanIds = address(a, b.TreeParents), address(a, b.SpanIDs)
 	c.encoderGroup, c.graph = narrow(b.EncoderGroup), graph.number()

@@ -300,7 +300,7 @@ func TestTablesOnlyRefusesWhatNeedsKAndV(t *testing.T) {
 	batch := Batch{Sequences: []Seq{child}, AppendLengths: []int32{1}}
 	refused(t, cache.CanFit(batch), ErrOrder)
 	_, err = cache.Begin(background, batch)
-	refused(t, err, ErrOrder, "take_copies")
+	refused(t, err, ErrOrder, "Cache.TakeCopies")
 	copies := must(cache.TakeCopies())(t)
 	from, to := must(cache.Pages(sequence, 0))(t)[1], must(cache.Pages(child, 0))(t)[1]
 	if !slices.Equal(copies, []Copy{{SourceSlot: int64(from) * 4, TargetSlot: int64(to) * 4, Count: 2}}) {

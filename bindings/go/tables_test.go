@@ -110,7 +110,7 @@ func TestStepTables(t *testing.T) {
 			t.Errorf("%+v", only)
 		}
 		_, err := s.Tables(0, TablesOptions{Part: TablesPrefix})
-		refused(t, err, ErrInvalidArgument, "kvc_forward_tables", "no trees")
+		refused(t, err, ErrInvalidArgument, "Step.Tables", "no trees")
 		_, err = s.Tables(2, TablesOptions{})
 		refused(t, err, ErrOutOfRange)
 		_, err = s.Tables(0, TablesOptions{Part: 9})
@@ -219,7 +219,7 @@ func TestGraphArraysStayWhereTheyAre(t *testing.T) {
 	check(t, plan.Check(second))
 	refused(t, plan.Check(first), ErrStale)
 	_, err = plan.Build(PlanStep{SeqLens: I32([]int32{-1}), BlockTable: I32(table, 3, 20)})
-	refused(t, err, ErrOutOfRange, "seq_lens[0] is -1")
+	refused(t, err, ErrOutOfRange, "SeqLens[0] is -1")
 	var e *Error
 	if errors.As(err, &e); e.Index != 0 || *tables.GenerationWord != 0 {
 		t.Errorf("%+v, generation %d", e, *tables.GenerationWord)

@@ -106,7 +106,7 @@ func TestCloseAndCancelWhileAttending(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache, s, args := longStep(t, background)
 			time.AfterFunc(20*time.Millisecond, func() { stop(cache, s) })
-			refused(t, s.Attend(background, 0, args), ErrCancelled, "kvc_forward_attend")
+			refused(t, s.Attend(background, 0, args), ErrCancelled, "Step.Attend")
 			check(t, s.Close())
 		})
 	}

@@ -1,6 +1,9 @@
 package kvcache
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // Export says what to copy out of a sequence.
 type Export struct {
@@ -103,6 +106,9 @@ func (c *Cache) Import(sequence Seq, tokens Import) error {
 		return err
 	}
 	defer leave(a, h)
+	for _, list := range [...]*[]Tensor{&tokens.K, &tokens.V, &tokens.KScale, &tokens.VScale} {
+		*list = slices.Clone(*list) // what is checked is what C reads
+	}
 	layers := max(len(tokens.K), len(tokens.V))
 	names := [...]string{"K", "V", "KScale", "VScale"}
 	for i, list := range [...][]Tensor{tokens.K, tokens.V, tokens.KScale, tokens.VScale} {

@@ -76,7 +76,7 @@ def test_bad_values_are_left_out_and_reported(device, context, rng, what):
     with pytest.raises(kvcache.EarlierCall) as report:
         calls.attend()
     assert what in str(report.value) and report.value.index == 0
-    assert "an earlier kvc_" in str(report.value)
+    assert "an earlier " in str(report.value)
     context.check()  # once
 
 
@@ -93,7 +93,7 @@ def test_builds_of_plans(device, context):
         return
     plan.build(device.array(lengths, "i32"), block_table=device.array(table, "i32"))
     device.synchronize()
-    with pytest.raises(kvcache.EarlierCall, match=r"kvc_plan_build, row 0: block_table\[0, 1\] is 6, not in 0\.\.5"):
+    with pytest.raises(kvcache.EarlierCall, match=r"Plan.build, row 0: block_table\[0, 1\] is 6, not in 0\.\.5"):
         plan.tables()
     assert device.host(plan.tables().generation_word).tolist() == [0]
 

@@ -17,7 +17,7 @@ def cache():
 
 def test_out_of_pages(cache):
     a, b, c = cache.add(3)
-    with pytest.raises(kvcache.OutOfPages, match="kvc_") as caught:
+    with pytest.raises(kvcache.OutOfPages, match="Cache.forward") as caught:
         cache.forward([a, b, c], [4, 30, 1])
     error = caught.value
     assert isinstance(error, kvcache.Capacity) and not isinstance(error, ValueError)

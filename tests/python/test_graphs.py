@@ -62,7 +62,7 @@ def test_stale_replays_touch_nothing(cache):
         program.replay(1)
         assert step.tables().generation_word[0] > 0
     before, digest = [out.copy() for out in program.outs], cache.digest()
-    with pytest.raises(kvcache.Stale, match="no forward is open in graph"):
+    with pytest.raises(kvcache.Stale, match="no step is open in graph"):
         program.replay(2)
     assert all((a == b).all() for a, b in zip(before, program.outs)) and cache.digest() == digest
     cache.destroy_graph(graph)

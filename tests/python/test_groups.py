@@ -82,7 +82,7 @@ def test_full_caches_have_no_checkpoints():
         cache.checkpoint(cache.add())
     with pytest.raises(kvcache.InvalidArgument, match="heads"):
         kvcache.Cache([kvcache.Layer(**LAYER)], [kvcache.Recurrent()])
-    with pytest.raises(kvcache.InvalidArgument, match="num_states"):
+    with pytest.raises(kvcache.InvalidArgument, match=r"len\(states\)"):
         kvcache.Cache([kvcache.RecurrentLayer(0, [])], [kvcache.Recurrent()])
 
 

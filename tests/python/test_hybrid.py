@@ -118,13 +118,13 @@ BAD_LAYERS = [
     ("rope_dim above the head", {"rope": "on_read", "rope_dim": 18}, "rope_dim 18"),
     ("rope_offset above the head", {"rope": "on_read", "rope_offset": 16}, "rope_offset 16"),
     ("scales missing for V", {"dtype": "float8_e4m3fn", "k_scales": 0.5}, "scales"),
-    ("scales of int8", {"dtype": "int8", "k_scales": 0.5, "v_scales": 0.5}, "num_scales 1"),
+    ("scales of int8", {"dtype": "int8", "k_scales": 0.5, "v_scales": 0.5}, "len(k_scales) 1"),
     ("a scale below 0", {"dtype": "float8_e5m2", "k_scales": -1.0, "v_scales": 0.5}, "-1"),
-    ("heads", {"q_heads": 3}, "num_q_heads 3"),
+    ("heads", {"q_heads": 3}, "q_heads 3"),
     ("latent dims", {"latent_dim": 4}, "latent_dim 4"),
     ("itself", {"kv_layer": 0}, "kv_layer 1"),
-    ("a scale", {"scale": -1.0}, "softmax_scale -1"),
-    ("no number", {"scale": float("nan")}, "softmax_scale nan"),
+    ("a scale", {"scale": -1.0}, "scale -1"),
+    ("no number", {"scale": float("nan")}, "scale nan"),
 ]
 GROUPS = {"full": kvcache.Full(), "sliding": kvcache.Sliding(5), "chunked": kvcache.Chunked(5), "cross": kvcache.Cross()}
 
@@ -140,10 +140,10 @@ def test_layers_that_make_no_sense(kind, what, change, words):
 
 
 @pytest.mark.parametrize("group, words", [
-    (kvcache.Sliding(0), "window_tokens 0"), (kvcache.Sliding(-1), "window_tokens -1"),
-    (kvcache.Sliding(2**31), f"window_tokens {2**31}"), (kvcache.Chunked(0), "chunk_tokens 0"),
-    (kvcache.Chunked(-3), "chunk_tokens -3"), (kvcache.MLA(), "latent_dim 0"), (kvcache.Full(pages=-1), "-1"),
-    (kvcache.Recurrent(), "num_q_heads 4"),
+    (kvcache.Sliding(0), "window 0"), (kvcache.Sliding(-1), "window -1"),
+    (kvcache.Sliding(2**31), f"window {2**31}"), (kvcache.Chunked(0), "chunk 0"),
+    (kvcache.Chunked(-3), "chunk -3"), (kvcache.MLA(), "latent_dim 0"), (kvcache.Full(pages=-1), "-1"),
+    (kvcache.Recurrent(), "q_heads 4"),
 ])  # fmt: skip
 def test_groups_that_make_no_sense(group, words):
     with pytest.raises(kvcache.Misuse, match=words):
@@ -152,7 +152,7 @@ def test_groups_that_make_no_sense(group, words):
 
 def test_an_mla_layer_without_a_scale():
     layer = kvcache.Layer(q_heads=HEADS, kv_heads=1, head_dim=DIM, latent_dim=LATENT)
-    with pytest.raises(kvcache.InvalidArgument, match="softmax_scale 0 of an MLA group"):
+    with pytest.raises(kvcache.InvalidArgument, match="scale 0 of an MLA group"):
         kvcache.Cache([layer], groups=[kvcache.MLA()], capacity_tokens=64)
 
 

@@ -139,7 +139,7 @@ def test_rows_are_stored_and_exported_once(rows):
 
 
 def test_what_makes_no_sense(rows):
-    with pytest.raises(kvcache.InvalidArgument, match="softmax_scale"):
+    with pytest.raises(kvcache.InvalidArgument, match="scale 0 of an MLA"):
         kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT)], groups=[kvcache.MLA()], capacity_tokens=64)
     with pytest.raises(kvcache.InvalidArgument, match="latent_dim"):
         kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT, scale=1.0)], capacity_tokens=64)

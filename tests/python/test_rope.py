@@ -146,7 +146,7 @@ def test_refusals():
     assert caught.value.index == 0
     with pytest.raises(kvcache.InvalidArgument, match="ntk"):
         kvcache.Cache([layer_with(rope_scaling=kvcache.RopeScaling("ntk", factor=2))], capacity_tokens=32)
-    with pytest.raises(kvcache.InvalidArgument, match="num_short_factors 1 of longrope is not 16"):
+    with pytest.raises(kvcache.InvalidArgument, match=r"len\(short_factors\) 1 of longrope is not 16"):
         scaling = kvcache.RopeScaling("longrope", original_max_position=16, short_factors=[1.0], long_factors=[1.0] * 16)
         kvcache.Cache([layer_with(rope_scaling=scaling)], capacity_tokens=32)
     with pytest.raises(TypeError):

@@ -61,6 +61,42 @@ def test_gradients_are_not_lost_silently(step, qkv):
         step.attend(0, q * 2, k, v)
 
 
+def test_parameters_where_no_gradient_is_recorded(step, qkv):
+    q, k, v = tensors(qkv)
+    expected = step.attend(0, q, k, v)
+    parameters = [torch.nn.Parameter(x) for x in (q, k, v)]
+    with pytest.raises(RuntimeError, match="q.*gradient"):  # what callers of FlashAttention catch
+        step.attend(1, *parameters)
+    out = torch.nn.Parameter(torch.zeros_like(expected))
+    with torch.no_grad():
+        assert torch.equal(step.attend(1, *parameters), expected)
+        assert step.attend(2, *parameters, out=out) is out
+    assert torch.equal(out, expected)
+    with torch.inference_mode():
+        assert torch.equal(step.attend(3, *parameters), expected)
+
+
+def test_compiled_calls_without_a_context(rng):
+    """torch.compile breaks its graph at each call, and compiles what comes after it. The first call of all may be a compiled one."""
+    q, new, pool = (torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+                    for shape in [(2, 1, 4, 32), (2, 2, 32), (6, 16, 2, 32)])
+    lengths, table = torch.tensor([17, 30], dtype=torch.int32), torch.tensor([[0, 1], [2, 3]], dtype=torch.int32)
+    slots = torch.tensor([17, 3 * 16 + 14])
+
+    def program(q, pool, new):
+        kvcache.append_slots(new * 1, new * 2, pool, pool * 1, slots)
+        out, lse = kvcache.flash_attn_with_kvcache(q * 2, pool, pool, cache_seqlens=lengths + 1, block_table=table, causal=True,
+                                                   return_softmax_lse=True)
+        return out * 3, lse
+
+    with torch.no_grad():
+        stored = pool.clone()
+        compiled = torch.compile(program, backend="eager")(q, stored, new)
+        expected = program(q, pool, new)
+    assert torch.equal(stored, pool) and torch.equal(pool[1, 1], new[0])
+    assert torch.equal(compiled[0], expected[0]) and torch.equal(compiled[1], expected[1])
+
+
 def test_pools_exports_and_storage(qkv):
     q, k, v = tensors(qkv, torch.bfloat16)
     memory = torch.zeros(4, 2, 1, 16, 16, dtype=torch.bfloat16)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from . import _kvcache
+from ._names import NAMES
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """A failed call. On any failure nothing has changed, unless the call's documentation says otherwise.
+
+    It is a RuntimeError, since programs that call FlashAttention catch that.
 
     Attributes:
         status: the kvc_status, an integer.
         status_name: its name, "KVC_ERROR_OUT_OF_PAGES".
-        message: "function: what, with the values".
+        message: "function: what, with the values". Functions and arguments have their names in Python.
         index: row, layer or array element at fault, or None.
         required, available: capacity errors: what the call needs and what there is; else 0.
         group: layer group at fault, or None.
@@ -200,8 +207,17 @@ _BY_STATUS: dict[int, type[Error]] = {
 _BY_BAND: dict[int, type[Error]] = {0: Misuse, 1: Capacity, 2: State, 3: DeviceFailure, 4: Data}
 
 
+def _in_python(message: str) -> str:
+    """A message of the library with Python's names for C's. A name may have a meaning of its own in one function."""
+    function = message.partition(":")[0]
+    if not function.startswith("kvc_"):  # a message of this package
+        return message
+    return _WORD.sub(lambda word: NAMES.get(f"{function}.{word[0]}") or NAMES.get(word[0], word[0]), message)
+
+
 def _make_error(status: int, index: int, required: int, available: int, group: int, message: str) -> Error:
     """The exception of a failed C call; -1 stands for no index and no group."""
+    message = _in_python(message)
     cls = _BY_STATUS.get(status) or _BY_BAND.get(status // 100, Internal)
     return cls(message, status=status, index=None if index < 0 else index, required=required, available=available,
                group=None if group < 0 else group)

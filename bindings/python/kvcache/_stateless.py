@@ -10,7 +10,6 @@ from . import _kvcache
 from ._config import Context
 
 _CAUSAL, _INTERLEAVED, _WINDOW_LEFT, _WINDOW_RIGHT = 1, 2, 4, 8
-_CPU, _CUDA = 1, 2  # DLDeviceType
 _default_contexts: dict[tuple[int, int], Context] = {}
 
 
@@ -18,11 +17,8 @@ def _context(context: Context | None, array: Any) -> Context:
     """The caller's, else one of the process for the array's device."""
     if context is not None:
         return context
-    device = (_CPU, 0)
-    if hasattr(array, "__dlpack_device__"):
-        device_type, device_id = array.__dlpack_device__()
-        if int(device_type) == _CUDA:
-            device = (_CUDA, int(device_id))
+    # A function of C++, since torch.compile cannot trace __dlpack_device__; here it breaks its graph.
+    device = _kvcache.compute_device(array)
     if device not in _default_contexts:
         _default_contexts[device] = Context(device)
     return _default_contexts[device]

@@ -115,6 +115,12 @@ nb::object integer_view(nb::handle array, DLDataType dtype) {
   return array.attr("view")(nb::handle(dtype.bits == 16 ? uint16 : uint8));
 }
 
+// Whether PyTorch records operations for gradients on this thread: outside of torch.no_grad().
+bool records_gradients() {
+  static PyObject* const is_enabled = nb::object(nb::module_::import_("torch").attr("is_grad_enabled")).release().ptr();
+  return nb::handle(is_enabled)().ptr() == Py_True;
+}
+
 [[noreturn]] void raise_not_an_array(nb::handle array, const char* name) {
   // The producer knows best why it does not export (requires_grad, a foreign byte order, a tracer).
   nb::object exporter = nb::getattr(array, "__dlpack__", nb::none());
@@ -208,6 +214,12 @@ bool lies_on(nb::handle array, DLDevice device) {
   return its.device_type == device.device_type && its.device_id == device.device_id;
 }
 
+DLDevice compute_device(nb::handle array) {
+  if (!nb::hasattr(array, "__dlpack_device__")) return {kDLCPU, 0};
+  const DLDevice its = device_of(array);
+  return its.device_type == kDLCUDA ? its : DLDevice{kDLCPU, 0};
+}
+
 ArrayKind array_kind(nb::handle array) { return array_type(array).kind; }
 
 void* current_stream(nb::handle array, DLDevice device) {
@@ -225,15 +237,15 @@ void* current_stream(nb::handle array, DLDevice device) {
   return stream_of(static_cast<uintptr_t>(integer_from_python(number)));
 }
 
-void ArrayArgument::adopt(const DLTensor& tensor, DLDataType integers_as) {
+void ArrayArgument::adopt(const DLTensor& tensor, const char* name, DLDataType integers_as) {
+  if (tensor.ndim < 0 || tensor.ndim > kMaxDims)
+    raise(KVC_ERROR_RANK, -1, "%s: the array has %d dimensions, and at most %d are known", name, tensor.ndim, kMaxDims);
   tensor_ = tensor;
-  if (tensor_.ndim <= kMaxDims) {
-    std::copy(tensor.shape, tensor.shape + tensor.ndim, shape_);
-    tensor_.shape = shape_;
-    if (tensor.strides) {
-      std::copy(tensor.strides, tensor.strides + tensor.ndim, strides_);
-      tensor_.strides = strides_;
-    }
+  std::copy(tensor.shape, tensor.shape + tensor.ndim, shape_);
+  tensor_.shape = shape_;
+  if (tensor.strides) {
+    std::copy(tensor.strides, tensor.strides + tensor.ndim, strides_);
+    tensor_.strides = strides_;
   }
   if (integers_as.bits != 0 && tensor_.dtype.code == kDLUInt && tensor_.dtype.bits == integers_as.bits)
     tensor_.dtype = integers_as;
@@ -263,16 +275,22 @@ void ArrayArgument::borrow(nb::handle array, const char* name, DLDataType intege
     static PyObject* const requires_grad = interned("requires_grad");
     nb::object flag = nb::steal(PyObject_GetAttr(array.ptr(), requires_grad));
     if (!flag.is_valid()) throw nb::python_error();
-    if (flag.ptr() == Py_True)
-      raise(KVC_ERROR_INVALID_ARGUMENT, -1,
-            "%s: the tensor requires a gradient, and none is computed here: use torch.no_grad() or detach()", name);
+    if (flag.ptr() == Py_True) {
+      if (records_gradients())
+        raise(KVC_ERROR_INVALID_ARGUMENT, -1,
+              "%s: the tensor requires a gradient, and none is computed here: use torch.no_grad() or detach()", name);
+      detached_ = array.attr("detach")();  // DLPack exports no tensor that requires a gradient
+      array = detached_;
+    }
   }
   // The exchange table says nothing about read-only memory; PyTorch has none.
   if (info.exchange && (!writable || info.kind == ArrayKind::kTorch)) {
     DLTensor tensor;
     if (info.exchange->dltensor_from_py_object_no_sync(array.ptr(), &tensor) != 0) throw nb::python_error();
     check_device(tensor.device, name, work);
-    if (work.on_host() || current_stream(array, work.device()) == work.stream()) return adopt(tensor, integers_as);
+    if (work.on_host() || current_stream(array, work.device()) == work.stream()) {
+      return adopt(tensor, name, integers_as);
+    }
   }
   if (info.kind == ArrayKind::kJax && writable)
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: JAX arrays are immutable; leave it out to get a new array", name);
@@ -314,7 +332,7 @@ void ArrayArgument::borrow_on_host(nb::handle array, const char* name, DLDataTyp
       raise_not_an_array(array, name);
     }
   }
-  adopt(DLTensor(tensor_), integers_as);
+  adopt(DLTensor(tensor_), name, integers_as);
 }
 
 void ArrayArgument::borrow_on_device(nb::handle array, const char* name, DLDataType integers_as, bool writable,
@@ -325,7 +343,7 @@ void ArrayArgument::borrow_on_device(nb::handle array, const char* name, DLDataT
   managed_.reset(take_managed(array, name, work));
   if (writable && (managed_->flags & DLPACK_FLAG_BITMASK_READ_ONLY))
     raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: the array is read-only", name);
-  adopt(managed_->dl_tensor, integers_as);
+  adopt(managed_->dl_tensor, name, integers_as);
 }
 
 void ArrayArgument::read(nb::handle array, const char* name, DLDataType integers_as, Work& work) {
@@ -342,6 +360,10 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
   for (size_t i = 0; i < shape.size(); ++i)
     PyTuple_SetItem(extents.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
   const DLDataType dtype = float32 ? DLDataType{kDLFloat, 32, 1} : like_tensor.dtype;
+  if (compact_bytes(dtype, shape) < 0)
+    raise(KVC_ERROR_SHAPE, -1,
+          "a new output cannot have the shape %s: a size is negative, or there are more than 2^63 bytes",
+          nb::str(extents).c_str());
   switch (array_kind(like)) {
     case ArrayKind::kTorch:
       if (float32)

@@ -26,6 +26,9 @@ ArrayKind array_kind(nb::handle array);
 // Whether an array says that it lies on `device`.
 bool lies_on(nb::handle array, DLDevice device);
 
+// Where a call over `array` computes if nothing else is said: on the array's GPU, else on the CPU.
+DLDevice compute_device(nb::handle array);
+
 // The stream that an array's library works on now; NULL where it has no such notion.
 void* current_stream(nb::handle array, DLDevice device);
 
@@ -53,21 +56,23 @@ class ArrayArgument {
   static constexpr int32_t kMaxDims = 8;
 
   bool import(nb::handle array, bool writable);
-  void adopt(const DLTensor& tensor, DLDataType integers_as);
+  void adopt(const DLTensor& tensor, const char* name, DLDataType integers_as);
   void borrow(nb::handle array, const char* name, DLDataType integers_as, bool writable, Work& work);
   void borrow_on_host(nb::handle array, const char* name, DLDataType integers_as, bool writable);
   void borrow_on_device(nb::handle array, const char* name, DLDataType integers_as, bool writable, Work& work);
 
   DLTensor tensor_{};
-  int64_t shape_[kMaxDims], strides_[kMaxDims];  // the tensor's, unless it has more dimensions
+  int64_t shape_[kMaxDims], strides_[kMaxDims];  // copies: nothing that the caller changes during the call is in them
   bool borrowed_ = false;
+  nb::object detached_;           // what was borrowed instead of a tensor that requires a gradient
   nb::ndarray<nb::ro> readable_;  // what keeps the memory alive
   nb::ndarray<> writable_;
   std::unique_ptr<DLManagedTensorVersioned, void (*)(DLManagedTensorVersioned*)> managed_{nullptr, release_managed};
 };
 
 // A zeroed array of `like`'s kind, device and element type (or float32), to be written by a call. For jax, whose arrays
-// are immutable, a kvcache.Tensor that finish_output turns into one.
+// are immutable, a kvcache.Tensor that finish_output turns into one. Raises Shape if the array would have more than
+// 2^63 bytes: `shape` comes from the caller's arrays, which may repeat one element any number of times.
 nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32,
                       Work& work);
 nb::object finish_output(nb::handle like, nb::object output);

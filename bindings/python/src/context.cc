@@ -37,7 +37,8 @@ const char* text_or_null(nb::object* keep, const char* message) {
 nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence lses, nb::handle stream) {
   const size_t parts = nb::len(outputs);
   if (parts == 0 || nb::len(lses) != parts)
-    throw nb::value_error("merge_states: as many lses as outputs, at least one");
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1,
+          "merge_states: %zu outputs and %zu lses: as many of both are needed, at least one", parts, nb::len(lses));
   Work work = Work::on(self.handle()->device, stream, outputs[0]);
   std::vector<ArrayArgument> arrays(2 * parts);  // outputs, then lses
   std::vector<const DLTensor*> tensors(2 * parts);
@@ -49,7 +50,8 @@ nb::object merge_states(const Context& self, nb::sequence outputs, nb::sequence 
   }
   const nb::object like = outputs[0];
   const DLTensor& first = *tensors[0];
-  if (first.ndim != 3) throw nb::value_error("merge_states: outputs are [T, H, Dv]");
+  if (first.ndim != 3)
+    raise(KVC_ERROR_RANK, 0, "merge_states: outputs[0] has %d dimensions, not the three of [T, H, Dv]", first.ndim);
   nb::object out = new_output(like, first, {first.shape[0], first.shape[1], first.shape[2]}, true, work);
   nb::object lse = new_output(like, first, {first.shape[0], first.shape[1]}, true, work);
   ArrayArgument out_array, lse_array;

@@ -147,6 +147,13 @@ void append_slots(const Context& self, nb::tuple given, bool interleaved, nb::ha
 }  // namespace
 
 void bind_stateless(nb::module_& module) {
+  module.def(
+      "compute_device",
+      [](nb::handle array) {
+        const DLDevice device = compute_device(array);
+        return nb::make_tuple(static_cast<int>(device.device_type), device.device_id);
+      },
+      nb::arg("array"));
   module.def("flash_attn", &flash_attn, nb::arg("context"), nb::arg("arrays"), nb::arg("wants_lse"), nb::arg("flags"),
              nb::arg("softmax_scale"), nb::arg("softcap"), nb::arg("numbers"), nb::arg("dtype").none(),
              nb::arg("stream").none());

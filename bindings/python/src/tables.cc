@@ -56,7 +56,7 @@ int32_t part_from(nb::handle part) {
   for (int32_t i = 0; i < 4; ++i) {
     if (name == kNames[i]) return i;
   }
-  throw nb::value_error("tables: part must be \"whole\", \"prefix\", \"branches\" or \"encoder\"");
+  raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: part must be \"whole\", \"prefix\", \"branches\" or \"encoder\"");
 }
 
 // KVC_TABLES_DENSE | ... of names; None: all.
@@ -72,7 +72,7 @@ uint32_t arrays_from(nb::handle names) {
     } else if (name == "tokens") {
       bits |= KVC_TABLES_TOKENS;
     } else {
-      throw nb::value_error("tables: arrays must be of \"dense\", \"csr\" and \"tokens\"");
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "tables: arrays must be of \"dense\", \"csr\" and \"tokens\"");
     }
   }
   return bits;

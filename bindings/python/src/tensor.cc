@@ -77,7 +77,16 @@ void* data_of(const DLTensor& tensor) { return static_cast<char*>(tensor.data) +
 
 }  // namespace
 
+int64_t compact_bytes(DLDataType dtype, const std::vector<int64_t>& shape) {
+  int64_t bytes = (dtype.bits * dtype.lanes + 7) / 8;
+  for (const int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return -1;
+  return bytes;
+}
+
 Tensor Tensor::zeros(DLDataType dtype, const std::vector<int64_t>& shape) {
+  const int64_t bytes = compact_bytes(dtype, shape);
+  if (bytes < 0 || bytes > INT64_MAX - 511) throw std::bad_alloc();
   auto owned = std::make_unique<OwnedTensor>();
   const auto ndim = static_cast<int32_t>(shape.size());
   owned->shape_and_strides.assign(2 * shape.size(), 1);
@@ -91,10 +100,9 @@ Tensor Tensor::zeros(DLDataType dtype, const std::vector<int64_t>& shape) {
   managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<OwnedTensor*>(self->manager_ctx); };
   managed.flags = 0;
   managed.dl_tensor = {nullptr, {kDLCPU, 0}, ndim, dtype, owned->shape_and_strides.data(), strides, 0};
-  const size_t bytes = static_cast<size_t>(count_elements(managed.dl_tensor) * element_bytes(managed.dl_tensor));
-  owned->data = std::aligned_alloc(256, (bytes + 511) / 256 * 256);
+  owned->data = std::aligned_alloc(256, (static_cast<size_t>(bytes) + 511) / 256 * 256);
   if (!owned->data) throw std::bad_alloc();
-  std::memset(owned->data, 0, bytes);
+  std::memset(owned->data, 0, static_cast<size_t>(bytes));
   managed.dl_tensor.data = owned->data;
   return Tensor(&owned.release()->managed, Work());
 }

@@ -16,12 +16,15 @@ namespace kvcpy {
 
 namespace nb = nanobind;
 
+// Bytes of a compact array; -1 if a dimension is negative or int64 does not hold their number.
+int64_t compact_bytes(DLDataType dtype, const std::vector<int64_t>& shape);
+
 class Tensor {
  public:
   // Adopts `tensor`, which is written by what was put on `work`'s stream so far.
   Tensor(DLManagedTensorVersioned* tensor, const Work& work) : managed_(tensor, release), work_(work) {}
 
-  // A zeroed, compact CPU tensor, 256-byte aligned. Throws std::bad_alloc.
+  // A zeroed, compact CPU tensor, 256-byte aligned. Throws std::bad_alloc, also if the size overflows.
   static Tensor zeros(DLDataType dtype, const std::vector<int64_t>& shape);
   // A read-only view of `tensor`, whose memory `owner` keeps alive. Shape and strides are copied.
   static Tensor view_of(const DLTensor& tensor, std::shared_ptr<void> owner, const Work& work);

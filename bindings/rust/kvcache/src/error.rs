@@ -1,4 +1,5 @@
 //! Errors: the library's status, numbers and words.
+use crate::names::NAMES;
 use crate::sys;
 use std::ffi::CStr;
 use std::fmt;
@@ -39,7 +40,7 @@ pub struct Failure {
     pub required: u64,
     /// Capacity errors: what there is, else 0.
     pub available: u64,
-    /// "function: what, with the values"
+    /// "function: what, with the values". Functions, fields and arguments have their names in this crate.
     pub message: String,
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn check(function: impl FnOnce(*mut sys::kvc_error) -> sys::kvc_statu
 unsafe fn failed(status: sys::kvc_status, error: *const sys::kvc_error) -> Error {
     // SAFETY: the caller's word.
     let (index, group, required, available, message) = unsafe {
-        let message = CStr::from_ptr((&raw const (*error).message).cast()).to_string_lossy().into_owned();
+        let message = in_rust(&CStr::from_ptr((&raw const (*error).message).cast()).to_string_lossy());
         ((*error).index, (*error).group, (*error).required, (*error).available, message)
     };
     Failure {
@@ -215,4 +216,41 @@ unsafe fn failed(status: sys::kvc_status, error: *const sys::kvc_error) -> Error
         message,
     }
     .into()
+}
+
+/// A message of the library with this crate's names for C's. A name may have a meaning of its own in one function.
+fn in_rust(message: &str) -> String {
+    let function = message.split(':').next().unwrap_or("");
+    let lookup = |name: &str| NAMES.binary_search_by_key(&name, |entry| entry.0).ok().map(|found| NAMES[found].1);
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let mut result = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(begin) = rest.find(is_word) {
+        let (before, from) = rest.split_at(begin);
+        let (word, after) = from.split_at(from.find(|letter| !is_word(letter)).unwrap_or(from.len()));
+        result.push_str(before);
+        result.push_str(lookup(&format!("{function}.{word}")).or_else(|| lookup(word)).unwrap_or(word));
+        rest = after;
+    }
+    result + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_words_are_replaced() {
+        assert!(NAMES.is_sorted_by_key(|entry| entry.0));
+        let cases = [
+            ("kvc_cache_create: num_q_heads 3", "Cache::new: q_heads 3"),
+            ("kvc_forward_attend: k is NULL (my_num_q_heads)", "Step::attend: k is None (my_num_q_heads)"),
+            ("kvc_seq_set_streaming: window_tokens[1]", "Cache::set_streaming: window[1]"),
+            ("", ""),
+            (": ö forwards", ": ö steps"),
+        ];
+        for (given, wanted) in cases {
+            assert_eq!(in_rust(given), wanted);
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod context;
 mod dlpack;
 mod error;
 mod graph;
+mod names;
 mod plan;
 mod pools;
 mod stateless;

@@ -99,7 +99,7 @@ impl Batch {
             return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
         }
         for (name, array) in [("tree_parents", &self.tree_parents), ("span_ids", &self.span_ids)] {
-            let tokens: i64 = self.append_lengths.iter().map(|length| i64::from(*length)).sum();
+            let tokens: i64 = self.append_lengths.iter().map(|length| i64::from((*length).max(0))).sum();
             if !array.is_empty() && (array.len() as i64) < tokens {
                 let message = format!("a batch of {tokens} new tokens has {} {name}", array.len());
                 return Err(Error::misuse(Status::INVALID_ARGUMENT, message));

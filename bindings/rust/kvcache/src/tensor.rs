@@ -173,7 +173,7 @@ impl<'a> Tensor<'a> {
             let message = format!("there is no row {index} in a tensor of the shape {:?}", self.shape());
             return Err(Error::misuse(Status::OUT_OF_RANGE, message));
         }
-        layout.data = layout.offset(index as i64 * layout.strides[0]);
+        layout.data = layout.offset((index as i64).wrapping_mul(layout.strides[0])); // large in an empty tensor
         layout.rank -= 1;
         layout.shape.copy_within(1.., 0);
         layout.strides.copy_within(1.., 0);
@@ -354,7 +354,10 @@ impl Layout {
 
     /// Where the element is that lies so many elements behind the first.
     fn offset(&self, elements: i64) -> *mut c_void {
-        self.data.cast::<u8>().wrapping_offset(elements as isize * self.dtype.size_bytes() as isize).cast()
+        self.data
+            .cast::<u8>()
+            .wrapping_offset((elements as isize).wrapping_mul(self.dtype.size_bytes() as isize))
+            .cast()
     }
 
     /// Number of elements from the first to the last, both included; `None` if it overflows.

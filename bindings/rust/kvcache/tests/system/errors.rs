@@ -50,7 +50,7 @@ fn wrong_tensors() {
     };
     let (q, k, v) = (tokens.q(), tokens.k(), tokens.v());
     let few = Tensor::new(&tokens.q, &[2, HEADS, DIM]).unwrap();
-    misuse(attend(few, k, v, &shape), Status::SHAPE, "kvc_forward_attend");
+    misuse(attend(few, k, v, &shape), Status::SHAPE, "Step::attend");
     misuse(attend(q, Tensor::new(&tokens.k, &[3, 1, DIM]).unwrap(), v, &shape), Status::SHAPE, "");
     misuse(attend(q, k, Tensor::new(&tokens.v, &[3, KV_HEADS * DIM]).unwrap(), &shape), Status::RANK, "");
     misuse(attend(q, k, v, &[3, HEADS, DIM / 2]), Status::SHAPE, "");
@@ -85,9 +85,9 @@ fn ids_of_another_cache_and_ids_that_are_gone() {
     let gone = cache.add().unwrap();
     cache.remove(&[gone]).unwrap();
     for bad in [foreign, gone, Seq(0), Seq(u64::MAX), Seq(12345)] {
-        misuse(cache.length(bad), Status::STALE_ID, "kvc_seq_lengths");
+        misuse(cache.length(bad), Status::STALE_ID, "Cache::lengths");
         misuse(cache.lengths(&[ours, bad]), Status::STALE_ID, "");
-        misuse(cache.remove(&[ours, bad]), Status::STALE_ID, "kvc_seq_remove");
+        misuse(cache.remove(&[ours, bad]), Status::STALE_ID, "Cache::remove");
         misuse(cache.fork(&[ours, bad], Stream::NONE), Status::STALE_ID, "");
         misuse(cache.truncate(&[(bad, 0)]), Status::STALE_ID, "");
         misuse(cache.commit(&[(bad, None)], Stream::NONE), Status::STALE_ID, "");
@@ -145,7 +145,7 @@ fn wrong_arguments() {
     misuse(
         merge_states(cache.context(), &[], &mut TensorMut::new(&mut [0f32], &[1, 1, 1]).unwrap(), None, Stream::NONE),
         Status::INVALID_ARGUMENT,
-        "num_parts",
+        "parts.len()",
     );
     cache.check_invariants().unwrap();
 }
@@ -158,8 +158,8 @@ fn wrong_configs() {
         misuse(Cache::new(&context, &config).map(drop), status, words);
     };
     let layers = |layer: Layer| CacheConfig { layers: vec![layer], ..config() };
-    refused(CacheConfig { layers: vec![], ..config() }, Status::INVALID_ARGUMENT, "num_layers");
-    refused(CacheConfig { capacity: Capacity::Groups, ..config() }, Status::INVALID_ARGUMENT, "capacity");
+    refused(CacheConfig { layers: vec![], ..config() }, Status::INVALID_ARGUMENT, "layers.len()");
+    refused(CacheConfig { capacity: Capacity::Groups, ..config() }, Status::INVALID_ARGUMENT, "Capacity");
     refused(CacheConfig { page_size: usize::MAX, ..config() }, Status::INVALID_ARGUMENT, "page_size");
     refused(layers(Layer { group: 3, ..layer() }), Status::OUT_OF_RANGE, "group");
     refused(layers(Layer { q_heads: 3, ..layer() }), Status::INVALID_ARGUMENT, "");
@@ -180,7 +180,7 @@ fn wrong_configs() {
     let long = LongRope { original_max_position: 64, short_factors: vec![1.0; 3], ..LongRope::default() };
     let rope = Rope::on_append(1e4).scaled(RopeScaling::LongRope(long));
     refused(layers(Layer { rope, ..layer() }), Status::INVALID_ARGUMENT, "factors");
-    misuse(Context::new(ContextConfig::new().threads(5000)).map(drop), Status::INVALID_ARGUMENT, "num_threads");
+    misuse(Context::new(ContextConfig::new().threads(5000)).map(drop), Status::INVALID_ARGUMENT, "threads");
     misuse(Context::new(ContextConfig::new().simd("no such")).map(drop), Status::UNSUPPORTED, "no such");
     misuse(Context::new(ContextConfig::new().simd("a\0b")).map(drop), Status::UNSUPPORTED, "");
     let gpu = ContextConfig::new().device(Device { device_type: 2, device_id: 0 });
@@ -191,7 +191,7 @@ fn wrong_configs() {
 fn errors_are_displayed() {
     let error = cache().length(Seq(7)).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("kvc_seq_lengths") && text.ends_with("(KVC_ERROR_STALE_ID)"), "{text}");
+    assert!(text.contains("Cache::lengths") && text.ends_with("(KVC_ERROR_STALE_ID)"), "{text}");
     assert_eq!(Status(42).name(), Status(43).name()); // the name of their band
 }
 

@@ -3,6 +3,7 @@ mod decode;
 mod errors;
 mod graphs;
 mod groups;
+mod hostile;
 mod sequences;
 mod stateless;
 mod storage;

@@ -31,7 +31,7 @@ fn out_of_pages_changes_nothing() {
     match &error {
         Error::OutOfPages { row, group, required, available, message } => {
             assert_eq!((*row, *group, *required, *available), (Some(1), Some(0), 4, 3));
-            assert!(message.contains("kvc_forward_begin"), "{message}");
+            assert!(message.contains("Cache::begin"), "{message}");
         }
         other => panic!("{other:?}"),
     }

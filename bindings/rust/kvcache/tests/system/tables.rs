@@ -182,7 +182,7 @@ fn bad_input() {
         let mut step = PlanStep::new(lengths, PlanTable::Pages(Tensor::new(table, shape).unwrap()));
         change(&mut step);
         let error = plan.build(&step, Stream::NONE).unwrap_err();
-        assert!(error.message().starts_with("kvc_plan_build: "), "{error}");
+        assert!(error.message().starts_with("Plan::build: "), "{error}");
         (error.status(), error.index())
     };
     let keep = |_: &mut PlanStep<'_>| ();

@@ -6,6 +6,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicReferenceArray;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * What one call to the library needs besides the caller's buffers: argument structs, tensors, the error. Arenas are reused,
@@ -25,6 +27,7 @@ final class Arena {
   private static final int HOT_TENSORS = 10; // of kvc_attend_args
   private static final int TENSOR_BYTES = 48; // a DLTensor,
   private static final int SLOT_BYTES = TENSOR_BYTES + 2 * 8 * Tensor.MAX_RANK; // its shape and strides
+  private static final Pattern WORD = Pattern.compile("[A-Za-z_][A-Za-z0-9_]*");
   private static final AtomicReferenceArray<Arena> FREE = new AtomicReferenceArray<>(64);
 
   private final NativeCalls calls;
@@ -258,6 +261,13 @@ final class Arena {
     }
   }
 
+  /** A message of the library with this package's names for C's. A name may have a meaning of its own in one function. */
+  static String inJava(String message) {
+    String function = message.substring(0, Math.max(message.indexOf(':'), 0));
+    return WORD.matcher(message).replaceAll(word -> Matcher.quoteReplacement(
+        Names.OF_C.getOrDefault(function + "." + word.group(), Names.OF_C.getOrDefault(word.group(), word.group()))));
+  }
+
   KvcacheException failure(int status) {
     byte[] text = new byte[Abi.Error.SIZE - Abi.Error.MESSAGE];
     error.buffer.get(error.at + Abi.Error.MESSAGE, text);
@@ -266,7 +276,7 @@ final class Arena {
       length++;
     }
     String name = calls.statusName(status);
-    String message = length == 0 ? name : new String(text, 0, length, StandardCharsets.US_ASCII);
+    String message = length == 0 ? name : inJava(new String(text, 0, length, StandardCharsets.UTF_8));
     long index = error.getLong(Abi.Error.INDEX);
     long group = error.getLong(Abi.Error.GROUP);
     long required = error.getLong(Abi.Error.REQUIRED);

@@ -72,7 +72,7 @@ class ErrorsTest {
   void wrongTensorsAreTheLibrarysErrors() {
     try (Cache cache = cache(); Step step = cache.begin(Batch.of(cache.add(), 3))) {
       Tokens tokens = new Tokens(random, 3);
-      refused(Status.NULL_ARGUMENT, () -> step.attend(0, tokens.attend().q(null)), "kvc_forward_attend", "q");
+      refused(Status.NULL_ARGUMENT, () -> step.attend(0, tokens.attend().q(null)), "Step.attend", "q");
       refused(Status.NULL_ARGUMENT, () -> step.attend(0, tokens.attend().out(null)), "out");
       refused(Status.NULL_ARGUMENT, () -> step.attend(0, null), "args is null");
       refused(Status.NULL_ARGUMENT, () -> step.append(0, null), "args is null");
@@ -106,7 +106,7 @@ class ErrorsTest {
     Step other = cache.begin(Batch.of(cache.add(), 1));
     step.attend(0, new Tokens(random, 1).attend());
     step.end();
-    refused(Status.STALE_ID, () -> step.attend(0, new Tokens(random, 1).attend()), "forward");
+    refused(Status.STALE_ID, () -> step.attend(0, new Tokens(random, 1).attend()), "step", "is not open");
     refused(Status.STALE_ID, step::end);
     refused(Status.STALE_ID, step::abort);
     refused(Status.STALE_ID, step::cancel);
@@ -129,7 +129,7 @@ class ErrorsTest {
     try (Cache cache = cache(); Cache other = cache()) {
       long[] sequences = cache.add(3);
       cache.remove(sequences[0]);
-      KvcacheException e = refused(Status.STALE_ID, () -> cache.lengths(sequences[1], sequences[0]), "kvc_seq_lengths");
+      KvcacheException e = refused(Status.STALE_ID, () -> cache.lengths(sequences[1], sequences[0]), "Cache.lengths");
       assertEquals(1, e.index());
       assertEquals(11, e.code());
       assertEquals(-1, e.group());
@@ -189,7 +189,7 @@ class ErrorsTest {
       Tensor lse = Tensor.allocate(DType.F32, 1, 1);
       refused(Status.INVALID_ARGUMENT, () -> context.merge(List.of(out), List.of(), out, null), "1 outputs, but 0 lses");
       refused(Status.NULL_ARGUMENT, () -> context.merge(null, List.of(), out, null), "outputs is null");
-      refused(Status.INVALID_ARGUMENT, () -> context.merge(List.of(), List.of(), out, null), "num_parts");
+      refused(Status.INVALID_ARGUMENT, () -> context.merge(List.of(), List.of(), out, null), "outputs.size()");
       refused(Status.NULL_ARGUMENT, () -> context.merge(List.of(out), List.of(lse), null, null), "out");
       refused(Status.SHAPE, () -> context.merge(List.of(out), List.of(out.withShape(1, 4)), Tensor.allocate(DType.F32, 1, 1, 4), lse));
     }
@@ -199,7 +199,7 @@ class ErrorsTest {
   void configsAreChecked() {
     refused(Status.NULL_ARGUMENT, () -> Cache.builder().layers((List<Layer>) null).build(), "layers is null");
     refused(Status.INVALID_ARGUMENT, () -> Cache.builder().capacityTokens(16).build(), "layers");
-    refused(Status.INVALID_ARGUMENT, () -> config().pageSize(-1).build(), "page_size");
+    refused(Status.INVALID_ARGUMENT, () -> config().pageSize(-1).build(), "pageSize");
     refused(Status.INVALID_ARGUMENT, () -> config().capacityBytes(100).build(), "exactly one");
     KvcacheException e = refused(Status.INVALID_ARGUMENT, () -> config().layers(layer(), Layer.builder().qHeads(3).kvHeads(2).headDim(16).build()).build());
     assertEquals(1, e.index());
@@ -211,6 +211,26 @@ class ErrorsTest {
     refused(Status.INVALID_ARGUMENT, () -> Context.builder().threads(-2).build(), "-2");
     refused(Status.RANK, () -> config().layers(Layer.builder().states(new Layer.State(DType.F32, 1, 1, 1, 1, 1)).build()).build(), "5");
     assertThrows(NullPointerException.class, () -> config().layers((Layer) null)); // Java's own: List.of
+  }
+
+  @Test
+  void messagesHaveTheNamesOfThisPackage() {
+    assertEquals("CacheBuilder.build: qHeads 3", Arena.inJava("kvc_cache_create: num_q_heads 3"));
+    assertEquals("Step.attend: k is null (my_num_q_heads)", Arena.inJava("kvc_forward_attend: k is NULL (my_num_q_heads)"));
+    assertEquals("Cache.setStreaming: window[1]", Arena.inJava("kvc_seq_set_streaming: window_tokens[1]"));
+    assertEquals("", Arena.inJava(""));
+    refused(Status.INVALID_ARGUMENT, () -> config().layers(Layer.builder().qHeads(3).kvHeads(2).headDim(16).build()).build(),
+        "CacheBuilder.build: layer 0: qHeads 3 is no multiple of kvHeads 2");
+    try (Cache cache = cache()) {
+      long sequence = cache.add();
+      refused(Status.UNSUPPORTED, () -> cache.setStreaming(new Cache.Window(4, 64), false, sequence), "Cache.setStreaming",
+          "without streaming");
+      refused(Status.INVALID_ARGUMENT, () -> cache.begin(Batch.of(sequence, 2).treeParents(Batch.TREE_ROOT, 7)),
+          "treeParents[1] is 7");
+      try (Step step = cache.begin(Batch.of(sequence, 2))) {
+        refused(Status.BUSY, () -> cache.truncate(sequence, 0), "is in an open step");
+      }
+    }
   }
 
   @Test

@@ -108,7 +108,7 @@ class GraphTest {
       }
       Step step = program.step;
       long digest = cache.digest();
-      refused(Status.STALE, () -> program.replay(2), "no forward is open in graph");
+      refused(Status.STALE, () -> program.replay(2), "no step is open in graph");
       for (float value : floats(program.outs[0])) {
         assertEquals(7, value);
       }
@@ -176,10 +176,10 @@ class GraphTest {
     try (Cache cache = cache(c -> c.maxOpenForwards(1)); Graph graph = cache.createGraph(2, 4)) {
       long[] sequences = cache.add(3);
       Batch tooMany = Batch.of(Arrays.copyOf(sequences, 2), new int[] {3, 2});
-      KvcacheException e = refused(Status.BATCH_TOO_LARGE, () -> graph.begin(tooMany), "graph's max_tokens 4");
+      KvcacheException e = refused(Status.BATCH_TOO_LARGE, () -> graph.begin(tooMany), "graph's maxTokens 4");
       assertEquals(5, e.required());
       assertEquals(4, e.available());
-      refused(Status.BATCH_TOO_LARGE, () -> graph.canFit(Batch.decode(sequences)), "max_sequences 2");
+      refused(Status.BATCH_TOO_LARGE, () -> graph.canFit(Batch.decode(sequences)), "maxSequences 2");
       cache.canFit(Batch.decode(sequences)); // a graph's limits are of its own steps
       refused(Status.NULL_ARGUMENT, () -> graph.begin(null), "Graph.begin", "batch is null");
       refused(Status.NULL_ARGUMENT, () -> graph.canFit(null), "Graph.canFit", "batch is null");

@@ -225,7 +225,7 @@ class SequencesTest {
     Arrays.fill(factors, 2);
     Layer layer = Layer.builder().qHeads(Q_HEADS).kvHeads(KV_HEADS).headDim(DIM).rope(RopeMode.ON_APPEND)
         .ropeScaling(RopeScaling.longrope(new double[DIM / 2], factors, 4, 64)).build();
-    refused(Status.INVALID_ARGUMENT, () -> cache(c -> c.layers(layer)), "short_factors");
+    refused(Status.INVALID_ARGUMENT, () -> cache(c -> c.layers(layer)), "shortFactors");
     double[] ones = new double[DIM / 2];
     Arrays.fill(ones, 1);
     Layer right = Layer.builder().qHeads(Q_HEADS).kvHeads(KV_HEADS).headDim(DIM).rope(RopeMode.ON_APPEND)

@@ -1,0 +1,106 @@
+package kvcache
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Arguments that no sane program passes, and goroutines that change arguments during a call: errors, never a crash.
+
+// ones are n floats.
+func ones(n int) []float32 {
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = 1
+	}
+	return values
+}
+
+// Rows without number in one place are no reason to crash: a call reads the rows of its step, and outputs are the caller's.
+func TestRowsWithoutEnd(t *testing.T) {
+	const rows = 1 << 57 // of 64 floats: no more than 2^63 of them fit a tensor
+	cache := newCache(t)
+	s := must(cache.Begin(background, Batch{Sequences: []Seq{must(cache.Add())(t)}, AppendLengths: []int32{3}}))(t)
+	defer s.Close()
+	refused(t, s.Attend(background, 0, Attend{Q: F32(ones(64), 1<<62, 4, 16).WithStrides(0, 16, 1)}), ErrShape, "Q")
+	q, kv := F32(ones(64), rows, 4, 16).WithStrides(0, 16, 1), F32(ones(32), rows, 2, 16).WithStrides(0, 16, 1)
+	out := F32(make([]float32, 3*64), 3, 4, 16)
+	check(t, s.Attend(background, 0, Attend{Q: q, K: kv, V: kv, Out: out}))
+	for _, x := range out.Float32s() {
+		if x != 1 {
+			t.Fatal(x)
+		}
+	}
+	context := must(NewContext(ContextConfig{Threads: 1}))(t)
+	defer context.Close()
+	pool := F32(ones(4*16*16), 4, 16, 1, 16)
+	flash := FlashAttn{Q: F32(ones(64), rows, 1, 4, 16).WithStrides(0, 0, 16, 1), KCache: pool, VCache: pool,
+		Out: F32(make([]float32, 64), 1, 1, 4, 16), CacheSeqlens: I32([]int32{4}), BlockTable: I32([]int32{0}, 1, 1)}
+	refused(t, context.FlashAttnWithKVCache(flash), ErrShape, "rows")
+	flash.Out = F32(make([]float32, 64), rows, 1, 4, 16).WithStrides(0, 0, 16, 1)
+	refused(t, context.FlashAttnWithKVCache(flash), ErrShape, "rows")
+	k := F32(ones(16), rows, 1, 16).WithStrides(0, 16, 1)
+	err := context.AppendSlots(AppendSlots{K: k, V: k, KCache: F32(ones(1024), 4, 16, 1, 16), VCache: F32(ones(1024), 4, 16, 1, 16),
+		SlotMapping: I64([]int64{-1}, rows).WithStrides(0)})
+	if !errors.Is(err, ErrShape) && !errors.Is(err, ErrOutOfMemory) {
+		t.Error(err)
+	}
+}
+
+// rewrite writes garbage into an array and restores it, again and again, until the function that it returns is called.
+//
+//go:norace
+func rewrite[T int32 | int64](array []T, garbage T) (stop func()) {
+	good := append([]T{}, array...)
+	done, ended := make(chan struct{}), new(sync.WaitGroup)
+	ended.Add(1)
+	go func() {
+		defer ended.Done()
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				for i := range array {
+					array[i] = garbage
+				}
+				copy(array, good)
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		ended.Wait()
+	}
+}
+
+// hammer calls for a while. Each call succeeds, or is refused for what it has read.
+func hammer(t *testing.T, call func() error) {
+	t.Helper()
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		if err := call(); err != nil && !errors.Is(err, ErrOutOfRange) && !errors.Is(err, ErrInvalidArgument) && !errors.Is(err, ErrBatchTooLarge) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A batch of whose lengths another goroutine makes larger ones than there are parents.
+func TestLengthsThatChangeDuringACall(t *testing.T) {
+	cache := newCache(t)
+	sequence := must(cache.Add())(t)
+	batch := Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{4}, TreeParents: []int32{TreeRoot, 0, 1, 2}}
+	defer rewrite(batch.AppendLengths, 60)()
+	hammer(t, func() error {
+		s, err := cache.Begin(background, batch)
+		if err != nil {
+			return err
+		}
+		positions := must(s.Positions())(t)
+		if len(positions) != 4 {
+			t.Fatalf("%d positions of a batch with four parents", len(positions))
+		}
+		return s.Abort()
+	})
+}

@@ -1,0 +1,109 @@
+"""Arguments that no sane program passes, and threads that change arguments during a call: errors, never a crash."""
+
+import contextlib
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import kvcache
+from described import Described
+
+ROW = np.ones((64, 16), np.float32)
+HUGE = 1 << 52  # rows of 64 * 16 floats: their bytes are 2**64, which is 0 in 64 bits
+
+
+@contextlib.contextmanager
+def rewriting(*arrays, garbage=(1 << 30)):
+    """Another thread writes garbage into index arrays and restores them, again and again."""
+    good, stop = [array.copy() for array in arrays], threading.Event()
+
+    def write():
+        while not stop.is_set():
+            for array, values in zip(arrays, good):
+                array[...] = garbage
+                array[...] = values
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def hammer(call, seconds=0.7):
+    """Calls until the time is up; the calls that succeeded and those that were refused."""
+    done = refused = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            call()
+            done += 1
+        except (kvcache.OutOfRange, kvcache.InvalidArgument, kvcache.BufferTooSmall):
+            refused += 1
+    return done, refused
+
+
+@pytest.mark.parametrize("rows", [HUGE, HUGE << 8, -1, -HUGE])
+@pytest.mark.parametrize("lse", [False, True])
+def test_new_outputs_have_a_size(rows, lse):
+    """A broadcast array has as many rows as it says; those of a new output are memory."""
+    q, kv = Described(ROW, (rows, 64, 16), (0, 16, 1)), np.ones((3, 1, 16), np.float32)
+    with kvcache.Cache([kvcache.Layer(q_heads=64, head_dim=16)], capacity_tokens=64) as cache:
+        with cache.forward([cache.add()], [3]) as step:
+            with pytest.raises((kvcache.Shape, MemoryError)):
+                step.attend(0, q, kv, kv, lse=lse)
+            assert step.attend(0, np.ones((3, 64, 16), np.float32), kv, kv).all()
+
+
+def test_new_outputs_of_stateless_calls_have_a_size():
+    pool, lengths, table = np.ones((4, 16, 1, 16), np.float32), np.array([4], np.int32), np.zeros((1, 1), np.int32)
+    with pytest.raises((kvcache.Shape, MemoryError)):
+        kvcache.flash_attn_with_kvcache(Described(ROW, (HUGE, 1, 64, 16), (0, 0, 16, 1)), pool, pool, cache_seqlens=lengths,
+                                        block_table=table, return_softmax_lse=True)
+    with pytest.raises((kvcache.Shape, MemoryError)):
+        kvcache.flash_attn_with_kvcache(Described(ROW, (HUGE, 64, 16), (0, 16, 1)), pool, pool, cache_seqlens=lengths,
+                                        block_table=table, cu_seqlens_q=np.array([0, 3], np.int32))
+    with pytest.raises((kvcache.Shape, MemoryError)):
+        kvcache.Context(threads=1).merge_states([Described(ROW, (HUGE, 64, 16), (0, 16, 1))],
+                                                [Described(ROW, (HUGE, 64), (0, 1))])
+
+
+def test_rows_behind_the_batch_are_not_there():
+    """2**62 rows in one place, of which the step has three."""
+    kv, out = Described(ROW, (1 << 62, 1, 16), (0, 16, 1)), np.zeros((3, 2, 16), np.float32)
+    with kvcache.Cache([kvcache.Layer(q_heads=2, head_dim=16)], capacity_tokens=64) as cache:
+        with cache.forward([cache.add()], [3]) as step:
+            step.attend(0, Described(ROW, (1 << 62, 2, 16), (0, 16, 1)), kv, kv, out=out)
+    np.testing.assert_array_equal(out, 1)
+
+
+def test_more_dimensions_than_an_array_can_have():
+    with kvcache.Cache([kvcache.Layer(q_heads=2, head_dim=16)], capacity_tokens=64) as cache:
+        with cache.forward([cache.add()], [3]) as step:
+            with pytest.raises(kvcache.Rank, match="q: the array has 12 dimensions"):
+                step.attend(0, Described(ROW, (1,) * 9 + (3, 2, 16), (0,) * 11 + (1,)), ROW[:3, None], ROW[:3, None])
+            step.abort()
+
+
+def test_a_list_that_shrinks_while_it_is_read():
+    class Shrinking:
+        def __init__(self, of):
+            self.of = of
+
+        def __index__(self):
+            self.of.clear()
+            return 3
+
+    with kvcache.Cache([kvcache.Layer()], capacity_tokens=64) as cache:
+        lengths = []
+        lengths += [Shrinking(lengths), 1, 1]
+        with pytest.raises(kvcache.Misuse):
+            cache.forward([cache.add(), cache.add()], lengths)
+        lengths += [Shrinking(lengths), 1]
+        with cache.forward([cache.add(), cache.add()], lengths) as step:
+            assert len(step.positions) == 4
+            step.abort()
