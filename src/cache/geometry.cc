@@ -256,8 +256,8 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.v_in_k = config.latent_dim != 0 ? 1 : 0;
   const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
   if (rules.holds_encoder()) KVC_TRY(check_cross(config, index));
-  layer.window_tokens = static_cast<int32_t>(rules.window_tokens);
-  layer.chunk_tokens = static_cast<int32_t>(rules.chunk_tokens);
+  layer.window_tokens = rules.visible.window;
+  layer.chunk_tokens = rules.visible.chunk;
   layer.dtype = dtype;
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
@@ -317,8 +317,8 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
     KVC_TRY(check_reach("chunk_tokens", group.chunk_tokens, group.kind, KVC_GROUP_CHUNKED, index));
     KVC_TRY(check_group_field(index, "num_pages", group.num_pages, 0, kMaxPages));
     SequenceStoreConfig::Group out;
-    out.rules.window_tokens = group.window_tokens;
-    out.rules.chunk_tokens = group.chunk_tokens;
+    out.rules.visible.window = static_cast<int32_t>(group.window_tokens);
+    out.rules.visible.chunk = static_cast<int32_t>(group.chunk_tokens);
     out.rules.rollback_tokens = rollback;
     const bool recurrent = group.kind == KVC_GROUP_RECURRENT;
     out.rules.content = recurrent                       ? PageContent::kState

@@ -147,16 +147,18 @@ void BatchPlan::add_streams(const SequenceStore& store, std::span<const int32_t>
     const int32_t slot = slots[static_cast<size_t>(row)];
     const StreamWindow stream = slot < 0 ? StreamWindow{} : store.stream(slot);
     const bool apart = sinks_apart_ && stream.sinks > 0;
-    const bool streams = stream.on() && (apart || kv_lengths_[row] > stream.window);
+    const kernels::VisibleRule rule = kernels::see_stream(stream.sinks, stream.window);
+    const bool hides = kernels::visible_begin(rule, kv_lengths_[row] - 1) > stream.sinks;
+    const bool streams = stream.on() && (apart || hides);
     stream_sinks_[row] = streams ? stream.sinks : 0;
     stream_windows_[row] = streams ? stream.window : 0;
     any = any || streams;
   }
   if (!any) return;
   for (int32_t row = 0; row < rows_.num_rows; ++row) {
-    const int32_t last = stream_windows_[row] > 0 ? stream_windows_[row] - 1 : INT32_MAX;
+    const int32_t window = stream_windows_[row];
     for (int32_t t = token_begin_[row]; t < token_begin_[row + 1]; ++t) {
-      sink_positions_[t] = std::min(positions_[t], last);
+      sink_positions_[t] = window > 0 ? kernels::position_for_sinks(window, positions_[t]) : positions_[t];
     }
   }
   stream_rows_ = rows_;

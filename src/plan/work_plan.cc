@@ -116,15 +116,12 @@ WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : trie_(0) {
   tiles_.reserve(static_cast<size_t>(max_tiles));
 }
 
+kernels::VisibleRule WorkPlan::rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept {
+  return kernels::rule_of_row(shape_.window_tokens, shape_.chunk_tokens, &rows, row);
+}
+
 int32_t WorkPlan::first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept {
-  int32_t first = rows.key_begins == nullptr ? 0 : rows.key_begins[row];
-  const int32_t distance = std::max(0, position - first);
-  if (shape_.window_tokens > 0 && distance >= shape_.window_tokens) {
-    return std::max(first + (shape_.chunk_tokens > 0 ? distance - distance % shape_.chunk_tokens : 0),
-                    position - shape_.window_tokens + 1);
-  }
-  if (shape_.chunk_tokens > 0) first += distance - distance % shape_.chunk_tokens;
-  return first;
+  return kernels::visible_begin(rule_of(rows, row), position);
 }
 
 // Key ranges of the queries [q_begin, q_end) of a row, without heads.
@@ -140,8 +137,9 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
   keys.row = row;
   keys.q_begin = q_begin;
   keys.q_end = q_end;
-  keys.key_begin = first_key(rows, row, first_position);
-  keys.key_end = std::max(0, first_index + q_end);
+  const kernels::VisibleRule rule = rule_of(rows, row);
+  keys.key_begin = kernels::visible_begin(rule, first_position);
+  keys.key_end = std::max(0, kernels::causal_end(first_index + q_end - 1));
   if (rows.key_ends != nullptr) {
     const int32_t* ends = rows.key_ends + rows.token_begin[row];
     keys.key_end = *std::max_element(ends + q_begin, ends + q_end);
@@ -149,18 +147,13 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
   if ((flags_ & KVC_ATTEND_NON_CAUSAL) != 0) keys.key_end = length;
   keys.tile = -1;
   keys.partial_offset = -1;
-  const int32_t window = rows.stream_windows == nullptr ? 0 : rows.stream_windows[row];
-  if (window > 0 && rows.stream_sinks[row] > 0) {
-    const int32_t sinks = rows.stream_sinks[row];
+  if (rule.sinks > 0) {
     base.num_parts = 2;
     base.parts[1] = keys;
     keys.part = KVC_BACKEND_PART_SINKS;
-    if (!tree || first_position >= sinks) keys.key_end = std::min(keys.key_end, sinks);
-  }
-  if (window > 0) {
-    const int32_t sinks = rows.stream_sinks[row];
-    kvc_backend_item& recent = base.parts[base.num_parts - 1];
-    recent.key_begin = std::max(sinks, first_position - (window - sinks) + 1);
+    keys.key_begin = 0;
+    // Nodes that are sinks may have indices from `sinks` on.
+    if (!tree || first_position >= rule.sinks) keys.key_end = kernels::visible_sinks(rule, keys.key_end);
   }
   const int32_t shared = prefixes_.empty() ? 0 : shares_[row].keys;
   for (int32_t i = 0; i < base.num_parts; ++i) {

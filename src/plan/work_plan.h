@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/lazy_array.h"
+#include "kernels/common/visible.h"
 #include "kvcache_backend.h"
 #include "plan/prefix_trie.h"
 
@@ -81,7 +82,7 @@ class WorkPlan {
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
              const int32_t* key_sets = nullptr) noexcept;
 
-  // First key that a query of `row` at `position` may see, and every later one of that row.
+  // The first key, sinks aside, that a query of `row` at `position` or a later one of that row may see.
   int32_t first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept;
 
   const std::vector<kvc_backend_item>& items() const noexcept { return items_; }
@@ -103,6 +104,7 @@ class WorkPlan {
   static int64_t bytes_needed(const WorkShape& shape, const BatchLimits& limits) noexcept;
 
  private:
+  kernels::VisibleRule rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept;
   // rows trie_[begin, end) attend together to the keys [key_begin, key_end), cut into parts of keys_each from a
   // multiple of split_align to the next, and of heads_each kv heads.
   struct Prefix {

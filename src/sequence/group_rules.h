@@ -1,22 +1,24 @@
-// What a layer group's kind, and a streaming window of a sequence, mean for page lists: what they hold, which pages may
-// be freed, and which positions still work. Pure functions of lengths; all in tokens unless named otherwise.
+// What a layer group, and a streaming window of a sequence, mean for page lists: what pages hold, which of them may be
+// freed, and at which positions a sequence can be cut. kernels/common/visible.h says which keys a query sees.
+// Pure functions of lengths; all in tokens unless named otherwise. Positions are below 2^30.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "base/checked.h"
+#include "kernels/common/visible.h"
 
 namespace kvc {
 
 // What a page of a group holds.
 enum class PageContent : uint8_t {
   kTokens,   // K and V of the sequence's tokens
-  kEncoder,  // K and V of another sequence's, with a length of its own; grows in steps of its own
+  kEncoder,  // K and V of another sequence's tokens, with a length of its own; they come in steps of their own
   kState     // the state after all of the sequence's tokens: one page, a fresh one for each step
 };
 
-// A streaming window of a sequence: of its first `sinks` tokens and of those before it, itself included, a query sees
+// A streaming window of a sequence: a query sees the first `sinks` tokens and the newest ones, itself included,
 // `window` in all. 0 <= sinks < window; window 0 = the sequence does not stream.
 struct StreamWindow {
   int32_t sinks = 0;
@@ -34,69 +36,63 @@ struct Hole {
 };
 
 struct GroupRules {
-  int64_t window_tokens = 0;  // a query at p sees p-w+1..p; 0 = everything
+  kernels::VisibleRule visible = {};  // without left padding
   int64_t rollback_tokens = 0;
-  int64_t page_size = 1;     // of states: more than any length, so that a list has one page
-  int64_t chunk_tokens = 0;  // instead of a window: it sees its chunk up to itself, positions from p/c*c on
+  int64_t page_size = 1;  // of states: more than any length, so that a list has one page
   PageContent content = PageContent::kTokens;
-  int64_t sink_tokens = 0;  // beside a window: it sees positions below s too
 
   bool holds_tokens() const noexcept { return content == PageContent::kTokens; }
   bool holds_encoder() const noexcept { return content == PageContent::kEncoder; }
   bool holds_state() const noexcept { return content == PageContent::kState; }
-  bool windowed() const noexcept { return window_tokens > 0 || chunk_tokens > 0; }
+  bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
 
-  bool streams() const noexcept { return holds_tokens() && !windowed(); }  // goes by streaming windows: a full group
+  // Whether sequences' streaming windows apply: to full groups only.
+  bool streams() const noexcept { return holds_tokens() && !windowed(); }
 
-  // The rules of a group for a sequence with such a streaming window: other groups keep theirs. In a full group query p
-  // sees j < s and max(s, p-(w-s)+1) <= j <= p: s sinks, and a sliding window of w - s.
+  // The rules of the group for a sequence with this streaming window.
   GroupRules with(StreamWindow stream) const noexcept {
     GroupRules rules = *this;
-    if (!stream.on() || !streams()) return rules;
-    rules.window_tokens = stream.window - stream.sinks;
-    rules.sink_tokens = stream.sinks;
+    if (stream.on() && streams()) rules.visible = kernels::see_stream(stream.sinks, stream.window);
     return rules;
   }
 
-  // First position, sinks aside, that a query at `position` may read.
+  // The first position, sinks aside, that a query at `position` may read.
   int64_t first_visible(int64_t position) const noexcept {
-    if (chunk_tokens > 0) return position - position % chunk_tokens;
-    return window_tokens > 0 ? std::max(sink_tokens, position - window_tokens + 1) : 0;
+    return kernels::visible_begin(visible, static_cast<int32_t>(position));
   }
 
+  int64_t sink_tokens() const noexcept { return kernels::visible_sinks(visible, INT32_MAX); }
   // Pages with a sink in them: never freed.
-  int64_t sink_pages() const noexcept { return ceil_div(sink_tokens, page_size); }
+  int64_t sink_pages() const noexcept { return ceil_div(sink_tokens(), page_size); }
 
-  // Tokens that no query from `length - rollback` on can read, sinks aside, and the whole pages of them: those from
+  // Tokens that no query from `length - rollback` on can read, sinks aside, and the whole pages of them. The pages from
   // sink_pages() on are freed when a sequence reaches `length`.
   int64_t droppable_tokens(int64_t length) const noexcept {
     return first_visible(std::max<int64_t>(0, length - rollback_tokens));
   }
   int64_t droppable_pages(int64_t length) const noexcept { return droppable_tokens(length) / page_size; }
 
-  // Whether a sequence with such a hole can be cut at `position` and go on from there. With H and F the tokens before
-  // and at the hole's end: position <= H (nothing below it is gone), or s <= H and first_visible(position) >= F
-  // (nothing that a query there or later sees is gone). As first_visible(p) = p-(w-s)+1 where it is beyond H >= s, and
-  // grows with p, the positions that work are 0..H and F+(w-s)-1.. (chunks: the multiple of c that is not below F, and
-  // up).
+  // Whether a sequence with such a hole can be cut at `position` and go on from there. With s sinks, and H and F the
+  // tokens before the hole and at its end, it can if
+  //   position <= H                               no key before the cut is gone, or
+  //   s <= H and first_visible(position) >= F     no key that a query from there on sees is gone.
+  // first_visible never decreases, so these positions are 0..H and first_after(hole) and up.
   bool works_at(int64_t position, Hole hole) const noexcept {
-    const int64_t before = hole.begin * page_size;
-    if (hole.empty() || position <= before) return true;
-    return sink_tokens <= before && first_visible(position) >= hole.end * page_size;
+    if (hole.empty() || position <= last_before(hole)) return true;
+    return sink_tokens() <= last_before(hole) && first_visible(position) >= hole.end * page_size;
   }
 
-  // The largest position before the hole that works, and the smallest behind it.
+  // The largest position before the hole that works, and the smallest after it.
   int64_t last_before(Hole hole) const noexcept { return hole.begin * page_size; }
-  int64_t first_behind(Hole hole) const noexcept {
-    const int64_t first = hole.end * page_size;
-    return chunk_tokens > 0 ? ceil_div(first, chunk_tokens) * chunk_tokens : first + window_tokens - 1;
+  int64_t first_after(Hole hole) const noexcept {
+    return kernels::first_query_beyond(visible, static_cast<int32_t>(hole.end * page_size));
   }
 
-  // Most pages one sequence holds: its sinks, behind the next query its window or chunk and the rollback margin, the
-  // tokens of a step, and one page because neither end needs to be aligned.
+  // The most pages that one sequence holds: its sinks; before the next query its window or chunk and the rollback
+  // margin; the tokens of a step; and one page because neither end needs to be aligned.
   int64_t peak_pages(int64_t step_tokens) const noexcept {
-    const int64_t behind = std::max(window_tokens, chunk_tokens) - 1 + rollback_tokens;
-    return sink_pages() + ceil_div(behind + step_tokens, page_size) + 1;
+    const int64_t before = kernels::most_before(visible) + rollback_tokens;
+    return sink_pages() + ceil_div(before + step_tokens, page_size) + 1;
   }
 };
 

@@ -331,7 +331,7 @@ void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* be
         moved = true;
       }
       if (!rules.works_at(*after, freed)) {
-        *after = rules.first_behind(freed);
+        *after = rules.first_after(freed);
         moved = true;
       }
     }

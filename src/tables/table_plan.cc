@@ -126,8 +126,8 @@ int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().window
 
 GroupRules TablePlan::rules() const noexcept {
   GroupRules rules;
-  rules.window_tokens = config_.window_tokens;
-  rules.chunk_tokens = config_.chunk_tokens;
+  rules.visible.window = static_cast<int32_t>(config_.window_tokens);  // checked: at most one of the two
+  rules.visible.chunk = static_cast<int32_t>(config_.chunk_tokens);
   rules.page_size = config_.page_size;
   return rules;
 }

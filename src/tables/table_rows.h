@@ -1,10 +1,10 @@
 // Which keys the rows of a table name. Every kind of step (decode, extend, verify, drafts, windows, chunks, sinks,
-// trees, encoders) is turned into such rows here, from lengths alone, and TableSet writes rows of any kind. From a
-// definition to rows there is one idea: a kernel that knows lengths and causality, and no mask, may compute attention
-// over a row if its queries see all of the row's keys (or, causal, all up to their own).
+// trees, encoders) becomes such rows here, from lengths alone, and TableSet writes rows of any kind. A foreign kernel
+// has lengths and causality, and no mask: it may compute attention over a row if its queries see all of the row's keys
+// (or, causal, all keys up to their own).
 //
-// Pure functions, which hand each row to `rows.add(TableRow)` as soon as they know it, and return `rows`: nothing is
-// kept on the way, so a row costs one pass. Thread safety: none. Nothing is allocated after the first step of a size.
+// Pure functions. Each makes one pass: it hands a row to `rows.add(TableRow)` at once, keeps none, and returns `rows`.
+// Thread safety: none. Nothing is allocated after the first step of a size.
 #pragma once
 
 #include <algorithm>
@@ -20,22 +20,19 @@
 namespace kvc {
 
 using kernels::DraftShape;
-using kernels::KeyRules;
+using kernels::VisibleRule;
 
-// A row of a step, and what is not a plan's: its streaming window, in groups that go by it.
+// A row of a step of a cache, with its streaming window in the groups that streaming windows apply to.
 struct StepRow : kernels::StepTokens {
   StreamWindow stream = {};
 };
 
-inline KeyRules key_rules(const GroupRules& rules) noexcept {
-  return {rules.window_tokens, rules.chunk_tokens, rules.sink_tokens};
-}
-// Those of a row of the group.
-inline KeyRules key_rules(const GroupRules& rules, const StepRow& row) noexcept {
-  return key_rules(row.stream.on() ? rules.with(row.stream) : rules);
+// Which keys the queries of a row of the group see.
+inline VisibleRule rule_of(const GroupRules& rules, const StepRow& row) noexcept {
+  return row.stream.on() ? rules.with(row.stream).visible : rules.visible;
 }
 
-// Keys of rows that name them one by one: row after row, each as its distance from the first entry of its range.
+// Keys of rows that name them one by one, row after row. A key is its distance from the first entry of its range.
 struct KeyLists {
   struct Range {
     int32_t row;                     // the step's
@@ -51,29 +48,30 @@ struct KeyLists {
   }
 };
 
-// The most rows that whole_rows makes of a step. A row of q queries touches at most q chunks, and at most q / c + 2;
-// without any it is a row too.
+// The most rows that whole_rows makes of a step. A row of q queries touches at most q chunks, and at most q / c + 2. A
+// row without queries is one row.
 inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t tokens) noexcept {
-  return rules.chunk_tokens > 0 ? std::min(tokens / rules.chunk_tokens + 2 * rows, tokens + rows) : rows;
+  const int32_t chunk = rules.visible.chunk;
+  return chunk > 0 ? std::min(tokens / chunk + 2 * rows, tokens + rows) : rows;
 }
 
-// Trees. Node i of a row sees what is before the tree, its ancestors and itself. Two tables name that without a mask:
-// the keys before (of all queries of a row alike), and for each query a list of its ancestors.
+// Trees. Node i of a row sees the keys before the tree, its ancestors and itself. Two tables name those without a mask:
+// the keys before the tree, which all queries of a row see, and for each query a list of its ancestors.
 struct StepTree {
-  std::span<const kvc_backend_tree_node> nodes;  // of earlier rounds too: the row's new tokens are the last
+  std::span<const kvc_backend_tree_node> nodes;  // of earlier rounds too; the row's new tokens are the last
   int32_t begin = 0;                             // tokens before the tree; node i is entry base + begin + i
 };
 
-// All that the new tokens of each row see, causal: kernels::whole_row.
+// All keys that the new tokens of each row see, causal: kernels::whole_row.
 template <class Rows>
 Rows whole_rows(std::span<const StepRow> step, const GroupRules& rules, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
-    kernels::whole_row(step[i], static_cast<int32_t>(i), key_rules(rules, step[i]), rows);
+    kernels::whole_row(step[i], static_cast<int32_t>(i), rule_of(rules, step[i]), rows);
   }
   return rows;
 }
 
-// The keys before the tree; tree_of(row) is the StepTree of a step's row, which has no nodes if it has no tree.
+// The keys before the tree. tree_of(row) is the StepTree of a step's row; it has no nodes if the row has no tree.
 template <class TreeOf, class Rows>
 Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -83,19 +81,19 @@ Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
     const auto position_of = [&](int32_t q) {
       return tree.nodes.empty() ? row.before + q : tree.nodes[static_cast<size_t>(first + q)].position;
     };
-    kernels::prefix_row(row, static_cast<int32_t>(i), key_rules(rules, row),
-                        tree.nodes.empty() ? row.before : tree.begin, position_of, rows);
+    kernels::prefix_row(row, static_cast<int32_t>(i), rule_of(rules, row), tree.nodes.empty() ? row.before : tree.begin,
+                        position_of, rows);
   }
   return rows;
 }
 
-// What each new token of a row sees of the chain that they are.
+// The new tokens of a row form a chain. Lists the keys of the chain that each of them sees.
 template <class Rows>
-void list_chain(const StepRow& row, int32_t index, const KeyRules& rules, KeyLists* lists, Rows& rows) {
+void list_chain(const StepRow& row, int32_t index, const VisibleRule& rule, KeyLists* lists, Rows& rows) {
   const auto first_key = static_cast<int32_t>(lists->keys.size());
   int32_t end = first_key;
   for (int32_t depth = 0; depth < row.fresh; ++depth) {
-    const kernels::VisiblePath seen = kernels::visible_path(rules, row.before, depth);
+    const kernels::VisiblePath seen = kernels::visible_path(rule, row.before, depth);
     for (int32_t d = 0; d < seen.sinks; ++d) lists->keys.push_back(d);
     for (int32_t d = seen.first; d <= depth; ++d) lists->keys.push_back(d);
     rows.add_list(index, end, end + keys_of_path(seen));
@@ -105,18 +103,19 @@ void list_chain(const StepRow& row, int32_t index, const KeyRules& rules, KeyLis
   lists->ranges.push_back({index, first_key, end, entry, entry + row.fresh});
 }
 
-// What each new token of a row sees of the row's tree: from itself up the path to its root, written from the end.
+// Lists the nodes of the row's tree that each new token sees: the path from itself up to its root, written from the
+// end.
 template <class Rows>
-void list_tree(const StepRow& row, int32_t index, const KeyRules& rules, const StepTree& tree, KeyLists* lists,
+void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const StepTree& tree, KeyLists* lists,
                Rows& rows) {
   const auto first_key = static_cast<int32_t>(lists->keys.size()), count = static_cast<int32_t>(tree.nodes.size());
   const kvc_backend_tree_node* nodes = tree.nodes.data();
   const int32_t root = tree.begin, begin = count - row.fresh;
-  const bool all = !is_windowed(rules);
+  const bool all = kernels::hides_nothing(rule);
   int32_t end = first_key;
   for (int32_t node = begin; node < count; ++node) {
     const int32_t depth = nodes[node].position - root;
-    end += all ? depth + 1 : keys_of_path(kernels::visible_path(rules, root, depth));
+    end += all ? depth + 1 : keys_of_path(kernels::visible_path(rule, root, depth));
   }
   lists->keys.resize(static_cast<size_t>(end));
   int32_t* keys = lists->keys.data();
@@ -126,7 +125,7 @@ void list_tree(const StepRow& row, int32_t index, const KeyRules& rules, const S
     if (all) {
       for (int32_t* out = keys + list; d >= 0; --d, at = nodes[at].parent) out[d] = at;
     } else {
-      const kernels::VisiblePath seen = kernels::visible_path(rules, root, d);
+      const kernels::VisiblePath seen = kernels::visible_path(rule, root, d);
       int32_t* window = keys + list - (seen.first - seen.sinks);
       size = keys_of_path(seen);
       for (; d >= seen.first; --d, at = nodes[at].parent) window[d] = at;
@@ -140,8 +139,8 @@ void list_tree(const StepRow& row, int32_t index, const KeyRules& rules, const S
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
 }
 
-// A row for each new token: rows.add_list(index, begin, end), of keys that are appended to `lists`. They are the
-// token's ancestors and itself, in order; of a row without a tree the new tokens before it.
+// A row for each new token: rows.add_list(index, begin, end), of keys that are appended to `lists`. The keys are the
+// token's ancestors and itself, in order. In a row without a tree its ancestors are the new tokens before it.
 template <class TreeOf, class Rows>
 Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of, KeyLists* lists, Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
@@ -151,20 +150,20 @@ Rows branch_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
     if (row.inert) {
       for (int32_t q = 0; q < row.fresh; ++q) rows.add_list(index, here, here);
     } else if (tree.nodes.empty()) {
-      list_chain(row, index, key_rules(rules, row), lists, rows);
+      list_chain(row, index, rule_of(rules, row), lists, rows);
     } else {
-      list_tree(row, index, key_rules(rules, row), tree, lists, rows);
+      list_tree(row, index, rule_of(rules, row), tree, lists, rows);
     }
   }
   return rows;
 }
 
-// Of step s, what all branches share, and each branch's own.
+// The keys of step s that all branches share, and those of each branch.
 template <class Rows>
 Rows draft_prefix_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
                        Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
-    kernels::draft_prefix_row(step[i], static_cast<int32_t>(i), key_rules(rules), shape, s, rows);
+    kernels::draft_prefix_row(step[i], static_cast<int32_t>(i), rules.visible, shape, s, rows);
   }
   return rows;
 }
@@ -173,7 +172,7 @@ template <class Rows>
 Rows draft_branch_rows(std::span<const StepRow> step, const GroupRules& rules, const DraftShape& shape, int32_t s,
                        Rows rows) {
   for (size_t i = 0; i < step.size(); ++i) {
-    kernels::draft_branch_row(step[i], static_cast<int32_t>(i), key_rules(rules), shape, s, rows);
+    kernels::draft_branch_row(step[i], static_cast<int32_t>(i), rules.visible, shape, s, rows);
   }
   return rows;
 }

@@ -70,8 +70,9 @@ TEST(Option, RandomCombinations) {
     config.splits = below(2) == 0 ? 1 : 1 + below(5);
     config.query_tile = below(3) == 0 ? 1 + below(20) : 0;
     config.rows.clear();
-    // A streaming row takes no forward-looking query: its window is causal.
-    const bool streams = (config.flags & KVC_ATTEND_NON_CAUSAL) == 0 && !config.spans;
+    // Rows stream only in layers without a window and chunks, and their queries are causal.
+    const bool streams =
+        config.window == 0 && config.chunk == 0 && (config.flags & KVC_ATTEND_NON_CAUSAL) == 0 && !config.spans;
     for (int r = 0; r < 3; ++r) {
       const int kind = below(3);
       config.rows.push_back(random_row(kind == 1 && !streams ? 0 : kind, random));

@@ -7,8 +7,8 @@ namespace {
 
 TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
   SequenceStoreConfig config;
-  config.groups.push_back({{0, 0, 4}, 32});
-  config.groups.push_back({{6, 0, 4}, 32});
+  config.groups.push_back({{{}, 0, 4}, 32});
+  config.groups.push_back({{kernels::see_window(6), 0, 4}, 32});
   config.max_sequences = 4;
   config.max_length = 1 << 20;
   SequenceStore store(config);
@@ -53,8 +53,8 @@ TEST(BatchPlan, MapsTokensToPositionsAndSlots) {
 
 TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
   SequenceStoreConfig config;
-  config.groups.push_back({{0, 0, 4}, 32});
-  config.groups.push_back({{6, 0, 4}, 32});
+  config.groups.push_back({{{}, 0, 4}, 32});
+  config.groups.push_back({{kernels::see_window(6), 0, 4}, 32});
   config.max_sequences = 4;
   config.max_length = 1 << 20;
   config.streaming = true;
@@ -105,7 +105,7 @@ TEST(BatchPlan, RowsStreamFromTheTokenOnThatTheirWindowLacks) {
 
 TEST(BatchPlan, TreesStandBesidePlainRows) {
   SequenceStoreConfig config;
-  config.groups.push_back({{0, 0, 4}, 32});
+  config.groups.push_back({{{}, 0, 4}, 32});
   config.max_sequences = 4;
   config.max_length = 1 << 20;
   config.max_tree_nodes = 8;

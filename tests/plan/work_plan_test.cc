@@ -226,6 +226,46 @@ TEST(WorkPlan, StreamingRowsBecomeSinksAndWindow) {
   }
 }
 
+// Without splits, an item covers exactly the keys from the first to the last that one of its queries sees, by the
+// definition.
+TEST(WorkPlan, ItemsCoverNoKeyThatNoQuerySees) {
+  std::mt19937 random(13);
+  const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint32_t>(n)); };
+  for (int round = 0; round < 300; ++round) {
+    WorkShape shape = shape_of(1);
+    const int32_t kind = round % 4, n = 1 + below(60);
+    shape.window_tokens = kind == 1 ? n : 0;
+    shape.chunk_tokens = kind == 2 ? n : 0;
+    shape.streaming = kind == 3;
+    WorkPlan plan(shape, {4, 64, 0, shape.streaming});
+    Batch batch;
+    batch.add(1 + below(40), below(200));
+    const int32_t length = batch.kv_lengths[0], first_new = length - batch.token_begin[1];
+    const int32_t padding = kind != 3 && below(2) == 0 ? below(first_new + 1) : 0;
+    const int32_t window = kind == 3 ? n : 0, sinks = kind == 3 ? below(n) : 0;
+    kvc_backend_rows rows = batch.rows();
+    rows.key_begins = &padding;
+    rows.stream_windows = &window;
+    rows.stream_sinks = &sinks;
+    plan.build(rows);
+    for (const kvc_backend_item& item : plan.items()) {
+      int32_t begin = INT32_MAX, end = 0;
+      for (int32_t p = first_new + item.q_begin; p < first_new + item.q_end; ++p) {
+        for (int32_t j = padding; j <= p; ++j) {
+          if (kind == 1 && j < p - n + 1) continue;
+          if (kind == 2 && (j - padding) / n != (p - padding) / n) continue;
+          if (kind == 3 && j >= sinks && j < p - (window - sinks) + 1) continue;
+          if ((j < sinks) != (item.part == KVC_BACKEND_PART_SINKS)) continue;
+          begin = std::min(begin, j);
+          end = std::max(end, j + 1);
+        }
+      }
+      ASSERT_EQ(item.key_begin, begin) << "round " << round << " queries " << item.q_begin << " part " << item.part;
+      ASSERT_EQ(item.key_end, end) << "round " << round << " queries " << item.q_begin << " part " << item.part;
+    }
+  }
+}
+
 // Sinks that are nodes: their indices are not below s, only their positions.
 TEST(WorkPlan, ATreeWithinTheSinks) {
   WorkShape shape = shape_of(1);

@@ -9,7 +9,7 @@ namespace {
 // Group 0 holds the sequences' tokens, group 1 encoder tokens.
 SequenceStoreConfig encoder_config() {
   SequenceStoreConfig config = config_of(4, 20);
-  config.groups.push_back({{0, 0, 4}, 20});
+  config.groups.push_back({{{}, 0, 4}, 20});
   config.groups[1].rules.content = PageContent::kEncoder;
   return config;
 }
@@ -59,7 +59,7 @@ TEST(EncoderLists, AreAsLongAsASequenceMayBe) {
 // The next step takes a fresh page for the state, and reads the old one, as if the encoder's step had never been.
 TEST(EncoderLists, AnAbortedStepLeavesTheStateAlone) {
   SequenceStoreConfig config = encoder_config();
-  config.groups.push_back({{0, 0, int64_t{1} << 31}, 4});
+  config.groups.push_back({{{}, 0, int64_t{1} << 31}, 4});
   config.groups[2].rules.content = PageContent::kState;
   Fixture f(config);
   const uint64_t id = f.add(1)[0];

@@ -7,14 +7,18 @@
 namespace kvc {
 namespace {
 
-GroupRules sliding(int64_t window, int64_t rollback, int64_t page_size) { return {window, rollback, page_size}; }
-GroupRules chunked(int64_t chunk, int64_t rollback, int64_t page_size) { return {0, rollback, page_size, chunk}; }
+GroupRules sliding(int32_t window, int64_t rollback, int64_t page_size) {
+  return {kernels::see_window(window), rollback, page_size};
+}
+GroupRules chunked(int32_t chunk, int64_t rollback, int64_t page_size) {
+  return {kernels::see_chunk(chunk), rollback, page_size};
+}
 GroupRules streaming(int32_t sinks, int32_t window, int64_t rollback, int64_t page_size) {
-  return GroupRules{0, rollback, page_size}.with({sinks, window});
+  return GroupRules{{}, rollback, page_size}.with({sinks, window});
 }
 
 TEST(GroupRules, FullKeepsEverything) {
-  const GroupRules full = {0, 0, 16};
+  const GroupRules full = {{}, 0, 16};
   EXPECT_EQ(full.first_visible(100000), 0);
   EXPECT_EQ(full.droppable_pages(100000), 0);
   EXPECT_TRUE(full.works_at(5, {}));
@@ -39,7 +43,7 @@ TEST(GroupRules, AChunkStartsAtItsMultiple) {
 }
 
 TEST(GroupRules, AChunkDropsExactlyWhatNoLaterQuerySees) {
-  for (const int64_t chunk : {1, 2, 3, 16, 100}) {
+  for (const int32_t chunk : {1, 2, 3, 16, 100}) {
     for (const int64_t rollback : {0, 1, 7, 64}) {
       for (const int64_t page_size : {1, 3, 16}) {
         const GroupRules rules = chunked(chunk, rollback, page_size);
@@ -52,7 +56,7 @@ TEST(GroupRules, AChunkDropsExactlyWhatNoLaterQuerySees) {
             EXPECT_TRUE(rules.works_at(length - back, {0, dropped})) << length << " - " << back;
           }
           for (int64_t p = 1; dropped > 0 && p < length; ++p) {
-            EXPECT_EQ(rules.works_at(p, {0, dropped}), p >= rules.first_behind({0, dropped})) << p;
+            EXPECT_EQ(rules.works_at(p, {0, dropped}), p >= rules.first_after({0, dropped})) << p;
           }
         }
       }
@@ -62,7 +66,7 @@ TEST(GroupRules, AChunkDropsExactlyWhatNoLaterQuerySees) {
 
 // Every page that is dropped is invisible to the query at length - rollback and to all later ones; the next is not.
 TEST(GroupRules, DropsExactlyWhatNoLaterQuerySees) {
-  for (const int64_t window : {1, 2, 3, 16, 100}) {
+  for (const int32_t window : {1, 2, 3, 16, 100}) {
     for (const int64_t rollback : {0, 1, 7, 64}) {
       for (const int64_t page_size : {1, 3, 16}) {
         const GroupRules rules = sliding(window, rollback, page_size);
@@ -80,11 +84,11 @@ TEST(GroupRules, DropsExactlyWhatNoLaterQuerySees) {
   }
 }
 
-TEST(GroupRules, FirstBehindIsTheSmallestThatWorks) {
-  for (const int64_t window : {1, 5, 16}) {
+TEST(GroupRules, FirstAfterIsTheSmallestThatWorks) {
+  for (const int32_t window : {1, 5, 16}) {
     for (const int64_t dropped : {1, 2, 9}) {
       const GroupRules rules = sliding(window, 4, 3);
-      const int64_t first = rules.first_behind({0, dropped});
+      const int64_t first = rules.first_after({0, dropped});
       EXPECT_TRUE(rules.works_at(first, {0, dropped}));
       EXPECT_FALSE(rules.works_at(first - 1, {0, dropped}));
       EXPECT_TRUE(rules.works_at(0, {0, dropped}));
@@ -95,10 +99,12 @@ TEST(GroupRules, FirstBehindIsTheSmallestThatWorks) {
 
 TEST(GroupRules, OnlyFullGroupsStream) {
   const StreamWindow stream = {2, 6};
-  EXPECT_EQ(sliding(3, 1, 4).with(stream).sink_tokens, 0);
-  EXPECT_EQ(sliding(3, 1, 4).with(stream).window_tokens, 3);
-  EXPECT_FALSE(chunked(3, 1, 4).with(stream).window_tokens > 0);
-  EXPECT_FALSE((GroupRules{0, 1, 4}.with({}).windowed()));
+  EXPECT_EQ(sliding(3, 1, 4).with(stream).sink_tokens(), 0);
+  EXPECT_EQ(sliding(3, 1, 4).with(stream).first_visible(10), 8);
+  EXPECT_EQ(chunked(3, 1, 4).with(stream).first_visible(10), 9);
+  EXPECT_EQ((GroupRules{{}, 1, 4}.with(stream).sink_tokens()), 2);
+  EXPECT_EQ((GroupRules{{}, 1, 4}.with(stream).first_visible(10)), 7);
+  EXPECT_FALSE((GroupRules{{}, 1, 4}.with({}).windowed()));
 }
 
 // What a query of a streaming sequence sees, from the definition: j < s, and max(s, p-(w-s)+1) <= j <= p.
@@ -148,15 +154,15 @@ TEST(GroupRules, AStreamDropsAndAllowsExactlyWhatItsQueriesSay) {
                 << length << " position " << position;
             if (!works) {
               ASSERT_LT(rules.last_before(hole), position);
-              ASSERT_GT(rules.first_behind(hole), position);
+              ASSERT_GT(rules.first_after(hole), position);
             }
           }
           if (hole.empty()) continue;
           ASSERT_TRUE(rules.works_at(rules.last_before(hole), hole));
-          for (int64_t p = rules.last_before(hole) + 1; p < rules.first_behind(hole); ++p) {
+          for (int64_t p = rules.last_before(hole) + 1; p < rules.first_after(hole); ++p) {
             ASSERT_FALSE(rules.works_at(p, hole)) << p;
           }
-          ASSERT_TRUE(rules.works_at(rules.first_behind(hole), hole));
+          ASSERT_TRUE(rules.works_at(rules.first_after(hole), hole));
           for (int64_t back = 0; back <= std::min(rollback, length); ++back) {
             ASSERT_TRUE(rules.works_at(length - back, hole)) << length << " - " << back;
           }

@@ -14,8 +14,9 @@ using Ids = std::vector<uint64_t>;
 inline SequenceStoreConfig config_of(int64_t page_size, int64_t pages, int64_t window = 0, int64_t window_pages = 0,
                                      int64_t rollback = 0) {
   SequenceStoreConfig config;
-  config.groups.push_back({{0, 0, page_size}, pages});
-  if (window > 0) config.groups.push_back({{window, rollback, page_size}, window_pages});
+  config.groups.push_back({{{}, 0, page_size}, pages});
+  if (window > 0)
+    config.groups.push_back({{kernels::see_window(static_cast<int32_t>(window)), rollback, page_size}, window_pages});
   config.max_sequences = 16;
   config.max_snapshots = 2;
   config.cache_tag = 7;

@@ -25,7 +25,7 @@ struct RowCounts {
 // A plan as its kernels take it, by value. Arrays are the device's scratch.
 struct TablePlan {
   kvc_backend_table_plan args;  // config, tables and tokens of it are not read on the device
-  KeyRules rules;
+  VisibleRule rule;
   DraftShape shape;
   int32_t page_size, pad_value, max_rows;
   int64_t num_pages;  // of the server's pool
@@ -217,14 +217,14 @@ __device__ __forceinline__ void rows_of_table(const TablePlan& plan, const kvc_b
   if (table.part == KVC_TABLES_ENCODER) {
     encoder_row(step, r, step.base, rows);
   } else if (plan.drafts && table.part == KVC_TABLES_PREFIX) {
-    draft_prefix_row(step, r, plan.rules, plan.shape, table.step, rows);
+    draft_prefix_row(step, r, plan.rule, plan.shape, table.step, rows);
   } else if (plan.drafts) {
-    draft_branch_row(step, r, plan.rules, plan.shape, table.step, rows);
+    draft_branch_row(step, r, plan.rule, plan.shape, table.step, rows);
   } else if (table.part == KVC_TABLES_PREFIX) {
     const PositionsOfNodes positions = {step.before, plan.nodes + static_cast<int64_t>(r) * plan.fresh};
-    prefix_row(step, r, plan.rules, step.before, positions, rows);
+    prefix_row(step, r, plan.rule, step.before, positions, rows);
   } else {
-    whole_row(step, r, plan.rules, rows);
+    whole_row(step, r, plan.rule, rows);
   }
 }
 
@@ -235,7 +235,7 @@ __device__ __forceinline__ void write_lists(const TablePlan& plan, const kvc_bac
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < plan.fresh; i += static_cast<int32_t>(blockDim.x)) {
     const int64_t row = first.rows + i;
     VisiblePath path = {-1, 0, 0};
-    if (!step.inert) path = visible_path(plan.rules, step.before, nodes[i].depth);
+    if (!step.inert) path = visible_path(plan.rule, step.before, nodes[i].depth);
     const int32_t keys = keys_of_path(path), key = first.keys + (step.inert ? 0 : nodes[i].first_key);
     table.cache_seqlens[row] = keys;
     table.leftpad[row] = table.key_starts[row] = 0;

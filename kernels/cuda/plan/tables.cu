@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) plan_trees_kernel(const __grid_const
     node.depth = parent < 0 ? 0 : plan.nodes[r * n + parent].depth + 1;
     node.first_key = keys;
     plan.nodes[r * n + i] = node;
-    if (!step.inert) keys += keys_of_path(visible_path(plan.rules, step.before, node.depth));
+    if (!step.inert) keys += keys_of_path(visible_path(plan.rule, step.before, node.depth));
   }
   plan.list_keys[r] = keys;
 }
@@ -287,7 +287,7 @@ int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePl
   };
   const kvc_plan_config& config = *args.config;
   plan->args = args;
-  plan->rules = {config.window_tokens, config.chunk_tokens, 0};
+  plan->rule = {static_cast<int32_t>(config.window_tokens), static_cast<int32_t>(config.chunk_tokens), 0, 0};
   plan->shape.num_steps = config.num_steps > 1 ? config.num_steps : 1;
   plan->shape.top_k = config.top_k > 1 ? config.top_k : 1;
   plan->shape.page_size = plan->page_size = config.page_size;
