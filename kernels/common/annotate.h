@@ -1,6 +1,6 @@
 // Marks functions that the host and, later, CUDA compile from one source.
 // Every such function is static: a header included by translation units with different instruction sets must not leave
-// a weak copy behind, since the linker would keep the one that an older CPU cannot run.
+// a weak copy, since the linker would keep the one that an older CPU cannot run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -21,7 +21,7 @@ KVC_HOST_DEVICE const double* rope_table_of_set(const double* tables, int32_t ha
   return rope_entry(tables, half, set * KVC_BACKEND_ROPE_LEVELS, 0);
 }
 
-// The table by which the keys of a row turn when they are read; null: they do not.
+// The table that rotates the keys of a row on read; null: they are not rotated.
 KVC_HOST_DEVICE const double* key_table_of_row(const kvc_backend_attend* args, int32_t row) {
   if (args->key_tables == nullptr) return nullptr;
   const int32_t token = args->rows->token_begin[row];

@@ -94,7 +94,7 @@ StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           static_cast<double>(scale_of(&scales, page, kv_head, slot))};
 }
 
-// The key at elements `k` of the pool of K and `v` of that of V as it attends: turned at its position if it is stored
+// The key at elements `k` of the pool of K and `v` of that of V as it attends: rotated at its position if it is stored
 // raw. key: [head_dim].
 void load_key(const kvc_backend_attend& args, const double* table, int64_t k, int64_t v, int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;

@@ -117,7 +117,7 @@ Status check_struct_size(const T* in, const char* name) {
                        in->struct_size, static_cast<uint32_t>(sizeof(T)));
 }
 
-// Copies what this library knows of an input struct; a later version's fields must be zero.
+// Copies the fields of an input struct that this library has; a later version's fields must be zero.
 template <class T>
 Status read_struct(const T* in, const char* name, T* out) {
   KVC_TRY(check_struct_size(in, name));

@@ -73,7 +73,7 @@ Status Context::open(const char* simd) {
   device_ = nullptr;
   if (status != KVC_ERROR_UNSUPPORTED || !simd) return Status::from(status, error);
 
-  // Whoever asks for a name by hand wants to see the names.
+  // A caller that gave a name must be able to list the names.
   args.simd = nullptr;
   kvc_error second_error = KVC_ERROR_INIT;
   if (backend_->open(&args, &device_, &second_error) != KVC_OK) {

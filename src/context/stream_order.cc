@@ -33,7 +33,7 @@ Status StreamOrder::enter(void* stream) {
 
 Status StreamOrder::leave(void* stream) {
   if (event_ == nullptr) return Status();
-  // Others may have left since this one entered: the event is to be behind them too.
+  // Others may have left since this one entered: so order the event after them too.
   Status status = enter(stream);
   if (status.ok()) {
     kvc_error error = KVC_ERROR_INIT;

@@ -1,13 +1,13 @@
 // StreamOrder: one order for a cache's work on the device, whatever streams its calls come on.
 //
 // A call that touches bytes enters on its stream, enqueues, and leaves. Enter makes the stream wait, on the device, for
-// all that was there when another stream last left; leave records that. So the work of a call runs behind that of every
-// call that has left before it, and pages, nodes and buffers that were given up meanwhile may be used at once. A step
-// that is open enqueues without either: what it touches is its own until it leaves for the last time. The host never
-// waits.
+// all work that was there when another stream last left; leave records that. So the work of a call runs after that of
+// every call that has left before it, and pages, nodes and buffers that were given up meanwhile may be used at once. A
+// step that is open enqueues without either: what it touches is its own until it leaves for the last time. The host
+// never waits.
 //
 // Thread safety: the owner locks, but for check. On a device whose calls return with their work done this does nothing.
-// Invariant: the event is behind everything that has left, on whatever streams.
+// Invariant: the event comes after all work that has left, on any stream.
 #pragma once
 
 #include <atomic>

@@ -159,7 +159,7 @@ void ThreadPool::wait_done(uint32_t target) noexcept {
   caller_sleeps_.store(false, std::memory_order_relaxed);
 }
 
-// Each wake costs its caller microseconds, so nobody wakes more than a few: those wake the next ones.
+// Each wake costs its caller microseconds, so no thread wakes more than a few: those wake the next ones.
 void ThreadPool::wake_sleepers(int wanted) noexcept {
   if (wanted <= 0) return;
   signal_.fetch_add(1, std::memory_order_seq_cst);

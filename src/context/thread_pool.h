@@ -61,7 +61,7 @@ class ThreadPool {
   void run(int64_t n, int32_t effort, Item item, void* arg) noexcept;
 
   // A hint: while the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they
-  // sleep, giving way to any other thread that wants their core. Wakes nobody.
+  // sleep, giving way to any other thread that needs their core. Wakes no thread.
   void keep_awake(int delta) noexcept { awake_.fetch_add(delta, std::memory_order_relaxed); }
 
   int num_threads() const noexcept { return num_threads_; }
@@ -69,8 +69,8 @@ class ThreadPool {
 
  private:
   // How long an idle worker polls before it sleeps, and a caller before it sleeps for a claimed item. Waking a sleeper
-  // takes 20 to 30 us, so a few times that: it bridges the gap between two calls on one layer, and a wait that turns
-  // out longer has lost little. A polling worker gives way to other threads each time it looks at the clock.
+  // takes 20 to 30 us, so a few times that: it bridges the gap between two calls on one layer, and a wait that is
+  // longer has lost little. A polling worker gives way to other threads each time it looks at the clock.
   static constexpr int64_t kSpinNs = 100'000;
   static constexpr int64_t kAwakeNs = 2'000'000;    // the same under keep_awake
   static constexpr int kPausesPerCheck = 16;        // about 1 us between looks at the clock

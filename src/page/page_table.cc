@@ -90,7 +90,7 @@ void PageTable::unref_node(int32_t node, int32_t level) noexcept {
   for (int32_t i = kFanout; i-- > 0;) unref_child(children(node)[i], level);
 }
 
-// A node with only the children [keep_begin, keep_end) of `node`, in place if nobody else has it, else a copy. Takes
+// A node with only the children [keep_begin, keep_end) of `node`, in place if it is not shared, else a copy. Takes
 // over the caller's reference to `node`.
 int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept {
   if (nodes_.refs(node) == 1) {

@@ -28,7 +28,7 @@ struct PageList {
   int32_t root = -1;         // node id, -1 = no node
   int32_t levels = 0;        // height of the tree: it holds 32^levels entries
   int32_t size = 0;          // entries, freed ones included
-  int32_t kept = 0;          // entries [kept, first) were freed: at the front behind a window, or between the sinks
+  int32_t kept = 0;          // entries [kept, first) were freed: at the front, before a window, or between the sinks
   int32_t first = 0;         // and the window of a stream. Both 0: none was
   int32_t tail_page = -1;    // page at size - 1, or -1
   bool tail_shared = false;  // whether the tail page, if it is not full, may have another reference; false: it has none
@@ -48,7 +48,7 @@ class PageTable {
   // Nodes that can be alive at once for `lists` lists over `num_pages` pages whose indices stay below `max_index`.
   // Bound: seen from one list to the next, in the order of their common prefixes, a list adds at each level the nodes
   // full of its own pages, and at most one where it leaves the others, one at its end, and at each edge of a hole two.
-  // edges: of holes, 0 without windows, 1 where they are at the front only, 2 behind sinks.
+  // edges: of holes, 0 without windows, 1 where they are at the front only, 2 after sinks.
   static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 
@@ -103,7 +103,7 @@ class PageTable {
   void truncate(PageList& list, int64_t count) noexcept;
 
   // Frees this list's references to the entries [keep, count): they are -1 from now on, and a hole of the list, which
-  // only grows: unless it ends behind the one that there is, nothing happens. keep <= list.kept if the list has a hole.
+  // only grows: unless it ends after the one that exists, nothing happens. keep <= list.kept if the list has a hole.
   void drop_front(PageList& list, int64_t count, int64_t keep = 0) noexcept;
 
   // Puts a fresh page in place of the last entry, which loses this list's reference; returns the new page. One page.

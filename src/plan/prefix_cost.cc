@@ -6,7 +6,7 @@ namespace kvc {
 namespace {
 
 // From so many stacked queries x heads a kv head on, several rows share what is done to a key: panels pack it once, the
-// decode kernel, which CPUs use up to 32 rows, widens it once for 8 rows. At 16 to 32 rows both cost the same.
+// decode kernel, which CPUs use up to 32 rows, converts it once for 8 rows. At 16 to 32 rows both cost the same.
 constexpr double kPanelRows = 16;
 // A multiply-add without and with panels, packing an element of K or V, and a float of a state written, read and
 // merged; each in bytes read.

@@ -18,7 +18,7 @@
 
 namespace kvc {
 
-// rows()[begin, end) share their first `pages` pages, and no page behind those with each other all.
+// rows()[begin, end) share their first `pages` pages, and no further page that all of them share.
 struct PrefixGroup {
   int32_t begin, end;
   int32_t pages;

@@ -45,7 +45,7 @@ struct WorkShape {
   bool fixed_splits = false;
   int32_t key_splits = 0;  // 0: as it pays. Else parts that keys are cut into, fewer where they have fewer blocks
   PrefixSharing sharing = PrefixSharing::kByCost;
-  int32_t key_sets_class = -1;  // the RoPE class whose sets stored keys turn by, where it has several
+  int32_t key_sets_class = -1;  // the RoPE class whose factor sets rotate stored keys, where it has several
 
   // A deterministic cache merges states over so many keys: the same in every one, since bits depend on it.
   static constexpr int32_t kFoldKeys = 1024;

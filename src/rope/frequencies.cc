@@ -113,7 +113,7 @@ void scale_llama3(const kvc_rope_scaling& s, std::vector<double>* inverse) {
 
 void scale_yarn(const kvc_rope_scaling& s, int32_t rope_dim, double theta, std::vector<double>* inverse) {
   const auto original = static_cast<double>(s.original_max_position);
-  // The pair, as a real number, that makes this many turns within the original context.
+  // The pair, as a real number, that makes this many rotations within the original context.
   const auto pair_of_turns = [&](double turns) {
     return rope_dim * std::log(original / (turns * kTwoPi)) / (2.0 * std::log(theta));
   };

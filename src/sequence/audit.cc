@@ -214,7 +214,7 @@ uint64_t SequenceStore::digest() const {
   return digest.value();
 }
 
-// Nodes have parents before them, and pages that nobody else may write or read.
+// Nodes have parents before them, and pages that no other sequence may write or read.
 Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
   const Record& record = records_[slot];
   bool sound = record.nodes >= 0 && record.nodes <= config_.max_tree_nodes && record.nodes <= record.stored &&

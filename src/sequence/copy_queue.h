@@ -1,7 +1,7 @@
 // CopyQueue: the copies that a cache without storage hands over instead of making them, in the order of the calls.
 //
 // Thread safety: none; the cache locks. Pages that a copy reads need no hold: only a step writes pages, none begins
-// while copies wait, and what a later fork or commit writes comes behind in the queue.
+// while copies wait, and what a later fork or commit writes comes after them in the queue.
 // Invariant: copies of an open step come first, and are of one step: it began when none waited.
 #pragma once
 

@@ -10,7 +10,7 @@ namespace {
 
 int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int32_t edges = group.rules.windowed() ? 1 : config.streaming && group.rules.streams() ? 2 : 0;
-  // Entries behind a window stay in a list as numbers, so its indices go up to the longest sequence.
+  // Entries that left a window stay in a list as numbers, so its indices go up to the longest sequence.
   const int64_t longest = ceil_div(config.max_length, group.rules.page_size);
   const int64_t max_index = edges > 0 ? longest : std::min(longest, group.num_pages);
   return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);

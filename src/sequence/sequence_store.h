@@ -1,4 +1,4 @@
-// SequenceStore: sequences as page lists in every group and a length; the bookkeeping behind add, remove, fork,
+// SequenceStore: sequences as page lists in every group and a length; the bookkeeping for add, remove, fork,
 // truncate and forward steps. Pure: no tensors, no device, no threads.
 //
 // Thread safety: none; the cache locks. Ownership: of all page tables.
@@ -133,7 +133,7 @@ class SequenceStore {
   // (at most one a row and group; the vector has the room).
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}) noexcept;
-  // Keeps the step's tokens, frees what is behind windows, and frees sequences removed meanwhile.
+  // Keeps the step's tokens, frees pages that left a window, and frees sequences removed meanwhile.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {}) noexcept;
   // Gives everything back that reserve took.
@@ -158,7 +158,7 @@ class SequenceStore {
   // Checks a commit of the paths to `leaves` (-1: of nothing), and appends the copies that it needs, to be made in
   // order. Changes nothing; throws std::bad_alloc.
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
-  // The rest of it, when the copies are made: lengths grow, other nodes go, and what is behind windows.
+  // The rest of it, when the copies are made: lengths grow, other nodes go, and pages that left a window are freed.
   void finish_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves) noexcept;
 
   // ---- State groups: checkpoints (states.cc) ----------------------------------------------------------------------
@@ -302,7 +302,7 @@ class SequenceStore {
   std::vector<int32_t> path_;                // [max_tree_nodes]: scratch of a commit
   int32_t num_state_groups_ = 0;
   bool has_encoders_ = false;
-  bool has_windows_ = false;  // some group frees pages behind one, whatever its sequences' settings
+  bool has_windows_ = false;  // some group frees pages that left one, whatever its sequences' settings
   int64_t free_slots_size_ = 0;
   int32_t fresh_slot_ = 0;
   int64_t num_sequences_ = 0;

@@ -54,7 +54,7 @@ kvc_backend_scales scales_of_row(const kvc_backend_row_scales& scales, int64_t r
   return {const_cast<float*>(scales.data) + row * scales.row_stride, 0, scales.head_stride, 0};
 }
 
-// Whether the rows of a batch lie behind each other as their tokens do.
+// Whether the rows of a batch are adjacent in memory, as their tokens are.
 bool uniform(const TensorView& t) {
   return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
 }

@@ -1,4 +1,4 @@
-// kvc_flash_attn_with_kvcache where lengths, offsets and page ids are on the device: the host knows shapes alone. What
+// kvc_flash_attn_with_kvcache where lengths, offsets and page ids are on the device: the host has shapes alone. What
 // FlashAttnRows and WorkPlan make of values, the backend makes on the stream (kvc_backend_flash_plan); sizes are those
 // of the capacity, nothing is read back, and nothing goes up, so that a recorded call does what its tensors say then.
 #pragma once

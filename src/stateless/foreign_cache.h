@@ -13,7 +13,7 @@ struct ForeignCache {
   TensorView k, v;               // [pages, page_size, Hkv, dims]; v without data if there is none
   kvc_backend_layer layer = {};  // of both: storage, shapes and dtype; q heads as kv heads
 
-  // Checks the tensors, written if anything is appended. v: nullable (rows that have V in K).
+  // Checks the tensors, written if anything is appended. v: nullable (latent rows).
   static Status read(const DLTensor* k, const DLTensor* v, bool written, DLDevice device, ForeignCache* out);
 };
 

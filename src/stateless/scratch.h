@@ -89,7 +89,7 @@ inline Status CallMemory::take(StatelessScratch& scratch, int64_t bytes) {
 // Thread safety: any.
 class StatelessScratches {
  public:
-  // One that nobody uses, or a new one. Throws std::bad_alloc.
+  // One that is not in use, or a new one. Throws std::bad_alloc.
   std::unique_ptr<StatelessScratch> take() {
     {
       MutexLock lock(mutex_);

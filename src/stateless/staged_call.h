@@ -37,7 +37,7 @@ class StagedCall {
   }
   // What the call's functions of the backend name.
   const kvc_backend_step* step() const noexcept { return step_; }
-  // Behind the last of them.
+  // After the last of them.
   Status end() noexcept {
     if (step_ == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;

@@ -1,5 +1,5 @@
 // TablePlan: what a kvc_plan is: tables of one kind of step, over the arrays of a server that has an allocator of its
-// own. A build reads the server's arrays into rows of the step, turns those into rows of tables (table_rows.h), checks
+// own. A build reads the server's arrays into rows of the step, converts those to rows of tables (table_rows.h), checks
 // all of them against the server's table, and writes (table_set.h).
 //
 // Thread safety: none; one thread at a time. Ownership: of its tables; borrows a build's arguments for the build.

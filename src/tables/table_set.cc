@@ -46,7 +46,7 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
 void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                        int32_t sinks) {
   const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
-  const int32_t at = head * size + (begin - first * size);  // of the window's first key, behind the sinks' pages
+  const int32_t at = head * size + (begin - first * size);  // of the window's first key, after the sinks' pages
   Planned* planned = next();
   if (keys > 0 && first <= head) {  // sinks and window are neighbours
     *planned = {row, queries, position, sinks, 0, 0, divider_.pages(end), end, 0, begin - sinks, 0};
@@ -179,7 +179,7 @@ void TableSet::list_slots() {
   }
 }
 
-// Makes what is behind a row's pages, or was, the padding.
+// Writes the padding after a row's pages, over what was there.
 void TableSet::pad(int64_t index, const List& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];
@@ -322,7 +322,7 @@ void TableSet::write_lists() noexcept {
   max_k_ = widest_;
 }
 
-// Behind the rows of a smaller step, in graph mode: what was there before, and sums that stay.
+// After the rows of a smaller step, in graph mode: what was there before, and sums that stay.
 void TableSet::fill_unused() noexcept {
   if (!options_.fixed()) return;
   const int64_t count = next_rows_, most = options_.max_rows;

@@ -165,7 +165,7 @@ class TableSet {
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
 
-// Room for one more row behind those up to `end` (null: none), and up to *capacity_end.
+// Room for one more row after those up to `end` (null: none), and up to *capacity_end.
 template <class Row>
 Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity_end) {
   const int64_t count = end == nullptr ? 0 : end - rows.data();

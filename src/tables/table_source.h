@@ -54,7 +54,7 @@ class TableSource {
   virtual void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
   // Slots of entries [begin, end) of a row.
   virtual void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
-  // Slots of runs, one behind the other; -1 for inert ones.
+  // Slots of runs, one after the other; -1 for inert ones.
   virtual void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept = 0;
 
   // Whether pages [begin, end), or entries, of a row are there and hold ids that exist.

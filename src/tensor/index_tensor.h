@@ -19,7 +19,7 @@ class IndexTensor {
 
   bool given() const noexcept { return name_ != nullptr; }
   bool on_host() const noexcept { return on_host_; }
-  // One value for all, that the host knows.
+  // One value for all, on the host.
   bool constant() const noexcept { return on_host_ && view_.rank == 0; }
   // As kernels read it. Not given, or a constant: without data.
   kvc_backend_indexes on_device() const noexcept {

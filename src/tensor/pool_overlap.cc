@@ -18,7 +18,7 @@ PoolRows::PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool,
   while (num_dims_ > 0 && dims_[num_dims_ - 1].stride_bytes == row_bytes_) row_bytes_ *= dims_[--num_dims_].count;
 }
 
-// Bytes from the first row to behind the last of one entry of the dims before.
+// Bytes from the first row to the end of the last of one entry of the dims before.
 int64_t PoolRows::extent(int32_t first_dim) const noexcept {
   int64_t bytes = row_bytes_;
   for (int32_t d = first_dim; d < num_dims_; ++d) bytes += (dims_[d].count - 1) * dims_[d].stride_bytes;

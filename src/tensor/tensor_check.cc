@@ -77,7 +77,7 @@ Status check_shape(const DLTensor& t, const char* name, const int64_t* wanted, c
 Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used, bool dense_rows, bool written,
                        int64_t* strides) {
   int64_t compact = 1;
-  int64_t extent = 1;  // elements from the first to behind the last
+  int64_t extent = 1;  // elements from the first to the end of the last
   const bool empty = std::find(used, used + t.ndim, 0) != used + t.ndim;
   for (int32_t i = t.ndim; i-- > 0;) {
     strides[i] = t.strides == nullptr || empty || used[i] <= 1 ? compact : t.strides[i];

@@ -1,4 +1,4 @@
-// Checks callers' tensors and turns them into what a backend takes. Pure functions; any thread.
+// Checks callers' tensors and converts them to what a backend takes. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ namespace {
 
 int64_t element_bytes(const TensorView& t) noexcept { return t.dtype.bits / 8; }
 
-// Bytes from the first element to behind the last, by the dims whose stride is below `limit` bytes.
+// Bytes from the first element to the end of the last, by the dims whose stride is below `limit` bytes.
 int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
   int64_t bytes = element_bytes(t);
   for (int32_t i = 0; i < t.rank; ++i) {

@@ -19,7 +19,7 @@ struct Log {
   }
 };
 
-// float16 elements from `shift` elements behind an aligned address on.
+// float16 elements from `shift` elements after an aligned address on.
 struct Halves {
   Halves(std::vector<int64_t> dims, int shift) : shape(std::move(dims)) {
     int64_t count = 1;

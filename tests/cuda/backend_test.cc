@@ -201,7 +201,7 @@ TEST(AttendPlan, BlocksCoverItems) {
   }
 }
 
-// A window behind a long context: only its pages are looked up, and the entries before it may be anything.
+// A window after a long context: only its pages are looked up, and the entries before it may be anything.
 TEST(AttendPlan, PagesThatNobodySeesAreNotLookedUp) {
   const int32_t token_begin[] = {0, 1}, length = 1000, position = 999;
   kvc_backend_rows rows = {};

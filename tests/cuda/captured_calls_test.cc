@@ -87,7 +87,7 @@ TEST(Merges, PartsThatSawNothing) {
       SCOPED_TRACE(std::string(device) + ", " + std::to_string(parts) + " parts");
       Merge merge(parts);
       for (int i = 0; i < parts; i++) {
-        merge.clear(i, 0, 1);                  // a row that nobody saw
+        merge.clear(i, 0, 1);                  // a row that saw no key
         if (i % 2 == 0) merge.clear(i, 1, 0);  // with one part: another
         if (i > 0) merge.clear(i, 2, 2);       // that the first saw alone
         if (i + 1 < parts) merge.clear(i, 3, 0);

@@ -146,10 +146,10 @@ TEST_F(Copies, OfCallsWithoutACache) {
       ASSERT_EQ(call.append(context_.get()), KVC_OK) << call.error.message;
     }
     const std::string where = on_device ? "indexes on the device" : "indexes on the host";
-    // Rows, page lists, items, slots, and turns of queries and of new keys.
+    // Rows, page lists, items, slots, and rotations of queries and of new keys.
     sends(("flash_attn_with_kvcache, " + where).c_str(), on_device ? 0 : 1,
           [&] { ASSERT_EQ(call.attend(context_.get()), KVC_OK); });
-    sends(("append_slots, " + where).c_str(), on_device ? 0 : 1,  // turns, slots
+    sends(("append_slots, " + where).c_str(), on_device ? 0 : 1,  // rotations, slots
           [&] { ASSERT_EQ(call.append(context_.get()), KVC_OK); });
   }
   kvc_plan_config config = plan_config(KVC_PLAN_DECODE, 4);

@@ -84,7 +84,7 @@ TEST(CopyPlan, TreesAreChainsOfTheirOwn) {
       halved.push_back({tree * kSlots + 2 * node, tree * kSlots + node, 1, 0});
     }
   }
-  constexpr int64_t kOdd = 32;  // node numbers below 64, each with its doubles behind it
+  constexpr int64_t kOdd = 32;  // node numbers below 64, each with its doubles after it
   for (const auto& [copies, chains] : {std::pair{shifted, kTrees}, std::pair{halved, kTrees * kOdd}}) {
     const Cut cut(copies);
     ASSERT_NE(cut.of.begins, nullptr);

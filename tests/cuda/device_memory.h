@@ -1,6 +1,6 @@
 // What a call of the table gives the device to read or write has to be where a card reaches it. An emulated device
 // reaches all of the host's memory; a card neither a thread's stack nor a program's static data. So a test that gives
-// it those ends here, with the argument's name, also where there is no card.
+// it those ends here, with the argument's name, also where there is no GPU.
 #pragma once
 
 #include <dlfcn.h>

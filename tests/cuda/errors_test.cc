@@ -13,7 +13,7 @@ class Errors : public testing::Test {
  protected:
   ~Errors() override { cuda_emulation::fail_call(0, cudaSuccess); }
 
-  // A cache of the emulated device with a sequence of 6 tokens, and one with a tree of 3 nodes behind 5.
+  // A cache of the emulated device with a sequence of 6 tokens, and one with a tree of 3 nodes after 5.
   struct Scene {
     Lockstep lockstep;
     int plain, tree;
@@ -82,7 +82,7 @@ class Errors : public testing::Test {
           cuda_emulation::fail_call(0, cudaSuccess);
         }
         const bool unordered = message.find("cudaEventRecord for the order of") != std::string::npos;
-        // Copies of some layers, or all of one and not the event behind them, may be on their way.
+        // Copies of some layers, or all of one and not the event after them, may be in flight.
         const bool half =
             std::strcmp(function, "kvc_seq_commit") == 0 && message.find("upload of index") != std::string::npos;
         next_calls(scene, sticky, unordered || half);
@@ -313,7 +313,7 @@ TEST_F(Errors, ThatStayAreSaidForGood) {
   }
 }
 
-// Creation: nothing is left behind.
+// Creation: nothing is left.
 TEST_F(Errors, Create) {
   for (int64_t n = 1;; ++n) {
     SCOPED_TRACE(n);
@@ -359,7 +359,7 @@ constexpr cudaError_t kLasting[] = {
     cudaErrorTensorMemoryLeak,    cudaErrorContained,          cudaErrorMpsClientTerminated,
     cudaErrorExternalDevice,      cudaErrorECCUncorrectable,   cudaErrorUnknown};
 
-// The errors after which CUDA wants a new process: whoever met one, all that follow say so.
+// The errors after which CUDA wants a new process: after one, all calls report it.
 TEST_F(Errors, ThoseThatStay) {
   for (const cudaError_t lasting : kLasting) {
     SCOPED_TRACE(cudaGetErrorName(lasting));
@@ -378,8 +378,8 @@ TEST_F(Errors, ThoseThatStay) {
   }
 }
 
-// Whatever a device is lost at: what is on it is destroyed while it is, and leaves no memory, the host's too, and no
-// event behind.
+// Wherever a device is lost, its objects can still be destroyed. They leave no memory, on the host neither, and no
+// event.
 TEST_F(Errors, DestroyAfterADeviceIsLost) {
   const auto live_and_fail = [](int64_t n, cudaError_t error) {
     Lockstep lockstep({.rope = true});

@@ -28,7 +28,7 @@ struct Way {
   int32_t fold = kFold;
 };
 
-// Dims of keys that turn where they are read.
+// Dims of keys that are rotated on read.
 struct Rope {
   int32_t dim = 0, offset = 0;
   bool interleaved = false;
@@ -41,7 +41,7 @@ struct Bits {
 
 class Folding {
  public:
-  // latent: dims of V in K; 0: V is beside K, of as many dims.
+  // latent: leading dims of K that are V; 0: V is beside K, of as many dims.
   Folding(Type stored, int32_t dim, const char* simd, const Rope& rope = {}, int32_t latent = 0)
       : stored_(stored), dim_(dim), v_dim_(latent > 0 ? latent : dim), random_(dim) {
     kvc_backend_open_args open = {};
@@ -230,7 +230,7 @@ TEST(MmaFold, NumbersAreThoseOfTheSimpleKernel) {
   }
 }
 
-// Keys that turn where they are read: of either layout of pairs, some dims or all, at offsets that begin no chunk.
+// Keys that are rotated on read: of either layout of pairs, some dims or all, at offsets that begin no chunk.
 TEST(MmaTurned, NumbersAreThoseOfTheSimpleKernel) {
   const Rope ropes[] = {{64, 0, false}, {32, 0, true}, {34, 3, false}, {6, 57, true}, {16, 16, false}, {2, 62, false}};
   for (const Rope& rope : ropes) {

@@ -205,7 +205,7 @@ TEST_F(Graphs, AddressesStayInStepsOfEveryKind) {
   kvc_context_destroy(context);
 }
 
-// Several steps behind each other while nothing has run yet.
+// Several steps in a row while nothing has run yet.
 TEST_F(Graphs, ReplaysWhileTheDeviceIsLate) {
   Lockstep lockstep({.num_pages = 60, .max_batch_tokens = 64});
   create(lockstep);

@@ -177,7 +177,7 @@ TEST_F(Late, TablesAreThereForEveryStream) {
   table->close(opened.device);
 }
 
-// Scratch is nobody else's until the device has passed its last use: on the same stream at once, on others later or
+// Scratch belongs to one call until the device has passed its last use: on the same stream at once, on others later or
 // never.
 TEST_F(Late, ScratchIsLentInOrder) {
   const Opened opened = open_device();
@@ -211,7 +211,7 @@ TEST_F(Late, ScratchIsLentInOrder) {
   table->close(opened.device);
 }
 
-// Of as many blocks as there are, all in use on one stream, another stream gets one, and comes behind that.
+// Of as many blocks as there are, all in use on one stream, another stream gets one, and is ordered after that.
 TEST_F(Late, ScratchOfAnotherStreamIsWaitedFor) {
   constexpr int kBlocks = 16, kBytes = 64;
   const Opened opened = open_device();

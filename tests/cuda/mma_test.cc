@@ -263,7 +263,7 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
   }
 }
 
-// P lies in the tile, behind V's dims and within the row, and all rows of the block have their place there.
+// P lies in the tile, after V's dims and within the row, and all rows of the block have their place there.
 TEST(MmaPlan, LatentTilesHaveRoomForP) {
   const int32_t dims[][2] = {{576, 512}, {288, 256}, {80, 64}, {112, 112}, {640, 512}, {48, 32}};
   for (const auto& dim : dims) {

@@ -22,7 +22,7 @@ struct DeviceIndexes {
   }
 };
 
-// A call over a paged cache, of 3 rows with 2 queries and 2 new tokens each, which turn; and kvc_append_slots to it.
+// A call over a paged cache, of 3 rows with 2 queries and 2 new tokens each, with rotation; and kvc_append_slots to it.
 struct PagedCall {
   static constexpr int kRows = 3, kEach = 2, kTokens = kRows * kEach, kPage = 4, kColumns = 5, kPages = 18, kHq = 2,
                        kDim = 8, kPositions = 40;

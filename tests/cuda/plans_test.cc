@@ -156,7 +156,7 @@ class Plans : public testing::TestWithParam<int32_t> {
     }
   }
 
-  // One id, or slot, of the server's table: perhaps one that nobody reads.
+  // One id, or slot, of the server's table: perhaps one that is never read.
   void spoil_table(Batch *b, size_t i) {
     const auto row = static_cast<size_t>(b->picks ? std::max<int64_t>(0, b->rows[i]) : static_cast<int64_t>(i));
     const int64_t end = std::min<int64_t>(b->columns, (b->slots ? 1 : 0) * b->lens[i] + 12);

@@ -50,7 +50,7 @@ Driver& driver() {
   return opened;
 }
 
-// Blocks of powers of two, each behind 64 bytes that hold its class; freed ones are used again.
+// Blocks of powers of two, each after 64 bytes that hold its class; freed ones are used again.
 class Arena {
  public:
   Arena() {

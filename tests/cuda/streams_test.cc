@@ -256,7 +256,7 @@ TEST(StreamOfEachThread, IsAnotherStream) {
 }
 
 // Once every buffer has been used a decode step is one copy, allocates nothing, and the host waits for nothing while
-// the device is fewer steps behind than a forward's staging holds.
+// fewer steps are in flight than a forward's staging holds.
 TEST(SteadySteps, OneCopyNoAllocationNoWait) {
   Lockstep lockstep({.num_pages = 200, .rope = true});
   std::vector<int> rows;

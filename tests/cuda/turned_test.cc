@@ -1,4 +1,4 @@
-// Keys that turn where they are read, on tensor cores: their place in shared memory, and how often they are multiplied.
+// Keys that are rotated on read, on tensor cores: their place in shared memory, and how often they are multiplied.
 // (The numbers: tests/kernels/turned_test.cc, fold_test.cc.)
 #include "kernels/cuda/attend/mma/tiles.cuh"
 #include "mma_call.h"
@@ -6,8 +6,8 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// The lower parts of keys that turn where they are read lie between the tiles and the folded states: one of float16,
-// two of bfloat16, of whole steps around the dims that turn.
+// The lower parts of keys that are rotated on read lie between the tiles and the folded states: one of float16,
+// two of bfloat16, of whole steps around the rotated dims.
 TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
   const double table = 0.0;
   for (Type q : {Type::kF16, Type::kBf16}) {
@@ -34,7 +34,7 @@ TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
   }
 }
 
-// Keys that turn in their last 32 of 64 dims: 2 of 4 steps are multiplied twice in float16.
+// Keys rotated in their last 32 of 64 dims: 2 of 4 steps are multiplied twice in float16.
 TEST(MmaTurned, KeysAreMultipliedPartByPart) {
   EXPECT_EQ(attend_on("sm_90_simple", 1, 64, Type::kF16, 0, 32).products, 0);
   EXPECT_EQ(attend_on("sm_90", 1, 64, Type::kF16, 0, 32).products, 4 * 4 * (2 * (4 + 2) + 8));

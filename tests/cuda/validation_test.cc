@@ -133,7 +133,7 @@ TEST_F(Validation, SlotsAndPositionsAreInOnePlace) {
                "kvc_append_slots: slot_mapping is on the device, and positions on the host: both on one of them");
 }
 
-// The device comes to it when it does; until then nobody waits, and nothing is said.
+// The device comes to it when it does; until then no call waits, and nothing is reported.
 TEST_F(Validation, TheFirstOfTwoIsReportedOnceTheDeviceHasComeToIt) {
   const ContextPtr cuda = validating(), other = validating();
   cudaStream_t stream = nullptr;

@@ -1,5 +1,5 @@
 // Attention over latent rows by warpgroups, beside the kernel's arithmetic (tests/kernels has that): which calls they
-// compute, how shared memory is cut, and queries that come in two parts, turned or not aligned.
+// compute, how shared memory is cut, and queries that come in two parts, rotated or not aligned.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -127,7 +127,7 @@ TEST(WgmmaNames, ChosenByNameOnly) {
   EXPECT_EQ(message, "simd \"sm_80_wgmma\"; this device has sm_90_simple, sm_90_wgmma and sm_90");
 }
 
-// The calls of the runtime on the way, each failing in its turn: opening says which it was.
+// The calls of the runtime on the way, each failing in turn: opening says which it was.
 TEST(WgmmaNames, CallsThatFail) {
   std::string implementation, message, messages;
   for (int64_t n = 1;; ++n) {

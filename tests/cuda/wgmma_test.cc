@@ -1,4 +1,4 @@
-// Warpgroup products, barriers that count bytes and the copy engine, beside the kernel's arithmetic (tests/kernels has
+// Warpgroup products, barriers that count bytes and TMA, beside the kernel's arithmetic (tests/kernels has
 // that): the emulated instructions and their rules, layouts, and tensor maps.
 #include <gtest/gtest.h>
 
@@ -243,7 +243,7 @@ TEST(WgmmaDeathTest, RulesOfMeetings) {
                "threads wait");
 }
 
-// ---- The copy engine ------------------------------------------------------------------------------
+// ---- TMA ------------------------------------------------------------------------------------------
 
 struct Pool {
   std::vector<uint16_t> elements;
@@ -273,7 +273,7 @@ struct Pool {
   }
 };
 
-// Slots of a page and head, 64 dims, to 8 rows of a panel; zeros behind the last page. Early and late, in any order.
+// Slots of a page and head, 64 dims, to 8 rows of a panel; zeros after the last page. Early and late, in any order.
 TEST(Wgmma, BoxesAreSlotsOfAPage) {
   for (bool nhd : {false, true}) {
     const Pool pool(3, 2, 24, 128, nhd);

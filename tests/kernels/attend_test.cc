@@ -165,7 +165,7 @@ TEST(Attend, LargeScores) {
 }
 
 // Scores that rise or fall from one block of 512 keys to the next, by less and by more than what a running reference of
-// the softmax may lag behind (2^8, 5.5 in natural units).
+// the softmax may lag (2^8, 5.5 in natural units).
 TEST(Attend, RisingScores) {
   for (float rise : {0.5f, 3.0f, 5.5f, 5.6f, 60.0f, 100.0f, -5.6f, -60.0f}) {
     for (int queries : {2, 20}) {

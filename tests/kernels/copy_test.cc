@@ -149,7 +149,7 @@ TEST(Parts, EveryNumberOfThreadsMovesWhatOneAfterAnotherMoves) {
   for (const CopyCase& c : cases) {
     const CopyPools before(c);
     const int64_t slot_bytes = int64_t{c.heads} * (c.k_dim + c.v_dim) * bytes_of(c.kind);
-    // More than goes through the caches; enough for all the parts that 17 threads want; and little: no part at all.
+    // More than goes through the caches; enough for all the parts of 17 threads; and little: no part at all.
     for (const int64_t bytes : {int64_t{17} << 20, int64_t{5} << 20, int64_t{10'000}}) {
       CopyPools expected(c);
       const std::vector<kvc_backend_slot_copy> copies = random_copies(before.layer, bytes / slot_bytes);

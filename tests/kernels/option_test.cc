@@ -1,4 +1,4 @@
-// Score options and masks of every kind, alone and together, against float64. Keys that nobody sees hold NaN.
+// Score options and masks of every kind, alone and together, against float64. Keys that no query sees hold NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -176,7 +176,7 @@ TEST(Rope, AppendRotatesInLongDouble) {
   }
 }
 
-// By hand: a quarter turn, so that each pair (x, y) becomes (-y, x) and every other dim stays.
+// By hand: a rotation by 90 degrees, so that each pair (x, y) becomes (-y, x) and every other dim stays.
 TEST(Rope, PairsByHand) {
   const std::vector<float> quarter = {0.0f, 0.0f, 1.0f, 1.0f};  // cos, cos, sin, sin of two pairs
   const struct {

@@ -179,7 +179,7 @@ bool Scene::needed(int row, int key) const {
 }
 
 void Scene::build_pages() {
-  int total = 3;  // pages of nobody
+  int total = 3;  // pages of no sequence
   for (const SceneRow& row : config_.rows) total += (row.kv_length + config_.page_size - 1) / config_.page_size;
   std::vector<int> ids(total);
   for (int i = 0; i < total; ++i) ids[i] = i;
@@ -322,7 +322,7 @@ void Scene::store() {
 
 void Scene::build_tables() {
   constexpr int kFanout = KVC_BACKEND_NODE_FANOUT;
-  nodes_.assign(2 * kFanout, kPoison);  // two nodes of nobody
+  nodes_.assign(2 * kFanout, kPoison);  // two nodes of no list
   for (size_t r = 0; r < pages_.size(); ++r) {
     std::vector<int32_t> entries(pages_[r].size(), kPoison);
     for (int key = 0; key < kv_lengths_[r]; ++key) {

@@ -1,6 +1,6 @@
 // A scene: rows of a batch over a paged pool, built so that whatever must not be read is poison.
 //
-//   - every slot that no query sees holds NaN, in pages of the scene and in pages of nobody;
+//   - every slot that no query sees holds NaN, in pages of the scene and in pages of no sequence;
 //   - page ids are shuffled, table entries that no query needs are 0x7fffffff;
 //   - pools, q and out are 2 bytes off any alignment (on CUDA one element) and have gaps between rows; gaps of out must
 //   survive.
@@ -43,10 +43,10 @@ struct SceneConfig {
   std::vector<SceneRow> rows = {{1, 100}};
   std::vector<SceneShare> shares = {};
   bool nhd = false;
-  bool v_in_k = false;   // MLA: V is the first v_head_dim dims of K; what rotates lies behind them
+  bool v_in_k = false;   // MLA: V is the first v_head_dim dims of K; the rotated dims follow
   bool apart = false;    // of those rows: V's dims are in the pool of V, the others in that of K
   bool rotate = false;   // pass cos_sin to attend
-  bool on_read = false;  // keys are raw, and turn where they are read
+  bool on_read = false;  // keys are raw, and rotated on read
   int head_scales = 0;   // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
   double scale = 0.0;    // of the layer; 0 = head_dim^-0.5
   double call_scale = 0.0;
@@ -113,7 +113,7 @@ class Scene {
   void attend(const kvc_backend* backend, kvc_backend_device* device);
   kvc_status try_attend(const kvc_backend* backend, kvc_backend_device* device, kvc_error* error);
   void set_cancel(int32_t cancel) { cancel_ = cancel; }
-  float unwritten() const;  // what an output element that nobody wrote reads as
+  float unwritten() const;  // what an output element that was never written reads as
   float out(int token, int head, int dim) const;
   float lse(int token, int head) const { return lse_[token * config_.q_heads + head]; }
   Expected expect(int token, int head) const;
@@ -152,7 +152,7 @@ class Scene {
   std::vector<std::vector<int>> pages_;                  // [row][page index]
   std::vector<std::vector<float>> k_values_, v_values_;  // [row]: [kv_length][heads][dims]
   std::vector<Expected> expected_;                       // [token * q_heads + head], filled by check, dropped by store
-  std::vector<std::vector<float>> turned_k_values_;      // the same turned, if on_read
+  std::vector<std::vector<float>> turned_k_values_;      // the same rotated, if on_read
   std::vector<double> key_table_;
   std::vector<float> q_values_, cos_sin_, cos_sin_sinks_, lse_, partials_, slopes_, sinks_;
   std::vector<int32_t> key_ends_, stream_windows_, stream_sinks_, tree_begin_, tree_offset_;

@@ -120,7 +120,7 @@ void Scene::score(int token, int head, std::vector<int>* keys, std::vector<doubl
 }
 
 // What P may be rounded to where it meets V: V's 16-bit type, unless q is float32. (That of 8-bit storage is what it
-// is widened to, on tensor cores: q's, and bfloat16 where P takes the scales of tokens.) kF32: not at all.
+// is converted to, on tensor cores: q's, and bfloat16 where P takes the scales of tokens.) kF32: not at all.
 Kind Scene::rounding_of_p() const {
   const bool as_bf16 = config_.kv == Kind::kBf16 || config_.kv == Kind::kE4m3 || config_.kv == Kind::kI8;
   if (config_.q == Kind::kBf16 && as_bf16) return Kind::kBf16;  // what bf16 dot products take

@@ -64,7 +64,7 @@ TEST(Shared, EachOptionAlone) {
     c->page_size = 1;
     c->nhd = true;
   });
-  run([](SceneConfig* c) {  // nodes are behind what is shared
+  run([](SceneConfig* c) {  // nodes come after what is shared
     c->rows[0] = {3, 90, 0, 0, {-1, 0, -1}};
     c->alibi = true;
   });

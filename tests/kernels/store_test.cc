@@ -180,7 +180,7 @@ TEST(Append, EveryPatternAsTheReferenceStoresIt) {
   }
 }
 
-// What many tokens store past the caches is what few store: rows turned, converted or as they are, beginning within a
+// What many tokens store past the caches is what few store: rows rotated, converted or unchanged, beginning within a
 // line or on one, and nothing beside them.
 TEST(Append, ManyTokensStoreWhatFewDo) {
   struct Rows {

@@ -1,5 +1,5 @@
-// Keys that turn where they are read (RoPE on read), 16 bits and less: against float64, with a tolerance that no
-// rounding of a turned key would meet, and NaN that stays where it is.
+// Keys that are rotated on read (RoPE on read), 16 bits and less: against float64, with a tolerance that no
+// rounding of a rotated key would meet, and NaN that stays where it is.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ TEST(Turned, TilesOfKeys) {
   }
 }
 
-// The same of latent rows, of which the last dims turn.
+// The same for latent rows, whose last dims are rotated.
 TEST(Turned, LatentRows) {
   const int dims[][2] = {{80, 64}, {96, 64}, {288, 256}, {576, 512}};
   for (unsigned i = 0; i < 12; ++i) {
@@ -95,7 +95,7 @@ TEST(Turned, LaterTokensMayBeNaN) {
   }
 }
 
-// Keys near the end of float16's range, which turned are beyond it, and tiny ones of large queries.
+// Keys near the end of float16's range, which are beyond it after rotation, and tiny ones of large queries.
 TEST(Turned, LargeAndTinyKeys) {
   for (const float size : {60000.0f, 1e-4f}) {
     SceneConfig config;

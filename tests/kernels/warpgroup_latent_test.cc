@@ -124,7 +124,7 @@ TEST(Warpgroup, LatentKeysOfOthersMayBeNaN) {
   }
 }
 
-// Scores of 1e4, a few units apart, and each half of a tile's keys the larger one in its turn.
+// Scores of 1e4, a few units apart, and each half of a tile's keys the larger one in turn.
 TEST(Warpgroup, LatentLargeScores) {
   SceneConfig config = latent_config(16, Kind::kBf16);
   config.scale = 1.0;

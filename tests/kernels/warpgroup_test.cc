@@ -51,7 +51,8 @@ TEST(Warpgroup, UnlikeDims) {
   }
 }
 
-// K and V of 8 bits are widened on their way. From one tile to several rounds of the slots, with every kind of scales.
+// K and V of 8 bits are dequantised on their way. From one tile to several rounds of the slots, with every kind of
+// scales.
 TEST(Warpgroup, EightBits) {
   unsigned seed = 41;
   for (Kind kv : {Kind::kE4m3, Kind::kE5m2}) {

@@ -38,9 +38,7 @@ WORDS = [(re.compile(pattern.replace("_", r"\s+"), re.IGNORECASE), instead) for 
 # Folders and files whose comments are still to be rewritten.
 EXEMPT = [
     "bindings/go", "bindings/java", "bindings/python", "bindings/rust", "include/kvcache.h",
-    "include/kvcache_backend.h", "kernels/common", "kernels/cpu", "kernels/cuda", "kernels/reference", "src/api",
-    "src/cache", "src/context", "src/page", "src/plan", "src/rope", "src/sequence", "src/stateless", "src/tables",
-    "src/tensor", "tests/cuda", "tests/kernels",
+    "include/kvcache_backend.h", "kernels/cpu", "kernels/cuda", "src/cache",
 ]
 
 TEXT = {".md"}

@@ -48,7 +48,7 @@ int launch(void* stream, dim3 grid, dim3 block, size_t shared_bytes, std::functi
 // what a program frees or changes too early is then seen. Streams are ordered by their own queues and by events, and by
 // nothing else (the NULL stream too). kAtOnce: nothing waits. Else which stream goes on, of those that can:
 //   kInTurn one after another; kNewestFirst that with the latest operation in front, so that what was enqueued first
-//   and is waited for by nobody comes last; from kRandom on the value is the seed of a random choice.
+//   and that nothing waits for comes last; from kRandom on the value is the seed of a random choice.
 enum Order : unsigned { kAtOnce = 0, kInTurn = 1, kNewestFirst = 2, kRandom = 3 };
 void set_order(unsigned order);
 inline void defer(bool deferred) { set_order(deferred ? kInTurn : kAtOnce); }
@@ -112,7 +112,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return __shfl_sync(mask, value, cuda_emulation::lane() ^ lanes);
 }
 
-// Threads take turns here, so that plain memory does.
+// Threads run in turn here, so that plain memory does.
 inline void __threadfence_system() {}
 inline unsigned atomicMax(unsigned* to, unsigned value) {
   const unsigned before = *to;

@@ -41,5 +41,5 @@ EXPORT void* emulation_end_capture(void* stream) {
 EXPORT void emulation_launch(void* graph, void* stream) {
   cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream));
 }
-// The n-th call from now on, and if that error stays all behind it, fails with `error`, of cudaError_t.
+// The n-th call from now on, and if that error stays all after it, fails with `error`, of cudaError_t.
 EXPORT void emulation_fail(int64_t n, int error) { cuda_emulation::fail_call(n, error); }

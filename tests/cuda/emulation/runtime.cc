@@ -54,12 +54,12 @@ std::vector<CudaStream*> streams = {&default_stream};  // in the order in which 
 int64_t calls_made = 0, failing_call = 0;
 cudaError_t failure = cudaSuccess;
 bool lost = false;               // by a sticky error
-cudaError_t last = cudaSuccess;  // what cudaGetLastError has not said yet
+cudaError_t last = cudaSuccess;  // not yet returned by cudaGetLastError
 
 CudaStream* resolve(cudaStream_t stream) {
   if (stream == nullptr) return &default_stream;
   if (stream != cudaStreamPerThread) return stream;
-  thread_local CudaStream* own = nullptr;  // lives on behind its thread: what is queued on it is to run
+  thread_local CudaStream* own = nullptr;  // outlives its thread: what is queued on it is to run
   if (own == nullptr) {
     own = new CudaStream;
     streams.push_back(own);
@@ -221,7 +221,7 @@ void set_shared(int bytes_of_block, int bytes_of_multiprocessor, int bytes_of_im
 
 }  // namespace cuda_emulation
 
-// Fails the calling function if its turn has come.
+// Fails the calling function if it is the chosen one.
 #define KVC_FAULT_OF(call)                                 \
   const std::lock_guard<std::recursive_mutex> lock(mutex); \
   if (const cudaError_t failed = call; failed != cudaSuccess) return failed

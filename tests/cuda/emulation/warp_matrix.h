@@ -1,4 +1,4 @@
-// The emulated twins of kernels/cuda/attend/mma/instructions.cuh: a warp's lanes bring their registers or addresses,
+// The emulation of kernels/cuda/attend/mma/instructions.cuh: a warp's lanes bring their registers or addresses,
 // and each computes what it gets from all of them, by the layouts of kernels/cuda/attend/mma/layout.h. Copies in the
 // background arrive when they are waited for, or at once, or change with every other launch: both are allowed on a GPU,
 // so that a missing wait or barrier gives wrong data in one of the two.

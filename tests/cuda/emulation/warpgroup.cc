@@ -1,4 +1,4 @@
-// Warpgroups' products, barriers that count bytes, the copy engine, tensor maps.
+// Warpgroups' products, barriers that count bytes, TMA, tensor maps.
 #include <string.h>
 
 #include <algorithm>

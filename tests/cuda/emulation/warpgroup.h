@@ -1,9 +1,9 @@
-// The emulated twins of kernels/cuda/attend/wgmma/instructions.cuh, by the layouts of kernels/cuda/wgmma_layout.h.
+// The emulation of kernels/cuda/attend/wgmma/instructions.cuh, by the layouts of kernels/cuda/wgmma_layout.h.
 //
 // Products of a warpgroup are computed when their group is waited for. Until then results hold NaN; who has written to
 // them meanwhile, or to the operand in registers, or, before all warps have waited, to the operands in shared memory,
 // ends the test with a message, and so does a product in front of which begin_products is missing. Operands are read
-// as the asynchronous proxy sees shared memory: what the copy engine wrote, and what ordinary stores wrote if all
+// as the asynchronous proxy sees shared memory: what TMA wrote, and what ordinary stores wrote if all
 // threads of a warp (at the block's barrier: of the block) called publish_writes before the barrier at which they
 // arrived next. All else there is NaN, or old. Boxes arrive at once, or, in every other pair of launches, not before
 // all threads wait, oldest or newest first.
