@@ -13,8 +13,8 @@ type Config struct {
 	MaxOpenForwards int     // steps that are open at once; 0 = 2
 	MaxTreeNodes    int     // uncommitted tree nodes of a sequence; 0 = 64
 	MaxCheckpoints  int     // of a sequence with recurrent layers; 0 = 1
-	RollbackTokens  int64   // kept behind windows, so that as many can be dropped again; 0 = MaxTreeNodes
-	NoRollback      bool    // keep nothing behind windows
+	RollbackTokens  int64   // kept before windows, so that as many can be dropped; 0 = MaxTreeNodes
+	NoRollback      bool    // keep no tokens before windows
 	// Capacity: one of the three, or none if every group sets Pages.
 	CapacityTokens int64
 	CapacityPages  int64
@@ -66,7 +66,7 @@ type Layer struct {
 type RopeMode int32
 
 const (
-	RopeNone     RopeMode = kvcRopeNone     // nobody, or the caller
+	RopeNone     RopeMode = kvcRopeNone     // no rotation, or by the caller
 	RopeOnAppend RopeMode = kvcRopeOnAppend // the library, before it stores k
 	RopeOnRead   RopeMode = kvcRopeOnRead   // the library, each time that it reads k
 )

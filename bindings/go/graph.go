@@ -15,7 +15,7 @@ type GraphConfig struct {
 }
 
 // Graph is the memory of one step, for programs that are recorded once and replayed in each: arrays stay where they are,
-// in shapes of the graph's capacity, of which a step may use less. Tensors have MaxTokens rows; those behind the step's are
+// in shapes of the graph's capacity, of which a step may use less. Tensors have MaxTokens rows; those after the step's are
 // neither read nor written.
 //
 // A Step of a graph stands for all of them: what computes or reads (Append, Attend, LoadState, StoreState, Positions, LastRows,

@@ -133,7 +133,7 @@ func TestOldStepsEndNoLaterOne(t *testing.T) {
 	refused(t, old.Abort(), ErrStale, "Step.Abort")
 	refused(t, old.Cancel(), ErrStale, "Step.Cancel")
 	check(t, old.Close())
-	old.closed.Store(false) // as after a device error, of which only the library knows
+	old.closed.Store(false) // as after a device error, which only the library has seen
 	check(t, old.Close())
 	check(t, recorded.replay()) // in s, although the old step's context has ended
 	check(t, s.End())

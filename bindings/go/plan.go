@@ -24,7 +24,7 @@ type PlanConfig struct {
 	Steps          int // PlanDraftDecode
 	TopK           int // PlanDraftDecode; 0 = 1
 	Arrays         TablesArrays
-	PadValue       *int32 // of BlockTable behind a row's pages; nil = -1 (Graph: 0)
+	PadValue       *int32 // of BlockTable after a row's pages; nil = -1 (Graph: 0)
 	Slots          bool   // tables of page size 1
 	LengthsWithNew bool   // SeqLens count this step's new tokens; a row of 0 is inert
 	Window         int64  // queries see this many keys, themselves included; 0 = all

@@ -129,7 +129,7 @@ func results[T any](c *Cache, function string, n int, call func(*library, *arena
 }
 
 // Pages are the page ids of a sequence in a group: entry i holds positions [i * page size, (i+1) * page size); -1 where the
-// page was freed behind a window.
+// page was freed, because it left a window.
 func (c *Cache) Pages(sequence Seq, group int) ([]int32, error) {
 	a, h, err := c.enter("Cache.Pages")
 	if err != nil {
@@ -174,7 +174,7 @@ const (
 	RopeSetLong  RopeSet = kvcRopeSetLong
 )
 
-// SetRope chooses which of longrope's factor sets turn the keys and queries of sequences.
+// SetRope chooses which of longrope's factor sets rotates the keys and queries of sequences.
 func (c *Cache) SetRope(set RopeSet, sequences ...Seq) error {
 	a, h, err := c.enter("Cache.SetRope")
 	if err != nil {

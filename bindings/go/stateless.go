@@ -18,7 +18,7 @@ type FlashAttn struct {
 	CacheLeftpad              Tensor // [B]: first valid key of each row
 	BlockTable                Tensor // [rows, pages]: page ids in order
 	CuSeqlensQ, CuSeqlensKNew Tensor // [B + 1]: row b's queries (new tokens) are [cu[b], cu[b+1])
-	RotaryCos, RotarySin      Tensor // with K: [positions, rotary dim / 2]; the first dims of q and k turn
+	RotaryCos, RotarySin      Tensor // with K: [positions, rotary dim / 2]; the first dims of q and k are rotated
 	RotarySeqlens             Tensor // [B]: positions count from here, not from CacheSeqlens
 	QDescale, KDescale        Tensor // float8: [B, Hkv] float32, factors of q and of the cache
 	VDescale                  Tensor
@@ -34,7 +34,7 @@ type FlashAttn struct {
 // FlashWindow bounds the keys that a query at p sees: from p - Left to p + Right; -1 = no bound.
 type FlashWindow struct{ Left, Right int }
 
-// FlashAttnWithKVCache stores K and V behind each row's cached tokens, if they are given, and computes attention over the
+// FlashAttnWithKVCache stores K and V after each row's cached tokens, if they are given, and computes attention over the
 // caller's own cache. Of a row with L valid keys, the new ones included, query i of n stands at L - n + i. It changes nothing
 // if it fails, advances no length, and allocates nothing once calls as large as this were made.
 func (c *Context) FlashAttnWithKVCache(args FlashAttn) error {

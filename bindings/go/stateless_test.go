@@ -102,7 +102,7 @@ func TestFlashAttnAppendsAndAttends(t *testing.T) {
 			for head := range qHeads {
 				near(t, name+": lse", lse[head*7+begin:][:n], wantLSE[head*n:][:n])
 			}
-			for i := range n { // stored behind what was there
+			for i := range n { // stored after what was there
 				if at := own.at(own.k, row, own.past[row].length()+i); !slices.Equal(at, part.k[i*kvHeads*dim:][:kvHeads*dim]) {
 					t.Errorf("%s: row %d: token %d is not stored", name, row, i)
 				}
@@ -188,7 +188,7 @@ func TestRotaryOfMyOwnCache(t *testing.T) {
 				t.Errorf("interleaved %v: %v", interleaved, cache)
 			}
 		}
-		appended := make([]float32, 8) // the same by the other call: position 1 is behind one cached token
+		appended := make([]float32, 8) // the same by the other call: position 1 is after one cached token
 		out := make([]float32, 4)
 		check(t, c.FlashAttnWithKVCache(FlashAttn{Q: F32(x, 1, 1, 1, 4), K: F32(x, 1, 1, 1, 4), V: F32(x, 1, 1, 1, 4),
 			KCache: F32(appended, 1, 2, 1, 4), VCache: F32(make([]float32, 8), 1, 2, 1, 4), Out: F32(out, 1, 1, 1, 4),

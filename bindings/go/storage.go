@@ -22,7 +22,7 @@ type Copy struct {
 	Group, Count           int32
 }
 
-// TakeCopies hands over the copies that wait, in order, and forgets them. To be called behind Fork, Commit and Begin, before the
+// TakeCopies gives the copies that wait, in order, and forgets them. Call it after Fork, Commit and Begin, before the
 // next step reads or stores; Begin is refused (ErrOrder) while copies of earlier calls wait. A cache with pools has none.
 func (c *Cache) TakeCopies() ([]Copy, error) {
 	a, h, err := c.enter("Cache.TakeCopies")

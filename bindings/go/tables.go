@@ -29,7 +29,7 @@ type TablesOptions struct {
 	Part     TablesPart
 	Arrays   TablesArrays // 0 = all
 	Slots    bool         // tables of page size 1: slots where pages were
-	PadValue *int32       // of BlockTable behind a row's pages; nil = -1 (graph: 0)
+	PadValue *int32       // of BlockTable after a row's pages; nil = -1 (graph: 0)
 }
 
 // Tables is what attention kernels of others want to know of a step; docs/reference/tables.md says what each array means. The slices
@@ -109,7 +109,7 @@ func tablesOf(c *kvcTables, owner any) Tables {
 	return t
 }
 
-// borrowed is an array of the library's; nil if it was not asked for. Nobody appends to it, nor reads behind it.
+// borrowed is an array of the library's; nil if it was not requested. Do not append to it, and do not read past its end.
 func borrowed[T any](t *dlTensor) []T {
 	if t.ndim == 0 {
 		return nil

@@ -129,7 +129,7 @@ class Cache(_kvcache.Cache):
         max_sequences: most sequences at once.
         max_batch_tokens: most tokens of one step.
         max_open_forwards: most steps open at once.
-        rollback_tokens: tokens kept behind every window and chunk, so that up to so many can be dropped again (rejected
+        rollback_tokens: tokens kept before every window and chunk, so that up to so many can be dropped (rejected
             drafts). None = the library's default, max_tree_nodes; 0 = none.
         max_tree_nodes: most uncommitted tree nodes of a sequence, at most 1024.
         max_checkpoints: with a Recurrent group: checkpoints that a sequence keeps, at most 1024; 0 = 1.

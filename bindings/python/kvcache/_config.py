@@ -205,7 +205,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Sliding:
-    """Layers where a query at position p sees keys p - window + 1 .. p; pages behind the window are freed.
+    """Layers where a query at position p sees keys p - window + 1 .. p; pages that left the window are freed.
 
     Args:
         window: keys that a query sees, itself included, >= 1.

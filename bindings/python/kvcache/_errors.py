@@ -164,7 +164,7 @@ class Cancelled(State):
 
 
 class Evicted(State):
-    """The keys that this needs were freed behind a window."""
+    """The needed keys were freed, because they left a window."""
 
 
 class Stale(State):

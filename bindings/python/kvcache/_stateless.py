@@ -89,7 +89,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         k, v: new tokens, stored from cache_seqlens on: [batch, new, kv heads, dim], or with cu_seqlens_k_new
             [tokens, kv heads, dim].
         qv: as q with v_cache's dims: scores are q.k + qv.v (absorbed latent attention).
-        rotary_cos, rotary_sin: [positions, rotary dim / 2]: the first dims of q and k turn; only with k.
+        rotary_cos, rotary_sin: [positions, rotary dim / 2]: the first dims of q and k are rotated; only with k.
         cache_seqlens: tokens in the cache without the new ones: an int, or [batch] int32. None: all of the cache.
         cache_batch_idx: [batch] int32: which row of the cache (or of the table) each row has.
         cache_leftpad: [batch] int32: first valid key.
@@ -150,7 +150,7 @@ def append_slots(
             [latent | rotary] (MLA).
         slot_mapping: [tokens] int32 or int64: page * page size + offset; negative = not stored.
         k_scale, v_scale: of a float8 cache: x is stored as x / scale. A number, [1] or [kv heads] float32.
-        rotary_cos, rotary_sin, positions: the first dims of k (the rotary parts) turn by rows `positions` [tokens].
+        rotary_cos, rotary_sin, positions: the first dims of k (the rotary parts) are rotated by rows `positions` [tokens].
         rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
         dtype, context, stream: as flash_attn_with_kvcache.
 

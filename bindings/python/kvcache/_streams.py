@@ -1,6 +1,6 @@
 """CUDA streams: which is current, and making one wait for another.
 
-Nothing here runs for caches on the CPU. On a GPU a call asks for the current stream at most, as long as its arrays' library
+Nothing here runs for caches on the CPU. On a GPU a call reads the current stream at most, as long as its arrays' library
 works on the call's stream; making streams wait for each other is for calls that mix streams, by events of the CUDA driver.
 Streams are numbers, addresses of CUstream; 0 is the legacy default stream.
 """

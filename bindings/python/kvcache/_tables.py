@@ -29,7 +29,7 @@ class Plan(_kvcache.Plan):
         window: queries see this many keys, themselves included: tables have only the last pages.
         chunk: queries see their chunk up to themselves: tables have a row for each chunk.
         slots: tables of page size 1.
-        pad: what block_table has behind a row's pages; None: -1, for a graph 0.
+        pad: what block_table has after a row's pages; None: -1, for a graph 0.
         arrays: of "dense", "csr" and "tokens"; None: all.
         graph: arrays of the capacity (max_*), whose addresses never change; what a batch does not use is inert.
         num_pool_pages: pages of the server's pool, against which tables are checked; 0 = unknown.
@@ -57,7 +57,7 @@ class Plan(_kvcache.Plan):
               req_to_token: Any = None, encoder_lens: Any = None, tree_parents: Any = None,
               rows_grew: bool = False, stream: Any = None) -> int:
         """Makes the tables of a step. Arrays are int32, or int64 where they have one dimension; all on the host or, of a graph
-        plan in a context of a GPU, all on it: then its kernels make the tables, and nobody waits.
+        plan in a context of a GPU, all on it: then its kernels make the tables, and no call waits.
 
         Args:
             seq_lens: [B], tokens of each row before the step.

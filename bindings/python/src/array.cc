@@ -166,7 +166,7 @@ nb::object capsule_of(nb::handle exporter, const Work& work) {
   return method(**arguments);
 }
 
-// A DLManagedTensor of before 1.0 behind today's interface.
+// A DLManagedTensor of before 1.0 with today's interface.
 DLManagedTensorVersioned* wrap_legacy(DLManagedTensor* legacy) {
   auto managed = std::make_unique<DLManagedTensorVersioned>();
   managed->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
@@ -384,7 +384,7 @@ nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::v
     }
     case ArrayKind::kJax: {
       if (work.on_host()) break;
-      // Its own memory, which nobody else has seen yet.
+      // Its own memory, which no other code has seen yet.
       const nb::object zeros = nb::module_::import_("jax.numpy").attr("zeros");
       const nb::object type = float32 ? nb::str("float32") : nb::object(like.attr("dtype"));
       const nb::object fresh = zeros(extents, type, nb::arg("device") = like.attr("device"));

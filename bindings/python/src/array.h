@@ -71,7 +71,7 @@ class ArrayArgument {
 };
 
 // A zeroed array of `like`'s kind, device and element type (or float32), to be written by a call. For jax, whose arrays
-// are immutable, a kvcache.Tensor that finish_output turns into one. Raises Shape if the array would have more than
+// are immutable, a kvcache.Tensor that finish_output converts to one. Raises Shape if the array would have more than
 // 2^63 bytes: `shape` comes from the caller's arrays, which may repeat one element any number of times.
 nb::object new_output(nb::handle like, const DLTensor& like_tensor, const std::vector<int64_t>& shape, bool float32,
                       Work& work);

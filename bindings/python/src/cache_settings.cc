@@ -1,4 +1,4 @@
-// Settings of kvcache.Cache's sequences: their streaming windows, and which factors of longrope turn them.
+// Settings of kvcache.Cache's sequences: their streaming windows, and which factors of longrope rotate them.
 #include <nanobind/stl/string.h>
 
 #include <string>

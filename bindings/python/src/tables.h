@@ -1,4 +1,4 @@
-// kvcache.Tables: what foreign attention kernels want to know of a step, as numpy arrays; and kvcache.Plan, which makes
+// kvcache.Tables: what other attention kernels need from a step, as numpy arrays; and kvcache.Plan, which makes
 // them of a server's own arrays.
 #pragma once
 
@@ -38,7 +38,7 @@ class Plan {
   Plan(nb::handle_t<Context> context, nb::dict config);
   Plan(const Plan&) = delete;
 
-  // With the GIL held: it is what makes threads take turns.
+  // With the GIL held: it serialises threads.
   uint64_t build(nb::dict arrays, bool rows_grew, nb::handle stream);
   Tables tables(int64_t step, nb::handle part);
   void check(nb::handle generation) const;

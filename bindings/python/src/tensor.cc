@@ -23,7 +23,7 @@ constexpr const char* kCapsuleName = "dltensor_versioned";
 template <>
 constexpr const char* kCapsuleName<DLManagedTensor> = "dltensor";
 
-// Runs for a capsule that nobody consumed: a consumer renames it.
+// Runs for a capsule that was not consumed: a consumer renames it.
 template <typename Managed>
 void delete_capsule(PyObject* capsule) {
   if (!PyCapsule_IsValid(capsule, kCapsuleName<Managed>)) return;

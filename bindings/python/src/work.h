@@ -29,7 +29,7 @@ class Work {
   // Makes `stream`, as __dlpack__ takes it, wait for what this one was given so far.
   void make_wait(nb::handle stream) const;
 
-  // An array was taken whose library works on `theirs`; or on streams that nobody can name.
+  // An array was taken whose library works on `theirs`; or on streams without a name.
   void took_from(void* theirs);
   void took_from_unknown() { finish_ = true; }
   void hand_back();

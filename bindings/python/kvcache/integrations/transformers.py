@@ -50,7 +50,7 @@ class PagedCache(Cache):
         max_batch_tokens: most tokens of one forward, rows times prompt length; None = capacity_tokens, at most 8192.
             `generate(prefill_chunk_size=...)` cuts a longer prompt.
         options: of kvcache.Cache: page_size, max_sequences (rows; for a moment twice as many where beams are reordered or
-            a cache is copied), rollback_tokens (how many tokens crop can take back behind a sliding window), context, ...
+            a cache is copied), rollback_tokens (how many tokens crop can drop before a sliding window), context, ...
 
     Raises:
         NotImplementedError: the model has layers that are neither full, sliding nor chunked attention.

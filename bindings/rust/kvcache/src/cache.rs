@@ -224,7 +224,7 @@ impl Cache {
         Ok(numbers.into_iter().map(|number| number as usize).collect())
     }
 
-    /// Page ids in one group; `None` where a page was freed behind a window.
+    /// Page ids in one group; `None` where a page was freed, because it left a window.
     pub fn pages(&self, sequence: Seq, group: usize) -> Result<Vec<Option<u32>>> {
         let mut count = 0;
         loop {
@@ -337,7 +337,7 @@ impl Cache {
         check(|error| unsafe { sys::kvc_cache_check_invariants(self.raw(), error) })
     }
 
-    /// A view of a layer's page pool, no copy, read-only for consumers of DLPack. What is put on the stream behind this
+    /// A view of a layer's page pool, no copy, read-only for consumers of DLPack. What is put on the stream after this
     /// sees what the cache's earlier calls stored.
     pub fn export_pool(&self, layer: usize, pool: Pool, stream: Stream) -> Result<PoolView> {
         self.export_pool_as(layer, pool, 0, stream)

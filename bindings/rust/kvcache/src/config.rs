@@ -28,7 +28,7 @@ pub struct CacheConfig {
     pub max_batch_tokens: usize,
     /// 0 = 2
     pub max_open_steps: usize,
-    /// Tokens kept behind every window, so that they can be dropped again; `None`: as `max_tree_nodes`, `Some(0)`: none.
+    /// Tokens kept before every window, so that they can be dropped; `None`: as `max_tree_nodes`, `Some(0)`: none.
     pub rollback_tokens: Option<usize>,
     /// Uncommitted tree nodes of a sequence; 0 = 64.
     pub max_tree_nodes: usize,

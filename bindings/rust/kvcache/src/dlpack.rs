@@ -17,7 +17,7 @@ unsafe impl Sync for ManagedTensor {}
 
 impl ManagedTensor {
     /// # Safety
-    /// `raw` is a managed tensor that nobody else releases, with strides unless it has no dimension. What it shows is not
+    /// `raw` is a managed tensor that no other code releases, with strides unless it has no dimension. What it shows is not
     /// written while this lives.
     pub unsafe fn from_raw(raw: *mut sys::DLManagedTensorVersioned) -> Option<Self> {
         NonNull::new(raw).map(Self)
@@ -27,7 +27,7 @@ impl ManagedTensor {
     pub fn from_vec<T: Element>(mut data: Vec<T>, shape: &[usize]) -> Result<Self> {
         let strides = TensorMut::new(&mut data, shape)?.strides();
         let pointer = data.as_mut_ptr().cast();
-        // SAFETY: within the vector, which nobody else has.
+        // SAFETY: within the vector, which no other code has.
         unsafe { Self::from_owner(data, pointer, Device::CPU, T::DTYPE, shape, &strides) }
     }
 
@@ -35,7 +35,7 @@ impl ManagedTensor {
     pub fn from_vec_strided<T: Element>(mut data: Vec<T>, shape: &[usize], strides: &[usize]) -> Result<Self> {
         TensorMut::strided(&mut data, shape, strides)?;
         let pointer = data.as_mut_ptr().cast();
-        // SAFETY: within the vector, which nobody else has.
+        // SAFETY: within the vector, which no other code has.
         unsafe { Self::from_owner(data, pointer, Device::CPU, T::DTYPE, shape, strides) }
     }
 
@@ -43,7 +43,7 @@ impl ManagedTensor {
     /// interleave in one buffer have an `Arc` of it each.
     ///
     /// # Safety
-    /// All elements that the shape and the strides reach are readable and writable while `owner` lives, and nobody else
+    /// All elements that the shape and the strides reach are readable and writable while `owner` lives, and nothing else
     /// writes them, or reads what a cache writes at the same time.
     pub unsafe fn from_owner<O: Send + 'static>(
         owner: O,

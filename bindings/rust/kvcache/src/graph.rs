@@ -130,7 +130,7 @@ impl Graph {
         store_state(&self.0.cache, self.0.id, layer, state, tensor)
     }
 
-    /// Frees it now, whoever has clones: from here on every call is STALE_ID. BUSY while a step is open in it.
+    /// Frees it now, even if clones exist: from here on every call is STALE_ID. BUSY while a step is open in it.
     pub fn close(&self) -> Result<()> {
         // SAFETY: an id that may be gone: an error. Whatever an open step lent stays: BUSY.
         check(|error| unsafe { sys::kvc_graph_destroy(self.0.cache.raw(), self.0.id, error) })

@@ -18,7 +18,7 @@ pub struct PlanConfig {
     pub page_size: usize,
     /// Tables of page size 1: slots where pages were, and no leftpad.
     pub slots: bool,
-    /// What `block_table` has behind a row's pages; `None`: -1, for a graph 0.
+    /// What `block_table` has after a row's pages; `None`: -1, for a graph 0.
     pub pad_value: Option<i32>,
     /// `seq_lens` count the step's new tokens (not in `DraftDecode`); a row of 0 is inert.
     pub lengths_with_new: bool,

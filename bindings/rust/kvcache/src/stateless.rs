@@ -71,7 +71,7 @@ pub struct FlashAttn<'a> {
 pub enum FlashCache<'a> {
     /// Read.
     Stored { k: Tensor<'a>, v: Tensor<'a> },
-    /// Written: `new_k` and `new_v` (`[B, Sn, kv heads, dims]`, or `[>= Tn, kv heads, dims]`) are stored behind each row's
+    /// Written: `new_k` and `new_v` (`[B, Sn, kv heads, dims]`, or `[>= Tn, kv heads, dims]`) are stored after each row's
     /// tokens before anything attends.
     Append { k: TensorMut<'a>, v: TensorMut<'a>, new_k: Tensor<'a>, new_v: Tensor<'a> },
 }
@@ -231,7 +231,7 @@ pub struct AppendSlots<'a> {
     /// `[1]` or `[kv heads]` f32, with a float8 cache: k is stored as k / `k_scale`.
     pub k_scale: Option<Tensor<'a>>,
     pub v_scale: Option<Tensor<'a>>,
-    /// Turns the first dims of k.
+    /// Rotates the first dims of k.
     pub rotary: Option<Rotary<'a>>,
 }
 

@@ -52,7 +52,7 @@ pub struct Tables<'a> {
     pub last_page_len: Option<Tensor<'a>>,
     /// `[R]`, only if a row streams: the row's first tokens, that every query sees ...
     pub sink_tokens: Option<Tensor<'a>>,
-    /// ... and the tokens behind them that none sees.
+    /// ... and the tokens after them that no query sees.
     pub hole_tokens: Option<Tensor<'a>>,
     /// i64 `[T]`: slot of each new token; -1 = padding.
     pub slot_mapping: Option<Tensor<'a>>,
@@ -84,7 +84,7 @@ pub struct TablesOptions {
     pub part: Part,
     /// Tables of page size 1: slots where pages were, and no leftpad.
     pub slots: bool,
-    /// What `block_table` has behind a row's pages; `None`: -1, in a graph 0.
+    /// What `block_table` has after a row's pages; `None`: -1, in a graph 0.
     pub pad_value: Option<i32>,
     pub arrays: Arrays,
 }
@@ -179,7 +179,7 @@ impl Step {
             sys::kvc_forward_tables(self.cache().raw(), self.as_raw(), narrow(group), &mut raw, error)
         })?;
         // SAFETY: of this open step, which only `end`, `abort` and `drop` close: on the CPU, where alone the library makes
-        // tables, no error does. Nothing writes them again, since no second call asks for the same.
+        // tables, no error does. Nothing writes them again, since no second call requests the same.
         let tables = unsafe { Tables::from_raw(&raw) };
         given.push(Given { group, options, raw });
         Ok(tables)

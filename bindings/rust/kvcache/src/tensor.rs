@@ -352,7 +352,7 @@ impl Layout {
         Error::misuse(Status::SHAPE, message)
     }
 
-    /// Where the element is that lies so many elements behind the first.
+    /// Where the element is that lies so many elements after the first.
     fn offset(&self, elements: i64) -> *mut c_void {
         self.data
             .cast::<u8>()

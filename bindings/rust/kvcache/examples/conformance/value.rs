@@ -85,7 +85,7 @@ impl Buffer {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: as many bytes; nobody writes them while the runner reads.
+        // SAFETY: as many bytes; nothing writes them while the runner reads.
         unsafe { slice::from_raw_parts(self.memory.words.as_ptr().cast(), self.memory.length) }
     }
 
@@ -93,10 +93,10 @@ impl Buffer {
         Tensor::from_bytes(self.bytes(), self.dtype, &self.shape)
     }
 
-    /// Of a copy, which nobody shares.
+    /// Of a copy, which is not shared.
     pub fn view_mut(&mut self) -> kvcache::Result<TensorMut<'_>> {
         assert_eq!(Arc::strong_count(&self.memory), 1);
-        // SAFETY: as many bytes, of nobody else.
+        // SAFETY: as many bytes, not shared.
         let bytes = unsafe { slice::from_raw_parts_mut(self.memory.words.as_ptr().cast(), self.memory.length) };
         TensorMut::from_bytes(bytes, self.dtype, &self.shape)
     }
