@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/first_sizes.h"
+#include "base/read_once.h"
 #include "base/status.h"
 #include "cache/cache.h"
 #include "context/context.h"
@@ -107,30 +108,42 @@ std::span<T> span_of(T* data, int64_t n) {
 // Larger than any version of a struct will be: a bigger struct_size is a struct that was never initialised.
 inline constexpr uint32_t kMaxStructSize = 4096;
 
+// A struct_size that some version of T has.
+template <class T>
+Status check_size(uint32_t size, const char* name) {
+  if (size >= kFirstSize<T> && size <= kMaxStructSize && size % 8 == 0) return Status();
+  return Status::error(KVC_ERROR_STRUCT_SIZE, "%s has struct_size %u, not %u: initialise it with its kvc_*_init", name,
+                       size, static_cast<uint32_t>(sizeof(T)));
+}
+
 // struct_size of `in`, which is of the same type as this library's T in some version.
 template <class T>
 Status check_struct_size(const T* in, const char* name) {
   KVC_TRY(check_not_null(in, name));
-  if (in->struct_size >= kFirstSize<T> && in->struct_size <= kMaxStructSize && in->struct_size % 8 == 0)
-    return Status();
-  return Status::error(KVC_ERROR_STRUCT_SIZE, "%s has struct_size %u, not %u: initialise it with its kvc_*_init", name,
-                       in->struct_size, static_cast<uint32_t>(sizeof(T)));
+  return check_size<T>(read_once(&in->struct_size), name);
 }
 
-// Copies the fields of an input struct that this library has; a later version's fields must be zero.
+// Copies the fields of an input struct of `size` bytes that this library has; a later version's fields must be zero.
 template <class T>
-Status read_struct(const T* in, const char* name, T* out) {
-  KVC_TRY(check_struct_size(in, name));
+Status read_sized(const T* in, uint32_t size, const char* name, T* out) {
+  KVC_TRY(check_size<T>(size, name));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
-  for (uint32_t i = sizeof(T); i < in->struct_size; ++i) {
+  for (uint32_t i = sizeof(T); i < size; ++i) {
     if (bytes[i] != 0) {
       return Status::error(KVC_ERROR_UNSUPPORTED, "%s has a field at offset %u that this library (%s) does not know",
                            name, i, kvc_version());
     }
   }
   std::memset(static_cast<void*>(out), 0, sizeof(T));
-  std::memcpy(static_cast<void*>(out), in, std::min<size_t>(in->struct_size, sizeof(T)));
+  std::memcpy(static_cast<void*>(out), in, std::min<size_t>(size, sizeof(T)));
+  out->struct_size = size;
   return Status();
+}
+
+template <class T>
+Status read_struct(const T* in, const char* name, T* out) {
+  KVC_TRY(check_not_null(in, name));
+  return read_sized(in, read_once(&in->struct_size), name, out);
 }
 
 // An array of extensible structs: its stride is the first element's struct_size, the same in all.
@@ -139,14 +152,16 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
   KVC_TRY(check_array(n, items, name));
   out->resize(static_cast<size_t>(n));
   const auto* bytes = reinterpret_cast<const unsigned char*>(items);
+  const uint32_t stride = n == 0 ? 0 : read_once(&items->struct_size);
   for (int64_t i = 0; i < n; ++i) {
-    const auto* item = reinterpret_cast<const T*>(bytes + i * items->struct_size);
-    if (item->struct_size != items->struct_size) {
-      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i,
-                           item->struct_size, name, items->struct_size)
+    const auto* item = reinterpret_cast<const T*>(bytes + i * stride);
+    const uint32_t size = i == 0 ? stride : read_once(&item->struct_size);
+    if (size != stride) {
+      return Status::error(KVC_ERROR_STRUCT_SIZE, "%s[%" PRId64 "] has struct_size %u, and %s[0] %u", name, i, size,
+                           name, stride)
           .at(i);
     }
-    if (Status status = read_struct(item, name, &(*out)[static_cast<size_t>(i)]); !status.ok())
+    if (Status status = read_sized(item, size, name, &(*out)[static_cast<size_t>(i)]); !status.ok())
       return std::move(status).at(i);
   }
   return Status();

@@ -7,6 +7,16 @@ using namespace kvc::api;
 
 namespace {
 
+constexpr int32_t kMostFactors = 65536;  // larger counts are refused as they are, since they exceed any rope_dim
+
+// Replaces an array of longrope factors by a copy.
+void own_factors(int32_t count, const double** factors, std::vector<double>* copy) {
+  if (*factors == nullptr || count < 1 || count > kMostFactors) return;
+  copy->resize(static_cast<size_t>(count));
+  read_once(*factors, count, copy->data());
+  *factors = copy->data();
+}
+
 Status read_config(const kvc_cache_config* config, CacheConfig* out) {
   KVC_TRY(read_struct(config, "config", &out->config));
   const kvc_cache_config& known = out->config;
@@ -20,6 +30,7 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
   KVC_TRY(read_array(known.layers, known.num_layers, "layers", &out->layers));
   out->scalings.resize(out->layers.size());
   out->states.resize(out->layers.size());
+  out->factors.resize(2 * out->layers.size());
   for (size_t i = 0; i < out->layers.size(); ++i) {
     const kvc_rope_scaling*& scaling = out->layers[i].rope_scaling;
     const kvc_layer_config& layer = out->layers[i];
@@ -33,6 +44,9 @@ Status read_config(const kvc_cache_config* config, CacheConfig* out) {
     Status status = read_struct(scaling, "rope_scaling", &out->scalings[i]);
     if (!status.ok()) return std::move(status).at(static_cast<int64_t>(i));
     scaling = &out->scalings[i];
+    kvc_rope_scaling& known_scaling = out->scalings[i];
+    own_factors(known_scaling.num_short_factors, &known_scaling.short_factors, &out->factors[2 * i]);
+    own_factors(known_scaling.num_long_factors, &known_scaling.long_factors, &out->factors[2 * i + 1]);
   }
   if (!default_group) return read_array(known.groups, known.num_groups, "groups", &out->groups);
   kvc_group_config full;

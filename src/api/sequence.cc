@@ -1,6 +1,7 @@
 // Section 6 of the header: sequences.
 #include "api/boundary.h"
 
+// Input arrays are copied before the cache sees them (CallArray): the caller may change them at any time.
 using namespace kvc;
 using namespace kvc::api;
 
@@ -14,7 +15,7 @@ kvc_status kvc_seq_add(kvc_cache* cache, int64_t n, kvc_seq* sequences, kvc_erro
 kvc_status kvc_seq_remove(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_remove", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.remove(span_of(sequences, n));
+    return c.remove(CallArray(sequences, n).span());
   });
 }
 
@@ -25,7 +26,7 @@ kvc_status kvc_seq_fork(kvc_cache* cache, int64_t n, const kvc_seq* parents, con
     KVC_TRY(check_array(n, children, "children"));
     KVC_TRY(check_disjoint(n, parents, "parents", children, "children"));
     KVC_TRY(check_disjoint(n, positions, "positions", children, "children"));
-    return c.fork(span_of(parents, n), span_of(positions, positions == nullptr ? 0 : n), span_of(children, n), stream);
+    return c.fork(CallArray(parents, n).span(), CallArray(positions, n).span(), span_of(children, n), stream);
   });
 }
 
@@ -34,7 +35,7 @@ kvc_status kvc_seq_truncate(kvc_cache* cache, int64_t n, const kvc_seq* sequence
   return cache_call("kvc_seq_truncate", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
-    return c.truncate(span_of(sequences, n), span_of(lengths, n));
+    return c.truncate(CallArray(sequences, n).span(), CallArray(lengths, n).span());
   });
 }
 
@@ -43,7 +44,7 @@ kvc_status kvc_seq_lengths(kvc_cache* cache, int64_t n, const kvc_seq* sequences
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", lengths, "lengths"));
-    return c.lengths(span_of(sequences, n), span_of(lengths, n));
+    return c.lengths(CallArray(sequences, n).span(), span_of(lengths, n));
   });
 }
 
@@ -75,7 +76,7 @@ kvc_status kvc_seq_commit(kvc_cache* cache, int64_t n, const kvc_seq* sequences,
   return cache_call("kvc_seq_commit", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, leaves, "leaves"));
-    return c.commit(span_of(sequences, n), span_of(leaves, n), stream);
+    return c.commit(CallArray(sequences, n).span(), CallArray(leaves, n).span(), stream);
   });
 }
 
@@ -84,14 +85,14 @@ kvc_status kvc_seq_tree_nodes(kvc_cache* cache, int64_t n, const kvc_seq* sequen
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, nodes, "nodes"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", nodes, "nodes"));
-    return c.tree_nodes(span_of(sequences, n), span_of(nodes, n));
+    return c.tree_nodes(CallArray(sequences, n).span(), span_of(nodes, n));
   });
 }
 
 kvc_status kvc_seq_set_rope(kvc_cache* cache, int64_t n, const kvc_seq* sequences, int32_t set, kvc_error* error) {
   return cache_call("kvc_seq_set_rope", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.set_rope(span_of(sequences, n), set);
+    return c.set_rope(CallArray(sequences, n).span(), set);
   });
 }
 
@@ -100,8 +101,8 @@ kvc_status kvc_seq_set_streaming(kvc_cache* cache, int64_t n, const kvc_seq* seq
   return cache_call("kvc_seq_set_streaming", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, window_tokens, "window_tokens"));
-    return c.set_streaming(span_of(sequences, n), span_of(sink_tokens, sink_tokens == nullptr ? 0 : n),
-                           span_of(window_tokens, n), flags);
+    return c.set_streaming(CallArray(sequences, n).span(), CallArray(sink_tokens, n).span(),
+                           CallArray(window_tokens, n).span(), flags);
   });
 }
 
@@ -114,7 +115,7 @@ kvc_status kvc_seq_get_streaming(kvc_cache* cache, int64_t n, const kvc_seq* seq
     KVC_TRY(check_disjoint(n, sequences, "sequences", sink_tokens, "sink_tokens"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", window_tokens, "window_tokens"));
     KVC_TRY(check_disjoint(n, sink_tokens, "sink_tokens", window_tokens, "window_tokens"));
-    return c.streaming(span_of(sequences, n), span_of(sink_tokens, n), span_of(window_tokens, n));
+    return c.streaming(CallArray(sequences, n).span(), span_of(sink_tokens, n), span_of(window_tokens, n));
   });
 }
 
@@ -124,14 +125,14 @@ kvc_status kvc_seq_max_append(kvc_cache* cache, int64_t n, const kvc_seq* sequen
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, tokens, "tokens"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", tokens, "tokens"));
-    return c.max_append(span_of(sequences, n), span_of(tokens, n));
+    return c.max_append(CallArray(sequences, n).span(), span_of(tokens, n));
   });
 }
 
 kvc_status kvc_seq_checkpoint(kvc_cache* cache, int64_t n, const kvc_seq* sequences, kvc_error* error) {
   return cache_call("kvc_seq_checkpoint", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_array(n, sequences, "sequences"));
-    return c.checkpoint(span_of(sequences, n));
+    return c.checkpoint(CallArray(sequences, n).span());
   });
 }
 
@@ -141,6 +142,6 @@ kvc_status kvc_seq_encoder_lengths(kvc_cache* cache, int32_t group, int64_t n, c
     KVC_TRY(check_array(n, sequences, "sequences"));
     KVC_TRY(check_array(n, lengths, "lengths"));
     KVC_TRY(check_disjoint(n, sequences, "sequences", lengths, "lengths"));
-    return c.encoder_lengths(group, span_of(sequences, n), span_of(lengths, n));
+    return c.encoder_lengths(group, CallArray(sequences, n).span(), span_of(lengths, n));
   });
 }

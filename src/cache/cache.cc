@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cinttypes>
 
+#include "context/host_memory.h"
+
 namespace kvc {
 namespace {
 
@@ -54,7 +56,8 @@ Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
         config.cache_tag = tag;
         return config;
       }()),
-      rope_sets_(geometry_.has_rope_sets() ? geometry_.store.max_sequences : 0) {
+      rope_sets_(geometry_.has_rope_sets() ? geometry_.store.max_sequences : 0),
+      batch_(geometry_.limits) {
   const auto copies = static_cast<size_t>(geometry_.limits.rows) * geometry_.store.groups.size();
   checked_slots_.resize(static_cast<size_t>(geometry_.limits.rows));
   copies_.reserve(copies);
@@ -62,9 +65,29 @@ Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
   if (geometry_.tables_only) copy_queue_.reserve(2 * static_cast<int64_t>(copies));
 }
 
+// The system grants each layer's pools, since it does not add them up, and kills the process when they are used.
+// Memory of a device is granted as a whole, so its driver refuses what it lacks.
+static Status check_host_memory(const Context& context, const Geometry& geometry) {
+  if (!context.is_host()) return Status();
+  int64_t wanted = 0;
+  for (const LayerGeometry& layer : geometry.layers) {
+    const bool adopted = layer.kv_storage != nullptr || layer.k_storage != nullptr;
+    if (adopted || (geometry.tables_only && layer.states.empty())) continue;
+    wanted += layer.page_bytes * geometry.store.groups[static_cast<size_t>(layer.group)].num_pages;
+  }
+  const int64_t available = host_memory_bytes();
+  if (wanted <= available) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_MEMORY,
+                       "the pools of %zu layers take %" PRId64 " bytes, and the host has %" PRId64
+                       " bytes of memory and swap",
+                       geometry.layers.size(), wanted, available)
+      .missing(wanted, available);
+}
+
 Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config, std::unique_ptr<Cache>* out) {
   Geometry geometry;
   KVC_TRY(make_geometry(*context, config, &geometry));
+  KVC_TRY(check_host_memory(*context, geometry));
   const uint32_t tag = next_tag.fetch_add(1, std::memory_order_relaxed) & kTagMask;
   std::unique_ptr<Cache> cache(new Cache(std::move(context), std::move(geometry), tag));
   std::vector<size_t> class_of_layer;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "cache/batch_arrays.h"
 #include "cache/forward.h"
 #include "cache/geometry.h"
 #include "cache/layer_storage.h"
@@ -126,7 +127,7 @@ class Cache {
       if (forward && forward->open) visit(*forward);
     }
   }
-  Status read_kind(const kvc_batch& batch, StepKind* out) const;
+  Status read_kind(const kvc_batch& batch, StepKind* out) const KVC_REQUIRES(mutex_);
   Status check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* forward)
       KVC_REQUIRES(mutex_);
   // ORDER: the step's stream is being captured, and it stays open. Another failure closes it as abort.
@@ -160,7 +161,7 @@ class Cache {
   Status check_rotation(const Forward& forward, int32_t layer, const DLTensor* cos_sin, const float** out) const;
   Status find_rotation(Forward& forward, const kvc_backend_layer& layer, const float* given, const float** out) const;
   Status check_stores_kv(int32_t layer) const;
-  Status find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
+  Status find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
   Status gather(int32_t layer, const std::vector<int64_t>& slots, ExportParts* parts, void* stream) const;
   Status check_import(const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) const;
@@ -184,6 +185,7 @@ class Cache {
   // Scratch of the calls under the lock: [max_sequences] and [max_sequences * groups], made once; a commit that
   // copies more makes the latter two larger before it changes anything.
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
+  BatchArrays batch_ KVC_GUARDED_BY(mutex_);  // of the call that begins a step, or asks whether one fits
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
   std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
   CopyQueue copy_queue_ KVC_GUARDED_BY(mutex_);  // of a cache without storage

@@ -5,58 +5,6 @@
 #include "cache/cache.h"
 
 namespace kvc {
-namespace {
-
-// Span ids are not negative, and nodes of trees have none.
-Status check_spans(const kvc_batch& batch) {
-  int64_t token = 0;
-  for (int32_t row = 0; row < batch.num_sequences; ++row) {
-    for (const int64_t end = token + std::max(batch.append_lengths[row], 0); token < end; ++token) {
-      const int32_t id = batch.span_ids[token];
-      const bool node = batch.tree_parents != nullptr && batch.tree_parents[token] != KVC_TREE_NONE;
-      if (batch.sequences[row] == 0 || (id >= 0 && (id == 0 || !node))) continue;
-      return Status::error(KVC_ERROR_INVALID_ARGUMENT, "row %d: span_ids[%" PRId64 "] is %d%s", row, token, id,
-                           id < 0 ? "" : ", and its token is a node of a tree")
-          .at(row);
-    }
-  }
-  return Status();
-}
-
-// Whether some token has a span; ids of inert rows are nobody's.
-bool has_spans(const kvc_batch& batch) noexcept {
-  int64_t token = 0;
-  for (int32_t row = 0; batch.span_ids != nullptr && row < batch.num_sequences; ++row) {
-    for (const int64_t end = token + batch.append_lengths[row]; token < end; ++token) {
-      if (batch.sequences[row] != 0 && batch.span_ids[token] > 0) return true;
-    }
-  }
-  return false;
-}
-
-// Counts the tokens of a batch. Its rows and tokens must be within limits, which have these names.
-Status count_tokens(const kvc_batch& batch, const BatchLimits& limits, const char* rows_name, const char* tokens_name,
-                    int64_t* out) {
-  const int32_t rows = batch.num_sequences;
-  if (rows > limits.rows) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%d rows exceed %s %" PRId64, rows, rows_name, limits.rows)
-        .missing(rows, limits.rows);
-  }
-  int64_t tokens = 0;
-  int64_t first_over = -1;
-  for (int32_t i = 0; i < rows; ++i) {
-    tokens += std::max(batch.append_lengths[i], 0);
-    if (tokens > limits.tokens && first_over < 0) first_over = i;
-  }
-  *out = tokens;
-  if (first_over < 0) return Status();
-  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed %s %" PRId64, tokens, tokens_name,
-                       limits.tokens)
-      .at(first_over)
-      .missing(tokens, limits.tokens);
-}
-
-}  // namespace
 
 // A forward for a new step: a free one, or the graph's.
 Status Cache::find_forward(kvc_forward graph, int32_t* slot) const {
@@ -82,33 +30,23 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
     return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin,
                          batch.layer_end, num_layers);
   }
-  const int32_t rows = batch.num_sequences;
-  if (rows < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_sequences %d is negative", rows);
-  if (rows > 0 && (batch.sequences == nullptr || batch.append_lengths == nullptr)) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_sequences %d",
-                         batch.sequences == nullptr ? "sequences" : "append_lengths", rows);
-  }
-  int64_t tokens = 0;
-  KVC_TRY(count_tokens(batch, geometry_.limits, "max_sequences", "max_batch_tokens", &tokens));
+  KVC_TRY(batch_.read(batch));
   KVC_TRY(find_forward(batch.graph, forward));
   if (const Forward& target = *forwards_[static_cast<size_t>(*forward)]; target.graph) {
-    KVC_TRY(count_tokens(batch, target.limits, "the graph's max_sequences", "the graph's max_tokens", &tokens));
+    KVC_TRY(batch_.check_limits(target.limits, "the graph's max_sequences", "the graph's max_tokens"));
   }
-  const auto n = static_cast<size_t>(rows);
   KVC_TRY(read_kind(batch, kind));
-  if (kind->with_trees) {
-    const std::span<const int32_t> parents = {batch.tree_parents, static_cast<size_t>(tokens)};
-    KVC_TRY(store_.check_trees({batch.sequences, n}, {batch.append_lengths, n}, parents));
-  }
+  kind->layers = all ? LayerRange{0, num_layers} : LayerRange{batch.layer_begin, batch.layer_end};
+  if (kind->with_trees) KVC_TRY(store_.check_trees(batch_.ids(), batch_.lengths(), batch_.parents()));
   KVC_TRY(check_copies_taken());
-  return store_.check_step({batch.sequences, n}, {batch.append_lengths, n}, slots.first(n), *kind);
+  return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind);
 }
 
 Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
-  out->with_trees = batch.tree_parents != nullptr;
+  out->with_trees = batch_.with_trees();
   out->encoder_group = batch.encoder_group - 1;
   if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
-  if (batch.span_ids != nullptr) KVC_TRY(check_spans(batch));
+  KVC_TRY(batch_.check_spans());
   if (batch.encoder_group == 0) return Status();
   const bool known = batch.encoder_group > 0 && out->encoder_group < num_groups();
   const auto group = static_cast<size_t>(out->encoder_group);
@@ -116,7 +54,7 @@ Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is not 1 + the index of a cross group",
                          batch.encoder_group);
   }
-  if (!out->with_trees && batch.span_ids == nullptr) return Status();
+  if (!out->with_trees && !batch_.with_spans()) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s with encoder_group %d",
                        out->with_trees ? "tree_parents" : "span_ids", batch.encoder_group);
 }
@@ -140,12 +78,10 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   forward.start();
   forward.kind = kind;
   if (!forward.graph) ++forward.generation;
-  forward.num_rows = batch.num_sequences;
-  forward.layer_begin = batch.layer_begin;
-  forward.layer_end = batch.layer_end == 0 ? static_cast<int32_t>(layers_.size()) : batch.layer_end;
+  forward.num_rows = batch_.num_rows();
   forward.stream = stream;
   std::copy_n(checked_slots_.begin(), forward.num_rows, forward.slots.data());
-  std::copy_n(batch.append_lengths, forward.num_rows, forward.append_lengths.data());
+  std::copy_n(batch_.lengths().begin(), forward.num_rows, forward.append_lengths.data());
   for (int32_t row = 0; row < forward.num_rows && !rope_sets_.empty(); ++row) {
     forward.rope_sets[row] = rope_sets_.of(forward.slots[row]);
   }
@@ -160,11 +96,10 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   if (kind.encoder_group < 0) find_state_pages(forward);
   forward.batch->build(store_, forward.row_slots(), forward.row_lengths(), kind.encoder_group);
   if (forward.kind.with_trees) {
-    const auto tokens = static_cast<size_t>(forward.batch->rows().num_tokens);
-    store_.add_nodes(forward.row_slots(), forward.row_lengths(), {batch.tree_parents, tokens});
+    store_.add_nodes(forward.row_slots(), forward.row_lengths(), batch_.parents());
     forward.batch->add_trees(store_, forward.row_slots(), forward.row_lengths());
   }
-  if (has_spans(batch)) forward.batch->add_spans(batch.span_ids);
+  if (batch_.has_spans()) forward.batch->add_spans(batch_.span_ids());
   if (geometry_.limits.streaming && kind.encoder_group < 0) forward.batch->add_streams(store_, forward.row_slots());
   forward.finish_batch();
   forward.open = true;

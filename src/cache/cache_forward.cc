@@ -1,7 +1,6 @@
 // Forward steps: append, attend, end, abort, cancel.
 #include <algorithm>
 #include <cinttypes>
-#include <cstdio>
 
 #include "cache/cache.h"
 #include "cache/forward_use.h"
@@ -70,19 +69,18 @@ bool Cache::appends(const Forward& forward, int32_t layer) const {
 
 // Whether all layers in range have what end keeps.
 Status Cache::check_complete(const Forward& forward) const {
-  if (forward.graph && forward.step() != nullptr) return Status();  // a replay of captured calls asks nobody
-  for (int32_t layer = forward.layer_begin; layer < forward.layer_end; ++layer) {
+  for (int32_t layer = forward.kind.layers.begin; layer < forward.kind.layers.end; ++layer) {
     const auto index = static_cast<size_t>(layer);
     if (forward.batch->rows().num_tokens == 0) continue;  // nothing to append
     if (layers_[index].states && forward.kind.encoder_group < 0) {
       const size_t states = geometry_.layers[index].states.size();
-      const uint32_t missing = ((1u << states) - 1) & ~uint32_t{forward.stored_states[index]};
+      const uint32_t missing = ((1u << states) - 1) & ~forward.states_of(index);
       if (missing == 0) continue;
       return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored", __builtin_ctz(missing), layer)
           .at(layer);
     }
     if (geometry_.tables_only || !appends(forward, layer)) continue;
-    if ((forward.layer_state[index] & Forward::kAppended) != 0) continue;
+    if (forward.has_append(index)) continue;
     return Status::error(KVC_ERROR_ORDER, "layer %d was not appended", layer).at(layer);
   }
   return Status();
@@ -135,9 +133,9 @@ Status Cache::info(kvc_forward id, kvc_forward_info* out) {
 
 Status Cache::check_forward_layer(const Forward& forward, int32_t layer) const {
   KVC_TRY(check_layer(layer));
-  if (layer >= forward.layer_begin && layer < forward.layer_end) return Status();
+  if (layer >= forward.kind.layers.begin && layer < forward.kind.layers.end) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside the forward's layers [%d, %d)", layer,
-                       forward.layer_begin, forward.layer_end)
+                       forward.kind.layers.begin, forward.kind.layers.end)
       .at(layer);
 }
 
@@ -215,7 +213,7 @@ Status Cache::run_append(Forward& forward, int32_t layer, const NewKv& kv) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context_->backend().append(context_->device(), &args, forward.stream, &error), error));
   }
-  forward.layer_state[static_cast<size_t>(layer)] |= Forward::kAppended;
+  forward.note_append(static_cast<size_t>(layer));
   return Status();
 }
 
@@ -401,6 +399,11 @@ Status Cache::check_attends(const Forward& forward, int32_t layer, const kvc_att
         .at(layer);
   }
   const int32_t stored = l.kv_layer >= 0 ? l.kv_layer : layer;
+  if (stored < forward.kind.layers.begin) {
+    return Status::error(KVC_ERROR_ORDER, "layer %d reads the K and V of layer %d, outside of the forward's [%d, %d)",
+                         layer, stored, forward.kind.layers.begin, forward.kind.layers.end)
+        .at(layer);
+  }
   const bool appended = (forward.layer_state[static_cast<size_t>(stored)] & Forward::kAppended) != 0;
   if (args.k != nullptr || appended || past) return Status();
   return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and layer %d was not appended before", layer, stored)
@@ -447,54 +450,6 @@ Status Cache::attend(kvc_forward id, int32_t layer, const kvc_attend_args& args)
   KVC_TRY(check_outputs(layer, call, kv.rows, tokens));
   if (args.k != nullptr) KVC_TRY(forward.done(run_append(*forward, layer, kv)));
   return forward.done(run_attend(*forward, layer, &call));
-}
-
-std::string Cache::describe_group(Forward& forward, int32_t group) const {
-  std::string text;
-  char line[512];
-  for (size_t c = 0; c < work_classes_.size(); ++c) {
-    if (work_classes_[c].group != group) continue;
-    const WorkPlan& plan = forward.work_plan(c);
-    const auto first = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.work_class == c; });
-    const int64_t layers = std::count_if(first, layers_.end(), [&](const Layer& l) { return l.work_class == c; });
-    const kvc_backend_layer& layer = first->backend;
-    const int64_t rows = layer.v_in_k != 0 ? 1 : 2, dims = layer.head_dim + (rows == 1 ? 0 : layer.v_head_dim);
-    const int64_t scale_bytes = layer.k_scales.slot_stride != 0 ? rows * int64_t{sizeof(float)} : 0;
-    const int64_t key_bytes = dims * (layer.dtype.bits / 8) + scale_bytes;
-    int64_t bytes = 0;
-    int64_t decode_items = 0;
-    for (const kvc_backend_item& item : plan.items()) {
-      bytes += int64_t{item.key_end - item.key_begin} * (item.head_end - item.head_begin) * key_bytes;
-      decode_items += item.span_begin == item.span_end &&
-                      item.q_end - item.q_begin <= work_classes_[c].shape.tiling.decode_max_queries;
-    }
-    int64_t split_items = 0;
-    for (const kvc_backend_tile& tile : plan.tiles()) split_items += tile.item_end - tile.item_begin;
-    std::snprintf(
-        line, sizeof line,
-        "%s{\"group\": %d, \"layers\": %" PRId64 ", \"kernel\": \"%s\", \"items\": %zu, \"decode_items\": %" PRId64
-        ", \"split_tiles\": %zu, \"splits\": %" PRId64 ", \"prefix_groups\": %" PRId64 ", \"kv_bytes\": %" PRId64 "}",
-        text.empty() ? "" : ", ", group, layers, context_->backend().implementation(context_->device()),
-        plan.items().size(), decode_items, plan.tiles().size(), split_items, plan.num_prefix_groups(), bytes);
-    text += line;
-  }
-  return text;
-}
-
-Status Cache::describe(kvc_forward id, std::string* out) {
-  ForwardUse forward(*this);
-  KVC_TRY(forward.enter(id));
-  const kvc_backend_rows& rows = forward->batch->rows();
-  *out = "{\"rows\": " + std::to_string(rows.num_rows) + ", \"tokens\": " + std::to_string(rows.num_tokens) +
-         ", \"layer_begin\": " + std::to_string(forward->layer_begin) +
-         ", \"layer_end\": " + std::to_string(forward->layer_end) + ", \"work\": [";
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    const std::string work = describe_group(*forward, g);
-    if (g > 0 && !work.empty()) *out += ", ";
-    *out += work;
-  }
-  *out += "]}";
-  return Status();
 }
 
 }  // namespace kvc

@@ -35,7 +35,7 @@ Status Cache::copy_state(kvc_forward id, int32_t layer, int32_t state, const DLT
   args.store = store ? 1 : 0;
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status copied = context_->backend().states(context_->device(), &args, forward->stream, &error);
-  if (store && copied == KVC_OK) forward->stored_states[index] |= static_cast<uint16_t>(1u << state);
+  if (store && copied == KVC_OK) forward->note_state(index, state);
   return forward.done(Status::from(copied, error));
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/read_once.h"
 #include "cache/cache.h"
 
 namespace kvc {
@@ -32,14 +33,24 @@ Status Cache::check_stores_kv(int32_t layer) const {
   return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: it has states, and no K and V", layer).at(layer);
 }
 
-// Slots of positions [begin, end) of a sequence in the group of a layer; end 0 = its length.
-Status Cache::find_slots(int32_t slot, int32_t group, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
+// Slots of positions [begin, end) of a sequence in a layer; end 0 = its length.
+Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
+  const Layer& source = layers_[static_cast<size_t>(layer)];
+  const int32_t group = source.group, storing = source.kv_layer >= 0 ? source.kv_layer : layer;
   const int64_t length = store_.length_in(slot, group);
   if (end == 0) end = length;
   if (begin < 0 || end < begin || end > length) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64, begin,
                          end, length);
+  }
+  if (const int64_t held = store_.held(slot, group, storing); end > held) {
+    return Status::error(KVC_ERROR_ORDER,
+                         "layer %d holds %" PRId64 " of the sequence's %" PRId64
+                         " tokens, since a forward did not cover it, and the range is [%" PRId64 ", %" PRId64 ")",
+                         storing, held, length, begin, end)
+        .at(layer)
+        .missing(end, held);
   }
   const PageList& list = store_.list(slot, group);
   const int64_t page_size = geometry_.page_size;
@@ -185,7 +196,7 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
     int32_t slot = -1;
     KVC_TRY(store_.resolve(id, 0, &slot));
     if (store_.busy(slot)) return Status::error(KVC_ERROR_BUSY, "sequence %" PRIu64 " is in an open forward", id);
-    KVC_TRY(find_slots(slot, source.group, args.position_begin, args.position_end, &slots));
+    KVC_TRY(find_slots(slot, args.layer, args.position_begin, args.position_end, &slots));
     snapshot = store_.take_snapshot(slot, source.group);
     if (snapshot < 0)
       return Status::error(KVC_ERROR_BUSY, "%" PRId64 " exports run already", geometry_.store.max_snapshots);
@@ -272,8 +283,18 @@ Status Cache::check_import(const kvc_import_args& args, std::vector<KvRows>* row
   return Status();
 }
 
-Status Cache::import_sequence(kvc_seq id, const kvc_import_args& args, void* stream) {
+Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* stream) {
   KVC_TRY(check_has_storage(0));
+  const auto count = given.num_layers == static_cast<int32_t>(layers_.size()) ? given.num_layers : 0;
+  const CallArray k(given.k, count), v(given.v, count), k_scale(given.k_scale, count), v_scale(given.v_scale, count);
+  kvc_import_args args = given;
+  const auto own = [](const CallArray<const DLTensor*>& copy, const DLTensor* const** array) {
+    if (*array != nullptr) *array = copy.span().data();
+  };
+  own(k, &args.k);
+  own(v, &args.v);
+  own(k_scale, &args.k_scale);
+  own(v_scale, &args.v_scale);
   std::vector<KvRows> rows;
   int64_t tokens = 0;
   KVC_TRY(check_import(args, &rows, &tokens));

@@ -59,6 +59,8 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   }
   forward->layer_state.resize(geometry.layers.size());
   forward->stored_states.resize(geometry.layers.size());
+  forward->recorded_layers.resize(geometry.layers.size());
+  forward->recorded_states.resize(geometry.layers.size());
   int64_t tiles = 0;
   for (const WorkClass& c : classes) {
     forward->plans_.push_back({WorkPlan(c.shape, geometry.limits), c.group});

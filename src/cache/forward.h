@@ -52,8 +52,6 @@ class Forward {
 
   // The batch.
   int32_t num_rows = 0;
-  int32_t layer_begin = 0;
-  int32_t layer_end = 0;
   StepKind kind;
   void* stream = nullptr;
   LazyArray<int32_t> slots;             // [rows]
@@ -66,12 +64,30 @@ class Forward {
   ForwardTables tables;                   // for other kernels, as far as they were asked for
   std::vector<uint8_t> layer_state;       // [layers]: kAppended | kAttended*
   std::vector<uint16_t> stored_states;    // [layers]: a bit for each state tensor that was stored
-  BatchLimits limits;                     // of the cache, or of the graph
-  int64_t info_shapes[2] = {0, 0};        // tokens, rows: what kvc_forward_info's tensors point to
+  // What some step of the graph has run so far, in the same form: a replay runs recorded calls, which the host does not
+  // see.
+  std::vector<uint8_t> recorded_layers;
+  std::vector<uint16_t> recorded_states;
+  BatchLimits limits;               // of the cache, or of the graph
+  int64_t info_shapes[2] = {0, 0};  // tokens, rows: what kvc_forward_info's tensors point to
 
   static constexpr uint8_t kAppended = 1;
   static constexpr uint8_t kAttendedPast = 2;
   static constexpr uint8_t kAttendedSelf = 4;
+
+  // A layer has its K and V, or a state of its: in this step, or by a recorded call that a replay may have run.
+  void note_append(size_t layer) noexcept {
+    layer_state[layer] |= kAppended;
+    recorded_layers[layer] |= kAppended;
+  }
+  void note_state(size_t layer, int32_t state) noexcept {
+    stored_states[layer] |= static_cast<uint16_t>(1u << state);
+    recorded_states[layer] |= static_cast<uint16_t>(1u << state);
+  }
+  bool has_append(size_t layer) const noexcept {
+    return ((replayed() ? recorded_layers : layer_state)[layer] & kAppended) != 0;
+  }
+  uint32_t states_of(size_t layer) const noexcept { return (replayed() ? recorded_states : stored_states)[layer]; }
 
   std::span<const int32_t> row_slots() const noexcept { return {slots.data(), static_cast<size_t>(num_rows)}; }
   std::span<const int32_t> row_lengths() const noexcept {

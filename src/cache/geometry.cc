@@ -491,6 +491,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   }
   for (LayerGeometry& layer : geometry->layers) {
     layer.layer.num_pages = geometry->store.groups[static_cast<size_t>(layer.group)].num_pages;
+    geometry->store.layer_groups.push_back(layer.kv_layer >= 0 ? -1 : layer.group);
   }
   return Status();
 }

@@ -69,7 +69,8 @@ struct Geometry {
 struct CacheConfig {
   kvc_cache_config config = {};
   std::vector<kvc_layer_config> layers;
-  std::vector<kvc_rope_scaling> scalings;  // [num_layers]: what layers[i].rope_scaling points to, unless that is NULL
+  std::vector<kvc_rope_scaling> scalings;    // [num_layers]: what layers[i].rope_scaling points to, unless that is NULL
+  std::vector<std::vector<double>> factors;  // [2 * num_layers]: short and long ones, which the scalings point to
   std::vector<std::vector<kvc_state_config>> states;  // [num_layers]
   std::vector<kvc_group_config> groups;
 };

@@ -66,6 +66,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
   token_begin_[num_rows] = tokens;
   rows_ = {};
   stream_rows_ = {};
+  appends_encoder_tokens_ = encoder_group >= 0;
   rows_.num_rows = num_rows;
   rows_.num_tokens = tokens;
   rows_.token_begin = token_begin_.data();

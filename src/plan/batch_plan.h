@@ -46,8 +46,9 @@ class BatchPlan {
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
   // The same as attention in a group sees them: full groups with the rows' streaming windows; over encoder sequences
-  // there are no trees, and other lengths.
+  // there are no trees, and other lengths. A step of encoder tokens attends in no group, so it has no rows here.
   const kvc_backend_rows& rows(int32_t group) const noexcept {
+    if (appends_encoder_tokens_) return no_rows_;
     const Group& g = groups_[static_cast<size_t>(group)];
     return g.encoder_rows.num_rows > 0 ? g.encoder_rows : g.streams ? stream_rows_ : rows_;
   }
@@ -122,8 +123,10 @@ class BatchPlan {
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};
   kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows
-  bool sinks_apart_;                   // as BatchLimits'
-  int64_t used_rows_, used_tokens_;    // up to here the last clear_rest left more than inert values
+  kvc_backend_rows no_rows_ = {};
+  bool appends_encoder_tokens_ = false;
+  bool sinks_apart_;                 // as BatchLimits'
+  int64_t used_rows_, used_tokens_;  // up to here the last clear_rest left more than inert values
 };
 
 }  // namespace kvc

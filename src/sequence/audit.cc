@@ -258,6 +258,10 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
         if (group == g) references.hold(page);
       });
       if (!rules(g).holds_encoder()) KVC_TRY(check_tree(slot, g));
+      if (!stored_layers_.sound(slot, list_of(g), stored_in(slot, g))) {
+        return Status::error(KVC_ERROR_INTERNAL, "group %d: layers hold more tokens of slot %d than it has", g, slot)
+            .in_group(g);
+      }
     }
     for (int32_t i = 0; i < snapshots_.size(); ++i) {
       if (snapshots_[i].used && snapshots_[i].group == g) KVC_TRY(references.add(snapshots_[i].list));

@@ -16,6 +16,14 @@ int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::G
   return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);
 }
 
+// The lists of StoredLayers: the sequence's own tokens, then the encoder tokens of each cross group.
+std::vector<int32_t> lists_of(const SequenceStoreConfig& config, int32_t* num_lists) {
+  std::vector<int32_t> lists;
+  *num_lists = 1;
+  for (const auto& group : config.groups) lists.push_back(group.rules.holds_encoder() ? (*num_lists)++ : 0);
+  return lists;
+}
+
 }  // namespace
 
 SequenceStore::SequenceStore(SequenceStoreConfig config)
@@ -34,6 +42,12 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
     has_windows_ = has_windows_ || group.rules.windowed();
     num_state_groups_ += group.rules.holds_state();
   }
+  int32_t num_lists = 0;
+  lists_of_groups_ = lists_of(config_, &num_lists);
+  std::vector<int32_t> list_of_layer;
+  for (const int32_t group : config_.layer_groups) list_of_layer.push_back(group < 0 ? -1 : list_of(group));
+  stored_layers_ = StoredLayers(config_.max_sequences, list_of_layer, num_lists);
+  step_layers_.resize(static_cast<size_t>(num_lists));
   if (has_encoders_) encoder_tokens_ = LazyArray<int64_t>(config_.max_sequences * num_groups());
   if (!has_states()) return;
   checkpoint_positions_ = LazyArray<int64_t>(config_.max_sequences * config_.max_checkpoints);
@@ -55,6 +69,8 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
     states += group.rules.holds_state();
   }
   if (encoders > 0) bytes += config.max_sequences * groups * static_cast<int64_t>(sizeof(int64_t));
+  bytes +=
+      StoredLayers::bytes_needed(config.max_sequences, static_cast<int64_t>(config.layer_groups.size()), 1 + encoders);
   if (states > 0) bytes += config.max_sequences * config.max_checkpoints * static_cast<int64_t>(sizeof(int64_t));
   bytes += config.max_sequences * (config.max_checkpoints + 1) * states * static_cast<int64_t>(sizeof(int32_t));
   return bytes;
@@ -63,7 +79,7 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
 int64_t SequenceStore::bytes() const noexcept {
   int64_t bytes = records_.bytes() + lists_.bytes() + free_slots_.bytes() + snapshots_.bytes() + tree_parents_.bytes() +
                   encoder_tokens_.bytes() + checkpoint_positions_.bytes() + checkpoint_pages_.bytes() +
-                  tree_bases_.bytes() + static_cast<int64_t>(path_.size() * sizeof(int32_t));
+                  tree_bases_.bytes() + static_cast<int64_t>(path_.size() * sizeof(int32_t)) + stored_layers_.bytes();
   for (const PageTable& table : tables_) bytes += table.bytes();
   return bytes;
 }
@@ -110,6 +126,7 @@ int32_t SequenceStore::take_slot() noexcept {
   record.state = 0;
   record.used = true;
   record.stream = {};
+  stored_layers_.clear(slot);
   for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
   if (has_encoders_) std::fill_n(encoder_tokens_.data() + int64_t{slot} * num_groups(), num_groups(), 0);
   if (has_states()) std::fill_n(tree_bases_.data() + int64_t{slot} * num_state_groups_, num_state_groups_, -1);
@@ -237,31 +254,38 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     const int32_t parent = slot_of(parents[static_cast<size_t>(i)]);
     const int64_t position = position_of(i, parent);
     const int32_t child = take_slot();
-    records_[child].stored = position;
-    records_[child].stream = stream(parent);
-    for (int32_t g = 0; g < num_groups(); ++g) {
-      const int64_t page_size = rules(g).page_size;
-      PageList& target = edit_list(child, g);
-      const PageList& source = list(parent, g);
-      if (rules(g).holds_encoder()) {
-        target = edit_table(g).share(source, source.size);
-        edit_list(parent, g).tail_shared = true;  // a partial last page is not copied now, but by who writes first
-        encoder_tokens_[int64_t{child} * num_groups() + g] = stored_in(parent, g);
-        continue;
-      }
-      target = edit_table(g).share(source, ceil_div(position, page_size));
-      if (rules(g).holds_state() || position % page_size == 0) continue;
-      const int32_t partial = target.tail_page;
-      const int32_t page = edit_table(g).replace_tail(target);
-      copies->push_back({g, static_cast<int32_t>(position % page_size), partial * page_size, page * page_size});
-    }
-    if (has_states()) {
-      copy_checkpoints(parent, child, position);
-      if (position < length(parent)) restore_states(child, position);
-    }
+    share_prefix(parent, child, position, copies);
     children[static_cast<size_t>(i)] = records_[child].id;
   }
   return Status();
+}
+
+// Makes a new sequence begin with the first tokens of another, and gives it the other's settings.
+void SequenceStore::share_prefix(int32_t parent, int32_t child, int64_t position,
+                                 std::vector<SlotCopy>* copies) noexcept {
+  records_[child].stored = position;
+  records_[child].stream = stream(parent);
+  stored_layers_.copy(parent, child, 0, position);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const int64_t page_size = rules(g).page_size;
+    PageList& target = edit_list(child, g);
+    const PageList& source = list(parent, g);
+    if (rules(g).holds_encoder()) {
+      target = edit_table(g).share(source, source.size);
+      edit_list(parent, g).tail_shared = true;  // the first of the two that writes copies a partial last page
+      encoder_tokens_[int64_t{child} * num_groups() + g] = stored_in(parent, g);
+      stored_layers_.copy(parent, child, list_of(g), stored_in(parent, g));
+      continue;
+    }
+    target = edit_table(g).share(source, ceil_div(position, page_size));
+    if (rules(g).holds_state() || position % page_size == 0) continue;
+    const int32_t partial = target.tail_page;
+    const int32_t page = edit_table(g).replace_tail(target);
+    copies->push_back({g, static_cast<int32_t>(position % page_size), partial * page_size, page * page_size});
+  }
+  if (!has_states()) return;
+  copy_checkpoints(parent, child, position);
+  if (position < length(parent)) restore_states(child, position);
 }
 
 Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const int64_t> lengths) {
@@ -283,6 +307,7 @@ Status SequenceStore::truncate(std::span<const uint64_t> ids, std::span<const in
     const bool shorter = lengths[i] < length(slot);
     if (has_states()) close_base(slot, true);
     records_[slot].stored = lengths[i];
+    stored_layers_.truncate(slot, 0, lengths[i]);
     drop_nodes(slot);
     for (int32_t g = 0; g < num_groups(); ++g) {
       if (rules(g).holds_encoder() || (rules(g).holds_state() && lengths[i] > 0)) continue;

@@ -13,6 +13,8 @@
 // 5. A list of an encoder group counts the encoder's tokens instead; one of a state group has one page, which no step
 //    writes twice: each takes a fresh one. A checkpoint holds the state pages of its position, and uncommitted nodes
 //    those of n.
+// 6. A step runs over layers that hold all tokens of its sequences (StoredLayers); the other layers then lack the
+//    tokens of the step, and no later step covers them until truncate has dropped these tokens.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +25,7 @@
 #include "base/status.h"
 #include "page/page_table.h"
 #include "sequence/group_rules.h"
+#include "sequence/stored_layers.h"
 #include "sequence/token_tree.h"
 
 namespace kvc {
@@ -45,10 +48,11 @@ struct SequenceStoreConfig {
   int64_t max_sequences = 0;
   int64_t max_snapshots = 0;
   uint32_t cache_tag = 0;
-  int64_t max_length = 0;       // tokens a sequence may reach
-  int64_t max_tree_nodes = 0;   // uncommitted nodes of a sequence, at most kMaxTreeNodes
-  int64_t max_checkpoints = 0;  // of a sequence, if there are state groups
-  bool streaming = false;       // sequences may have streaming windows
+  int64_t max_length = 0;             // tokens a sequence may reach
+  int64_t max_tree_nodes = 0;         // uncommitted nodes of a sequence, at most kMaxTreeNodes
+  int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
+  bool streaming = false;             // sequences may have streaming windows
+  std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
 };
 
 // What a step took for one row in one group, so that it can be given back.
@@ -61,6 +65,7 @@ struct Reservation {
 struct StepKind {
   bool with_trees = false;
   int32_t encoder_group = -1;
+  LayerRange layers = {};  // the layers that it covers
 };
 
 class SequenceStore {
@@ -100,6 +105,10 @@ class SequenceStore {
   }
   int64_t length_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? stored_in(slot, group) : length(slot);
+  }
+  // Of those tokens, how many a layer holds, which stores them or reads them (StoredLayers).
+  int64_t held(int32_t slot, int32_t group, int32_t layer) const noexcept {
+    return stored_layers_.held(slot, layer, length_in(slot, group));
   }
   int32_t nodes(int32_t slot) const noexcept { return records_[slot].nodes; }
   bool busy(int32_t slot) const noexcept { return (records_[slot].state & kBusy) != 0; }
@@ -282,6 +291,11 @@ class SequenceStore {
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
+  int32_t list_of(int32_t group) const noexcept { return lists_of_groups_[static_cast<size_t>(group)]; }
+  void share_prefix(int32_t parent, int32_t child, int64_t position, std::vector<SlotCopy>* copies) noexcept;
+  void find_step_layers(StepKind kind) noexcept;
+  bool layers_complete(int32_t slot) const noexcept;
+  Status check_layers(int32_t slot, int64_t row, StepKind kind) const;
   int64_t tail_room(int32_t slot, int32_t group) const noexcept;
   bool fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
@@ -300,6 +314,9 @@ class SequenceStore {
   LazyArray<int32_t> checkpoint_pages_;      // [max_sequences, max_checkpoints, state groups]
   LazyArray<int32_t> tree_bases_;            // [max_sequences, state groups]: states before the uncommitted nodes
   std::vector<int32_t> path_;                // [max_tree_nodes]: scratch of a commit
+  StoredLayers stored_layers_;
+  std::vector<int32_t> lists_of_groups_;             // [groups]: a group's list in stored_layers_
+  std::vector<StoredLayers::LayerSet> step_layers_;  // [lists]: scratch of check_step, the layers that a step needs
   int32_t num_state_groups_ = 0;
   bool has_encoders_ = false;
   bool has_windows_ = false;  // some group frees pages that left one, whatever its sequences' settings

@@ -47,6 +47,41 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
   return tokens;
 }
 
+// The layers of each list that must hold all of its tokens: those that a step runs over. A step of encoder tokens
+// reads no other list.
+void SequenceStore::find_step_layers(StepKind kind) noexcept {
+  for (int32_t list = 0; list < stored_layers_.num_lists(); ++list) {
+    const bool needed = kind.encoder_group < 0 || list == list_of(kind.encoder_group);
+    step_layers_[static_cast<size_t>(list)] = stored_layers_.layers_of(list, needed ? kind.layers : LayerRange{});
+  }
+}
+
+bool SequenceStore::layers_complete(int32_t slot) const noexcept {
+  if (!stored_layers_.complete(slot, 0, step_layers_[0])) return false;
+  for (int32_t list = 1; list < stored_layers_.num_lists(); ++list) {
+    if (!stored_layers_.complete(slot, list, step_layers_[static_cast<size_t>(list)])) return false;
+  }
+  return true;
+}
+
+// Refuses a step over a layer that lacks tokens of the sequence.
+Status SequenceStore::check_layers(int32_t slot, int64_t row, StepKind kind) const {
+  if (layers_complete(slot)) return Status();
+  int32_t list = 0;
+  while (stored_layers_.complete(slot, list, step_layers_[static_cast<size_t>(list)])) ++list;
+  const int32_t layer = stored_layers_.first_incomplete(slot, list, step_layers_[static_cast<size_t>(list)]);
+  const auto group = static_cast<int32_t>(std::find(lists_of_groups_.begin(), lists_of_groups_.end(), list) -
+                                          lists_of_groups_.begin());
+  const int64_t tokens = list == 0 ? stored(slot) : stored_in(slot, group);
+  const int64_t held = stored_layers_.held(slot, layer, tokens);
+  return Status::error(KVC_ERROR_ORDER,
+                       "row %" PRId64 ": the forward covers layers [%d, %d), and layer %d holds %" PRId64
+                       " of the sequence's %" PRId64 " %stokens, since an earlier forward did not cover it",
+                       row, kind.layers.begin, kind.layers.end, layer, held, tokens, list == 0 ? "" : "encoder ")
+      .at(row)
+      .missing(tokens, held);
+}
+
 // What check_step refuses of one row, or its slot (-1: an inert row).
 Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot) {
   *slot = -1;
@@ -59,6 +94,7 @@ Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKi
   KVC_TRY(resolve_first(id, row, slot));
   const Record& record = records_[*slot];
   if ((record.state & (kind.with_trees ? kBusy : kBusy | kTree)) != 0) return not_idle(*slot, row);
+  KVC_TRY(check_layers(*slot, row, kind));
   const int64_t stored = kind.encoder_group < 0 ? record.stored : stored_in(*slot, kind.encoder_group);
   if (length <= config_.max_length - stored) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
@@ -72,14 +108,15 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   const uint8_t refused = kind.with_trees ? kBusy : kBusy | kTree;
   const bool tokens = kind.encoder_group < 0;
   start_marking();
+  find_step_layers(kind);
   for (size_t i = 0; i < ids.size(); ++i) {
-    // The common row, without a Status: a live, idle sequence seen for the first time, with room. The rest is for
-    // check_row to judge.
+    // The common row, without a Status: a live, idle sequence seen for the first time, with room, whose tokens all
+    // layers of the step hold. check_row judges the other rows.
     const int32_t slot = ids_.slot_of(ids[i]);
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
       if (tokens && record.id == ids[i] && record.mark != mark_ && (record.state & refused) == 0 && lengths[i] > 0 &&
-          lengths[i] <= config_.max_length - record.stored) {
+          lengths[i] <= config_.max_length - record.stored && layers_complete(slot)) {
         record.mark = mark_;
         slots[i] = slot;
         continue;
@@ -151,10 +188,13 @@ void SequenceStore::drop_unseen(int32_t slot) noexcept {
 
 void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
                            std::span<const Reservation> reservations, StepKind kind) noexcept {
+  const int32_t list = kind.encoder_group < 0 ? 0 : list_of(kind.encoder_group);
+  const StoredLayers::LayerSet layers = stored_layers_.layers_of(list, kind.layers);
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t slot = slots[i];
     if (slot < 0) continue;
     Record& record = records_[slot];
+    stored_layers_.append(slot, list, layers, list == 0 ? record.stored : stored_in(slot, kind.encoder_group));
     if (kind.encoder_group < 0) {
       record.stored += lengths[i];
     } else {

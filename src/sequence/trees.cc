@@ -159,7 +159,10 @@ void SequenceStore::finish_commit(std::span<const uint64_t> ids, std::span<const
     const int32_t slot = slot_of(ids[i]);
     Record& record = records_[slot];
     if (has_states()) close_base(slot, leaves[i] < 0);
-    record.stored = length(slot) + path_to(tree(slot, 0), leaves[i], path_);
+    const int64_t first = length(slot);
+    const auto kept = static_cast<size_t>(path_to(tree(slot, 0), leaves[i], path_));
+    stored_layers_.keep_path(slot, 0, first, {path_.data(), kept});
+    record.stored = first + static_cast<int64_t>(kept);
     drop_nodes(slot);
     for (int32_t g = 0; g < num_groups(); ++g) {
       if (!rules(g).holds_tokens()) continue;

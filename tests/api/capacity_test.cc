@@ -68,6 +68,26 @@ TEST(Capacity, TooManyForwardsAndLargeBatches) {
   EXPECT_EQ(e.index, 0);
 }
 
+// A system that grants memory before it is used refuses 1 TiB at once, and grants it in parts.
+TEST(Capacity, WhatTheHostLacksIsRefusedInOneLayerAndInMany) {
+  const ContextPtr context = make_context(1);
+  for (const int layers : {1, 80}) {
+    CacheSpec spec = World::default_spec();
+    spec.groups = {{0, 1}};
+    spec.layers.assign(static_cast<size_t>(layers), LayerSpec{0, 8, 8, 128});
+    BuiltConfig built(spec);
+    built.groups[0].num_pages = (int64_t{1} << 40) / (layers * 8 * 128 * 2 * 4 * spec.page_size);
+    kvc_cache *cache = nullptr;
+    const kvc_error error = refused(nullptr, {KVC_ERROR_OUT_OF_MEMORY}, "kvc_cache_create", [&](kvc_error *e) {
+      return kvc_cache_create(context.get(), &built.config, &cache, e);
+    });
+    EXPECT_EQ(cache, nullptr);
+    EXPECT_GT(error.required, (int64_t{1} << 40) - (int64_t{1} << 30)) << error.message;
+    EXPECT_GT(error.available, 0) << error.message;
+    EXPECT_NE(std::string(error.message).find(std::to_string(error.available)), std::string::npos) << error.message;
+  }
+}
+
 TEST(Capacity, OutOfPagesSaysWhichRowAndHowMany) {
   CacheSpec spec = World::default_spec();
   spec.groups = {{0, 8}, {8, 7}};  // 5 pages of each are used by 20 tokens; the window then frees 3 of group 1

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include "fixture.h"
+#include "hybrid.h"
 
 namespace kvt {
 namespace {
@@ -73,6 +74,50 @@ TEST(Query, DescribeTexts) {
              {"\"rows\"", "\"tokens\"", "\"group\"", "\"kernel\"", "\"items\"", "\"splits\"", "\"prefix_groups\"",
               "\"kv_bytes\""});
   EXPECT_EQ(kvc_forward_abort(w.cache, f, nullptr), KVC_OK);
+}
+
+// Sequences that share pages, in a forward of encoder tokens: their own tokens are no part of it.
+TEST(Query, AForwardOfEncoderTokensPlansNoAttention) {
+  Hybrid h;
+  h.config.flags |= KVC_CACHE_SHARE_ALL_PREFIXES;
+  h.layers[KVC_GROUP_FULL].head_dim = 64;
+  h.layers[kSharing].head_dim = 64;
+  for (const int threads : {1, 4}) {
+    const ContextPtr context = make_context(threads);
+    kvc_cache *cache = nullptr;
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(kvc_cache_create(context.get(), &h.config, &cache, &error), KVC_OK) << error.message;
+    const CachePtr owner(cache);
+    kvc_seq seqs[3] = {};
+    ASSERT_EQ(kvc_seq_add(cache, 1, seqs, &error), KVC_OK);
+    const auto begin = [&](const std::vector<kvc_seq> &ids, const std::vector<int32_t> &lengths, int32_t encoder) {
+      kvc_batch batch = batch_of(ids, lengths, 0);
+      batch.layer_begin = KVC_GROUP_FULL;
+      batch.layer_end = KVC_GROUP_FULL + 1;
+      batch.encoder_group = encoder;
+      kvc_forward f = 0;
+      EXPECT_EQ(kvc_forward_begin(cache, &batch, nullptr, &f, &error), KVC_OK) << error.message;
+      return f;
+    };
+    kvc_forward f = begin({seqs[0]}, {32}, 0);
+    Tensor k(DType::kF32, {32, kKvHeads, 64});
+    kvc_append_args args;
+    kvc_append_args_init(&args);
+    args.k = args.v = k.dl();
+    ASSERT_EQ(kvc_forward_append(cache, f, KVC_GROUP_FULL, &args, &error), KVC_OK) << error.message;
+    ASSERT_EQ(kvc_forward_end(cache, f, &error), KVC_OK) << error.message;
+    for (int i = 1; i < 3; i++) {
+      ASSERT_EQ(kvc_seq_fork(cache, 1, seqs, nullptr, &seqs[i], nullptr, &error), KVC_OK) << error.message;
+    }
+    f = begin({seqs[0], seqs[1], seqs[2]}, {5, 3, 5}, KVC_GROUP_CROSS + 1);
+    const std::string text = text_of([&](char *buffer, int64_t capacity, int64_t *length) {
+      return kvc_forward_describe(cache, f, buffer, capacity, length, nullptr);
+    });
+    EXPECT_NE(text.find("\"tokens\": 13"), std::string::npos) << text;
+    EXPECT_EQ(text.find("\"items\": 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"items\": 0"), std::string::npos) << text;
+    ASSERT_EQ(kvc_forward_abort(cache, f, &error), KVC_OK);
+  }
 }
 
 TEST(Query, PagesOutputArray) {

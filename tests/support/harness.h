@@ -130,6 +130,7 @@ class Harness {
   bool stores(int layer) const { return spec_.layers[layer].kv_layer < 0; }
   bool is_cross(size_t group) const { return spec_.groups[group].cross; }
   // Tokens that a group holds of a sequence: its own, or its encoder sequence's.
+  int64_t held(int handle, int layer) const;
   int64_t length_in(int handle, int group) const {
     return static_cast<int64_t>(tokens_in(sequence(handle), static_cast<size_t>(group)).size());
   }
@@ -224,6 +225,7 @@ class Harness {
   Need need(const std::vector<Row> &rows) const;
   Faults batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end, bool in_graph = false) const;
   Faults open_faults() const;
+  bool lacks_tokens(const Row &row, int encoder, int layer_begin, int layer_end) const;
   void apply_begin(const std::vector<Row> &rows, Open *open);
   void apply_end(Open *open);
   void apply_abort(Open *open);

@@ -234,7 +234,7 @@ void Harness::check_attention(const Open &open, int layer, const Attended &how, 
         flipped.clear();
         for (int64_t p = low; p < high; p++) {
           const Node entry = stored(p);
-          if (!(entry.token.layers >> source(layer) & 1)) return;  // a layer-range forward left this layer undefined
+          if (!(entry.token.layers >> source(layer) & 1)) fail("attended to a token that the layer never stored");
           expected(entry.token, entry.position, layer, loaded, 0, &keys[(p - low) * l.d], flips.data());
           if (l.rope == KVC_ROPE_ON_READ) {
             float *key = &keys[(p - low) * l.d];

@@ -80,8 +80,18 @@ bool is_export_dtype(DLDataType got, DType type) {
 
 }  // namespace
 
+// Tokens of a sequence that a layer holds: those before the first forward that did not cover it.
+int64_t Harness::held(int handle, int layer) const {
+  const std::vector<Token> &tokens = tokens_in(sequence(handle), static_cast<size_t>(spec_.layers[layer].group));
+  const auto lacks = [&](const Token &token) { return !(token.layers >> source(layer) & 1); };
+  return std::find_if(tokens.begin(), tokens.end(), lacks) - tokens.begin();
+}
+
 void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) {
   const Sequence &s = sequence(handle);
+  if (held(handle, layer) < (end == 0 ? length_in(handle, spec_.layers[layer].group) : end)) {
+    return check_export_refused(handle, layer, begin, end);
+  }
   const LayerSpec &l = spec_.layers[layer];
   kvc_exported exported;
   kvc_exported_init(&exported);
@@ -112,7 +122,6 @@ void Harness::check_contents(int handle, int layer, int64_t begin, int64_t end) 
       fail("export dtype or device");
     std::vector<float> values(dim), flips(dim);
     for (int64_t p = begin; p < end; p++) {
-      if (!(tokens[p].layers >> source(layer) & 1)) continue;
       for (int h = 0; h < l.hkv; h++) {
         expected(tokens[p], p, layer, h, which, values.data(), flips.data());
         for (int i = 0; i < dim; i++) {
@@ -154,6 +163,7 @@ void Harness::check_export_refused(int handle, int layer, int64_t begin, int64_t
   if (layer_exists) {
     const Freed gone = freed(handle, spec_.layers[layer].group);
     if (gone.begin < gone.end && begin < gone.end && last > gone.begin) faults.push_back({KVC_ERROR_EVICTED});
+    if (last > held(handle, layer)) faults.push_back({KVC_ERROR_ORDER, layer});
   }
   if (faults.empty()) return;
   DLManagedTensorVersioned *k = nullptr, *v = nullptr;

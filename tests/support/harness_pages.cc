@@ -61,6 +61,21 @@ Faults Harness::open_faults() const {
   return {{KVC_ERROR_TOO_MANY_FORWARDS}};
 }
 
+// Whether a layer in range lacks a token that the row's sequence has.
+bool Harness::lacks_tokens(const Row &row, int encoder, int layer_begin, int layer_end) const {
+  const Sequence &s = sequence(row.sequence);
+  for (int l = layer_begin; l < layer_end; l++) {
+    const auto g = static_cast<size_t>(spec_.layers[l].group);
+    if (!stores(l) || (encoder >= 0 && static_cast<int>(g) != encoder)) continue;
+    const auto lacks = [&](const Token &token) { return !(token.layers >> l & 1); };
+    const std::vector<Token> &tokens = tokens_in(s, g);
+    if (std::any_of(tokens.begin(), tokens.end(), lacks)) return true;
+    if (is_cross(g)) continue;
+    if (std::any_of(s.nodes.begin(), s.nodes.end(), [&](const Node &node) { return lacks(node.token); })) return true;
+  }
+  return false;
+}
+
 Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int layer_end, bool in_graph) const {
   Faults faults;
   const int layers = static_cast<int>(spec_.layers.size());
@@ -85,6 +100,9 @@ Faults Harness::batch_faults(const std::vector<Row> &rows, int layer_begin, int 
       faults.push_back({KVC_ERROR_BUSY, index});
     } else if (row.parents.empty() && row.length > 0 && nodes(row.sequence) > 0) {
       faults.push_back({KVC_ERROR_UNCOMMITTED, index});
+    } else if (lacks_tokens(row, encoder_of(rows), layer_begin,
+                            layer_end == 0 ? layers : std::min(layer_end, layers))) {
+      faults.push_back({KVC_ERROR_ORDER, index});
     }
     if (seen.count(id)) {
       faults.push_back({KVC_ERROR_DUPLICATE, index});

@@ -1,0 +1,103 @@
+// StoredLayers: how many tokens of each sequence each layer holds. A forward over a range of layers stores its tokens
+// in these layers alone; in the others the tokens' slots hold what their pages held before, which may be another
+// sequence's. Nothing may read those slots, so every reader consults this class.
+//
+// Tokens are counted by list: the sequence's own tokens are one list, its encoder tokens in each cross group another.
+// A layer stores the tokens of one list, or nothing (a layer that reads the K and V of another). The layers of a list
+// are numbered in their order, and a `LayerSet` is a range of these numbers.
+// Thread safety: none; the cache locks. A new sequence costs one word a list, a layer that lacks tokens another.
+// Invariants
+// 1. Layers in `complete` hold every token of the list. A step appends in layers of `complete` only, so ranges nest:
+//    of two layers on one side of `complete` the farther holds no more tokens.
+// 2. A layer outside of `complete` holds held(layer) tokens, fewer than the list has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/lazy_array.h"
+
+namespace kvc {
+
+// Layers [begin, end) of the cache.
+struct LayerRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+class StoredLayers {
+ public:
+  // Layers of one list, by their numbers in it.
+  struct LayerSet {
+    int16_t begin = 0;
+    int16_t end = 0;
+    bool empty() const noexcept { return begin == end; }
+    bool operator==(const LayerSet&) const = default;
+  };
+
+  StoredLayers() = default;
+  // list_of_layer: the list whose tokens each layer stores, or -1. Throws std::bad_alloc.
+  StoredLayers(int64_t max_sequences, std::span<const int32_t> list_of_layer, int32_t num_lists);
+
+  static int64_t bytes_needed(int64_t max_sequences, int64_t num_layers, int64_t num_lists) noexcept;
+  int64_t bytes() const noexcept { return complete_.bytes() + held_.bytes(); }
+  int32_t num_lists() const noexcept { return static_cast<int32_t>(lists_.size()); }
+
+  // Those of a range's layers that store tokens of a list.
+  LayerSet layers_of(int32_t list, LayerRange range) const noexcept;
+  // Whether each of them holds all tokens of a sequence's list.
+  bool complete(int32_t slot, int32_t list, LayerSet layers) const noexcept {
+    const LayerSet& all = complete_[at(slot, list)];
+    return layers.empty() || (layers.begin >= all.begin && layers.end <= all.end);
+  }
+  // A layer of the set that does not; one must exist.
+  int32_t first_incomplete(int32_t slot, int32_t list, LayerSet layers) const noexcept;
+  // How many of a list's `tokens` a layer of the cache holds.
+  int64_t held(int32_t slot, int32_t layer, int64_t tokens) const noexcept;
+
+  // A new sequence: each layer holds all of its no tokens.
+  void clear(int32_t slot) noexcept;
+  // Tokens from `before` on were appended in `layers`, all of them complete.
+  void append(int32_t slot, int32_t list, LayerSet layers, int64_t before) noexcept {
+    if (complete_[at(slot, list)] != layers) narrow(slot, list, layers, before);
+  }
+  // The list has `tokens` tokens now, the first ones of those that it had.
+  void truncate(int32_t slot, int32_t list, int64_t tokens) noexcept;
+  // Of the tokens from `first` on those at first + path[i] are kept, in this order; path ascends.
+  void keep_path(int32_t slot, int32_t list, int64_t first, std::span<const int32_t> path) noexcept;
+  // `to` begins with the first `tokens` tokens of `from`.
+  void copy(int32_t from, int32_t to, int32_t list, int64_t tokens) noexcept;
+
+  // Whether the invariants hold for a list of `tokens` tokens.
+  bool sound(int32_t slot, int32_t list, int64_t tokens) const noexcept;
+
+ private:
+  struct List {
+    std::vector<int32_t> layers;  // of the cache, ascending
+    int64_t first = 0;            // of its layers in held_
+  };
+  int64_t at(int32_t slot, int32_t list) const noexcept { return int64_t{slot} * num_lists() + list; }
+  int32_t* held_of(int32_t slot, int32_t list) noexcept {
+    return held_.data() + slot * stored_layers_ + lists_[static_cast<size_t>(list)].first;
+  }
+  const int32_t* held_of(int32_t slot, int32_t list) const noexcept {
+    return held_.data() + slot * stored_layers_ + lists_[static_cast<size_t>(list)].first;
+  }
+  int32_t size_of(int32_t list) const noexcept {
+    return static_cast<int32_t>(lists_[static_cast<size_t>(list)].layers.size());
+  }
+  void narrow(int32_t slot, int32_t list, LayerSet layers, int64_t before) noexcept;
+
+  struct Place {
+    int32_t list = -1;
+    int32_t number = 0;  // of the layer in its list
+  };
+  std::vector<List> lists_;
+  std::vector<Place> places_;     // [layers]
+  LazyArray<LayerSet> complete_;  // [sequences, lists]
+  LazyArray<int32_t> held_;       // [sequences, layers that store]: tokens of layers that are not complete
+  int64_t stored_layers_ = 0;     // layers that store tokens
+};
+
+}  // namespace kvc
