@@ -1,6 +1,6 @@
 // The sections on caches, statistics, copies and audits of the header.
 #include "api/boundary.h"
-#include "cache/recurrent_layer.h"
+#include "layer/recurrent_layer.h"
 
 using namespace kvc;
 using namespace kvc::api;

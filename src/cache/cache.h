@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "cache/batch_arrays.h"
-#include "cache/forward.h"
-#include "cache/geometry.h"
-#include "cache/layer_storage.h"
+#include "step/batch_arrays.h"
+#include "step/forward.h"
+#include "layer/geometry.h"
+#include "layer/layer_storage.h"
 #include "cache/rope_sets.h"
-#include "cache/rope_tables.h"
+#include "layer/rope_tables.h"
 #include "context/device_step.h"
 #include "context/stream_order.h"
 #include "sequence/copy_queue.h"

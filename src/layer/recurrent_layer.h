@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cache/geometry.h"
+#include "layer/geometry.h"
 
 namespace kvc {
 

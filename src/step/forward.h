@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "cache/forward_tables.h"
-#include "cache/geometry.h"
-#include "cache/latent_attend.h"
-#include "cache/rope_tables.h"
+#include "step/forward_tables.h"
+#include "layer/geometry.h"
+#include "step/latent_attend.h"
+#include "layer/rope_tables.h"
 #include "context/context.h"
 #include "context/device_step.h"
 #include "plan/batch_plan.h"

@@ -1,4 +1,4 @@
-#include "cache/rope_tables.h"
+#include "layer/rope_tables.h"
 
 namespace kvc {
 namespace {

@@ -1,4 +1,4 @@
-#include "cache/forward.h"
+#include "step/forward.h"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cache/geometry.h"
+#include "layer/geometry.h"
 #include "context/context.h"
 
 namespace kvc {

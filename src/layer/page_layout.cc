@@ -1,4 +1,4 @@
-#include "cache/page_layout.h"
+#include "layer/page_layout.h"
 
 namespace kvc {
 namespace {

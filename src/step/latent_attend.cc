@@ -1,4 +1,4 @@
-#include "cache/latent_attend.h"
+#include "step/latent_attend.h"
 
 #include <algorithm>
 #include <cinttypes>

@@ -1,4 +1,4 @@
-#include "cache/recurrent_layer.h"
+#include "layer/recurrent_layer.h"
 
 #include <cinttypes>
 #include <cstdio>

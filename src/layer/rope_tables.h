@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cache/geometry.h"
+#include "layer/geometry.h"
 #include "context/context.h"
 
 namespace kvc {

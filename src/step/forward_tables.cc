@@ -1,4 +1,4 @@
-#include "cache/forward_tables.h"
+#include "step/forward_tables.h"
 
 #include <algorithm>
 #include <cinttypes>

@@ -1,4 +1,4 @@
-#include "cache/batch_arrays.h"
+#include "step/batch_arrays.h"
 
 #include <algorithm>
 #include <cinttypes>

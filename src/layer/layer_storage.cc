@@ -1,9 +1,9 @@
-#include "cache/layer_storage.h"
+#include "layer/layer_storage.h"
 
 #include <algorithm>
 #include <cinttypes>
 
-#include "cache/page_layout.h"
+#include "layer/page_layout.h"
 #include "tensor/pool_overlap.h"
 #include "tensor/tensor_check.h"
 

@@ -1,4 +1,4 @@
-#include "cache/geometry.h"
+#include "layer/geometry.h"
 
 #include <algorithm>
 #include <cinttypes>
@@ -6,9 +6,9 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
-#include "cache/layer_storage.h"
-#include "cache/page_layout.h"
-#include "cache/recurrent_layer.h"
+#include "layer/layer_storage.h"
+#include "layer/page_layout.h"
+#include "layer/recurrent_layer.h"
 #include "context/context.h"
 #include "tensor/latent_rows.h"
 

@@ -1,5 +1,5 @@
 // KVC_CACHE_*: what they decide, and which exclude each other.
-#include "cache/geometry.h"
+#include "layer/geometry.h"
 
 namespace kvc {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cache/geometry.h"
+#include "layer/geometry.h"
 #include "context/context.h"
 #include "plan/latent_plan.h"
 #include "plan/work_plan.h"
