@@ -6,10 +6,10 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
+#include "context/context.h"
 #include "layer/layer_storage.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
-#include "context/context.h"
 #include "tensor/latent_rows.h"
 
 namespace kvc {
@@ -485,7 +485,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
     }
   }
   KVC_TRY(make_capacity(in, geometry));
-  if (geometry->tables_only) {  // what turns is the caller's
+  if (geometry->tables_only) {  // rotation is the caller's
     geometry->rope_classes.clear();
     for (LayerGeometry& layer : geometry->layers) layer.layer.rope_class = -1;
   }

@@ -37,12 +37,12 @@ struct LayerGeometry {
   DLManagedTensorVersioned* v_storage = nullptr;
 };
 
-// Layers that turn by the same angles: their cos and sin are computed once a step.
+// Layers that are rotated by the same angles: their cos and sin are computed once a step.
 struct RopeClass {
   int32_t rope_dim = 0;
   std::vector<RopeFrequencies> sets;  // one, or longrope's short and long
   bool on_read = false;               // keys are stored raw
-  int64_t long_from = INT64_MAX;      // sequences of more tokens turn by the long set, whatever was chosen
+  int64_t long_from = INT64_MAX;      // longer sequences use the long set, whatever was chosen
   bool operator==(const RopeClass&) const = default;
 };
 

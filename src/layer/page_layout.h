@@ -1,7 +1,7 @@
 // PageLayout: where K, V and scales lie in the pages that the library allocates. A pure function of a layer's shape.
 //
 // A page holds K's rows [Hkv, page_size, D] and then V's; where D and Dv differ, K and V have pools of their own, K's
-// first. An MLA page holds rows [1, page_size, D] alone: V is a part of them. int8: behind the rows come the scales of
+// first. An MLA page holds rows [1, page_size, D] alone: V is a part of them. int8: after the rows come the scales of
 // the page's tokens, [2, Hkv, page_size] float32 (K's, then V's; apart: [Hkv, page_size]), and then nothing up to a
 // multiple of 64 bytes, so that rows lie as they do without scales.
 #pragma once
@@ -20,7 +20,7 @@ struct PoolLayout {
 };
 
 struct PageLayout {
-  PoolLayout k, v;  // together: of equal page_bytes, one behind the other in each page
+  PoolLayout k, v;  // together: of equal page_bytes, V after K in each page
   bool together = false;
   bool token_scales = false;
   int64_t token_bytes = 0;  // of one token: rows and scales

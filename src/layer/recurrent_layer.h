@@ -1,4 +1,4 @@
-// The geometry of a recurrent layer: its state tensors, one behind the other in a page. Pure.
+// The geometry of a recurrent layer: its state tensors, one after the other in a page. Pure.
 #pragma once
 
 #include <cstdint>

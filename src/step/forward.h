@@ -10,15 +10,15 @@
 #include <span>
 #include <vector>
 
-#include "step/forward_tables.h"
-#include "layer/geometry.h"
-#include "step/latent_attend.h"
-#include "layer/rope_tables.h"
 #include "context/context.h"
 #include "context/device_step.h"
+#include "layer/geometry.h"
+#include "layer/rope_tables.h"
 #include "plan/batch_plan.h"
 #include "plan/work_plan.h"
 #include "sequence/sequence_store.h"
+#include "step/forward_tables.h"
+#include "step/latent_attend.h"
 
 namespace kvc {
 
@@ -110,7 +110,7 @@ class Forward {
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
   // The same for queries that meet sinks of streaming windows; null if no row streams.
   Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // Which table of the class each token turns by; null: all by the first. [num_tokens]
+  // Which table of the class rotates each token; null: the first for all. [num_tokens]
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
   // Hands the step's index arrays and what changed in the page lists to a device that keeps them; to others nothing.

@@ -39,7 +39,7 @@ void ForwardTables::read_rows(const kvc_backend_rows& rows) {
   }
 }
 
-// What the call asks for; in a graph with its capacity.
+// What the call requests; in a graph with its capacity.
 TableOptions ForwardTables::options_of(const Group& group, const kvc_tables& wanted) const {
   TableOptions options;
   options.arrays = wanted.arrays != 0 ? wanted.arrays : KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
