@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "step/batch_arrays.h"
-#include "step/forward.h"
-#include "layer/geometry.h"
-#include "layer/layer_storage.h"
 #include "cache/rope_sets.h"
-#include "layer/rope_tables.h"
 #include "context/device_step.h"
 #include "context/stream_order.h"
+#include "layer/geometry.h"
+#include "layer/layer_storage.h"
+#include "layer/rope_tables.h"
 #include "sequence/copy_queue.h"
+#include "step/batch_arrays.h"
+#include "step/forward.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {

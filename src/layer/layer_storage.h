@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "layer/geometry.h"
 #include "context/context.h"
+#include "layer/geometry.h"
 
 namespace kvc {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "layer/geometry.h"
 #include "context/context.h"
+#include "layer/geometry.h"
 
 namespace kvc {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "layer/geometry.h"
 #include "context/context.h"
+#include "layer/geometry.h"
 #include "plan/latent_plan.h"
 #include "plan/work_plan.h"
 
