@@ -114,6 +114,8 @@ def interface(calls: list) -> str:
               "  long address(Buffer buffer);", "",
               "  /** A direct buffer of memory that Java does not own. */",
               "  ByteBuffer view(long address, long bytes);", "",
+              "  /** Address of a C function (run, memory) that calls run(). */",
+              "  long holder();", "",
               "  /** Calls the deleter of a DLManagedTensorVersioned. */",
               "  void release(long managed);", "}"]
     return "\n".join(lines) + "\n"
@@ -132,7 +134,7 @@ def jni(calls: list) -> str:
         lines += ["  }", ""]
     for result, name, parameters, values in (
             ("String", "open", "String path", "path"), ("long", "address", "Buffer buffer", "buffer"),
-            ("ByteBuffer", "view", "long address, long bytes", "address, bytes"), ("void", "release", "long managed", "managed")):
+            ("ByteBuffer", "view", "long address, long bytes", "address, bytes"), ("long", "holder", "", ""), ("void", "release", "long managed", "managed")):
         back = "" if result == "void" else "return "
         lines += ["  @Override", f"  public {result} {name}({parameters}) {{", f"    {back}Jni.kvj_{name}({values});", "  }", ""]
     return "\n".join(lines[:-1]) + "\n}\n"

@@ -24,5 +24,6 @@
 static const char *kvj_open(const char *path);
 static int64_t kvj_address(JNIEnv *jni, jobject buffer);
 static jobject kvj_view(JNIEnv *jni, int64_t address, int64_t bytes);
+static int64_t kvj_holder(void);
 static void kvj_release(int64_t managed);
 %include "calls.inc"

@@ -52,6 +52,14 @@ static jobject kvj_view(JNIEnv *jni, int64_t address, int64_t bytes) {
   return (*jni)->NewDirectByteBuffer(jni, (void *)(intptr_t)address, bytes);
 }
 
+/* Calls run(). Java's linker keeps the memory alive until this returns (Segments.java). */
+static void kvj_run_holding(void (*run)(void), void *memory) {
+  (void)memory;
+  run();
+}
+
+static int64_t kvj_holder(void) { return (int64_t)(intptr_t)&kvj_run_holding; }
+
 static void kvj_release(int64_t managed) {
   DLManagedTensorVersioned *tensor = (DLManagedTensorVersioned *)(intptr_t)managed;
   if (tensor->deleter != NULL) tensor->deleter(tensor);

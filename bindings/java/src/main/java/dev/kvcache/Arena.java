@@ -17,8 +17,9 @@ import java.util.regex.Pattern;
  *   <li>an arena belongs to one call from take() to giveBack();
  *   <li>structs of hot calls (error, batch, attend, append, tensor slots) stand at fixed places, whose struct_size is set for
  *       ever and whose other fields each call writes all; anything else comes from alloc(), as zeros;
- *   <li>addresses of the caller's buffers in it mean something in a call that was given that very tensor, and keep nothing
- *       alive: who calls keeps the buffers reachable meanwhile.
+ *   <li>the tensors of the call are kept in it until giveBack(), which keeps their buffers alive: another thread may put other
+ *       tensors into the arguments meanwhile. Every tensor is checked when it is added. Memory of an Arena of java.lang.foreign is
+ *       held during the call, if that goes through calls().
  * </ol>
  */
 final class Arena {
@@ -45,6 +46,8 @@ final class Arena {
   final Mem append;
   private final Mem[] slots = new Mem[HOT_TENSORS];
   private final long[] written = new long[HOT_TENSORS]; // id of the tensor that a slot holds: a loop's are the same again
+  private final List<Tensor> inUse = new ArrayList<>(HOT_TENSORS);
+  private List<Segments.Owner> owners; // null if no Arena can free memory of this call
 
   private Arena(NativeCalls calls) {
     this.calls = calls;
@@ -75,6 +78,8 @@ final class Arena {
   }
 
   void giveBack() {
+    inUse.clear();
+    owners = null;
     used = firstFree;
     extraUsed = 0;
     older = null;
@@ -210,11 +215,28 @@ final class Arena {
     slot.putLong(40, 0);
   }
 
+  /** The library's functions. Through them, what the tensors of this call need is alive until a function returns. */
+  NativeCalls calls() {
+    return owners == null ? calls : Segments.holding(calls, owners);
+  }
+
+  private void use(String function, String name, Tensor tensor) {
+    tensor.checkAlive(function, name);
+    inUse.add(tensor);
+    if (tensor.owner() != null) {
+      owners = owners == null ? new ArrayList<>() : owners;
+      if (!owners.contains(tensor.owner())) {
+        owners.add(tensor.owner());
+      }
+    }
+  }
+
   /** Address of a DLTensor in the i-th place of a call; 0 of null. */
-  long tensor(int i, Tensor tensor) {
+  long tensor(String function, String name, int i, Tensor tensor) {
     if (tensor == null) {
       return 0;
     }
+    use(function, name, tensor);
     if (i < HOT_TENSORS) {
       Mem slot = slots[i];
       if (written[i] != tensor.id) {
@@ -243,13 +265,13 @@ final class Arena {
   }
 
   /** Address of an array of DLTensors' addresses; 0 of no elements. */
-  long tensors(List<Tensor> list) {
-    if (list == null || list.isEmpty()) {
+  long tensors(String function, String name, Tensor[] list) {
+    if (list == null || list.length == 0) {
       return 0;
     }
-    Mem array = alloc(8L * list.size());
-    for (int i = 0; i < list.size(); i++) {
-      array.putLong(8 * i, tensor(HOT_TENSORS, list.get(i)));
+    Mem array = alloc(8L * list.length);
+    for (int i = 0; i < list.length; i++) {
+      array.putLong(8 * i, tensor(function, name, HOT_TENSORS, list[i]));
     }
     return array.address;
   }

@@ -6,17 +6,20 @@ abstract class Args {
     final String[] names;
     final int[] offsets;
     final boolean[] written;
+    final boolean[] appended; // written by a call that appends
 
-    /** Each "name" or "name!" if it is written, with the offset in the struct. */
+    /** Each "name", "name!" if it is written, or "name+" if a call that appends writes it, with the offset in the struct. */
     Fields(Object... namesAndOffsets) {
       int n = namesAndOffsets.length / 2;
       names = new String[n];
       offsets = new int[n];
       written = new boolean[n];
+      appended = new boolean[n];
       for (int i = 0; i < n; i++) {
         String name = (String) namesAndOffsets[2 * i];
         written[i] = name.endsWith("!");
-        names[i] = written[i] ? name.substring(0, name.length() - 1) : name;
+        appended[i] = name.endsWith("+");
+        names[i] = written[i] || appended[i] ? name.substring(0, name.length() - 1) : name;
         offsets[i] = (Integer) namesAndOffsets[2 * i + 1];
       }
     }
@@ -30,18 +33,23 @@ abstract class Args {
     tensors = new Tensor[fields.offsets.length];
   }
 
-  /** Writes every tensor of the struct: its DLTensor's address, or 0. */
+  /** Writes every tensor of the struct: its DLTensor's address, or 0. Each is read once: another thread may replace it. */
   final void writeTensors(String function, Arena arena, Mem struct) {
+    writeTensors(function, arena, struct, false);
+  }
+
+  /** The same, with fields that are written if `appends` says so. */
+  final void writeTensors(String function, Arena arena, Mem struct, boolean appends) {
     int[] offsets = fields.offsets;
     for (int i = 0; i < offsets.length; i++) {
       Tensor tensor = tensors[i];
       if (tensor == null) {
         struct.putLong(offsets[i], 0);
       } else {
-        if (tensor.isReadOnly() && fields.written[i]) {
+        if (tensor.isReadOnly() && (fields.written[i] || appends && fields.appended[i])) {
           throw readOnly(function, fields.names[i]);
         }
-        struct.putLong(offsets[i], arena.tensor(i, tensor));
+        struct.putLong(offsets[i], arena.tensor(function, fields.names[i], i, tensor));
       }
     }
   }

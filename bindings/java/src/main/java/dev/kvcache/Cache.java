@@ -1,7 +1,6 @@
 package dev.kvcache;
 
 import java.lang.ref.Cleaner;
-import java.lang.ref.Reference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -487,10 +486,9 @@ public final class Cache implements AutoCloseable {
     Arena arena = enter("Cache.importTokens");
     try {
       Mem args = Checks.given("Cache.importTokens", "tokens", tokens).write("Cache.importTokens", arena);
-      arena.check(handle.calls.seqImport(handle.address, sequence, args.address, 0, arena.error.address));
+      arena.check(arena.calls().seqImport(handle.address, sequence, args.address, 0, arena.error.address));
     } finally {
       leave(arena);
-      Reference.reachabilityFence(tokens);
     }
   }
 

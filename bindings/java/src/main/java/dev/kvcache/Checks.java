@@ -13,10 +13,6 @@ final class Checks {
     return value;
   }
 
-  static int size(String function, String name, List<?> list) {
-    return given(function, name, list).size();
-  }
-
   static void same(String function, String name, int n, String other, int m) {
     if (n != m) {
       throw KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + n + " " + name + ", but " + m + " " + other);
@@ -27,5 +23,10 @@ final class Checks {
     if (tensor != null && tensor.isReadOnly()) {
       throw Args.readOnly(function, name);
     }
+  }
+
+  /** A copy of a list, so that what is counted and checked is what C reads. Elements may be null. */
+  static Tensor[] tensors(String function, String name, List<Tensor> list) {
+    return given(function, name, list).toArray(new Tensor[0]);
   }
 }

@@ -1,7 +1,6 @@
 package dev.kvcache;
 
 import java.lang.ref.Cleaner;
-import java.lang.ref.Reference;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 
@@ -133,23 +132,20 @@ public final class Context implements AutoCloseable {
   public void merge(List<Tensor> outputs, List<Tensor> lses, Tensor out, Tensor lse) {
     Arena arena = enter("Context.merge");
     try {
-      Checks.same("Context.merge", "outputs", Checks.size("Context.merge", "outputs", outputs), "lses",
-          Checks.size("Context.merge", "lses", lses));
+      Tensor[] states = Checks.tensors("Context.merge", "outputs", outputs);
+      Tensor[] sums = Checks.tensors("Context.merge", "lses", lses);
+      Checks.same("Context.merge", "outputs", states.length, "lses", sums.length);
       Checks.writable("Context.merge", "out", out);
       Checks.writable("Context.merge", "lse", lse);
       Mem args = arena.struct(Abi.MergeArgs.SIZE);
-      args.putInt(Abi.MergeArgs.NUM_PARTS, outputs.size());
-      args.putLong(Abi.MergeArgs.OUTPUTS, arena.tensors(outputs));
-      args.putLong(Abi.MergeArgs.LSES, arena.tensors(lses));
-      args.putLong(Abi.MergeArgs.OUT, arena.tensor(0, out));
-      args.putLong(Abi.MergeArgs.LSE, arena.tensor(1, lse));
-      arena.check(handle.calls.mergeStates(handle.address, args.address, 0, arena.error.address));
+      args.putInt(Abi.MergeArgs.NUM_PARTS, states.length);
+      args.putLong(Abi.MergeArgs.OUTPUTS, arena.tensors("Context.merge", "outputs", states));
+      args.putLong(Abi.MergeArgs.LSES, arena.tensors("Context.merge", "lses", sums));
+      args.putLong(Abi.MergeArgs.OUT, arena.tensor("Context.merge", "out", 0, out));
+      args.putLong(Abi.MergeArgs.LSE, arena.tensor("Context.merge", "lse", 1, lse));
+      arena.check(arena.calls().mergeStates(handle.address, args.address, 0, arena.error.address));
     } finally {
       leave(arena);
-      Reference.reachabilityFence(outputs);
-      Reference.reachabilityFence(lses);
-      Reference.reachabilityFence(out);
-      Reference.reachabilityFence(lse);
     }
   }
 
@@ -158,10 +154,9 @@ public final class Context implements AutoCloseable {
     Arena arena = enter("Context.flashAttnWithKvCache");
     try {
       Mem struct = Checks.given("Context.flashAttnWithKvCache", "args", args).write("Context.flashAttnWithKvCache", arena);
-      arena.check(handle.calls.flashAttnWithKvcache(handle.address, struct.address, 0, arena.error.address));
+      arena.check(arena.calls().flashAttnWithKvcache(handle.address, struct.address, 0, arena.error.address));
     } finally {
       leave(arena);
-      Reference.reachabilityFence(args);
     }
   }
 
@@ -170,10 +165,9 @@ public final class Context implements AutoCloseable {
     Arena arena = enter("Context.appendSlots");
     try {
       Mem struct = Checks.given("Context.appendSlots", "args", args).write("Context.appendSlots", arena);
-      arena.check(handle.calls.appendSlots(handle.address, struct.address, 0, arena.error.address));
+      arena.check(arena.calls().appendSlots(handle.address, struct.address, 0, arena.error.address));
     } finally {
       leave(arena);
-      Reference.reachabilityFence(args);
     }
   }
 

@@ -6,7 +6,7 @@ package dev.kvcache;
  */
 public final class FlashAttn extends Args {
   private static final Fields FIELDS = new Fields(
-      "q", Abi.FlashAttnArgs.Q, "kCache", Abi.FlashAttnArgs.K_CACHE, "vCache", Abi.FlashAttnArgs.V_CACHE,
+      "q", Abi.FlashAttnArgs.Q, "kCache+", Abi.FlashAttnArgs.K_CACHE, "vCache+", Abi.FlashAttnArgs.V_CACHE,
       "k", Abi.FlashAttnArgs.K, "v", Abi.FlashAttnArgs.V, "qv", Abi.FlashAttnArgs.QV, "out!", Abi.FlashAttnArgs.OUT,
       "softmaxLse!", Abi.FlashAttnArgs.SOFTMAX_LSE, "cacheSeqlens", Abi.FlashAttnArgs.CACHE_SEQLENS,
       "sequsedK", Abi.FlashAttnArgs.SEQUSED_K, "cacheBatchIdx", Abi.FlashAttnArgs.CACHE_BATCH_IDX,
@@ -218,12 +218,13 @@ public final class FlashAttn extends Args {
   }
 
   Mem write(String function, Arena arena) {
-    if (tensors[3] != null || tensors[4] != null) {
-      Checks.writable(function, "kCache", tensors[1]);
-      Checks.writable(function, "vCache", tensors[2]);
-    }
     Mem c = arena.struct(Abi.FlashAttnArgs.SIZE);
-    writeTensors(function, arena, c);
+    Tensor k = tensors[3];
+    Tensor v = tensors[4];
+    writeTensors(function, arena, c, k != null || v != null);
+    // Other threads may set k and v meanwhile: the library gets those of which the caches were checked.
+    c.putLong(Abi.FlashAttnArgs.K, arena.tensor(function, "k", 3, k));
+    c.putLong(Abi.FlashAttnArgs.V, arena.tensor(function, "v", 4, v));
     c.putInt(Abi.FlashAttnArgs.FLAGS, flags);
     c.putDouble(Abi.FlashAttnArgs.SOFTMAX_SCALE, softmaxScale);
     c.putDouble(Abi.FlashAttnArgs.SOFTCAP, softcap);

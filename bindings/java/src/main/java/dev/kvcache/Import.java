@@ -35,19 +35,21 @@ public final class Import {
   }
 
   Mem write(String function, Arena arena) {
-    int layers = Checks.size(function, "k", lists.get(0));
-    for (int i = 1; i < lists.size(); i++) {
-      if (lists.get(i) != null) {
-        Checks.same(function, "tensors of k", layers, NAMES[i], lists.get(i).size());
+    Tensor[][] tensors = new Tensor[NAMES.length][];
+    for (int i = 0; i < NAMES.length; i++) {
+      List<Tensor> list = lists.get(i);
+      if (list != null || i == 0) {
+        tensors[i] = Checks.tensors(function, NAMES[i], list);
+        Checks.same(function, "tensors of k", tensors[0].length, NAMES[i], tensors[i].length);
       }
     }
     Mem args = arena.struct(Abi.ImportArgs.SIZE);
     args.putInt(Abi.ImportArgs.FLAGS, asStored ? Abi.KVC_IMPORT_AS_STORED : 0);
-    args.putInt(Abi.ImportArgs.NUM_LAYERS, layers);
-    args.putLong(Abi.ImportArgs.K, arena.tensors(lists.get(0)));
-    args.putLong(Abi.ImportArgs.V, arena.tensors(lists.get(1)));
-    args.putLong(Abi.ImportArgs.K_SCALE, arena.tensors(lists.get(2)));
-    args.putLong(Abi.ImportArgs.V_SCALE, arena.tensors(lists.get(3)));
+    args.putInt(Abi.ImportArgs.NUM_LAYERS, tensors[0].length);
+    args.putLong(Abi.ImportArgs.K, arena.tensors(function, NAMES[0], tensors[0]));
+    args.putLong(Abi.ImportArgs.V, arena.tensors(function, NAMES[1], tensors[1]));
+    args.putLong(Abi.ImportArgs.K_SCALE, arena.tensors(function, NAMES[2], tensors[2]));
+    args.putLong(Abi.ImportArgs.V_SCALE, arena.tensors(function, NAMES[3], tensors[3]));
     return args;
   }
 }

@@ -303,6 +303,11 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public long holder() {
+    return Jni.kvj_holder();
+  }
+
+  @Override
   public void release(long managed) {
     Jni.kvj_release(managed);
   }

@@ -232,6 +232,11 @@ public final class Layer implements Cloneable {
     if (pool == null) {
       return 0;
     }
+    if (pool.owner() != null) {
+      throw KvcacheException.misuse(Status.INVALID_ARGUMENT, "Layer: a storage is memory of an Arena that can be closed, and the cache "
+          + "uses it as long as it lives; take it from Arena.ofAuto(), Arena.global() or ByteBuffer.allocateDirect");
+    }
+    pool.checkAlive("Layer", "storage");
     Mem managed = Arena.managed(Library.calls(), pool);
     kept.add(pool);
     kept.add(managed);

@@ -72,6 +72,9 @@ interface NativeCalls {
   /** A direct buffer of memory that Java does not own. */
   ByteBuffer view(long address, long bytes);
 
+  /** Address of a C function (run, memory) that calls run(). */
+  long holder();
+
   /** Calls the deleter of a DLManagedTensorVersioned. */
   void release(long managed);
 }

@@ -1,7 +1,6 @@
 package dev.kvcache;
 
 import java.lang.ref.Cleaner;
-import java.lang.ref.Reference;
 
 /**
  * Tables for a server that has an allocator and kernels of its own: made once for a kind of step, built for each step.
@@ -175,11 +174,10 @@ public final class Plan implements AutoCloseable {
     Arena arena = enter("Plan.build");
     try {
       Mem c = Checks.given("Plan.build", "args", args).write("Plan.build", arena);
-      arena.check(handle.calls.planBuild(handle.address, c.address, 0, arena.numbers.address, arena.error.address));
+      arena.check(arena.calls().planBuild(handle.address, c.address, 0, arena.numbers.address, arena.error.address));
       return arena.numbers.getLong(0);
     } finally {
       leave(arena);
-      Reference.reachabilityFence(args);
     }
   }
 

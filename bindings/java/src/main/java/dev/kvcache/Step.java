@@ -1,6 +1,5 @@
 package dev.kvcache;
 
-import java.lang.ref.Reference;
 import java.nio.ByteOrder;
 import java.util.concurrent.locks.LockSupport;
 
@@ -41,10 +40,9 @@ public final class Step implements AutoCloseable {
     try {
       Checks.given("Step.attend", "args", args).write("Step.attend", arena);
       Handle handle = handle();
-      arena.check(handle.calls.forwardAttend(handle.address, id, layer, arena.attend.address, arena.error.address));
+      arena.check(arena.calls().forwardAttend(handle.address, id, layer, arena.attend.address, arena.error.address));
     } finally {
       cache.leave(arena);
-      Reference.reachabilityFence(args);
     }
   }
 
@@ -54,10 +52,9 @@ public final class Step implements AutoCloseable {
     try {
       Checks.given("Step.append", "args", args).write("Step.append", arena);
       Handle handle = handle();
-      arena.check(handle.calls.forwardAppend(handle.address, id, layer, arena.append.address, arena.error.address));
+      arena.check(arena.calls().forwardAppend(handle.address, id, layer, arena.append.address, arena.error.address));
     } finally {
       cache.leave(arena);
-      Reference.reachabilityFence(args);
     }
   }
 
@@ -66,11 +63,11 @@ public final class Step implements AutoCloseable {
     Checks.writable("Step.loadState", "tensor", tensor);
     Arena arena = enter("Step.loadState");
     try {
+      long address = arena.tensor("Step.loadState", "tensor", 0, tensor);
       Handle handle = handle();
-      arena.check(handle.calls.forwardLoadState(handle.address, id, layer, state, arena.tensor(0, tensor), arena.error.address));
+      arena.check(arena.calls().forwardLoadState(handle.address, id, layer, state, address, arena.error.address));
     } finally {
       cache.leave(arena);
-      Reference.reachabilityFence(tensor);
     }
   }
 
@@ -78,11 +75,11 @@ public final class Step implements AutoCloseable {
   public void storeState(int layer, int state, Tensor tensor) {
     Arena arena = enter("Step.storeState");
     try {
+      long address = arena.tensor("Step.storeState", "tensor", 0, tensor);
       Handle handle = handle();
-      arena.check(handle.calls.forwardStoreState(handle.address, id, layer, state, arena.tensor(0, tensor), arena.error.address));
+      arena.check(arena.calls().forwardStoreState(handle.address, id, layer, state, address, arena.error.address));
     } finally {
       cache.leave(arena);
-      Reference.reachabilityFence(tensor);
     }
   }
 

@@ -11,11 +11,16 @@ import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Memory of a direct buffer with a type and a shape; it copies nothing, and keeps its buffer alive. Immutable, for any
- * thread; make one for each buffer and shape, and use it again.
+ * Memory of a direct buffer with a type and a shape. It copies nothing, and keeps its buffer alive. It is immutable, and any
+ * thread may use it. Make one for each buffer and shape, and use it again.
  *
  * <p>Only direct buffers in the machine's byte order are tensors: {@code ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder())},
- * views of them, or {@link #allocate}. What lies between the buffer's position and its limit is the tensor.
+ * views of them, {@code MemorySegment.asByteBuffer()}, or {@link #allocate}. What lies between the buffer's position and its limit
+ * is the tensor.
+ *
+ * <p>If the buffer is a view of a MemorySegment, every call checks that the segment's Arena is open, and refuses the tensor if it
+ * is not. From Java 22 on, an Arena cannot be closed while a call uses its memory: {@code Arena.close} throws
+ * IllegalStateException then. A segment of a confined Arena is for the thread that owns it.
  */
 public final class Tensor {
   static final int MAX_RANK = 5;
@@ -24,14 +29,16 @@ public final class Tensor {
 
   /** Of this tensor alone: what an arena has written of it need not be written again. */
   final long id = IDS.incrementAndGet();
-  private final Buffer buffer; // kept alive: the memory is its
+  private final Buffer buffer; // kept alive, because the memory belongs to it
+  private final Segments.Owner owner;
   private final long address;
   private final DType dtype;
   private final long[] shape;
   private final long[] strides; // null: compact
 
-  private Tensor(Buffer buffer, long address, DType dtype, long[] shape, long[] strides) {
+  private Tensor(Buffer buffer, Segments.Owner owner, long address, DType dtype, long[] shape, long[] strides) {
     this.buffer = buffer;
+    this.owner = owner;
     this.address = address;
     this.dtype = dtype;
     this.shape = shape;
@@ -55,7 +62,7 @@ public final class Tensor {
       throw KvcacheException.misuse(Status.DEVICE, "Tensor.of: the buffer is on the Java heap, where it moves; use "
           + "ByteBuffer.allocateDirect(...).order(ByteOrder.nativeOrder()), or Tensor.allocate");
     }
-    int bytes = elementBytes(buffer, dtype);
+    elementBytes(buffer, dtype);
     ByteOrder order = orderOf(buffer);
     if (dtype.bytes() > 1 && order != ByteOrder.nativeOrder()) {
       throw KvcacheException.misuse(Status.DTYPE, "Tensor.of: the buffer is in " + order + " order, this machine in "
@@ -64,8 +71,9 @@ public final class Tensor {
     if (shape.length > MAX_RANK) {
       throw KvcacheException.misuse(Status.RANK, "Tensor.of: " + shape.length + " dimensions, at most " + MAX_RANK + " are known");
     }
-    long address = Library.calls().address(buffer) + (long) buffer.position() * bytes;
-    return new Tensor(buffer.slice(), address, dtype, shape.clone(), null);
+    Buffer own = buffer.slice(); // once: the caller's may get another position or limit meanwhile
+    checkAlive("Tensor.of", "buffer", own);
+    return new Tensor(own, Segments.ownerOf(own), Library.calls().address(own), dtype, shape.clone(), null);
   }
 
   /** A new tensor of zeros. {@link #byteBuffer} and its kin are its memory. */
@@ -93,7 +101,7 @@ public final class Tensor {
       throw KvcacheException.misuse(Status.STRIDE, "Tensor.withStrides: " + shape.length + " dimensions, but "
           + (elements == null ? "no" : elements.length) + " strides");
     }
-    return new Tensor(buffer, address, dtype, shape, elements.clone());
+    return new Tensor(buffer, owner, address, dtype, shape, elements.clone());
   }
 
   /** The same memory with another shape, compact: the first rows of a buffer for the largest batch, for example. */
@@ -102,12 +110,12 @@ public final class Tensor {
       throw KvcacheException.misuse(Status.RANK, "Tensor.withShape: " + (dims == null ? "no" : dims.length)
           + " dimensions, at most " + MAX_RANK + " are known");
     }
-    return new Tensor(buffer, address, dtype, dims.clone(), null);
+    return new Tensor(buffer, owner, address, dtype, dims.clone(), null);
   }
 
-  /** Of memory that the library has given out; the buffer is its owner. */
+  /** A view of memory of the library, which the buffer owns. */
   static Tensor view(ByteBuffer buffer, long address, DType dtype, long[] shape, long[] strides) {
-    return new Tensor(buffer, address, dtype, shape, strides);
+    return new Tensor(buffer, null, address, dtype, shape, strides);
   }
 
   private static int elementBytes(Buffer buffer, DType dtype) {
@@ -150,6 +158,40 @@ public final class Tensor {
       return ((IntBuffer) buffer).order();
     }
     return ((LongBuffer) buffer).order();
+  }
+
+  /** Refuses memory whose Arena was closed, or belongs to another thread: C would read what is no longer there. */
+  private static void checkAlive(String function, String name, Buffer buffer) {
+    if (buffer.capacity() == 0) {
+      return;
+    }
+    try { // an access of Java's, which checks this
+      if (buffer instanceof ByteBuffer) {
+        ((ByteBuffer) buffer).get(0);
+      } else if (buffer instanceof FloatBuffer) {
+        ((FloatBuffer) buffer).get(0);
+      } else if (buffer instanceof ShortBuffer) {
+        ((ShortBuffer) buffer).get(0);
+      } else if (buffer instanceof IntBuffer) {
+        ((IntBuffer) buffer).get(0);
+      } else {
+        ((LongBuffer) buffer).get(0);
+      }
+    } catch (RuntimeException refused) { // IllegalStateException, or WrongThreadException of Java 19
+      throw Segments.refused(function, name, refused);
+    }
+  }
+
+  /** To be called before C reads the memory. */
+  void checkAlive(String function, String name) {
+    if (owner != null || !Segments.ownersAreKnown()) {
+      checkAlive(function, name, buffer);
+    }
+  }
+
+  /** The Arena of java.lang.foreign that may free the memory; null if none can. */
+  Segments.Owner owner() {
+    return owner;
   }
 
   /** Refuses elements outside of the buffer: C could not see that. */
