@@ -61,7 +61,7 @@ public final class AppendSlots extends Args {
     return this;
   }
 
-  /** With rotarySin and positions: the first dims of k turn. */
+  /** With rotarySin and positions: the first dims of k are rotated. */
   public AppendSlots rotaryCos(Tensor tensor) {
     tensors[7] = tensor;
     return this;

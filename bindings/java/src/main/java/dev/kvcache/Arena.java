@@ -64,7 +64,7 @@ final class Arena {
     firstFree = used;
   }
 
-  /** An arena that nobody uses: a free one, or a new one. A thread finds its last one again. */
+  /** An arena that is not in use: a free one, or a new one. A thread finds its last one again. */
   static Arena take(NativeCalls calls) {
     int n = FREE.length();
     int home = home(n);

@@ -189,7 +189,7 @@ public final class Cache implements AutoCloseable {
 
   /**
    * Page ids of a sequence in a group: entry i holds positions [i * pageSize, (i + 1) * pageSize); -1 where the page was
-   * freed behind a window.
+   * freed, because it left a window.
    */
   public int[] pages(long sequence, int group) {
     Arena arena = enter("Cache.pages");
@@ -234,7 +234,7 @@ public final class Cache implements AutoCloseable {
     }
   }
 
-  /** Chooses which of longrope's factor sets turn the keys and queries of sequences: the long one, or the short one. */
+  /** Chooses which of longrope's factor sets rotates the keys and queries of sequences: the long one, or the short one. */
   public void setRope(boolean longSet, long... sequences) {
     int set = longSet ? Abi.KVC_ROPE_SET_LONG : Abi.KVC_ROPE_SET_SHORT;
     run("Cache.setRope", sequences, (calls, arena, n) ->

@@ -87,7 +87,7 @@ public final class CacheBuilder {
     return this;
   }
 
-  /** Tokens kept behind every window, so that so many can be dropped again; 0 = maxTreeNodes. */
+  /** Tokens kept before every window, so that as many can be dropped; 0 = maxTreeNodes. */
   public CacheBuilder rollbackTokens(long n) {
     rollbackTokens = n;
     return this;
@@ -105,7 +105,7 @@ public final class CacheBuilder {
     return this;
   }
 
-  /** Keeps nothing behind windows. */
+  /** Keeps no tokens before windows. */
   public CacheBuilder noRollback() {
     flags |= Abi.KVC_CACHE_NO_ROLLBACK;
     return this;

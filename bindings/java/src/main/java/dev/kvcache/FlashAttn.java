@@ -52,7 +52,7 @@ public final class FlashAttn extends Args {
     return this;
   }
 
-  /** [B, Sn, Hkv, D], or with cuSeqlensKNew [>= Tn, Hkv, D]: stored behind each row's cached tokens first; with v. */
+  /** [B, Sn, Hkv, D], or with cuSeqlensKNew [>= Tn, Hkv, D]: stored after each row's cached tokens first; with v. */
   public FlashAttn k(Tensor tensor) {
     tensors[3] = tensor;
     return this;
@@ -124,7 +124,7 @@ public final class FlashAttn extends Args {
     return this;
   }
 
-  /** [positions, rotaryDim / 2]: the first dims of q and k turn; with rotarySin, only with k. */
+  /** [positions, rotaryDim / 2]: the first dims of q and k are rotated; with rotarySin, only with k. */
   public FlashAttn rotaryCos(Tensor tensor) {
     tensors[15] = tensor;
     return this;

@@ -18,7 +18,7 @@ package dev.kvcache;
  * }</pre>
  *
  * <p>While no step is open in it, those calls throw {@link Status#STALE} and touch nothing. Tensors of recorded calls have the
- * graph's maxTokens rows; those behind the step's tokens are neither read nor written. {@link Step#tables} has shapes of
+ * graph's maxTokens rows; those after the step's tokens are neither read nor written. {@link Step#tables} has shapes of
  * the graph's capacity. Results are the bits of plain steps.
  *
  * <p>Close it when it is no longer needed; closing the cache closes its graphs, a garbage collector does not. Methods may be called

@@ -194,7 +194,7 @@ public final class Library {
     try {
       folder = Files.createDirectories(Path.of(cache, hash));
     } catch (IOException readOnly) {
-      folder = Files.createTempDirectory("kvcache"); // for this process alone: nobody else could write there before
+      folder = Files.createTempDirectory("kvcache"); // for this process alone: no other process could write there before
     }
     Path file = folder.resolve(name);
     if (Files.exists(file) && Arrays.equals(Files.readAllBytes(file), contents)) {

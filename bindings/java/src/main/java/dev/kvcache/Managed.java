@@ -3,7 +3,7 @@ package dev.kvcache;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
-/** Tensors that the library has given out (DLManagedTensorVersioned): copied, or viewed until nobody has the buffer. */
+/** Tensors that the library has given out (DLManagedTensorVersioned): copied, or viewed until no code has the buffer. */
 final class Managed {
   private static final int HEADER = 32; // before its DLTensor
 

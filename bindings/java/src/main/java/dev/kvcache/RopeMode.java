@@ -2,7 +2,7 @@ package dev.kvcache;
 
 /** Who rotates q and k. */
 public enum RopeMode {
-  /** Nobody, or the caller. */
+  /** No rotation, or by the caller. */
   NONE(Abi.KVC_ROPE_NONE),
   /** The library, before it stores k. */
   ON_APPEND(Abi.KVC_ROPE_ON_APPEND),

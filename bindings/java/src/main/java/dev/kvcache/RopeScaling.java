@@ -52,7 +52,7 @@ public final class RopeScaling {
     return scaling;
   }
 
-  /** Blended by pair between beta_fast and beta_slow turns. */
+  /** Blended by pair between beta_fast and beta_slow rotations. */
   public static RopeScaling yarn(double factor, long originalMaxPosition) {
     RopeScaling scaling = new RopeScaling(Kind.YARN, factor);
     scaling.originalMaxPosition = originalMaxPosition;

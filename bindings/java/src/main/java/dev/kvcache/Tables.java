@@ -41,7 +41,7 @@ public final class Tables {
       return this;
     }
 
-    /** What stands in blockTable behind a row's pages, instead of -1 (in a graph 0). */
+    /** What blockTable has after a row's pages, instead of -1 (in a graph 0). */
     public Request padValue(int value) {
       flags |= Abi.KVC_TABLES_PAD_VALUE;
       padValue = value;

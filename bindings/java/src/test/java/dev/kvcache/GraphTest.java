@@ -82,7 +82,7 @@ class GraphTest {
             Tensor out = Tensor.allocate(DType.F32, total, Q_HEADS, DIM);
             step.attend(layer, Attend.of(first(program.q, total), first(program.k, total), first(program.v, total), out));
             float[] expected = new float[TOKENS * Q_HEADS * DIM];
-            Arrays.fill(expected, 7); // behind the step's tokens nothing is written
+            Arrays.fill(expected, 7); // after the step's tokens nothing is written
             out.floatBuffer().get(expected, 0, total * Q_HEADS * DIM);
             assertArrayEquals(expected, floats(program.outs[layer]), 0, "round " + round + " layer " + layer);
           }

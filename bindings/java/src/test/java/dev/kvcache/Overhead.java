@@ -10,7 +10,7 @@ import java.util.Random;
 /** What Java adds to a call: best of several rounds, in nanoseconds. Run by `mvn exec:exec@overhead`. */
 final class Overhead {
   private static final int LAYERS = 4096;
-  private static final int ROUNDS = 200; // short ones: the best is one that nobody interrupted
+  private static final int ROUNDS = 200; // short ones: the best is one without interruption
 
   private Overhead() {}
 
@@ -50,7 +50,7 @@ final class Overhead {
       attend.write("Overhead", arena);
       double java = Double.MAX_VALUE;
       double raw = Double.MAX_VALUE;
-      for (int i = 0; i < ROUNDS; i++) { // by turns: both meet the same weather
+      for (int i = 0; i < ROUNDS; i++) { // in turn, so that both meet the same conditions
         java = Math.min(java, attends(cache, batch, (step, layer) -> step.attend(layer, attend)));
         raw = Math.min(raw, attends(cache, batch, (step, layer) ->
             arena.check(calls.forwardAttend(cache.handle.address, step.id(), layer, arena.attend.address, arena.error.address))));

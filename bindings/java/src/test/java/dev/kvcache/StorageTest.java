@@ -21,7 +21,7 @@ import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 
-/** Whose memory K and V are in: the library's, the caller's, nobody's. */
+/** Whose memory K and V are in: the library's, the caller's, or none. */
 class StorageTest {
   private final Random random = new Random(5);
 
@@ -84,7 +84,7 @@ class StorageTest {
     Cache cache = adopted();
     Tensor view = cache.viewPool(0, Cache.Pool.KV, true);
     for (int i = 0; i < 5; i++) {
-      System.gc(); // the tensor that was adopted is known to nobody else
+      System.gc(); // no other code has the adopted tensor
     }
     Tokens tokens = new Tokens(random, 9);
     step(cache, cache.add(), tokens);
