@@ -10,7 +10,11 @@
 #                                     that the same call continues the run
 # ARGS: see benchmarks/attention/main.cc and benchmarks/peers/run.py.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-bash scripts/setup.sh test
+if [ "${1:-}" = calls ]; then
+  set_up full cmake ninja cargo go java mvn
+else
+  set_up test cmake ninja
+fi
 build=$root/build/release
 
 build() {

@@ -5,6 +5,9 @@
 # build/cuda-toolkit. DLPack comes from $DLPACK_INCLUDE_DIR, else from what scripts/setup.sh installs.
 #   KVC_CMAKE_OPTIONS  more CMake options, separated by spaces
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+if [ -z "${DLPACK_INCLUDE_DIR:-}" ]; then # a machine without a network may have it elsewhere
+  set_up demo cmake ninja
+fi
 build=$root/build/cuda
 
 # Prints the folder of a toolkit made of wheels: bin/nvcc, include, lib64.

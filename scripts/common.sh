@@ -15,6 +15,33 @@ if command -v ccache > /dev/null; then # the same objects are compiled for the l
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
 
+# set_up LEVEL TOOL...: runs scripts/setup.sh for a script that works in a fresh clone, unless a calling script did that. Then every
+# tool must be in .venv or in the path. With KVC_SET_UP_ONLY the script ends here; tests/python/test_scripts.py uses that.
+set_up() {
+  local level=$1 tool
+  shift
+  case "${KVC_SET_UP:-} $level" in
+    "full "* | "$level $level" | "test demo" | "languages demo") ;;
+    *)
+      bash scripts/setup.sh "$level"
+      export KVC_SET_UP=$level
+      ;;
+  esac
+  for tool in "$@"; do
+    PATH=$venv/bin:$PATH type -P "$tool" > /dev/null || {
+      echo "$(basename "$0"): $tool is missing, also after scripts/setup.sh $level" >&2
+      exit 1
+    }
+  done
+  if [ -n "${KVC_SET_UP_ONLY:-}" ]; then
+    echo "$(basename "$0"): set up, with DLPack in $(dlpack_include_dir)"
+    exit 0
+  fi
+}
+
+# The folder that has dlpack/dlpack.h.
+dlpack_include_dir() { echo "${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}"; }
+
 # One hash of the contents of files and folders.
 fingerprint() {
   find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1

@@ -2,6 +2,7 @@
 # Installs each package of scripts/package.sh into an empty folder, and runs a program that uses it alone.
 #   consume_packages.sh [tarball|wheel|crates|go|jar ...]     all of them by default
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up full cmake cargo go java jar
 packages=$root/build/packages
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
 place=$(mktemp -d)

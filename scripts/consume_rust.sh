@@ -2,6 +2,7 @@
 # Builds and runs the README's program from the packaged crates alone, in an empty folder and without a library:
 # kvcache-sys builds the sources that it carries. Run scripts/package_rust.sh first.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up languages cmake cargo
 target=${CARGO_TARGET_DIR:-$root/bindings/rust/target} # other crates are compiled there already
 packages=$target/package
 place=$(mktemp -d)

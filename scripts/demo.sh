@@ -6,7 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 log=$root/build/logs/demo.log
 mkdir -p "$(dirname "$log")"
-bash scripts/setup.sh demo
+set_up demo cmake ninja
 echo "building kvcache (a minute or two the first time)"
 if ! install_python_package > "$log" 2>&1; then
   cat "$log" >&2

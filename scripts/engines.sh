@@ -3,6 +3,7 @@
 # tokens differ. The decoders need cargo 1.88, Go and a JDK.
 #   bash scripts/demo.sh --all [new tokens of a user]
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up languages cmake ninja cargo go java mvn swig
 tokens=${1:-24}
 logs=$root/build/logs/engines
 weights=$root/build/gemma.safetensors

@@ -13,9 +13,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 carry=$root/build/gpu-carry
 
 if [ "${1:-}" = --carry ]; then
+  set_up full
   packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   rm -rf "$carry" && mkdir -p "$carry/include/dlpack" "$carry/site"
-  cp "$("$venv/bin/tvm-ffi-config" --dlpack-includedir)/dlpack/dlpack.h" "$carry/include/dlpack/"
+  cp "$(dlpack_include_dir)/dlpack/dlpack.h" "$carry/include/dlpack/"
   cp -r /usr/src/googletest "$carry/googletest"
   cp -r "$packages"/nanobind "$packages"/nanobind-*.dist-info "$carry/site/"
   find "$carry" -name __pycache__ -prune -exec rm -rf {} +

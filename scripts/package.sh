@@ -10,10 +10,11 @@
 # The C library of the build machine decides which systems can run the result: each symbol has the newest version that the
 # linker found. Debian 12 with gcc 12 gives glibc 2.34 and libstdc++ 11 (GLIBCXX_3.4.29), called manylinux_2_34.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up full cmake ninja cargo go mvn jar auditwheel
 packages=$root/build/packages
 platform=$(uname -m)
 policy=manylinux_2_34_$platform
-dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
+dlpack=$(dlpack_include_dir)
 version=$(sed -n 's/^#define KVC_VERSION_\(MAJOR\|MINOR\|PATCH\) \([0-9]*\)$/\2/p' include/kvcache.h | paste -sd .)
 release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
 # Equal inputs give equal packages: they hold no build time, owner or folder order. A zip file cannot hold a time before

@@ -2,8 +2,9 @@
 # Makes the crates in bindings/rust (target/package/*.crate), and builds each from its package alone. kvcache-sys carries
 # the sources of libkvcache, and builds them where it finds no library.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up languages cargo
 crate=$root/bindings/rust/kvcache-sys
-dlpack=${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}
+dlpack=$(dlpack_include_dir)
 
 rm -rf "$crate/libkvcache"
 mkdir -p "$crate/libkvcache/include/dlpack"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the other scripts need: Debian packages (as root or by sudo; otherwise it lists what is missing), and a
 # virtual environment in .venv. A second run does nothing.
-#   bash scripts/setup.sh [demo|test|full]
+#   bash scripts/setup.sh [demo|languages|test|full]     full is all of it; languages: Rust, Go and Java
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=${1:-test}
-case $level in demo | test | full) ;; *) echo "setup.sh: no level $level; demo, test or full" >&2 && exit 2 ;; esac
+case $level in demo | languages | test | full) ;; *) echo "setup.sh: no level $level; demo, languages, test or full" >&2 && exit 2 ;; esac
 
 has() { command -v "$1" > /dev/null; }
 has_header() { [ -e "/usr/include/$1" ]; }
@@ -24,7 +24,7 @@ want python3 has python3
 want python3-venv python_has 'import ensurepip, venv'
 want python3-dev python_has \
   'import os, sysconfig; assert os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h"))'
-if [ "$level" != demo ]; then
+if [ "$level" = test ] || [ "$level" = full ]; then
   want libgtest-dev has_header gtest/gtest.h
   want libbenchmark-dev has_header benchmark/benchmark.h
   want pkg-config has pkg-config
@@ -38,11 +38,13 @@ if [ "$level" = full ]; then
   want qemu-user-static has qemu-aarch64-static
   want googletest test -e /usr/src/googletest/CMakeLists.txt
   want lcov has lcov
+  want abigail-tools has abidiff
+  want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
+fi
+if [ "$level" = languages ] || [ "$level" = full ]; then
   want openjdk-17-jdk-headless java_is_17
   want maven has mvn
   want swig has swig
-  want abigail-tools has abidiff
-  want libclang1-19 test -e /usr/lib/llvm-19/lib/libclang-19.so.1 # bindgen
   has cargo || {
     echo "setup.sh: cargo 1.88 or newer is missing (Debian's is too old): install it by rustup" >&2
     exit 1
@@ -87,7 +89,7 @@ for name in "${requirements[@]}"; do
     echo "$now" > "$stamp"
   fi
 done
-if [ "$level" = full ]; then # Debian's Go is older than bindings/go/go.mod requires
+if [ "$level" = languages ] || [ "$level" = full ]; then # Debian's Go is older than bindings/go/go.mod requires
   need=$(sed -n 's/^go //p' bindings/go/go.mod)
   have=$(GOTOOLCHAIN=local go env GOVERSION 2> /dev/null || echo none)
   if [ "$(printf '%s\n' "$need" "${have#go}" | sort -V | head -n 1)" != "$need" ] || [ "$have" = none ]; then

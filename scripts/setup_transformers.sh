@@ -3,6 +3,7 @@
 # install. A second run does nothing. It works on CPUs only, because PyTorch's CUDA libraries are empty files here.
 #   bash scripts/setup_transformers.sh     then .venv-transformers/bin/python
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up demo
 layer=$root/.venv-transformers
 stamp=$layer/requirements.stamp
 now="$("$python" --version) $(cat scripts/requirements-transformers.txt "${BASH_SOURCE[0]}" | sha256sum)"

@@ -213,6 +213,10 @@ packages() {
   bash scripts/consume_packages.sh
 }
 
+# Checks in a folder with only the sources that every script sets up what it needs. This runs the real scripts/setup.sh; in the
+# quick tests, tests/python replaces it.
+fresh_clone() { KVC_FRESH_SET_UP=real run_pytest tests/python/test_scripts.py; }
+
 # Replays the scripts of bindings/conformance in every language.
 conformance() {
   rust_environment
@@ -228,6 +232,7 @@ other_languages() { # build/java and build/rust
   part conformance conformance
   part engines engines
   part packages packages
+  part fresh-clone fresh_clone
 }
 torch_and_cuda() { # build/cuda and .venv-transformers
   part cuda cuda
@@ -239,6 +244,7 @@ torch_and_cuda() { # build/cuda and .venv-transformers
 mkdir -p "$logs"
 rm -f "$logs/ran" "$logs/left-out"
 part setup bash scripts/setup.sh "$level"
+export KVC_SET_UP=$level # the scripts that parts run need not do it again
 if grep -q setup=FAILED "$logs/ran"; then # its output lists what is missing
   echo "0 passed, 1 failed"
   exit 1

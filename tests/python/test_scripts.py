@@ -1,0 +1,58 @@
+"""Every script works in a fresh clone: it sets up what it needs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The set-up itself and its caller, what other scripts include, what runs on a machine with a GPU, and what names the toolchain to install.
+WITHOUT = {"setup.sh", "test.sh", "common.sh", "gpu_check.sh", "miri.sh"}
+# What each level of scripts/setup.sh provides.
+DEMO = ["cmake", "ninja"]
+LANGUAGES = [*DEMO, "cargo", "go", "java", "jar", "mvn", "swig"]
+TOOLS = {"demo": DEMO, "languages": LANGUAGES, "test": DEMO, "full": [*LANGUAGES, "auditwheel"]}
+REAL = os.environ.get("KVC_FRESH_SET_UP") == "real"
+
+
+SCRIPTS = sorted({path.name for path in (ROOT / "scripts").glob("*.sh")} - WITHOUT)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """What a set-up reads of the sources. In the quick tests a stand-in for scripts/setup.sh links the environment that is here, and
+    makes empty programs for the tools that its level provides: they need not be installed."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    for module in ("bindings/go", "examples/gemma/go"):
+        (folder / module).mkdir(parents=True)
+        for name in ("go.mod", "go.sum"):
+            shutil.copy(ROOT / module / name, folder / module)
+    if not REAL:
+        lines = [f'ln -sfn "{sys.prefix}" .venv', "rm -rf installed", "mkdir installed", "case $1 in"]
+        lines += [f"  {level}) tools='{' '.join(tools)}' ;;" for level, tools in TOOLS.items()]
+        lines += ["  *) exit 2 ;;", "esac", "for tool in $tools; do", "  cp /bin/true installed/$tool", "done", ""]
+        (folder / "scripts/setup.sh").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_sets_up_what_it_needs(clone, script):
+    if not REAL:
+        (clone / ".venv").unlink(missing_ok=True)
+    names = ("KVC_SET_UP", "DLPACK_INCLUDE_DIR", "KVCACHE_RELEASE_BUILD", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment["KVC_SET_UP_ONLY"] = "1"
+    if not REAL:
+        environment["HOME"] = str(clone)  # tools of the user's own, such as cargo
+        environment["PATH"] = f"{clone / 'installed'}:/usr/bin:/bin"  # other tools than these are as if they were not installed
+    result = subprocess.run(["bash", clone / "scripts" / script], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
+    assert result.returncode == 0, result.stdout
+    found = re.search(rf"{script}: set up, with DLPack in (.+)", result.stdout)
+    assert found and (Path(found[1]) / "dlpack/dlpack.h").exists(), result.stdout
+    assert (clone / ".venv/bin/python").exists()
