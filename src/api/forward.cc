@@ -28,7 +28,7 @@ kvc_status kvc_forward_append(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_append", cache, error, [&](Cache& c) -> Status {
     kvc_append_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.append(forward, layer, known);
+    return c.in_step(forward, false, [&](Step& step) { return step.append(layer, known); });
   });
 }
 
@@ -37,20 +37,22 @@ kvc_status kvc_forward_attend(kvc_cache* cache, kvc_forward forward, int32_t lay
   return cache_call("kvc_forward_attend", cache, error, [&](Cache& c) -> Status {
     kvc_attend_args known;
     KVC_TRY(read_struct(args, "args", &known));
-    return c.attend(forward, layer, known);
+    return c.in_step(forward, false, [&](Step& step) { return step.attend(layer, known); });
   });
 }
 
 kvc_status kvc_forward_load_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state,
                                   const DLTensor* tensor, kvc_error* error) {
-  return cache_call("kvc_forward_load_state", cache, error,
-                    [&](Cache& c) { return c.copy_state(forward, layer, state, tensor, false); });
+  return cache_call("kvc_forward_load_state", cache, error, [&](Cache& c) {
+    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, tensor, false); });
+  });
 }
 
 kvc_status kvc_forward_store_state(kvc_cache* cache, kvc_forward forward, int32_t layer, int32_t state,
                                    const DLTensor* tensor, kvc_error* error) {
-  return cache_call("kvc_forward_store_state", cache, error,
-                    [&](Cache& c) { return c.copy_state(forward, layer, state, tensor, true); });
+  return cache_call("kvc_forward_store_state", cache, error, [&](Cache& c) {
+    return c.in_step(forward, false, [&](Step& step) { return step.copy_state(layer, state, tensor, true); });
+  });
 }
 
 kvc_status kvc_merge_states(kvc_context* context, const kvc_merge_args* args, void* stream, kvc_error* error) {
@@ -103,7 +105,7 @@ kvc_status kvc_forward_describe(kvc_cache* cache, kvc_forward forward, char* buf
   return cache_call("kvc_forward_describe", cache, error, [&](Cache& c) -> Status {
     KVC_TRY(check_buffer(buffer, capacity, "buffer"));
     std::string text;
-    KVC_TRY(c.describe(forward, &text));
+    KVC_TRY(c.in_step(forward, true, [&](Step& step) { return step.describe(&text); }));
     return write_text(text, buffer, capacity, length);
   });
 }

@@ -42,7 +42,9 @@ Status fill_tables(kvc_tables* tables, Fill fill) {
 kvc_status kvc_forward_tables(kvc_cache* cache, kvc_forward forward, int32_t group, kvc_tables* tables,
                               kvc_error* error) {
   return cache_call("kvc_forward_tables", cache, error, [&](Cache& c) {
-    return fill_tables(tables, [&](kvc_tables* out) { return c.tables(forward, group, out); });
+    return fill_tables(tables, [&](kvc_tables* out) {
+      return c.in_step(forward, true, [&](Step& step) { return step.tables(group, out); });
+    });
   });
 }
 

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <cinttypes>
 
-#include "context/host_memory.h"
-
 namespace kvc {
 namespace {
 
@@ -14,43 +12,12 @@ constinit std::atomic<uint32_t> next_tag{1};
 
 }  // namespace
 
-void Cache::plan_classes(const Context& context, const Geometry& geometry, std::vector<WorkClass>* classes,
-                         std::vector<size_t>* class_of_layer) {
-  for (const LayerGeometry& layer : geometry.layers) {
-    if (!layer.states.empty()) {
-      class_of_layer->push_back(SIZE_MAX);  // attends to nothing
-      continue;
-    }
-    WorkShape shape;
-    shape.num_q_heads = layer.layer.num_q_heads;
-    shape.num_kv_heads = layer.layer.num_kv_heads;
-    shape.head_dim = layer.layer.head_dim;
-    shape.v_head_dim = layer.layer.v_head_dim;
-    shape.key_bytes = (layer.layer.head_dim + layer.layer.v_head_dim) * (layer.layer.dtype.bits / 8);
-    shape.page_size = layer.layer.page_size;
-    shape.window_tokens = layer.layer.window_tokens;
-    shape.chunk_tokens = layer.layer.chunk_tokens;
-    const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
-    shape.streaming = geometry.limits.streaming && rules.streams();
-    context.backend().tiling(context.device(), &layer.layer, &shape.tiling);
-    shape.num_threads = context.parallel_items(shape.tiling);
-    shape.sharing = geometry.sharing;
-    if (geometry.deterministic) shape.fix_splits();
-    if (layer.layer.rope_class >= 0) {
-      const RopeClass& rope = geometry.rope_classes[static_cast<size_t>(layer.layer.rope_class)];
-      if (rope.on_read && rope.sets.size() > 1) shape.key_sets_class = layer.layer.rope_class;
-    }
-    const auto known = std::find_if(classes->begin(), classes->end(),
-                                    [&](const WorkClass& c) { return c.group == layer.group && c.shape == shape; });
-    class_of_layer->push_back(static_cast<size_t>(known - classes->begin()));
-    if (known == classes->end()) classes->push_back({layer.group, shape});
-  }
-}
-
-Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
-    : context_(std::move(context)),
-      geometry_(std::move(geometry)),
-      forward_ids_(IdKind::kForward, tag, geometry_.max_open_forwards + kMaxGraphs),
+Cache::Cache(std::unique_ptr<Layers> layers, uint32_t tag)
+    : owned_layers_(std::move(layers)),
+      layers_(*owned_layers_),
+      context_(layers_.context()),
+      geometry_(layers_.geometry()),
+      step_ids_(IdKind::kForward, tag, geometry_.max_open_forwards + kMaxGraphs),
       store_([&] {
         SequenceStoreConfig config = geometry_.store;
         config.cache_tag = tag;
@@ -65,72 +32,21 @@ Cache::Cache(std::shared_ptr<Context> context, Geometry geometry, uint32_t tag)
   if (geometry_.tables_only) copy_queue_.reserve(2 * static_cast<int64_t>(copies));
 }
 
-// The system grants each layer's pools, since it does not add them up, and kills the process when they are used.
-// Memory of a device is granted as a whole, so its driver refuses what it lacks.
-static Status check_host_memory(const Context& context, const Geometry& geometry) {
-  if (!context.is_host()) return Status();
-  int64_t wanted = 0;
-  for (const LayerGeometry& layer : geometry.layers) {
-    const bool adopted = layer.kv_storage != nullptr || layer.k_storage != nullptr;
-    if (adopted || (geometry.tables_only && layer.states.empty())) continue;
-    wanted += layer.page_bytes * geometry.store.groups[static_cast<size_t>(layer.group)].num_pages;
-  }
-  const int64_t available = host_memory_bytes();
-  if (wanted <= available) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_MEMORY,
-                       "the pools of %zu layers take %" PRId64 " bytes, and the host has %" PRId64
-                       " bytes of memory and swap",
-                       geometry.layers.size(), wanted, available)
-      .missing(wanted, available);
-}
-
 Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config, std::unique_ptr<Cache>* out) {
   Geometry geometry;
   KVC_TRY(make_geometry(*context, config, &geometry));
-  KVC_TRY(check_host_memory(*context, geometry));
+  std::unique_ptr<Layers> layers;
+  KVC_TRY(Layers::create(std::move(context), std::move(geometry), &layers));
   const uint32_t tag = next_tag.fetch_add(1, std::memory_order_relaxed) & kTagMask;
-  std::unique_ptr<Cache> cache(new Cache(std::move(context), std::move(geometry), tag));
-  std::vector<size_t> class_of_layer;
-  plan_classes(*cache->context_, cache->geometry_, &cache->work_classes_, &class_of_layer);
-  for (size_t i = 0; i < cache->geometry_.layers.size(); ++i) {
-    const LayerGeometry& geometry_of_layer = cache->geometry_.layers[i];
-    Layer layer;
-    layer.kv_layer = geometry_of_layer.kv_layer;
-    if (layer.kv_layer >= 0) {
-      const Layer& source = cache->layers_[static_cast<size_t>(layer.kv_layer)];
-      layer.storage = source.storage;
-      layer.backend = geometry_of_layer.layer;
-      layer.backend.k = source.backend.k;
-      layer.backend.v = source.backend.v;
-      layer.backend.k_scales = source.backend.k_scales;
-      layer.backend.v_scales = source.backend.v_scales;
-    } else if (!geometry_of_layer.states.empty()) {
-      const int64_t bytes = geometry_of_layer.page_bytes * geometry_of_layer.layer.num_pages;
-      KVC_TRY(DeviceMemory::allocate(cache->context_, bytes, 4096, true, &layer.states));
-    } else if (cache->geometry_.tables_only) {
-      layer.backend = geometry_of_layer.layer;
-    } else {
-      KVC_TRY(LayerStorage::create(cache->context_, geometry_of_layer, static_cast<int64_t>(i), &layer.storage));
-      layer.backend = layer.storage->layer();
-    }
-    layer.group = geometry_of_layer.group;
-    layer.work_class = class_of_layer[i];
-    cache->layers_.push_back(std::move(layer));
-  }
-  std::vector<std::shared_ptr<LayerStorage>> storages;
-  for (const Layer& layer : cache->layers_) storages.push_back(layer.kv_layer < 0 ? layer.storage : nullptr);
-  KVC_TRY(check_pools_apart(storages));
-  KVC_TRY(RopeTables::create(cache->context_, cache->geometry_.rope_classes, &cache->rope_tables_));
+  std::unique_ptr<Cache> cache(new Cache(std::move(layers), tag));
   KVC_TRY(cache->create_mirrors());
   for (int32_t i = 0; i < cache->geometry_.max_open_forwards; ++i) {
-    std::unique_ptr<Forward> forward;
-    KVC_TRY(Forward::create(cache->context_, cache->geometry_, cache->work_classes_, cache->class_layers_, &forward));
-    cache->forwards_.push_back(std::move(forward));
+    std::unique_ptr<Step> step;
+    KVC_TRY(Step::create(cache->layers_, &step));
+    cache->steps_.push_back(std::move(step));
   }
-  cache->forwards_.resize(cache->forwards_.size() + kMaxGraphs);
-  for (Layer& layer : cache->layers_) {
-    if (layer.storage) layer.storage->take_ownership();  // nothing can fail from here on
-  }
+  cache->steps_.resize(cache->steps_.size() + kMaxGraphs);
+  cache->owned_layers_->take_ownership();  // nothing can fail from here on
   *out = std::move(cache);
   return Status();
 }
@@ -138,10 +54,6 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
 // What the device keeps of the page lists; nothing where it reads the host's.
 Status Cache::create_mirrors() {
   KVC_TRY(StreamOrder::create(context_, &order_));
-  class_layers_.resize(work_classes_.size());
-  for (size_t i = layers_.size(); i-- > 0;) {
-    if (layers_[i].work_class < class_layers_.size()) class_layers_[layers_[i].work_class] = &layers_[i].backend;
-  }
   mirrors_.resize(static_cast<size_t>(num_groups()));
   if (context_->backend().mirror_create == nullptr || geometry_.tables_only) return Status();
   MutexLock lock(mutex_);
@@ -181,9 +93,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
     out->bookkeeping_bytes = SequenceStore::bytes_needed(alone);
     return Status();
   }
-  std::vector<WorkClass> classes;
-  std::vector<size_t> class_of_layer;
-  plan_classes(context, geometry, &classes, &class_of_layer);
+  const std::vector<WorkClass> classes = Layers::classes_of(context, geometry, nullptr);
   for (int32_t g = 0; g < groups; ++g) {
     out->num_pages += geometry.store.groups[static_cast<size_t>(g)].num_pages;
     out->token_bytes += geometry.group_token_bytes(g);
@@ -197,19 +107,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
 }
 
 Cache::~Cache() {
-  for_each_open([&](const Forward&) { context_->pool().keep_awake(-1); });
-}
-
-Status Cache::check_group(int32_t group, bool all_allowed) const {
-  if (group >= (all_allowed ? -1 : 0) && group < num_groups()) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside %d..%d", group, all_allowed ? -1 : 0,
-                       num_groups() - 1);
-}
-
-Status Cache::check_layer(int32_t layer) const {
-  const auto count = static_cast<int32_t>(layers_.size());
-  if (layer >= 0 && layer < count) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside 0..%d", layer, count - 1).at(layer);
+  for_each_open([&](const Step&) { context_->pool().keep_awake(-1); });
 }
 
 Status Cache::add(std::span<kvc_seq> out) {
@@ -265,7 +163,7 @@ Status Cache::commit(std::span<const kvc_seq> ids, std::span<const int32_t> leav
 Status Cache::clear() {
   MutexLock lock(mutex_);
   bool busy = false;
-  for_each_open([&](const Forward&) { busy = true; });
+  for_each_open([&](const Step&) { busy = true; });
   if (busy) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   KVC_TRY(store_.clear());
   copy_queue_.clear();
@@ -297,7 +195,7 @@ Status Cache::checkpoint(std::span<const kvc_seq> ids) {
 }
 
 Status Cache::encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out) {
-  KVC_TRY(check_group(group, false));
+  KVC_TRY(layers_.check_group(group, false));
   MutexLock lock(mutex_);
   if (ids.empty()) return Status();
   if (!store_.rules(group).holds_encoder()) {
@@ -310,7 +208,7 @@ Status Cache::encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::
 }
 
 Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* count) {
-  KVC_TRY(check_group(group, false));
+  KVC_TRY(layers_.check_group(group, false));
   MutexLock lock(mutex_);
   int32_t slot = -1;
   KVC_TRY(store_.resolve(id, 0, &slot));
@@ -326,11 +224,12 @@ Status Cache::pages(kvc_seq id, int32_t group, std::span<int32_t> out, int64_t* 
                                [&](int64_t index, int32_t page) { out[static_cast<size_t>(index)] = page; });
   if (!store_.busy(slot)) return Status();
   // An open step may have put a copy in place of a shared last page; until it ends the original is the sequence's.
-  for_each_open([&](const Forward& forward) {
-    const auto rows = forward.row_slots();
+  for_each_open([&](const Step& step) {
+    const auto rows = step.slots();
     const auto row = std::find(rows.begin(), rows.end(), slot);
     if (row == rows.end()) return;
-    const Reservation& reservation = forward.reservations[(row - rows.begin()) * num_groups() + group];
+    const Reservation& reservation =
+        step.reservations()[static_cast<size_t>((row - rows.begin()) * num_groups() + group)];
     if (reservation.copied_from < 0 || reservation.old_size > *count) return;  // or of uncommitted nodes
     out[static_cast<size_t>(reservation.old_size - 1)] = reservation.copied_from;
   });
@@ -423,7 +322,7 @@ Status Cache::max_append(std::span<const kvc_seq> ids, std::span<int64_t> out) {
 }
 
 Status Cache::stats(int32_t group, kvc_stats* out) {
-  KVC_TRY(check_group(group, true));
+  KVC_TRY(layers_.check_group(group, true));
   MutexLock lock(mutex_);
   out->num_sequences = static_cast<int32_t>(store_.num_sequences() - store_.num_removed());
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -455,7 +354,7 @@ uint64_t Cache::digest() {
 Status Cache::check_invariants() {
   MutexLock lock(mutex_);
   std::vector<std::span<const Reservation>> open_steps;
-  for_each_open([&](const Forward& forward) { open_steps.push_back(forward.row_reservations(num_groups())); });
+  for_each_open([&](const Step& step) { open_steps.push_back(step.reservations()); });
   return store_.check_invariants(open_steps);
 }
 

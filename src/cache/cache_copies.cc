@@ -40,11 +40,4 @@ Status Cache::make_room_for_copies(int64_t more) {
   return Status();
 }
 
-Status Cache::check_has_storage(int32_t layer) const {
-  if (!geometry_.tables_only) return Status();
-  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d has no storage: the cache has tables only (KVC_STORAGE_NONE)",
-                       layer)
-      .at(layer);
-}
-
 }  // namespace kvc

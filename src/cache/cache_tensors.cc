@@ -6,10 +6,189 @@
 #include "cache/cache.h"
 
 namespace kvc {
+namespace {
+
+// The four tensors that an export can return: k, v, k_scale, v_scale.
+struct ExportParts {
+  struct Part {
+    bool wanted = false;
+    DLDataType dtype = {};
+    int32_t rank = 0;
+    int64_t shape[3] = {};
+    std::shared_ptr<DeviceMemory> memory;
+
+    int64_t bytes() const {
+      int64_t bytes = dtype.bits / 8;
+      for (int32_t i = 0; i < rank; ++i) bytes *= shape[i];
+      return bytes;
+    }
+  };
+  Part parts[4];
+
+  // parts: KVC_EXPORT_*, 0 = all that the layer has.
+  Status choose(const kvc_backend_layer& layer, uint32_t parts);
+  void set_tokens(int64_t tokens);
+  // Makes the wanted tensors, or none.
+  void make(DLDevice device, kvc_exported* out);
+};
+
+Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
+  constexpr uint32_t kScales = KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE;
+  constexpr uint32_t kAll = KVC_EXPORT_K | KVC_EXPORT_V | kScales;
+  if ((wanted & ~kAll) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has unknown bits", wanted);
+  const bool quantised = layer.k_scales.data != nullptr;
+  if (!quantised && (wanted & kScales) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
+  }
+  if (wanted == 0) {
+    wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
+    if (layer.v_in_k != 0) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
+  }
+  const bool token_scales = layer.k_scales.slot_stride != 0;
+  const int64_t heads = layer.num_kv_heads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    Part& part = parts[i];
+    part.wanted = (wanted >> i & 1u) != 0;
+    const bool scale = i >= 2;
+    part.dtype = scale ? DLDataType{kDLFloat, 32, 1} : exported_dtype(layer.dtype);
+    part.rank = !scale ? 3 : token_scales ? 2 : 1;
+    part.shape[0] = part.rank == 1 ? heads : 0;
+    part.shape[1] = heads;
+    part.shape[2] = i == 0 ? layer.head_dim : layer.v_head_dim;
+  }
+  return Status();
+}
+
+void ExportParts::set_tokens(int64_t tokens) {
+  for (Part& part : parts) {
+    if (part.rank > 1) part.shape[0] = tokens;
+  }
+}
+
+void ExportParts::make(DLDevice device, kvc_exported* out) {
+  DLManagedTensorVersioned* tensors[4] = {};
+  try {
+    for (int i = 0; i < 4; ++i) {
+      Part& part = parts[i];
+      if (!part.wanted) continue;
+      int64_t strides[3] = {1, 1, 1};
+      for (int32_t dim = part.rank - 1; dim-- > 0;) strides[dim] = strides[dim + 1] * part.shape[dim + 1];
+      void* data = part.memory->data();
+      tensors[i] = make_tensor(std::move(part.memory), data, device, part.dtype, part.rank, part.shape, strides, true);
+    }
+  } catch (...) {
+    for (DLManagedTensorVersioned* tensor : tensors) {
+      if (tensor != nullptr) tensor->deleter(tensor);
+    }
+    throw;
+  }
+  out->k = tensors[0];
+  out->v = tensors[1];
+  out->k_scale = tensors[2];
+  out->v_scale = tensors[3];
+}
+
+// Copies what is wanted of the slots' rows into memory of its own.
+Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& slots, ExportParts* parts,
+              void* stream) {
+  const std::shared_ptr<Context>& context = layers.context();
+  const Layer& source = layers[index];
+  const kvc_backend_layer& layer = source.backend;
+  const LayerGeometry& stored = layers.geometry(source.kv_layer >= 0 ? source.kv_layer : index);
+  kvc_backend_gather args = {};
+  args.layer = &layer;
+  args.num_tokens = static_cast<int64_t>(slots.size());
+  args.slots = slots.data();
+  parts->set_tokens(args.num_tokens);
+  void* data[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    ExportParts::Part& part = parts->parts[i];
+    if (!part.wanted) continue;
+    KVC_TRY(DeviceMemory::allocate(context, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
+    data[i] = part.memory->data();
+    if (part.rank > 1) continue;
+    const std::vector<float>& scales = i == 2 || layer.v_in_k != 0 ? stored.k_scales : stored.v_scales;
+    KVC_TRY(context->upload(data[i], scales.data(), part.bytes(), stream));
+    data[i] = nullptr;
+  }
+  args.k = data[0];
+  args.v = data[1];
+  args.k_scale = static_cast<float*>(data[2]);
+  args.v_scale = static_cast<float*>(data[3]);
+  if (args.num_tokens == 0) return Status();
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context->backend().gather(context->device(), &args, stream, &error), error);
+}
+
+// All tensors of an import, checked before anything changes.
+Status check_import(const Layers& layers, const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) {
+  const auto num_layers = layers.size();
+  if ((args.flags & ~uint32_t{KVC_IMPORT_AS_STORED}) != 0 || args.reserved != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", args.flags,
+                         args.reserved);
+  }
+  if (args.num_layers != num_layers) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers,
+                         num_layers);
+  }
+  const bool needs_v = std::any_of(layers.begin(), layers.end(), [](const Layer& l) { return l.backend.v_in_k == 0; });
+  if (args.k == nullptr || (needs_v && args.v == nullptr)) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", args.k == nullptr ? "k" : "v");
+  }
+  const auto stores = [&](const Layer& l) { return l.kv_layer < 0 && !layers.rules(l).holds_encoder(); };
+  for (int32_t i = 0; i < num_layers; ++i) {
+    if (!layers[i].states) continue;
+    return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: append and store its states in a forward", i)
+        .at(i);
+  }
+  const int64_t first_layer = std::find_if(layers.begin(), layers.end(), stores) - layers.begin();
+  if (first_layer == num_layers)
+    return Status::error(KVC_ERROR_UNSUPPORTED, "no layer stores the sequence's own tokens");
+  const DLTensor* first = args.k[first_layer];
+  if (first == nullptr || first->ndim != 3 || first->shape == nullptr) {
+    return Status::error(first == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_RANK,
+                         "k of layer %" PRId64 " is no tensor of 3 dims", first_layer)
+        .at(first_layer);
+  }
+  *tokens = first->shape[0];
+  if (*tokens < 1) {
+    return Status::error(KVC_ERROR_SHAPE, "k of layer %" PRId64 " has %" PRId64 " tokens; at least 1", first_layer,
+                         *tokens)
+        .at(first_layer);
+  }
+  const auto count = static_cast<size_t>(num_layers);
+  rows->resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Layer& layer = layers[static_cast<int32_t>(i)];
+    const auto check = [&]() -> Status {
+      const DLTensor* v = args.v == nullptr ? nullptr : args.v[i];
+      const KvTensors tensors = {args.k[i], v, args.k_scale == nullptr ? nullptr : args.k_scale[i],
+                                 args.v_scale == nullptr ? nullptr : args.v_scale[i],
+                                 (args.flags & KVC_IMPORT_AS_STORED) != 0};
+      if (!stores(layer)) {
+        if (args.k[i] == nullptr && v == nullptr) return Status();
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k and v of layer %zu, which %s", i,
+                             layer.kv_layer >= 0 ? "reads another's" : "is a cross layer");
+      }
+      KVC_TRY(check_kv_rows(tensors, layer.backend, *tokens, layers.context()->dl_device(), &(*rows)[i]));
+      const int64_t v_tokens = v == nullptr ? *tokens : v->shape[0];
+      const bool equal = args.k[i]->shape[0] == *tokens && v_tokens == *tokens;
+      return equal ? Status()
+                   : Status::error(KVC_ERROR_SHAPE,
+                                   "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer %" PRId64
+                                   " has %" PRId64,
+                                   args.k[i]->shape[0], v_tokens, i, first_layer, *tokens);
+    };
+    if (Status status = check(); !status.ok()) return std::move(status).at(static_cast<int64_t>(i));
+  }
+  return Status();
+}
+
+}  // namespace
 
 Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream) {
   KVC_TRY(context_->check_stream(stream));
-  KVC_TRY(check_layer(layer));
+  KVC_TRY(layers_.check_layer(layer));
   if (pool < KVC_POOL_KV || pool > KVC_POOL_V_SCALE) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pool %d is none of KVC_POOL_KV (0) to KVC_POOL_V_SCALE (%d)",
                          pool, KVC_POOL_V_SCALE);
@@ -17,25 +196,19 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   if ((flags & ~uint32_t{KVC_POOL_WRITABLE}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
-  KVC_TRY(check_stores_kv(layer));
-  KVC_TRY(check_has_storage(layer));
+  KVC_TRY(layers_.check_stores_kv(layer));
+  KVC_TRY(layers_.check_has_storage(layer));
   {
     MutexLock lock(mutex_);
     KVC_TRY(order_.check_stream(stream));
     KVC_TRY(order_.enter(stream));  // it enqueues nothing: there is nothing to leave behind
   }
-  return LayerStorage::export_view(layers_[static_cast<size_t>(layer)].storage, pool, (flags & KVC_POOL_WRITABLE) != 0,
-                                   out);
-}
-
-Status Cache::check_stores_kv(int32_t layer) const {
-  if (!layers_[static_cast<size_t>(layer)].states) return Status();
-  return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: it has states, and no K and V", layer).at(layer);
+  return LayerStorage::export_view(layers_[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
 
 // Slots of positions [begin, end) of a sequence in a layer; end 0 = its length.
 Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end, std::vector<int64_t>* slots) const {
-  const Layer& source = layers_[static_cast<size_t>(layer)];
+  const Layer& source = layers_[layer];
   const int32_t group = source.group, storing = source.kv_layer >= 0 ? source.kv_layer : layer;
   const int64_t length = store_.length_in(slot, group);
   if (end == 0) end = length;
@@ -70,123 +243,13 @@ Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end
   return Status();
 }
 
-// The four tensors that an export can return: k, v, k_scale, v_scale.
-struct Cache::ExportParts {
-  struct Part {
-    bool wanted = false;
-    DLDataType dtype = {};
-    int32_t rank = 0;
-    int64_t shape[3] = {};
-    std::shared_ptr<DeviceMemory> memory;
-
-    int64_t bytes() const {
-      int64_t bytes = dtype.bits / 8;
-      for (int32_t i = 0; i < rank; ++i) bytes *= shape[i];
-      return bytes;
-    }
-  };
-  Part parts[4];
-
-  // parts: KVC_EXPORT_*, 0 = all that the layer has.
-  Status choose(const kvc_backend_layer& layer, uint32_t parts);
-  void set_tokens(int64_t tokens);
-  // Makes the wanted tensors, or none.
-  void make(DLDevice device, kvc_exported* out);
-};
-
-Status Cache::ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
-  constexpr uint32_t kScales = KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE;
-  constexpr uint32_t kAll = KVC_EXPORT_K | KVC_EXPORT_V | kScales;
-  if ((wanted & ~kAll) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x has unknown bits", wanted);
-  const bool quantised = layer.k_scales.data != nullptr;
-  if (!quantised && (wanted & kScales) != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "parts 0x%x: the layer is not quantised, it has no scales", wanted);
-  }
-  if (wanted == 0) {
-    wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
-    if (layer.v_in_k != 0) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
-  }
-  const bool token_scales = layer.k_scales.slot_stride != 0;
-  const int64_t heads = layer.num_kv_heads;
-  for (uint32_t i = 0; i < 4; ++i) {
-    Part& part = parts[i];
-    part.wanted = (wanted >> i & 1u) != 0;
-    const bool scale = i >= 2;
-    part.dtype = scale ? DLDataType{kDLFloat, 32, 1} : exported_dtype(layer.dtype);
-    part.rank = !scale ? 3 : token_scales ? 2 : 1;
-    part.shape[0] = part.rank == 1 ? heads : 0;
-    part.shape[1] = heads;
-    part.shape[2] = i == 0 ? layer.head_dim : layer.v_head_dim;
-  }
-  return Status();
-}
-
-void Cache::ExportParts::set_tokens(int64_t tokens) {
-  for (Part& part : parts) {
-    if (part.rank > 1) part.shape[0] = tokens;
-  }
-}
-
-void Cache::ExportParts::make(DLDevice device, kvc_exported* out) {
-  DLManagedTensorVersioned* tensors[4] = {};
-  try {
-    for (int i = 0; i < 4; ++i) {
-      Part& part = parts[i];
-      if (!part.wanted) continue;
-      int64_t strides[3] = {1, 1, 1};
-      for (int32_t dim = part.rank - 1; dim-- > 0;) strides[dim] = strides[dim + 1] * part.shape[dim + 1];
-      void* data = part.memory->data();
-      tensors[i] = make_tensor(std::move(part.memory), data, device, part.dtype, part.rank, part.shape, strides, true);
-    }
-  } catch (...) {
-    for (DLManagedTensorVersioned* tensor : tensors) {
-      if (tensor != nullptr) tensor->deleter(tensor);
-    }
-    throw;
-  }
-  out->k = tensors[0];
-  out->v = tensors[1];
-  out->k_scale = tensors[2];
-  out->v_scale = tensors[3];
-}
-
-// Copies what is wanted of the slots' rows into memory of its own.
-Status Cache::gather(int32_t index, const std::vector<int64_t>& slots, ExportParts* parts, void* stream) const {
-  const Layer& source = layers_[static_cast<size_t>(index)];
-  const kvc_backend_layer& layer = source.backend;
-  const LayerGeometry& stored = geometry_.layers[static_cast<size_t>(source.kv_layer >= 0 ? source.kv_layer : index)];
-  kvc_backend_gather args = {};
-  args.layer = &layer;
-  args.num_tokens = static_cast<int64_t>(slots.size());
-  args.slots = slots.data();
-  parts->set_tokens(args.num_tokens);
-  void* data[4] = {};
-  for (int i = 0; i < 4; ++i) {
-    ExportParts::Part& part = parts->parts[i];
-    if (!part.wanted) continue;
-    KVC_TRY(DeviceMemory::allocate(context_, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
-    data[i] = part.memory->data();
-    if (part.rank > 1) continue;
-    const std::vector<float>& scales = i == 2 || layer.v_in_k != 0 ? stored.k_scales : stored.v_scales;
-    KVC_TRY(context_->upload(data[i], scales.data(), part.bytes(), stream));
-    data[i] = nullptr;
-  }
-  args.k = data[0];
-  args.v = data[1];
-  args.k_scale = static_cast<float*>(data[2]);
-  args.v_scale = static_cast<float*>(data[3]);
-  if (args.num_tokens == 0) return Status();
-  kvc_error error = KVC_ERROR_INIT;
-  return Status::from(context_->backend().gather(context_->device(), &args, stream, &error), error);
-}
-
 Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream) {
   KVC_TRY(context_->check_stream(stream));
-  KVC_TRY(check_layer(args.layer));
+  KVC_TRY(layers_.check_layer(args.layer));
   if (args.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", args.reserved);
-  KVC_TRY(check_stores_kv(args.layer));
-  KVC_TRY(check_has_storage(args.layer));
-  const Layer& source = layers_[static_cast<size_t>(args.layer)];
+  KVC_TRY(layers_.check_stores_kv(args.layer));
+  KVC_TRY(layers_.check_has_storage(args.layer));
+  const Layer& source = layers_[args.layer];
   ExportParts parts;
   KVC_TRY(parts.choose(source.backend, args.parts));
   std::vector<int64_t> slots;
@@ -208,7 +271,7 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
     }
   }
   // Outside the lock: the snapshot keeps the pages.
-  Status copied = gather(args.layer, slots, &parts, stream);
+  Status copied = gather(layers_, args.layer, slots, &parts, stream);
   {
     MutexLock lock(mutex_);
     store_.drop_snapshot(snapshot);
@@ -220,72 +283,9 @@ Status Cache::export_sequence(kvc_seq id, const kvc_export_args& args, kvc_expor
   return Status();
 }
 
-// All tensors of an import, checked before anything changes.
-Status Cache::check_import(const kvc_import_args& args, std::vector<KvRows>* rows, int64_t* tokens) const {
-  const auto num_layers = static_cast<int32_t>(layers_.size());
-  if ((args.flags & ~uint32_t{KVC_IMPORT_AS_STORED}) != 0 || args.reserved != 0) {
-    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", args.flags,
-                         args.reserved);
-  }
-  if (args.num_layers != num_layers) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers,
-                         num_layers);
-  }
-  const bool needs_v =
-      std::any_of(layers_.begin(), layers_.end(), [](const Layer& l) { return l.backend.v_in_k == 0; });
-  if (args.k == nullptr || (needs_v && args.v == nullptr)) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", args.k == nullptr ? "k" : "v");
-  }
-  const auto stores = [&](const Layer& l) { return l.kv_layer < 0 && !rules(l).holds_encoder(); };
-  for (int32_t i = 0; i < num_layers; ++i) {
-    if (!layers_[static_cast<size_t>(i)].states) continue;
-    return Status::error(KVC_ERROR_UNSUPPORTED, "layer %d is recurrent: append and store its states in a forward", i)
-        .at(i);
-  }
-  const int64_t first_layer = std::find_if(layers_.begin(), layers_.end(), stores) - layers_.begin();
-  if (first_layer == num_layers)
-    return Status::error(KVC_ERROR_UNSUPPORTED, "no layer stores the sequence's own tokens");
-  const DLTensor* first = args.k[first_layer];
-  if (first == nullptr || first->ndim != 3 || first->shape == nullptr) {
-    return Status::error(first == nullptr ? KVC_ERROR_NULL_ARGUMENT : KVC_ERROR_RANK,
-                         "k of layer %" PRId64 " is no tensor of 3 dims", first_layer)
-        .at(first_layer);
-  }
-  *tokens = first->shape[0];
-  if (*tokens < 1) {
-    return Status::error(KVC_ERROR_SHAPE, "k of layer %" PRId64 " has %" PRId64 " tokens; at least 1", first_layer,
-                         *tokens)
-        .at(first_layer);
-  }
-  rows->resize(layers_.size());
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto check = [&]() -> Status {
-      const DLTensor* v = args.v == nullptr ? nullptr : args.v[i];
-      const KvTensors tensors = {args.k[i], v, args.k_scale == nullptr ? nullptr : args.k_scale[i],
-                                 args.v_scale == nullptr ? nullptr : args.v_scale[i],
-                                 (args.flags & KVC_IMPORT_AS_STORED) != 0};
-      if (!stores(layers_[i])) {
-        if (args.k[i] == nullptr && v == nullptr) return Status();
-        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k and v of layer %zu, which %s", i,
-                             layers_[i].kv_layer >= 0 ? "reads another's" : "is a cross layer");
-      }
-      KVC_TRY(check_kv_rows(tensors, layers_[i].backend, *tokens, context_->dl_device(), &(*rows)[i]));
-      const int64_t v_tokens = v == nullptr ? *tokens : v->shape[0];
-      const bool equal = args.k[i]->shape[0] == *tokens && v_tokens == *tokens;
-      return equal ? Status()
-                   : Status::error(KVC_ERROR_SHAPE,
-                                   "k has %" PRId64 " and v %" PRId64 " tokens in layer %zu, layer %" PRId64
-                                   " has %" PRId64,
-                                   args.k[i]->shape[0], v_tokens, i, first_layer, *tokens);
-    };
-    if (Status status = check(); !status.ok()) return std::move(status).at(static_cast<int64_t>(i));
-  }
-  return Status();
-}
-
 Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* stream) {
-  KVC_TRY(check_has_storage(0));
-  const auto count = given.num_layers == static_cast<int32_t>(layers_.size()) ? given.num_layers : 0;
+  KVC_TRY(layers_.check_has_storage(0));
+  const auto count = given.num_layers == layers_.size() ? given.num_layers : 0;
   const CallArray k(given.k, count), v(given.v, count), k_scale(given.k_scale, count), v_scale(given.v_scale, count);
   kvc_import_args args = given;
   const auto own = [](const CallArray<const DLTensor*>& copy, const DLTensor* const** array) {
@@ -297,7 +297,7 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
   own(v_scale, &args.v_scale);
   std::vector<KvRows> rows;
   int64_t tokens = 0;
-  KVC_TRY(check_import(args, &rows, &tokens));
+  KVC_TRY(check_import(layers_, args, &rows, &tokens));
   if (tokens > geometry_.limits.tokens) {
     return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " tokens exceed max_batch_tokens %" PRId64, tokens,
                          geometry_.limits.tokens)
@@ -312,23 +312,18 @@ Status Cache::import_sequence(kvc_seq id, const kvc_import_args& given, void* st
   batch.num_sequences = 1;
   kvc_forward step = 0;
   KVC_TRY(begin(batch, stream, &step));
-  Forward* forward = nullptr;
-  {
-    MutexLock lock(mutex_);  // nobody else knows the id: the step is this call's
-    int32_t slot = -1;
-    KVC_TRY(resolve_forward(step, &slot));
-    forward = forwards_[static_cast<size_t>(slot)].get();
-  }
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    if (!appends(*forward, static_cast<int32_t>(i))) continue;
-    const NewKv kv = {rows[i], (args.flags & KVC_IMPORT_AS_STORED) != 0, nullptr};
-    Status appended = run_append(*forward, static_cast<int32_t>(i), kv);
-    if (appended.ok()) continue;
-    MutexLock lock(mutex_);
-    (void)close(*forward, false).ok();
-    return std::move(appended).at(static_cast<int64_t>(i));
-  }
-  return end(step);
+  const bool as_stored = (args.flags & KVC_IMPORT_AS_STORED) != 0;
+  Status appended = in_step(step, false, [&](Step& open) {
+    for (int32_t layer = 0; layer < layers_.size(); ++layer) {
+      if (!open.appends(layer)) continue;
+      Status status = open.append_rows(layer, rows[static_cast<size_t>(layer)], as_stored);
+      if (!status.ok()) return std::move(status).at(layer);
+    }
+    return Status();
+  });
+  if (appended.ok()) return end(step);
+  (void)abort(step).ok();  // unless the failure has closed it
+  return appended;
 }
 
 }  // namespace kvc

@@ -57,8 +57,9 @@ void SequenceStore::find_step_layers(StepKind kind) noexcept {
 }
 
 bool SequenceStore::layers_complete(int32_t slot) const noexcept {
+  const int32_t num_lists = stored_layers_.num_lists();
   if (!stored_layers_.complete(slot, 0, step_layers_[0])) return false;
-  for (int32_t list = 1; list < stored_layers_.num_lists(); ++list) {
+  for (int32_t list = 1; list < num_lists; ++list) {
     if (!stored_layers_.complete(slot, list, step_layers_[static_cast<size_t>(list)])) return false;
   }
   return true;

@@ -5,7 +5,10 @@
 namespace kvc {
 
 StoredLayers::StoredLayers(int64_t max_sequences, std::span<const int32_t> list_of_layer, int32_t num_lists)
-    : lists_(static_cast<size_t>(num_lists)), places_(list_of_layer.size()), complete_(max_sequences * num_lists) {
+    : num_lists_(num_lists),
+      lists_(static_cast<size_t>(num_lists)),
+      places_(list_of_layer.size()),
+      complete_(max_sequences * num_lists) {
   for (size_t layer = 0; layer < list_of_layer.size(); ++layer) {
     const int32_t list = list_of_layer[layer];
     if (list < 0) continue;

@@ -42,7 +42,7 @@ class StoredLayers {
 
   static int64_t bytes_needed(int64_t max_sequences, int64_t num_layers, int64_t num_lists) noexcept;
   int64_t bytes() const noexcept { return complete_.bytes() + held_.bytes(); }
-  int32_t num_lists() const noexcept { return static_cast<int32_t>(lists_.size()); }
+  int32_t num_lists() const noexcept { return num_lists_; }
 
   // Those of a range's layers that store tokens of a list.
   LayerSet layers_of(int32_t list, LayerRange range) const noexcept;
@@ -93,6 +93,7 @@ class StoredLayers {
     int32_t list = -1;
     int32_t number = 0;  // of the layer in its list
   };
+  int32_t num_lists_ = 0;
   std::vector<List> lists_;
   std::vector<Place> places_;     // [layers]
   LazyArray<LayerSet> complete_;  // [sequences, lists]

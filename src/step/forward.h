@@ -1,8 +1,7 @@
-// Forward: the state of one open step. Its buffers are made when the cache is created, or the graph that it is of, and
-// used again by every step.
+// Forward: what a Step computes with: its batch and index arrays, plans, angles and scratch. They are made when the
+// cache is created, or the graph that the step is of, and every step uses them again.
 //
-// Thread safety: `generation`, `open` and `in_use` are guarded by the cache's lock. Everything else belongs to the
-// thread that set in_use (one at a time), but for `cancelled`, which any thread may set.
+// Thread safety: none: it belongs to its Step, but for `cancelled`, which any thread may set.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +11,7 @@
 
 #include "context/context.h"
 #include "context/device_step.h"
-#include "layer/geometry.h"
-#include "layer/rope_tables.h"
+#include "layer/layers.h"
 #include "plan/batch_plan.h"
 #include "plan/work_plan.h"
 #include "sequence/sequence_store.h"
@@ -21,12 +19,6 @@
 #include "step/latent_attend.h"
 
 namespace kvc {
-
-// Layers whose work is cut alike, in one group: they share a WorkPlan.
-struct WorkClass {
-  int32_t group;
-  WorkShape shape;
-};
 
 class Forward {
  public:
@@ -44,10 +36,7 @@ class Forward {
     LazyArray<int32_t> before, after;  // the step
   };
 
-  uint64_t generation = 0;  // of its id: one for each step, but one for all steps of a graph
-  bool open = false;
-  bool graph = false;  // what callers see keeps the shapes of the limits
-  bool in_use = false;
+  bool graph = false;     // what callers see keeps the shapes of the limits
   int32_t cancelled = 0;  // read and written by __atomic builtins: a backend polls it
 
   // The batch.

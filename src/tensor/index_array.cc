@@ -3,6 +3,7 @@
 #include <cinttypes>
 
 #include "base/dtype_text.h"
+#include "tensor/host_reads.h"
 
 namespace kvc {
 namespace {
@@ -11,7 +12,7 @@ bool is_int(DLDataType t, int bits) { return t.code == kDLInt && t.bits == bits 
 
 Status check(const DLTensor* t, const char* name, int32_t rank) {
   if (t == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
-  if (t->device.device_type != kDLCPU && t->device.device_type != kDLCUDAHost) {
+  if (!host_reads(*t)) {
     return Status::error(KVC_ERROR_DEVICE, "%s is on device {%d, %d}: a plan reads host memory", name,
                          static_cast<int>(t->device.device_type), t->device.device_id);
   }

@@ -4,10 +4,6 @@
 
 namespace kvc {
 
-bool host_reads(const DLTensor& tensor) noexcept {
-  return tensor.device.device_type == kDLCPU || tensor.device.device_type == kDLCUDAHost;
-}
-
 DLDevice index_device(const DLTensor& tensor, DLDevice device) noexcept {
   return host_reads(tensor) ? DLDevice{kDLCPU, 0} : device;
 }

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "kvcache_backend.h"
+#include "tensor/host_reads.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
@@ -43,9 +44,7 @@ class IndexTensor {
   TensorView view_;
 };
 
-// Where an index tensor of a call lies: on the host, which can read it, or else it is to be on `device`.
+// The device on which an index tensor of a call must be: the host, if that reads it, else `device`.
 DLDevice index_device(const DLTensor& tensor, DLDevice device) noexcept;
-// The same: whether the host reads it.
-bool host_reads(const DLTensor& tensor) noexcept;
 
 }  // namespace kvc

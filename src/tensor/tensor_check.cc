@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
+#include "tensor/host_reads.h"
 #include "tensor/latent_rows.h"
 
 namespace kvc {
@@ -24,7 +25,7 @@ bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.b
 
 // Memory that a device reads in place: its own, and for the CPU also memory pinned for a GPU.
 bool reachable(DLDevice tensor, DLDevice device) {
-  if (device.device_type == kDLCPU) return tensor.device_type == kDLCPU || tensor.device_type == kDLCUDAHost;
+  if (device.device_type == kDLCPU) return host_reads(tensor);
   return tensor.device_type == device.device_type && tensor.device_id == device.device_id;
 }
 

@@ -1,5 +1,5 @@
-// RopeSets: which of longrope's two factor sets each sequence turns by, by its slot in the store. Guarded by the
-// cache's lock. A slot without a sequence has the short set. Of no slots: every sequence has, and nothing is kept.
+// RopeSets: by which of longrope's two factor sets each sequence rotates, by its slot in the store. Guarded by the
+// cache's lock. A slot without a sequence has the short set. With no slots, every sequence has the short set.
 #pragma once
 
 #include <cstdint>

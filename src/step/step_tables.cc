@@ -1,8 +1,7 @@
 // Tables of a forward for other kernels.
 #include <cinttypes>
 
-#include "cache/cache.h"
-#include "cache/forward_use.h"
+#include "step/step.h"
 #include "tensor/borrowed_tensor.h"
 
 namespace kvc {
@@ -31,8 +30,8 @@ Status check_part(const kvc_backend_rows& rows, bool cross, int32_t part) {
 
 }  // namespace
 
-Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tables& wanted) const {
-  KVC_TRY(check_group(group, false));
+Status Step::check_tables(int32_t group, const kvc_tables& wanted) const {
+  KVC_TRY(layers_.check_group(group, false));
   if ((wanted.flags & ~kFlags) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", wanted.flags);
   }
@@ -42,8 +41,8 @@ Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tabl
   if ((wanted.flags & KVC_TABLES_PAD_VALUE) == 0 && wanted.pad_value != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_TABLES_PAD_VALUE", wanted.pad_value);
   }
-  const SequenceStoreConfig::Group& config = geometry_.store.groups[static_cast<size_t>(group)];
-  const int32_t encoder = forward.kind.encoder_group;
+  const SequenceStoreConfig::Group& config = layers_.geometry().store.groups[static_cast<size_t>(group)];
+  const int32_t encoder = forward_->kind.encoder_group;
   if (config.rules.holds_state() || (encoder >= 0 && encoder != group)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d %s", group,
                          config.rules.holds_state() ? "is recurrent: it has no keys"
@@ -51,7 +50,7 @@ Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tabl
         .in_group(group);
   }
   const bool cross = config.rules.holds_encoder() && encoder < 0;
-  const kvc_backend_rows& rows = forward.batch->rows();
+  const kvc_backend_rows& rows = forward_->batch->rows();
   KVC_TRY(check_part(rows, cross, wanted.part));
   if (rows.key_ends != nullptr && !cross) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "the forward has spans, which no table can say without a mask");
@@ -63,36 +62,28 @@ Status Cache::check_tables(const Forward& forward, int32_t group, const kvc_tabl
       .in_group(group);
 }
 
-Status Cache::tables(kvc_forward id, int32_t group, kvc_tables* out) {
-  ForwardUse forward(*this);
-  KVC_TRY(forward.enter(id));
-  KVC_TRY(check_tables(*forward, group, *out));
-  const SequenceStoreConfig::Group& config = geometry_.store.groups[static_cast<size_t>(group)];
-  const bool cross = config.rules.holds_encoder() && forward->kind.encoder_group < 0;
-  std::vector<StreamWindow>& streams = forward->tables.streams();
-  streams.clear();
-  if (geometry_.limits.streaming) {
-    MutexLock lock(mutex_);
-    for (const int32_t slot : forward->row_slots()) streams.push_back(slot < 0 ? StreamWindow{} : store_.stream(slot));
-  }
-  Status made = forward->tables.make(*forward->batch, {group, config.rules, config.num_pages, cross}, out);
+Status Step::tables(int32_t group, kvc_tables* out) {
+  KVC_TRY(check_tables(group, *out));
+  const SequenceStoreConfig::Group& config = layers_.geometry().store.groups[static_cast<size_t>(group)];
+  const bool cross = config.rules.holds_encoder() && forward_->kind.encoder_group < 0;
+  Status made = forward_->tables.make(*forward_->batch, {group, config.rules, config.num_pages, cross}, out);
   if (!made.ok()) {
-    forward->tables.refuse(*context_, forward->stream);
+    forward_->tables.refuse(context(), forward_->stream);
     return made;
   }
   const bool tokens = out->arrays == 0 || (out->arrays & KVC_TABLES_TOKENS) != 0;
   if (tokens && !cross) {
-    int64_t* const slots = const_cast<int64_t*>(forward->batch->slot_mapping(group));
-    out->slot_mapping = borrowed_tensor(slots, &forward->info_shapes[0]);
+    int64_t* const slots = const_cast<int64_t*>(forward_->batch->slot_mapping(group));
+    out->slot_mapping = borrowed_tensor(slots, &forward_->info_shapes[0]);
   }
-  KVC_TRY(forward->tables.place(context_, forward->stream, out));
+  KVC_TRY(forward_->tables.place(layers_.context(), forward_->stream, out));
   if (!tokens) return Status();
   // Those of kvc_forward_get_info, on the device.
   const int32_t *positions = nullptr, *last_rows = nullptr;
-  forward->device_rows(&positions, &last_rows);
-  out->positions = borrowed_tensor(const_cast<int32_t*>(positions), &forward->info_shapes[0]);
-  out->last_rows = borrowed_tensor(const_cast<int32_t*>(last_rows), &forward->info_shapes[1]);
-  out->positions.device = out->last_rows.device = context_->dl_device();
+  forward_->device_rows(&positions, &last_rows);
+  out->positions = borrowed_tensor(const_cast<int32_t*>(positions), &forward_->info_shapes[0]);
+  out->last_rows = borrowed_tensor(const_cast<int32_t*>(last_rows), &forward_->info_shapes[1]);
+  out->positions.device = out->last_rows.device = context().dl_device();
   return Status();
 }
 

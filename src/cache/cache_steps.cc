@@ -1,0 +1,207 @@
+// Steps: begin, end, abort, cancel, and calls within.
+#include <algorithm>
+#include <cinttypes>
+
+#include "cache/cache.h"
+
+namespace kvc {
+
+uint64_t Cache::step_id(int32_t index) const {
+  return step_ids_.make(steps_[static_cast<size_t>(index)]->generation(), index);
+}
+
+Status Cache::resolve_step(kvc_forward id, Step** step) const {
+  const int32_t index = step_ids_.slot_of(id);
+  const bool in_range = index >= 0 && index < static_cast<int32_t>(steps_.size());
+  Step* const found = in_range ? steps_[static_cast<size_t>(index)].get() : nullptr;
+  if (found == nullptr || !(found->is_open() || found->is_graph()) || step_id(index) != id) {
+    return Status::error(KVC_ERROR_STALE_ID, "forward %" PRIu64 " is not open in this cache", id);
+  }
+  if (!found->is_open()) return Status::error(KVC_ERROR_STALE, "no forward is open in graph %" PRIu64, id);
+  *step = found;
+  return Status();
+}
+
+Status Cache::enter_step(kvc_forward id, bool even_cancelled, Step** step) {
+  MutexLock lock(mutex_);
+  Step* found = nullptr;
+  KVC_TRY(resolve_step(id, &found));
+  if (found->in_use()) return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " is in use by another thread", id);
+  if (!even_cancelled && found->cancelled()) {
+    return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
+  }
+  found->enter();
+  *step = found;
+  return Status();
+}
+
+void Cache::leave_step(Step& step) noexcept {
+  MutexLock lock(mutex_);
+  step.leave();
+  if (!step.broken() || close(step, false).code() != KVC_ERROR_ORDER) return;
+  step.cancel();  // its stream is being captured: after the capture, only abort is left
+}
+
+// Index of a step that may begin: a free one, or the graph's.
+Status Cache::find_step(kvc_forward graph, int32_t* index) const {
+  if (graph != 0) {
+    KVC_TRY(resolve_graph(graph, index));
+    if (!steps_[static_cast<size_t>(*index)]->is_open()) return Status();
+    return Status::error(KVC_ERROR_BUSY, "a forward is open in graph %" PRIu64, graph);
+  }
+  const auto end = steps_.begin() + geometry_.max_open_forwards;
+  const auto free = std::find_if(steps_.begin(), end, [](const auto& step) { return !step->is_open(); });
+  *index = static_cast<int32_t>(free - steps_.begin());
+  if (free != end) return Status();
+  const int64_t most = geometry_.max_open_forwards;
+  return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
+      .missing(most + 1, most);
+}
+
+// The checks of begin and can_fit. On success slots[i] is row i's slot, and *index that of the step to use.
+Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, StepKind* kind, int32_t* index) {
+  const int32_t num_layers = layers_.size();
+  const bool all = batch.layer_begin == 0 && batch.layer_end == 0;
+  if (!all && (batch.layer_begin < 0 || batch.layer_end > num_layers || batch.layer_begin >= batch.layer_end)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layers [%d, %d) are not within [0, %d)", batch.layer_begin,
+                         batch.layer_end, num_layers);
+  }
+  KVC_TRY(batch_.read(batch));
+  KVC_TRY(find_step(batch.graph, index));
+  if (const Step& target = *steps_[static_cast<size_t>(*index)]; target.is_graph()) {
+    KVC_TRY(batch_.check_limits(target.limits(), "the graph's max_sequences", "the graph's max_tokens"));
+  }
+  KVC_TRY(read_kind(batch, kind));
+  kind->layers = all ? LayerRange{0, num_layers} : LayerRange{batch.layer_begin, batch.layer_end};
+  if (kind->with_trees) KVC_TRY(store_.check_trees(batch_.ids(), batch_.lengths(), batch_.parents()));
+  KVC_TRY(check_copies_taken());
+  return store_.check_step(batch_.ids(), batch_.lengths(), slots.first(batch_.ids().size()), *kind);
+}
+
+Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
+  out->with_trees = batch_.with_trees();
+  out->encoder_group = batch.encoder_group - 1;
+  if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
+  KVC_TRY(batch_.check_spans());
+  if (batch.encoder_group == 0) return Status();
+  const bool known = batch.encoder_group > 0 && out->encoder_group < num_groups();
+  const auto group = static_cast<size_t>(out->encoder_group);
+  if (!known || !geometry_.store.groups[group].rules.holds_encoder()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is not 1 + the index of a cross group",
+                         batch.encoder_group);
+  }
+  if (!out->with_trees && !batch_.with_spans()) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s with encoder_group %d",
+                       out->with_trees ? "tree_parents" : "span_ids", batch.encoder_group);
+}
+
+Status Cache::can_fit(const kvc_batch& batch) {
+  MutexLock lock(mutex_);
+  int32_t index = -1;
+  StepKind kind;
+  return check_batch(batch, checked_slots_, &kind, &index);
+}
+
+Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
+  KVC_TRY(context_->check_stream(stream));
+  MutexLock lock(mutex_);
+  int32_t index = -1;
+  StepKind kind;
+  KVC_TRY(check_batch(batch, checked_slots_, &kind, &index));
+  KVC_TRY(order_.check_stream(stream));
+  KVC_TRY(order_.enter(stream));
+  Step& step = *steps_[static_cast<size_t>(index)];
+  if (!step.is_graph()) step.set_generation(step.generation() + 1);
+  step.start(kind, batch_, checked_slots_, rope_sets_, stream);
+  copies_.clear();
+  store_.reserve(step.slots(), step.lengths(), step.reservations(), &copies_, kind);
+  if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
+    store_.rollback(step.slots(), step.reservations());
+    return copied;
+  }
+  copy_queue_.own(&step);
+  step.open(&store_, batch_);
+  context_->pool().keep_awake(1);
+  Status ready = stage(step);
+  if (ready.ok()) ready = order_.leave(stream);  // later calls on any stream see what it changed in the page lists
+  if (!ready.ok()) {
+    give_back(step, false);
+    return ready;
+  }
+  *out = step_id(index);
+  return Status();
+}
+
+// Sends the step's index arrays to the device, and what changed in the page lists since the last step.
+Status Cache::stage(Step& step) {
+  if (!step.is_staged()) return Status();
+  node_changes_.clear();
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    kvc_backend_mirror* const mirror = mirrors_[static_cast<size_t>(g)].get();
+    if (mirror == nullptr) continue;
+    const std::span<const int32_t> ids = store_.changed_nodes(g);
+    node_changes_.push_back({mirror, ids.data(), static_cast<int64_t>(ids.size())});
+  }
+  KVC_TRY(step.stage(node_changes_));
+  for (int32_t g = 0; g < num_groups(); ++g) store_.forget_changed_nodes(g);
+  return Status();
+}
+
+// Later work on other streams may reuse the step's pages, so it is ordered after what the step has enqueued.
+Status Cache::close(Step& step, bool keep) {
+  Status left = order_.check_stream(step.stream());
+  if (!left.ok()) return left;
+  left = step.unstage();
+  if (Status ordered = order_.leave(step.stream()); left.ok()) left = std::move(ordered);
+  give_back(step, keep && left.ok());
+  return left;
+}
+
+void Cache::give_back(Step& step, bool keep) {
+  if (step.kind().with_trees) store_.close_nodes(step.slots(), step.lengths(), keep);
+  if (keep) {
+    store_.commit(step.slots(), step.lengths(), step.reservations(), step.kind());
+  } else {
+    store_.rollback(step.slots(), step.reservations());
+  }
+  copy_queue_.close_step(&step, keep);
+  step.close();
+  context_->pool().keep_awake(-1);
+}
+
+Status Cache::end(kvc_forward id) {
+  MutexLock lock(mutex_);
+  Step* step = nullptr;
+  KVC_TRY(resolve_step(id, &step));
+  if (step->in_use()) return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " is in use by another thread", id);
+  if (step->cancelled()) return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
+  KVC_TRY(step->check_complete());
+  return close(*step, true);
+}
+
+Status Cache::abort(kvc_forward id) {
+  MutexLock lock(mutex_);
+  Step* step = nullptr;
+  KVC_TRY(resolve_step(id, &step));
+  if (step->in_use()) {
+    return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " computes on another thread: cancel it first", id);
+  }
+  return close(*step, false);
+}
+
+Status Cache::cancel(kvc_forward id) {
+  MutexLock lock(mutex_);
+  Step* step = nullptr;
+  KVC_TRY(resolve_step(id, &step));
+  step->cancel();
+  return Status();
+}
+
+Status Cache::info(kvc_forward id, kvc_forward_info* out) {
+  MutexLock lock(mutex_);
+  Step* step = nullptr;
+  KVC_TRY(resolve_step(id, &step));
+  return step->info(out);
+}
+
+}  // namespace kvc

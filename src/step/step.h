@@ -1,0 +1,130 @@
+// Step: one forward, from begin to end or abort. It checks and runs what an engine does within the step: append and
+// attend for a layer, states, tables for other kernels, descriptions. A Step is used again by later steps; that of a
+// graph keeps its addresses.
+//
+// Thread safety: methods of the first section are called under the cache's lock. Those of the second belong to the
+// thread that entered the step, one at a time, and take no lock; cancel may come from any thread.
+// Ownership: of its buffers; borrows the cache's layers, which live longer.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "layer/layers.h"
+#include "sequence/rope_sets.h"
+#include "step/batch_arrays.h"
+#include "step/forward.h"
+#include "tensor/tensor_check.h"
+
+namespace kvc {
+
+class Step {
+ public:
+  static Status create(const Layers& layers, std::unique_ptr<Step>* out);
+  // Of a graph, whose callers see the shapes of these limits. pages_per_row: columns of block tables, 0 = the pages of
+  // the group.
+  static Status create_graph(const Layers& layers, const BatchLimits& limits, int32_t pages_per_row,
+                             std::unique_ptr<Step>* out);
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // ---- Under the cache's lock -------------------------------------------------------------------------------------
+
+  bool is_open() const noexcept { return open_; }
+  bool is_graph() const noexcept { return forward_->graph; }
+  // Of its id: another one for each step, but one for all steps of a graph.
+  uint64_t generation() const noexcept { return generation_; }
+  void set_generation(uint64_t generation) noexcept { generation_ = generation; }
+  // Whether a call is inside the step. enter returns false if another one is.
+  bool in_use() const noexcept { return in_use_; }
+  bool enter() noexcept {
+    if (in_use_) return false;
+    in_use_ = true;
+    broken_ = false;
+    return true;
+  }
+  void leave() noexcept { in_use_ = false; }
+  // Whether the device failed in the last call that entered, so that the step cannot go on.
+  bool broken() const noexcept { return broken_; }
+  void cancel() noexcept { __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED); }
+  bool cancelled() const noexcept { return __atomic_load_n(&forward_->cancelled, __ATOMIC_RELAXED) != 0; }
+
+  const BatchLimits& limits() const noexcept { return forward_->limits; }
+  const StepKind& kind() const noexcept { return forward_->kind; }
+  void* stream() const noexcept { return forward_->stream; }
+  std::span<const int32_t> slots() const noexcept { return forward_->row_slots(); }
+  std::span<const int32_t> lengths() const noexcept { return forward_->row_lengths(); }
+  std::span<Reservation> reservations() noexcept { return forward_->row_reservations(layers_.num_groups()); }
+  std::span<const Reservation> reservations() const noexcept {
+    return std::as_const(*forward_).row_reservations(layers_.num_groups());
+  }
+
+  // Takes over a checked batch: [rows] slots.
+  void start(StepKind kind, const BatchArrays& batch, std::span<const int32_t> slots, const RopeSets& rope_sets,
+             void* stream) noexcept;
+  // Opens the step, whose pages are reserved: writes its index arrays, and gives the store the nodes of its trees.
+  void open(SequenceStore* store, const BatchArrays& batch) noexcept;
+  // Sends the index arrays, and what changed in the page lists, to a device that keeps them.
+  bool is_staged() const noexcept { return forward_->step() != nullptr; }
+  Status stage(std::span<const kvc_backend_node_changes> changes);
+  Status unstage() { return forward_->unstage(); }
+  // Whether all layers in range have what end keeps.
+  Status check_complete() const;
+  // The tables of the step become stale.
+  void close() noexcept;
+  Status info(kvc_forward_info* out) const;
+
+  // ---- For the thread that entered ----------------------------------------------------------------------------------
+
+  Status append(int32_t layer, const kvc_append_args& args);
+  Status attend(int32_t layer, const kvc_attend_args& args);
+  // A state tensor of a recurrent layer: into the cache (store), or out of it.
+  Status copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bool store);
+  Status tables(int32_t group, kvc_tables* out);
+  Status describe(std::string* out);
+  // An append of rows that were checked.
+  Status append_rows(int32_t layer, const KvRows& rows, bool as_stored);
+  // Whether the step's tokens go to a layer.
+  bool appends(int32_t layer) const;
+
+ private:
+  // A layer's new K and V, checked.
+  struct NewKv {
+    KvRows rows = {};
+    bool as_stored = false;
+    const float* cos_sin = nullptr;  // the caller's, or null: by position
+  };
+
+  Step(const Layers& layers, std::unique_ptr<Forward> forward) : layers_(layers), forward_(std::move(forward)) {
+    if (limits().streaming) forward_->tables.streams().reserve(static_cast<size_t>(limits().rows));
+  }
+  const Context& context() const noexcept { return *layers_.context(); }
+  // What the device said: after any failure but a cancellation the step is closed as by abort.
+  Status run(Status status) noexcept {
+    broken_ = !status.ok() && status.code() != KVC_ERROR_CANCELLED;
+    return status;
+  }
+  RowsSpec rows_spec(const char* name, int64_t tokens, int64_t heads, int64_t dims, bool written) const;
+
+  Status check_forward_layer(int32_t layer) const;
+  Status check_appends(int32_t layer) const;
+  Status check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const;
+  Status check_rotation(int32_t layer, const DLTensor* cos_sin, const float** out) const;
+  Status find_rotation(const kvc_backend_layer& layer, const float* given, const float** out);
+  Status run_append(int32_t layer, const NewKv& kv);
+  Status check_attends(int32_t layer, const kvc_attend_args& args) const;
+  Status check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const;
+  Status run_attend(int32_t layer, LatentCall* call);
+  Status check_tables(int32_t group, const kvc_tables& wanted) const;
+  std::string describe_group(int32_t group);
+  void find_state_pages(const SequenceStore& store) noexcept;
+
+  const Layers& layers_;
+  const std::unique_ptr<Forward> forward_;
+  uint64_t generation_ = 0;
+  bool open_ = false;
+  bool in_use_ = false;
+  bool broken_ = false;
+};
+
+}  // namespace kvc

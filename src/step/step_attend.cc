@@ -1,0 +1,223 @@
+// A step's attend.
+#include <algorithm>
+#include <cinttypes>
+
+#include "step/step.h"
+#include "tensor/tensor_overlap.h"
+
+namespace kvc {
+namespace {
+
+// Which parts of a layer's attention a call computes, as bits of Forward::layer_state.
+uint8_t parts_of(uint32_t flags) {
+  if ((flags & KVC_ATTEND_PAST) != 0) return Forward::kAttendedPast;
+  if ((flags & KVC_ATTEND_SELF) != 0) return Forward::kAttendedSelf;
+  return Forward::kAttendedPast | Forward::kAttendedSelf;
+}
+
+Status check_attend_flags(uint32_t flags) {
+  if ((flags & ~uint32_t{KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_PAST | KVC_ATTEND_SELF}) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
+  }
+  if ((flags & KVC_ATTEND_PAST) == 0 || (flags & KVC_ATTEND_SELF) == 0) return Status();
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: PAST and SELF are two calls", flags);
+}
+
+Status check_option(double value, double smallest, const char* name) {
+  if (value == 0.0 || (value >= smallest && value <= 1e30)) return Status();
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %g is not 0 and not in %g..1e30", name, value, smallest);
+}
+
+Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLDevice device,
+                           kvc_backend_attend* attend) {
+  KVC_TRY(check_option(args.softmax_scale, 1e-30, "softmax_scale"));
+  KVC_TRY(check_option(args.softcap, 1e-6, "softcap"));
+  attend->flags = args.flags;
+  attend->softmax_scale = args.softmax_scale;
+  attend->softcap = args.softcap;
+  if (args.alibi_slopes != nullptr) {
+    KVC_TRY(check_heads(args.alibi_slopes, "alibi_slopes", num_q_heads, device, &attend->alibi_slopes));
+  }
+  if (args.sinks == nullptr) return Status();
+  return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
+}
+
+// The rows of a step's tokens in a tensor.
+struct Rows {
+  const char* name;
+  const kvc_backend_tensor& tensor;
+  int64_t heads, dims;
+
+  bool apart_from(const Rows& other, int64_t tokens) const noexcept {
+    const auto* begin = static_cast<const char*>(tensor.data);
+    const auto* others = static_cast<const char*>(other.tensor.data);
+    if (begin == nullptr || others == nullptr) return true;
+    return begin + extent(tokens) <= others || others + other.extent(tokens) <= begin;
+  }
+  TensorView view(int64_t tokens) const noexcept {
+    TensorView view;
+    view.data = static_cast<char*>(tensor.data);
+    view.dtype = tensor.dtype;
+    view.rank = 3;
+    const int64_t shape[3] = {tokens, heads, dims}, strides[3] = {tensor.token_stride, tensor.head_stride, 1};
+    std::copy_n(shape, 3, view.shape);
+    std::copy_n(strides, 3, view.strides);
+    return view;
+  }
+
+ private:
+  int64_t extent(int64_t tokens) const noexcept {
+    return ((tokens - 1) * tensor.token_stride + (heads - 1) * tensor.head_stride + dims) * (tensor.dtype.bits / 8);
+  }
+};
+
+}  // namespace
+
+// What attention writes has no element of what it reads. Tensors apart from each other, as they mostly are, are seen by
+// their ends alone.
+Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
+  const kvc_backend_layer& shape = layers_[layer].backend;
+  const kvc_backend_attend& attend = call.attend;
+  const int64_t heads = shape.num_q_heads, kv_heads = shape.num_kv_heads;
+  const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims();
+  const int64_t k_dims = shape.v_in_k != 0 && kv.v.data != nullptr ? shape.head_dim - shape.v_head_dim : shape.head_dim;
+  const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
+  const Rows written[] = {{"out", attend.out, heads, call.shape.v_dims}, {"lse", lse, heads, 1}};
+  const Rows read[] = {
+      {"q", attend.q, heads, q_dims}, {"k", kv.k, kv_heads, k_dims}, {"v", kv.v, kv_heads, shape.v_head_dim}};
+  const auto check = [&](const Rows& a, const Rows& b) {
+    if (tokens == 0 || a.apart_from(b, tokens)) return Status();
+    const TensorView view_a = a.view(tokens), view_b = b.view(tokens);
+    const NamedTensor out = {a.name, &view_a}, in = {b.name, &view_b};
+    return check_overlaps(&out, 1, &in, 1);
+  };
+  KVC_TRY(check(written[0], written[1]));
+  for (const Rows& out : written) {
+    for (const Rows& in : read) KVC_TRY(check(out, in));
+  }
+  return Status();
+}
+
+// Attention in the backend, by up-projections if the call has them.
+Status Step::run_attend(int32_t layer, LatentCall* call) {
+  kvc_backend_attend* args = &call->attend;
+  const Layer& source = layers_[layer];
+  if (layers_.rules(source).holds_encoder()) args->flags |= KVC_ATTEND_NON_CAUSAL;
+  args->layer = &source.backend;
+  args->rows = &forward_->batch->rows(source.group);
+  args->tables = &forward_->batch->tables(source.group);
+  args->cancel_host = &forward_->cancelled;
+  args->step = forward_->step();
+  KVC_TRY(find_rotation(*args->layer, args->cos_sin, &args->cos_sin));
+  const bool given = call->rope_given;
+  if (args->cos_sin != nullptr && !given && (args->rows->stream_windows != nullptr || forward_->graph)) {
+    const auto rope_class = static_cast<size_t>(args->layer->rope_class);
+    KVC_TRY(forward_->cos_sin_sinks(context(), layers_.rope_tables(), rope_class, &args->cos_sin_sinks));
+  }
+  if (const auto rope = static_cast<size_t>(args->layer->rope_class); layers_.rotates_on_read(*args->layer)) {
+    args->key_tables = layers_.rope_tables().data(rope);
+    args->key_sets = forward_->rope_sets_of(rope);
+  }
+  if (call->w_uk.data != nullptr) {
+    call->slots = forward_->batch->slot_mapping(source.group);
+    KVC_TRY(forward_->latent->attend(context(), *call, forward_->stream));
+    forward_->layer_state[static_cast<size_t>(layer)] |= parts_of(args->flags);
+    return Status();
+  }
+  const WorkPlan& plan = forward_->work_plan(source.work_class, args->flags);
+  args->planned = forward_->plan_is_staged(source.work_class) ? 1 : 0;
+  args->items = plan.items().data();
+  args->num_items = static_cast<int64_t>(plan.items().size());
+  args->tiles = plan.tiles().data();
+  args->num_tiles = static_cast<int64_t>(plan.tiles().size());
+  args->spans = plan.spans().data();
+  args->num_spans = static_cast<int64_t>(plan.spans().size());
+  args->parts = plan.parts().data();
+  args->num_parts = static_cast<int64_t>(plan.parts().size());
+  args->tile_counters = forward_->tile_counters();
+  args->partials = forward_->partials();
+  args->fold_keys = plan.shape().fixed_splits ? plan.shape().tiling.split_align : 0;
+  std::fill_n(args->tile_counters, args->num_tiles, 0);
+  if (args->num_items > 0 || forward_->tensor_rows() > 0) {
+    kvc_error error = KVC_ERROR_INIT;
+    KVC_TRY(Status::from(context().backend().attend(context().device(), args, forward_->stream, &error), error));
+  }
+  forward_->layer_state[static_cast<size_t>(layer)] |= parts_of(args->flags);
+  return Status();
+}
+
+// Whether a layer can attend now, by kind and order.
+Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
+  const Layer& l = layers_[layer];
+  if (l.states) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %d is recurrent: it has states, and nothing to attend to",
+                         layer)
+        .at(layer);
+  }
+  if (forward_->kind.encoder_group >= 0) {
+    return Status::error(KVC_ERROR_ORDER,
+                         "the forward appends encoder tokens (encoder_group %d): nothing attends in it",
+                         forward_->kind.encoder_group + 1)
+        .at(layer);
+  }
+  if ((forward_->layer_state[static_cast<size_t>(layer)] & parts_of(args.flags)) != 0) {
+    return Status::error(KVC_ERROR_ORDER, "layer %d was attended already in this forward", layer).at(layer);
+  }
+  const bool past = (args.flags & KVC_ATTEND_PAST) != 0;
+  if (layers_.rules(l).holds_encoder()) {
+    if (!past && (args.flags & KVC_ATTEND_SELF) == 0) return Status();
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "flags 0x%x: cross layer %d has no parts", args.flags, layer)
+        .at(layer);
+  }
+  const int32_t stored = l.kv_layer >= 0 ? l.kv_layer : layer;
+  if (stored < forward_->kind.layers.begin) {
+    return Status::error(KVC_ERROR_ORDER, "layer %d reads the K and V of layer %d, outside of the forward's [%d, %d)",
+                         layer, stored, forward_->kind.layers.begin, forward_->kind.layers.end)
+        .at(layer);
+  }
+  const bool appended = (forward_->layer_state[static_cast<size_t>(stored)] & Forward::kAppended) != 0;
+  if (args.k != nullptr || appended || past) return Status();
+  return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and layer %d was not appended before", layer, stored)
+      .at(layer);
+}
+
+Status Step::attend(int32_t layer, const kvc_attend_args& args) {
+  KVC_TRY(check_forward_layer(layer));
+  KVC_TRY(layers_.check_has_storage(layer));
+  KVC_TRY(check_attend_flags(args.flags));
+  const kvc_backend_layer& shape = layers_[layer].backend;
+  if (shape.v_in_k != 0 ? args.k == nullptr && args.v != nullptr : (args.k == nullptr) != (args.v == nullptr)) {
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither",
+                         args.k == nullptr ? "k" : "v", args.k == nullptr ? "v" : "k");
+  }
+  KVC_TRY(check_attends(layer, args));
+  const int64_t tokens = forward_->tensor_rows();
+  LatentCall call = {};
+  kvc_backend_attend& attend = call.attend;
+  NewKv kv;
+  KVC_TRY(read_projections(args, shape, context().dl_device(), &call));
+  const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims(), out_dims = call.shape.v_dims;
+  KVC_TRY(check_rows(args.q, rows_spec("q", tokens, shape.num_q_heads, q_dims, false), &attend.q));
+  if (args.k != nullptr) KVC_TRY(check_kv(layer, {args.k, args.v, nullptr, nullptr, false}, &kv));
+  KVC_TRY(check_rotation(layer, args.rope_cos_sin, &kv.cos_sin));
+  if (args.rope_cos_sin != nullptr && forward_->batch->rows(layers_[layer].group).stream_windows != nullptr) {
+    return Status::error(KVC_ERROR_UNSUPPORTED,
+                         "rope_cos_sin is given, and a sequence is longer than its streaming window: layer %d rotates "
+                         "its q a second time for the sinks",
+                         layer)
+        .at(layer);
+  }
+  attend.cos_sin = kv.cos_sin;
+  call.rope_given = kv.cos_sin != nullptr;
+  KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, out_dims, true), &attend.out));
+  if (args.lse != nullptr) {
+    KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
+                      &attend.lse_token_stride, &attend.lse_head_stride));
+  }
+  KVC_TRY(read_attend_options(args, shape.num_q_heads, context().dl_device(), &attend));
+  KVC_TRY(check_outputs(layer, call, kv.rows, tokens));
+  if (args.k != nullptr) KVC_TRY(run(run_append(layer, kv)));
+  return run(run_attend(layer, &call));
+}
+
+}  // namespace kvc
