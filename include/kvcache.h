@@ -1,21 +1,28 @@
-/* libkvcache: a paged KV cache and attention over it, behind one C ABI.
+/* libkvcache: a paged KV cache for LLM engines and the attention that reads it, as a C library.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
  * ============================================================================================
  * 1  Introduction
  * ============================================================================================
- * An engine creates a context (one device and its threads), a cache in it (page pools for every
- * layer of a model) and sequences in the cache. Each step of the model is a forward: begin
- * reserves pages for the new tokens of a batch, attend stores a layer's new K and V and computes
- * attention over everything stored, end keeps the new tokens. A first program:
+ * An engine creates three objects:
+ *   - a context: one device and its threads;
+ *   - a cache in it: memory for the K and V of every layer of a model, in pages;
+ *   - sequences in the cache: each is a list of tokens with their pages.
+ *
+ * Each step of the model is a forward:
+ *   - begin reserves pages for the new tokens of a batch;
+ *   - attend, once for each layer, stores the layer's new K and V, and computes attention over everything stored;
+ *   - end keeps the new tokens.
+ *
+ * A first program:
  *
  *   kvc_error error = KVC_ERROR_INIT;
  *   kvc_context_config context_config;  kvc_context_config_init(&context_config);
  *   kvc_context *context = NULL;
  *   if (kvc_context_create(&context_config, &context, &error)) return report(error.message);
  *
- *   kvc_layer_config layers[NUM_LAYERS];           // per layer: kvc_layer_config_init, heads, dims
+ *   kvc_layer_config layers[NUM_LAYERS];           // for each layer: kvc_layer_config_init, heads, dims
  *   kvc_cache_config config;  kvc_cache_config_init(&config);
  *   config.layers = layers;  config.num_layers = NUM_LAYERS;  config.capacity_tokens = 65536;
  *   kvc_cache *cache = NULL;
@@ -33,49 +40,51 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7; sections 8 to 13 are for the rest.
+ * A newcomer can stop after section 7. Sections 8 to 13 are for special uses. docs/glossary.md explains all terms.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
- *   slot      page * page_size + offset: the place of one token in a group's pools.
- *   sequence  an ordered list of pages per group, and a length in tokens.
- *   fork      a new sequence that shares a prefix with its parent, page by page.
- *   forward   one step of the model over a batch: begin, per-layer calls, end or abort.
- *   group     layers that share page tables (full attention, sliding window, chunks, latent rows, encoder sequences, states).
- * Letters in shapes: T tokens of a batch, Hq query heads, Hkv key/value heads, D head dim of q and k, Dv head dim of v.
- * A row of a batch is one sequence; a row of a tensor is one token. Ranges are half-open, positions and lengths count tokens from 0.
+ *   slot      The place of one token in the pools of a group: page * page_size + offset.
+ *   sequence  An ordered list of pages in each group, and a length in tokens.
+ *   fork      A new sequence that shares the first tokens of its parent, page by page.
+ *   forward   One step of the model over a batch: begin, calls for each layer, end or abort.
+ *   group     Layers that share page tables, because their queries see the same keys: full attention, a sliding window,
+ *             chunks, latent rows, encoder sequences, or recurrent states.
+ * Letters in shapes: T tokens of a batch, Hq query heads, Hkv key and value heads, D head dim of q and k, Dv head dim of v.
+ * A row of a batch is one sequence. A row of a tensor is one token. Ranges are half-open. Positions and lengths count
+ * tokens from 0.
  *
  * Ownership: three words, used everywhere
- *   borrowed  the library reads it during the call and keeps nothing (on a GPU: until the stream
- *             has passed the work).
- *   adopted   the library owns it from a successful return on; on failure it stays the caller's.
- *   returned  the caller owns it, and releases it as the function says.
+ *   borrowed  The library reads it during the call, and keeps nothing. On a GPU it must stay valid until the stream has
+ *             passed the work.
+ *   adopted   The library owns it after a successful call. On failure the caller still owns it.
+ *   returned  The caller owns it, and releases it as the function says.
  *
- * Calls
- *   Errors     A fallible function returns a kvc_status and takes a nullable kvc_error last. On any
- *              failure it changes nothing, unless its documentation says otherwise. Any call can also
- *              return NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity),
- *              UNSUPPORTED (unknown flag bits, unknown fields that are not zero), DEVICE (stream), DEVICE_FAILED (a GPU's driver),
- *              OUT_OF_MEMORY and INTERNAL; they are not repeated below. n = 0 does nothing.
- *   Threads    "any": may be called from any thread; calls that change one cache are serialised
- *              inside. A call that races kvc_cache_destroy or kvc_context_destroy is undefined.
- *   Blocking   No call waits for I/O. Calls on one cache wait for shorter ones (copies of partial
- *              pages and of tree nodes, audits), never for compute. Compute calls on the CPU return when the result is
- *              written; of those, eight at once run in one context, a ninth waits for one of them.
- *   Streams    `stream` is the device's stream (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL. Calls with a
- *              stream enqueue only, and make it wait on the device for the cache's earlier work, on whatever streams that is. A
- *              forward's calls go to the stream of its begin. What they read and write must live until the stream has passed it.
- *   fork()     The child of fork() may call everything on caches that no thread was inside of at that moment (stateless
- *              calls and plans: on contexts). Its copy is its own: open forwards can end or abort in both processes, worker
- *              threads start anew with the child's first compute call, exports are released in each. Undefined are other
- *              caches, memory that both map shared, and children of clone() or _Fork(), which run no fork handlers.
- *   NULL       A pointer argument must not be NULL unless it is marked "nullable".
- *   Arrays     What a call fills must not overlap what it reads.
- *   Every pointer is to host memory unless it is a tensor's data.
+ * Rules for all calls
+ *   Errors    A function that can fail returns a kvc_status, and takes a nullable kvc_error as its last argument. A failed
+ *             call changes nothing, unless its comment says otherwise. These errors are possible in any call, and are not
+ *             repeated below: NULL_ARGUMENT, STRUCT_SIZE, INVALID_ARGUMENT (negative n or capacity), UNSUPPORTED (unknown
+ *             flag bits, unknown fields that are not zero), DEVICE (stream), DEVICE_FAILED (the driver of a GPU),
+ *             OUT_OF_MEMORY, INTERNAL. n = 0 does nothing.
+ *   Threads   "any" means that any thread may make the call. Calls that change one cache are serialised by the library. A
+ *             call that races kvc_cache_destroy or kvc_context_destroy is undefined.
+ *   Blocking  No call waits for I/O. Calls on one cache wait for short calls (copies of partial pages and tree nodes,
+ *             audits), never for compute. On the CPU, a compute call returns when its result is written. Eight compute
+ *             calls can run in one context at once; a ninth waits for one of them.
+ *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
+ *             A call with a stream only enqueues work. The device makes the stream wait for earlier work of the cache, on
+ *             any stream. All calls of a forward use the stream of its begin. What they read and write must live until the
+ *             stream has passed it.
+ *   fork()    The child of fork() may call everything on caches that no thread was inside at that moment (for stateless
+ *             calls and plans: on contexts). Its copy is independent: open forwards can end or abort in both processes,
+ *             worker threads start anew with the child's first compute call, and exports are released in each. Other
+ *             caches, memory that both processes map shared, and children of clone() or _Fork() (which run no fork
+ *             handlers) are undefined.
+ *   NULL      A pointer argument must not be NULL unless it is marked "nullable".
+ *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data.
  *
- * Structs: every extensible struct starts with `struct_size`; call its kvc_*_init first, then set
- * fields. (Without a C compiler: zero it and store its size in struct_size.) Zero always means the
- * default. See docs/reference/abi.md.
+ * Structs: every extensible struct starts with `struct_size`. Call its kvc_*_init first, then set fields. (Without a C
+ * compiler, zero the struct and store its size in struct_size.) Zero always means the default. See docs/reference/abi.md.
  */
 #ifndef KVCACHE_H_
 #define KVCACHE_H_
@@ -117,18 +126,18 @@ extern "C" {
 #define KVC_VERSION_MINOR 1
 #define KVC_VERSION_PATCH 0
 
-/* The ABI this header describes: (major << 16) | minor. While major is 0 every minor may change it. */
+/* The ABI that this header describes: (major << 16) | minor. While major is 0, every minor release may change it. */
 #define KVC_ABI_VERSION ((KVC_VERSION_MAJOR << 16) | KVC_VERSION_MINOR)
 
-/* Version of the loaded library as text, "0.1.0".
+/* Returns the version of the loaded library as text, "0.1.0".
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_version(void);
 
-/* KVC_ABI_VERSION of the loaded library. Threads: any. Since 0.1. */
+/* Returns the KVC_ABI_VERSION of the loaded library. Threads: any. Since 0.1. */
 KVC_API uint32_t kvc_abi_version(void);
 
-/* What the loaded library was built with, as one JSON object: version, abi, compiler, dlpack,
- * backends, simd (every CPU target compiled in, best last), features.
+/* Describes what the loaded library was built with, as one JSON object: version, abi, compiler, dlpack, backends, simd
+ * (every compiled CPU target, best last), features.
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_build_info(void);
 
@@ -136,9 +145,9 @@ KVC_API const char *kvc_build_info(void);
  * 3  Errors
  * ============================================================================================ */
 
-/* 0 is success. An unknown code is treated by its band: 1..99 misuse (the program is wrong),
- * 100..199 capacity (try later, or with less), 200..299 state, 300..399 device,
- * 400..499 data and I/O, 900..999 internal. */
+/* The result of a call; 0 is success. Treat an unknown code by its band: 1..99 misuse (the program is wrong), 100..199
+ * capacity (try later, or with less), 200..299 state, 300..399 device, 400..499 data and I/O, 900..999 internal.
+ * docs/reference/errors.md says what to do about each. */
 typedef int32_t kvc_status;
 
 enum kvc_status_code {
@@ -166,10 +175,10 @@ enum kvc_status_code {
   KVC_ERROR_BUFFER_TOO_SMALL = 105,      /* required, available: elements of an output array */
   KVC_ERROR_TREE_TOO_LARGE = 106,        /* required, available: uncommitted tree nodes of a sequence */
   /* State. */
-  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward, or the forward is in use by another thread */
+  KVC_ERROR_BUSY = 200,       /* the sequence is in an open forward, or another thread uses the forward */
   KVC_ERROR_ORDER = 201,      /* calls in the wrong order, or the same call twice */
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
-  KVC_ERROR_EVICTED = 203,    /* the keys that this needs were freed behind a window */
+  KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
   KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the one asked for, or a graph holds none */
   /* Device. */
@@ -179,8 +188,8 @@ enum kvc_status_code {
   KVC_ERROR_INTERNAL = 900 /* a bug of the library; kvc_cache_check_invariants reports with this code */
 };
 
-/* What went wrong, in numbers and in words. Owned by the caller, written only on failure.
- * The layout of this struct is frozen. */
+/* What went wrong, in numbers and in words. The caller owns it, and the library writes it only on failure. The layout of
+ * this struct is frozen. */
 typedef struct kvc_error {
   uint32_t struct_size; /* sizeof(kvc_error), by KVC_ERROR_INIT */
   kvc_status code;      /* the returned status */
@@ -194,14 +203,14 @@ typedef struct kvc_error {
 #define KVC_ERROR_INIT \
   { (uint32_t)sizeof(kvc_error), 0, -1, 0, 0, -1, "" }
 
-/* The same for an error that exists already. A kvc_error whose struct_size is not sizeof(kvc_error) cannot be written:
- * the call returns KVC_ERROR_STRUCT_SIZE and does nothing. */
+/* Does what KVC_ERROR_INIT does, for an existing error. If struct_size of a kvc_error is not sizeof(kvc_error), the
+ * library cannot write to it: the call returns KVC_ERROR_STRUCT_SIZE and does nothing. */
 static inline void kvc_error_init(kvc_error *error) {
   kvc_error initial = KVC_ERROR_INIT;
   *error = initial;
 }
 
-/* Name of a status, "KVC_ERROR_OUT_OF_PAGES"; for an unknown code the name of its band.
+/* Returns the name of a status, "KVC_ERROR_OUT_OF_PAGES". For an unknown code it is the name of its band.
  * Returns: a static string, never NULL. Threads: any. Since 0.1. */
 KVC_API const char *kvc_status_name(kvc_status status);
 
@@ -211,23 +220,26 @@ KVC_API const char *kvc_status_name(kvc_status status);
 
 typedef struct kvc_context kvc_context;
 
-/* The host's callbacks may be called by several threads at once, never with a lock of the library held. They must not
- * unwind, and not destroy the context or a cache. After kvc_context_destroy and kvc_cache_destroy of every cache in it
- * they are not called again; exported tensors never call them. */
+/* Rules for the host's callbacks. Several threads may call them at once. The library holds no lock while it calls them.
+ * They must not unwind, and must not destroy the context or a cache. They are not called again after kvc_context_destroy
+ * and kvc_cache_destroy of every cache in the context. Exported tensors never call them. */
 typedef void (*kvc_parallel_item_fn)(void *arg, int64_t index);
 
-/* Runs item(arg, i) once for each i in [0, n), in any order, on any threads, even on one; returns
- * when all are done. Items never wait for each other. */
+/* Runs item(arg, i) once for each i in [0, n), and returns when all are done. The items may run in any order and on any
+ * threads, even on one. Items never wait for each other. */
 typedef void (*kvc_parallel_for_fn)(void *user, int64_t n, kvc_parallel_item_fn item, void *arg);
 
 enum kvc_context_flags {
-  /* Validation mode, for tests, and for finding what wrote outside of its pages. All values of index tensors that only a
-   * GPU reads (sections 10 and 11) are checked there, page ids too: a row, token or build with a bad one is left out. The
-   * first one that was met since the last report is reported by the next of those calls on the context, or by
-   * kvc_context_check, without waiting: EARLIER_CALL, whose message names call, tensor, row and value, error->index being the
-   * row. The call that reports did nothing (but a build that does leaves its plan stale, as a refused one), and may be
-   * repeated. Replays of captured calls are checked as they run. Costs a pass over the page ids that are used; without the
-   * flag, nothing. What the host reads (on the CPU everything) is checked by the call itself, with the flag or without. */
+  /* Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index
+   * tensors that only a GPU reads (sections 10 and 11), page ids too. A row, token or build with a bad value is left out.
+   *
+   * The device keeps the first bad value since the last report. The next such call on the context, or kvc_context_check,
+   * reports it as EARLIER_CALL without waiting. The message names the call, the tensor, the row and the value; error->index
+   * is the row. The reporting call has no other effect and may be repeated, except that kvc_plan_build also invalidates its
+   * plan, as a refused build does. Replays of captured calls are checked as they run.
+   *
+   * The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,
+   * all values) are checked by the call itself, with or without the flag. */
   KVC_CONTEXT_VALIDATE = 1
 };
 
@@ -240,15 +252,16 @@ typedef struct kvc_context_config {
   uint32_t struct_size;
   int32_t device_type;  /* a DLDeviceType; 0 = kDLCPU */
   int32_t device_id;    /* ordinal of the device; 0 on the CPU */
-  int32_t num_threads;  /* CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota).
-                           With parallel_for: the most threads that it uses at once. At most 1024. */
-  const char *simd;     /* nullable: the best that this CPU has. Else a target's name from kvc_context_describe,
-                           or "reference" (float64, for tests). avx512_amx asks Linux for AMX tiles, process-wide */
-  kvc_parallel_for_fn parallel_for; /* nullable: threads of its own, started on first use. Else the host's pool */
+  int32_t num_threads;  /* CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota). With
+                           parallel_for: the largest number of threads that it uses at once. At most 1024. */
+  const char *simd;     /* nullable: the best target of this CPU. Else the name of a target from kvc_context_describe, or
+                           "reference" (float64, for tests). avx512_amx requests AMX tiles for the whole process */
+  kvc_parallel_for_fn parallel_for; /* nullable: the context has its own threads, started on first use. Else the host's
+                                       pool */
   void *parallel_for_user;
   kvc_log_fn log; /* nullable: silence */
   void *log_user;
-  const char *backend; /* nullable: the CPU's is built in; of CUDA the file $KVCACHE_CUDA_BACKEND, else
+  const char *backend; /* nullable: the default backend. The CPU's is built in; CUDA's is the file $KVCACHE_CUDA_BACKEND, else
                           libkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays
                           loaded */
   uint32_t flags;      /* KVC_CONTEXT_* */
@@ -271,32 +284,32 @@ static inline void kvc_context_config_init(kvc_context_config *config) {
  *
  *   config   nullable: a CPU context with every default
  *   context  returned; released by kvc_context_destroy
- * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE (no such file, another version of the backend's table,
- * no driver, no device, a device that the backend was not built for: the message says which), DEVICE_FAILED, OUT_OF_MEMORY.
- * Threads: any. Starts no thread: workers start with the first large enough compute call. Since 0.1. */
+ * It starts no thread: workers start with the first compute call that is large enough.
+ * Errors: INVALID_ARGUMENT, UNSUPPORTED (simd), DEVICE_UNAVAILABLE (no such file, another version of the backend's table, no
+ * driver, no device, or a device that the backend was not built for; the message says which), DEVICE_FAILED, OUT_OF_MEMORY.
+ * Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_create(const kvc_context_config *config, kvc_context **context, kvc_error *error);
 
-/* Gives up the caller's reference; caches keep their context alive. NULL does nothing.
- * Threads: any, once. Whoever gives up the last reference, by this, kvc_cache_destroy or a tensor's deleter, joins the
- * context's idle worker threads. Since 0.1. */
+/* Gives up the caller's reference to a context. Caches keep their context alive. NULL does nothing.
+ * The call that gives up the last reference (this one, kvc_cache_destroy, or a tensor's deleter) joins the idle worker
+ * threads of the context. Threads: any, once. Since 0.1. */
 KVC_API void kvc_context_destroy(kvc_context *context);
 
-/* Describes the context as one JSON object: device, device_id, threads, host_parallel_for, simd (in use),
- * simd_available.
+/* Describes the context as one JSON object: device, device_id, threads, host_parallel_for, simd (in use), simd_available.
  *   buffer    nullable if capacity is 0; [capacity] bytes, NUL-terminated on success
  *   length    nullable: bytes of the text without its NUL, also on BUFFER_TOO_SMALL (error->required counts the NUL)
  * Errors: BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_context_describe(kvc_context *context, char *buffer, int64_t capacity, int64_t *length,
                                         kvc_error *error);
 
-/* With KVC_CONTEXT_VALIDATE: whether the device has met a bad index by now. For engines that only replay graphs, and at the
- * end of a test:
+/* Reports whether the device has found a bad index by now, in a context with KVC_CONTEXT_VALIDATE. Engines that only replay
+ * graphs need it, and tests call it at their end:
  *
- *   cudaStreamSynchronize(stream);                           // without it: what has run so far
+ *   cudaStreamSynchronize(stream);                           // without it, the check covers only work that has run by now
  *   if (kvc_context_check(context, &error)) return report(error.message);
  *   // an earlier kvc_append_slots, row 3: slot_mapping[3] is 4096, not in 0..4095
  *
- * Errors: EARLIER_CALL, once for each report. Threads: any. Costs a load, and waits for nothing. Since 0.1. */
+ * Errors: EARLIER_CALL, once for each report. Threads: any. It costs one load, and waits for nothing. Since 0.1. */
 KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
 /* ============================================================================================
@@ -305,28 +318,29 @@ KVC_API kvc_status kvc_context_check(kvc_context *context, kvc_error *error);
 
 typedef struct kvc_cache kvc_cache;
 
-/* Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle
- * position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/reference/rope.md has every formula. */
+/* Whether the library rotates q and k (rotary position embedding, RoPE), and when. Pair i of a rotated vector of rope_dim
+ * dims is rotated by the angle position * f(i), where f(i) = rope_theta^(-2i/rope_dim) unless a scaling changes it.
+ * docs/reference/rope.md has every formula. */
 enum kvc_rope_mode {
-  KVC_ROPE_NONE = 0,     /* q and k are taken as they are; the other rope_* fields are ignored */
-  KVC_ROPE_ON_APPEND = 1, /* the library rotates q and k at their positions and stores rotated k; rotated q is rounded
-                            to q's dtype, as if the caller had rotated it */
-  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported as it is; attend rotates q as above, and each key, in
-                            float32, when it reads it */
+  KVC_ROPE_NONE = 0,     /* q and k are used unchanged, and the other rope_* fields are ignored */
+  KVC_ROPE_ON_APPEND = 1, /* the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to q's
+                             dtype, as if the caller had rotated it */
+  KVC_ROPE_ON_READ = 2   /* k is stored, exported and imported unrotated. attend rotates q as above, and rotates each key in
+                            float32 when it reads it */
 };
 
 enum kvc_rope_scaling_kind {
   KVC_ROPE_SCALING_NONE = 0,
   KVC_ROPE_SCALING_LINEAR = 1,  /* f(i) / factor (position interpolation) */
-  KVC_ROPE_SCALING_LLAMA3 = 2,  /* long waves / factor, short ones unchanged, blended between low_ and high_freq_factor */
-  KVC_ROPE_SCALING_YARN = 3,    /* blended by pair between beta_fast and beta_slow turns; scales cos and sin */
+  KVC_ROPE_SCALING_LLAMA3 = 2,  /* long waves / factor, short waves unchanged, blended between low_ and high_freq_factor */
+  KVC_ROPE_SCALING_YARN = 3,    /* blended by pair between beta_fast and beta_slow rotations; scales cos and sin */
   KVC_ROPE_SCALING_LONGROPE = 4 /* f(i) / short_factors[i] or / long_factors[i]; scales cos and sin */
 };
 enum kvc_rope_scaling_flags {
   KVC_ROPE_SCALING_NO_TRUNCATE = 1 /* yarn: the bounds of the blend are not rounded to whole pairs ("truncate": false) */
 };
 
-/* How a model was stretched beyond the length it was trained for: the fields of "rope_scaling" in its config.json.
+/* How a model was extended beyond the length that it was trained for: the fields of "rope_scaling" in its config.json.
  * Fields of other kinds must be 0. */
 typedef struct kvc_rope_scaling {
   uint32_t struct_size;
@@ -335,7 +349,7 @@ typedef struct kvc_rope_scaling {
   int32_t num_short_factors;     /* longrope: rope_dim / 2 */
   int32_t num_long_factors;      /* longrope: rope_dim / 2 */
   uint32_t reserved;             /* 0 */
-  int64_t original_max_position; /* llama3, yarn, longrope: tokens the model was trained for before, 2..2^30 */
+  int64_t original_max_position; /* llama3, yarn, longrope: tokens that the model was trained for first, 2..2^30 */
   double factor;                 /* 1..1e6. longrope: only for the default of attention_factor; 0 = 1 */
   double low_freq_factor;        /* llama3: > 0 */
   double high_freq_factor;       /* llama3: > low_freq_factor */
@@ -358,8 +372,8 @@ enum kvc_layer_flags {
   KVC_LAYER_ROPE_INTERLEAVED = 1 /* rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX) */
 };
 
-/* One state tensor of a recurrent layer: what it keeps of one sequence (a convolution's last inputs, an SSM's or linear
- * attention's state). */
+/* One state tensor of a recurrent layer: what the layer keeps of one sequence, such as the last inputs of a convolution, or
+ * the state of linear attention or of a state-space model. */
 typedef struct kvc_state_config {
   uint32_t struct_size;
   DLDataType dtype;  /* float32, float16, bfloat16; {0,0,0} = float32 */
@@ -382,33 +396,34 @@ typedef struct kvc_layer_config {
   int32_t head_dim;      /* D, 1..512 (MLA: 1..1024); multiples of 16 are fast */
   int32_t v_head_dim;    /* Dv, 1..512; 0 = head_dim (MLA: latent_dim) */
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
-                            float8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even and
-                            saturated to the largest finite value (NaN stays NaN), and is read as stored * scale. int8: each
+                            float8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even, and
+                            saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each
                             token and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of
                             zeros has scale 1, and one that holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
   int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
   uint32_t flags;        /* KVC_LAYER_* */
-  int32_t kv_layer;      /* 0 = K and V of its own. Else 1 + the index of an earlier layer of the group: this one stores
-                            nothing and attends over what that layer stores (attend without k and v, after that layer's
-                            append). What says how K and V are stored must be equal in both: group, num_kv_heads, dims,
-                            dtype, rope_*; storage and scales are given there alone */
+  int32_t kv_layer;      /* 0 = the layer stores its own K and V. 1 + i = it stores nothing, and reads the K and V of layer i,
+                            an earlier layer of the same group: call attend without k and v, after the append of layer i.
+                            group, num_kv_heads, dims, dtype and rope_* must be equal in both. Give storage and scales in
+                            layer i only */
   double rope_theta;     /* base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000 */
   const kvc_rope_scaling *rope_scaling; /* borrowed; nullable: none */
-  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it
+  double softmax_scale;  /* 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it
                             (DeepSeek-V3: 0.13523, docs/reference/mla.md) */
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
-                            memory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and
-                            NHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory
-                            may be given twice: pools may interleave, but not overlap. Its deleter runs once, when the
-                            cache and all exported views of it are gone; NULL: the memory outlives them all.
-                            docs/reference/storage.md has layouts */
+                                           memory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1
+                                           (so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.
+                                           Neither a tensor nor memory may be given twice: pools may interleave, but not
+                                           overlap. Its deleter runs once, when the cache and all exported views of it are
+                                           gone. NULL deleter: the memory outlives them all. docs/reference/storage.md has
+                                           layouts */
   DLManagedTensorVersioned *k_storage;  /* nullable; adopted; K alone: [>= pages, Hkv, page_size, D] */
-  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage
-                            (MLA: k_storage alone).
-                            Storage is of the layer's dtype; that of float8 may be uint8. int8 has none: its pages hold
-                            their scales, and the library lays them out */
+  DLManagedTensorVersioned *v_storage;  /* nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:
+                                           k_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8
+                                           layers cannot have it, because their pages hold scales, which the library lays
+                                           out */
   const float *k_scales; /* float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0 */
   const float *v_scales; /* the same for V (MLA: NULL, V's are K's) */
   int32_t num_scales;    /* float8: 0 = every scale is 1; 1 = one for all kv heads; num_kv_heads = one each. Else 0 */
@@ -426,19 +441,19 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
 }
 
 enum kvc_group_kind {
-  KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p; memory grows with the sequence */
-  KVC_GROUP_SLIDING = 1, /* it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind
-                            the window and the rollback margin are freed when a forward ends */
-  KVC_GROUP_CHUNKED = 2, /* it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division);
-                            pages of earlier chunks are freed likewise */
-  KVC_GROUP_MLA = 3,     /* multi-head latent attention: sees what a full group sees. A token is one row [latent | rotary]
-                            for all heads, stored once: K is the row (num_kv_heads 1, head_dim its width), V its first
+  KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p. Memory grows with the sequence */
+  KVC_GROUP_SLIDING = 1, /* it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie wholly before the
+                            window and the rollback margin are freed when a forward ends */
+  KVC_GROUP_CHUNKED = 2, /* it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division). Pages
+                            of earlier chunks are freed in the same way */
+  KVC_GROUP_MLA = 3,     /* multi-head latent attention: it sees what a full group sees. A token is one row [latent | rotary]
+                            for all heads, stored once. K is the row (num_kv_heads 1, head_dim its width), and V is its first
                             latent_dim dims */
-  KVC_GROUP_CROSS = 4,   /* it sees all keys of the sequence's encoder sequence (image, audio, source text), which has a
-                            length of its own and is appended in forwards of its own (kvc_batch.encoder_group). Forks
-                            share it, truncate leaves it. Layers have KVC_ROPE_NONE */
-  KVC_GROUP_RECURRENT = 5 /* no keys: each layer keeps state tensors of fixed size a sequence, which a forward loads and
-                            stores (kvc_forward_load_state). A page is one state of all layers of the group */
+  KVC_GROUP_CROSS = 4,   /* it sees all keys of the sequence's encoder sequence (image, audio, source text). That has a length
+                            of its own, and is appended in forwards of its own (kvc_batch.encoder_group). Forks share it, and
+                            truncate does not change it. Layers have KVC_ROPE_NONE */
+  KVC_GROUP_RECURRENT = 5 /* no keys: each layer keeps state tensors of fixed size for a sequence, which a forward loads and
+                             stores (kvc_forward_load_state). A page is one state of all layers of the group */
 };
 
 typedef struct kvc_group_config {
@@ -458,29 +473,28 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
 }
 
 enum kvc_cache_flags {
-  KVC_CACHE_NO_ROLLBACK = 1, /* keep nothing behind windows: rollback_tokens is 0, not its default */
-  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming): bookkeeping for lists that go
-                                on for ever, and scratch for two parts of each query. Needs a full or MLA group */
-  /* Rows of a forward that begin with the same pages (forks) are attended there as one group where a cost model says that
-   * it pays: the shared part is read once, with all their queries, and merged with each row's rest. Full groups, rows with
-   * few new tokens. Results agree within rounding; kvc_forward_describe counts the groups. These two, of which at most
-   * one is set, decide it for all: for comparisons and tests. (Hydragen; FlashInfer's cascade.) */
-  KVC_CACHE_NO_PREFIX_SHARING = 4,  /* never: each row reads all of its keys */
-  KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* wherever rows have a page in common, whatever it costs */
-  /* A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of
-   * threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one
-   * kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/internals/cpu.md
-   * has how much. */
+  KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens is 0, not its default */
+  KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping
+                                for endless lists, and scratch for two parts of each query. Needs a full or MLA group */
+  /* Rows of a forward that begin with the same pages (forks) can attend to them as one group: the shared part is read
+   * once for all their queries, and merged with the rest of each row. By default a cost model decides. This applies to full
+   * groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts the groups. The
+   * next two flags override the model, for comparisons and tests; set at most one. (Hydragen; FlashInfer's cascade.) */
+  KVC_CACHE_NO_PREFIX_SHARING = 4,  /* never share: each row reads all of its keys */
+  KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* share wherever rows have a page in common */
+  /* On one SIMD target, the output of a query has the same bits for any batch, cut into steps, number of threads and page
+   * ids, forked or not. States over every 1,024 keys are computed apart by one kernel and merged left to right, and prefixes
+   * are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures. */
   KVC_CACHE_DETERMINISTIC = 16
 };
 
 enum kvc_storage {
-  KVC_STORAGE_OWN = 0, /* the cache has page pools for every layer: in memory of its own, or the caller's
+  KVC_STORAGE_OWN = 0, /* the cache has page pools for every layer, in its own memory or in the caller's
                           (kvc_layer_config.kv_storage) */
-  KVC_STORAGE_NONE = 1 /* tables only, for engines with pools and kernels of their own: sequences, pages and steps as
-                          always, but no K and V. Copies of tokens are handed over (kvc_cache_take_copies); append,
-                          attend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is
-                          enough). Recurrent states stay in the cache: kvc_forward_load_state works */
+  KVC_STORAGE_NONE = 1 /* tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as
+                          always, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.
+                          append, attend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is
+                          enough). Recurrent states are in the cache, so kvc_forward_load_state works */
 };
 
 typedef struct kvc_cache_config {
@@ -494,13 +508,11 @@ typedef struct kvc_cache_config {
   int32_t max_sequences;          /* 1..1048575; 0 = 64 */
   int32_t max_batch_tokens;       /* tokens of one forward, 1..1048576; 0 = 2048 */
   int32_t max_open_forwards;      /* 1..64; 0 = 2 */
-  int64_t rollback_tokens;        /* kept behind every window so that up to so many tokens can be dropped again
-                                     (rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes. Behind
-                                     streaming windows too */
-  /* Capacity: at most one of the three; none only if every group but recurrent ones sets num_pages. It sizes
-   * full, MLA and cross groups;
-   * a sliding or chunked group gets max_sequences times the peak of one sequence (window or chunk + rollback + the
-   * larger of max_batch_tokens and max_tree_nodes + 1 page), but never more than the capacity. */
+  int64_t rollback_tokens;        /* tokens kept before every window, streaming windows too, so that truncate or fork can drop
+                                     up to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes */
+  /* Capacity: set exactly one of the three. (None is needed if every group except recurrent ones sets num_pages.) It sizes
+   * full, MLA and cross groups. A sliding or chunked group gets max_sequences times the peak of one sequence, but never more
+   * than the capacity. The peak is window or chunk + rollback + the larger of max_batch_tokens and max_tree_nodes + 1 page. */
   int64_t capacity_tokens;        /* tokens a full or MLA group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
   int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
@@ -516,7 +528,7 @@ static inline void kvc_cache_config_init(kvc_cache_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* What a cache of this config would need. */
+/* What a cache of a config would need. */
 typedef struct kvc_estimate {
   uint32_t struct_size;
   uint32_t reserved;
@@ -534,36 +546,36 @@ static inline void kvc_estimate_init(kvc_estimate *estimate) {
   estimate->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Says what kvc_cache_create would allocate, or why it would refuse; allocates no pool and adopts nothing.
+/* Says what kvc_cache_create would allocate, or why it would refuse. It allocates no pool and adopts nothing.
  *   group     group index, or -1 for the whole cache
  *   estimate  filled
  * Errors: as kvc_cache_create, without OUT_OF_MEMORY for pools. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_config *config, int32_t group,
                                       kvc_estimate *estimate, kvc_error *error);
 
-/* Creates a cache: reserves the pools of every layer and all bookkeeping (nothing grows later).
+/* Creates a cache. It reserves the pools of every layer and all bookkeeping; nothing grows later.
  *   config   borrowed, arrays included; storages in it are adopted
  *   cache    returned; released by kvc_cache_destroy
- * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given
- * twice, or two that overlap), with the layer or group in error->index (a group's in error->group too); STRUCT_SIZE (with the
- * element), OUT_OF_MEMORY.
- * Threads: any. Pools are zeroed on first touch. Since 0.1. */
+ * Pools are zeroed on first touch.
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given twice,
+ * or two that overlap), each with the layer or group in error->index (a group also in error->group); STRUCT_SIZE (with the
+ * element), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
-/* Aborts open forwards and releases the cache; pools live on while exported views of them do.
- * NULL does nothing. Threads: any, once, and no other call may be inside the cache. Since 0.1. */
+/* Aborts open forwards and releases the cache. Pools live while exported views of them do. NULL does nothing.
+ * Threads: any, once, and no other call may be inside the cache. Since 0.1. */
 KVC_API void kvc_cache_destroy(kvc_cache *cache);
 
-/* Removes every sequence; ids become stale, pool memory stays reserved.
- * Errors: BUSY (a forward is open). Threads: any. Costs what it frees. Since 0.1. */
+/* Removes every sequence. Their ids become stale, and the memory of the pools stays reserved.
+ * Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1. */
 KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
  * 6  Sequences
  * ============================================================================================ */
 
-/* Id of a sequence: opaque, never 0, below 2^63. A stale id is an error, never undefined behaviour. */
+/* Id of a sequence: opaque, never 0, below 2^63. Using a stale id is an error, never undefined behaviour. */
 typedef uint64_t kvc_seq;
 
 /* Adds n empty sequences; takes no page.
@@ -571,51 +583,52 @@ typedef uint64_t kvc_seq;
  * Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_add(kvc_cache *cache, int64_t n, kvc_seq *sequences, kvc_error *error);
 
-/* Removes n sequences and frees every page that no other sequence shares. A sequence in an open forward is
- * gone for every later call, and its pages are freed when that forward closes.
+/* Removes n sequences, and frees every page that no other sequence shares. A sequence in an open forward is gone for every
+ * later call; its pages are freed when that forward closes.
  *   sequences  [n], distinct, any order
  * Errors (nothing removed): STALE_ID, DUPLICATE with the index. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_remove(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
-/* Forks n children: child i holds the first positions[i] tokens of parents[i], sharing every whole page and
- * copying a partial last one. A parent with an uncommitted tree is refused. Atomic over the arrays. Costs
- * the logarithm of the length, not the length.
+/* Forks n children. Child i holds the first positions[i] tokens of parents[i]. It shares every whole page, and copies a
+ * partial last one. A parent with an uncommitted tree is refused. All children are made, or none.
  *   parents    [n]; one parent may occur often
  *   positions  nullable: all at the end. [n]; -1 = the parent's length, 0 = empty
  *   children   [n], filled
  *   stream     the device's stream for page copies; NULL on the CPU
- * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES,
- * OUT_OF_PAGES (as kvc_forward_begin, of all children), ORDER (KVC_STORAGE_NONE: too many copies wait).
- * Threads: any. Since 0.1. From: persistent vectors; page sharing as in vLLM's PagedAttention. */
+ * The cost follows the logarithm of the length, not the length.
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE, EVICTED (see kvc_seq_nearest_position), TOO_MANY_SEQUENCES, OUT_OF_PAGES
+ * (as kvc_forward_begin, for all children), ORDER (KVC_STORAGE_NONE: too many copies wait). Threads: any. Since 0.1.
+ * From: persistent vectors; page sharing as in vLLM's PagedAttention. */
 KVC_API kvc_status kvc_seq_fork(kvc_cache *cache, int64_t n, const kvc_seq *parents, const int64_t *positions,
                                 kvc_seq *children, void *stream, kvc_error *error);
 
-/* Drops the tokens from lengths[i] on, across shared pages too, and every uncommitted tree node. Needs no page: if
- * the new end lies inside a shared page, the next forward that appends copies the kept part of it (and can_fit counts
- * that page).
+/* Drops the tokens from lengths[i] on, also in shared pages, and every uncommitted tree node. It needs no page. If the new
+ * end lies inside a shared page, the next forward that appends copies the kept part of that page, and kvc_cache_can_fit
+ * counts the copy. Each sequence counts its own copy: if all sequences that share the page append in one forward, the forward
+ * takes a new page for each of them. In one forward after another, the last sequence keeps the page.
  *   sequences  [n], distinct
  *   lengths    [n], 0..the sequence's length
  * Errors (nothing truncated): STALE_ID, BUSY, DUPLICATE, OUT_OF_RANGE, EVICTED. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_truncate(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int64_t *lengths,
                                     kvc_error *error);
 
-/* Lengths in tokens, without the tokens of open forwards and uncommitted tree nodes. O(1) a sequence.
+/* Gives lengths in tokens, without the tokens of open forwards and without uncommitted tree nodes. O(1) a sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_lengths(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *lengths,
                                    kvc_error *error);
 
-/* Page ids of one sequence in one group, in order: entry i holds positions [i * page_size, (i+1) * page_size);
- * -1 where the page was freed behind a window, or between the sinks and the window of a stream. Pages of
- * an open forward and of an uncommitted tree are not included.
+/* Gives the page ids of one sequence in one group, in order. Entry i holds positions [i * page_size, (i+1) * page_size). It is
+ * -1 where the page was freed: it left a window, or lies between the sinks and the window of a stream. Pages of an open
+ * forward and of an uncommitted tree are not included.
  *   pages     nullable if capacity is 0; [capacity], filled
  *   count     nullable: number of entries, also on BUFFER_TOO_SMALL
  * Errors: STALE_ID, OUT_OF_RANGE (group), BUFFER_TOO_SMALL (never for capacity 0). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t group, int32_t *pages, int64_t capacity,
                                  int64_t *count, kvc_error *error);
 
-/* Positions nearest to `position` where fork and truncate work in every group: not in pages freed behind a window,
- * whatever a query there sees; over recurrent state at 0, at checkpoints (kvc_seq_checkpoint) and at the end alone.
+/* Gives the positions nearest to `position` where fork and truncate work in every group. Positions in freed pages do not work,
+ * whatever a query there sees. With recurrent states only 0, checkpoints (kvc_seq_checkpoint) and the end work.
  *   position         0..the sequence's length
  *   before           nullable: the largest such position <= position (0 always works)
  *   after            nullable: the smallest such position >= position; -1 = none
@@ -623,44 +636,45 @@ KVC_API kvc_status kvc_seq_pages(kvc_cache *cache, kvc_seq sequence, int32_t gro
 KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, int64_t position, int64_t *before,
                                             int64_t *after, kvc_error *error);
 
-/* Tokens that each sequence, alone, could append in one forward now: 0..max_batch_tokens; if it has an uncommitted tree,
- * tree nodes. Counts the room in a partial last page, shared pages that must be copied, windows, and pages free in every
- * group.
+/* Says how many tokens each sequence, alone, could append in one forward now: 0..max_batch_tokens. For a sequence with an
+ * uncommitted tree it counts tree nodes. It considers the room in a partial last page, shared pages that must be copied,
+ * windows, and the free pages of every group.
  *   tokens  [n], filled; 0 for a sequence in an open forward
  * Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1. */
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
                                       kvc_error *error);
 
 enum kvc_streaming_flags {
-  KVC_STREAMING_PREFIX_IS_SINK = 1 /* what a sequence holds now are sinks too: s = max(sink_tokens, its length). Not where
-                                      the window is 0 */
+  KVC_STREAMING_PREFIX_IS_SINK = 1 /* all tokens that a sequence holds now are sinks: s = max(sink_tokens, its length). Not
+                                      allowed where the window is 0 */
 };
 
-/* Gives n sequences a streaming window, so that they can go on for ever in bounded memory. With s sink tokens and a window
- * w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p: w keys, itself included, for
- * any chunking. Sliding and chunked groups keep their own rules.
- *   Positions  are as if the kept tokens were contiguous, without rotating a key again: attend rotates q at p for the window,
- *              at min(p, w-1) for the sinks, and merges; ALiBi's distances likewise. q that the caller rotates itself
- *              meets its sinks at their true distance. Lengths and positions go on counting every token, to 2^30.
- *   Memory     Pages wholly between the sinks and the window (and the rollback margin) lose this sequence's reference when the
- *              window is set, and when a forward ends. A sequence then holds at most w + rollback_tokens + the tokens of a
- *              step, in two pages more than they fill. Pages of sinks that a later window has no more go with the next page.
- *   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is still there
- *              (kvc_seq_nearest_position); elsewhere they are EVICTED.
+/* Gives n sequences a streaming window, so that they can continue without end in bounded memory. With s sink tokens and a
+ * window w, a query at position p of a full group sees keys j < s and max(s, p-(w-s)+1) <= j <= p. These are w keys, its own
+ * included, for any cut into steps. Sliding and chunked groups keep their own rules.
+ *   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for
+ *              the window and at min(p, w-1) for the sinks, and merges both. Distances for ALiBi follow the same rule. If the
+ *              caller rotates q, it meets the sinks at their true distance. Lengths and positions count every token, to 2^30.
+ *   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's
+ *              reference when the window is set, and when a forward ends. A sequence then holds at most the
+ *              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has
+ *              fewer sinks, their pages are freed together with the next page.
+ *   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is complete
+ *              (kvc_seq_nearest_position). Elsewhere they return EVICTED.
  * A fork has its parent's window, truncate keeps it, and a new sequence has none.
  *   sequences      [n], distinct
  *   sink_tokens    nullable: 0 of each. [n]: s, 0..2^30
- *   window_tokens  [n]: w, above s, at most 2^30; 0 = the sequence streams no more, and s must be 0
+ *   window_tokens  [n]: w, above s, at most 2^30; 0 = streaming ends, and s must be 0
  *   flags          KVC_STREAMING_* or 0
- * Errors (nothing changed): STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other values), EVICTED (keys
- * that the next query would see are gone), each with the index; UNSUPPORTED (a cache without KVC_CACHE_STREAMING).
- * Threads: any. Costs what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
+ * Errors (nothing changed), each with the index: STALE_ID, DUPLICATE, BUSY, UNCOMMITTED, INVALID_ARGUMENT (w <= s; other
+ * values), EVICTED (keys that the next query would see are gone). Also UNSUPPORTED (a cache without KVC_CACHE_STREAMING).
+ * Threads: any. The cost follows what it frees. Since 0.1. From: attention sinks as in StreamingLLM (Xiao et al.). */
 KVC_API kvc_status kvc_seq_set_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences,
                                          const int64_t *sink_tokens, const int64_t *window_tokens, uint32_t flags,
                                          kvc_error *error);
 
-/* Streaming windows of n sequences; 0 and 0 where there is none.
- *   sink_tokens    [n], filled: s, with the prefix that KVC_STREAMING_PREFIX_IS_SINK made part of it
+/* Gives the streaming windows of n sequences; 0 and 0 for a sequence without one.
+ *   sink_tokens    [n], filled: s, including the prefix that KVC_STREAMING_PREFIX_IS_SINK added
  *   window_tokens  [n], filled: w
  * Errors: STALE_ID. Threads: any, also while a forward computes. O(1) a sequence. Since 0.1. */
 KVC_API kvc_status kvc_seq_get_streaming(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *sink_tokens,
@@ -668,28 +682,27 @@ KVC_API kvc_status kvc_seq_get_streaming(kvc_cache *cache, int64_t n, const kvc_
 
 enum kvc_rope_set { KVC_ROPE_SET_SHORT = 0, KVC_ROPE_SET_LONG = 1 };
 
-/* Chooses which of longrope's factor sets turn the keys and queries of n sequences. A new sequence has the short set, a
- * fork its parent's. Choose the long one when a sequence will pass original_max_position. Where a layer rotates on
- * append, the choice is fixed by the first stored key, and sequences with unlike sets never share a page. Layers that
- * rotate on read go over to the long set by themselves in the step that passes original_max_position.
+/* Chooses which factor set of longrope rotates the keys and queries of n sequences. A new sequence has the short set, and a
+ * fork has its parent's. Choose the long set if a sequence will pass original_max_position. In layers that rotate on append,
+ * the first stored key fixes the choice, and sequences with different sets never share a page. Layers that rotate on read
+ * change to the long set by themselves, in the step that passes original_max_position.
  *   sequences  [n]
  *   set        KVC_ROPE_SET_*
- * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with
- * longrope rotates on append), UNSUPPORTED (no
- * layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3. */
+ * Errors (nothing changed): STALE_ID, BUSY, INVALID_ARGUMENT (set), ORDER (a sequence is not empty, and a layer with longrope
+ * rotates on append), UNSUPPORTED (no layer has longrope). Threads: any. Since 0.1. From: LongRoPE, as in Phi-3. */
 KVC_API kvc_status kvc_seq_set_rope(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t set,
                                     kvc_error *error);
 
-/* Keeps the recurrent states that n sequences have now, so that fork and truncate work at their present lengths later (as
- * before drafts that may be rejected, or at the end of a prompt that others will share). Costs a reference, no copy; what
- * it keeps stays in its page. Children inherit the checkpoints up to their position; truncate drops those behind it. Of
- * more than max_checkpoints the oldest is dropped.
+/* Keeps the recurrent states that n sequences have now, so that fork and truncate work later at their present lengths. Use it
+ * before drafts that may be rejected, or at the end of a prompt that others will share. It costs a reference and no copy;
+ * the state stays in its page. Children inherit the checkpoints up to their position, and truncate drops those after it.
+ * Beyond max_checkpoints, the oldest one is dropped.
  *   sequences  [n], distinct
  * Errors (nothing kept): UNSUPPORTED (no recurrent group), STALE_ID, DUPLICATE, BUSY, UNCOMMITTED. Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_seq_checkpoint(kvc_cache *cache, int64_t n, const kvc_seq *sequences, kvc_error *error);
 
-/* Lengths of encoder sequences in a cross group, without the tokens of open forwards. O(1) a sequence.
+/* Gives the lengths of encoder sequences in a cross group, without the tokens of open forwards. O(1) a sequence.
  *   lengths  [n], filled
  * Errors: STALE_ID, OUT_OF_RANGE (group), INVALID_ARGUMENT (no cross group). Threads: any, also while a forward computes.
  * Since 0.1. */
@@ -711,22 +724,26 @@ enum kvc_tree_parent {
 typedef struct kvc_batch {
   uint32_t struct_size;
   int32_t num_sequences;          /* rows of the batch, 0..max_sequences */
-  const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row: its tokens are padding */
+  const kvc_seq *sequences;       /* [num_sequences], distinct; 0 = an inert row, whose tokens are padding */
   const int32_t *append_lengths;  /* [num_sequences], new tokens of each row, >= 1; an inert row may have 0 */
-  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all */
+  int32_t layer_begin;            /* the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer of it that
+                                     stores must be appended before kvc_forward_end. A pipeline stage, or a draft that exits
+                                     early, gives its own range. The other layers then lack the forward's tokens. Until
+                                     truncate drops these tokens, those layers do not export them, and a range with such a
+                                     layer is refused (ORDER) */
   int32_t layer_end;
-  const int32_t *tree_parents;    /* nullable: no trees. [T]: of each new token its parent node or KVC_TREE_ROOT, or in
-                                     all tokens of a plain row KVC_TREE_NONE (see kvc_seq_commit); ignored in inert rows */
-  const int32_t *span_ids;        /* nullable: no spans. [T]: tokens that stand next to each other in one row and have the
-                                     same id > 0 see each other, later ones too (an image within a text); 0 = none.
-                                     Windows and chunks begin where they do. A span is whole within one forward. Ignored
-                                     in inert rows */
-  int32_t encoder_group;          /* 0 = the tokens are the sequences' own. 1 + the index of a cross group: they are of
-                                     the encoder sequences in that group, at whose ends they are appended. Its layers
-                                     take kvc_forward_append alone; lengths of the sequences themselves stay */
+  const int32_t *tree_parents;    /* nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT; in a plain
+                                     row KVC_TREE_NONE for all tokens (see kvc_seq_commit). Ignored in inert rows */
+  const int32_t *span_ids;        /* nullable: no spans. [T]: adjacent tokens of one row with the same id > 0 see each other,
+                                     later ones too (an image within a text); 0 = no span. Windows and chunks stay as they
+                                     are: a query sees no token of its span that its window or chunk hides. A span must be
+                                     whole within one forward. Ignored in inert rows */
+  int32_t encoder_group;          /* 0 = the tokens belong to the sequences. 1 + the index of a cross group: they are appended
+                                     to the encoder sequences in that group. Its layers accept kvc_forward_append only, and
+                                     the lengths of the sequences stay the same */
   uint32_t reserved;              /* 0 */
-  kvc_forward graph;              /* 0 = none: the forward gets an id of its own. Else of kvc_graph_create: the forward is
-                                     open in that graph, and has its id */
+  kvc_forward graph;              /* 0 = none: the forward gets its own id. Else from kvc_graph_create: the forward is open in
+                                     that graph, and has the graph's id */
 } kvc_batch;
 
 static inline void kvc_batch_init(kvc_batch *batch) {
@@ -735,43 +752,49 @@ static inline void kvc_batch_init(kvc_batch *batch) {
   batch->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Says whether kvc_forward_begin would succeed now, without any effect: the same status and numbers.
+/* Says whether kvc_forward_begin would succeed now, with the same status and numbers, and changes nothing.
  * Errors: as kvc_forward_begin. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, kvc_error *error);
 
-/* Begins a step: checks the batch, reserves every page for its new tokens in every group, plans the work.
- * The T rows of q, k and v are the rows of the batch one after another, append_lengths[i] tokens each.
- * Everything is reserved, or nothing changed. Costs what the batch and its new pages cost, not the context.
+/* Begins a step: checks the batch, reserves every page for its new tokens in every group, and plans the work. Either
+ * everything is reserved, or nothing changes. The T rows of q, k and v are the rows of the batch one after another, with
+ * append_lengths[i] tokens each.
  *   batch    borrowed, arrays included
  *   stream   the device's stream for the whole forward; NULL on the CPU
  *   forward  filled; closed by kvc_forward_end or kvc_forward_abort
- * Errors: STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), UNCOMMITTED (plain or encoder tokens of a sequence
- * with a tree), TREE_TOO_LARGE, INVALID_ARGUMENT (each with the row in error->index; an encoder_group that is no cross group, or
- * with trees or spans; a span id below 0, or in a tree), BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_PAGES
- * (error->index = the first row that does not fit: those before it do; required and available in pages of error->group over the
- * whole batch), OUT_OF_RANGE (layers; a row that would pass 2^30 tokens), ORDER (KVC_STORAGE_NONE: copies wait to be taken).
- * Threads: any. Since 0.1. */
+ * The cost follows the batch and its new pages, not the context.
+ * Errors with the row in error->index:
+ *   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE
+ *   UNCOMMITTED         plain or encoder tokens for a sequence with a tree
+ *   INVALID_ARGUMENT    encoder_group is no cross group, or comes with trees or spans; a span id below 0, or in a tree
+ *   OUT_OF_PAGES        error->index is the first row that does not fit; those before it fit. required and available are
+ *                       pages of error->group for the whole batch
+ *   OUT_OF_RANGE        a row that would pass 2^30 tokens
+ *   ORDER               a layer in range lacks tokens of the row
+ * Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER
+ * (KVC_STORAGE_NONE: copies wait to be taken). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
                                      kvc_error *error);
 
 enum kvc_append_flags {
-  KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be
-                              stored bytes then, both: of its dtype or uint8 */
+  KVC_APPEND_AS_STORED = 1 /* k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then
+                              both be stored bytes, of its dtype or uint8 */
 };
 
 typedef struct kvc_append_args {
   uint32_t struct_size;
   uint32_t flags;     /* KVC_APPEND_* */
   const DLTensor *k;  /* borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1 */
-  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv] likewise. MLA: NULL, and k has whole rows; or the latent parts
-                         [>= T, 1, latent_dim], and k the rotary ones [>= T, 1, D - latent_dim] */
-  const DLTensor *rope_cos_sin; /* nullable: what the layer's rope fields and the tokens' positions give. Borrowed;
-                         [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
-                         attention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/reference/rope.md).
-                         Needs KVC_ROPE_ON_APPEND. The layer's attend takes the same table */
-  const DLTensor *k_scale; /* borrowed; [>= T, Hkv] float32, with stored bytes of int8: their scales. Else NULL: stored
-                              bytes of float8 are taken to be by the layer's scales */
-  const DLTensor *v_scale; /* likewise */
+  const DLTensor *v;  /* borrowed; [>= T, Hkv, Dv], as k. MLA: NULL, and k has whole rows; or v has the latent parts
+                         [>= T, 1, latent_dim], and k the rotary parts [>= T, 1, D - latent_dim] */
+  const DLTensor *rope_cos_sin; /* nullable: the layer's rope fields and the tokens' positions give the angles. Borrowed;
+                                   [>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any
+                                   attention factor. For positions that only the caller has (M-RoPE, dynamic NTK:
+                                   docs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same
+                                   table */
+  const DLTensor *k_scale; /* borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8. Else NULL: stored bytes of
+                              float8 use the layer's scales */
+  const DLTensor *v_scale; /* the same for v */
 } kvc_append_args;
 
 static inline void kvc_append_args_init(kvc_append_args *args) {
@@ -780,49 +803,51 @@ static inline void kvc_append_args_init(kvc_append_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores a layer's new K and V, rounded or quantised to the layer's dtype (and rotated, if the layer says so).
+/* Stores a layer's new K and V without computing attention. They are rounded or quantised to the layer's dtype, and rotated if
+ * the layer's config says so.
  *   layer  a layer of the forward; each once, in any order
- * Errors: STALE_ID, BUSY, ORDER (appended already), INVALID_ARGUMENT (a layer that reads another's K and V, or is
- * recurrent; a cross layer outside of its encoder_group's forwards, any other within them), CANCELLED, OUT_OF_RANGE, DTYPE,
- * DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (KVC_STORAGE_NONE). An error of the device itself closes the forward as kvc_forward_abort does.
- * Threads: one at a time for one forward, any between forwards. Since 0.1. */
+ * Errors: STALE_ID, BUSY, ORDER (appended already), CANCELLED, OUT_OF_RANGE, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED
+ * (KVC_STORAGE_NONE), INVALID_ARGUMENT (a layer that reads another's K and V, or is recurrent; a cross layer outside of
+ * forwards of its encoder_group, any other layer within them). An error of the device closes the forward, as
+ * kvc_forward_abort does. Threads: one at a time for one forward, any between forwards. Since 0.1. */
 KVC_API kvc_status kvc_forward_append(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_append_args *args,
                                       kvc_error *error);
 
 enum kvc_attend_flags {
-  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, the tokens after it too; windows still begin, and
-                                chunks begin and end, where they do. Nodes of a tree see their ancestors only */
+  KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, also those of later tokens. The begin of a window, and
+                                begin and end of a chunk, still hold. Nodes of a tree see their ancestors only */
   KVC_ATTEND_PAST = 2,       /* only keys of earlier steps */
   KVC_ATTEND_SELF = 4        /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
-                                layer, and merge by LSE (kvc_merge_states) */
+                                layer, and merge the results by their LSE (kvc_merge_states) */
 };
 
 typedef struct kvc_attend_args {
   uint32_t struct_size;
   uint32_t flags;       /* KVC_ATTEND_*; PAST and SELF exclude each other */
   const DLTensor *q;    /* borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 (MLA: see w_uk) */
-  const DLTensor *k;    /* nullable, with v: the layer was appended already, reads another's (kvc_layer_config.kv_layer),
-                           or is a cross layer. Borrowed; as kvc_append_args */
+  const DLTensor *k;    /* nullable, with v: the layer was appended already, reads another layer's K and V
+                           (kvc_layer_config.kv_layer), or is a cross layer. Borrowed; as kvc_append_args */
   const DLTensor *v;    /* nullable, with k; as kvc_append_args.v (MLA: nullable alone) */
-  const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k
-                           or v. Rows of inert rows and rows from T on are left alone */
+  const DLTensor *out;  /* borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k or v.
+                           Tokens of inert rows, and rows from T on, are not written */
   const DLTensor *lse;  /* nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the
                            scores, the sink's included; rows as in out */
   double softmax_scale; /* 1e-30..1e30; 0 = the layer's */
   double softcap;       /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
   const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| */
-  const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without
-                            a value, neither scaled nor capped. Of two parts, give it to one */
-  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED
-                            in a full group with a sequence longer than its streaming window (in a deterministic cache:
-                            with any that has sinks): q turns twice there */
-  /* MLA: up-projections of K and V, as a model has them. NULL, both: q and out are in latent space already, [T, Hq, D] and
-   * [T, Hq, latent_dim]. Else, R being the rotary dims D - latent_dim: q is [T, Hq, Dn + R], out [T, Hq, Dv], and the
-   * library projects. kv_b_proj.weight seen as [Hq, Dn + Dv, latent_dim] holds both: w_uk is its rows 0..Dn-1 of each
-   * head, w_uv the rest. */
+  const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a
+                            value. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of
+                            them */
+  const DLTensor *rope_cos_sin; /* nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED in
+                                   a full group with a sequence longer than its streaming window (in a deterministic cache:
+                                   with any sequence that has sinks), because q is rotated twice there */
+  /* MLA: the model's up-projections of K and V. If both are NULL, q and out are in latent space, [T, Hq, D] and
+   * [T, Hq, latent_dim]. Else the library projects: q is [T, Hq, Dn + R] and out is [T, Hq, Dv], where R is the number of
+   * rotary dims, D - latent_dim. kv_b_proj.weight seen as [Hq, Dn + Dv, latent_dim] holds both: w_uk is rows 0..Dn-1 of each
+   * head, and w_uv is the rest. */
   const DLTensor *w_uk; /* nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost
                            stride 1; Dn 1..1024 - R */
-  const DLTensor *w_uv; /* nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim] likewise; Dv 1..1024 */
+  const DLTensor *w_uv; /* nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024 */
 } kvc_attend_args;
 
 static inline void kvc_attend_args_init(kvc_attend_args *args) {
@@ -831,38 +856,38 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores a layer's new K and V and computes out = softmax(scores, masked) V over all that is stored, the new tokens
- * included. Scores are scale * q.k, then softcap, then ALiBi; positions are absolute, in partial calls too. Scores, sums
- * and partial outputs are float32, weights too or, unless q is float32, rounded to 16 bits; K and V are always read as
- * rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
+/* Stores a layer's new K and V, and computes out = softmax(masked scores) V over everything stored, the new tokens included.
  *   layer  a layer of the forward; each once, or once with PAST and once with SELF; in any order
- * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), and for a
- * second attend of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap),
- * INVALID_ARGUMENT (PAST with SELF; either of a cross layer, which is all past; a recurrent layer; out or lse has an
- * element of the other, or of q, k or v).
- * CANCELLED within one work item of kvc_forward_cancel: out is then undefined, k and v may have been stored.
- * Threads: one at a time for one forward, any between forwards. Since 0.1.
- * With up-projections an MLA layer absorbs them into q and out where queries are few, and decompresses K and V of the new
- * tokens where they are many, each the same within rounding (docs/reference/mla.md).
- * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and
- * merge by LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
+ * Scores are scale * q.k, then softcap, then ALiBi. Positions are absolute, in partial calls too. Scores, sums and partial
+ * outputs are float32. Weights are float32, or are rounded to 16 bits unless q is float32. K and V are always read as they
+ * were rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
+ * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
+ * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
+ * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), for a second attend
+ * of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap); INVALID_ARGUMENT (PAST with
+ * SELF; PAST or SELF of a cross layer, which has past only; a recurrent layer; out or lse shares an element with the other, or
+ * with q, k or v); CANCELLED within one work item of kvc_forward_cancel: out is then undefined, and k and v may have been
+ * stored. Threads: one at a time for one forward, any between forwards. Since 0.1.
+ * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
+ * LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
                                       kvc_error *error);
 
-/* Copies a state tensor of a recurrent layer out of the cache: row i of the tensor becomes the state of the batch's
- * sequence i before this forward, zeros if it is empty. Rows of inert rows are left alone. Any number of times.
+/* Copies a state tensor of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i of the
+ * batch had before this forward; zeros for an empty sequence. Rows of inert rows are not written. It may be called any number
+ * of times.
  *   layer   a recurrent layer of the forward
  *   state   0..num_states - 1
  *   tensor  borrowed, its data is written; [>= num_sequences, shape...] of the state's dtype; rows by any stride, each compact
- * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent, a
- * forward of encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device itself closes the forward as
- * kvc_forward_abort does. Threads: one at a time for one forward, any between forwards. Since 0.1. */
+ * Errors: STALE_ID, BUSY, CANCELLED, OUT_OF_RANGE (layer, state), INVALID_ARGUMENT (the layer is not recurrent, a forward of
+ * encoder tokens), DTYPE, DEVICE, RANK, SHAPE, STRIDE. An error of the device closes the forward, as kvc_forward_abort does.
+ * Threads: one at a time for one forward, any between forwards. Since 0.1. */
 KVC_API kvc_status kvc_forward_load_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
                                           const DLTensor *tensor, kvc_error *error);
 
-/* Copies it in: row i becomes the state of the batch's sequence i after this forward, once it ends; aborted, the sequence
- * has the state it had. Every state of every recurrent layer in range is to be stored before kvc_forward_end; stored again,
- * the last one counts.
+/* Copies a state tensor of a recurrent layer into the cache. Row i becomes the state of sequence i of the batch when this
+ * forward ends. After an abort the sequence has the state that it had. Store every state of every recurrent layer in range
+ * before kvc_forward_end. If a state is stored twice, the second one counts.
  *   tensor  borrowed; as kvc_forward_load_state's
  * Errors, threads: as kvc_forward_load_state. Since 0.1. */
 KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward, int32_t layer, int32_t state,
@@ -884,34 +909,37 @@ static inline void kvc_merge_args_init(kvc_merge_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Merges results of attention over disjoint sets of keys, by their LSE, left to right: what attention over all the keys
- * would have given. A part with LSE -inf saw nothing, and its output is not read; of nothing but such parts the result is
- * 0 and -inf. Tensors are on the context's device; parts may have more than T rows.
+/* Merges results of attention over disjoint sets of keys, by their LSE, from left to right. The result is that of attention over
+ * all the keys. A part with LSE -inf saw nothing, and its output is not read. If all parts are such, the result is 0 and -inf.
+ * Tensors are on the context's device. Parts may have more than T rows.
  *   stream  the device's stream; NULL on the CPU
  * Errors: INVALID_ARGUMENT (num_parts), NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; error->index = the part.
  * Threads: any. Since 0.1. From: split-KV as in Flash-Decoding; cascade merge as in FlashInfer. */
 KVC_API kvc_status kvc_merge_states(kvc_context *context, const kvc_merge_args *args, void *stream, kvc_error *error);
 
-/* Closes a step and keeps its tokens: lengths grow, pages behind windows are freed, removed sequences go. Nodes of trees
- * are kept uncommitted, until kvc_seq_commit.
- * Errors: ORDER (error->index = the first layer in range without its append, but for KVC_STORAGE_NONE, or with a state that
- * was not stored), CANCELLED, BUSY, STALE_ID; the forward stays open. An error of the device itself closes it as
- * kvc_forward_abort does. Threads: any. Since 0.1. */
+/* Closes a step and keeps its tokens. Lengths grow, pages that left a window are freed, and removed sequences are released.
+ * Nodes of trees stay uncommitted until kvc_seq_commit.
+ * Every layer in range must have stored its tokens, because its pages may still hold tokens of another sequence. Layers that a
+ * step does not run must lie outside of its range (kvc_batch.layer_begin). In graphs and with KVC_STORAGE_NONE the engine ensures
+ * this itself.
+ * Errors (the forward stays open): ORDER (error->index = the first layer in range without its append, except with
+ * KVC_STORAGE_NONE, or with a state that was not stored), CANCELLED, BUSY, STALE_ID. An error of the device closes the forward,
+ * as kvc_forward_abort does. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_end(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Closes a step and drops its tokens: its pages and lengths are given back, everything else is untouched.
+/* Closes a step and drops its tokens. Its pages are given back, and everything is as it was before begin.
  * Errors: BUSY (a call is computing: cancel first), STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_abort(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Stops a step, also while it computes on another thread: an attend in progress stops after the work items that run now
- * and returns CANCELLED (or OK, if none was left), and from then on append, attend and end return CANCELLED: only
- * kvc_forward_abort closes the forward. Does not wait.
+/* Stops a step, also while it computes on another thread. It does not wait. An attend in progress stops after the work items
+ * that run now, and returns CANCELLED (or OK, if no item was left). From then on append, attend and end return CANCELLED, and
+ * only kvc_forward_abort closes the forward.
  * Errors: STALE_ID. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_cancel(kvc_cache *cache, kvc_forward forward, kvc_error *error);
 
-/* Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library
- * until the forward closes; of a graph until kvc_graph_destroy, and the arrays have its capacity in place of T and
- * num_sequences, position 0 and last row -1 where the step has nothing. */
+/* Where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from the
+ * library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the graph's
+ * capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use. */
 typedef struct kvc_forward_info {
   uint32_t struct_size;
   int32_t num_sequences;              /* rows of the batch, inert rows included */
@@ -929,20 +957,20 @@ static inline void kvc_forward_info_init(kvc_forward_info *info) {
   info->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Fills `info` for engines that rotate q and k themselves, or that pick logits.
+/* Fills `info`, for engines that rotate q and k themselves, or that select logits.
  * Errors: STALE_ID. Threads: any until the forward closes. Since 0.1. */
 KVC_API kvc_status kvc_forward_get_info(kvc_cache *cache, kvc_forward forward, kvc_forward_info *info,
                                         kvc_error *error);
 
-/* Describes what was planned as one JSON object: rows, tokens, and per group the kernels, work items, splits,
- * prefix groups and bytes of K/V that an attend reads.
+/* Describes what was planned as one JSON object: rows, tokens, and for each group the kernels, work items, splits, prefix groups,
+ * and bytes of K and V that an attend reads.
  *   buffer, capacity, length  as kvc_context_describe
  * Errors: STALE_ID, BUSY, BUFFER_TOO_SMALL. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, char *buffer, int64_t capacity,
                                         int64_t *length, kvc_error *error);
 
-/* Graph mode, for steps whose calls are recorded once and replayed: by a CUDA graph, or by a compiled program that
- * holds its arguments as constants.
+/* Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds
+ * its arguments as constants.
  *
  *   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once
  *   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows
@@ -955,18 +983,20 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *     kvc_forward_end(cache, graph, &error);
  *   }
  *
- *   Ids        A forward in a graph has the graph's id, in every step: whatever takes a forward takes it, and means the one
- *              that is open in the graph. While none is, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.
- *   Addresses  What kvc_forward_get_info and kvc_forward_tables give is at the same addresses in every step, in shapes of the
- *              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.
- *              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.
- *   Tensors    of recorded calls have max_tokens rows, those of states max_sequences; rows behind the step's are left alone.
+ *   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in
+ *              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.
+ *   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's
+ *              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without
+ *              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word
+ *              is 0.
+ *   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not
+ *              written.
  *   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not
- *              captured; all other calls are outside (ORDER). Layers are run by the replay: end does not ask which.
- *              A replay while no forward is open writes nothing. One stream for all forwards of a graph.
+ *              captured. All other calls must be outside (ORDER). The replay runs the layers, so end does not check them. A
+ *              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.
  *
- * A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any
- * size up to its capacity, so one is enough for a server that records several batch sizes. */
+ * A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to
+ * its capacity, so one graph is enough for a server that records several batch sizes. */
 typedef struct kvc_graph_config {
   uint32_t struct_size;
   uint32_t flags;            /* 0 */
@@ -982,14 +1012,15 @@ static inline void kvc_graph_config_init(kvc_graph_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Makes a graph: the memory that its forwards need, of which kvc_cache_estimate tells the size of one at the cache's limits.
+/* Makes a graph: the memory that its forwards need. kvc_cache_estimate includes the size of one at the
+ * cache's limits.
  *   graph  filled
  * Errors: OUT_OF_RANGE, UNSUPPORTED (flags, reserved), OUT_OF_MEMORY, TOO_MANY_FORWARDS (64 graphs exist). Threads: any.
  * Since 0.1. */
 KVC_API kvc_status kvc_graph_create(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph,
                                     kvc_error *error);
 
-/* Frees it, and what was borrowed from it. kvc_cache_destroy frees the others.
+/* Frees a graph, and everything that was borrowed from it. kvc_cache_destroy frees all graphs that are left.
  * Errors: STALE_ID (no graph of this cache), BUSY (a forward is open in it: end or abort it). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_error *error);
 
@@ -1007,28 +1038,29 @@ KVC_API kvc_status kvc_graph_destroy(kvc_cache *cache, kvc_forward graph, kvc_er
  *   int32_t leaf = deepest_accepted(logits);   // say 4: its path 0, 1, 4 is kept, and the length grows by 3
  *   kvc_seq_commit(cache, 1, &seq, &leaf, NULL, &error);
  *
- * Nodes of a sequence are counted from 0 in the order in which they came, through all steps since its last commit: a later
- * step may go on with them (its first node is kvc_seq_tree_nodes). A parent comes before its children; several roots are
- * allowed, and any node may be committed. A node's position is the sequence's length + its depth (0 for a root), and RoPE,
- * windows and biases go by it. A sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED), and frees
- * nothing behind windows until it is committed: a rejected tree costs no recompute. Aborting a step drops its nodes alone.
- * Over recurrent state trees are chains, and are kept whole or dropped, as no state between their nodes is kept. Where
- * the first few of a chain are accepted, drop it (-1) and append those as plain tokens. */
+ * Numbering: nodes of a sequence are counted from 0 in the order in which they came, over all steps since its last commit. So a
+ * later step may extend the tree (its first node is kvc_seq_tree_nodes). A parent comes before its children. Several roots are
+ * allowed, and any node may be committed.
+ * Positions: a node's position is the sequence's length + its depth (0 for a root). RoPE, windows and biases use it.
+ * Limits: a sequence with uncommitted nodes refuses forks and plain appends (UNCOMMITTED). It frees no page that left a window
+ * until the commit, so rejecting a tree costs no recomputation. Aborting a step drops the nodes of that step only.
+ * Recurrent states: trees are chains, and are kept whole or dropped, because no state between their nodes is kept. If the first
+ * few nodes of a chain are accepted, drop the chain (-1) and append those tokens as plain tokens. */
 
-/* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Takes any
- * sequences with uncommitted nodes, in any order, each with a leaf of its own; atomic over the arrays. Moves K and V of kept
- * nodes that do not lie in order yet; needs no page. An error of the device itself leaves the nodes' K and V undefined:
- * what remains is to drop them (-1).
- *   sequences  [n], distinct
+/* Keeps the path from a root to node leaves[i] as tokens of sequences[i], and drops its other uncommitted nodes. Each sequence
+ * has a leaf of its own. All are committed, or none. K and V of kept nodes move to their final slots where needed; no page is
+ * needed.
+ *   sequences  [n], distinct, any order, each with uncommitted nodes
  *   leaves     [n]: a node, 0..kvc_seq_tree_nodes - 1; -1 = drop all
  *   stream     as kvc_seq_fork
- * Errors (nothing committed): STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork), OUT_OF_RANGE,
- * EVICTED (a node in the middle of a chain over recurrent state: see above), each with the index.
- * Threads: any. Costs what it moves and frees. Since 0.1. From: tree attention as in SpecInfer and Medusa. */
+ * Errors (nothing committed), each with the index: STALE_ID, DUPLICATE, BUSY, ORDER (no uncommitted nodes; as kvc_seq_fork),
+ * OUT_OF_RANGE, EVICTED (a node in the middle of a chain over recurrent state: see above). An error of the device leaves K and V
+ * of the nodes undefined; then only dropping them (-1) works. Threads: any. The cost follows what it moves and frees.
+ * Since 0.1. From: tree attention as in SpecInfer and Medusa. */
 KVC_API kvc_status kvc_seq_commit(kvc_cache *cache, int64_t n, const kvc_seq *sequences, const int32_t *leaves,
                                   void *stream, kvc_error *error);
 
-/* Numbers of uncommitted tree nodes, without those of open forwards. O(1) a sequence.
+/* Gives the numbers of uncommitted tree nodes, without those of open forwards. O(1) a sequence.
  *   nodes  [n], filled
  * Errors: STALE_ID. Threads: any, also while a forward computes. Since 0.1. */
 KVC_API kvc_status kvc_seq_tree_nodes(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int32_t *nodes,
@@ -1049,16 +1081,15 @@ enum kvc_pool_flags {
   KVC_POOL_WRITABLE = 1 /* without it the view carries DLPack's READ_ONLY flag */
 };
 
-/* A view of a layer's page pool, no copy. It keeps the memory alive, not the contents: pages are reused.
- * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer knows. What is enqueued on the stream behind
- * this call sees what the cache's calls before it stored; what the cache does later waits for none of it.
+/* Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are reused.
+ * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer supports. Work enqueued on the stream after this
+ * call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work.
  *   pool    KVC_POOL_*
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
  *   stream  as kvc_seq_fork
- * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, a recurrent layer,
- * scales of a layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY.
- * Threads: any. Since 0.1. */
+ * Errors: OUT_OF_RANGE (layer), INVALID_ARGUMENT, UNSUPPORTED (KVC_POOL_KV of pools stored apart, a recurrent layer, scales of a
+ * layer that is not quantised, writable scales of float8, KVC_STORAGE_NONE), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_export_pool(kvc_cache *cache, int32_t layer, int32_t pool, uint32_t flags,
                                          DLManagedTensorVersioned **tensor, void *stream, kvc_error *error);
 
@@ -1075,8 +1106,8 @@ typedef struct kvc_export_args {
   uint32_t parts;         /* KVC_EXPORT_*; 0 = all that the layer has (MLA: K and its scales, of which V is a part) */
   uint32_t reserved;      /* 0 */
   int64_t position_begin; /* tokens [position_begin, position_end) of the sequence */
-  int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be asked for). Cross layers: of the
-                             encoder sequence, as position_begin */
+  int64_t position_end;   /* 0 = the sequence's length (so [0, 0) cannot be requested). Cross layers: both positions are in
+                             the encoder sequence */
 } kvc_export_args;
 
 static inline void kvc_export_args_init(kvc_export_args *args) {
@@ -1085,7 +1116,7 @@ static inline void kvc_export_args_init(kvc_export_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* What an export returned: NULL where it was not wanted. Each is released by its deleter. */
+/* What an export returned. A part that was not requested is NULL. Release each tensor by its deleter. */
 typedef struct kvc_exported {
   uint32_t struct_size;
   uint32_t reserved;
@@ -1104,10 +1135,11 @@ static inline void kvc_exported_init(kvc_exported *exported) {
 /* Copies K and V of one layer of one sequence into dense tensors, as stored (rotated, rounded or quantised).
  *   exported  filled; its tensors are returned, 256-byte aligned
  *   stream    as kvc_seq_fork
- * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted
- * tree nodes cannot be exported), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without, a recurrent
- * layer, KVC_STORAGE_NONE). Threads: any. The copy runs outside the cache's lock and holds the sequence's pages
- * meanwhile: for page ids that are equal on all ranks, change the cache only when it has returned. Since 0.1. */
+ * The copy runs outside the cache's lock, and holds the sequence's pages meanwhile. If page ids must be equal on all ranks, do
+ * not change the cache before the call has returned.
+ * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree nodes
+ * cannot be exported), ORDER (a forward that stored these tokens did not cover the layer), EVICTED (keys of the range are gone),
+ * UNSUPPORTED (scales of a layer without scales, a recurrent layer, KVC_STORAGE_NONE). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   kvc_exported *exported, void *stream, kvc_error *error);
 
@@ -1120,11 +1152,12 @@ typedef struct kvc_import_args {
   uint32_t flags;           /* KVC_IMPORT_* */
   int32_t num_layers;       /* all layers of the cache */
   uint32_t reserved;        /* 0 */
-  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL
-                               for a layer that reads another's (kvc_layer_config.kv_layer) or is a cross layer; v likewise */
-  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v. Nullable if every layer is MLA */
-  const DLTensor *const *k_scale; /* nullable: none. [num_layers], each as kvc_append_args.k_scale, NULL where none */
-  const DLTensor *const *v_scale; /* likewise */
+  const DLTensor *const *k; /* [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL for
+                               a layer that reads another's K and V (kvc_layer_config.kv_layer), and for a cross layer */
+  const DLTensor *const *v; /* [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v; NULL where k is. Nullable if every
+                               layer is MLA */
+  const DLTensor *const *k_scale; /* nullable: none. [num_layers], each as kvc_append_args.k_scale, or NULL */
+  const DLTensor *const *v_scale; /* the same for v */
 } kvc_import_args;
 
 static inline void kvc_import_args_init(kvc_import_args *args) {
@@ -1133,19 +1166,19 @@ static inline void kvc_import_args_init(kvc_import_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would: with KVC_IMPORT_AS_STORED
- * the inverse of kvc_seq_export for a sequence of which nothing was freed behind a window yet (rotated keys of longrope: give
- * it the same set first, kvc_seq_set_rope). A forward of its own: one must be free (max_open_forwards).
+/* Appends T tokens of dense K and V to a sequence in every layer, as kvc_forward_append would. With KVC_IMPORT_AS_STORED it is
+ * the inverse of kvc_seq_export, for a sequence of which nothing was freed yet. (For rotated keys of longrope, give the
+ * sequence the same factor set first: kvc_seq_set_rope.) The import is a forward of its own, so one must be free
+ * (max_open_forwards).
  *   args    borrowed, tensors included
  *   stream  as kvc_seq_fork
- * Errors: those of kvc_forward_begin, and those of kvc_forward_append with error->index = the layer; UNSUPPORTED with a
- * recurrent group (there: a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with
- * KVC_STORAGE_NONE.
- * Threads: any. Since 0.1. */
+ * Errors: those of kvc_forward_begin; those of kvc_forward_append, with error->index = the layer; UNSUPPORTED with a recurrent
+ * group (use a forward, with KVC_APPEND_AS_STORED and kvc_forward_store_state), with cross groups alone, and with
+ * KVC_STORAGE_NONE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_import_args *args, void *stream,
                                   kvc_error *error);
 
-/* Copies that a cache with KVC_STORAGE_NONE leaves to the engine, which makes them in its own pools:
+/* One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:
  *
  *   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V
  *   ...
@@ -1157,28 +1190,28 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *   ... store the new tokens, attend ...
  *   kvc_forward_end(cache, step, &error);
  *
- * A fork queues a copy of a partial last page, begin one of a last page that is shared, a commit those that bring the kept
- * nodes in order; at most one a sequence and group, but for a commit's. Nothing else moves tokens. What must hold:
- *   Order   Copies are right one after another, in the order in which they come. A fork's and a commit's are made before the
- *           next step stores or reads anything, begin's before its own step reads.
- *   Taking  kvc_forward_begin is refused (ORDER) while copies of earlier calls wait, so that nothing overwrites what they
- *           read. kvc_seq_fork and kvc_seq_commit are refused once max_sequences * num_groups of them wait.
- *   Abort   drops those of its own step that were not taken; kvc_cache_clear drops all.
+ * A fork queues a copy of a partial last page, begin a copy of a last page that is shared, and a commit the copies that bring kept
+ * nodes in order. There is at most one for each sequence and group, except for a commit. Nothing else moves tokens.
+ *   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next
+ *           step stores or reads anything, and those of begin before its own step reads.
+ *   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.
+ *           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.
+ *   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.
  * The layout of this struct is frozen. */
 typedef struct kvc_copy {
   int64_t source_slot; /* first slot to read; count slots from there on are in one page */
-  int64_t target_slot; /* first slot to write; likewise. Of a commit the two may overlap, target_slot below source_slot:
-                          copy as memmove does */
+  int64_t target_slot; /* first slot to write, likewise in one page. In a commit the two ranges may overlap, with target_slot
+                          below source_slot: copy as memmove does */
   int32_t group;
   int32_t count;       /* tokens, >= 1 */
 } kvc_copy;
 
-/* Hands over all copies that wait, and forgets them.
+/* Gives all copies that wait, and forgets them.
  *   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart
  *   item_size  sizeof(kvc_copy)
- *   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they go on waiting
- * Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). A cache with storage has
- * none. Threads: any. Since 0.1. */
+ *   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they continue to wait
+ * A cache with storage has no copies.
+ * Errors: BUFFER_TOO_SMALL (never for capacity 0; nothing was taken), STRUCT_SIZE (item_size). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_take_copies(kvc_cache *cache, kvc_copy *copies, uint32_t item_size, int64_t capacity,
                                          int64_t *count, kvc_error *error);
 
@@ -1207,20 +1240,21 @@ static inline void kvc_stats_init(kvc_stats *stats) {
   stats->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Counts of one group or of the whole cache. Pages of open forwards and uncommitted trees count as used, their tokens
- * not as held.
+/* Counts pages and tokens of one group or of the whole cache. Pages of open forwards and uncommitted trees count as used; their
+ * tokens do not count as held.
  *   group  group index, or -1 for the whole cache
  *   stats  filled
- * Errors: OUT_OF_RANGE. Threads: any. Walks the page tables in use under the cache's lock, microseconds a thousand pages:
- * for dashboards, not for every step (there: kvc_cache_can_fit, kvc_seq_max_append). Since 0.1. */
+ * It walks the page tables in use under the cache's lock, in microseconds for a thousand pages. Use it for dashboards, and
+ * kvc_cache_can_fit or kvc_seq_max_append in a step.
+ * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *stats, kvc_error *error);
 
 /* ============================================================================================
  * 10  Stateless calls: attention over a cache of the caller's own
  * ============================================================================================ */
 
-/* For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged
- * cache:
+/* These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a
+ * paged cache:
  *
  *   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);
  *   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]
@@ -1229,19 +1263,21 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
  *   args.flags = KVC_FLASH_ATTN_CAUSAL;
  *   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);
  *
- * More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on
- * the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32, by any stride:
- * 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device
- * (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that
- * shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value
- * there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are
- * checked only with KVC_CONTEXT_VALIDATE, which also says what was bad. */
+ * More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.
+ * Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32,
+ * with any stride; stride 0 means one value for all.
+ * On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).
+ *   On the host    Every value is checked by the call.
+ *   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call
+ *                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of
+ *                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also
+ *                  reports what was bad. */
 
 enum kvc_flash_attn_flags {
   KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
-  KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2, /* rotated pairs are dims 2i, 2i+1; without: i, i + rotary_dim/2 */
-  KVC_FLASH_ATTN_WINDOW_LEFT = 4,        /* window_left counts; without, a query sees everything before it */
-  KVC_FLASH_ATTN_WINDOW_RIGHT = 8        /* window_right counts; without, a query sees everything after it */
+  KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2, /* rotated pairs are dims 2i, 2i+1; without it: i, i + rotary_dim/2 */
+  KVC_FLASH_ATTN_WINDOW_LEFT = 4,        /* window_left applies; without it, a query sees everything before it */
+  KVC_FLASH_ATTN_WINDOW_RIGHT = 8        /* window_right applies; without it, a query sees everything after it */
 };
 
 typedef struct kvc_flash_attn_args {
@@ -1254,44 +1290,47 @@ typedef struct kvc_flash_attn_args {
                               transposed view). Written if k is given. Any page size, any D and Dv up to 1024 */
   const DLTensor *v_cache; /* [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements */
   const DLTensor *k;       /* nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new
-                              [>= Tn, Hkv, D]: stored behind each row's cached tokens before anything attends. float32, float16,
-                              bfloat16, or of the cache's dtype as it is */
+                              [>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,
+                              float16, bfloat16, or the cache's dtype, which is stored unchanged */
   const DLTensor *v;       /* nullable, with k; [likewise, Dv] */
-  const DLTensor *qv;      /* nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention: v_cache
-                              has the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1 and a row of k_cache
-                              is stored right behind that of v_cache */
+  const DLTensor *qv;      /* nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:
+                              v_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1
+                              and each row of k_cache is stored right after that of v_cache */
   const DLTensor *out;     /* written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16 */
   const DLTensor *softmax_lse;  /* nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum of
                               exponentials of the scores, the sink's included */
-  const DLTensor *cache_seqlens;     /* [B], or of rank 0: tokens in each row's cache, without the new ones; this call does not
-                              advance it. Nullable, without k: the cache's whole capacity */
+  const DLTensor *cache_seqlens;     /* [B], or of rank 0: tokens in each row's cache, without the new ones. This call does
+                                        not change it. Nullable without k: the cache's whole capacity */
   const DLTensor *seqused_k;         /* nullable: the other name of cache_seqlens; only one of them may be given */
   const DLTensor *cache_batch_idx;   /* nullable: row b's cache is cache row b. [B]: which one (with block_table: which row of
                               that); none twice if k is given */
   const DLTensor *cache_leftpad;     /* nullable: 0. [B]: first valid key of each row, at most cache_seqlens */
-  const DLTensor *block_table;       /* nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order. Entries of
-                              which nothing is read or written may be anything, -1 for example */
+  const DLTensor *block_table;       /* nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order.
+                                        Entries that the call does not use may have any value, such as -1 */
   const DLTensor *cu_seqlens_q;      /* nullable. [B + 1], from 0 on, not descending: row b's queries are
                               [cu_seqlens_q[b], cu_seqlens_q[b+1]) */
   const DLTensor *cu_seqlens_k_new;  /* nullable; [B + 1]: the same of k and v; ignored without k */
   const DLTensor *rotary_cos;        /* nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or
-                              bfloat16; the first rotary_dim dims of q and k turn: row b's new keys at cache_seqlens[b],
-                              cache_seqlens[b] + 1 ..., its queries likewise; without causal and windows all its queries at
-                              cache_seqlens[b]. Left padding does not change that */
+                                        bfloat16; the first rotary_dim dims of q and k are rotated. Row b's new keys have
+                                        positions cache_seqlens[b], cache_seqlens[b] + 1 ..., and so have its queries; without
+                                        causal and windows all its queries have position cache_seqlens[b]. Left padding does
+                                        not change that */
   const DLTensor *rotary_sin;
   const DLTensor *rotary_seqlens;    /* nullable; [B]: positions count from here, not from cache_seqlens */
-  const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: what q is to be multiplied by */
-  const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: what k_cache is to be multiplied by. New k
-                              that is not float8 is stored as k / k_descale, rounded to nearest even and saturated */
+  const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: q is multiplied by it */
+  const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k
+                                        that is not float8 is stored as k / k_descale, rounded to nearest even and
+                                        saturated */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
   const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| */
   const DLTensor *sinks;             /* nullable; [Hq] float32: a logit of each head that joins the softmax without a value */
   double softmax_scale;    /* 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5 */
   double softcap;          /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
   int32_t window_left;     /* a query at p sees keys from p - window_left on; with its flag; >= 0, else 0 */
-  int32_t window_right;    /* ... and up to p + window_right, included; likewise */
+  int32_t window_right;    /* ... and up to p + window_right, included; with its flag; >= 0, else 0 */
   int32_t attention_chunk; /* c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none */
-  int32_t num_splits;      /* parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = as it pays */
+  int32_t num_splits;      /* parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = chosen by
+                              cost */
 } kvc_flash_attn_args;
 
 static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
@@ -1300,18 +1339,18 @@ static inline void kvc_flash_attn_args_init(kvc_flash_attn_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Appends k and v to the caller's cache, if they are given, and computes attention over it: the contract of
- * flash_attn_with_kvcache of FlashAttention 2 and 3. Of a row with L valid keys, the new ones included, query i of n stands
- * at p = L - n + i (so the last one sees the last key); where p is negative, a causal query sees nothing. Queries that see nothing have
- * output 0 and LSE -inf (with a sink: the sink's logit). Rows of q behind the last cu_seqlens_q are left alone in out.
+/* Appends k and v to the caller's cache, if they are given, and computes attention over it. The contract is that of
+ * flash_attn_with_kvcache of FlashAttention 2 and 3. In a row with L valid keys, the new ones included, query i of n has position
+ * p = L - n + i, so the last query sees the last key. Where p is negative, a causal query sees nothing. A query that sees nothing
+ * has output 0 and LSE -inf (with a sink: the sink's logit). Rows of q after the last cu_seqlens_q are not written in out.
  *   args    borrowed, tensors included; every value of index tensors that the host reads is checked before anything is written
  *   stream  the device's stream; NULL on the CPU
- * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with
- * k_descale or v_descale; dims), INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps
- * anything else in elements; a cache row twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row
- * in error->index), BUFFER_TOO_SMALL (a cache row that has no room for its new tokens: error->required and available in tokens, error->index = the row).
- * Two rows must not append to one slot through their tables. Threads: any, on unlike caches. Allocates nothing once calls as
- * large as this were made. Since 0.1.
+ * Two rows must not append to one slot through their tables. No memory is allocated once a call of this size was made.
+ * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8; qv with k_descale or
+ * v_descale; dims), INVALID_ARGUMENT (arguments that contradict each other; what is written overlaps anything else in elements; a
+ * cache row twice with k), OUT_OF_RANGE (a page id, index, length or position, with the row in error->index), BUFFER_TOO_SMALL (a
+ * cache row without room for its new tokens: error->required and available in tokens, error->index = the row).
+ * Threads: any, on different caches. Since 0.1.
  * From: FlashAttention 2 and 3; paged caches as in vLLM's PagedAttention; the rest as kvc_forward_attend. */
 KVC_API kvc_status kvc_flash_attn_with_kvcache(kvc_context *context, const kvc_flash_attn_args *args, void *stream,
                                                kvc_error *error);
@@ -1325,16 +1364,17 @@ typedef struct kvc_append_slots_args {
   uint32_t flags;               /* KVC_APPEND_SLOTS_* */
   const DLTensor *k;            /* [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride
                                    1. Latent form: the rotary parts, [>= T, 1, D - L], not float8 */
-  const DLTensor *v;            /* [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L], not
-                                   float8 */
+  const DLTensor *v;            /* [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8 */
   const DLTensor *k_cache;      /* written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:
                                    [pages, page_size, 1, D], rows [latent | rotary] */
   const DLTensor *v_cache;      /* written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form */
-  const DLTensor *slot_mapping; /* int32 or int64 [T]: where each row goes, page * page_size + offset; negative: nowhere */
+  const DLTensor *slot_mapping; /* int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is
+                                   skipped */
   const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to
                                    nearest even and saturated (latent form: whole rows) */
   const DLTensor *v_scale;      /* nullable; the same for v (latent form: NULL) */
-  const DLTensor *rotary_cos;   /* nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k turn */
+  const DLTensor *rotary_cos;   /* nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k are
+                                   rotated */
   const DLTensor *rotary_sin;
   const DLTensor *positions;    /* nullable, with rotary_cos; int32 or int64 [T]: the row of cos and sin of each token that is
                                    stored */
@@ -1346,15 +1386,15 @@ static inline void kvc_append_slots_args_init(kvc_append_slots_args *args) {
   args->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Stores rows of k and v in a caller's own paged cache, at the slots that the caller says, T being slot_mapping's length. Of two
- * rows with one slot, either stays.
+/* Stores rows of k and v in the caller's own paged cache, at the slots in slot_mapping, whose length is T. If two rows have the
+ * same slot, either of them stays.
  *   args    borrowed, tensors included; every slot and position that the host reads is checked before anything is written.
  *           slot_mapping and positions on a GPU: a token whose slot is not one of the cache's, or
  *           whose position has no cos and sin, is skipped
  *   stream  the device's stream; NULL on the CPU
  * Errors (nothing written): NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE, UNSUPPORTED (rotary of float8 k; dims),
- * INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or
- * position, with the token in error->index). Threads: any, on unlike slots. Since 0.1.
+ * INVALID_ARGUMENT (arguments that contradict each other, a cache that overlaps anything else), OUT_OF_RANGE (a slot or position,
+ * with the token in error->index). Threads: any, on different slots. Since 0.1.
  * From: reshape_and_cache and concat_and_cache_mla of vLLM. */
 KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots_args *args, void *stream,
                                     kvc_error *error);
@@ -1362,17 +1402,17 @@ KVC_API kvc_status kvc_append_slots(kvc_context *context, const kvc_append_slots
 /* ============================================================================================
  * 11  Tables for other kernels
  * ============================================================================================
- * What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward
- * (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/reference/tables.md has a table
- * of the kinds of steps, and what each array means.
+ * What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward
+ * (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the
+ * kinds of steps, and says what each array means.
  *
  *   kvc_tables tables;  kvc_tables_init(&tables);
  *   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);
  *   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);
  *
- * A table names exactly the keys that queries see, so no kernel needs a mask beyond "causal" (and a window, where one
- * row has several queries of a sliding group or of a stream). Where one table cannot, there are two, and attention over
- * them merges by LSE (kvc_merge_states) to the exact result. */
+ * A table holds exactly the keys that queries see. So no kernel needs a mask beyond "causal", and a window where one row has
+ * several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention
+ * over both by LSE (kvc_merge_states) gives the exact result. */
 
 enum kvc_tables_part {
   KVC_TABLES_WHOLE = 0,    /* all keys of each row */
@@ -1392,20 +1432,20 @@ enum kvc_tables_arrays {
   KVC_TABLES_TOKENS = 4 /* slot_mapping, positions, last_rows */
 };
 
-/* Tables of one step. Rows of a table are rows of the batch, in their order, unless a row is cut (chunks) or branches;
- * batch_rows says whose each is. Tensors are borrowed, on the device, int32 and compact unless said otherwise; those that
- * were not asked for have ndim 0. In graph mode shapes and maxima are those of the capacity. */
+/* Tables of one step. Rows of a table are rows of the batch in their order, unless a row is cut (chunks) or branches; batch_rows
+ * names the row of the batch. Tensors are borrowed, on the device, int32 and compact unless said otherwise. A tensor that was not
+ * requested has ndim 0. In graph mode, shapes and maxima are those of the capacity. */
 typedef struct kvc_tables {
   uint32_t struct_size;
-  /* In: set before the call. Of a plan only part; the rest is its config's. */
+  /* In: set before the call. For a plan set only part; its config has the rest. */
   uint32_t flags;           /* KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS */
   int32_t part;             /* KVC_TABLES_* part */
-  int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: of block_table behind a row's pages */
+  int32_t pad_value;        /* with KVC_TABLES_PAD_VALUE: entries of block_table after a row's pages */
   uint32_t arrays;          /* KVC_TABLES_DENSE | ...; 0 = all */
   /* Out */
   uint32_t causal;          /* 1: a row's queries are the last of its keys, and each sees those up to itself. 0: all of them */
-  /* Of a plan's build over arrays on the device the host knows shapes alone: num_rows and num_queries are the capacity,
-   * num_pages and num_keys -1. */
+  /* After a plan's build over arrays on the device, the host has shapes only: num_rows and num_queries are the capacity, and
+   * num_pages and num_keys are -1. */
   int32_t num_rows;         /* R, rows of the table */
   int32_t num_queries;      /* of all rows: T */
   int32_t page_size;        /* of block_table and the CSR: the group's, or 1 */
@@ -1426,12 +1466,12 @@ typedef struct kvc_tables {
   DLTensor leftpad;         /* [R]: tokens of the row's first page before its first key (cache_leftpad) */
   DLTensor batch_rows;      /* [R]: row of the batch; -1 = unused (graph mode) */
   DLTensor sink_tokens;     /* [R], only if a row streams: the row's first tokens, that every query sees */
-  DLTensor hole_tokens;     /* [R], with it: tokens behind the sinks that no query sees; the window's keys follow */
+  DLTensor hole_tokens;     /* [R], with it: tokens after the sinks that no query sees; the window's keys follow */
   DLTensor slot_mapping;    /* int64 [T]: slot of each new token; -1 = padding */
   DLTensor positions;       /* [T]: position of each new token, by depth in trees */
   DLTensor last_rows;       /* [rows of the batch]: index in [0, T) of the row's last token; -1 = none */
-  DLTensor generation_word; /* int64 [1], of a plan or a graph: the generation of what the arrays hold, for kernels of a captured
-                               graph to look at. 0 = stale: write nothing */
+  DLTensor generation_word; /* int64 [1], of a plan or a graph: the generation of the arrays' contents, for kernels of a
+                               captured graph to compare. 0 = stale: write nothing */
 } kvc_tables;
 
 static inline void kvc_tables_init(kvc_tables *tables) {
@@ -1440,7 +1480,7 @@ static inline void kvc_tables_init(kvc_tables *tables) {
   tables->struct_size = (uint32_t)sizeof(zero);
 }
 
-/* Tables of an open forward in one group, the new tokens included. What the group's kind means:
+/* Gives the tables of an open forward in one group, the new tokens included. The kind of the group decides the keys:
  *   full, MLA  all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between
  *   sliding    the last pages only: from the first key that the row's first query sees
  *   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on
@@ -1451,11 +1491,12 @@ static inline void kvc_tables_init(kvc_tables *tables) {
  * Errors: STALE_ID, BUSY, OUT_OF_RANGE (group), INVALID_ARGUMENT (a recurrent group, an unknown part, a group to which the
  * forward does not append encoder tokens; WHOLE of a tree that branches; PREFIX without trees; other arrays or padding than
  * the graph's first call had), UNSUPPORTED (spans; slots of a pool beyond 2^31 tokens), BATCH_TOO_LARGE (2^31 keys and more;
- * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. Costs the pages that it names. Since 0.1. */
+ * a row with more than the graph's max_pages_per_row). Threads: as kvc_forward_attend. The cost follows the pages in the tables.
+ * Since 0.1. */
 KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int32_t group, kvc_tables *tables,
                                       kvc_error *error);
 
-/* Plans: the same tables for a server that has an allocator of its own.
+/* Plans make the same tables for a server with its own allocator.
  *
  *   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step
  *   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;
@@ -1466,21 +1507,22 @@ KVC_API kvc_status kvc_forward_tables(kvc_cache *cache, kvc_forward forward, int
  *   kvc_tables tables;  kvc_tables_init(&tables);
  *   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);
  *
- * An entry of a row is the place of a token in it: columns of req_to_token, page_size of them to a column of block_table.
- * A row holds its encoder's tokens, if any, then its own by position, new ones too: the server has allocated those. */
+ * Each entry of a row is the place of one token: a column of req_to_token, or one of the page_size places in a column of
+ * block_table. A row holds its encoder's tokens, if any, and then its own by position. The new tokens are included, and the
+ * server has allocated places for them. */
 enum kvc_plan_mode {
   KVC_PLAN_DECODE = 0,      /* one new token a row. Parts: WHOLE (and ENCODER) */
   KVC_PLAN_EXTEND = 1,      /* append_lengths[i] new tokens: prefill, with a cached prefix or without, mixed with decoding
                                rows, and draft extend. Parts: WHOLE (and ENCODER) */
   KVC_PLAN_VERIFY = 2,      /* num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES */
   KVC_PLAN_DRAFT_DECODE = 3 /* step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:
-                               WHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. Behind the
+                               WHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. After the
                                whole pages each branch has a region of whole pages: the tokens of the partial last page
                                (copied there by the server, in branch 0 they are in place), then its drafts */
 };
 
 enum kvc_plan_flags {
-  KVC_PLAN_GRAPH = 1,           /* capacity-sized arrays whose addresses never change: max_* are needed */
+  KVC_PLAN_GRAPH = 1,           /* capacity-sized arrays whose addresses never change; max_* are required */
   KVC_PLAN_PAD_VALUE = 2,       /* pad_value is the padding; without it -1 (graph mode: 0) */
   KVC_PLAN_SLOTS = 4,           /* tables of page size 1: slots where pages were, and no leftpad */
   KVC_PLAN_LENGTHS_WITH_NEW = 8 /* seq_lens count this step's new tokens (not in DRAFT_DECODE); a row of 0 is inert.
@@ -1513,12 +1555,13 @@ static inline void kvc_plan_config_init(kvc_plan_config *config) {
 }
 
 enum kvc_plan_build_flags {
-  KVC_PLAN_ROWS_GREW = 1 /* DECODE, EXTEND; a promise: the rows are those of the last build, in the same order, each at least as long, with
-                            the pages that it had. Only what is new is read. (CSR arrays are written anew anyway) */
+  KVC_PLAN_ROWS_GREW = 1 /* DECODE, EXTEND: the caller promises that the rows are those of the last build, in the same order,
+                            each at least as long, with the pages that it had. Then only what is new is read. (CSR arrays are
+                            always written whole) */
 };
 
-/* A step's arrays, all borrowed, all on the host, or, of a plan with KVC_PLAN_GRAPH, all on the context's device. One-dimensional
- * ones are int32 or int64, compact; tables int32 with innermost stride 1. */
+/* The arrays of a step. All are borrowed. All are on the host or, for a plan with KVC_PLAN_GRAPH, all on the context's device.
+ * One-dimensional ones are int32 or int64, compact; tables are int32 with innermost stride 1. */
 typedef struct kvc_plan_args {
   uint32_t struct_size;
   uint32_t flags;                 /* KVC_PLAN_ROWS_GREW */
@@ -1526,12 +1569,12 @@ typedef struct kvc_plan_args {
   const DLTensor *append_lengths; /* EXTEND: [B], >= 0; else NULL */
   const DLTensor *rows;           /* nullable: row i of the batch is row i of the table. [B]: rows of the table; -1 = inert,
                                      its tokens are padding */
-  const DLTensor *block_table;    /* [rows, columns]: page ids. Either this */
-  const DLTensor *req_to_token;   /* [rows, columns]: the slot of each token, or this. With pages above 1, each page's tokens
+  const DLTensor *block_table;    /* [rows, columns]: page ids. Give this or req_to_token */
+  const DLTensor *req_to_token;   /* [rows, columns]: the slot of each token. With a page size above 1, the tokens of a page
                                      have consecutive slots, the first a multiple of page_size */
   const DLTensor *encoder_lens;   /* nullable; [B]: encoder tokens that lie before the row's own; DECODE and EXTEND */
-  const DLTensor *tree_parents;   /* nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, of each row
-                                     by itself: parents come before their children, -1 = root */
+  const DLTensor *tree_parents;   /* nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, but for each
+                                     row by itself: parents come before their children, -1 = root */
 } kvc_plan_args;
 
 static inline void kvc_plan_args_init(kvc_plan_args *args) {
@@ -1542,57 +1585,56 @@ static inline void kvc_plan_args_init(kvc_plan_args *args) {
 
 typedef struct kvc_plan kvc_plan;
 
-/* Creates a plan, which owns the arrays of the tables that it makes.
+/* Creates a plan. It owns the arrays of the tables that it makes.
  *   plan  returned; released by kvc_plan_destroy
- * Errors: INVALID_ARGUMENT, OUT_OF_RANGE (config), OUT_OF_MEMORY.
- * Threads: any. Since 0.1. */
+ * Errors: INVALID_ARGUMENT, OUT_OF_RANGE (config), OUT_OF_MEMORY. Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_plan_create(kvc_context *context, const kvc_plan_config *config, kvc_plan **plan,
                                    kvc_error *error);
 
 /* Releases a plan and its tables. NULL does nothing. Threads: any, once. Since 0.1. */
 KVC_API void kvc_plan_destroy(kvc_plan *plan);
 
-/* Makes the tables of a step, of all its draft steps and parts. Tables are checked before anything is written: a refused
- * build leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode arrays keep
- * their addresses, and what a smaller batch does not use is inert. Tables are made on the context's device, in the stream's
- * order; of arrays on a device by its kernels, without a wait: there a build whose lengths, rows, parents or sizes would be
- * refused leaves the tables and makes the generation word 0, page ids and slots are checked only with KVC_CONTEXT_VALIDATE,
- * and kvc_plan_check says only what was enqueued last.
+/* Makes the tables of a step, for all its draft steps and parts. Tables are checked before anything is written. A refused build
+ * leaves the arrays, and makes them stale (the generation word is 0) until a build succeeds. In graph mode the arrays keep their
+ * addresses, and entries that a smaller batch does not use are inert.
  *   args        borrowed, arrays included
  *   stream      the device's stream; NULL on the CPU
  *   generation  nullable; filled: the number of this build
- * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode has not, both tables,
- * rows that did not only grow, tokens of a page that does not begin at one); OUT_OF_RANGE (a length; an entry of a table:
- * the message has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required,
- * available; 2^31 keys and more). error->index = the row. Threads: one at a time for one plan. Nothing is
- * allocated but for steps larger than ever before. Since 0.1.
+ * Tables are made on the context's device, in the order of the stream. Arrays on a device are read by its kernels, without a wait:
+ * there a build whose lengths, rows, parents or sizes would be refused leaves the tables and sets the generation word to 0, page
+ * ids and slots are checked only with KVC_CONTEXT_VALIDATE, and kvc_plan_check reports only what was enqueued last.
+ * Memory is allocated only for a step that is larger than all before.
+ * Errors: NULL_ARGUMENT, DTYPE, DEVICE, RANK, SHAPE, STRIDE; INVALID_ARGUMENT (arrays that the mode does not use, both tables, rows
+ * that did not only grow, tokens of a page that do not begin at a page); OUT_OF_RANGE (a length; an entry of a table: the message
+ * has row, column, id and limit; a table with too few columns); BATCH_TOO_LARGE (graph mode: required, available; 2^31 keys and
+ * more). error->index = the row. Threads: one at a time for one plan. Since 0.1.
  * From: metadata as SGLang's FlashAttention backend makes it; virtual batches for chunks as in Llama 4's local attention. */
 KVC_API kvc_status kvc_plan_build(kvc_plan *plan, const kvc_plan_args *args, void *stream, uint64_t *generation,
                                   kvc_error *error);
 
-/* Hands out the tables that the last build made.
+/* Gives the tables that the last build made.
  *   step    DRAFT_DECODE: 0..num_steps - 1; else 0
  *   tables  in: part; filled. Valid until the next build, in graph mode until kvc_plan_destroy
- * Errors: STALE (no build, or the last was refused), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan has not;
- * fields that are the config's). Threads: as kvc_plan_build. Since 0.1. */
+ * Errors: STALE (no build, or the last was refused), OUT_OF_RANGE (step), INVALID_ARGUMENT (a part that the plan does not have;
+ * fields that belong to the config). Threads: as kvc_plan_build. Since 0.1. */
 KVC_API kvc_status kvc_plan_tables(kvc_plan *plan, int32_t step, kvc_tables *tables, kvc_error *error);
 
-/* To be asked before recorded calls over a plan's tables are replayed: whether the arrays hold build `generation`.
- * Errors: STALE (they hold another, or the last build was refused). Threads: as kvc_plan_build. Since 0.1. */
+/* Checks that a plan's arrays hold build `generation`. Call it before replaying recorded calls over its tables.
+ * Errors: STALE (they hold another build, or the last build was refused). Threads: as kvc_plan_build. Since 0.1. */
 KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error *error);
 
 /* ============================================================================================
  * 12  Advanced: proofs and comparisons
  * ============================================================================================ */
 
-/* A hash of all bookkeeping (ids, lengths, page tables, free lists): equal after equal calls on equal configs, so
- * ranks and replays can be compared. Not stable between versions.
+/* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
+ * ranks and replays can be compared. The hash may differ between versions of the library.
  *   digest  filled
- * Errors: none but misuse. Threads: any. Costs what the tables hold. Since 0.1. */
+ * Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_error *error);
 
-/* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says
- * so. Errors: INTERNAL with what does not hold. Threads: any. Costs what the tables hold. Since 0.1. */
+/* Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.
+ * Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1. */
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
@@ -1686,11 +1728,11 @@ typedef struct kvc_api {
 } kvc_api;
 /* END GENERATED */
 
-/* The library's functions as a table, for hosts that load it by dlopen and want one symbol. Members are only ever
- * appended: check struct_size (or offsetof) before using a newer one.
+/* Returns the library's functions as a table, for hosts that load it by dlopen and need one symbol. Members are only appended:
+ * check struct_size (or offsetof) before using a newer one.
  *   abi_version  KVC_ABI_VERSION of the caller's header
- * Returns: a static table; NULL unless the major versions are equal, and while major is 0 the minors too, from 1.0 on
- * unless the caller's minor is not above the library's. Threads: any. Since 0.1. */
+ * Returns: a static table. NULL if the major versions differ; while major is 0, if the minor versions differ; from 1.0 on, if the
+ * caller's minor version is above the library's. Threads: any. Since 0.1. */
 KVC_API const struct kvc_api *kvc_get_api(uint32_t abi_version);
 
 #undef KVC_ZERO_STRUCT

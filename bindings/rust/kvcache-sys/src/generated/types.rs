@@ -303,7 +303,7 @@ const _: () = {
     ["Offset of field: DLPackExchangeAPI::current_work_stream"]
         [::core::mem::offset_of!(DLPackExchangeAPI, current_work_stream) - 48usize];
 };
-#[doc = " 0 is success. An unknown code is treated by its band: 1..99 misuse (the program is wrong),\n 100..199 capacity (try later, or with less), 200..299 state, 300..399 device,\n 400..499 data and I/O, 900..999 internal."]
+#[doc = " The result of a call; 0 is success. Treat an unknown code by its band: 1..99 misuse (the program is wrong), 100..199\n capacity (try later, or with less), 200..299 state, 300..399 device, 400..499 data and I/O, 900..999 internal.\n docs/reference/errors.md says what to do about each."]
 pub type kvc_status = i32;
 pub const KVC_OK: kvc_status_code = 0;
 #[doc = " a value out of its range, or values that contradict each other"]
@@ -346,13 +346,13 @@ pub const KVC_ERROR_BATCH_TOO_LARGE: kvc_status_code = 104;
 pub const KVC_ERROR_BUFFER_TOO_SMALL: kvc_status_code = 105;
 #[doc = " required, available: uncommitted tree nodes of a sequence"]
 pub const KVC_ERROR_TREE_TOO_LARGE: kvc_status_code = 106;
-#[doc = " the sequence is in an open forward, or the forward is in use by another thread"]
+#[doc = " the sequence is in an open forward, or another thread uses the forward"]
 pub const KVC_ERROR_BUSY: kvc_status_code = 200;
 #[doc = " calls in the wrong order, or the same call twice"]
 pub const KVC_ERROR_ORDER: kvc_status_code = 201;
 #[doc = " the forward was cancelled: only abort is left"]
 pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
-#[doc = " the keys that this needs were freed behind a window"]
+#[doc = " the needed keys were freed, because they left a window"]
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree: kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
@@ -365,7 +365,7 @@ pub const KVC_ERROR_DEVICE_FAILED: kvc_status_code = 301;
 #[doc = " a bug of the library; kvc_cache_check_invariants reports with this code"]
 pub const KVC_ERROR_INTERNAL: kvc_status_code = 900;
 pub type kvc_status_code = ::core::ffi::c_uint;
-#[doc = " What went wrong, in numbers and in words. Owned by the caller, written only on failure.\n The layout of this struct is frozen."]
+#[doc = " What went wrong, in numbers and in words. The caller owns it, and the library writes it only on failure. The layout of\n this struct is frozen."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_error {
@@ -402,9 +402,9 @@ const _: () = {
 pub struct kvc_context {
     _unused: [u8; 0],
 }
-#[doc = " The host's callbacks may be called by several threads at once, never with a lock of the library held. They must not\n unwind, and not destroy the context or a cache. After kvc_context_destroy and kvc_cache_destroy of every cache in it\n they are not called again; exported tensors never call them."]
+#[doc = " Rules for the host's callbacks. Several threads may call them at once. The library holds no lock while it calls them.\n They must not unwind, and must not destroy the context or a cache. They are not called again after kvc_context_destroy\n and kvc_cache_destroy of every cache in the context. Exported tensors never call them."]
 pub type kvc_parallel_item_fn = ::core::option::Option<unsafe extern "C" fn(arg: *mut ::core::ffi::c_void, index: i64)>;
-#[doc = " Runs item(arg, i) once for each i in [0, n), in any order, on any threads, even on one; returns\n when all are done. Items never wait for each other."]
+#[doc = " Runs item(arg, i) once for each i in [0, n), and returns when all are done. The items may run in any order and on any\n threads, even on one. Items never wait for each other."]
 pub type kvc_parallel_for_fn = ::core::option::Option<
     unsafe extern "C" fn(
         user: *mut ::core::ffi::c_void,
@@ -413,7 +413,7 @@ pub type kvc_parallel_for_fn = ::core::option::Option<
         arg: *mut ::core::ffi::c_void,
     ),
 >;
-#[doc = " Validation mode, for tests, and for finding what wrote outside of its pages. All values of index tensors that only a\n GPU reads (sections 10 and 11) are checked there, page ids too: a row, token or build with a bad one is left out. The\n first one that was met since the last report is reported by the next of those calls on the context, or by\n kvc_context_check, without waiting: EARLIER_CALL, whose message names call, tensor, row and value, error->index being the\n row. The call that reports did nothing (but a build that does leaves its plan stale, as a refused one), and may be\n repeated. Replays of captured calls are checked as they run. Costs a pass over the page ids that are used; without the\n flag, nothing. What the host reads (on the CPU everything) is checked by the call itself, with the flag or without."]
+#[doc = " Validation mode: for tests, and to find a call that wrote outside of its pages. The device checks all values of index\n tensors that only a GPU reads (sections 10 and 11), page ids too. A row, token or build with a bad value is left out.\n\n The device keeps the first bad value since the last report. The next such call on the context, or kvc_context_check,\n reports it as EARLIER_CALL without waiting. The message names the call, the tensor, the row and the value; error->index\n is the row. The reporting call has no other effect and may be repeated, except that kvc_plan_build also invalidates its\n plan, as a refused build does. Replays of captured calls are checked as they run.\n\n The cost is a pass over the page ids in use; without the flag there is none. Values that the host reads (on the CPU,\n all values) are checked by the call itself, with or without the flag."]
 pub const KVC_CONTEXT_VALIDATE: kvc_context_flags = 1;
 pub type kvc_context_flags = ::core::ffi::c_uint;
 pub const KVC_LOG_WARNING: kvc_log_level = 1;
@@ -432,17 +432,17 @@ pub struct kvc_context_config {
     pub device_type: i32,
     #[doc = " ordinal of the device; 0 on the CPU"]
     pub device_id: i32,
-    #[doc = " CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota).\nWith parallel_for: the most threads that it uses at once. At most 1024."]
+    #[doc = " CPU: threads that compute, the caller's included; 0 = min(affinity mask, cgroup quota). With\nparallel_for: the largest number of threads that it uses at once. At most 1024."]
     pub num_threads: i32,
-    #[doc = " nullable: the best that this CPU has. Else a target's name from kvc_context_describe,\nor \"reference\" (float64, for tests). avx512_amx asks Linux for AMX tiles, process-wide"]
+    #[doc = " nullable: the best target of this CPU. Else the name of a target from kvc_context_describe, or\n\"reference\" (float64, for tests). avx512_amx requests AMX tiles for the whole process"]
     pub simd: *const ::core::ffi::c_char,
-    #[doc = " nullable: threads of its own, started on first use. Else the host's pool"]
+    #[doc = " nullable: the context has its own threads, started on first use. Else the host's\npool"]
     pub parallel_for: kvc_parallel_for_fn,
     pub parallel_for_user: *mut ::core::ffi::c_void,
     #[doc = " nullable: silence"]
     pub log: kvc_log_fn,
     pub log_user: *mut ::core::ffi::c_void,
-    #[doc = " nullable: the CPU's is built in; of CUDA the file $KVCACHE_CUDA_BACKEND, else\nlibkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays\nloaded"]
+    #[doc = " nullable: the default backend. The CPU's is built in; CUDA's is the file $KVCACHE_CUDA_BACKEND, else\nlibkvcache_cuda.so beside this library. Else the file of a backend (kvcache_backend.h). It stays\nloaded"]
     pub backend: *const ::core::ffi::c_char,
     #[doc = " KVC_CONTEXT_*"]
     pub flags: u32,
@@ -477,20 +477,20 @@ const _: () = {
 pub struct kvc_cache {
     _unused: [u8; 0],
 }
-#[doc = " q and k are taken as they are; the other rope_* fields are ignored"]
+#[doc = " q and k are used unchanged, and the other rope_* fields are ignored"]
 pub const KVC_ROPE_NONE: kvc_rope_mode = 0;
-#[doc = " the library rotates q and k at their positions and stores rotated k; rotated q is rounded\nto q's dtype, as if the caller had rotated it"]
+#[doc = " the library rotates q and k at their positions, and stores rotated k. Rotated q is rounded to q's\ndtype, as if the caller had rotated it"]
 pub const KVC_ROPE_ON_APPEND: kvc_rope_mode = 1;
-#[doc = " k is stored, exported and imported as it is; attend rotates q as above, and each key, in\nfloat32, when it reads it"]
+#[doc = " k is stored, exported and imported unrotated. attend rotates q as above, and rotates each key in\nfloat32 when it reads it"]
 pub const KVC_ROPE_ON_READ: kvc_rope_mode = 2;
-#[doc = " Rotary position embedding (RoPE). Pair i of a rotated vector of rope_dim dims turns by the angle\n position * f(i), f(i) = rope_theta^(-2i/rope_dim), which a scaling changes; docs/reference/rope.md has every formula."]
+#[doc = " Whether the library rotates q and k (rotary position embedding, RoPE), and when. Pair i of a rotated vector of rope_dim\n dims is rotated by the angle position * f(i), where f(i) = rope_theta^(-2i/rope_dim) unless a scaling changes it.\n docs/reference/rope.md has every formula."]
 pub type kvc_rope_mode = ::core::ffi::c_uint;
 pub const KVC_ROPE_SCALING_NONE: kvc_rope_scaling_kind = 0;
 #[doc = " f(i) / factor (position interpolation)"]
 pub const KVC_ROPE_SCALING_LINEAR: kvc_rope_scaling_kind = 1;
-#[doc = " long waves / factor, short ones unchanged, blended between low_ and high_freq_factor"]
+#[doc = " long waves / factor, short waves unchanged, blended between low_ and high_freq_factor"]
 pub const KVC_ROPE_SCALING_LLAMA3: kvc_rope_scaling_kind = 2;
-#[doc = " blended by pair between beta_fast and beta_slow turns; scales cos and sin"]
+#[doc = " blended by pair between beta_fast and beta_slow rotations; scales cos and sin"]
 pub const KVC_ROPE_SCALING_YARN: kvc_rope_scaling_kind = 3;
 #[doc = " f(i) / short_factors[i] or / long_factors[i]; scales cos and sin"]
 pub const KVC_ROPE_SCALING_LONGROPE: kvc_rope_scaling_kind = 4;
@@ -498,7 +498,7 @@ pub type kvc_rope_scaling_kind = ::core::ffi::c_uint;
 #[doc = " yarn: the bounds of the blend are not rounded to whole pairs (\"truncate\": false)"]
 pub const KVC_ROPE_SCALING_NO_TRUNCATE: kvc_rope_scaling_flags = 1;
 pub type kvc_rope_scaling_flags = ::core::ffi::c_uint;
-#[doc = " How a model was stretched beyond the length it was trained for: the fields of \"rope_scaling\" in its config.json.\n Fields of other kinds must be 0."]
+#[doc = " How a model was extended beyond the length that it was trained for: the fields of \"rope_scaling\" in its config.json.\n Fields of other kinds must be 0."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_rope_scaling {
@@ -513,7 +513,7 @@ pub struct kvc_rope_scaling {
     pub num_long_factors: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " llama3, yarn, longrope: tokens the model was trained for before, 2..2^30"]
+    #[doc = " llama3, yarn, longrope: tokens that the model was trained for first, 2..2^30"]
     pub original_max_position: i64,
     #[doc = " 1..1e6. longrope: only for the default of attention_factor; 0 = 1"]
     pub factor: f64,
@@ -570,7 +570,7 @@ const _: () = {
 #[doc = " rotated pairs are dims 2i, 2i+1 (GPT-J); without: i, i + rope_dim/2 (GPT-NeoX)"]
 pub const KVC_LAYER_ROPE_INTERLEAVED: kvc_layer_flags = 1;
 pub type kvc_layer_flags = ::core::ffi::c_uint;
-#[doc = " One state tensor of a recurrent layer: what it keeps of one sequence (a convolution's last inputs, an SSM's or linear\n attention's state)."]
+#[doc = " One state tensor of a recurrent layer: what the layer keeps of one sequence, such as the last inputs of a convolution, or\n the state of linear attention or of a state-space model."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_state_config {
@@ -608,7 +608,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even and\nsaturated to the largest finite value (NaN stays NaN), and is read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of\nzeros has scale 1, and one that holds an infinity or a NaN is read as NaN"]
+    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even, and\nsaturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of\nzeros has scale 1, and one that holds an infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -618,19 +618,19 @@ pub struct kvc_layer_config {
     pub rope_offset: i32,
     #[doc = " KVC_LAYER_*"]
     pub flags: u32,
-    #[doc = " 0 = K and V of its own. Else 1 + the index of an earlier layer of the group: this one stores\nnothing and attends over what that layer stores (attend without k and v, after that layer's\nappend). What says how K and V are stored must be equal in both: group, num_kv_heads, dims,\ndtype, rope_*; storage and scales are given there alone"]
+    #[doc = " 0 = the layer stores its own K and V. 1 + i = it stores nothing, and reads the K and V of layer i,\nan earlier layer of the same group: call attend without k and v, after the append of layer i.\ngroup, num_kv_heads, dims, dtype and rope_* must be equal in both. Give storage and scales in\nlayer i only"]
     pub kv_layer: i32,
     #[doc = " base of the angles, 1e-30..1e30; yarn: above 1. 0 = 10000"]
     pub rope_theta: f64,
     #[doc = " borrowed; nullable: none"]
     pub rope_scaling: *const kvc_rope_scaling,
-    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: needed, since the row's width says nothing about it\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
+    #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
     pub softmax_scale: f64,
-    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] by any strides with innermost 1 (so HND and\nNHD); index 0 of dim 1 is K, 1 is V. Needs D == Dv. Writable. Neither a tensor nor memory\nmay be given twice: pools may interleave, but not overlap. Its deleter runs once, when the\ncache and all exported views of it are gone; NULL: the memory outlives them all.\ndocs/reference/storage.md has layouts"]
+    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1\n(so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.\nNeither a tensor nor memory may be given twice: pools may interleave, but not\noverlap. Its deleter runs once, when the cache and all exported views of it are\ngone. NULL deleter: the memory outlives them all. docs/reference/storage.md has\nlayouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
-    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage\n(MLA: k_storage alone).\nStorage is of the layer's dtype; that of float8 may be uint8. int8 has none: its pages hold\ntheir scales, and the library lays them out"]
+    #[doc = " nullable; adopted; V alone: [>= pages, Hkv, page_size, Dv]; with k_storage (MLA:\nk_storage alone). Storage has the layer's dtype; for float8 it may be uint8. int8\nlayers cannot have it, because their pages hold scales, which the library lays\nout"]
     pub v_storage: *mut DLManagedTensorVersioned,
     #[doc = " float8: borrowed; [num_scales], each 1e-20..1e20; nullable if num_scales is 0"]
     pub k_scales: *const f32,
@@ -681,17 +681,17 @@ const _: () = {
     ["Offset of field: kvc_layer_config::latent_dim"][::core::mem::offset_of!(kvc_layer_config, latent_dim) - 128usize];
     ["Offset of field: kvc_layer_config::reserved"][::core::mem::offset_of!(kvc_layer_config, reserved) - 132usize];
 };
-#[doc = " a query at position p sees keys 0..p; memory grows with the sequence"]
+#[doc = " a query at position p sees keys 0..p. Memory grows with the sequence"]
 pub const KVC_GROUP_FULL: kvc_group_kind = 0;
-#[doc = " it sees keys p-w+1..p (w = window_tokens, itself included); pages wholly behind\nthe window and the rollback margin are freed when a forward ends"]
+#[doc = " it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie wholly before the\nwindow and the rollback margin are freed when a forward ends"]
 pub const KVC_GROUP_SLIDING: kvc_group_kind = 1;
-#[doc = " it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division);\npages of earlier chunks are freed likewise"]
+#[doc = " it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division). Pages\nof earlier chunks are freed in the same way"]
 pub const KVC_GROUP_CHUNKED: kvc_group_kind = 2;
-#[doc = " multi-head latent attention: sees what a full group sees. A token is one row [latent | rotary]\nfor all heads, stored once: K is the row (num_kv_heads 1, head_dim its width), V its first\nlatent_dim dims"]
+#[doc = " multi-head latent attention: it sees what a full group sees. A token is one row [latent | rotary]\nfor all heads, stored once. K is the row (num_kv_heads 1, head_dim its width), and V is its first\nlatent_dim dims"]
 pub const KVC_GROUP_MLA: kvc_group_kind = 3;
-#[doc = " it sees all keys of the sequence's encoder sequence (image, audio, source text), which has a\nlength of its own and is appended in forwards of its own (kvc_batch.encoder_group). Forks\nshare it, truncate leaves it. Layers have KVC_ROPE_NONE"]
+#[doc = " it sees all keys of the sequence's encoder sequence (image, audio, source text). That has a length\nof its own, and is appended in forwards of its own (kvc_batch.encoder_group). Forks share it, and\ntruncate does not change it. Layers have KVC_ROPE_NONE"]
 pub const KVC_GROUP_CROSS: kvc_group_kind = 4;
-#[doc = " no keys: each layer keeps state tensors of fixed size a sequence, which a forward loads and\nstores (kvc_forward_load_state). A page is one state of all layers of the group"]
+#[doc = " no keys: each layer keeps state tensors of fixed size for a sequence, which a forward loads and\nstores (kvc_forward_load_state). A page is one state of all layers of the group"]
 pub const KVC_GROUP_RECURRENT: kvc_group_kind = 5;
 pub type kvc_group_kind = ::core::ffi::c_uint;
 #[repr(C)]
@@ -719,20 +719,20 @@ const _: () = {
         [::core::mem::offset_of!(kvc_group_config, chunk_tokens) - 16usize];
     ["Offset of field: kvc_group_config::num_pages"][::core::mem::offset_of!(kvc_group_config, num_pages) - 24usize];
 };
-#[doc = " keep nothing behind windows: rollback_tokens is 0, not its default"]
+#[doc = " no rollback margin: rollback_tokens is 0, not its default"]
 pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
-#[doc = " sequences may get streaming windows (kvc_seq_set_streaming): bookkeeping for lists that go\non for ever, and scratch for two parts of each query. Needs a full or MLA group"]
+#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping\nfor endless lists, and scratch for two parts of each query. Needs a full or MLA group"]
 pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
-#[doc = " never: each row reads all of its keys"]
+#[doc = " never share: each row reads all of its keys"]
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
-#[doc = " wherever rows have a page in common, whatever it costs"]
+#[doc = " share wherever rows have a page in common"]
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
-#[doc = " A query's output has the same bits whatever else is in the batch, however its tokens were cut into steps, on any number of\n threads, with any page ids, forked or not, on one SIMD target. States over every 1,024 keys are computed apart by one\n kernel and merged left to right; prefixes are not attended together. Decoding with it takes longer: docs/internals/cpu.md\n has how much."]
+#[doc = " On one SIMD target, the output of a query has the same bits for any batch, cut into steps, number of threads and page\n ids, forked or not. States over every 1,024 keys are computed apart by one kernel and merged left to right, and prefixes\n are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " the cache has page pools for every layer: in memory of its own, or the caller's\n(kvc_layer_config.kv_storage)"]
+#[doc = " the cache has page pools for every layer, in its own memory or in the caller's\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
-#[doc = " tables only, for engines with pools and kernels of their own: sequences, pages and steps as\nalways, but no K and V. Copies of tokens are handed over (kvc_cache_take_copies); append,\nattend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is\nenough). Recurrent states stay in the cache: kvc_forward_load_state works"]
+#[doc = " tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as\nalways, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.\nappend, attend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is\nenough). Recurrent states are in the cache, so kvc_forward_load_state works"]
 pub const KVC_STORAGE_NONE: kvc_storage = 1;
 pub type kvc_storage = ::core::ffi::c_uint;
 #[repr(C)]
@@ -757,7 +757,7 @@ pub struct kvc_cache_config {
     pub max_batch_tokens: i32,
     #[doc = " 1..64; 0 = 2"]
     pub max_open_forwards: i32,
-    #[doc = " kept behind every window so that up to so many tokens can be dropped again\n(rejected drafts) by truncate or fork, at most 2^30; 0 = max_tree_nodes. Behind\nstreaming windows too"]
+    #[doc = " tokens kept before every window, streaming windows too, so that truncate or fork can drop\nup to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes"]
     pub rollback_tokens: i64,
     #[doc = " tokens a full or MLA group holds, rounded up to pages"]
     pub capacity_tokens: i64,
@@ -806,7 +806,7 @@ const _: () = {
     ["Offset of field: kvc_cache_config::storage"][::core::mem::offset_of!(kvc_cache_config, storage) - 88usize];
     ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 92usize];
 };
-#[doc = " What a cache of this config would need."]
+#[doc = " What a cache of a config would need."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_estimate {
@@ -839,9 +839,9 @@ const _: () = {
         [::core::mem::offset_of!(kvc_estimate, bookkeeping_bytes) - 40usize];
     ["Offset of field: kvc_estimate::scratch_bytes"][::core::mem::offset_of!(kvc_estimate, scratch_bytes) - 48usize];
 };
-#[doc = " Id of a sequence: opaque, never 0, below 2^63. A stale id is an error, never undefined behaviour."]
+#[doc = " Id of a sequence: opaque, never 0, below 2^63. Using a stale id is an error, never undefined behaviour."]
 pub type kvc_seq = u64;
-#[doc = " what a sequence holds now are sinks too: s = max(sink_tokens, its length). Not where\nthe window is 0"]
+#[doc = " all tokens that a sequence holds now are sinks: s = max(sink_tokens, its length). Not\nallowed where the window is 0"]
 pub const KVC_STREAMING_PREFIX_IS_SINK: kvc_streaming_flags = 1;
 pub type kvc_streaming_flags = ::core::ffi::c_uint;
 pub const KVC_ROPE_SET_SHORT: kvc_rope_set = 0;
@@ -860,22 +860,22 @@ pub struct kvc_batch {
     pub struct_size: u32,
     #[doc = " rows of the batch, 0..max_sequences"]
     pub num_sequences: i32,
-    #[doc = " [num_sequences], distinct; 0 = an inert row: its tokens are padding"]
+    #[doc = " [num_sequences], distinct; 0 = an inert row, whose tokens are padding"]
     pub sequences: *const kvc_seq,
     #[doc = " [num_sequences], new tokens of each row, >= 1; an inert row may have 0"]
     pub append_lengths: *const i32,
-    #[doc = " the forward covers layers [layer_begin, layer_end); both 0 = all"]
+    #[doc = " the forward covers layers [layer_begin, layer_end); both 0 = all. Every layer of it that\nstores must be appended before kvc_forward_end. A pipeline stage, or a draft that exits\nearly, gives its own range. The other layers then lack the forward's tokens. Until\ntruncate drops these tokens, those layers do not export them, and a range with such a\nlayer is refused (ORDER)"]
     pub layer_begin: i32,
     pub layer_end: i32,
-    #[doc = " nullable: no trees. [T]: of each new token its parent node or KVC_TREE_ROOT, or in\nall tokens of a plain row KVC_TREE_NONE (see kvc_seq_commit); ignored in inert rows"]
+    #[doc = " nullable: no trees. [T]: the parent node of each new token, or KVC_TREE_ROOT; in a plain\nrow KVC_TREE_NONE for all tokens (see kvc_seq_commit). Ignored in inert rows"]
     pub tree_parents: *const i32,
-    #[doc = " nullable: no spans. [T]: tokens that stand next to each other in one row and have the\nsame id > 0 see each other, later ones too (an image within a text); 0 = none.\nWindows and chunks begin where they do. A span is whole within one forward. Ignored\nin inert rows"]
+    #[doc = " nullable: no spans. [T]: adjacent tokens of one row with the same id > 0 see each other,\nlater ones too (an image within a text); 0 = no span. Windows and chunks stay as they\nare: a query sees no token of its span that its window or chunk hides. A span must be\nwhole within one forward. Ignored in inert rows"]
     pub span_ids: *const i32,
-    #[doc = " 0 = the tokens are the sequences' own. 1 + the index of a cross group: they are of\nthe encoder sequences in that group, at whose ends they are appended. Its layers\ntake kvc_forward_append alone; lengths of the sequences themselves stay"]
+    #[doc = " 0 = the tokens belong to the sequences. 1 + the index of a cross group: they are appended\nto the encoder sequences in that group. Its layers accept kvc_forward_append only, and\nthe lengths of the sequences stay the same"]
     pub encoder_group: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " 0 = none: the forward gets an id of its own. Else of kvc_graph_create: the forward is\nopen in that graph, and has its id"]
+    #[doc = " 0 = none: the forward gets its own id. Else from kvc_graph_create: the forward is open in\nthat graph, and has the graph's id"]
     pub graph: kvc_forward,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -894,7 +894,7 @@ const _: () = {
     ["Offset of field: kvc_batch::reserved"][::core::mem::offset_of!(kvc_batch, reserved) - 52usize];
     ["Offset of field: kvc_batch::graph"][::core::mem::offset_of!(kvc_batch, graph) - 56usize];
 };
-#[doc = " k is already as the cache stores it: do not rotate it. Of a quantised layer k and v may be\nstored bytes then, both: of its dtype or uint8"]
+#[doc = " k is already as the cache stores it, and is not rotated. For a quantised layer, k and v may then\nboth be stored bytes, of its dtype or uint8"]
 pub const KVC_APPEND_AS_STORED: kvc_append_flags = 1;
 pub type kvc_append_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -905,13 +905,13 @@ pub struct kvc_append_args {
     pub flags: u32,
     #[doc = " borrowed; [>= T, Hkv, D] float32, float16 or bfloat16; innermost stride 1"]
     pub k: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv, Dv] likewise. MLA: NULL, and k has whole rows; or the latent parts\n[>= T, 1, latent_dim], and k the rotary ones [>= T, 1, D - latent_dim]"]
+    #[doc = " borrowed; [>= T, Hkv, Dv], as k. MLA: NULL, and k has whole rows; or v has the latent parts\n[>= T, 1, latent_dim], and k the rotary parts [>= T, 1, D - latent_dim]"]
     pub v: *const DLTensor,
-    #[doc = " nullable: what the layer's rope fields and the tokens' positions give. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor, for positions that only the caller knows (M-RoPE, dynamic NTK: docs/reference/rope.md).\nNeeds KVC_ROPE_ON_APPEND. The layer's attend takes the same table"]
+    #[doc = " nullable: the layer's rope fields and the tokens' positions give the angles. Borrowed;\n[>= T, 2, rope_dim / 2] float32, compact: cos, then sin of each pair's angle, times any\nattention factor. For positions that only the caller has (M-RoPE, dynamic NTK:\ndocs/reference/rope.md). Needs KVC_ROPE_ON_APPEND. Give the layer's attend the same\ntable"]
     pub rope_cos_sin: *const DLTensor,
-    #[doc = " borrowed; [>= T, Hkv] float32, with stored bytes of int8: their scales. Else NULL: stored\nbytes of float8 are taken to be by the layer's scales"]
+    #[doc = " borrowed; [>= T, Hkv] float32: the scales of stored bytes of int8. Else NULL: stored bytes of\nfloat8 use the layer's scales"]
     pub k_scale: *const DLTensor,
-    #[doc = " likewise"]
+    #[doc = " the same for v"]
     pub v_scale: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -927,11 +927,11 @@ const _: () = {
     ["Offset of field: kvc_append_args::k_scale"][::core::mem::offset_of!(kvc_append_args, k_scale) - 32usize];
     ["Offset of field: kvc_append_args::v_scale"][::core::mem::offset_of!(kvc_append_args, v_scale) - 40usize];
 };
-#[doc = " a query sees every key of its row, the tokens after it too; windows still begin, and\nchunks begin and end, where they do. Nodes of a tree see their ancestors only"]
+#[doc = " a query sees every key of its row, also those of later tokens. The begin of a window, and\nbegin and end of a chunk, still hold. Nodes of a tree see their ancestors only"]
 pub const KVC_ATTEND_NON_CAUSAL: kvc_attend_flags = 1;
 #[doc = " only keys of earlier steps"]
 pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
-#[doc = " only keys of this step's tokens. To compute the two parts apart, call attend twice for a\nlayer, and merge by LSE (kvc_merge_states)"]
+#[doc = " only keys of this step's tokens. To compute the two parts apart, call attend twice for a\nlayer, and merge the results by their LSE (kvc_merge_states)"]
 pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
 pub type kvc_attend_flags = ::core::ffi::c_uint;
 #[repr(C)]
@@ -942,11 +942,11 @@ pub struct kvc_attend_args {
     pub flags: u32,
     #[doc = " borrowed; [>= T, Hq, D] float32, float16 or bfloat16; innermost stride 1 (MLA: see w_uk)"]
     pub q: *const DLTensor,
-    #[doc = " nullable, with v: the layer was appended already, reads another's (kvc_layer_config.kv_layer),\nor is a cross layer. Borrowed; as kvc_append_args"]
+    #[doc = " nullable, with v: the layer was appended already, reads another layer's K and V\n(kvc_layer_config.kv_layer), or is a cross layer. Borrowed; as kvc_append_args"]
     pub k: *const DLTensor,
     #[doc = " nullable, with k; as kvc_append_args.v (MLA: nullable alone)"]
     pub v: *const DLTensor,
-    #[doc = " borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k\nor v. Rows of inert rows and rows from T on are left alone"]
+    #[doc = " borrowed, its data is written; [>= T, Hq, Dv], any of the three dtypes. Must not overlap q, k or v.\nTokens of inert rows, and rows from T on, are not written"]
     pub out: *const DLTensor,
     #[doc = " nullable; borrowed, written; [>= T, Hq] float32: natural-log sum of exponentials of the\nscores, the sink's included; rows as in out"]
     pub lse: *const DLTensor,
@@ -956,13 +956,13 @@ pub struct kvc_attend_args {
     pub softcap: f64,
     #[doc = " nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k|"]
     pub alibi_slopes: *const DLTensor,
-    #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without\na value, neither scaled nor capped. Of two parts, give it to one"]
+    #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a\nvalue. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of\nthem"]
     pub sinks: *const DLTensor,
-    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED\nin a full group with a sequence longer than its streaming window (in a deterministic cache:\nwith any that has sinks): q turns twice there"]
+    #[doc = " nullable; as kvc_append_args.rope_cos_sin, for q, and for k if it is given. UNSUPPORTED in\na full group with a sequence longer than its streaming window (in a deterministic cache:\nwith any sequence that has sinks), because q is rotated twice there"]
     pub rope_cos_sin: *const DLTensor,
     #[doc = " nullable, with w_uv. Borrowed; [Hq, Dn, latent_dim] float32, float16 or bfloat16; innermost\nstride 1; Dn 1..1024 - R"]
     pub w_uk: *const DLTensor,
-    #[doc = " nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim] likewise; Dv 1..1024"]
+    #[doc = " nullable, with w_uk. Borrowed; [Hq, Dv, latent_dim], as w_uk; Dv 1..1024"]
     pub w_uv: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1013,7 +1013,7 @@ const _: () = {
     ["Offset of field: kvc_merge_args::out"][::core::mem::offset_of!(kvc_merge_args, out) - 24usize];
     ["Offset of field: kvc_merge_args::lse"][::core::mem::offset_of!(kvc_merge_args, lse) - 32usize];
 };
-#[doc = " Where the rows of an open forward are. Pointers, the tensors' shapes and strides too, are borrowed from the library\n until the forward closes; of a graph until kvc_graph_destroy, and the arrays have its capacity in place of T and\n num_sequences, position 0 and last row -1 where the step has nothing."]
+#[doc = " Where the rows of an open forward are. All pointers, those of the tensors' shapes and strides too, are borrowed from the\n library until the forward closes. In a graph they are borrowed until kvc_graph_destroy, and the arrays have the graph's\n capacity in place of T and num_sequences: position 0 and last row -1 for entries that the step does not use."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_forward_info {
@@ -1046,7 +1046,7 @@ const _: () = {
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
 };
-#[doc = " Graph mode, for steps whose calls are recorded once and replayed: by a CUDA graph, or by a compiled program that\n holds its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step: whatever takes a forward takes it, and means the one\n              that is open in the graph. While none is, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  What kvc_forward_get_info and kvc_forward_tables give is at the same addresses in every step, in shapes of the\n              graph's capacity. What a step does not use is inert: position 0, slot -1, last row -1, table rows without keys.\n              Tables are filled by kvc_forward_tables in each step; until then, and between steps, their generation word is 0.\n   Tensors    of recorded calls have max_tokens rows, those of states max_sequences; rows behind the step's are left alone.\n   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not\n              captured; all other calls are outside (ORDER). Layers are run by the replay: end does not ask which.\n              A replay while no forward is open writes nothing. One stream for all forwards of a graph.\n\n A graph has buffers of its own for one forward, which does not count towards max_open_forwards. It serves recordings of any\n size up to its capacity, so one is enough for a server that records several batch sizes."]
+#[doc = " Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds\n its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in\n              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word\n              is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not\n              written.\n   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not\n              captured. All other calls must be outside (ORDER). The replay runs the layers, so end does not check them. A\n              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to\n its capacity, so one graph is enough for a server that records several batch sizes."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_graph_config {
@@ -1106,7 +1106,7 @@ pub struct kvc_export_args {
     pub reserved: u32,
     #[doc = " tokens [position_begin, position_end) of the sequence"]
     pub position_begin: i64,
-    #[doc = " 0 = the sequence's length (so [0, 0) cannot be asked for). Cross layers: of the\nencoder sequence, as position_begin"]
+    #[doc = " 0 = the sequence's length (so [0, 0) cannot be requested). Cross layers: both positions are in\nthe encoder sequence"]
     pub position_end: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1122,7 +1122,7 @@ const _: () = {
     ["Offset of field: kvc_export_args::position_end"]
         [::core::mem::offset_of!(kvc_export_args, position_end) - 24usize];
 };
-#[doc = " What an export returned: NULL where it was not wanted. Each is released by its deleter."]
+#[doc = " What an export returned. A part that was not requested is NULL. Release each tensor by its deleter."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_exported {
@@ -1160,13 +1160,13 @@ pub struct kvc_import_args {
     pub num_layers: i32,
     #[doc = " 0"]
     pub reserved: u32,
-    #[doc = " [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL\nfor a layer that reads another's (kvc_layer_config.kv_layer) or is a cross layer; v likewise"]
+    #[doc = " [num_layers], each [T, Hkv, D] of that layer; T the same in all, 1..max_batch_tokens. NULL for\na layer that reads another's K and V (kvc_layer_config.kv_layer), and for a cross layer"]
     pub k: *const *const DLTensor,
-    #[doc = " [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v. Nullable if every layer is MLA"]
+    #[doc = " [num_layers], each [T, Hkv, Dv], or as kvc_append_args.v; NULL where k is. Nullable if every\nlayer is MLA"]
     pub v: *const *const DLTensor,
-    #[doc = " nullable: none. [num_layers], each as kvc_append_args.k_scale, NULL where none"]
+    #[doc = " nullable: none. [num_layers], each as kvc_append_args.k_scale, or NULL"]
     pub k_scale: *const *const DLTensor,
-    #[doc = " likewise"]
+    #[doc = " the same for v"]
     pub v_scale: *const *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1182,13 +1182,13 @@ const _: () = {
     ["Offset of field: kvc_import_args::k_scale"][::core::mem::offset_of!(kvc_import_args, k_scale) - 32usize];
     ["Offset of field: kvc_import_args::v_scale"][::core::mem::offset_of!(kvc_import_args, v_scale) - 40usize];
 };
-#[doc = " Copies that a cache with KVC_STORAGE_NONE leaves to the engine, which makes them in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n A fork queues a copy of a partial last page, begin one of a last page that is shared, a commit those that bring the kept\n nodes in order; at most one a sequence and group, but for a commit's. Nothing else moves tokens. What must hold:\n   Order   Copies are right one after another, in the order in which they come. A fork's and a commit's are made before the\n           next step stores or reads anything, begin's before its own step reads.\n   Taking  kvc_forward_begin is refused (ORDER) while copies of earlier calls wait, so that nothing overwrites what they\n           read. kvc_seq_fork and kvc_seq_commit are refused once max_sequences * num_groups of them wait.\n   Abort   drops those of its own step that were not taken; kvc_cache_clear drops all.\n The layout of this struct is frozen."]
+#[doc = " One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n A fork queues a copy of a partial last page, begin a copy of a last page that is shared, and a commit the copies that bring kept\n nodes in order. There is at most one for each sequence and group, except for a commit. Nothing else moves tokens.\n   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next\n           step stores or reads anything, and those of begin before its own step reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.\n           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.\n   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.\n The layout of this struct is frozen."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_copy {
     #[doc = " first slot to read; count slots from there on are in one page"]
     pub source_slot: i64,
-    #[doc = " first slot to write; likewise. Of a commit the two may overlap, target_slot below source_slot:\ncopy as memmove does"]
+    #[doc = " first slot to write, likewise in one page. In a commit the two ranges may overlap, with target_slot\nbelow source_slot: copy as memmove does"]
     pub target_slot: i64,
     pub group: i32,
     #[doc = " tokens, >= 1"]
@@ -1250,13 +1250,13 @@ const _: () = {
 };
 #[doc = " a query sees no later key: window_right is 0"]
 pub const KVC_FLASH_ATTN_CAUSAL: kvc_flash_attn_flags = 1;
-#[doc = " rotated pairs are dims 2i, 2i+1; without: i, i + rotary_dim/2"]
+#[doc = " rotated pairs are dims 2i, 2i+1; without it: i, i + rotary_dim/2"]
 pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
-#[doc = " window_left counts; without, a query sees everything before it"]
+#[doc = " window_left applies; without it, a query sees everything before it"]
 pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
-#[doc = " window_right counts; without, a query sees everything after it"]
+#[doc = " window_right applies; without it, a query sees everything after it"]
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
-#[doc = " For engines that keep K and V in tensors of their own: no kvc_cache is needed, only a context. A decode step over a paged\n cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call, Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Tensors are on\n the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32, by any stride:\n 0 means one value for all. On a GPU those of a call are all on the host, where every value is checked, or all on the device\n (single numbers may be the host's): then nothing is read back, uploaded or waited for, work is cut by the capacity that\n shapes say, and a call that is captured in a graph does at each replay what its tensors hold then. A row of which a value\n there is out of its range is left out: nothing of it is stored, out keeps what it had; page ids that are read are\n checked only with KVC_CONTEXT_VALIDATE, which also says what was bad."]
+#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32,\n with any stride; stride 0 means one value for all.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call\n                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of\n                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also\n                  reports what was bad."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1270,17 +1270,17 @@ pub struct kvc_flash_attn_args {
     pub k_cache: *const DLTensor,
     #[doc = " [likewise, Dv], of the same dtype. The two may be views into one buffer, of different elements"]
     pub v_cache: *const DLTensor,
-    #[doc = " nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new\n[>= Tn, Hkv, D]: stored behind each row's cached tokens before anything attends. float32, float16,\nbfloat16, or of the cache's dtype as it is"]
+    #[doc = " nullable, with v: nothing is appended. [B, Sn, Hkv, D], or with cu_seqlens_k_new\n[>= Tn, Hkv, D]: stored after each row's cached tokens before anything attends. float32,\nfloat16, bfloat16, or the cache's dtype, which is stored unchanged"]
     pub k: *const DLTensor,
     #[doc = " nullable, with k; [likewise, Dv]"]
     pub v: *const DLTensor,
-    #[doc = " nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention: v_cache\nhas the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1 and a row of k_cache\nis stored right behind that of v_cache"]
+    #[doc = " nullable; as q, of its dtype, with Dv for D: scores are q.k + qv.v (absorbed latent attention:\nv_cache has the latent rows, k_cache their rotary parts). D + Dv <= 1024. Fast where Hkv is 1\nand each row of k_cache is stored right after that of v_cache"]
     pub qv: *const DLTensor,
     #[doc = " written; [B, Sq, Hq, Dv] or [>= Tq, Hq, Dv]; float32, float16 or bfloat16"]
     pub out: *const DLTensor,
     #[doc = " nullable; written; [B, Hq, Sq], or with cu_seqlens_q [Hq, >= Tq], float32: natural-log sum of\nexponentials of the scores, the sink's included"]
     pub softmax_lse: *const DLTensor,
-    #[doc = " [B], or of rank 0: tokens in each row's cache, without the new ones; this call does not\nadvance it. Nullable, without k: the cache's whole capacity"]
+    #[doc = " [B], or of rank 0: tokens in each row's cache, without the new ones. This call does\nnot change it. Nullable without k: the cache's whole capacity"]
     pub cache_seqlens: *const DLTensor,
     #[doc = " nullable: the other name of cache_seqlens; only one of them may be given"]
     pub seqused_k: *const DLTensor,
@@ -1288,20 +1288,20 @@ pub struct kvc_flash_attn_args {
     pub cache_batch_idx: *const DLTensor,
     #[doc = " nullable: 0. [B]: first valid key of each row, at most cache_seqlens"]
     pub cache_leftpad: *const DLTensor,
-    #[doc = " nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order. Entries of\nwhich nothing is read or written may be anything, -1 for example"]
+    #[doc = " nullable: not paged. [rows, max_pages], columns by stride 1: page ids in order.\nEntries that the call does not use may have any value, such as -1"]
     pub block_table: *const DLTensor,
     #[doc = " nullable. [B + 1], from 0 on, not descending: row b's queries are\n[cu_seqlens_q[b], cu_seqlens_q[b+1])"]
     pub cu_seqlens_q: *const DLTensor,
     #[doc = " nullable; [B + 1]: the same of k and v; ignored without k"]
     pub cu_seqlens_k_new: *const DLTensor,
-    #[doc = " nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or\nbfloat16; the first rotary_dim dims of q and k turn: row b's new keys at cache_seqlens[b],\ncache_seqlens[b] + 1 ..., its queries likewise; without causal and windows all its queries at\ncache_seqlens[b]. Left padding does not change that"]
+    #[doc = " nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or\nbfloat16; the first rotary_dim dims of q and k are rotated. Row b's new keys have\npositions cache_seqlens[b], cache_seqlens[b] + 1 ..., and so have its queries; without\ncausal and windows all its queries have position cache_seqlens[b]. Left padding does\nnot change that"]
     pub rotary_cos: *const DLTensor,
     pub rotary_sin: *const DLTensor,
     #[doc = " nullable; [B]: positions count from here, not from cache_seqlens"]
     pub rotary_seqlens: *const DLTensor,
-    #[doc = " nullable; [B, Hkv] float32, with float8 q: what q is to be multiplied by"]
+    #[doc = " nullable; [B, Hkv] float32, with float8 q: q is multiplied by it"]
     pub q_descale: *const DLTensor,
-    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: what k_cache is to be multiplied by. New k\nthat is not float8 is stored as k / k_descale, rounded to nearest even and saturated"]
+    #[doc = " nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k\nthat is not float8 is stored as k / k_descale, rounded to nearest even and\nsaturated"]
     pub k_descale: *const DLTensor,
     #[doc = " nullable; [B, Hkv]: the same for v"]
     pub v_descale: *const DLTensor,
@@ -1315,11 +1315,11 @@ pub struct kvc_flash_attn_args {
     pub softcap: f64,
     #[doc = " a query at p sees keys from p - window_left on; with its flag; >= 0, else 0"]
     pub window_left: i32,
-    #[doc = " ... and up to p + window_right, included; likewise"]
+    #[doc = " ... and up to p + window_right, included; with its flag; >= 0, else 0"]
     pub window_right: i32,
     #[doc = " c > 0: of those, keys j with j/c == p/c, both counted from the first valid key; 0 = none"]
     pub attention_chunk: i32,
-    #[doc = " parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = as it pays"]
+    #[doc = " parts that each row's keys are cut into, at most 256, fewer where keys are few; 0 = chosen by\ncost"]
     pub num_splits: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1390,19 +1390,19 @@ pub struct kvc_append_slots_args {
     pub flags: u32,
     #[doc = " [>= T, Hkv, D] float32, float16, bfloat16, or of the cache's dtype as it is; innermost stride\n1. Latent form: the rotary parts, [>= T, 1, D - L], not float8"]
     pub k: *const DLTensor,
-    #[doc = " [>= T, Hkv, Dv] likewise. Latent form: the latent parts, [>= T, 1, L], not\nfloat8"]
+    #[doc = " [>= T, Hkv, Dv], as k. Latent form: the latent parts, [>= T, 1, L], not float8"]
     pub v: *const DLTensor,
     #[doc = " written; [pages, page_size, Hkv, D] as kvc_flash_attn_args.k_cache. Latent form:\n[pages, page_size, 1, D], rows [latent | rotary]"]
     pub k_cache: *const DLTensor,
     #[doc = " written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form"]
     pub v_cache: *const DLTensor,
-    #[doc = " int32 or int64 [T]: where each row goes, page * page_size + offset; negative: nowhere"]
+    #[doc = " int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is\nskipped"]
     pub slot_mapping: *const DLTensor,
     #[doc = " nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to\nnearest even and saturated (latent form: whole rows)"]
     pub k_scale: *const DLTensor,
     #[doc = " nullable; the same for v (latent form: NULL)"]
     pub v_scale: *const DLTensor,
-    #[doc = " nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k turn"]
+    #[doc = " nullable, with rotary_sin and positions; as in kvc_flash_attn_args: the first dims of k are\nrotated"]
     pub rotary_cos: *const DLTensor,
     pub rotary_sin: *const DLTensor,
     #[doc = " nullable, with rotary_cos; int32 or int64 [T]: the row of cos and sin of each token that is\nstored"]
@@ -1442,7 +1442,7 @@ pub const KVC_TABLES_PREFIX: kvc_tables_part = 1;
 pub const KVC_TABLES_BRANCHES: kvc_tables_part = 2;
 #[doc = " plans with encoder_lens: the encoder's keys"]
 pub const KVC_TABLES_ENCODER: kvc_tables_part = 3;
-#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What foreign attention kernels want to know of a step: block tables, lengths, slots. From a cache's forward\n (kvc_forward_tables), or from what a server with an allocator of its own has (kvc_plan_*). docs/reference/tables.md has a table\n of the kinds of steps, and what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table names exactly the keys that queries see, so no kernel needs a mask beyond \"causal\" (and a window, where one\n row has several queries of a sliding group or of a stream). Where one table cannot, there are two, and attention over\n them merges by LSE (kvc_merge_states) to the exact result."]
+#[doc = " ============================================================================================\n 11  Tables for other kernels\n ============================================================================================\n What other attention kernels need from a step: block tables, lengths, slots. They come from a cache's forward\n (kvc_forward_tables), or from the arrays of a server with its own allocator (kvc_plan_*). docs/reference/tables.md lists the\n kinds of steps, and says what each array means.\n\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_forward_tables(cache, step, group, &tables, &error)) return report(error.message);\n   fa3(q, k_pool, v_pool, &tables.block_table, &tables.cache_seqlens, &tables.cu_seqlens_q, tables.max_seqlen_q, tables.causal);\n\n A table holds exactly the keys that queries see. So no kernel needs a mask beyond \"causal\", and a window where one row has\n several queries of a sliding group or of a stream. Where one table cannot express this, there are two, and merging attention\n over both by LSE (kvc_merge_states) gives the exact result."]
 pub type kvc_tables_part = ::core::ffi::c_uint;
 #[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
 pub const KVC_TABLES_PAD_VALUE: kvc_tables_flags = 1;
@@ -1456,7 +1456,7 @@ pub const KVC_TABLES_CSR: kvc_tables_arrays = 2;
 #[doc = " slot_mapping, positions, last_rows"]
 pub const KVC_TABLES_TOKENS: kvc_tables_arrays = 4;
 pub type kvc_tables_arrays = ::core::ffi::c_uint;
-#[doc = " Tables of one step. Rows of a table are rows of the batch, in their order, unless a row is cut (chunks) or branches;\n batch_rows says whose each is. Tensors are borrowed, on the device, int32 and compact unless said otherwise; those that\n were not asked for have ndim 0. In graph mode shapes and maxima are those of the capacity."]
+#[doc = " Tables of one step. Rows of a table are rows of the batch in their order, unless a row is cut (chunks) or branches; batch_rows\n names the row of the batch. Tensors are borrowed, on the device, int32 and compact unless said otherwise. A tensor that was not\n requested has ndim 0. In graph mode, shapes and maxima are those of the capacity."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_tables {
@@ -1465,7 +1465,7 @@ pub struct kvc_tables {
     pub flags: u32,
     #[doc = " KVC_TABLES_* part"]
     pub part: i32,
-    #[doc = " with KVC_TABLES_PAD_VALUE: of block_table behind a row's pages"]
+    #[doc = " with KVC_TABLES_PAD_VALUE: entries of block_table after a row's pages"]
     pub pad_value: i32,
     #[doc = " KVC_TABLES_DENSE | ...; 0 = all"]
     pub arrays: u32,
@@ -1511,7 +1511,7 @@ pub struct kvc_tables {
     pub batch_rows: DLTensor,
     #[doc = " [R], only if a row streams: the row's first tokens, that every query sees"]
     pub sink_tokens: DLTensor,
-    #[doc = " [R], with it: tokens behind the sinks that no query sees; the window's keys follow"]
+    #[doc = " [R], with it: tokens after the sinks that no query sees; the window's keys follow"]
     pub hole_tokens: DLTensor,
     #[doc = " int64 [T]: slot of each new token; -1 = padding"]
     pub slot_mapping: DLTensor,
@@ -1519,7 +1519,7 @@ pub struct kvc_tables {
     pub positions: DLTensor,
     #[doc = " [rows of the batch]: index in [0, T) of the row's last token; -1 = none"]
     pub last_rows: DLTensor,
-    #[doc = " int64 [1], of a plan or a graph: the generation of what the arrays hold, for kernels of a captured\ngraph to look at. 0 = stale: write nothing"]
+    #[doc = " int64 [1], of a plan or a graph: the generation of the arrays' contents, for kernels of a\ncaptured graph to compare. 0 = stale: write nothing"]
     pub generation_word: DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -1564,11 +1564,11 @@ pub const KVC_PLAN_DECODE: kvc_plan_mode = 0;
 pub const KVC_PLAN_EXTEND: kvc_plan_mode = 1;
 #[doc = " num_draft_tokens new tokens. A chain: WHOLE. With tree_parents: PREFIX and BRANCHES"]
 pub const KVC_PLAN_VERIFY: kvc_plan_mode = 2;
-#[doc = " step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:\nWHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. Behind the\nwhole pages each branch has a region of whole pages: the tokens of the partial last page\n(copied there by the server, in branch 0 they are in place), then its drafts"]
+#[doc = " step s of num_steps adds token s to each of top_k branches: all steps in one build. top_k 1:\nWHOLE, the token is entry seq_len + s. Above: PREFIX, whole pages, and BRANCHES. After the\nwhole pages each branch has a region of whole pages: the tokens of the partial last page\n(copied there by the server, in branch 0 they are in place), then its drafts"]
 pub const KVC_PLAN_DRAFT_DECODE: kvc_plan_mode = 3;
-#[doc = " Plans: the same tables for a server that has an allocator of its own.\n\n   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step\n   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;\n   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);\n   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step\n   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;\n   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);\n\n An entry of a row is the place of a token in it: columns of req_to_token, page_size of them to a column of block_table.\n A row holds its encoder's tokens, if any, then its own by position, new ones too: the server has allocated those."]
+#[doc = " Plans make the same tables for a server with its own allocator.\n\n   kvc_plan_config config;  kvc_plan_config_init(&config);      // once for each kind of step\n   config.mode = KVC_PLAN_VERIFY;  config.num_draft_tokens = 4;  config.page_size = 16;\n   if (kvc_plan_create(context, &config, &plan, &error)) return report(error.message);\n   kvc_plan_args args;  kvc_plan_args_init(&args);              // each step\n   args.seq_lens = &seq_lens;  args.req_to_token = &req_to_token;  args.rows = &req_pool_indices;\n   if (kvc_plan_build(plan, &args, stream, NULL, &error)) return report(error.message);\n   kvc_tables tables;  kvc_tables_init(&tables);\n   if (kvc_plan_tables(plan, 0, &tables, &error)) return report(error.message);\n\n Each entry of a row is the place of one token: a column of req_to_token, or one of the page_size places in a column of\n block_table. A row holds its encoder's tokens, if any, and then its own by position. The new tokens are included, and the\n server has allocated places for them."]
 pub type kvc_plan_mode = ::core::ffi::c_uint;
-#[doc = " capacity-sized arrays whose addresses never change: max_* are needed"]
+#[doc = " capacity-sized arrays whose addresses never change; max_* are required"]
 pub const KVC_PLAN_GRAPH: kvc_plan_flags = 1;
 #[doc = " pad_value is the padding; without it -1 (graph mode: 0)"]
 pub const KVC_PLAN_PAD_VALUE: kvc_plan_flags = 2;
@@ -1635,10 +1635,10 @@ const _: () = {
     ["Offset of field: kvc_plan_config::num_pool_pages"]
         [::core::mem::offset_of!(kvc_plan_config, num_pool_pages) - 64usize];
 };
-#[doc = " DECODE, EXTEND; a promise: the rows are those of the last build, in the same order, each at least as long, with\nthe pages that it had. Only what is new is read. (CSR arrays are written anew anyway)"]
+#[doc = " DECODE, EXTEND: the caller promises that the rows are those of the last build, in the same order,\neach at least as long, with the pages that it had. Then only what is new is read. (CSR arrays are\nalways written whole)"]
 pub const KVC_PLAN_ROWS_GREW: kvc_plan_build_flags = 1;
 pub type kvc_plan_build_flags = ::core::ffi::c_uint;
-#[doc = " A step's arrays, all borrowed, all on the host, or, of a plan with KVC_PLAN_GRAPH, all on the context's device. One-dimensional\n ones are int32 or int64, compact; tables int32 with innermost stride 1."]
+#[doc = " The arrays of a step. All are borrowed. All are on the host or, for a plan with KVC_PLAN_GRAPH, all on the context's device.\n One-dimensional ones are int32 or int64, compact; tables are int32 with innermost stride 1."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_plan_args {
@@ -1651,13 +1651,13 @@ pub struct kvc_plan_args {
     pub append_lengths: *const DLTensor,
     #[doc = " nullable: row i of the batch is row i of the table. [B]: rows of the table; -1 = inert,\nits tokens are padding"]
     pub rows: *const DLTensor,
-    #[doc = " [rows, columns]: page ids. Either this"]
+    #[doc = " [rows, columns]: page ids. Give this or req_to_token"]
     pub block_table: *const DLTensor,
-    #[doc = " [rows, columns]: the slot of each token, or this. With pages above 1, each page's tokens\nhave consecutive slots, the first a multiple of page_size"]
+    #[doc = " [rows, columns]: the slot of each token. With a page size above 1, the tokens of a page\nhave consecutive slots, the first a multiple of page_size"]
     pub req_to_token: *const DLTensor,
     #[doc = " nullable; [B]: encoder tokens that lie before the row's own; DECODE and EXTEND"]
     pub encoder_lens: *const DLTensor,
-    #[doc = " nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, of each row\nby itself: parents come before their children, -1 = root"]
+    #[doc = " nullable: chains. VERIFY: [B * num_draft_tokens], as kvc_batch.tree_parents, but for each\nrow by itself: parents come before their children, -1 = root"]
     pub tree_parents: *const DLTensor,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
