@@ -2,7 +2,8 @@
 """Writes what follows from the prototypes of include/kvcache.h:
 
     src/api/functions.txt   name and first release of each function: the order of the table. New ones are appended here;
-                            nothing is ever removed or moved
+                            nothing is ever removed or moved. `op=NAME`, by hand: scripts/generate_conformance.py writes
+                            this conformance operation in every language
     include/kvcache.h       struct kvc_api, between its markers
     src/api/api_table.inc   the table's initialiser
     src/api/kvcache.map     the version script: a node for each minor release
@@ -27,10 +28,12 @@ def files(root: Path, header: str) -> dict:
     committed = root / "src/api/functions.txt"
     functions = {function.name: function for function in c_header.functions(header)}
     get_api = functions.pop(GET_API)
-    order = ordered(committed.read_text() if committed.exists() else "", functions)
+    text = committed.read_text() if committed.exists() else ""
+    order = ordered(text, functions)
+    options = {line.split()[0]: line.split()[2:] for line in text.splitlines()}
     check_only_appended(header, [name for name, _ in order])
     return {
-        "src/api/functions.txt": "".join(f"{name} {since}\n" for name, since in order),
+        "src/api/functions.txt": "".join(" ".join([name, since, *options.get(name, [])]) + "\n" for name, since in order),
         "include/kvcache.h": with_struct(header, [functions[name] for name, _ in order]),
         "src/api/api_table.inc": table([name for name, _ in order]),
         "src/api/kvcache.map": version_script([*order, (GET_API, get_api.since)]),
@@ -39,10 +42,10 @@ def files(root: Path, header: str) -> dict:
 
 def ordered(committed: str, functions: dict) -> list:
     """The committed list, with new functions appended in header order."""
-    order = [tuple(line.split()) for line in committed.splitlines()]
+    order = [tuple(line.split()[:2]) for line in committed.splitlines()]
     names = [entry[0] for entry in order]
-    if any(len(entry) != 2 for entry in order) or len(set(names)) != len(names):
-        raise c_header.HeaderError("functions.txt: each line is `name since`, each name once")
+    if not all(re.fullmatch(r"\w+ [\d.]+( op=\w+)?", line) for line in committed.splitlines()) or len(set(names)) != len(names):
+        raise c_header.HeaderError("functions.txt: each line is `name since [op=NAME]`, each name once")
     for name, since in order:
         if name not in functions:
             raise c_header.HeaderError(f"{name} was released in {since}, but kvcache.h has it no longer")

@@ -38,7 +38,7 @@ def undefined(library) -> set:
 
 
 def wanted() -> set:
-    released = [line.split() for line in FUNCTIONS.read_text().splitlines()] + [["kvc_get_api", "0.1"]]
+    released = [line.split()[:2] for line in FUNCTIONS.read_text().splitlines()] + [["kvc_get_api", "0.1"]]
     return {f"{name}@KVC_{since}" for name, since in released} | {f"KVC_{since} (node)" for _, since in released}
 
 

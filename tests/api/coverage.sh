@@ -6,7 +6,7 @@ count=0
 missing=0
 for function in $functions; do
   count=$((count + 1))
-  if ! grep -qE "\b$function\(" "$2"/*.cc; then
+  if ! grep -qE "\b$function\(" "$2"/*.cc "$2"/*.inc; then
     echo "not called by any test: $function"
     missing=$((missing + 1))
   fi

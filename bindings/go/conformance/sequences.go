@@ -7,11 +7,7 @@ import (
 )
 
 var sequences = map[string]func(*script) ([]string, error){
-	"cache_clear": quiet(func(s *script) error { return s.cache().Clear() }),
 	"cache_close": quiet(func(s *script) error { return s.cache().Close() }),
-	"check_invariants": quiet(func(s *script) error {
-		return s.cache().CheckInvariants()
-	}),
 	"stats": func(s *script) ([]string, error) {
 		c, err := s.cache().Stats(s.integerOr("group", kvcache.WholeCache))
 		return []string{result("num_sequences", c.Sequences), result("pages_total", c.PagesTotal), result("pages_used", c.PagesUsed),
@@ -30,7 +26,6 @@ var sequences = map[string]func(*script) ([]string, error){
 		}
 		return err
 	}),
-	"remove": quiet(func(s *script) error { return s.cache().Remove(s.sequences("seqs")...) }),
 	"fork": quiet(func(s *script) error {
 		ids, err := s.cache().ForkAt(s.sequences("parents"), list(s, "positions", int64Of))
 		if err == nil {
@@ -38,13 +33,6 @@ var sequences = map[string]func(*script) ([]string, error){
 		}
 		return err
 	}),
-	"truncate": quiet(func(s *script) error {
-		return s.cache().Truncate(s.sequences("seqs"), list(s, "lengths", int64Of))
-	}),
-	"lengths": func(s *script) ([]string, error) {
-		lengths, err := s.cache().Lengths(s.sequences("seqs")...)
-		return []string{integers("lengths", lengths)}, err
-	},
 	"pages": func(s *script) ([]string, error) {
 		pages, err := s.cache().Pages(s.sequence(), s.integer("group"))
 		return []string{integers("pages", pages)}, err
@@ -52,10 +40,6 @@ var sequences = map[string]func(*script) ([]string, error){
 	"nearest": func(s *script) ([]string, error) {
 		before, after, err := s.cache().NearestPosition(s.sequence(), int64(s.integer("position")))
 		return []string{result("before", before), result("after", after)}, err
-	},
-	"max_append": func(s *script) ([]string, error) {
-		tokens, err := s.cache().MaxAppend(s.sequences("seqs")...)
-		return []string{integers("tokens", tokens)}, err
 	},
 	"set_streaming": quiet(func(s *script) error {
 		window := kvcache.Window{Sinks: int64(s.integer("sinks")), Window: int64(s.integer("window"))}
@@ -72,16 +56,7 @@ var sequences = map[string]func(*script) ([]string, error){
 		set := choice(s, "set", map[string]kvcache.RopeSet{"short": kvcache.RopeSetShort, "long": kvcache.RopeSetLong})
 		return s.cache().SetRope(set, s.sequences("seqs")...)
 	}),
-	"checkpoint": quiet(func(s *script) error { return s.cache().Checkpoint(s.sequences("seqs")...) }),
-	"encoder_lengths": func(s *script) ([]string, error) {
-		lengths, err := s.cache().EncoderLengths(s.integer("group"), s.sequences("seqs")...)
-		return []string{integers("lengths", lengths)}, err
-	},
 	"commit": quiet(func(s *script) error {
 		return s.cache().Commit(s.sequences("seqs"), list(s, "leaves", int32Of))
 	}),
-	"tree_nodes": func(s *script) ([]string, error) {
-		nodes, err := s.cache().TreeNodes(s.sequences("seqs")...)
-		return []string{integers("nodes", nodes)}, err
-	},
 }

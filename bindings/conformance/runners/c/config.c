@@ -196,9 +196,6 @@ static kvc_status cache_close(void) {
   return KVC_OK;
 }
 
-static kvc_status cache_clear(void) { return kvc(cache_clear)(cache(), &error); }
-static kvc_status check_invariants(void) { return kvc(cache_check_invariants)(cache(), &error); }
-
 static kvc_status digest(void) {
   uint64_t value = 0;
   const kvc_status status = kvc(cache_digest)(cache(), &value, &error);
@@ -236,8 +233,6 @@ const operation config_operations[] = {
     {"estimate", estimate},
     {"cache_create", cache_create},
     {"cache_close", cache_close},
-    {"cache_clear", cache_clear},
-    {"check_invariants", check_invariants},
     {"digest", digest},
     {"stats", stats},
     {NULL, NULL},

@@ -10,12 +10,6 @@ static kvc_status add(void) {
   return status;
 }
 
-static kvc_status remove_sequences(void) {
-  int64_t n;
-  const kvc_seq *ids = sequences("seqs", &n);
-  return kvc(seq_remove)(cache(), n, ids, &error);
-}
-
 static kvc_status fork_sequences(void) {
   int64_t n, ignored;
   const kvc_seq *parents = sequences("parents", &n);
@@ -26,22 +20,10 @@ static kvc_status fork_sequences(void) {
   return status;
 }
 
-static kvc_status truncate(void) {
-  int64_t n, ignored;
-  const kvc_seq *ids = sequences("seqs", &n);
-  return kvc(seq_truncate)(cache(), n, ids, integers("lengths", &ignored), &error);
-}
-
 static kvc_status commit(void) {
   int64_t n, ignored;
   const kvc_seq *ids = sequences("seqs", &n);
   return kvc(seq_commit)(cache(), n, ids, integers_32("leaves", &ignored), NULL, &error);
-}
-
-static kvc_status checkpoint(void) {
-  int64_t n;
-  const kvc_seq *ids = sequences("seqs", &n);
-  return kvc(seq_checkpoint)(cache(), n, ids, &error);
 }
 
 static kvc_status set_rope(void) {
@@ -72,42 +54,6 @@ static kvc_status streaming(void) {
   return status;
 }
 
-static kvc_status lengths(void) {
-  int64_t n;
-  const kvc_seq *ids = sequences("seqs", &n);
-  int64_t *values = take((size_t)n * sizeof(*values));
-  const kvc_status status = kvc(seq_lengths)(cache(), n, ids, values, &error);
-  result_integers("lengths", n, values);
-  return status;
-}
-
-static kvc_status encoder_lengths(void) {
-  int64_t n;
-  const kvc_seq *ids = sequences("seqs", &n);
-  int64_t *values = take((size_t)n * sizeof(*values));
-  const kvc_status status = kvc(seq_encoder_lengths)(cache(), (int32_t)integer("group", 0), n, ids, values, &error);
-  result_integers("lengths", n, values);
-  return status;
-}
-
-static kvc_status max_append(void) {
-  int64_t n;
-  const kvc_seq *ids = sequences("seqs", &n);
-  int64_t *values = take((size_t)n * sizeof(*values));
-  const kvc_status status = kvc(seq_max_append)(cache(), n, ids, values, &error);
-  result_integers("tokens", n, values);
-  return status;
-}
-
-static kvc_status tree_nodes(void) {
-  int64_t n;
-  const kvc_seq *ids = sequences("seqs", &n);
-  int32_t *values = take((size_t)n * sizeof(*values));
-  const kvc_status status = kvc(seq_tree_nodes)(cache(), n, ids, values, &error);
-  result_integers_32("nodes", n, values);
-  return status;
-}
-
 static kvc_status pages(void) {
   const kvc_seq id = sequence(integer("seq", 0));
   const int32_t group = (int32_t)integer("group", 0);
@@ -131,18 +77,11 @@ static kvc_status nearest(void) {
 
 const operation sequence_operations[] = {
     {"add", add},
-    {"remove", remove_sequences},
     {"fork", fork_sequences},
-    {"truncate", truncate},
     {"commit", commit},
-    {"checkpoint", checkpoint},
     {"set_rope", set_rope},
     {"set_streaming", set_streaming},
     {"streaming", streaming},
-    {"lengths", lengths},
-    {"encoder_lengths", encoder_lengths},
-    {"max_append", max_append},
-    {"tree_nodes", tree_nodes},
     {"pages", pages},
     {"nearest", nearest},
     {NULL, NULL},

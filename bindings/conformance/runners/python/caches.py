@@ -115,18 +115,8 @@ def cache_create(s: Script) -> None:
 
 
 @operation
-def cache_clear(s: Script) -> None:
-    s.cache.clear()
-
-
-@operation
 def cache_close(s: Script) -> None:
     s.cache.close()
-
-
-@operation
-def check_invariants(s: Script) -> None:
-    s.cache.check_invariants()
 
 
 @operation
@@ -145,23 +135,8 @@ def add(s: Script) -> None:
 
 
 @operation
-def remove(s: Script) -> None:
-    s.cache.remove(s.sequences())
-
-
-@operation
 def fork(s: Script) -> None:
     s.bind(s.cache.fork(s.sequences("parents"), s.integers("positions")))
-
-
-@operation
-def truncate(s: Script) -> None:
-    s.cache.truncate(s.sequences(), s.integers("lengths") or [])
-
-
-@operation
-def lengths(s: Script) -> dict[str, str]:
-    return {"lengths": integers(s.cache.lengths(s.sequences()))}
 
 
 @operation
@@ -173,11 +148,6 @@ def pages(s: Script) -> dict[str, str]:
 def nearest(s: Script) -> dict[str, str]:
     before, after = s.cache.nearest_position(s.sequence(), s.integer("position"))
     return {"before": str(before), "after": str(-1 if after is None else after)}
-
-
-@operation
-def max_append(s: Script) -> dict[str, str]:
-    return {"tokens": integers(s.cache.max_append(s.sequences()))}
 
 
 @operation
@@ -198,20 +168,5 @@ def set_rope(s: Script) -> None:
 
 
 @operation
-def checkpoint(s: Script) -> None:
-    s.cache.checkpoint(s.sequences())
-
-
-@operation
-def encoder_lengths(s: Script) -> dict[str, str]:
-    return {"lengths": integers(s.cache.encoder_lengths(s.sequences(), s.integer("group")))}
-
-
-@operation
 def commit(s: Script) -> None:
     s.cache.commit(s.sequences(), s.integers("leaves") or [])
-
-
-@operation
-def tree_nodes(s: Script) -> dict[str, str]:
-    return {"nodes": integers(s.cache.tree_nodes(s.sequences()))}

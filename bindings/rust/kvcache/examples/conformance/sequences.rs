@@ -46,8 +46,6 @@ fn fork(s: &mut Script) -> Done<Results> {
 
 fn in_cache(s: &Script, name: &str) -> Option<Done<Results>> {
     let done = match name {
-        "cache_clear" => s.cache().and_then(|cache| Ok(cache.clear()?)).map(|()| vec![]),
-        "check_invariants" => s.cache().and_then(|cache| Ok(cache.check_invariants()?)).map(|()| vec![]),
         "digest" => {
             let digest = s.cache().and_then(|cache| Ok(cache.digest()?));
             digest.map(|digest| vec![("digest", format!("{digest:016x}"))])
@@ -57,8 +55,7 @@ fn in_cache(s: &Script, name: &str) -> Option<Done<Results>> {
         "nearest" => nearest(s),
         "streaming" => streaming(s),
         "set_streaming" => set_streaming(s),
-        "remove" | "truncate" | "commit" | "checkpoint" | "set_rope" => change(s, name).map(|()| vec![]),
-        "lengths" | "max_append" | "encoder_lengths" | "tree_nodes" => numbers(s, name),
+        "commit" | "set_rope" => change(s, name).map(|()| vec![]),
         _ => return None,
     };
     Some(done)
@@ -115,9 +112,6 @@ fn change(s: &Script, name: &str) -> Done<()> {
         leaf => Ok((sequence, Some(usize::try_from(leaf).map_err(|_| Stop::Skip)?))),
     };
     match (name, s.word("set")) {
-        ("remove", _) => cache.remove(&sequences)?,
-        ("checkpoint", _) => cache.checkpoint(&sequences)?,
-        ("truncate", _) => cache.truncate(&s.pairs("lengths")?)?,
         ("commit", _) => {
             let leaves = s.pairs("leaves")?.into_iter().map(leaf).collect::<Done<Vec<_>>>()?;
             cache.commit(&leaves, Stream::NONE)?;
@@ -127,14 +121,4 @@ fn change(s: &Script, name: &str) -> Done<()> {
         _ => return Err(Stop::Skip),
     }
     Ok(())
-}
-
-fn numbers(s: &Script, name: &str) -> Done<Results> {
-    let (cache, sequences) = (s.cache()?, s.sequences("seqs")?);
-    Ok(match name {
-        "lengths" => vec![("lengths", list(cache.lengths(&sequences)?))],
-        "max_append" => vec![("tokens", list(cache.max_append(&sequences)?))],
-        "tree_nodes" => vec![("nodes", list(cache.tree_nodes(&sequences)?))],
-        _ => vec![("lengths", list(cache.encoder_lengths(s.number("group")?, &sequences)?))],
-    })
 }

@@ -41,6 +41,7 @@ public final class Runner {
   private Runner() {}
 
   static {
+    GeneratedOperations.register(OPERATIONS);
     configuration();
     sequences();
     steps();
@@ -155,23 +156,17 @@ public final class Runner {
   // ---- cache and sequences -------------------------------------------------------------------------------------------
 
   private static void sequences() {
-    operation("cache_clear", s -> s.cache().clear());
     operation("cache_close", s -> s.cache().close());
-    operation("check_invariants", s -> s.cache().checkInvariants());
     operation("stats", Runner::stats);
     operation("digest", s -> s.results.put("digest", String.format(Locale.ROOT, "%016x", s.cache().digest())));
     operation("add", s -> s.bind(s.cache().add(s.longs("seqs").length)));
-    operation("remove", s -> s.cache().remove(s.sequences("seqs")));
     operation("fork", s -> s.bind(s.cache().fork(s.sequences("parents"), s.longs("positions"))));
-    operation("truncate", s -> s.cache().truncate(s.sequences("seqs"), s.longs("lengths")));
-    operation("lengths", s -> s.results.put("lengths", Values.join(s.cache().lengths(s.sequences("seqs")))));
     operation("pages", s -> s.results.put("pages", Values.join(s.cache().pages(s.sequence(), s.integer("group")))));
     operation("nearest", s -> {
       Cache.Nearest nearest = s.cache().nearestPosition(s.sequence(), s.integer("position", 0));
       s.results.put("before", nearest.before());
       s.results.put("after", nearest.after());
     });
-    operation("max_append", s -> s.results.put("tokens", Values.join(s.cache().maxAppend(s.sequences("seqs")))));
     operation("set_streaming", s -> s.cache().setStreaming(new Cache.Window(s.integer("sinks", 0), s.integer("window", 0)),
         s.has("prefix_is_sink"), s.sequences("seqs")));
     operation("streaming", s -> {
@@ -180,11 +175,7 @@ public final class Runner {
       s.results.put("window", window.window());
     });
     operation("set_rope", s -> s.cache().setRope(s.word("set", "").equals("long"), s.sequences("seqs")));
-    operation("checkpoint", s -> s.cache().checkpoint(s.sequences("seqs")));
-    operation("encoder_lengths", s ->
-        s.results.put("lengths", Values.join(s.cache().encoderLengths(s.integer("group"), s.sequences("seqs")))));
     operation("commit", s -> s.cache().commit(s.sequences("seqs"), s.ints("leaves")));
-    operation("tree_nodes", s -> s.results.put("nodes", Values.join(s.cache().treeNodes(s.sequences("seqs")))));
   }
 
   private static void stats(Script s) {
