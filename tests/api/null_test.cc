@@ -70,7 +70,6 @@ struct Valid {
     kvc_tables_init(&tables);
     kvc_plan_config_init(&plan_config);
     kvc_plan_args_init(&plan_args);
-    plan_config.max_rows = plan_config.max_tokens = plan_config.max_pages_per_row = 1;
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_plan_create(context, &plan_config, &plan, &error), KVC_OK) << error.message;
   }

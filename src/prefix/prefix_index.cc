@@ -1,0 +1,442 @@
+#include "prefix/prefix_index.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace kvc {
+
+PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints)
+    : rules_(std::move(rules)),
+      runs_(page_size, max_blocks),
+      pages_(max_blocks * num_groups()),
+      links_(runs_.max_runs() * num_groups()),
+      lists_(rules_.size()),
+      held_(rules_.size()),
+      has_states_(std::any_of(rules_.begin(), rules_.end(), [](const GroupRules& r) { return r.holds_state(); })),
+      checkpoints_(max_checkpoints),
+      tails_(max_checkpoints * page_size),
+      state_pages_(max_checkpoints * num_groups()),
+      checkpoints_of_(has_states_ ? max_blocks + 1 : 0) {}
+
+// ---- Pages of blocks, and lists of runs ---------------------------------------------------------------------------
+
+bool PrefixIndex::has_pages(int32_t block) const noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (page(block, g) != 0) return true;
+  }
+  return false;
+}
+
+void PrefixIndex::unlink(int32_t run, int32_t group) noexcept {
+  const Link& l = link(run, group);
+  List& list = lists_[static_cast<size_t>(group)];
+  (l.older >= 0 ? link(l.older, group).newer : list.oldest) = l.newer;
+  (l.newer >= 0 ? link(l.newer, group).older : list.newest) = l.older;
+}
+
+// Puts a run into the list right after `older`, or first if that is -1.
+void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept {
+  List& list = lists_[static_cast<size_t>(group)];
+  Link& l = link(run, group);
+  l.older = older;
+  l.newer = older >= 0 ? link(older, group).newer : list.oldest;
+  (older >= 0 ? link(older, group).newer : list.oldest) = run;
+  (l.newer >= 0 ? link(l.newer, group).older : list.newest) = run;
+}
+
+// Makes a run and those above it the most recently used, a run before its parent.
+void PrefixIndex::touch_path(int32_t run) noexcept {
+  for (; run > TokenRuns::kRoot; run = runs_.parent(run)) {
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      if (link(run, g).pages == 0) continue;
+      unlink(run, g);
+      link_after(run, lists_[static_cast<size_t>(g)].newest, g);
+    }
+  }
+}
+
+void PrefixIndex::set_page(int32_t run, int32_t block, int32_t group, int32_t new_page, PrefixPages& pages) noexcept {
+  pages.hold(group, new_page);
+  page(block, group) = new_page + 1;
+  ++held_[static_cast<size_t>(group)];
+  if (link(run, group).pages++ == 0) link_after(run, lists_[static_cast<size_t>(group)].newest, group);
+}
+
+void PrefixIndex::drop_page(int32_t run, int32_t block, int32_t group, PrefixPages& pages) noexcept {
+  if (page(block, group) == 0) return;
+  pages.release(group, page(block, group) - 1);
+  page(block, group) = 0;
+  --held_[static_cast<size_t>(group)];
+  if (--link(run, group).pages == 0) unlink(run, group);
+}
+
+int32_t PrefixIndex::split(int32_t run, int32_t k) noexcept {
+  const int32_t upper = runs_.split(run, k);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    int32_t count = 0;
+    for (int32_t b = runs_.first_block(upper); b >= 0; b = runs_.next_block(b)) count += page(b, g) != 0;
+    link(upper, g) = {-1, -1, count};
+    if (count == 0) continue;
+    link_after(upper, run, g);
+    if ((link(run, g).pages -= count) == 0) unlink(run, g);
+  }
+  return upper;
+}
+
+// ---- Match ----------------------------------------------------------------------------------------------------------
+
+// The largest position up to `position` that the group can serve, over the matched blocks.
+int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
+  const GroupRules& rules = rules_[static_cast<size_t>(group)];
+  const int64_t size = runs_.page_size();
+  if (!rules.holds_tokens()) return position;
+  // A missing page makes everything from its first token on impossible while a query sees that token. Windows only move
+  // on, so no page is looked at twice.
+  for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= rules.first_visible(position) / size; --i) {
+    if (page(matched_blocks_[static_cast<size_t>(i)], group) == 0) position = i * size;
+  }
+  return position;
+}
+
+// The checkpoint of the largest position up to `position` on the key's way; -1 if there is none.
+int32_t PrefixIndex::find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept {
+  const int64_t size = runs_.page_size();
+  for (int64_t blocks = position / size; blocks >= 0; --blocks) {
+    const int64_t begin = blocks * size;
+    const int64_t block = blocks == 0 ? runs_.max_blocks() : matched_blocks_[static_cast<size_t>(blocks - 1)];
+    int32_t best = -1;
+    for (int32_t c = checkpoints_of_[block] - 1; c >= 0; c = checkpoints_[c].next) {
+      const Checkpoint& checkpoint = checkpoints_[c];
+      if (begin + checkpoint.tail > position || (best >= 0 && checkpoint.tail <= checkpoints_[best].tail)) continue;
+      if (checkpoint.tail > 0 && checkpoint.salt != runs_.salt_of(key, blocks)) continue;
+      const auto tail = key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(checkpoint.tail));
+      if (std::equal(tail.begin(), tail.end(), tails_.data() + c * size)) best = c;
+    }
+    if (best < 0) continue;
+    *at = begin + checkpoints_[best].tail;
+    return best;
+  }
+  *at = 0;
+  return -1;
+}
+
+PrefixIndex::Match PrefixIndex::match(const TokenRuns::Key& key, int64_t most) {
+  Match match;
+  match.known = runs_.walk(key, &matched_blocks_, &matched_runs_);
+  match.tokens = std::min(match.known, most);
+  matched_checkpoint_ = -1;
+  for (bool again = true; again;) {
+    again = false;
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      int64_t position = servable(g, match.tokens);
+      if (rules_[static_cast<size_t>(g)].holds_state()) {
+        matched_checkpoint_ = find_checkpoint(key, match.tokens, &position);
+      }
+      if (position == match.tokens) continue;
+      match.tokens = position;
+      match.limited_by = g;
+      again = true;
+    }
+  }
+  matched_blocks_.resize(static_cast<size_t>(ceil_div(match.tokens, runs_.page_size())));
+  while (!matched_runs_.empty() &&
+         runs_.begin_block(matched_runs_.back()) >= static_cast<int64_t>(matched_blocks_.size())) {
+    matched_runs_.pop_back();
+  }
+  return match;
+}
+
+int32_t PrefixIndex::matched_page(int32_t group, int64_t index) const noexcept {
+  return page(matched_blocks_[static_cast<size_t>(index)], group) - 1;
+}
+
+void PrefixIndex::use() noexcept {
+  if (!matched_runs_.empty()) touch_path(matched_runs_.back());
+  if (matched_checkpoint_ >= 0) use_checkpoint(matched_checkpoint_);
+}
+
+// ---- Publish --------------------------------------------------------------------------------------------------------
+
+// Pages of a block that the sequence has in full: the index takes those that it lacks, and the sequence uses the
+// others.
+void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence,
+                        PrefixPages& pages) noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
+    const int32_t own = sequence.at(g, index);
+    if (own < 0) continue;
+    if (page(block, g) == 0) {
+      set_page(run, block, g, own, pages);
+    } else if (page(block, g) != own + 1 && runs_.tokens_in(block) == runs_.page_size()) {
+      sequence.replace(g, index, page(block, g) - 1);
+    }
+  }
+}
+
+// The run after which a sequence goes on by itself that shares its first whole_blocks blocks with the matched path.
+int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
+  while (!matched_runs_.empty() && runs_.begin_block(matched_runs_.back()) >= whole_blocks) matched_runs_.pop_back();
+  if (matched_runs_.empty()) return TokenRuns::kRoot;
+  const int32_t run = matched_runs_.back();
+  const auto shared = static_cast<int32_t>(whole_blocks - runs_.begin_block(run));
+  return shared == runs_.num_blocks(run) ? run : split(run, shared);
+}
+
+bool PrefixIndex::make_block(PrefixPages& pages) noexcept {
+  for (int32_t g = 0; runs_.free_blocks() == 0 && g < num_groups(); ++g) {
+    for (int32_t run = lists_[static_cast<size_t>(g)].oldest; run >= 0 && runs_.free_blocks() == 0;) {
+      const int32_t newer = link(run, g).newer;
+      trim(run, pages);
+      run = newer;
+    }
+  }
+  return runs_.free_blocks() > 0;
+}
+
+int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) {
+  const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
+  const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
+  const auto block_tokens = [&](int64_t index) {
+    return key.tokens.subspan(static_cast<size_t>(index * size),
+                              static_cast<size_t>(std::min(size, length - index * size)));
+  };
+  int64_t index = 0;
+  int32_t run = TokenRuns::kRoot, block = -1;
+  for (size_t r = 0; index < known / size; ++index) {
+    while (index >= runs_.begin_block(matched_runs_[r]) + runs_.num_blocks(matched_runs_[r])) ++r;
+    run = matched_runs_[r];
+    block = matched_blocks_[static_cast<size_t>(index)];
+    adopt(run, block, index, sequence, pages);
+  }
+  if (known % size != 0) {  // the next block has its first tokens in common with the sequence's
+    const int32_t partial = matched_blocks_[static_cast<size_t>(index)];
+    const int64_t same = known % size, count = runs_.tokens_in(partial);
+    const bool all = known == length;
+    if (all || same == count) {
+      run = matched_runs_.back();
+      block = partial;
+      if (!all) {  // the sequence's block is longer: it takes this one's place
+        for (int32_t g = 0; g < num_groups(); ++g) {
+          if (rules_[static_cast<size_t>(g)].holds_tokens()) drop_page(run, block, g, pages);
+        }
+        runs_.grow_last(run, block_tokens(index));
+      }
+      if (same == count || !all) adopt(run, block, index, sequence, pages);
+      ++index;
+    }
+  }
+  if (index * size < length) {
+    run = branch_point(index);
+    for (; index * size < length; ++index) {
+      growing_ = run;
+      const bool has_room = make_block(pages);
+      growing_ = -1;
+      if (!has_room) break;
+      const uint64_t salt = runs_.salt_of(key, index);
+      const bool extends = run != TokenRuns::kRoot && runs_.is_leaf(run) &&
+                           runs_.num_blocks(run) < TokenRuns::kRunBlocks && runs_.salt(run) == salt;
+      if (extends) {
+        block = runs_.add_block(run, block_tokens(index));
+      } else {
+        run = runs_.add_run(run, salt, block_tokens(index));
+        block = runs_.last_block(run);
+        for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
+      }
+      for (int32_t g = 0; g < num_groups(); ++g) page(block, g) = 0;
+      adopt(run, block, index, sequence, pages);
+    }
+  }
+  const int64_t published = std::min(length, index * size);
+  touch_path(run);
+  prune(run, pages);
+  if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages);
+  return published;
+}
+
+// ---- Checkpoints
+// ------------------------------------------------------------------------------------------------------
+
+void PrefixIndex::unlink_checkpoint(int32_t checkpoint) noexcept {
+  const Checkpoint& c = checkpoints_[checkpoint];
+  (c.older >= 0 ? checkpoints_[c.older].newer : checkpoint_list_.oldest) = c.newer;
+  (c.newer >= 0 ? checkpoints_[c.newer].older : checkpoint_list_.newest) = c.older;
+}
+
+void PrefixIndex::use_checkpoint(int32_t checkpoint) noexcept {
+  if (checkpoint == checkpoint_list_.newest) return;
+  unlink_checkpoint(checkpoint);
+  checkpoints_[checkpoint].older = checkpoint_list_.newest;
+  checkpoints_[checkpoint].newer = -1;
+  checkpoints_[checkpoint_list_.newest].newer = checkpoint;
+  checkpoint_list_.newest = checkpoint;
+}
+
+void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept {
+  Checkpoint& c = checkpoints_[checkpoint];
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+    pages.release(g, state_page(checkpoint, g));
+    --held_[static_cast<size_t>(g)];
+  }
+  int32_t* first = &first_checkpoint(c.block);
+  if (*first == checkpoint + 1) {
+    *first = c.next + 1;
+  } else {
+    int32_t before = *first - 1;
+    while (checkpoints_[before].next != checkpoint) before = checkpoints_[before].next;
+    checkpoints_[before].next = c.next;
+  }
+  unlink_checkpoint(checkpoint);
+  c.next = free_checkpoint_;
+  free_checkpoint_ = checkpoint;
+}
+
+// The key is known in full. Its state is kept, unless the index has one of this position.
+void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept {
+  const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
+  if (runs_.walk(key, &matched_blocks_, &matched_runs_) < length) return;  // its blocks have no page in any group
+  int64_t at = 0;
+  if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (rules_[static_cast<size_t>(g)].holds_state() && sequence.at(g, 0) < 0) return;
+  }
+  int32_t checkpoint = free_checkpoint_;
+  if (checkpoint < 0 && fresh_checkpoint_ == checkpoints_.size()) {
+    if (checkpoint_list_.oldest < 0) return;
+    drop_checkpoint(checkpoint_list_.oldest, pages);
+    checkpoint = free_checkpoint_;
+  }
+  if (checkpoint >= 0) {
+    free_checkpoint_ = checkpoints_[checkpoint].next;
+  } else {
+    checkpoint = fresh_checkpoint_++;
+  }
+  const int64_t blocks = length / size;
+  Checkpoint& c = checkpoints_[checkpoint];
+  c.block = blocks == 0 ? static_cast<int32_t>(runs_.max_blocks()) : matched_blocks_[static_cast<size_t>(blocks - 1)];
+  c.tail = static_cast<int32_t>(length % size);
+  c.salt = c.tail > 0 ? runs_.salt_of(key, blocks) : 0;
+  std::copy(key.tokens.end() - c.tail, key.tokens.end(), tails_.data() + checkpoint * size);
+  c.next = first_checkpoint(c.block) - 1;
+  first_checkpoint(c.block) = checkpoint + 1;
+  c.older = checkpoint_list_.newest;
+  c.newer = -1;
+  (c.older >= 0 ? checkpoints_[c.older].newer : checkpoint_list_.oldest) = checkpoint;
+  checkpoint_list_.newest = checkpoint;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+    state_page(checkpoint, g) = sequence.at(g, 0);
+    pages.hold(g, sequence.at(g, 0));
+    ++held_[static_cast<size_t>(g)];
+  }
+}
+
+// ---- Eviction -------------------------------------------------------------------------------------------------------
+
+// Removes a leaf's last block, which has no page, and the checkpoints after it.
+void PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
+  const int32_t block = runs_.last_block(run);
+  while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
+  runs_.remove_last(run);
+}
+
+// Removes blocks at the end of a leaf that have no page, and then of its parent if that has become a leaf.
+void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
+  while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !has_pages(runs_.last_block(run))) {
+    const int32_t parent = runs_.parent(run);
+    const bool last = runs_.num_blocks(run) == 1;
+    remove_last(run, pages);
+    if (last) run = parent;
+  }
+}
+
+// Gives back the pages of a leaf's last block, if all of them are idle. Returns whether it did.
+bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
+  if (!runs_.is_leaf(run) || run == growing_) return false;
+  const int32_t block = runs_.last_block(run);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (page(block, g) != 0 && !pages.idle(g, page(block, g) - 1)) return false;
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) drop_page(run, block, g, pages);
+  prune(run, pages);
+  return true;
+}
+
+int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept {
+  const int64_t before = held_[static_cast<size_t>(group)];
+  const auto given_back = [&] { return before - held_[static_cast<size_t>(group)]; };
+  const GroupRules& rules = rules_[static_cast<size_t>(group)];
+  if (rules.holds_state()) {
+    for (int32_t c = checkpoint_list_.oldest; c >= 0 && given_back() < wanted;) {
+      const int32_t newer = checkpoints_[c].newer;
+      if (pages.idle(group, state_page(c, group))) drop_checkpoint(c, pages);
+      c = newer;
+    }
+    return given_back();
+  }
+  for (int32_t run = lists_[static_cast<size_t>(group)].oldest; run >= 0 && given_back() < wanted;) {
+    const int32_t newer = link(run, group).newer;
+    if (!rules.windowed()) {  // no query can use what comes after a missing page: from the end
+      while (given_back() < wanted && link(run, group).pages > 0 && trim(run, pages)) {
+      }
+    } else {
+      for (int32_t b = runs_.first_block(run); b >= 0 && given_back() < wanted; b = runs_.next_block(b)) {
+        if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
+      }
+      prune(run, pages);
+    }
+    run = newer;
+  }
+  return given_back();
+}
+
+void PrefixIndex::clear(PrefixPages& pages) noexcept {
+  while (checkpoint_list_.oldest >= 0) drop_checkpoint(checkpoint_list_.oldest, pages);
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    while (lists_[static_cast<size_t>(group)].oldest >= 0) {
+      const int32_t run = lists_[static_cast<size_t>(group)].oldest;
+      for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) drop_page(run, b, group, pages);
+      prune(run, pages);
+    }
+  }
+}
+
+bool PrefixIndex::is_valid() const {
+  std::vector<int64_t> held(rules_.size());
+  bool valid = runs_.is_valid();
+  runs_.for_each_run([&](int32_t run) {
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      int32_t count = 0;
+      for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) count += page(b, g) != 0;
+      valid = valid && count == link(run, g).pages;
+      held[static_cast<size_t>(g)] += count;
+    }
+    valid = valid && (!runs_.is_leaf(run) || has_pages(runs_.last_block(run)));
+  });
+  int64_t kept = 0;
+  for (int32_t c = checkpoint_list_.oldest, older = -1; c >= 0; older = c, c = checkpoints_[c].newer, ++kept) {
+    valid = valid && checkpoints_[c].older == older;
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (rules_[static_cast<size_t>(g)].holds_state()) {
+      valid = valid && held_[static_cast<size_t>(g)] == kept;
+      continue;
+    }
+    int64_t listed = 0;
+    int32_t older = -1;
+    std::vector<bool> seen(static_cast<size_t>(runs_.max_runs()));
+    for (int32_t run = lists_[static_cast<size_t>(g)].oldest; run >= 0; run = link(run, g).newer) {
+      valid = valid && link(run, g).older == older && link(run, g).pages > 0 &&
+              !seen[static_cast<size_t>(runs_.parent(run))];
+      listed += link(run, g).pages;
+      older = run;
+      seen[static_cast<size_t>(run)] = true;
+    }
+    valid = valid && older == lists_[static_cast<size_t>(g)].newest && listed == held[static_cast<size_t>(g)] &&
+            listed == held_[static_cast<size_t>(g)];
+  }
+  return valid;
+}
+
+}  // namespace kvc

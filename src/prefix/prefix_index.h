@@ -1,0 +1,159 @@
+// PrefixIndex: which pages hold which tokens. It finds the longest prefix of a query that every group can serve, takes
+// in the pages of sequences that are published, and gives pages back when a pool is short of them.
+//
+// The index decides by token ids and salts, never by a hash. It holds one reference on each of its pages, through
+// PrefixPages. A page that nothing else holds is idle, and only idle pages are evicted.
+//
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor, and while its scratch grows to the longest
+// query. Invariants
+//   1. A block has at most one page in each group. The index holds every one of them once.
+//   2. A run is in the list of a group if and only if a block of it has a page in that group. The list is ordered by
+//   last use, and a
+//      run is used no later than its parent.
+//   3. A leaf's last block has a page in some group.
+//   4. A state is kept by a checkpoint, which has a page in every state group. It belongs to the last whole block
+//   before its position,
+//      and remembers the tokens between the two: whole blocks are unique, and blocks that share half their tokens are
+//      not.
+// From: prefix reuse by a radix tree with leaf-first LRU as in SGLang's RadixAttention; one lookup over groups that
+// need unlike pages as in vLLM's hybrid cache manager.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/lazy_array.h"
+#include "prefix/token_runs.h"
+#include "sequence/group_rules.h"
+
+namespace kvc {
+
+// The pages of all groups, as the index sees them.
+class PrefixPages {
+ public:
+  virtual ~PrefixPages() = default;
+  virtual void hold(int32_t group, int32_t page) noexcept = 0;        // takes a reference
+  virtual void release(int32_t group, int32_t page) noexcept = 0;     // drops it
+  virtual bool idle(int32_t group, int32_t page) const noexcept = 0;  // whether the index has the only reference
+};
+
+// What a sequence that is published has.
+class PublishedPages {
+ public:
+  virtual ~PublishedPages() = default;
+  // Page of list entry `index`, or -1. Of a state group: the state at the published length, whatever the index.
+  virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
+  // The sequence is to use `page`, which holds the same tokens, in place of its own.
+  virtual void replace(int32_t group, int64_t index, int32_t page) noexcept = 0;
+};
+
+class PrefixIndex {
+ public:
+  struct Match {
+    int64_t tokens = 0;       // that every group can serve
+    int64_t known = 0;        // that the index has seen in this order, whatever is left of their pages
+    int32_t limited_by = -1;  // group because of which `tokens` is below `known`, or -1
+  };
+
+  // rules: of each group. An encoder group holds another sequence's tokens: the index leaves it alone. max_checkpoints:
+  // 0 without state groups.
+  PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints);
+
+  // The longest prefix of at most `most` tokens that all groups can serve. It is remembered for the next three calls,
+  // until the index changes or matches again.
+  Match match(const TokenRuns::Key& key, int64_t most);
+  // Page of list entry `index` of the last match, or -1. The last entry may belong to a longer block: its first tokens
+  // match.
+  int32_t matched_page(int32_t group, int64_t index) const noexcept;
+  // The state of a state group after the matched tokens. The match was not empty.
+  int32_t matched_state(int32_t group) const noexcept { return state_page(matched_checkpoint_, group); }
+  // The last match is the most recently used prefix now.
+  void use() noexcept;
+
+  // Takes in the pages of a sequence that holds these tokens. Pages that the index has already replace the sequence's.
+  // Returns how many tokens of the key the index knows then: fewer than all if it is full and nothing can be evicted.
+  int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages);
+
+  // Gives back at least `wanted` idle pages of a group if there are so many, least recently used first. A leaf goes
+  // before its parent. Returns how many pages of the group it gave back.
+  int64_t evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept;
+  // Gives back everything.
+  void clear(PrefixPages& pages) noexcept;
+
+  int64_t held_pages(int32_t group) const noexcept { return held_[static_cast<size_t>(group)]; }
+  int64_t used_blocks() const noexcept { return runs_.max_blocks() - runs_.free_blocks(); }
+  // Whether the invariants hold; for tests and audits.
+  bool is_valid() const;
+
+ private:
+  // A run's place in the list of a group.
+  struct Link {
+    int32_t older, newer;  // -1 = none
+    int32_t pages;         // of the run in this group; 0 = not in the list
+  };
+  struct List {
+    int32_t oldest = -1, newest = -1;
+  };
+  struct Checkpoint {
+    int32_t block;         // after which it is; kNoBlock = at the beginning
+    int32_t next;          // of the same block; -1 = none
+    int32_t older, newer;  // in the list by last use
+    int32_t tail;          // tokens between the block's end and its position, fewer than a block
+    uint64_t salt;         // in force there; 0 without a tail
+  };
+
+  int32_t num_groups() const noexcept { return static_cast<int32_t>(rules_.size()); }
+  int32_t& page(int32_t block, int32_t group) noexcept { return pages_[int64_t{block} * num_groups() + group]; }
+  int32_t page(int32_t block, int32_t group) const noexcept { return pages_[int64_t{block} * num_groups() + group]; }
+  Link& link(int32_t run, int32_t group) noexcept { return links_[int64_t{run} * num_groups() + group]; }
+  const Link& link(int32_t run, int32_t group) const noexcept { return links_[int64_t{run} * num_groups() + group]; }
+
+  bool has_pages(int32_t block) const noexcept;
+  int64_t servable(int32_t group, int64_t position) const noexcept;
+  int32_t find_checkpoint(const TokenRuns::Key& key, int64_t position, int64_t* at) const noexcept;
+  int32_t& first_checkpoint(int32_t block) noexcept { return checkpoints_of_[block]; }
+  int32_t& state_page(int32_t checkpoint, int32_t group) noexcept {
+    return state_pages_[int64_t{checkpoint} * num_groups() + group];
+  }
+  int32_t state_page(int32_t checkpoint, int32_t group) const noexcept {
+    return state_pages_[int64_t{checkpoint} * num_groups() + group];
+  }
+  void unlink_checkpoint(int32_t checkpoint) noexcept;
+  void use_checkpoint(int32_t checkpoint) noexcept;
+  void drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
+  void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept;
+  void remove_last(int32_t run, PrefixPages& pages) noexcept;
+  void touch_path(int32_t run) noexcept;
+  void unlink(int32_t run, int32_t group) noexcept;
+  void link_after(int32_t run, int32_t older, int32_t group) noexcept;
+  void set_page(int32_t run, int32_t block, int32_t group, int32_t new_page, PrefixPages& pages) noexcept;
+  void drop_page(int32_t run, int32_t block, int32_t group, PrefixPages& pages) noexcept;
+  int32_t split(int32_t run, int32_t k) noexcept;
+  void adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence, PrefixPages& pages) noexcept;
+  int32_t branch_point(int64_t whole_blocks) noexcept;
+  bool make_block(PrefixPages& pages) noexcept;
+  bool trim(int32_t run, PrefixPages& pages) noexcept;
+  void prune(int32_t run, PrefixPages& pages) noexcept;
+
+  std::vector<GroupRules> rules_;
+  TokenRuns runs_;
+  LazyArray<int32_t> pages_;   // [max_blocks, groups]: page + 1, 0 = none
+  LazyArray<Link> links_;      // [max_runs, groups]
+  std::vector<List> lists_;    // [groups]
+  std::vector<int64_t> held_;  // [groups]
+  bool has_states_ = false;
+  LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
+  LazyArray<int32_t> tails_;           // [max_checkpoints, page_size]: tokens of each tail
+  LazyArray<int32_t> state_pages_;     // [max_checkpoints, groups]: page of each state group
+  LazyArray<int32_t>
+      checkpoints_of_;  // [max_blocks + 1]: first of each block's + 1, 0 = none; the last: those of kNoBlock
+  List checkpoint_list_;
+  int32_t free_checkpoint_ = -1, fresh_checkpoint_ = 0;
+
+  std::vector<int32_t> matched_blocks_, matched_runs_;
+  int32_t matched_checkpoint_ = -1;
+  int32_t growing_ = -1;  // the run below which publish adds blocks: it is not evicted
+};
+
+}  // namespace kvc

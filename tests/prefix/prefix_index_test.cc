@@ -1,0 +1,460 @@
+// PrefixIndex against naive sequences: each page remembers which tokens it holds, so a wrong page is seen at once.
+#include "prefix/prefix_index.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <tuple>
+
+namespace kvc {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+constexpr int64_t kPage = 4;
+
+GroupRules full() {
+  GroupRules rules;
+  rules.page_size = kPage;
+  return rules;
+}
+GroupRules sliding(int64_t window) {
+  GroupRules rules = full();
+  rules.visible = kernels::see_window(static_cast<int32_t>(window));
+  return rules;
+}
+GroupRules chunked(int64_t chunk) {
+  GroupRules rules = full();
+  rules.visible = kernels::see_chunk(static_cast<int32_t>(chunk));
+  return rules;
+}
+GroupRules state() {
+  GroupRules rules;
+  rules.page_size = 1 << 30;
+  rules.content = PageContent::kState;
+  return rules;
+}
+
+// Pages with reference counts, and what each holds: the salt in force and all tokens from the sequence's first one on.
+class Pool : public PrefixPages {
+ public:
+  struct Page {
+    int refs = 0;
+    bool indexed = false;
+    uint64_t salt = 0;
+    Tokens prefix;
+  };
+  explicit Pool(size_t groups) : pages(groups) {}
+  void hold(int32_t group, int32_t page) noexcept override {
+    Page& p = at(group, page);
+    EXPECT_GT(p.refs, 0) << "the index took a page that is free";
+    EXPECT_FALSE(p.indexed);
+    p.indexed = true;
+    ++p.refs;
+  }
+  void release(int32_t group, int32_t page) noexcept override {
+    Page& p = at(group, page);
+    EXPECT_TRUE(p.indexed);
+    p.indexed = false;
+    --p.refs;
+  }
+  bool idle(int32_t group, int32_t page) const noexcept override {
+    const Page& p = pages[static_cast<size_t>(group)][static_cast<size_t>(page)];
+    return p.indexed && p.refs == 1;
+  }
+  int32_t take(int32_t group, uint64_t salt, Tokens prefix) {
+    auto& list = pages[static_cast<size_t>(group)];
+    list.push_back({1, false, salt, std::move(prefix)});
+    return static_cast<int32_t>(list.size()) - 1;
+  }
+  Page& at(int32_t group, int32_t page) { return pages[static_cast<size_t>(group)][static_cast<size_t>(page)]; }
+  int64_t used() const {
+    int64_t count = 0;
+    for (const auto& group : pages)
+      count += std::count_if(group.begin(), group.end(), [](const Page& p) { return p.refs > 0; });
+    return count;
+  }
+
+  std::vector<std::vector<Page>> pages;
+};
+
+struct Sequence : PublishedPages {
+  Pool* pool = nullptr;
+  const std::vector<GroupRules>* rules = nullptr;
+  Tokens tokens;
+  uint64_t salt = 0;
+  int64_t salt_begin = 0;
+  std::vector<std::map<int64_t, int32_t>> lists;  // [groups]: page by list index; of a state group at index 0
+
+  TokenRuns::Key key() const { return {tokens, salt, salt_begin}; }
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  uint64_t salt_at(int64_t index) const { return (index + 1) * kPage > salt_begin ? salt : 0; }
+  Tokens prefix(int64_t end) const { return Tokens(tokens.begin(), tokens.begin() + std::min(end, length())); }
+  bool is_state(size_t g) const { return (*rules)[g].holds_state(); }
+
+  int32_t at(int32_t group, int64_t index) const noexcept override {
+    const auto& list = lists[static_cast<size_t>(group)];
+    const auto found = list.find(is_state(static_cast<size_t>(group)) ? 0 : index);
+    return found == list.end() ? -1 : found->second;
+  }
+  void replace(int32_t group, int64_t index, int32_t page) noexcept override {
+    int32_t& own = lists[static_cast<size_t>(group)].at(index);
+    EXPECT_EQ(pool->at(group, own).prefix, pool->at(group, page).prefix);
+    EXPECT_EQ(pool->at(group, own).salt, pool->at(group, page).salt);
+    --pool->at(group, own).refs;
+    ++pool->at(group, page).refs;
+    own = page;
+  }
+  // Appends tokens as a step does: fresh pages, a copy of a shared last page, a fresh state; then frees what no query
+  // sees any more.
+  void append(const Tokens& more) {
+    const int64_t before = length();
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    for (size_t g = 0; g < lists.size(); ++g) {
+      const auto group = static_cast<int32_t>(g);
+      if (is_state(g)) {
+        drop(group, 0);
+        lists[g][0] = pool->take(group, salt_at((length() - 1) / kPage), tokens);
+        continue;
+      }
+      for (int64_t i = before / kPage; i * kPage < length(); ++i) {
+        drop(group, i);
+        lists[g][i] = pool->take(group, salt_at(i), prefix((i + 1) * kPage));
+      }
+      while (!lists[g].empty() && (lists[g].begin()->first + 1) * kPage <= (*rules)[g].first_visible(length())) {
+        drop(group, lists[g].begin()->first);
+      }
+    }
+  }
+  void drop(int32_t group, int64_t index) {
+    auto& list = lists[static_cast<size_t>(group)];
+    const auto found = list.find(index);
+    if (found == list.end()) return;
+    --pool->at(group, found->second).refs;
+    list.erase(found);
+  }
+  void remove() {
+    for (size_t g = 0; g < lists.size(); ++g) {
+      while (!lists[g].empty()) drop(static_cast<int32_t>(g), lists[g].begin()->first);
+    }
+  }
+};
+
+class Scene {
+ public:
+  Scene(std::vector<GroupRules> group_rules, int64_t max_blocks)
+      : rules(std::move(group_rules)), pool(rules.size()), index(rules, kPage, max_blocks, 50) {}
+
+  Sequence make(uint64_t salt = 0, int64_t salt_begin = 0) {
+    Sequence sequence;
+    sequence.pool = &pool;
+    sequence.rules = &rules;
+    sequence.salt = salt;
+    sequence.salt_begin = salt_begin;
+    sequence.lists.resize(rules.size());
+    return sequence;
+  }
+  Sequence run(const Tokens& tokens, uint64_t salt = 0) {
+    Sequence sequence = make(salt);
+    sequence.append(tokens);
+    return sequence;
+  }
+  int64_t publish(Sequence& sequence) { return index.publish(sequence.key(), sequence, pool); }
+
+  // A sequence that begins with what the index finds, whose every page is checked.
+  Sequence attach(const Tokens& query, uint64_t salt, int64_t salt_begin, PrefixIndex::Match* match) {
+    Sequence sequence = make(salt, salt_begin);
+    *match = index.match({query, salt, salt_begin}, static_cast<int64_t>(query.size()));
+    sequence.tokens = Tokens(query.begin(), query.begin() + match->tokens);
+    for (size_t g = 0; g < rules.size() && match->tokens > 0; ++g) {
+      const auto group = static_cast<int32_t>(g);
+      const int64_t last = (match->tokens - 1) / kPage;
+      if (rules[g].holds_state()) {
+        const int32_t page = index.matched_state(group);
+        EXPECT_EQ(pool.at(group, page).prefix, sequence.tokens);
+        EXPECT_EQ(pool.at(group, page).salt, sequence.salt_at(last));
+        sequence.lists[g][0] = pool.take(group, sequence.salt_at(last), sequence.tokens);
+        continue;
+      }
+      for (int64_t i = rules[g].first_visible(match->tokens) / kPage; i <= last; ++i) {
+        const int32_t page = index.matched_page(group, i);
+        EXPECT_GE(page, 0) << "group " << g << " entry " << i << " of " << match->tokens;
+        if (page < 0) continue;
+        const Tokens& held = pool.at(group, page).prefix;
+        const int64_t end = std::min((i + 1) * kPage, match->tokens);
+        EXPECT_GE(static_cast<int64_t>(held.size()), end);
+        EXPECT_TRUE(std::equal(query.begin(), query.begin() + end, held.begin())) << "a page of other tokens";
+        EXPECT_EQ(pool.at(group, page).salt, sequence.salt_at(i));
+        if (end == (i + 1) * kPage) {
+          ++pool.at(group, page).refs;
+          sequence.lists[g][i] = page;
+        } else {
+          sequence.lists[g][i] = pool.take(group, sequence.salt_at(i), sequence.tokens);
+        }
+      }
+    }
+    index.use();
+    return sequence;
+  }
+  // The only references are the index's and those of the live sequences; then there are none.
+  void end(std::vector<Sequence>& live) {
+    for (Sequence& sequence : live) sequence.remove();
+    int64_t held = 0;
+    for (size_t g = 0; g < rules.size(); ++g) held += index.held_pages(static_cast<int32_t>(g));
+    EXPECT_EQ(pool.used(), held);
+    index.clear(pool);
+    EXPECT_EQ(pool.used(), 0);
+    EXPECT_EQ(index.used_blocks(), 0);
+    EXPECT_TRUE(index.is_valid());
+  }
+  int64_t match(const Tokens& query, uint64_t salt = 0) {
+    return index.match({query, salt, 0}, static_cast<int64_t>(query.size())).tokens;
+  }
+
+  std::vector<GroupRules> rules;
+  Pool pool;
+  PrefixIndex index;
+};
+
+Tokens count_to(int32_t n, int32_t first = 1) {
+  Tokens tokens;
+  for (int32_t i = 0; i < n; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+TEST(PrefixIndex, ServesAnyLengthOfAFullGroup) {
+  Scene scene({full()}, 100);
+  Sequence first = scene.run(count_to(10));
+  EXPECT_EQ(scene.publish(first), 10);
+  for (int32_t n = 0; n <= 10; ++n) EXPECT_EQ(scene.match(count_to(n)), n);
+  EXPECT_EQ(scene.match(count_to(12)), 10);
+  EXPECT_EQ(scene.index.match({count_to(10), 0, 0}, 9).tokens, 9);
+  first.remove();
+  EXPECT_EQ(scene.match(count_to(10)), 10);
+  EXPECT_EQ(scene.pool.used(), 3);
+}
+
+TEST(PrefixIndex, PagesOfEqualTokensAreReplaced) {
+  Scene scene({full()}, 100);
+  Sequence first = scene.run(count_to(10)), second = scene.run(count_to(11));
+  EXPECT_EQ(scene.pool.used(), 6);
+  scene.publish(first);
+  scene.publish(second);
+  EXPECT_EQ(scene.pool.used(), 4);  // two pages are shared; each has a last page of its own
+  EXPECT_EQ(first.at(0, 1), second.at(0, 1));
+  EXPECT_EQ(scene.match(count_to(11)), 11);
+}
+
+TEST(PrefixIndex, AWindowServesOnlyWhereItsPagesAre) {
+  Scene scene({full(), sliding(8)}, 100);
+  Sequence first = scene.run(count_to(40));
+  scene.publish(first);
+  // The pages of the window at 40 hold tokens 33.. (32 in the same page): they serve 40, and nothing before 39.
+  EXPECT_EQ(scene.match(count_to(40)), 40);
+  PrefixIndex::Match match = scene.index.match({count_to(30), 0, 0}, 30);
+  EXPECT_EQ(match.known, 30);
+  EXPECT_EQ(match.tokens, 0);
+  EXPECT_EQ(match.limited_by, 1);
+  // A sequence that was published at 20 too serves 20.
+  Sequence second = scene.run(count_to(20));
+  scene.publish(second);
+  second.append(count_to(20, 21));
+  scene.publish(second);
+  match = scene.index.match({count_to(30), 0, 0}, 30);
+  EXPECT_EQ(match.tokens, 20);
+}
+
+TEST(PrefixIndex, AStateServesItsOwnPosition) {
+  Scene scene({full(), state()}, 100);
+  Sequence first = scene.run(count_to(6));
+  scene.publish(first);
+  first.append(count_to(8, 7));
+  scene.publish(first);
+  EXPECT_EQ(scene.match(count_to(20)), 14);
+  EXPECT_EQ(scene.match(count_to(13)), 6);
+  EXPECT_EQ(scene.match(count_to(5)), 0);
+  EXPECT_EQ(scene.index.match({count_to(13), 0, 0}, 13).limited_by, 1);
+}
+
+TEST(PrefixIndex, EvictsLeavesFirstAndLeastRecentlyUsed) {
+  Scene scene({full()}, 100);
+  Sequence base = scene.run(count_to(8));
+  scene.publish(base);
+  for (const int32_t branch : {100, 200, 300}) {
+    PrefixIndex::Match match;
+    Sequence sequence = scene.attach(count_to(8), 0, 0, &match);
+    sequence.append(count_to(4, branch));
+    scene.publish(sequence);
+    sequence.remove();
+  }
+  const auto with = [&](int32_t branch) {
+    Tokens tokens = count_to(8);
+    const Tokens more = count_to(4, branch);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+    return tokens;
+  };
+  EXPECT_EQ(scene.match(with(100)), 12);
+  scene.index.use();  // 200 is the oldest now
+  EXPECT_EQ(scene.index.evict(0, 1, scene.pool), 1);
+  EXPECT_EQ(scene.match(with(200)), 8);
+  EXPECT_EQ(scene.match(with(100)), 12);
+  EXPECT_EQ(scene.index.evict(0, 100, scene.pool), 2);  // `base` still uses its pages
+  EXPECT_EQ(scene.match(with(100)), 8);
+  base.remove();
+  EXPECT_EQ(scene.index.evict(0, 100, scene.pool), 2);
+  EXPECT_EQ(scene.pool.used(), 0);
+  EXPECT_EQ(scene.index.used_blocks(), 0);
+}
+
+TEST(PrefixIndex, AFullIndexForgetsTheOldestOrTakesLess) {
+  Scene scene({full()}, 4);
+  Sequence first = scene.run(count_to(8)), second = scene.run(count_to(12, 50));
+  EXPECT_EQ(scene.publish(first), 8);
+  EXPECT_EQ(scene.publish(second), 8);  // two blocks are left, and `first` uses its pages
+  first.remove();
+  EXPECT_EQ(scene.publish(second), 12);
+  EXPECT_EQ(scene.match(count_to(8)), 4);
+  EXPECT_TRUE(scene.index.is_valid());
+}
+
+TEST(PrefixIndex, ALastPageThatIsNotFullStaysItsOwners) {
+  Scene scene({full()}, 100);
+  Sequence first = scene.run(count_to(6)), second = scene.run(count_to(6));
+  scene.publish(first);
+  scene.publish(second);
+  EXPECT_EQ(first.at(0, 0), second.at(0, 0));
+  EXPECT_NE(first.at(0, 1), second.at(0, 1));  // both go on writing there
+}
+
+TEST(PrefixIndex, ARunThatGrowsIsNotEvicted) {
+  Scene scene({sliding(4)}, 4);
+  Sequence first = scene.run(count_to(8));
+  scene.publish(first);
+  first.remove();
+  Sequence second = scene.run(count_to(40));  // of its first tokens only `first` had pages
+  EXPECT_EQ(scene.publish(second), 16);
+  EXPECT_TRUE(scene.index.is_valid());
+  EXPECT_EQ(scene.match(count_to(8)), 8);
+}
+
+TEST(PrefixIndex, ARunWithoutPagesStaysWhileOneGrowsBelowIt) {
+  Scene scene({sliding(4)}, 2);
+  Sequence first = scene.run(count_to(8));  // the window left the first page
+  scene.publish(first);
+  first.remove();
+  Tokens tokens = count_to(4);
+  for (const int32_t token : count_to(4, 50)) tokens.push_back(token);
+  Sequence second = scene.run(tokens);
+  EXPECT_EQ(scene.publish(second), 8);  // the other branch is evicted for it
+  EXPECT_TRUE(scene.index.is_valid());
+  EXPECT_EQ(scene.match(tokens), 8);
+}
+
+TEST(PrefixIndex, ABlockTakesItsCheckpointsAlong) {
+  Scene scene({full(), state()}, 2);
+  Sequence first = scene.run(count_to(8));
+  scene.publish(first);
+  first.remove();
+  EXPECT_EQ(scene.index.evict(0, 2, scene.pool), 2);
+  EXPECT_EQ(scene.index.held_pages(1), 0);
+  EXPECT_EQ(scene.pool.used(), 0);
+  Sequence second = scene.run(count_to(8, 50));  // the same block ids, other tokens
+  scene.publish(second);
+  PrefixIndex::Match match;
+  scene.attach(count_to(8, 50), 0, 0, &match);
+  EXPECT_EQ(match.tokens, 8);
+}
+
+using Published = std::vector<std::tuple<Tokens, uint64_t, int64_t>>;  // tokens, salt, where it begins
+
+// The definition: the longest run of equal tokens under equal salts from the beginning, over everything published.
+int64_t longest_known(const Published& published, const Tokens& query, uint64_t salt, int64_t salt_begin) {
+  const auto in_force = [](int64_t position, uint64_t s, int64_t begin) {
+    return (position / kPage + 1) * kPage > begin ? s : 0;
+  };
+  int64_t longest = 0;
+  for (const auto& [tokens, other_salt, other_begin] : published) {
+    int64_t same = 0;
+    while (same < static_cast<int64_t>(std::min(tokens.size(), query.size())) &&
+           in_force(same, salt, salt_begin) == in_force(same, other_salt, other_begin) &&
+           tokens[static_cast<size_t>(same)] == query[static_cast<size_t>(same)]) {
+      ++same;
+    }
+    longest = std::max(longest, same);
+  }
+  return longest;
+}
+
+class PrefixWalk : public testing::TestWithParam<int> {};
+
+// Whatever was published, attached, evicted and removed: an attached sequence has pages of its own tokens and salt,
+// references add up, and without evictions the longest known prefix is found.
+TEST_P(PrefixWalk, HoldsWhatItSays) {
+  const int seed = GetParam();
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  const auto below = [&](uint32_t n) { return static_cast<int64_t>(random() % n); };
+  const std::vector<std::vector<GroupRules>> mixtures{{full()},
+                                                      {full(), sliding(6)},
+                                                      {sliding(5), chunked(12)},
+                                                      {full(), state()},
+                                                      {full(), sliding(9), chunked(8), state()}};
+  const auto& mixture = mixtures[static_cast<size_t>(seed) % mixtures.size()];
+  const bool evicts = seed % 2 == 0, only_full = mixture.size() == 1;
+  Scene scene(mixture, evicts ? 60 : 100000);
+  std::vector<Sequence> live;
+  Published published;
+  int64_t hits = 0;
+  for (int step = 0; step < 600; ++step) {
+    const int64_t what = below(10);
+    if (what < 4 || live.empty()) {
+      Tokens query;
+      const uint64_t salt = static_cast<uint64_t>(below(3));
+      const int64_t salt_begin = below(2) == 0 ? 0 : below(12);
+      if (!published.empty() && below(4) > 0) {
+        query = std::get<0>(published[static_cast<size_t>(below(static_cast<uint32_t>(published.size())))]);
+        query.resize(static_cast<size_t>(below(static_cast<uint32_t>(query.size() + 1))));
+      }
+      for (int64_t more = below(6); more-- > 0;) query.push_back(static_cast<int32_t>(below(2)));
+      PrefixIndex::Match match;
+      live.push_back(scene.attach(query, salt, salt_begin, &match));
+      hits += match.tokens > 0;
+      ASSERT_LE(match.tokens, match.known);
+      ASSERT_EQ(match.limited_by >= 0, match.tokens < match.known);
+      if (!evicts) {
+        const int64_t longest = longest_known(published, query, salt, salt_begin);
+        ASSERT_EQ(match.known, longest) << "seed " << seed << " step " << step;
+        if (only_full) {
+          ASSERT_EQ(match.tokens, longest);
+        }
+      }
+    } else {
+      const auto who = static_cast<size_t>(below(static_cast<uint32_t>(live.size())));
+      Sequence& sequence = live[who];
+      if (what < 6) {
+        Tokens more(static_cast<size_t>(1 + below(7)));
+        for (int32_t& token : more) token = static_cast<int32_t>(below(2));
+        sequence.append(more);
+      } else if (what < 8) {
+        const int64_t known = scene.publish(sequence);
+        ASSERT_TRUE(evicts || known == sequence.length());
+        published.emplace_back(sequence.prefix(known), sequence.salt, sequence.salt_begin);
+      } else if (what < 9) {
+        sequence.remove();
+        live.erase(live.begin() + static_cast<int64_t>(who));
+      } else if (evicts) {
+        const auto group = static_cast<int32_t>(below(static_cast<uint32_t>(mixture.size())));
+        const int64_t before = scene.index.held_pages(group), wanted = 1 + below(5);
+        const int64_t given = scene.index.evict(group, wanted, scene.pool);
+        ASSERT_EQ(before - scene.index.held_pages(group), given);
+      }
+    }
+    ASSERT_TRUE(scene.index.is_valid()) << "seed " << seed << " step " << step;
+  }
+  EXPECT_GT(hits, 5);
+  scene.end(live);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, PrefixWalk, testing::Range(1, 61));
+
+}  // namespace
+}  // namespace kvc
