@@ -1,10 +1,12 @@
 #include "context/backend_loader.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 
-#include <cstdlib>
 #include <new>
 #include <string>
+
+#include "context/library_folder.h"
 
 // The backend that is linked in; from kernels/cpu.
 extern "C" const kvc_backend* kvc_cpu_backend_get(uint32_t version);
@@ -45,15 +47,6 @@ Status check_table(const kvc_backend* table, int32_t device_type, const char* fr
                        table->device_type, device_name(table->device_type), device_type, device_name(device_type));
 }
 
-// The plug-in in the folder that this library is in.
-std::string beside_this_library(const char* file) {
-  Dl_info info = {};
-  if (dladdr(reinterpret_cast<const void*>(&kvc::load_backend), &info) == 0 || info.dli_fname == nullptr) return file;
-  const std::string library = info.dli_fname;
-  const size_t folder = library.rfind('/');
-  return folder == std::string::npos ? std::string("./") + file : library.substr(0, folder + 1) + file;
-}
-
 Status load_plugin(const std::string& path, int32_t device_type, const kvc_backend** backend) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -73,6 +66,19 @@ Status load_plugin(const std::string& path, int32_t device_type, const kvc_backe
   return Status();
 }
 
+// The plug-in that the environment names, or the one in the folder of this library. In a process with rights that its
+// caller lacks (set-uid), the environment is the caller's: it is not read.
+Status load_cuda(const kvc_backend** backend) {
+  const char* const named = secure_getenv("KVCACHE_CUDA_BACKEND");
+  if (named != nullptr && *named != '\0') return load_plugin(named, kDLCUDA, backend);
+  const char* const folder = library_folder();
+  if (folder != nullptr) return load_plugin(std::string(folder) + "libkvcache_cuda.so", kDLCUDA, backend);
+  return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
+                       "no backend for device type %d (CUDA): the folder of this library is unknown; name the file of "
+                       "the plug-in",
+                       static_cast<int>(kDLCUDA));
+}
+
 }  // namespace
 
 Status load_backend(int32_t device_type, const char* path, const kvc_backend** backend) noexcept try {
@@ -84,11 +90,7 @@ Status load_backend(int32_t device_type, const char* path, const kvc_backend** b
     *backend = table;
     return Status();
   }
-  if (device_type == kDLCUDA) {
-    const char* const named = std::getenv("KVCACHE_CUDA_BACKEND");
-    return load_plugin(named != nullptr && *named != '\0' ? named : beside_this_library("libkvcache_cuda.so"),
-                       device_type, backend);
-  }
+  if (device_type == kDLCUDA) return load_cuda(backend);
   return Status::error(KVC_ERROR_DEVICE_UNAVAILABLE,
                        "no backend for device type %d (%s); this library has one for device type %d (CPU), and looks "
                        "for one of device type %d (CUDA)",

@@ -1,4 +1,4 @@
-// Finds the backend of a device type: the CPU's is linked in, others are plug-ins, files with the symbol
+// Finds the backend of a device type. The CPU's is linked in. Others are plug-ins: files with the symbol
 // kvc_backend_get. Thread safety: any thread. Ownership: tables are static, and plug-ins stay loaded; nothing is
 // released.
 #pragma once
@@ -10,10 +10,11 @@
 
 namespace kvc {
 
-// device_type: a DLDeviceType. path: nullable, the file of a plug-in; else that of $KVCACHE_CUDA_BACKEND for CUDA, else
-// libkvcache_cuda.so beside the file that this function is in.
-// DEVICE_UNAVAILABLE if no backend serves the type, with what was looked for and why it does not; then *backend is left
-// alone.
+// device_type: a DLDeviceType. path: nullable, the file of a plug-in. Without it, the plug-in for CUDA is the file that
+// $KVCACHE_CUDA_BACKEND names, or else libkvcache_cuda.so in the folder of this library (library_folder.h). A process
+// that runs with more rights than its caller (set-uid, set-gid, capabilities of the file) ignores the variable.
+// DEVICE_UNAVAILABLE if no backend serves the type; the message names the file and the reason. Then *backend stays as
+// it was.
 Status load_backend(int32_t device_type, const char* path, const kvc_backend** backend) noexcept;
 
 }  // namespace kvc

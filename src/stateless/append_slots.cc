@@ -10,6 +10,8 @@
 namespace kvc {
 namespace {
 
+constexpr int64_t kMaxTokens = int64_t{1} << 26;
+
 struct AppendSlotsCall {
   ForeignCache cache;
   TensorView k, v, k_scale, v_scale;
@@ -51,7 +53,7 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   kvc_backend_layer& layer = call->cache.layer;
   const int32_t offset = call->latent ? layer.v_head_dim : 0;
   KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, layer.head_dim - offset, device, &call->rotary));
-  KVC_TRY(IndexTensor::read(args.positions, "positions", call->slots.size(), true, false, device, &call->positions));
+  KVC_TRY(IndexTensor::read(args.positions, {"positions", device, call->slots.size()}, &call->positions));
   if (call->rotary.given() != call->positions.given()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s is not",
                          call->rotary.given() ? "rotary_cos" : "positions",
@@ -101,7 +103,12 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
   }
   if (args.slot_mapping == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "slot_mapping is NULL");
-  KVC_TRY(IndexTensor::read(args.slot_mapping, "slot_mapping", -1, true, false, device, &call->slots));
+  KVC_TRY(IndexTensor::read(args.slot_mapping, {"slot_mapping", device}, &call->slots));
+  // A stride of 0 makes any number of tokens of one element, and each token takes memory here.
+  if (call->slots.size() > kMaxTokens) {
+    return Status::error(KVC_ERROR_SHAPE, "slot_mapping has %" PRId64 " tokens, more than %" PRId64, call->slots.size(),
+                         kMaxTokens);
+  }
   KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, true, device, &call->cache));
   call->latent = args.v_cache == nullptr;
   if (call->latent) KVC_TRY(read_latent(args, device, call));
@@ -195,8 +202,8 @@ Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& s
     KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(floats)));
     float* const cos_sin = memory.next<float>(floats);
     append.cos_sin = cos_sin;
-    KVC_TRY(on_host ? call.rotary.turn(*context, scratch.rotations.data(), tokens, staged.step(), stream, cos_sin)
-                    : call.rotary.turn(*context, call.positions.on_device(), tokens, stream, cos_sin));
+    KVC_TRY(on_host ? call.rotary.rows_at(*context, scratch.rotations.data(), tokens, staged.step(), stream, cos_sin)
+                    : call.rotary.rows_at(*context, call.positions.on_device(), tokens, stream, cos_sin));
   }
   KVC_TRY(Status::from(backend.append(context->device(), &append, stream, &error), error));
   return staged.end();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 
-#include "base/dtype_text.h"
 #include "tensor/index_tensor.h"
 
 namespace kvc {
@@ -22,7 +21,7 @@ Status read_indexes(const DLTensor* tensor, const char* name, int64_t* size, DLD
                          name);
   }
   IndexTensor index;
-  KVC_TRY(IndexTensor::read(tensor, name, *size, true, false, device, &index));
+  KVC_TRY(IndexTensor::read(tensor, {.name = name, .device = device, .size = *size, .exact = true}, &index));
   *size = index.size();
   *out = index.on_device();
   return Status();
@@ -112,18 +111,14 @@ Status DevicePlan::read_arrays(const kvc_plan_args& args, kvc_backend_table_plan
   if (table != nullptr && host_reads(*table)) {
     return Status::error(KVC_ERROR_DEVICE, "%s is on the host, and seq_lens on the device: all on one of them", name);
   }
-  static constexpr int64_t kAny[2] = {-1, -1};
-  TensorView view;
-  KVC_TRY(check_tensor(table, {name, device, 2, kAny, "[rows, columns]"}, &view));
-  if (!same_dtype(view.dtype, {kDLInt, 32, 1})) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not int32", name, DtypeText(view.dtype).c_str());
-  }
-  build->table = reinterpret_cast<const int32_t*>(view.data);
-  build->num_table_rows = view.shape[0];
-  build->num_columns = view.shape[1];
-  build->table_stride = view.strides[0];
-  if (args.rows != nullptr || rows <= view.shape[0]) return Status();
-  return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, and %s %" PRId64, rows, name, view.shape[0]);
+  IndexTable view;
+  KVC_TRY(IndexTable::read(table, {name, device}, "[rows, columns]", false, &view));
+  build->table = view.narrow();
+  build->num_table_rows = view.num_rows();
+  build->num_columns = view.num_columns();
+  build->table_stride = view.row_stride();
+  if (args.rows != nullptr || rows <= view.num_rows()) return Status();
+  return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, and %s %" PRId64, rows, name, view.num_rows());
 }
 
 // The tables that such a build has, in the device's arrays.

@@ -126,8 +126,8 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
                                       array_of(rows.new_rotations(), turns ? fresh : 0), array_of(rows.slots(), fresh)};
   KVC_TRY(staged.begin(arrays, attends ? &call.attend : nullptr));
   if (turns) {
-    KVC_TRY(call.rotary.turn(*context, rows.query_rotations(), queries, staged.step(), stream, query_cos_sin));
-    KVC_TRY(call.rotary.turn(*context, rows.new_rotations(), fresh, staged.step(), stream, new_cos_sin));
+    KVC_TRY(call.rotary.rows_at(*context, rows.query_rotations(), queries, staged.step(), stream, query_cos_sin));
+    KVC_TRY(call.rotary.rows_at(*context, rows.new_rotations(), fresh, staged.step(), stream, new_cos_sin));
     call.attend.cos_sin = query_cos_sin;
   }
   if (call.appends) KVC_TRY(append(*context, call, rows, turns ? new_cos_sin : nullptr, staged.step(), stream));

@@ -75,12 +75,9 @@ Status FlashAttnCall::read_cache(const kvc_flash_attn_args& args) {
   KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, appends, device_, &cache));
   capacity = std::min<int64_t>(cache.layer.page_size, kMaxTokens);
   if (args.block_table == nullptr) return Status();
-  static constexpr int64_t kAny[2] = {-1, -1};
-  KVC_TRY(check_tensor(args.block_table,
-                       {"block_table", index_device(*args.block_table, device_), 2, kAny, "[rows, max_pages]"},
-                       &block_table));
-  if (!same_dtype(block_table.dtype, {kDLInt, 32, 1})) return bad_dtype("block_table", block_table.dtype, "int32");
-  capacity = std::min(cache.layer.page_size * std::min(block_table.shape[1], kMaxTokens), kMaxTokens);
+  KVC_TRY(IndexTable::read(args.block_table, {"block_table", device_}, "[rows, max_pages]",
+                           host_reads(*args.block_table), &block_table));
+  capacity = std::min(cache.layer.page_size * std::min(block_table.num_columns(), kMaxTokens), kMaxTokens);
   return Status();
 }
 
@@ -102,7 +99,7 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
                          kv_heads);
   }
   layer.num_q_heads = static_cast<int32_t>(heads);
-  KVC_TRY(IndexTensor::read(args.cu_seqlens_q, "cu_seqlens_q", -1, false, false, device_, &cu_seqlens_q));
+  KVC_TRY(IndexTensor::read(args.cu_seqlens_q, {"cu_seqlens_q", device_}, &cu_seqlens_q));
   if (ragged && cu_seqlens_q.size() < 1) return Status::error(KVC_ERROR_SHAPE, "cu_seqlens_q is empty, not [rows + 1]");
   rows = ragged ? cu_seqlens_q.size() - 1 : shape[0];
   row_queries = ragged ? -1 : shape[1];
@@ -126,11 +123,10 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
 Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   if (!appends) {
     if (args.rotary_cos != nullptr || args.rotary_sin != nullptr) return contradiction("rotary_cos", "k is not");
-    return args.rotary_seqlens == nullptr ? Status() : contradiction("rotary_seqlens", "k is not");
+    return Status();  // rotary_seqlens is ignored, as FlashAttention 3 does
   }
   const bool ragged = args.cu_seqlens_k_new != nullptr;
-  KVC_TRY(
-      IndexTensor::read(args.cu_seqlens_k_new, "cu_seqlens_k_new", rows + 1, false, false, device_, &cu_seqlens_k_new));
+  KVC_TRY(IndexTensor::read(args.cu_seqlens_k_new, {"cu_seqlens_k_new", device_, rows + 1}, &cu_seqlens_k_new));
   const auto read = [&](const DLTensor* tensor, const char* name, int64_t tokens, int64_t dims, TensorView* view) {
     const int64_t heads = cache.layer.num_kv_heads;
     const int64_t batched[4] = {rows, tokens, heads, dims}, packed[3] = {tokens, heads, dims};
@@ -146,9 +142,8 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
   row_new = ragged ? -1 : k.shape[1];
   KVC_TRY(check_count("new tokens", ragged ? k.shape[0] : row_new, kMaxTokens / std::max<int64_t>(rows, 1)));
   KVC_TRY(RotaryTables::read(args.rotary_cos, args.rotary_sin, cache.layer.head_dim, device_, &rotary));
-  if (!rotary.given())
-    return args.rotary_seqlens == nullptr ? Status() : contradiction("rotary_seqlens", "rotary_cos is not");
-  KVC_TRY(IndexTensor::read(args.rotary_seqlens, "rotary_seqlens", rows, false, true, device_, &rotary_seqlens));
+  if (!rotary.given()) return Status();  // rotary_seqlens is ignored
+  KVC_TRY(IndexTensor::read(args.rotary_seqlens, {"rotary_seqlens", device_, rows, true}, &rotary_seqlens));
   if (!is_float_dtype(q.dtype) || !is_float_dtype(k.dtype)) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "rotary_cos with float8 %s: rotate before quantising",
                          is_float_dtype(q.dtype) ? "k" : "q");
@@ -170,13 +165,13 @@ Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
   }
   const bool other_name = args.cache_seqlens == nullptr && args.seqused_k != nullptr;
   KVC_TRY(IndexTensor::read(other_name ? args.seqused_k : args.cache_seqlens,
-                            other_name ? "seqused_k" : "cache_seqlens", rows, false, true, device_, &cache_seqlens));
+                            {other_name ? "seqused_k" : "cache_seqlens", device_, rows, true}, &cache_seqlens));
   if (appends && !cache_seqlens.given()) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is to be appended behind it");
   }
-  KVC_TRY(IndexTensor::read(args.cache_batch_idx, "cache_batch_idx", rows, false, false, device_, &batch_idx));
-  KVC_TRY(IndexTensor::read(args.cache_leftpad, "cache_leftpad", rows, false, true, device_, &leftpad));
-  const int64_t cache_rows = paged() ? block_table.shape[0] : cache.layer.num_pages;
+  KVC_TRY(IndexTensor::read(args.cache_batch_idx, {"cache_batch_idx", device_, rows}, &batch_idx));
+  KVC_TRY(IndexTensor::read(args.cache_leftpad, {"cache_leftpad", device_, rows, true}, &leftpad));
+  const int64_t cache_rows = paged() ? block_table.num_rows() : cache.layer.num_pages;
   if (batch_idx.given() || cache_rows >= rows) return Status();
   return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " rows, and q %" PRId64, paged() ? "block_table" : "k_cache",
                        cache_rows, rows);
@@ -260,10 +255,10 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
 }
 
 // All on the host, or, but for single numbers, all on the device.
-Status FlashAttnCall::check_index_devices(const kvc_flash_attn_args& args) {
+Status FlashAttnCall::check_index_devices() {
   const char *host = nullptr, *device = nullptr;
   const auto place = [&](const char* name, bool on_host) { (on_host ? host : device) = name; };
-  if (paged()) place("block_table", host_reads(*args.block_table));
+  if (paged()) place("block_table", block_table.on_host());
   for (const IndexTensor* index :
        {&cache_seqlens, &batch_idx, &leftpad, &rotary_seqlens, &cu_seqlens_q, &cu_seqlens_k_new}) {
     if (index->given() && !index->constant()) place(index->name(), index->on_host());
@@ -288,7 +283,7 @@ Status FlashAttnCall::check_disjoint() const {
                               {"v_cache", appends ? nullptr : &cache.v},
                               {"rotary_cos", given(rotary.cos)},
                               {"rotary_sin", given(rotary.sin)},
-                              {"block_table", given(block_table)},
+                              {"block_table", block_table.tensor()},
                               {"q_descale", given(q_descale)},
                               {"k_descale", given(k_descale)},
                               {"v_descale", given(v_descale)},
@@ -321,7 +316,7 @@ Status FlashAttnCall::read(const kvc_flash_attn_args& args, const Context& conte
     if (behind) layer.k = layer.v;
   }
   KVC_TRY(call.read_indexes(args));
-  KVC_TRY(call.check_index_devices(args));
+  KVC_TRY(call.check_index_devices());
   KVC_TRY(call.read_outputs(args));
   KVC_TRY(call.read_options(args));
   KVC_TRY(call.read_scales(args));

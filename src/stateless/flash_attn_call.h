@@ -22,12 +22,13 @@ struct FlashAttnCall {
   int32_t num_splits = 0;
   bool unlike_scales = false;  // new K and V are quantised, each row's by scales of its own
 
-  TensorView q, qv, out, lse, k, v, block_table, q_descale, k_descale, v_descale, alibi_slopes, sinks;
+  TensorView q, qv, out, lse, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks;
   IndexTensor cache_seqlens, batch_idx, leftpad, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new;
+  IndexTable block_table;
   RotaryTables rotary;
   kvc_backend_attend attend = {};  // tensors and options
 
-  bool paged() const noexcept { return block_table.rank != 0; }
+  bool paged() const noexcept { return block_table.given(); }
   bool indexes_on_device = false;  // lengths, offsets and page ids are the device's: the host does not know them
 
   // Status with the first argument that does not fit; nothing is written.
@@ -42,7 +43,7 @@ struct FlashAttnCall {
   Status read_options(const kvc_flash_attn_args& args);
   Status read_scales(const kvc_flash_attn_args& args);
   Status check_disjoint() const;
-  Status check_index_devices(const kvc_flash_attn_args& args);
+  Status check_index_devices();
   Status check_tokens(const DLTensor* tensor, const char* name, int64_t dims, bool written, TensorView* view) const;
 
   DLDevice device_ = {};

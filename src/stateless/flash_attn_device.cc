@@ -59,7 +59,7 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   plan.num_tokens = call.q.rank == 4 ? call.rows * call.row_queries : call.q.shape[0];
   if (call.appends) plan.num_new = call.k.rank == 4 ? call.rows * call.row_new : call.k.shape[0];
   plan.capacity = call.capacity;
-  plan.num_cache_rows = call.paged() ? call.block_table.shape[0] : call.cache.layer.num_pages;
+  plan.num_cache_rows = call.paged() ? call.block_table.num_rows() : call.cache.layer.num_pages;
   plan.cu_seqlens_q = offsets(call.cu_seqlens_q, std::max<int64_t>(0, call.row_queries));
   plan.cu_seqlens_k_new = offsets(call.cu_seqlens_k_new, call.appends ? std::max<int64_t>(0, call.row_new) : 0);
   plan.cache_seqlens = call.cache_seqlens.given()
@@ -70,8 +70,8 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   plan.cache_batch_idx = offsets(call.batch_idx, 1);
   plan.cache_leftpad = call.leftpad.on_device();
   if (call.paged()) {
-    plan.block_table = reinterpret_cast<const int32_t*>(call.block_table.data);
-    plan.table_stride = call.block_table.strides[0];
+    plan.block_table = call.block_table.narrow();
+    plan.table_stride = call.block_table.row_stride();
   }
   if (call.rotary.given()) {
     plan.num_rotations = call.rotary.positions();
@@ -187,8 +187,8 @@ Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessSc
   kvc_error error = KVC_ERROR_INIT;
   KVC_TRY(Status::from(context->backend().plan_flash(context->device(), &plan, stream, &error), error));
   if (call->rotary.given()) {
-    KVC_TRY(call->rotary.turn(*context, {plan.query_rotations, 1, 0, 0}, plan.num_tokens, stream, turns.queries));
-    KVC_TRY(call->rotary.turn(*context, {plan.new_rotations, 1, 0, 0}, plan.num_new, stream, turns.fresh));
+    KVC_TRY(call->rotary.rows_at(*context, {plan.query_rotations, 1, 0, 0}, plan.num_tokens, stream, turns.queries));
+    KVC_TRY(call->rotary.rows_at(*context, {plan.new_rotations, 1, 0, 0}, plan.num_new, stream, turns.fresh));
     call->attend.cos_sin = turns.queries;
   }
   if (plan.num_new > 0) KVC_TRY(append(*context, *call, plan, turns.fresh, stream));

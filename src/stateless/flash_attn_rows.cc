@@ -8,7 +8,8 @@
 namespace kvc {
 namespace {
 
-// [rows + 1] of a batch, or of the caller's offsets: from 0 on, never descending, at most `tokens`.
+// [rows + 1] offsets: those of rows of `each` tokens, or the caller's, which begin with 0, never descend and are at
+// most `tokens`.
 Status fill_offsets(const IndexTensor& offsets, int64_t rows, int64_t each, int64_t tokens, std::vector<int32_t>* out) {
   out->resize(static_cast<size_t>(rows) + 1);
   int32_t* begin = out->data();
@@ -66,13 +67,23 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   rows_.positions = positions_.data();
   rows_.key_ends = ends ? key_ends_.data() : nullptr;
   rows_.key_begins = key_begins_.data();
-  tables_ = {};
-  // Never null, which would mean trees: a table without columns may be, and nothing of it is read.
-  const bool has_pages = call.paged() && call.block_table.data != nullptr;
-  tables_.pages = has_pages ? reinterpret_cast<const int32_t*>(call.block_table.data) : cache_rows_.data();
-  tables_.page_begin = page_begin_.data();
   for (int32_t row = 0; row < rows_.num_rows; ++row) KVC_TRY(build_row(call, row));
+  place_lists(call);
   return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
+}
+
+// Gives each row a page list as long as its keys need. The list of a row without pages is its cache row.
+void FlashAttnRows::place_lists(const FlashAttnCall& call) {
+  int64_t pages = 0;
+  for (size_t r = 0; r < page_begin_.size(); ++r) {
+    page_begin_[r] = pages;
+    pages += call.paged() ? ceil_div(kv_lengths_[r], call.cache.layer.page_size) : 1;
+  }
+  if (call.paged() && pages > pages_.size()) pages_ = LazyArray<int32_t>(pages + pages / 4);
+  tables_ = {};
+  // Null would mean trees. Of a table without columns no list has an entry.
+  tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
+  tables_.page_begin = page_begin_.data();
 }
 
 Status FlashAttnRows::build_row(const FlashAttnCall& call, int32_t row) {
@@ -91,13 +102,12 @@ Status FlashAttnRows::build_row(const FlashAttnCall& call, int32_t row) {
   }
   const int64_t pad = call.leftpad.given() ? call.leftpad[row] : 0;
   KVC_TRY(check_in("cache_leftpad", row, pad, cached));
-  const int64_t cache_rows = call.paged() ? call.block_table.shape[0] : call.cache.layer.num_pages;
+  const int64_t cache_rows = call.paged() ? call.block_table.num_rows() : call.cache.layer.num_pages;
   const int64_t cache_row = call.batch_idx.given() ? call.batch_idx[row] : row;
   KVC_TRY(check_in("cache_batch_idx", row, cache_row, cache_rows - 1));
   kv_lengths_[r] = static_cast<int32_t>(length);
   key_begins_[r] = static_cast<int32_t>(pad);
   cache_rows_[r] = static_cast<int32_t>(cache_row);
-  page_begin_[r] = call.paged() ? cache_row * call.block_table.strides[0] : row;
   const int32_t begin = token_begin_[r], end = token_begin_[r + 1];
   for (int32_t t = begin; t < end; ++t) {
     const int64_t position = length - (end - t);
@@ -148,8 +158,22 @@ Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
   return Status();
 }
 
+// Page ids of columns [begin, end) of a row.
+Status FlashAttnRows::read_pages(const FlashAttnCall& call, int32_t row, int64_t begin, int64_t end) {
+  const int64_t cache_row = cache_rows_[static_cast<size_t>(row)], pages = call.cache.layer.num_pages;
+  int32_t* const list = pages_.data() + page_begin_[static_cast<size_t>(row)];
+  if (call.block_table.copy_columns(cache_row, begin, end, pages - 1, list)) return Status();
+  const int32_t* const bad =
+      std::find_if(list + begin, list + end, [pages](int32_t page) { return page < 0 || page >= pages; });
+  return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                       "block_table has page %d for row %d in row %" PRId64 ", column %td; k_cache has %" PRId64
+                       " pages",
+                       *bad, row, cache_row, bad - list, pages)
+      .at(row);
+}
+
 Status FlashAttnRows::map_pages(const FlashAttnCall& call, const WorkPlan& plan) {
-  const int64_t page_size = call.cache.layer.page_size, pages = call.cache.layer.num_pages;
+  const int64_t page_size = call.cache.layer.page_size;
   for (int32_t row = 0; row < rows_.num_rows; ++row) {
     const auto r = static_cast<size_t>(row);
     const int32_t length = kv_lengths_[r], queries = token_begin_[r + 1] - token_begin_[r];
@@ -157,15 +181,8 @@ Status FlashAttnRows::map_pages(const FlashAttnCall& call, const WorkPlan& plan)
     int64_t first = queries > 0 ? plan.first_key(rows_, row, length - queries) : length;
     first = std::min<int64_t>(first, length - fresh);
     if (first >= length) continue;  // nothing is read or written
-    const int32_t* list = tables_.pages + page_begin_[r];
-    for (int64_t column = first / page_size; call.paged() && column < ceil_div(length, page_size); ++column) {
-      if (list[column] >= 0 && list[column] < pages) continue;
-      return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                           "block_table has page %d for row %d in row %d, column %" PRId64 "; k_cache has %" PRId64
-                           " pages",
-                           list[column], row, cache_rows_[r], column, pages)
-          .at(row);
-    }
+    if (call.paged()) KVC_TRY(read_pages(call, row, first / page_size, ceil_div(length, page_size)));
+    const int32_t* const list = tables_.pages + page_begin_[r];
     for (int32_t i = 0; i < fresh; ++i) {
       const int64_t position = length - fresh + i;
       slots_[static_cast<size_t>(new_begin_[r] + i)] = list[position / page_size] * page_size + position % page_size;

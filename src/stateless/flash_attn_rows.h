@@ -1,5 +1,6 @@
-// FlashAttnRows: what the index tensors of a call say, as a backend takes it: rows with lengths and positions, their
-// page lists, and slots of new tokens. Every value is checked here.
+// FlashAttnRows: the values of a call's index tensors, as a backend takes them: rows with lengths and positions, their
+// page lists, and the slots of new tokens. Each value is read once, into this object, and checked here. So a thread
+// that writes the caller's tensors during the call changes results, but no address that the call reads or writes.
 //
 // Thread safety: none; one call at a time. Buffers stay for the next call: nothing is allocated once they are large
 // enough. Throws std::bad_alloc.
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/lazy_array.h"
 #include "kvcache_backend.h"
 #include "plan/work_plan.h"
 #include "stateless/flash_attn_call.h"
@@ -16,17 +18,18 @@ namespace kvc {
 
 class FlashAttnRows {
  public:
-  // Lengths and positions. `call` must outlive what is read here.
+  // Reads lengths and positions.
   Status build(const FlashAttnCall& call);
-  // Page ids of everything that is read (by `plan`'s rules) or written, and slots of new tokens.
+  // After build: reads the page ids of all keys that are read (by `plan`'s rules) or written, and makes the slots of
+  // new tokens.
   Status map_pages(const FlashAttnCall& call, const WorkPlan& plan);
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
   const kvc_backend_tables& tables() const noexcept { return tables_; }
-  // New tokens of row r: [new_begin()[r], new_begin()[r + 1]) of k and v.
+  // The new tokens of row r are [new_begin()[r], new_begin()[r + 1]) of k and v.
   const int32_t* new_begin() const noexcept { return new_begin_.data(); }
   const int64_t* slots() const noexcept { return slots_.data(); }  // [new tokens]
-  // Rows of the caller's cos and sin, if there are any.
+  // Rows of the caller's cos and sin, if the call has any.
   const int32_t* query_rotations() const noexcept { return query_rotations_.data(); }  // [queries]
   const int32_t* new_rotations() const noexcept { return new_rotations_.data(); }      // [new tokens]
 
@@ -34,14 +37,17 @@ class FlashAttnRows {
   Status build_row(const FlashAttnCall& call, int32_t row);
   Status check_unlike(const FlashAttnCall& call);
   Status rotate_row(const FlashAttnCall& call, int32_t row, int64_t cached);
+  void place_lists(const FlashAttnCall& call);
+  Status read_pages(const FlashAttnCall& call, int32_t row, int64_t begin, int64_t end);
 
   std::vector<int32_t> token_begin_, new_begin_;               // [rows + 1]
   std::vector<int32_t> kv_lengths_, key_begins_, cache_rows_;  // [rows]
-  std::vector<int64_t> page_begin_;                            // [rows]
+  std::vector<int64_t> page_begin_;                            // [rows]: where a row's list is in pages_
+  LazyArray<int32_t> pages_;                                   // page lists; those of pages that are used are written
   std::vector<int32_t> positions_, key_ends_;                  // [queries]
   std::vector<int32_t> query_rotations_, new_rotations_;
   std::vector<int64_t> slots_;
-  std::vector<int64_t> sorted_;  // cache rows, to find one twice
+  std::vector<int64_t> sorted_;  // cache rows, to find one that is there twice
   kvc_backend_rows rows_ = {};
   kvc_backend_tables tables_ = {};
 };

@@ -77,35 +77,37 @@ Status RotaryTables::read(const DLTensor* cos, const DLTensor* sin, int32_t head
   }
   const int64_t half = out->cos.shape[1];
   if (half >= 1 && half <= head_dim / 2) return Status();
-  return Status::error(KVC_ERROR_SHAPE, "rotary_cos turns %" PRId64 " dims of %d: 2, 4 .. up to the head dim", 2 * half,
-                       head_dim);
+  return Status::error(KVC_ERROR_SHAPE, "rotary_cos rotates %" PRId64 " dims of %d: 2, 4 .. up to the head dim",
+                       2 * half, head_dim);
 }
 
-Status RotaryTables::turn(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream,
-                          float* cos_sin) const {
+Status RotaryTables::rows_at(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream,
+                             float* cos_sin) const {
   args->rope_dim = rotary_dim();
   args->num_tokens = static_cast<int32_t>(tokens);
   args->cos_sin = cos_sin;
   args->cos = {cos.data, cos.strides[0], 0, cos.dtype, 0};
   args->sin = {sin.data, sin.strides[0], 0, sin.dtype, 0};
+  // Without rows of cos and sin no token may be rotated. A backend would take tensors without data for RoPE by tables.
+  if (tokens == 0 || positions() == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
-  return tokens == 0 ? Status() : Status::from(context.backend().rope(context.device(), args, stream, &error), error);
+  return Status::from(context.backend().rope(context.device(), args, stream, &error), error);
 }
 
-Status RotaryTables::turn(const Context& context, const int32_t* rows, int64_t tokens, const kvc_backend_step* step,
-                          void* stream, float* cos_sin) const {
+Status RotaryTables::rows_at(const Context& context, const int32_t* rows, int64_t tokens, const kvc_backend_step* step,
+                             void* stream, float* cos_sin) const {
   kvc_backend_rope args = {};
   args.positions = rows;
   args.step = step;
-  return turn(context, &args, tokens, stream, cos_sin);
+  return rows_at(context, &args, tokens, stream, cos_sin);
 }
 
-Status RotaryTables::turn(const Context& context, const kvc_backend_indexes& rows, int64_t tokens, void* stream,
-                          float* cos_sin) const {
+Status RotaryTables::rows_at(const Context& context, const kvc_backend_indexes& rows, int64_t tokens, void* stream,
+                             float* cos_sin) const {
   kvc_backend_rope args = {};
   args.device_positions = rows;
   args.num_positions = positions();
-  return turn(context, &args, tokens, stream, cos_sin);
+  return rows_at(context, &args, tokens, stream, cos_sin);
 }
 
 kvc_backend_tensor rows_of(const TensorView& t) noexcept {

@@ -24,19 +24,19 @@ struct RotaryTables {
   int32_t rotary_dim() const noexcept { return 2 * static_cast<int32_t>(cos.shape[1]); }
   bool given() const noexcept { return cos.rank != 0; }
 
-  // Both or none; rotary_dim at most head_dim.
+  // Both tensors, or none of them; rotary_dim is at most head_dim.
   static Status read(const DLTensor* cos, const DLTensor* sin, int32_t head_dim, DLDevice device, RotaryTables* out);
   int64_t cos_sin_floats(int64_t tokens) const noexcept { return given() ? tokens * rotary_dim() : 0; }
-  // Their rows `positions` [tokens], as float32: cos_sin [tokens, 2, rotary_dim / 2]. step: nullable; has the
-  // positions.
-  Status turn(const Context& context, const int32_t* positions, int64_t tokens, const kvc_backend_step* step,
-              void* stream, float* cos_sin) const;
-  // The same of positions that only the device reads; those that are no rows get none.
-  Status turn(const Context& context, const kvc_backend_indexes& positions, int64_t tokens, void* stream,
-              float* cos_sin) const;
+  // Copies the rows `positions` [tokens] as float32 to cos_sin [tokens, 2, rotary_dim / 2]. step: nullable; where a
+  // device has the positions.
+  Status rows_at(const Context& context, const int32_t* positions, int64_t tokens, const kvc_backend_step* step,
+                 void* stream, float* cos_sin) const;
+  // The same with positions that only the device reads. A position that is no row leaves its place as it is.
+  Status rows_at(const Context& context, const kvc_backend_indexes& positions, int64_t tokens, void* stream,
+                 float* cos_sin) const;
 
  private:
-  Status turn(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream, float* cos_sin) const;
+  Status rows_at(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream, float* cos_sin) const;
 };
 
 // A backend's view of rows [tokens, heads, dims].

@@ -5,70 +5,26 @@
 #include <numeric>
 
 #include "sequence/token_tree.h"
+#include "tables/plan_config.h"
 #include "tensor/borrowed_tensor.h"
 
 namespace kvc {
 namespace {
 
 constexpr int64_t kMaxLength = kernels::kMaxRowTokens;
-constexpr int64_t kMaxRows = 1 << 20;
-constexpr int64_t kMaxSlots = int64_t{1} << 31;  // slots are int32 in tables of page size 1
 
-Status check_range(const char* name, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %" PRId64 " is not in %" PRId64 "..%" PRId64, name, value, least,
-                       most);
-}
-
-Status check_config(const kvc_plan_config& c) {
-  constexpr uint32_t kFlags = KVC_PLAN_GRAPH | KVC_PLAN_PAD_VALUE | KVC_PLAN_SLOTS | KVC_PLAN_LENGTHS_WITH_NEW;
-  constexpr uint32_t kArrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
-  if ((c.flags & ~kFlags) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", c.flags);
-  if ((c.arrays & ~kArrays) != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "arrays 0x%x has unknown bits", c.arrays);
-  if (c.mode < KVC_PLAN_DECODE || c.mode > KVC_PLAN_DRAFT_DECODE) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "mode %d is not a KVC_PLAN_* mode", c.mode);
-  }
-  const bool verify = c.mode == KVC_PLAN_VERIFY, draft = c.mode == KVC_PLAN_DRAFT_DECODE;
-  const bool graph = (c.flags & KVC_PLAN_GRAPH) != 0, extend = c.mode == KVC_PLAN_EXTEND;
-  KVC_TRY(check_range("page_size", c.page_size, 1, 65536));
-  KVC_TRY(check_range("num_draft_tokens", c.num_draft_tokens, verify ? 1 : 0, verify ? kMaxTreeNodes : 0));
-  KVC_TRY(check_range("num_steps", c.num_steps, draft ? 1 : 0, draft ? 64 : 0));
-  KVC_TRY(check_range("top_k", c.top_k, draft ? 1 : 0, draft ? 64 : 0));
-  KVC_TRY(check_range("max_rows", c.max_rows, graph ? 1 : 0, graph ? kMaxRows : 0));
-  KVC_TRY(check_range("max_tokens", c.max_tokens, graph && extend ? 1 : 0, graph && extend ? kMaxRows : 0));
-  KVC_TRY(check_range("max_pages_per_row", c.max_pages_per_row, graph ? 1 : 0, graph ? 1 << 26 : 0));
-  KVC_TRY(check_range("window_tokens", c.window_tokens, 0, kMaxLength));
-  KVC_TRY(check_range("chunk_tokens", c.chunk_tokens, 0, kMaxLength));
-  KVC_TRY(check_range("num_pool_pages", c.num_pool_pages, 0, kMaxSlots / c.page_size));
-  if (c.window_tokens > 0 && c.chunk_tokens > 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "window_tokens %" PRId64 " with chunk_tokens %" PRId64,
-                         c.window_tokens, c.chunk_tokens);
-  }
-  if (draft && (c.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_LENGTHS_WITH_NEW with draft steps: of which one?");
-  }
-  if ((c.flags & KVC_PLAN_PAD_VALUE) != 0 || c.pad_value == 0) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);
-}
-
-// With defaults in place of zeros.
-kvc_plan_config complete(kvc_plan_config config) {
-  if (config.page_size == 0) config.page_size = 16;
-  if (config.arrays == 0) config.arrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
-  if (config.mode == KVC_PLAN_DRAFT_DECODE && config.top_k == 0) config.top_k = 1;
-  if ((config.flags & KVC_PLAN_PAD_VALUE) == 0 && config.pad_value == 0) {
-    config.pad_value = (config.flags & KVC_PLAN_GRAPH) != 0 ? 0 : -1;
-  }
-  return config;
+// An array of a plan: exactly `size` elements, or its own number of them if size is -1.
+Status read_array(const DLTensor* tensor, const char* name, int64_t size, IndexTensor* out) {
+  if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
+  return IndexTensor::read(tensor, {.name = name, .device = {kDLCPU, 0}, .size = size, .exact = true}, out);
 }
 
 }  // namespace
 
 Status TablePlan::create(const kvc_plan_config& config, std::unique_ptr<TablePlan>* out) {
-  kvc_plan_config checked = complete(config);
-  if ((config.flags & KVC_PLAN_PAD_VALUE) == 0) checked.pad_value = config.pad_value;
-  KVC_TRY(check_config(checked));
-  out->reset(new TablePlan(complete(config)));
+  kvc_plan_config completed;
+  KVC_TRY(complete_config(config, &completed));
+  out->reset(new TablePlan(completed));
   return Status();
 }
 
@@ -154,26 +110,26 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
 }
 
 Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
-  KVC_TRY(IndexArray::read(args.seq_lens, "seq_lens", -1, &out->seq_lens));
+  KVC_TRY(read_array(args.seq_lens, "seq_lens", -1, &out->seq_lens));
   const int64_t size = out->size = out->seq_lens.size();
-  if (size > kMaxRows) return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, more than 2^20", size);
+  if (size > kMaxPlanRows) return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, more than 2^20", size);
   KVC_TRY(check_given(args));
   if (config_.mode == KVC_PLAN_EXTEND) {
-    KVC_TRY(IndexArray::read(args.append_lengths, "append_lengths", size, &out->append_lengths));
+    KVC_TRY(read_array(args.append_lengths, "append_lengths", size, &out->append_lengths));
   }
-  if (args.rows != nullptr) KVC_TRY(IndexArray::read(args.rows, "rows", size, &out->rows));
-  if (args.encoder_lens != nullptr)
-    KVC_TRY(IndexArray::read(args.encoder_lens, "encoder_lens", size, &out->encoder_lens));
+  if (args.rows != nullptr) KVC_TRY(read_array(args.rows, "rows", size, &out->rows));
+  if (args.encoder_lens != nullptr) KVC_TRY(read_array(args.encoder_lens, "encoder_lens", size, &out->encoder_lens));
   if (args.tree_parents != nullptr) {
-    KVC_TRY(IndexArray::read(args.tree_parents, "tree_parents", size * config_.num_draft_tokens, &out->parents));
+    KVC_TRY(read_array(args.tree_parents, "tree_parents", size * config_.num_draft_tokens, &out->parents));
   }
   out->slots = args.req_to_token != nullptr;
   out->grown = (args.flags & KVC_PLAN_ROWS_GREW) != 0;
-  KVC_TRY(IndexTable::read(out->slots ? args.req_to_token : args.block_table,
-                           out->slots ? "req_to_token" : "block_table", &out->table));
-  if (args.rows == nullptr && size > out->table.num_rows) {
-    return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, and %s %" PRId64, size,
-                         out->slots ? "req_to_token" : "block_table", out->table.num_rows);
+  const char* const name = out->slots ? "req_to_token" : "block_table";
+  KVC_TRY(IndexTable::read(out->slots ? args.req_to_token : args.block_table, {name, {kDLCPU, 0}}, "[rows, columns]",
+                           false, &out->table));
+  if (args.rows == nullptr && size > out->table.num_rows()) {
+    return Status::error(KVC_ERROR_SHAPE, "seq_lens has %" PRId64 " rows, and %s %" PRId64, size, name,
+                         out->table.num_rows());
   }
   if (!fixed() || size <= config_.max_rows) return Status();
   return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " rows exceed max_rows %d", size, config_.max_rows)
@@ -181,17 +137,20 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
 }
 
 // New tokens of row i.
-int64_t TablePlan::fresh_of(const Batch& batch, int64_t i) const noexcept {
-  if (config_.mode == KVC_PLAN_EXTEND) return batch.append_lengths[i];
+int32_t TablePlan::fresh_of(int64_t i) const noexcept {
+  if (config_.mode == KVC_PLAN_EXTEND) return fresh_[static_cast<size_t>(i)];
   return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
 }
 
-// Whether row i is as it should be; adds its new tokens to *tokens.
-Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) const {
+// Whether the values of row i, as they were copied, are in their ranges; adds the row's new tokens to *tokens. An inert
+// row's encoder tokens may be any number, and become 0. Messages have the caller's value: copies are within int32.
+Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
+  const auto at = static_cast<size_t>(i);
   const auto is_length = [](int64_t value) { return value >= 0 && value <= kMaxLength; };
-  const int64_t fresh = fresh_of(batch, i), length = batch.seq_lens[i];
+  const int64_t fresh = fresh_of(i), length = lengths_[at], source = row_index_[at];
   if (!is_length(fresh)) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, fresh)
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "append_lengths[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i,
+                         batch.append_lengths[i])
         .at(i);
   }
   *tokens += fresh;
@@ -201,29 +160,52 @@ Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) cons
         .at(i)
         .missing(*tokens, most_tokens());
   }
-  const int64_t source = batch.rows.size() > 0 ? batch.rows[i] : i;
-  if (source < -1 || source >= batch.table.num_rows) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i, source,
-                         batch.table.num_rows - 1)
+  if (source < -1 || source >= batch.table.num_rows()) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "rows[%" PRId64 "] is %" PRId64 ", not in -1..%" PRId64, i,
+                         batch.rows[i], batch.table.num_rows() - 1)
         .at(i);
   }
   if (!is_length(length)) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i, length)
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "seq_lens[%" PRId64 "] is %" PRId64 ", not in 0..2^30", i,
+                         batch.seq_lens[i])
         .at(i);
   }
-  if (source < 0 || (lengths_with_new() && length == 0)) return Status();
+  if (source < 0 || (lengths_with_new() && length == 0)) {
+    if (encoders_) encoder_lengths_[at] = 0;
+    return Status();
+  }
   const int64_t before = lengths_with_new() ? length - fresh : length;
   if (before < 0) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
                          "seq_lens[%" PRId64 "] is %" PRId64 ", less than its %" PRId64 " new tokens", i, length, fresh)
         .at(i);
   }
-  const int64_t base = batch.encoder_lens.size() > 0 ? batch.encoder_lens[i] : 0;
+  const int64_t base = encoders_ ? encoder_lengths_[at] : 0;
   if (is_length(base) && base + before + fresh <= kMaxLength) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE,
                        "row %" PRId64 " has %" PRId64 " encoder tokens and %" PRId64 " of its own, not 0..2^30", i,
-                       base, before + fresh)
+                       encoders_ ? batch.encoder_lens[i] : 0, before + fresh)
       .at(i);
+}
+
+Status TablePlan::check_rows(const Batch& batch) {
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < batch.size; ++i) KVC_TRY(check_row(batch, i, &tokens));
+  return Status();
+}
+
+// Whether the server's rows have columns for all their tokens, the new ones too. Every row of a table is for tokens
+// that this finds room for, so the number of rows that a build makes has a bound in the caller's memory.
+Status TablePlan::check_room(const TableSource& source) const {
+  const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
+  for (size_t i = 0; i < step_.size(); ++i) {
+    const StepRow& row = step_[i];
+    if (row.inert || row.fresh == 0) continue;
+    const int64_t entries = draft ? int64_t{kernels::draft_token(draft_, row, draft_.top_k - 1, num_steps() - 1)} + 1
+                                  : int64_t{row.base} + row.before + row.fresh;
+    KVC_TRY(source.check_room(static_cast<int32_t>(i), entries));
+  }
+  return Status();
 }
 
 // KVC_PLAN_ROWS_GREW: whether they are the rows of the last build, and only grew.
@@ -244,7 +226,8 @@ Status TablePlan::check_grown(const Batch& batch) const {
   return Status();
 }
 
-// The rows in passes without a branch that depends on them; what is wrong with one is looked for only if something is.
+// Copies the arrays and makes rows of them, in passes whose branches do not depend on the values. A row that is wrong
+// is looked for only if a pass has found that there is one.
 Status TablePlan::read_rows(const Batch& batch) {
   const auto size = static_cast<size_t>(batch.size);
   const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
@@ -254,28 +237,31 @@ Status TablePlan::read_rows(const Batch& batch) {
   if (extend) sound &= batch.append_lengths.copy(0, kMaxLength, fresh_.data());
   if (encoders_) sound &= batch.encoder_lens.copy(0, kMaxLength, encoder_lengths_.data());
   if (batch.rows.size() > 0) {
-    sound &= batch.rows.copy(-1, batch.table.num_rows - 1, row_index_.data());
+    sound &= batch.rows.copy(-1, std::min<int64_t>(batch.table.num_rows() - 1, INT32_MAX), row_index_.data());
   } else {
     std::iota(row_index_.begin(), row_index_.end(), 0);
   }
-  const auto each = static_cast<int32_t>(extend || size == 0 ? 0 : fresh_of(batch, 0));
+  // From here on all values are small enough for sums of int32, or the build is refused.
+  if (!sound) KVC_TRY(check_rows(batch));
+  const int32_t each = extend || size == 0 ? 0 : fresh_of(0);
   const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
   int32_t *sources = row_index_.data(), *bases = encoders_ ? encoder_lengths_.data() : nullptr;
   StepRow* step = step_.data();
   int64_t tokens = 0;
+  sound = true;
   for (size_t i = 0; i < size; ++i) {
     const int32_t fresh = appends != nullptr ? appends[i] : each, base = bases != nullptr ? bases[i] : 0;
     const kernels::StepTokens row = kernels::step_tokens(lengths[i], fresh, base, sources[i] < 0, with_new);
     const kernels::LengthRange range = kernels::length_range(fresh, base, with_new);
     sound &= row.inert || (lengths[i] >= range.least && lengths[i] <= range.most);
     tokens += fresh;
-    if (row.inert) sources[i] = 0;
-    if (row.inert && bases != nullptr) bases[i] = 0;
     step[i] = {row, {}};
   }
-  if (!sound || tokens > most_tokens()) {  // if all is well, it was the encoder_lens of an inert row
-    tokens = 0;
-    for (int64_t i = 0; i < batch.size; ++i) KVC_TRY(check_row(batch, i, &tokens));
+  if (!sound || tokens > most_tokens()) KVC_TRY(check_rows(batch));
+  for (size_t i = 0; i < size; ++i) {
+    if (!step[i].inert) continue;
+    sources[i] = 0;
+    if (bases != nullptr) bases[i] = 0;
   }
   return batch.grown && size > 0 ? check_grown(batch) : Status();
 }
@@ -327,6 +313,7 @@ Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part*
   if (part->part == KVC_TABLES_WHOLE) {
     return set.check(whole_rows(step_, seen, set.plan(source, true, grown)));
   }
+  KVC_TRY(check_branch_keys(step_, seen, tree_of));
   return set.check(branch_rows(step_, seen, tree_of, set.lists(), set.plan_lists(source)));
 }
 
@@ -374,7 +361,9 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 }
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
-  // New tokens are keys too, so rows that name pages check theirs; nodes of trees are listed, and slots lie anywhere.
+  KVC_TRY(check_room(source));
+  // New tokens are keys too, so rows that name pages check the pages of new tokens. Nodes of trees are listed, and
+  // slots are anywhere: theirs are checked here.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }
@@ -406,8 +395,9 @@ Status TablePlan::build(const kvc_plan_args& args, uint64_t* generation) {
   KVC_TRY(read_trees(batch));
   const bool tokens = (config_.arrays & KVC_TABLES_TOKENS) != 0 || batch.slots || trees_;
   for (int32_t s = 0; tokens && s < num_steps(); ++s) make_tokens(s);
-  const ServerTable table = {batch.table.data, batch.table.row_stride, batch.table.num_columns, row_index_.data(),
-                             config_.num_pool_pages > 0 ? config_.num_pool_pages : kMaxSlots / config_.page_size};
+  const ServerTable table = {batch.table.narrow(), batch.table.row_stride(), batch.table.num_columns(),
+                             row_index_.data(),
+                             config_.num_pool_pages > 0 ? config_.num_pool_pages : kMaxPlanSlots / config_.page_size};
   if (batch.slots) {
     KVC_TRY(write(batch, SlotTableSource(table, config_.page_size)));
   } else {

@@ -1,8 +1,11 @@
-// TablePlan: what a kvc_plan is: tables of one kind of step, over the arrays of a server that has an allocator of its
-// own. A build reads the server's arrays into rows of the step, converts those to rows of tables (table_rows.h), checks
-// all of them against the server's table, and writes (table_set.h).
+// TablePlan: the tables of one kind of step (a kvc_plan), over the arrays of a server that has its own allocator.
+// A build reads the server's arrays into rows of the step, converts those to rows of tables (table_rows.h), checks all
+// of them against the server's table, and writes them (table_set.h). Sizes and sums are compared with what the server's
+// table and the capacity hold before any row is made.
 //
 // Thread safety: none; one thread at a time. Ownership: of its tables; borrows a build's arguments for the build.
+// Lengths, rows and parents are read once. Ids of the server's table are read when they are checked and again when they
+// are written: a thread that writes the table meanwhile changes the ids in the result, and nothing else.
 // Invariant: generation_word() is the number of the build that the arrays hold, and 0 if the last one was refused.
 #pragma once
 
@@ -12,7 +15,7 @@
 
 #include "tables/table_set.h"
 #include "tensor/borrowed_tensor.h"
-#include "tensor/index_array.h"
+#include "tensor/index_tensor.h"
 
 namespace kvc {
 
@@ -24,7 +27,7 @@ class TablePlan {
   Status build(const kvc_plan_args& args, uint64_t* generation);
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const;
-  void refuse() noexcept { word_ = 0; }  // the build that was asked for came to nothing
+  void refuse() noexcept { word_ = 0; }  // a build has failed
 
   // Builds that a device makes, of graph mode. Their arrays are copies of this plan's, of the same shapes.
   const kvc_plan_config& config() const noexcept { return config_; }
@@ -32,12 +35,12 @@ class TablePlan {
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
   int64_t max_tokens() const noexcept;  // of a step
   DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
-  // Whether the mode has the arguments that are given, and those that it needs are; not what they are.
+  // Whether the mode takes the arguments that are given. Their contents are not read.
   Status check_given(const kvc_plan_args& args) const;
-  // Says that a device has such a build, so which parts there are; returns its number.
+  // Records a build that a device makes, and so which parts there are. Returns the build's number.
   uint64_t start_on_device(bool with_trees, bool with_encoders) noexcept;
-  // Calls visit(step, part, kvc_tables*) for each table, whether the last build made it or not, if its arrays do not
-  // move; part -1: the tokens of a step.
+  // Calls visit(step, part, kvc_tables*) for each table that the last build made; in graph mode, where arrays never
+  // move, for each table. Part -1 is the tokens of a step.
   template <class Visit>
   void for_each_table(Visit visit);
 
@@ -45,19 +48,19 @@ class TablePlan {
   struct Part {
     int32_t step;
     int32_t part;    // KVC_TABLES_*
-    uint64_t build;  // the last one that had it
-    bool made;       // whether this one has
+    uint64_t build;  // the last build that made it
+    bool made;       // whether the last build made it
     TableSet set;
   };
   struct Tokens {
     TokenSet set;
     TokenRuns tokens;
   };
-  // A batch as the arguments give it.
+  // The arguments of a build.
   struct Batch {
-    IndexArray seq_lens, append_lengths, rows, encoder_lens, parents;
+    IndexTensor seq_lens, append_lengths, rows, encoder_lens, parents;
     IndexTable table;
-    bool slots = false;  // table is req_to_token
+    bool slots = false;  // the table is req_to_token
     int64_t size = 0;
     bool grown = false;
   };
@@ -72,8 +75,10 @@ class TablePlan {
   void add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries);
   Status read_batch(const kvc_plan_args& args, Batch* out) const;
   Status read_rows(const Batch& batch);
-  int64_t fresh_of(const Batch& batch, int64_t i) const noexcept;
-  Status check_row(const Batch& batch, int64_t i, int64_t* tokens) const;
+  int32_t fresh_of(int64_t i) const noexcept;
+  Status check_row(const Batch& batch, int64_t i, int64_t* tokens);
+  Status check_rows(const Batch& batch);
+  Status check_room(const TableSource& source) const;
   Status check_grown(const Batch& batch) const;
   Status read_trees(const Batch& batch);
   Status plan_part(const Batch& batch, const TableSource& source, Part* part);
@@ -83,10 +88,10 @@ class TablePlan {
   const kvc_plan_config config_;
   const DraftShape draft_;
   bool trees_ = false, encoders_ = false;  // the last build had tree_parents, encoder_lens
-  bool on_device_ = false;                 // the last build is a device's: its numbers are not known here
+  bool on_device_ = false;                 // the last build is a device's: the host does not have its numbers
   std::vector<Part> parts_;
   std::vector<Tokens> tokens_;  // [steps]
-  // The batch of the last build, and scratch of the one that runs.
+  // The batch of the last build, and scratch of the current one.
   std::vector<StepRow> step_, last_step_;
   std::vector<int32_t> row_index_, last_row_index_;  // rows of the server's table; 0 of inert rows
   std::vector<int32_t> lengths_, fresh_, encoder_lengths_;

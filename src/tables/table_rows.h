@@ -8,10 +8,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/status.h"
 #include "kernels/common/table_rules.h"
 #include "kvcache_backend.h"
 #include "sequence/group_rules.h"
@@ -47,6 +49,14 @@ struct KeyLists {
     ranges.clear();
   }
 };
+
+// cu_seqlens_k is the sum of the keys of all rows, as an int32.
+inline Status check_key_sum(int64_t keys) {
+  if (keys <= INT32_MAX) return Status();
+  return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
+                       keys)
+      .missing(keys, INT32_MAX);
+}
 
 // The most rows that whole_rows makes of a step. A row of q queries touches at most q chunks, and at most q / c + 2. A
 // row without queries is one row.
@@ -137,6 +147,33 @@ void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const
   }
   const int32_t entry = row.base + root;
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
+}
+
+// The keys that branch_rows lists for a row: an upper bound in O(1), and their number.
+inline int64_t most_branch_keys(const StepRow& row, const StepTree& tree) noexcept {
+  return int64_t{row.fresh} * (tree.nodes.empty() ? row.fresh : static_cast<int64_t>(tree.nodes.size()));
+}
+inline int64_t count_branch_keys(const StepRow& row, const VisibleRule& rule, const StepTree& tree) noexcept {
+  const auto first = static_cast<int32_t>(tree.nodes.size()) - row.fresh;
+  const int32_t root = tree.nodes.empty() ? row.before : tree.begin;
+  int64_t keys = 0;
+  for (int32_t q = 0; q < row.fresh && !row.inert; ++q) {
+    const int32_t depth = tree.nodes.empty() ? q : tree.nodes[static_cast<size_t>(first + q)].position - root;
+    keys += keys_of_path(kernels::visible_path(rule, root, depth));
+  }
+  return keys;
+}
+// Whether all lists together have at most INT32_MAX keys, so that an int32 counts them. To be checked before
+// branch_rows, which makes the lists.
+template <class TreeOf>
+Status check_branch_keys(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of) {
+  int64_t most = 0, keys = 0;
+  for (size_t i = 0; i < step.size(); ++i) most += most_branch_keys(step[i], tree_of(static_cast<int32_t>(i)));
+  if (most <= INT32_MAX) return Status();
+  for (size_t i = 0; i < step.size(); ++i) {
+    keys += count_branch_keys(step[i], rule_of(rules, step[i]), tree_of(static_cast<int32_t>(i)));
+  }
+  return check_key_sum(keys);
 }
 
 // A row for each new token: rows.add_list(index, begin, end), of keys that are appended to `lists`. The keys are the

@@ -115,11 +115,7 @@ Status TableSet::check(const Planner& planner) {
   }
   if (!failure_.ok()) return std::move(failure_);
   const int64_t keys = listed_ ? static_cast<int64_t>(lists_.keys.size()) : planner.num_keys_;
-  if (keys > INT32_MAX) {
-    return Status::error(KVC_ERROR_BATCH_TOO_LARGE, "%" PRId64 " keys of all rows do not fit cu_seqlens_k, an int32",
-                         keys)
-        .missing(keys, INT32_MAX);
-  }
+  KVC_TRY(check_key_sum(keys));
   next_pages_ = listed_ ? keys : planner.num_pages_;
   next_streams_ = planner.sinks_;
   widest_ = planner.widest_;

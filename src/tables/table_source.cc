@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/checked.h"
+
 namespace kvc {
 namespace {
 
@@ -65,9 +67,9 @@ Status too_narrow(const char* what, int32_t row, int64_t needed, int64_t columns
       .at(row);
 }
 
-Status bad_entry(const char* what, const ServerTable& table, int32_t row, int64_t column, int64_t limit) {
+Status bad_entry(const char* what, const ServerTable& table, int32_t row, int64_t column, int32_t value,
+                 int64_t limit) {
   const int32_t source = table.rows == nullptr ? row : table.rows[row];
-  const int32_t value = table.row(row)[column];
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s[%d, %" PRId64 "], of row %d of the batch, is %d, not in 0..%" PRId64,
                        what, source, column, row, value, limit - 1)
       .at(row);
@@ -92,9 +94,12 @@ Status check_columns(const char* what, const ServerTable& table, int32_t row, in
     }
   }
   if (static_cast<int32_t>(outside) >= 0) return Status();
-  for (int64_t j = begin;; j += step) {
-    if (columns[j] < 0 || columns[j] >= limit) return bad_entry(what, table, row, j, limit);
+  for (int64_t j = begin; j < end; j += step) {
+    const int32_t value = columns[j];
+    if (value < 0 || value >= limit) return bad_entry(what, table, row, j, value, limit);
   }
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s was written during the call, in row %d of the batch", what, row)
+      .at(row);
 }
 
 }  // namespace
@@ -130,6 +135,10 @@ void BlockTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const
   slots_of_runs(PageDivider(divider()), runs, pages_of, out);
 }
 
+Status BlockTableSource::check_room(int32_t row, int64_t entries) const {
+  const int64_t columns = ceil_div(entries, divider().size());
+  return columns <= table_.num_columns ? Status() : too_narrow("block_table", row, columns, table_.num_columns);
+}
 Status BlockTableSource::check_pages(int32_t row, int32_t begin, int32_t end) const {
   return check_columns("block_table", table_, row, begin, end, 1, table_.num_pages);
 }
@@ -157,6 +166,9 @@ void SlotTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const 
   }
 }
 
+Status SlotTableSource::check_room(int32_t row, int64_t entries) const {
+  return entries <= table_.num_columns ? Status() : too_narrow("req_to_token", row, entries, table_.num_columns);
+}
 Status SlotTableSource::check_pages(int32_t row, int32_t begin, int32_t end) const {
   const int64_t size = divider().size();
   if (begin >= end) return Status();

@@ -57,6 +57,8 @@ class TableSource {
   // Slots of runs, one after the other; -1 for inert ones.
   virtual void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept = 0;
 
+  // Whether a row has columns for entries [0, entries).
+  virtual Status check_room(int32_t row, int64_t entries) const = 0;
   // Whether pages [begin, end), or entries, of a row are there and hold ids that exist.
   virtual Status check_pages(int32_t row, int32_t begin, int32_t end) const = 0;
   virtual Status check_slots(int32_t row, int32_t begin, int32_t end) const = 0;
@@ -73,6 +75,7 @@ class ListSource final : public TableSource {
   void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept override;
+  Status check_room(int32_t, int64_t) const override { return Status(); }
   Status check_pages(int32_t, int32_t, int32_t) const override { return Status(); }
   Status check_slots(int32_t, int32_t, int32_t) const override { return Status(); }
 
@@ -98,6 +101,7 @@ class BlockTableSource final : public TableSource {
   void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept override;
+  Status check_room(int32_t row, int64_t entries) const override;
   Status check_pages(int32_t row, int32_t begin, int32_t end) const override;
   Status check_slots(int32_t row, int32_t begin, int32_t end) const override;
 
@@ -113,6 +117,7 @@ class SlotTableSource final : public TableSource {
   void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept override;
   void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept override;
+  Status check_room(int32_t row, int64_t entries) const override;
   Status check_pages(int32_t row, int32_t begin, int32_t end) const override;
   Status check_slots(int32_t row, int32_t begin, int32_t end) const override;
 

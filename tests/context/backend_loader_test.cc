@@ -7,6 +7,12 @@
 
 #include "context/fake_backend.h"
 
+namespace {
+bool runs_with_more_rights = false;
+}
+// The program's own definition is the one that the loader calls: as the C library's in a set-uid process, or not.
+char* secure_getenv(const char* name) noexcept { return runs_with_more_rights ? nullptr : getenv(name); }
+
 namespace kvc {
 namespace {
 
@@ -46,7 +52,10 @@ class Plugins : public BackendLoader {
     BackendLoader::SetUp();
     unsetenv("KVCACHE_CUDA_BACKEND");
   }
-  void TearDown() override { unsetenv("KVCACHE_CUDA_BACKEND"); }
+  void TearDown() override {
+    unsetenv("KVCACHE_CUDA_BACKEND");
+    runs_with_more_rights = false;
+  }
   // Whether the file is refused, with these words in the message.
   void expect_refused(const char* path, const char* words) {
     const Status status = load_backend(kDLCUDA, path, &backend_);
@@ -66,6 +75,12 @@ TEST_F(Plugins, ByEnvironmentAndThePathGoesFirst) {
   expect_refused(PLUGIN_FOLDER "plugin_other_version.so", "plugin_other_version.so");
   ASSERT_TRUE(load_backend(kDLCUDA, nullptr, &backend_).ok());
   EXPECT_STREQ(backend_->name, "plugin");
+}
+
+TEST_F(Plugins, NotByTheEnvironmentOfASetUidProcess) {
+  setenv("KVCACHE_CUDA_BACKEND", PLUGIN_FOLDER "plugin_good.so", 1);
+  runs_with_more_rights = true;
+  expect_refused(nullptr, "/libkvcache_cuda.so");
 }
 
 TEST_F(Plugins, ElseItIsLookedForBesideTheLibrary) {

@@ -1,5 +1,6 @@
 // kvc_append_slots: every byte of the cache against what the header says is stored there.
 #include <cmath>
+#include <cstdlib>
 
 #include "arrays.h"
 #include "flash_call.h"
@@ -156,6 +157,46 @@ TEST(AppendSlots, TakesInt32SlotsAndNoTokens) {
   args.slot_mapping = none.dl();
   EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, nullptr), KVC_OK);
   EXPECT_TRUE(call.k_cache.bytes == before);
+}
+
+// Tokens that are all padding have no position, so cos and sin may have no rows; a token that is stored needs one.
+TEST(AppendSlots, PaddingAloneNeedsNoRowsOfCosAndSin) {
+  const ContextPtr context = make_context(2);
+  for (const bool latent : {false, true}) {
+    SlotSetting setting;
+    setting.rotary_dim = 8, setting.latent = latent;
+    SlotCall call(setting);
+    const auto before = std::make_pair(call.k_cache.bytes, call.v_cache.bytes);
+    std::fill(call.slots.values.begin(), call.slots.values.end(), -1);
+    call.cos.shape[0] = call.sin.shape[0] = 0;
+    const kvc_append_slots_args args = call.args();
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
+    if (std::getenv("KVC_TEST_INDEXES") == nullptr) {  // the host reads slots and positions
+      call.slots.values[3] = 0, call.positions.values[3] = 0;
+      EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, &error), KVC_ERROR_OUT_OF_RANGE);
+      EXPECT_EQ(error.index, 3);
+    }
+    EXPECT_TRUE(before == std::make_pair(call.k_cache.bytes, call.v_cache.bytes));
+  }
+}
+
+// Tensors of stride 0 have any number of tokens and little memory.
+TEST(AppendSlots, BroadcastTensorsOfTooManyTokensAreRefused) {
+  const ContextPtr context = make_context(1);
+  SlotCall call({});
+  kvc_append_slots_args args = call.args();
+  int64_t slot = -1, shape[3] = {int64_t{1} << 52, call.hkv, call.d}, v_shape[3] = {shape[0], call.hkv, call.dv};
+  int64_t strides[3] = {0, call.k.strides[1], 1}, v_strides[3] = {0, call.v.strides[1], 1};
+  DLTensor k = *args.k, v = *args.v, slots = *args.slot_mapping;
+  k.shape = shape, k.strides = strides, v.shape = v_shape, v.strides = v_strides;
+  slots.data = &slot, slots.shape = shape, slots.strides = strides;
+  args.k = &k, args.v = &v, args.slot_mapping = &slots;
+  for (const int64_t tokens : {int64_t{1} << 52, int64_t{1} << 33, (int64_t{1} << 26) + 1}) {
+    shape[0] = v_shape[0] = tokens;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_append_slots(context.get(), &args, nullptr, &error), KVC_ERROR_SHAPE) << error.message;
+  }
 }
 
 }  // namespace

@@ -201,8 +201,8 @@ TEST(FlashAttnRefuses, TensorsAndContradictions) {
         {"k has dtype", "cache"});
   check(KVC_ERROR_DTYPE, [&](Args *a, FlashCall *) { retype(&a->v_cache, {kDLFloat, 16, 1}, &copy); },
         {"v_cache has dtype", "k_cache"});
-  check(KVC_ERROR_DTYPE, [&](Args *a, FlashCall *) { retype(&a->cache_seqlens, {kDLInt, 64, 1}, &copy); },
-        {"cache_seqlens has dtype", "int32"});
+  check(KVC_ERROR_DTYPE, [&](Args *a, FlashCall *) { retype(&a->cache_seqlens, {kDLUInt, 64, 1}, &copy); },
+        {"cache_seqlens has dtype", "int32 or int64"});
   check(KVC_ERROR_DTYPE, [&](Args *a, FlashCall *) { retype(&a->rotary_sin, {kDLInt, 32, 1}, &copy); },
         {"rotary_sin has dtype"});
   const int64_t wide[2] = {8, 33};
