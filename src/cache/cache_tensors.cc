@@ -201,7 +201,7 @@ Status Cache::export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManaged
   {
     MutexLock lock(mutex_);
     KVC_TRY(order_.check_stream(stream));
-    KVC_TRY(order_.enter(stream));  // it enqueues nothing: there is nothing to leave behind
+    KVC_TRY(order_.enter(stream));  // it enqueues nothing, so there is no event to record
   }
   return LayerStorage::export_view(layers_[layer].storage, pool, (flags & KVC_POOL_WRITABLE) != 0, out);
 }
