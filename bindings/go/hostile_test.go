@@ -2,7 +2,9 @@ package kvcache
 
 import (
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -50,29 +52,32 @@ func TestRowsWithoutEnd(t *testing.T) {
 }
 
 // rewrite writes garbage into an array and restores it, again and again, until the function that it returns is called.
-//
-//go:norace
 func rewrite[T int32 | int64](array []T, garbage T) (stop func()) {
 	good := append([]T{}, array...)
-	done, ended := make(chan struct{}), new(sync.WaitGroup)
+	var done atomic.Bool
+	var ended sync.WaitGroup
 	ended.Add(1)
 	go func() {
 		defer ended.Done()
-		for {
-			select {
-			case <-done:
-				return
-			default:
-				for i := range array {
-					array[i] = garbage
-				}
-				copy(array, good)
-			}
+		for !done.Load() {
+			overwrite(array, good, garbage)
 		}
 	}()
 	return func() {
-		close(done)
+		done.Store(true)
 		ended.Wait()
+	}
+}
+
+// overwrite is a race on purpose, which the race detector does not look for.
+//
+//go:norace
+func overwrite[T int32 | int64](array, good []T, garbage T) {
+	for i := range array {
+		array[i] = garbage
+	}
+	for i := range array {
+		array[i] = good[i]
 	}
 }
 
@@ -103,4 +108,26 @@ func TestLengthsThatChangeDuringACall(t *testing.T) {
 		}
 		return s.Abort()
 	})
+}
+
+// Siblings share the pages of their encoder sequence, and a step that appends to it attends to nothing.
+func TestEncoderStepOfForksIsDescribed(t *testing.T) {
+	cache := newCache(t, func(c *Config) {
+		cross := c.Layers[0]
+		cross.Group = 1
+		c.Layers = append(c.Layers, cross)
+		c.Groups = []Group{Full(), {Kind: GroupCross}}
+		c.SharePrefixes = ShareAlways
+	})
+	a := must(cache.Add())(t)
+	s := must(cache.Begin(background, Batch{Sequences: []Seq{a}, AppendLengths: []int32{32}, EncoderGroup: 2}))(t)
+	frames := F32(ones(32*32), 32, 2, 16)
+	check(t, s.Append(background, 1, Append{K: frames, V: frames}))
+	check(t, s.End())
+	forks := must(cache.Fork(a, a))(t)
+	s = must(cache.Begin(background, Batch{Sequences: append(forks, a), AppendLengths: []int32{1, 1, 1}, EncoderGroup: 2}))(t)
+	defer s.Close()
+	if text := must(s.Describe())(t); !strings.Contains(text, `"rows": 3`) {
+		t.Error(text)
+	}
 }

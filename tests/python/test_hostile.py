@@ -1,8 +1,4 @@
-"""Arguments that no sane program passes, and threads that change arguments during a call: errors, never a crash."""
-
-import contextlib
-import threading
-import time
+"""Arguments that no sane program passes: errors, never a crash."""
 
 import numpy as np
 import pytest
@@ -12,39 +8,6 @@ from described import Described
 
 ROW = np.ones((64, 16), np.float32)
 HUGE = 1 << 52  # rows of 64 * 16 floats: their bytes are 2**64, which is 0 in 64 bits
-
-
-@contextlib.contextmanager
-def rewriting(*arrays, garbage=(1 << 30)):
-    """Another thread writes garbage into index arrays and restores them, again and again."""
-    good, stop = [array.copy() for array in arrays], threading.Event()
-
-    def write():
-        while not stop.is_set():
-            for array, values in zip(arrays, good):
-                array[...] = garbage
-                array[...] = values
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def hammer(call, seconds=0.7):
-    """Calls until the time is up; the calls that succeeded and those that were refused."""
-    done = refused = 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            call()
-            done += 1
-        except (kvcache.OutOfRange, kvcache.InvalidArgument, kvcache.BufferTooSmall):
-            refused += 1
-    return done, refused
 
 
 @pytest.mark.parametrize("rows", [HUGE, HUGE << 8, -1, -HUGE])
@@ -106,4 +69,17 @@ def test_a_list_that_shrinks_while_it_is_read():
         lengths += [Shrinking(lengths), 1]
         with cache.forward([cache.add(), cache.add()], lengths) as step:
             assert len(step.positions) == 4
+            step.abort()
+
+
+def test_an_encoder_step_of_forks_is_described():
+    """Siblings share the pages of their encoder sequence, and a step that appends to it attends to nothing."""
+    layers = [kvcache.Layer(q_heads=2, head_dim=16), kvcache.Layer(q_heads=2, head_dim=16, group=1)]
+    with kvcache.Cache(layers, [kvcache.Full(), kvcache.Cross()], capacity_tokens=1024, share_prefixes="always") as cache:
+        a = cache.add()
+        frames = np.ones((32, 1, 16), np.float32)
+        with cache.forward([a], [32], encoder_group=1) as step:
+            step.append(1, frames, frames)
+        with cache.forward([a, *cache.fork([a, a])], [1, 1, 1], encoder_group=1) as step:
+            assert step.describe()["rows"] == 3
             step.abort()

@@ -76,7 +76,7 @@ fn older() {
     assert_eq!(unsafe { sys::kvc_abi_version() }, 0);
     let error = Context::new(ContextConfig::new()).unwrap_err();
     assert_eq!(error.status(), Status::UNSUPPORTED);
-    assert!(error.message().contains("kvc_context_create: the loaded library is older"), "{error}");
+    assert!(error.message().contains("Context::new: the loaded library is older"), "{error}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn absent() {
     match Context::new(ContextConfig::new()) {
         Err(Error::Device(failure)) => {
             assert_eq!(failure.status, Status::DEVICE_UNAVAILABLE);
-            assert!(failure.message.contains("kvc_context_create: libkvcache was not found"), "{}", failure.message);
+            assert!(failure.message.contains("Context::new: libkvcache was not found"), "{}", failure.message);
         }
         other => panic!("{other:?}"),
     }

@@ -32,14 +32,6 @@ fn rows_without_end() {
     };
     let error = flash_attn_with_kvcache(&context(), &call, Stream::NONE).unwrap_err();
     assert_eq!(error.status(), Status::SHAPE, "{error}");
-
-    let (mut k, mut v) = ([0f32; 4 * 16 * DIM], [0f32; 4 * 16 * DIM]);
-    let pools = [&mut k, &mut v].map(|pool| TensorMut::new(pool, &[4, 16, 1, DIM]).unwrap());
-    let [k, v] = pools;
-    let slots = Tensor::strided(&[-1i64], &[ROWS], &[0]).unwrap();
-    let kv = endless(&row, &[1, DIM]);
-    let error = append_slots(&context(), &AppendSlots::new((kv, kv), (k, v), slots), Stream::NONE).unwrap_err();
-    assert!([Status::SHAPE, Status::OUT_OF_MEMORY].contains(&error.status()), "{error}");
 }
 
 #[test]
@@ -85,4 +77,25 @@ fn a_callback_computes_in_another_cache() {
     *other.lock().unwrap() = Some((second.clone(), second.add().unwrap()));
     run_step(&cache, &mut [(sequence, &mut history, 40)], None, &mut Random(62));
     assert!(other.lock().unwrap().is_none(), "the callback ran");
+}
+
+/// Siblings share the pages of their encoder sequence, and a step that appends to it attends to nothing.
+#[test]
+fn an_encoder_step_of_forks_is_described() {
+    let config = CacheConfig {
+        layers: vec![layer(), Layer { group: 1, ..layer() }],
+        groups: vec![Group::full(), Group::new(GroupKind::Cross)],
+        prefix_sharing: PrefixSharing::Always,
+        ..config()
+    };
+    let cache = Cache::new(&context(), &config).unwrap();
+    let a = cache.add().unwrap();
+    let step = cache.begin(&Batch::new(&[a], &[32]).encoder_group(1), Stream::NONE).unwrap();
+    let frames = Tokens::random(32, &mut Random(63));
+    step.append(1, &Append::new(frames.k(), frames.v())).unwrap();
+    step.end().unwrap();
+    let forks = cache.fork(&[a, a], Stream::NONE).unwrap();
+    let batch = Batch::new(&[a, forks[0], forks[1]], &[1, 1, 1]).encoder_group(1);
+    let step = cache.begin(&batch, Stream::NONE).unwrap();
+    assert!(step.describe().unwrap().contains("\"rows\": 3"));
 }

@@ -185,4 +185,23 @@ class HostileTest {
       }
     }
   }
+
+  /** Siblings share the pages of their encoder sequence, and a step that appends to it attends to nothing. */
+  @Test
+  void anEncoderStepOfForksIsDescribed() {
+    Layer cross = Layer.builder().group(1).qHeads(Q_HEADS).kvHeads(KV_HEADS).headDim(DIM).build();
+    try (Cache cache = cache(c -> c.layers(Support.layer(), cross).groups(Group.full(), Group.cross())
+        .sharePrefixes(Cache.SharePrefixes.ALWAYS))) {
+      long a = cache.add();
+      Tensor frames = ones(32, KV_HEADS, DIM);
+      try (Step step = cache.begin(Batch.of(a, 32).encoderGroup(2))) {
+        step.append(1, Append.of(frames, frames));
+        step.end();
+      }
+      long[] forks = cache.fork(a, a);
+      try (Step step = cache.begin(Batch.of(new long[] {a, forks[0], forks[1]}, new int[] {1, 1, 1}).encoderGroup(2))) {
+        assertTrue(step.describe().contains("\"rows\": 3"), step.describe());
+      }
+    }
+  }
 }
