@@ -1,9 +1,10 @@
 // Partial softmax states and their merge: the only merge code, host and device.
 //
-// State of one query and head over some keys: m = largest scaled score (natural log) or one not far below it (the CPU's
-// panel kernel: kMaxRise), l = sum of exp(score - m), o = sum of exp(score - m) * v. Empty: m = -inf, l = 0, o = 0.
-// Merging is associative and commutative within rounding, the empty state is its neutral element, and no merge of
-// states makes a NaN out of numbers.
+// The state of one query and head over some keys is (m, l, o). m is the largest scaled score (natural log), or a score
+// not far below it (the CPU's panel kernel: kMaxRise). l is the sum of exp(score - m), and o the sum of exp(score - m)
+// * v. The empty state is m = -inf, l = 0, o = 0. Merging is associative and commutative within rounding, the empty
+// state is its neutral element, and merging finite states never gives NaN.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,44 +14,50 @@
 
 namespace kvc::kernels {
 
+KVC_HOST_DEVICE float exp_of(float x) { return expf(x); }
+KVC_HOST_DEVICE double exp_of(double x) { return exp(x); }
+
+template <class Sum>
 struct MergeWeights {
   float m;  // of the merged state
-  float a;  // what l and o of the first state are multiplied by
-  float b;  // and of the second
+  Sum a;    // the factor for l and o of the first state
+  Sum b;    // the factor for those of the second state
 };
 
-KVC_HOST_DEVICE MergeWeights merge_weights(float m_a, float m_b) {
-  MergeWeights weights;
+template <class Sum>
+KVC_HOST_DEVICE MergeWeights<Sum> merge_weights(float m_a, float m_b) {
+  MergeWeights<Sum> weights;
   weights.m = m_a > m_b ? m_a : m_b;
-  // An equal maximum has weight 1, and two empties (-inf, -inf) stay empty: no inf - inf.
-  weights.a = m_a == weights.m ? 1.0f : expf(m_a - weights.m);
-  weights.b = m_b == weights.m ? 1.0f : expf(m_b - weights.m);
+  // An equal maximum has weight 1. So two empty states (-inf, -inf) stay empty, without inf - inf.
+  weights.a = m_a == weights.m ? Sum(1) : exp_of(Sum(m_a) - Sum(weights.m));
+  weights.b = m_b == weights.m ? Sum(1) : exp_of(Sum(m_b) - Sum(weights.m));
   return weights;
 }
 
-// Merges state b into state a. o: [dims]. What is empty changes no bit of the other.
-KVC_HOST_DEVICE void merge_state(float* o_a, float* m_a, float* l_a, const float* o_b, float m_b, float l_b,
-                                 int32_t dims) {
+// Merges state b into state a. o: [dims]. An empty state changes no bit of the other. Sum: float, or double where many
+// states are merged one after another, so that the error does not grow with their number.
+template <class Sum>
+KVC_HOST_DEVICE void merge_state(Sum* o_a, float* m_a, Sum* l_a, const float* o_b, float m_b, float l_b, int32_t dims) {
   if (l_b == 0.0f) return;
-  if (*l_a == 0.0f) {
+  if (*l_a == Sum(0)) {
     *m_a = m_b;
     *l_a = l_b;
     for (int32_t d = 0; d < dims; ++d) o_a[d] = o_b[d];
     return;
   }
-  const MergeWeights weights = merge_weights(*m_a, m_b);
+  const MergeWeights<Sum> weights = merge_weights<Sum>(*m_a, m_b);
   *m_a = weights.m;
-  *l_a = *l_a * weights.a + l_b * weights.b;
-  for (int32_t d = 0; d < dims; ++d) o_a[d] = o_a[d] * weights.a + o_b[d] * weights.b;
+  *l_a = *l_a * weights.a + Sum(l_b) * weights.b;
+  for (int32_t d = 0; d < dims; ++d) o_a[d] = o_a[d] * weights.a + Sum(o_b[d]) * weights.b;
 }
 
-// What a finished state becomes.
 struct FinalState {
-  double scale;  // what o is multiplied by: 0 for a row that saw nothing
+  double scale;  // the factor that normalises o: 0 for a row that saw nothing
   float lse;     // natural log of the denominator; -inf for a row that saw nothing
 };
 
-// sink: a logit that joins the denominator and has no value, like the state (m = sink, l = 1, o = 0); nullable.
+// Finishes a state. sink: nullable; a logit that joins the denominator and has no value, as if the state (m = sink,
+// l = 1, o = 0) were merged.
 KVC_HOST_DEVICE FinalState final_state(double m, double l, const float* sink) {
   double weight = 1.0;
   if (sink != nullptr) {

@@ -21,12 +21,12 @@ struct Job {
 
 // An item of the tile is done: the last one merges. Release: its partials are written; acquire: the last one sees
 // everyone's.
-void finish_item_of(const Job& job, int32_t index, float* row) {
+void finish_item_of(const Job& job, int32_t index, Scratch* scratch) {
   const kvc_backend_attend& args = *job.args;
   const kvc_backend_tile& tile = args.tiles[index];
   const int32_t finished = __atomic_fetch_add(&args.tile_counters[index], 1, __ATOMIC_ACQ_REL) + 1;
   if (finished == tile.item_end - tile.item_begin + tile.shared_items) {
-    merge_tile(args, tile, *job.implementation, row);
+    merge_tile(args, tile, *job.implementation, scratch);
   }
 }
 
@@ -40,11 +40,11 @@ void run_item(void* arg, int64_t index, int32_t worker) {
   const DefaultFloatEnvironment environment;
   const kvc_backend_item& item = args.items[index];
   Scratch* scratch = job.scratch + worker;
-  job.implementation->attend_item(&args, &item, scratch);
+  attend_item(*job.implementation, &args, &item, scratch);
   for (int32_t span = item.span_begin; span < item.span_end; ++span) {
-    finish_item_of(job, args.spans[span].tile, scratch->row);
+    finish_item_of(job, args.spans[span].tile, scratch);
   }
-  if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch->row);
+  if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch);
 }
 
 // Looks at a bounded number of items.

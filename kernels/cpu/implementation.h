@@ -9,11 +9,28 @@
 
 namespace kvc::kernels {
 
-struct Implementation {
-  const char* name;  // static
+// Computes one item: its rows of the output, or its partial state. `scratch` is the worker's.
+using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch);
 
-  // Computes one item: its rows of the output, or its partial state. `scratch` is the worker's.
-  void (*attend_item)(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch);
+// How a target attends with q of one type over one stored type.
+struct AttendFormat {
+  AttendItem decode = nullptr;  // few rows per kv head; null: that of the base target
+  AttendItem panels = nullptr;  // many rows; likewise
+  int32_t decode_rows = 0;  // up to this number of rows per kv head, decode is the faster one. 0: as the base target
+  int32_t row_group = 0;    // the panel kernel computes this number of rows together. 0: as the base target
+};
+
+constexpr int kNumTypes = static_cast<int>(Type::kNone);
+
+struct AttendFormats {
+  AttendFormat of[kNumTypes][kNumTypes] = {};  // [type of q][stored type]
+};
+
+struct Implementation {
+  const char* name;            // static
+  const Implementation* base;  // nullable: the target that computes what `formats` lacks
+  const AttendFormats* formats;
+  int32_t lanes;  // floats of a vector
 
   // target[0, n) = source[0, n) rounded to the target's type: float32, float16 or bfloat16. The same type, quantised
   // ones too, copies bits. Any alignment, no overlap.
@@ -30,10 +47,14 @@ struct Implementation {
   // Rows [token_begin, token_end) of one head of a projection, at most kMinRows of them.
   void (*project_rows)(const kvc_backend_project* args, int32_t head, int64_t token_begin, int64_t token_end,
                        Scratch* scratch);
-
-  // New rows of a tile of queries that the implementation likes for a layer, counted in query x group.
-  int32_t (*preferred_rows)(const kvc_backend_layer* layer);
 };
+
+// Attends by the format of the item's types, with the decode or the panel kernel by the item's rows.
+void attend_item(const Implementation& implementation, const kvc_backend_attend* args, const kvc_backend_item* item,
+                 Scratch* scratch);
+
+// The number of new rows, counted in query x group, that a tile of queries of the layer should have.
+int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer);
 
 extern const Implementation kReferenceImplementation;
 extern const Implementation kScalarImplementation;

@@ -17,7 +17,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   const int64_t dims = layer->head_dim + (layer->v_in_k != 0 ? 0 : layer->v_head_dim);
   const int64_t token_bytes = layer->num_kv_heads * dims * type_bytes(type_of(layer->dtype));
   const int64_t split_keys = (kSplitBytes / token_bytes + kSplitAlign - 1) / kSplitAlign * kSplitAlign;
-  const int32_t queries = device->implementation->preferred_rows(layer) / group;
+  const int32_t queries = preferred_rows(*device->implementation, layer) / group;
   out->query_tile = queries > 0 ? queries : 1;
   // Rows of one pass where a kv head has many q heads (MLA): more would read K and V again.
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;

@@ -21,7 +21,7 @@ Partials partials_at(const kvc_backend_attend& args, int64_t offset, int64_t sta
 }  // namespace
 
 void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, const Implementation& implementation,
-                float* row) {
+                Scratch* scratch) {
   const kvc_backend_layer& layer = *args.layer;
   const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, dims = layer.v_head_dim;
@@ -31,24 +31,27 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
   const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
   const Type type = type_of(args.out.dtype);
   for (int64_t state = 0; state < states; ++state) {
-    float m = -INFINITY, l = 0.0f;
+    double *sums = scratch->merged_row, l = 0.0;
+    float *row = scratch->row, m = -INFINITY;
     for (int32_t i = 0; i < parts + own; ++i) {
       const int64_t offset =
           i < parts ? args.parts[tile.part_begin + i] : args.items[tile.item_begin + i - parts].partial_offset;
       const Partials next = partials_at(args, offset, states, dims);
       if (i == 0) {
         m = next.m[state];
-        l = next.l[state];
-        memcpy(row, next.o + state * dims, static_cast<size_t>(dims) * sizeof(float));
+        l = static_cast<double>(next.l[state]);
+        for (int64_t d = 0; d < dims; ++d) sums[d] = static_cast<double>(next.o[state * dims + d]);
       } else {
-        merge_state(row, &m, &l, next.o + state * dims, next.m[state], next.l[state], static_cast<int32_t>(dims));
+        merge_state(sums, &m, &l, next.o + state * dims, next.m[state], next.l[state], static_cast<int32_t>(dims));
       }
     }
     const int64_t token = token_begin + state / heads, head = first.head_begin * group + state % heads;
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    const FinalState final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
-    const float scale = static_cast<float>(final.scale);
-    for (int64_t d = 0; d < dims; ++d) row[d] *= scale;
+    // Rounded as a partial state first: whether an item was cut must change no bit of a deterministic cache.
+    const FinalState final = final_state(static_cast<double>(m), static_cast<double>(static_cast<float>(l)), sink);
+    for (int64_t d = 0; d < dims; ++d) {
+      row[d] = static_cast<float>(static_cast<double>(static_cast<float>(sums[d])) * final.scale);
+    }
     unsigned char* out =
         static_cast<unsigned char*>(args.out.data) + out_element(args, first.row, token, head) * type_bytes(type);
     implementation.convert_row(type, out, Type::kF32, row, static_cast<int32_t>(dims));

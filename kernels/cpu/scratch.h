@@ -1,7 +1,8 @@
-// The working memory of one worker: sized once for every layer a cache can have, so that nothing is allocated later.
+// The working memory of one worker. Its size serves every layer that a cache can have, so nothing is allocated later.
 //
-// A pass of the panel kernel at head dims up to 512 uses 1.1 MiB of it: a level-2 cache of 2 MiB has room for the
-// stored K and V that stream by too. Work that needs more rows than fit is cut into passes, never refused.
+// A pass of the panel kernel at head dims up to 512 uses 1.1 MiB of it between folds, and 0.5 MiB more in a fold. So a
+// level-2 cache of 2 MiB has room for the stored K and V that are read too. Work that needs more rows than fit is cut
+// into passes and never refused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -43,10 +44,12 @@ struct alignas(64) Scratch {
   float staged_v[kKeyBlock * kMaxHeadDim];
   float key_cos_sin[kKeyBlock * kMaxHeadDim];
   double coarse[kMaxHeadDim];
-  // kvc_backend_attend.fold_keys: what the blocks of keys so far made of the rows of a pass.
-  float fold_o[kMinRows * kMaxHeadDim];
+  int32_t key_indexes[kMaxPanelKeys];  // deterministic trees: the index of each key of a panel (tree_path.h)
+  // The state of each row of a pass over the keys that were folded (attend/long_sums.h).
+  double fold_o[kMinRows * kMaxHeadDim];
   float fold_m[kMaxRows];
-  float fold_l[kMaxRows];
+  double fold_l[kMaxRows];
+  double merged_row[kMaxHeadDim];  // merge_tile: o of one row
 };
 
 static_assert(kMinRows * kMaxHeadDim >= kRowFloats && kMinPanelKeys * kMaxHeadDim >= kPanelFloats);

@@ -4,12 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <math.h>
 
-#include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
 #include "kernels/common/page_walk.h"
 #include "kernels/common/query_place.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
+#include "kernels/common/tree_path.h"
 #include "kernels/cpu/implementation.h"
 
 namespace kvc::kernels {
@@ -123,7 +123,9 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   const kvc_backend_layer& layer = *args.layer;
   const Type type = type_of(layer.dtype);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
-  const QueryMask mask = query_mask(&args, &item, query.place.row, query.place.query);
+  const bool by_path = args.fold_keys > 0;
+  const QueryMask mask = by_path ? path_mask(&args, &item, query.place.row, query.place.query)
+                                 : query_mask(&args, &item, query.place.row, query.place.query);
   const KeyTree tree = tree_of_row(args.rows, query.place.row);
   PageCursor cursor = page_cursor(args.tables, item.row);
   const double* key_table = key_table_of_row(&args, item.row);
@@ -132,8 +134,9 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
                              static_cast<double>(row_factor(&args.k_scales, row, kv_head));
   const double value_scale = static_cast<double>(row_factor(&args.v_scales, row, kv_head));
   *state = {-INFINITY, 0.0, {}};
-  for (int32_t key = mask.keys.begin; key < mask.keys.end; ++key) {
-    if (!sees_key(&tree, &mask, key)) continue;
+  for (int32_t number = mask.keys.begin; number < mask.keys.end; ++number) {
+    const int32_t key = by_path ? index_on_path(&tree, &mask, number) : number;
+    if (!sees_key(&tree, &mask, key) && !by_path) continue;
     const StoredRow k = row_of(layer, layer.k, layer.k_scales, &cursor, key, kv_head);
     const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
     const int32_t position = key_position(&tree, key);
@@ -163,6 +166,13 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
 struct RoundedState {
   float m, l;
   float o[kMaxHeadDim];
+};
+
+// A state that rounded states were merged into.
+struct MergedState {
+  float m;
+  double l;
+  double o[kMaxHeadDim];
 };
 
 void round_state(const State& state, int32_t dims, RoundedState* rounded) {
@@ -200,11 +210,10 @@ void write_output(const kvc_backend_attend& args, const Query& query, State* sta
   write_row(args, query, *state, final.lse);
 }
 
-// The item's keys in blocks of fold_keys, merged as the parts of a tile are.
-void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query,
-                RoundedState* folded) {
+// The item's keys in blocks of fold_keys, merged as merge_tile merges the parts of a tile.
+void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, MergedState* folded) {
   const int32_t dims = args.layer->v_head_dim, length = args.rows->kv_lengths[query.place.row];
-  *folded = {-INFINITY, 0.0f, {}};
+  *folded = {-INFINITY, 0.0, {}};
   for (int32_t begin = item.key_begin, end; begin < item.key_end && begin < length; begin = end) {
     end = begin - begin % args.fold_keys + args.fold_keys;
     kvc_backend_item block = item;
@@ -218,18 +227,18 @@ void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, co
   }
 }
 
-// What a folded item of its own keys makes of a query is finished in float32, as merge_tile finishes one.
-void write_folded(const kvc_backend_attend& args, const Query& query, const RoundedState& folded) {
-  const float* sink = args.sinks == nullptr ? nullptr : args.sinks + query.head;
-  const FinalState final = final_state(static_cast<double>(folded.m), static_cast<double>(folded.l), sink);
-  State state = {static_cast<double>(folded.m), static_cast<double>(folded.l), {}};
-  for (int32_t d = 0; d < args.layer->v_head_dim; ++d) {
-    state.o[d] = static_cast<double>(folded.o[d] * static_cast<float>(final.scale));
-  }
-  write_row(args, query, state, final.lse);
+// Writes a folded query: normalised as merge_tile does, or as a partial state.
+void write_folded(const kvc_backend_attend& args, const Query& query, const MergedState& folded) {
+  const int32_t dims = args.layer->v_head_dim;
+  RoundedState rounded = {folded.m, static_cast<float>(folded.l), {}};
+  for (int32_t d = 0; d < dims; ++d) rounded.o[d] = static_cast<float>(folded.o[d]);
+  if (query.place.partial_offset >= 0) return write_partial(args, query, rounded);
+  State state = {static_cast<double>(rounded.m), static_cast<double>(rounded.l), {}};
+  for (int32_t d = 0; d < dims; ++d) state.o[d] = static_cast<double>(rounded.o[d]);
+  write_output(args, query, &state);
 }
 
-void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch*) {
+void attend_rows(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch*) {
   const int32_t group = args->layer->num_q_heads / args->layer->num_kv_heads;
   QueryCursor cursor = query_cursor(args, item);
   for (int32_t query = 0; query < item->q_end - item->q_begin; ++query) {
@@ -239,18 +248,18 @@ void attend_item(const kvc_backend_attend* args, const kvc_backend_item* item, S
       q.place = place;
       q.head = head;
       load_query(*args, *item, &q);
-      State state;
-      RoundedState rounded;
       if (args->fold_keys > 0) {
-        fold_query(*args, *item, q, &rounded);
-      } else {
-        attend_query(*args, *item, q, &state);
-        round_state(state, args->layer->v_head_dim, &rounded);
+        MergedState folded;
+        fold_query(*args, *item, q, &folded);
+        write_folded(*args, q, folded);
+        continue;
       }
+      State state;
+      attend_query(*args, *item, q, &state);
       if (place.partial_offset >= 0) {
+        RoundedState rounded;
+        round_state(state, args->layer->v_head_dim, &rounded);
         write_partial(*args, q, rounded);
-      } else if (args->fold_keys > 0) {
-        write_folded(*args, q, rounded);
       } else {
         write_output(*args, q, &state);
       }
@@ -281,11 +290,20 @@ void project_rows(const kvc_backend_project* args, int32_t head, int64_t token_b
   }
 }
 
-int32_t preferred_rows(const kvc_backend_layer*) { return 64; }
+// One function for every pair of types and every number of rows.
+consteval AttendFormats make_formats() {
+  AttendFormats formats;
+  for (auto& of_q : formats.of) {
+    for (AttendFormat& format : of_q) format = {attend_rows, attend_rows, 1, 64};
+  }
+  return formats;
+}
+constexpr AttendFormats kFormats = make_formats();
 
 }  // namespace
 
-const Implementation kReferenceImplementation = {"reference", attend_item,  convert_row,   quantise_row,
-                                                 rotate_row,  project_rows, preferred_rows};
+constinit const Implementation kReferenceImplementation = {
+    "reference", nullptr, &kFormats, 1, convert_row, quantise_row, rotate_row, project_rows,
+};
 
 }  // namespace kvc::kernels

@@ -222,6 +222,182 @@ TEST(Deterministic, EveryLatentRow) {
   }
 }
 
+// Rounds of one tree of a sequence: the parents of each round's nodes.
+using Rounds = std::vector<std::vector<int32_t>>;
+
+struct TreeSetting {
+  DType dtype = DType::kF32;
+  int rope = KVC_ROPE_ON_APPEND;
+  StepOptions options = {};
+  std::string simd = "";
+  int64_t window = 700, chunk = 900;
+  bool latent = false;
+  int threads = 1;
+};
+
+CacheSpec tree_spec(const TreeSetting &setting) {
+  Setting plain = {setting.dtype, setting.rope};
+  plain.latent = setting.latent;
+  CacheSpec spec = spec_of(plain, KVC_CACHE_DETERMINISTIC);
+  spec.max_sequences = 40;
+  spec.rollback = 64;
+  if (!setting.latent) spec.groups = {{0, 1400}, {setting.window, 1400}, {0, 1400, setting.chunk}};
+  return spec;
+}
+
+// The nodes from the root's child to `node`.
+std::vector<int32_t> path_to(const std::vector<int32_t> &parents, int32_t node) {
+  std::vector<int32_t> path;
+  for (; node >= 0; node = parents[static_cast<size_t>(node)]) path.push_back(node);
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+uint64_t tag_of_node(int32_t node) { return 77000000 + static_cast<uint64_t>(node); }
+
+bool same_token(const StepOutputs &a, int64_t token_a, const StepOutputs &b, int64_t token_b) {
+  Bits bits(2);
+  keep(a, token_a, 1, 0, &bits);
+  keep(b, token_b, 1, 1, &bits);
+  return bits[0].size() == bits[1].size() &&
+         std::memcmp(bits[0].data(), bits[1].data(), bits[0].size() * sizeof(float)) == 0;
+}
+
+// Each node's bits are those of its token after its path, appended plainly to the same prefix: in one step, and one by
+// one. After a commit of `leaf`, so are those of tokens that follow.
+void expect_plain_bits(const TreeSetting &setting, int64_t prefix, const Rounds &rounds, int32_t leaf,
+                       const std::string &what) {
+  SCOPED_TRACE(what + ", prefix " + std::to_string(prefix));
+  Replica cache(tree_spec(setting), setting.threads, setting.simd.empty() ? nullptr : setting.simd.c_str());
+  const int plain = cache.add();
+  std::vector<uint64_t> tags;
+  for (int64_t t = 0; t < prefix; t++) tags.push_back(tag_of(1, t));
+  cache.step({plain}, {static_cast<int32_t>(prefix)}, tags, setting.options);
+  const int tree = cache.fork(plain, prefix);
+  std::vector<int32_t> parents;
+  std::vector<StepOutputs> outputs;
+  for (const std::vector<int32_t> &round : rounds) {
+    std::vector<uint64_t> nodes;
+    for (size_t i = 0; i < round.size(); i++) nodes.push_back(tag_of_node(static_cast<int32_t>(parents.size() + i)));
+    outputs.push_back(cache.step({tree}, {static_cast<int32_t>(round.size())}, nodes, setting.options, round));
+    parents.insert(parents.end(), round.begin(), round.end());
+  }
+  const auto follow = [&](int sequence, const std::vector<int32_t> &path, bool at_once) {
+    std::vector<uint64_t> nodes;
+    for (int32_t node : path) nodes.push_back(tag_of_node(node));
+    if (at_once) return cache.step({sequence}, {static_cast<int32_t>(nodes.size())}, nodes, setting.options);
+    StepOutputs last;
+    for (uint64_t node : nodes) last = cache.step({sequence}, {1}, {node}, setting.options);
+    return last;
+  };
+  int32_t node = 0;
+  for (size_t r = 0; r < rounds.size(); r++) {
+    for (size_t i = 0; i < rounds[r].size(); i++, node++) {
+      const std::vector<int32_t> path = path_to(parents, node);
+      for (bool at_once : {true, false}) {
+        const int child = cache.fork(plain, prefix);
+        const StepOutputs expected = follow(child, path, at_once);
+        const int64_t token = at_once ? static_cast<int64_t>(path.size()) - 1 : 0;
+        EXPECT_TRUE(same_token(outputs[r], static_cast<int64_t>(i), expected, token))
+            << "node " << node << (at_once ? " at once" : " one by one");
+        cache.remove(child);
+      }
+    }
+  }
+  cache.commit(tree, leaf);
+  const int committed = cache.fork(plain, prefix);
+  follow(committed, path_to(parents, leaf), true);
+  for (uint64_t t = 0; t < 3; t++) {
+    const StepOutputs a = cache.step({tree}, {1}, {t}, setting.options),
+                      b = cache.step({committed}, {1}, {t}, setting.options);
+    EXPECT_TRUE(same_token(a, 0, b, 0)) << "token " << t << " after the commit";
+  }
+}
+
+constexpr int32_t kRoot = KVC_TREE_ROOT;
+const Rounds kBinary = {{kRoot, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6}};
+const Rounds kTwins = {{kRoot, kRoot, 0, 1, 0, 1, 2, 3, 7, 6}};
+// A second and a third round below nodes of those before it.
+const Rounds kStacked = {{kRoot, 0, 0, kRoot}, {2, 1, 3, 1, 4, 6}, {9, 4, 5, 8, 13, 12, 11}};
+
+TEST(Deterministic, NodesOfTrees) {
+  // The tree is within a block of 1,024 keys, crosses from one to the next, and begins with one.
+  for (int64_t prefix : {20, 500, 1017, 1024, 2040}) {
+    expect_plain_bits({}, prefix, kBinary, 13, "binary tree");
+    expect_plain_bits({}, prefix, kTwins, 8, "two trees");
+    expect_plain_bits({}, prefix, kStacked, 14, "stacked rounds");
+  }
+}
+
+TEST(Deterministic, NodesOfTreesInEveryGeometry) {
+  StepOptions all;
+  all.softcap = 4.0;
+  all.alibi = all.sinks = true;
+  const TreeSetting settings[] = {
+      {DType::kBF16, KVC_ROPE_ON_APPEND},
+      {DType::kBF16, KVC_ROPE_ON_READ, all},
+      {DType::kF16, KVC_ROPE_NONE, all},
+      {DType::kI8, KVC_ROPE_ON_READ},
+      {DType::kE5M2, KVC_ROPE_NONE, all},
+      {.window = 3, .chunk = 5},
+      {.options = all, .window = 40, .chunk = 17},
+      {.dtype = DType::kBF16, .latent = true},
+      {.latent = true},
+      {.threads = 3},
+  };
+  for (const TreeSetting &setting : settings) {
+    const std::string what = std::string(name_of(setting.dtype)) + " window " + std::to_string(setting.window) +
+                             " chunk " + std::to_string(setting.chunk) + (setting.latent ? " latent" : "");
+    for (int64_t prefix : {500, 1017}) {
+      expect_plain_bits(setting, prefix, kBinary, 9, what + " binary tree");
+      expect_plain_bits(setting, prefix, kStacked, 15, what + " stacked rounds");
+    }
+  }
+}
+
+TEST(Deterministic, NodesOfTreesOnEveryTarget) {
+  std::vector<std::string> targets = simd_targets();
+  targets.push_back("reference");
+  for (const std::string &target : targets) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      expect_plain_bits({.dtype = dtype, .simd = target}, 1017, kStacked, 14, target);
+    }
+  }
+}
+
+// Attention over the tokens of the step alone, and over those before it.
+TEST(Deterministic, NodesOfTreesInParts) {
+  for (uint32_t flag : {uint32_t{KVC_ATTEND_PAST}, uint32_t{KVC_ATTEND_SELF}}) {
+    StepOptions part;
+    part.flags = flag;
+    TreeSetting setting;
+    setting.options = part;
+    SCOPED_TRACE("flags " + std::to_string(flag));
+    Replica cache(tree_spec(setting));
+    for (int64_t prefix : {500, 1017}) {
+      const int plain = cache.add();
+      std::vector<uint64_t> tags;
+      for (int64_t t = 0; t < prefix; t++) tags.push_back(tag_of(1, t));
+      cache.step({plain}, {static_cast<int32_t>(prefix)}, tags);
+      const int tree = cache.fork(plain, prefix);
+      std::vector<uint64_t> nodes;
+      for (int32_t node = 0; node < 15; node++) nodes.push_back(tag_of_node(node));
+      const StepOutputs outputs = cache.step({tree}, {15}, nodes, part, kBinary[0]);
+      for (int32_t node = 0; node < 15; node++) {
+        std::vector<uint64_t> path;
+        for (int32_t n : path_to(kBinary[0], node)) path.push_back(tag_of_node(n));
+        const int child = cache.fork(plain, prefix);
+        const StepOutputs expected = cache.step({child}, {static_cast<int32_t>(path.size())}, path, part);
+        EXPECT_TRUE(same_token(outputs, node, expected, static_cast<int64_t>(path.size()) - 1))
+            << "prefix " << prefix << " node " << node;
+        cache.remove(child);
+      }
+      cache.remove(tree);
+      cache.remove(plain);
+    }
+  }
+}
+
 // Decoding from the first token on.
 TEST(Deterministic, OneByOne) {
   Setting setting;

@@ -1,4 +1,4 @@
-// Caches that are given the same calls, with the same numbers: their outputs are compared with one another.
+// Caches that get the same calls with the same numbers, so that tests can compare their outputs.
 #pragma once
 
 #include <algorithm>
@@ -47,9 +47,15 @@ class Replica {
     check(kvc_seq_truncate(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &length, &error_));
   }
 
+  // Keeps the path to `leaf` of a sequence's tree.
+  void commit(int seq, int32_t leaf) {
+    check(kvc_seq_commit(cache_.get(), 1, &seqs_[static_cast<size_t>(seq)], &leaf, nullptr, &error_));
+  }
+
   // Appends lengths[i] tokens to rows[i], whose numbers are value(tags[token], ...), and attends in every layer.
+  // parents: empty, or of each token as in kvc_batch.tree_parents.
   StepOutputs step(const std::vector<int> &rows, const std::vector<int32_t> &lengths, const std::vector<uint64_t> &tags,
-                   const StepOptions &options = {}) {
+                   const StepOptions &options = {}, const std::vector<int32_t> &parents = {}) {
     std::vector<kvc_seq> ids;
     for (int row : rows) ids.push_back(seqs_[static_cast<size_t>(row)]);
     kvc_batch batch;
@@ -57,6 +63,7 @@ class Replica {
     batch.sequences = ids.data();
     batch.append_lengths = lengths.data();
     batch.num_sequences = static_cast<int32_t>(ids.size());
+    if (!parents.empty()) batch.tree_parents = parents.data();
     kvc_forward forward = 0;
     check(kvc_forward_begin(cache_.get(), &batch, nullptr, &forward, &error_));
     StepOutputs outputs;

@@ -1,13 +1,14 @@
 // Decode kernel, outer part: few rows a kv head over many keys.
 //
-// Order: blocks of 16 keys, and within a block every kv head of the item ("page-major"): with pages of a multiple of 16
-// tokens this reads whole pages one after another, and the block of one head that is prefetched is about 8 KiB ahead.
-// The running state (o, m, l) of all heads stays in scratch; what does not fit is done in several passes.
+// Order: blocks of 16 keys, and within a block every kv head of the item ("page-major"). With pages of a multiple of 16
+// tokens this reads whole pages one after another, and the prefetched block of a head is about 8 KiB ahead. The running
+// state (o, m, l) of all heads stays in scratch. Rows and heads that do not fit there take further passes. Every
+// kFoldKeys keys the states are folded (long_sums.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/cpu/attend/decode_values.h"
-#include "kernels/cpu/attend/rows.h"
+#include "kernels/cpu/attend/long_sums.h"
 #include "kernels/cpu/attend/staged_keys.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -93,24 +94,53 @@ static void begin_decode(const View& view, const DecodePass& pass) {
   }
 }
 
-template <class Format>
-static void end_decode(const View& view, const DecodePass& pass) {
+// The state of one row of a pass.
+struct DecodeRow {
+  int32_t row;    // within the item
+  int32_t place;  // of scratch.places
+  int32_t head;   // q head
+  float m;
+  double l;
+  float* o;
+  FoldedRow folded;
+};
+
+// Calls visit(row) for each row that exists, and makes its l zero.
+template <class Visit>
+static void for_each_state(const View& view, const DecodePass& pass, Visit visit) {
   Scratch& scratch = *view.scratch;
   const int num_rows = pass.row_end - pass.row_begin;
   for (int32_t h = 0; h < pass.head_end - pass.head_begin; ++h) {
     for_each_tile(num_rows, [&](int index, int first, int rows, int padded) {
       const int64_t state = (static_cast<int64_t>(h) * pass.num_tiles + index) * kLanes;
       for (int g = 0; g < rows && first + g < num_rows; ++g) {
-        float l = 0.0f;
-        for (int i = g; i < kLanes; i += rows) l += scratch.sums[state + i];
-        const int r = pass.row_begin + first + g;
-        const float* o = scratch.o + (static_cast<int64_t>(h) * pass.padded_rows + padded + g) * pass.o_width;
-        Format::natural_order(o, scratch.row, view.v_head_dim);
-        finish_row(view, scratch.places[first + g], (pass.head_begin + h) * view.group + r % view.group, scratch.row,
-                   scratch.maxima[state + g], l);
+        double l = 0.0;
+        for (int i = g; i < kLanes; i += rows) l += static_cast<double>(scratch.sums[state + i]);
+        for (int i = g; i < kLanes; i += rows) scratch.sums[state + i] = 0.0f;
+        const int64_t row_index = static_cast<int64_t>(h) * pass.padded_rows + padded + g;
+        const int32_t r = pass.row_begin + first + g;
+        visit(DecodeRow{r, first + g, (pass.head_begin + h) * view.group + r % view.group, scratch.maxima[state + g], l,
+                        scratch.o + row_index * pass.o_width, folded_row(view, row_index, pass.o_width)});
       }
     });
   }
+}
+
+[[gnu::noinline]] static void fold_decode(const View& view, const DecodePass& pass, bool first) {
+  if (first) begin_folded_rows(view, (pass.head_end - pass.head_begin) * pass.padded_rows);
+  for_each_state(view, pass,
+                 [&](const DecodeRow& row) { fold_row(view, pass.o_width, row.m, row.l, row.o, row.folded); });
+}
+
+// folded: whether fold_decode has run.
+template <class Format>
+static void end_decode(const View& view, const DecodePass& pass, bool folded) {
+  Scratch& scratch = *view.scratch;
+  for_each_state(view, pass, [&](const DecodeRow& row) {
+    const double l = folded ? unfold_row(view, pass.o_width, row.m, row.l, row.o, row.folded) : row.l;
+    Format::natural_order(row.o, scratch.row, view.v_head_dim);
+    finish_row(view, scratch.places[row.place], row.head, scratch.row, row.m, l);
+  });
 }
 
 template <class Format, int kHeadDim>
@@ -198,8 +228,13 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   // (docs/internals/cpu.md).
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
   KeyScales scales = {};
-  int32_t current = 0;
+  int32_t current = 0, fold_begin = keys.begin;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end, ++current) {
+    if (begin - fold_begin >= kFoldKeys) {
+      if (pipeline.add_values != nullptr) finish_step(view, pipeline, pipeline.keys.next.k());
+      fold_decode(view, pass, fold_begin == keys.begin);
+      fold_begin = begin;
+    }
     end = block_end(begin);
     const int32_t behind = block_end(end);
     if (end < keys.end && behind < keys.end) {
@@ -237,7 +272,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     }
   }
   if (pipeline.add_values != nullptr) finish_step(view, pipeline, pipeline.keys.next.k());
-  end_decode<Format>(view, pass);
+  end_decode<Format>(view, pass, fold_begin != keys.begin);
 }
 
 // All rows and heads of the item, in as few passes as scratch allows.

@@ -228,7 +228,7 @@ KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* sco
   }
 }
 
-// Raises the running maximum to the block's and rescales what was summed so far. Rare once a row has seen some keys.
+// Raises the running maximum to the block's, and rescales the sums. Rare once a row has seen some keys.
 template <int kRows>
 KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);
@@ -252,8 +252,8 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
   for (int z = 1; z < vectors; ++z) block_max = max(block_max, load(scores + z * kLanes));
   block_max = max_by_stride<kRows>(block_max);
   if (any_greater(block_max, load(tile.m))) raise_maximum<kRows>(view, tile, block_max);
-  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // a row that saw nothing yet: exp2(-inf), not of NaN
   const F32 scale = set1(view.exp2_scale);
+  const F32 m = max(load(tile.m), set1(KVC_LOWEST));  // For a row that has seen nothing: exp2(-inf) instead of NaN.
   F32 l = load(tile.l);
   if constexpr (Format::kPairs) {
     for (int z = 0; z < vectors; z += 2) {

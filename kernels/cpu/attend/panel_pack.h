@@ -7,7 +7,6 @@
 #pragma once
 
 #include "kernels/cpu/attend/decode_tile.h"
-#include "kernels/cpu/attend/rows.h"
 #include "kernels/cpu/attend/staged_keys.h"
 
 namespace kvc::kernels::KVC_TARGET {
@@ -26,13 +25,17 @@ struct PanelPass {
   int32_t panel_keys;    // keys of a block
   int32_t score_stride;  // of a row of scores: not a power of two, so that rows do not share the sets of a cache
   int32_t value_rows;    // of a V strip: panel_keys, or pairs
+  int32_t fold_keys;     // keys between two folds, a multiple of panel_keys (long_sums.h)
+  bool in_order;         // bits must not depend on the rows of a tile: each key is added to o in order
 };
 
-// Keys [begin, begin + count) of the sequence, packed. begin is a multiple of panel_keys, so that which keys share a
-// panel, a vector and a pair depends on no row.
+// Keys [begin, begin + count) of the sequence, packed. begin is a multiple of panel_keys: so the keys of a panel, of a
+// vector and of a pair do not depend on the rows. The rows [first_row, end_row) of the pass attend to it.
 struct Panel {
   int32_t begin;
   int32_t count;
+  int32_t first_row, end_row;
+  bool folds;  // after this panel the rows' sums are folded
 };
 
 KVC_INLINE int strip_columns(const PanelPass& pass, int strip) { return min_of(kStrip, pass.o_width - strip * kStrip); }
@@ -46,7 +49,7 @@ KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, 
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }
 
-// A chunk of a stored row; times its scale, if rows have one: the panel is used by many rows of queries.
+// A chunk of a stored row, times the row's scale if it has one: many rows of queries use the panel.
 template <class Format>
 KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk, int chunks, int tail,
                                             const float* scale) {
@@ -62,8 +65,8 @@ KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_
   return nullptr;
 }
 
-// Keys `first`.. of the panel from a block of at most kKeyBlock; in place of keys that the block lacks, which no row
-// sees, its last one.
+// Keys `first`.. of the panel from a block of at most kKeyBlock keys. If the block has fewer, its last key stands for
+// the others, which no row sees.
 template <class Format>
 static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
   const int chunks = view.head_dim / Format::kStep, tail = view.head_dim % Format::kStep;
@@ -111,8 +114,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
   }
 }
 
-// Packs the keys of `panel` that are not before keys.begin; prefetches what lies behind them, up to keys.end. What is
-// packed before keys.begin, and what is not, no row sees.
+// Packs the keys of `panel` that are not before keys.begin, and prefetches those after the panel, up to keys.end. No
+// row sees a key before keys.begin, or one that is not packed.
 template <class Format>
 static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, Panel panel, KeyRange keys) {
   const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;

@@ -1,20 +1,24 @@
-// Panel kernel (prefill): many rows a kv head. Blocks of keys are packed once per pass of up to kRowFloats elements of
-// q, then groups of 24 rows go through scores, softmax and P*V, so that a panel is read from L2 once per 24 rows.
-// Panels outside a tile's mask are skipped; where the rows of a tile disagree, keys are added row by row.
+// Panel kernel (prefill): many rows per kv head. Blocks of keys are packed once per pass of up to kRowFloats elements
+// of q. Then groups of 24 rows go through scores, softmax and P*V, so a panel is read from L2 once per 24 rows. Panels
+// outside a tile's mask are skipped. Keys that only some rows of a tile see are added row by row.
 //
-// Whatever rows are beside it, a row's keys come in ascending order in fused multiply-adds of its own accumulators, and
-// panels begin at fixed places: so with kvc_backend_attend.fold_keys this kernel computes all rows, and their bits
-// depend on nothing else.
+// A row's keys come in ascending order in fused multiply-adds of its own accumulators, and panels begin at fixed
+// places. Neither depends on the other rows. So with kvc_backend_attend.fold_keys this kernel computes all rows, and
+// their bits depend on nothing else. Nodes of a tree that may differ in their keys then have panels of their own
+// (tree_path.h).
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/cpu/attend/long_sums.h"
 #include "kernels/cpu/attend/panel_softmax.h"
 #include "kernels/cpu/attend/panel_steps.h"
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Keys of the panel that row r sees, as indexes into the panel; nodes of a tree are picked among them (hide_nodes).
+// Keys of the panel that row r sees, as indexes into the panel. hide_nodes then removes the unseen nodes of a tree.
 KVC_INLINE KeyRange keys_in_panel(const View& view, const Panel& panel, int r) {
+  if (r < panel.first_row || r >= panel.end_row) return {0, 0};
   const KeyRange keys = view.scratch->masks[r].keys;
   const KeyRange in_panel = {0, panel.count};
   return intersect({keys.begin - panel.begin, keys.end - panel.begin}, in_panel);
@@ -55,7 +59,8 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
                              kStrip,
                              pass.q_dwords,
                              scratch.scores + static_cast<int64_t>(r - first) * pass.score_stride + strip * kStrip,
-                             pass.score_stride};
+                             pass.score_stride,
+                             true};
       multiply_columns<Format, false>(real_end - r, vectors, args);
     }
   }
@@ -68,13 +73,13 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   for (int column = 0; column < pass.o_width; column += kLanes) {
     const int strip = column / kStrip, columns = strip_columns(pass, strip);
     const float* values = value_strip(view, pass, strip) + column % kStrip;
-    F32 sum = load(o + column);
+    F32 sum = pass.in_order ? load(o + column) : zero();
     for (int k = begin - begin % kKeys; k < end; k += kKeys) {
       const typename Format::Vec weight = Format::broadcast(p + k / kKeys);
       const typename Format::Vec v = Format::load_packed(values + static_cast<int64_t>(k / kKeys) * columns);
       sum = Format::multiply_add(Format::keep_halves(v, k >= begin, k + 1 < end), weight, sum);
     }
-    store(o + column, sum);
+    store(o + column, pass.in_order ? sum : add(load(o + column), sum));
   }
 }
 
@@ -134,7 +139,8 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
                              columns,
                              (all.end - all.begin) / kKeys,
                              scratch.o + static_cast<int64_t>(r) * pass.o_width + strip * kStrip,
-                             pass.o_width};
+                             pass.o_width,
+                             pass.in_order};
       multiply_columns<Format, true>(real_end - r, columns / kLanes, args);
     }
   }
@@ -195,6 +201,16 @@ static void group_softmax(const View& view, const PanelPass& pass, const Panel& 
   }
 }
 
+// Folds rows [first, end), whose o was just written and is in the cache.
+static void fold_group(const View& view, const PanelPass& pass, int first, int end) {
+  Scratch& scratch = *view.scratch;
+  for (int r = first; r < end; ++r) {
+    fold_row(view, pass.o_width, scratch.maxima[r], static_cast<double>(scratch.sums[r]),
+             scratch.o + static_cast<int64_t>(r) * pass.o_width, folded_row(view, r, pass.o_width));
+    scratch.sums[r] = 0.0f;
+  }
+}
+
 // Rows [first, end) over one panel. end - first <= kRowGroup, a multiple of kRows.
 template <class Format>
 static void panel_group(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
@@ -214,9 +230,10 @@ static void panel_group(const View& view, const PanelPass& pass, const Panel& pa
   } else {
     group_values<Format>(view, pass, panel, ranges, first, end, real_end);
   }
+  if (panel.folds) fold_group(view, pass, first, real_end);
 }
 
-static constexpr int kRowsAhead = 8;  // rows of q and out, fetched before they are read and written
+static constexpr int kRowsAhead = 8;  // rows of q and out, prefetched before they are read and written
 
 // Loads q of the pass's rows, packed; padding is 0.
 template <class Format>
@@ -248,46 +265,119 @@ static void load_panel_queries(const View& view, const PanelPass& pass, int padd
   }
 }
 
-// The state of the pass's rows, padding included, over `keys` alone.
+// One panel: `keys` of it are packed. padded_rows: of the pass.
+template <class Format>
+static void attend_panel(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor,
+                         const Panel& panel, KeyRange keys) {
+  if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, panel.begin, panel.count);
+  pack_panel<Format>(view, pass, cursor, panel, keys);
+  if constexpr (Format::kTiles) clear_values_behind(view, pass, panel.count);
+  const int first_group = panel.first_row / Format::kRowGroup * Format::kRowGroup;
+  for (int first = first_group; first < min_of(padded_rows, panel.end_row); first += Format::kRowGroup) {
+    panel_group<Format>(view, pass, panel, first, min_of(padded_rows, first + Format::kRowGroup));
+  }
+}
+
+// Panels of the queries of the pass, each with the keys of its own path: those of `keys` from the panel at `begin`.
+template <class Format>
+[[gnu::noinline]] static void attend_path_panels(const View& view, const PanelPass& pass, int padded_rows,
+                                                 PageCursor* cursor, int32_t begin, KeyRange keys) {
+  const int num_rows = pass.row_end - pass.row_begin;
+  for (int first = 0, end; first < num_rows; first = end) {
+    end = min_of(num_rows, first + view.group - (pass.row_begin + first) % view.group);
+    const QueryMask& mask = view.scratch->masks[first];
+    const KeyRange seen = intersect(intersect(mask.keys, keys), {begin, begin + pass.panel_keys});
+    if (seen.begin >= seen.end) continue;
+    for (int32_t key = seen.begin; key < seen.end; ++key) {
+      view.scratch->key_indexes[key - begin] = index_on_path(&view.path, &mask, key);
+    }
+    View of_query = view;
+    of_query.key_indexes = view.scratch->key_indexes;
+    of_query.indexes_begin = begin;
+    attend_panel<Format>(of_query, pass, padded_rows, cursor, {begin, seen.end - begin, first, end, false}, seen);
+  }
+}
+
+// Adds `keys` to the states of the pass's rows.
 template <class Format>
 static void attend_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
+  for (int32_t begin = keys.begin - keys.begin % pass.panel_keys; begin < keys.end; begin += pass.panel_keys) {
+    const int32_t count = min_of(pass.panel_keys, keys.end - begin);
+    if (begin + count > view.path.begin) {
+      attend_path_panels<Format>(view, pass, padded_rows, cursor, begin, keys);
+    } else {
+      const bool folds = !pass.in_order && begin + count < keys.end && (begin + count) % pass.fold_keys == 0;
+      attend_panel<Format>(view, pass, padded_rows, cursor, {begin, count, 0, padded_rows, folds}, keys);
+    }
+  }
+}
+
+// Empty states for the pass's rows, padding included.
+static void begin_panel_rows(const View& view, const PanelPass& pass, int padded_rows) {
   Scratch& scratch = *view.scratch;
   for (int i = 0; i < padded_rows; ++i) {
     scratch.maxima[i] = KVC_NEG_INF;
     scratch.sums[i] = 0.0f;
   }
   memset(scratch.o, 0, static_cast<size_t>(padded_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
-  for (int32_t begin = keys.begin - keys.begin % pass.panel_keys; begin < keys.end; begin += pass.panel_keys) {
-    const Panel panel = {begin, min_of(pass.panel_keys, keys.end - begin)};
-    if (view.options.alibi_slopes != nullptr) fill_key_offsets(view, begin, panel.count);
-    pack_panel<Format>(view, pass, cursor, panel, keys);
-    if constexpr (Format::kTiles) clear_values_behind(view, pass, panel.count);
-    for (int first = 0; first < padded_rows; first += Format::kRowGroup) {
-      panel_group<Format>(view, pass, panel, first, min_of(padded_rows, first + Format::kRowGroup));
-    }
-  }
 }
 
-// kvc_backend_attend.fold_keys: one block of keys after another, each merged into what those before it made.
+// kvc_backend_attend.fold_keys: the state over each block of keys is rounded as a partial state is, and merged into the
+// state over the blocks before it, as merge_tile merges partial states. fold_o: in natural order.
 template <class Format>
-static void fold_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
+static void merge_blocks(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   Scratch& scratch = *view.scratch;
   const int num_rows = pass.row_end - pass.row_begin, fold_keys = view.args->fold_keys;
-  memset(scratch.fold_o, 0, static_cast<size_t>(num_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
-  for (int i = 0; i < num_rows; ++i) {
-    scratch.fold_m[i] = KVC_NEG_INF;
-    scratch.fold_l[i] = 0.0f;
-  }
+  memset(scratch.fold_o, 0, static_cast<size_t>(num_rows) * static_cast<size_t>(pass.o_width) * sizeof(double));
+  begin_folded_rows(view, num_rows);
+  for (int i = 0; i < num_rows; ++i) scratch.fold_l[i] = 0.0;
   for (int32_t begin = keys.begin, end; begin < keys.end; begin = end) {
     end = min_of(keys.end, begin - begin % fold_keys + fold_keys);
+    begin_panel_rows(view, pass, padded_rows);
     attend_panels<Format>(view, pass, padded_rows, cursor, {begin, end});
     for (int i = 0; i < num_rows; ++i) {
       Format::natural_order(scratch.o + static_cast<int64_t>(i) * pass.o_width, scratch.row, view.v_head_dim);
       const RowState state = round_state(view, pass.head * view.group, scratch.row, scratch.maxima[i], scratch.sums[i]);
-      merge_state(scratch.fold_o + static_cast<int64_t>(i) * pass.o_width, scratch.fold_m + i, scratch.fold_l + i,
-                  scratch.row, state.m, state.l, view.v_head_dim);
+      const FoldedRow folded = folded_row(view, i, pass.o_width);
+      merge_state(folded.o, folded.m, folded.l, scratch.row, state.m, state.l, view.v_head_dim);
     }
   }
+}
+
+// The states of the pass's rows over all keys, folded where there are many.
+template <class Format>
+static void sum_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
+  begin_panel_rows(view, pass, padded_rows);
+  begin_folded_rows(view, pass.row_end - pass.row_begin);
+  attend_panels<Format>(view, pass, padded_rows, cursor, keys);
+}
+
+// Writes row i of the pass, of q head `head`, whose state merge_blocks has made.
+static void finish_merged_row(const View& view, const PanelPass& pass, int i, int32_t head) {
+  Scratch& scratch = *view.scratch;
+  const QueryPlace& place = scratch.places[i];
+  const FoldedRow folded = folded_row(view, i, pass.o_width);
+  // Rounded in either case: so a merge with an empty state, which leaves a partial state as it is, changes no bit.
+  for (int32_t d = 0; d < view.v_head_dim; ++d) scratch.row[d] = static_cast<float>(folded.o[d]);
+  const RowState state = {*folded.m, static_cast<float>(*folded.l)};
+  if (place.partial_offset >= 0) {
+    store_state(view, place, head, scratch.row, state);
+  } else {
+    write_output(view, place, head, scratch.row, static_cast<double>(state.m), static_cast<double>(state.l));
+  }
+}
+
+// The same of a row whose state sum_panels has made.
+template <class Format>
+static void finish_summed_row(const View& view, const PanelPass& pass, int i, int32_t head) {
+  Scratch& scratch = *view.scratch;
+  float *o = scratch.o + static_cast<int64_t>(i) * pass.o_width, *row = Format::kPairs ? scratch.row : o;
+  const float m = scratch.maxima[i];
+  double l = static_cast<double>(scratch.sums[i]);
+  const FoldedRow folded = folded_row(view, i, pass.o_width);
+  if (*folded.m != KVC_NEG_INF) l = unfold_row(view, pass.o_width, m, l, o, folded);
+  if (Format::kPairs) Format::natural_order(o, row, view.v_head_dim);
+  finish_row(view, scratch.places[i], head, row, m, l);
 }
 
 template <class Format>
@@ -297,11 +387,10 @@ static void panel_pass(const View& view, const PanelPass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   load_panel_queries<Format>(view, pass, padded_rows);
   PageCursor cursor = page_cursor(view.args->tables, view.item->row);
-  const bool fold = view.args->fold_keys > 0;
-  if (fold) {
-    fold_panels<Format>(view, pass, padded_rows, &cursor, keys);
+  if (pass.in_order) {
+    merge_blocks<Format>(view, pass, padded_rows, &cursor, keys);
   } else {
-    attend_panels<Format>(view, pass, padded_rows, &cursor, keys);
+    sum_panels<Format>(view, pass, padded_rows, &cursor, keys);
   }
   for (int i = 0; i < num_rows; ++i) {
     const int32_t head = pass.head * view.group + (pass.row_begin + i) % view.group;
@@ -309,16 +398,10 @@ static void panel_pass(const View& view, const PanelPass& pass) {
       prefetch_output(view, scratch.places[i + kRowsAhead],
                       pass.head * view.group + (pass.row_begin + i + kRowsAhead) % view.group);
     }
-    float* folded = scratch.fold_o + static_cast<int64_t>(i) * pass.o_width;
-    if (fold && scratch.places[i].partial_offset >= 0) {
-      store_state(view, scratch.places[i], head, folded, {scratch.fold_m[i], scratch.fold_l[i]});
-    } else if (fold) {
-      write_output(view, scratch.places[i], head, folded, static_cast<double>(scratch.fold_m[i]),
-                   static_cast<double>(scratch.fold_l[i]));
+    if (pass.in_order) {
+      finish_merged_row(view, pass, i, head);
     } else {
-      float *o = scratch.o + static_cast<int64_t>(i) * pass.o_width, *row = Format::kPairs ? scratch.row : o;
-      if (Format::kPairs) Format::natural_order(o, row, view.v_head_dim);
-      finish_row(view, scratch.places[i], head, row, scratch.maxima[i], scratch.sums[i]);
+      finish_summed_row<Format>(view, pass, i, head);
     }
   }
 }
@@ -335,6 +418,8 @@ static void panel_item(const View& view) {
   static_assert(kMinPanelKeys % kPanelStep == 0);
   pass.panel_keys = min_of(kMaxPanelKeys, max_of(kMinPanelKeys, kPanelFloats / key_dwords / kPanelStep * kPanelStep));
   while (view.args->fold_keys > 0 && kMaxPanelKeys % pass.panel_keys != 0) pass.panel_keys -= kPanelStep;
+  pass.in_order = view.args->fold_keys > 0;
+  pass.fold_keys = (Format::kTiles ? kFoldKeys : kPanelFoldKeys) / pass.panel_keys * pass.panel_keys;
   pass.score_stride = pass.panel_keys + kMaxLanes;
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);
   const int32_t fitting_rows = rows_of_pass(max_of(pass.q_width, pass.o_width)) / Format::kRowGroup * Format::kRowGroup;

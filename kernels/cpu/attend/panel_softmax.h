@@ -53,16 +53,16 @@ KVC_INLINE F32 largest_scores(const float* scores, KeyRange vectors) {
   return largest;
 }
 
-// A row's running state. P is 2^((score - m) * exp2_scale); m is a score that none is above by more than kMaxRise.
+// m is raised only when P would exceed 2^kMaxRise. So m hardly ever changes, and P does not wait for the largest score.
+static constexpr float kMaxRise = 8.0f;
+
+// A row's running state. P is 2^((score - m) * exp2_scale). No score is above m by more than kMaxRise.
 struct RowSums {
   float* o;
   int o_width;
   float* m;
   float* l;
 };
-
-// m stays until P would exceed 2^kMaxRise: so it hardly ever changes, and P does not wait for the largest score.
-static constexpr float kMaxRise = 8.0f;
 
 KVC_INLINE void raise_row(const View& view, F32 largest, const RowSums& row) {
   const float before = *row.m, after = reduce_max(largest);
@@ -76,14 +76,14 @@ KVC_INLINE void raise_row(const View& view, F32 largest, const RowSums& row) {
   *row.m = after;
 }
 
-// The scores of a row, or what became of them: one a key of the panel.
+// The scores of a row, later its P: one value per key of the panel.
 struct RowScores {
   float* scores;
   KeyRange vectors;  // those with keys that the row sees
 };
 
-// Scores to P (pairs of bf16 if the format says so), in place, and the row's m and l. largest: of these scores. Returns
-// that of `next`, the row behind it: found meanwhile, as those come from L2.
+// Turns scores into P in place (pairs of bf16 if the format has them) and updates the row's m and l. largest: of these
+// scores. Returns the largest score of `next`, the row after it, which is loaded from L2 meanwhile.
 template <class Format>
 static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {
   const F32 scale = set1(view.exp2_scale), rise = mul(sub(largest, set1(*sums.m)), scale);

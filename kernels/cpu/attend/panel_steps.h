@@ -75,8 +75,8 @@ static void add_steps(const View& view, const PanelPass& pass, const float* p, i
     const int columns = strip_columns(pass, strip);
     const float* values = copied ? view.scratch->staged_k + strip * kStrip * kStepPairs
                                  : value_strip(view, pass, strip) + static_cast<int64_t>(begin / 2) * columns;
-    const TileArgs args = {p + begin / 2,     pass.score_stride,  values,      columns,
-                           (end - begin) / 2, o + strip * kStrip, pass.o_width};
+    const TileArgs args = {p + begin / 2,     pass.score_stride,  values,       columns,
+                           (end - begin) / 2, o + strip * kStrip, pass.o_width, true};
     multiply_columns<Format, true>(Format::kRows, columns / kLanes, args);
   }
 }

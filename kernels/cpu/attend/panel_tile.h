@@ -9,7 +9,7 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// A tile of fewer rows, for what whole tiles leave of 16, 64 or 256 rows: decoding with MLA, and shared prefixes.
+// A tile of fewer rows, for the rest that whole tiles leave of 16, 64 or 256 rows: MLA decode, and shared prefixes.
 static constexpr int kFewRows = 4;
 
 struct TileArgs {
@@ -20,15 +20,17 @@ struct TileArgs {
   int32_t n;
   float* c;  // [Format::kRows][...], row stride c_stride
   int64_t c_stride;
+  bool in_order;  // accumulate: each product is added to c; else to one another first, and their sum to c
 };
 
-// accumulate: c += a * b; else c = a * b.
+// kAccumulate: c += a * b; else c = a * b.
 template <class Format, int kRows, int kVectors, bool kAccumulate>
 static void multiply_tile(const TileArgs& args) {
   F32 sums[kRows][kVectors];
-  KVC_UNROLL for (int r = 0; r < kRows; ++r) {
-    KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = kAccumulate ? load(args.c + r * args.c_stride + v * kLanes) : zero();
+  KVC_UNROLL for (int r = 0; r < kRows; ++r) { KVC_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = zero(); }
+  if (kAccumulate && args.in_order) {
+    KVC_UNROLL for (int r = 0; r < kRows; ++r) {
+      KVC_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = load(args.c + r * args.c_stride + v * kLanes);
     }
   }
   const float *a = args.a, *b = args.b;
@@ -41,12 +43,19 @@ static void multiply_tile(const TileArgs& args) {
       KVC_UNROLL for (int v = 0; v < kVectors; ++v) sums[r][v] = Format::multiply_add(columns[v], x, sums[r][v]);
     }
   }
+  if (kAccumulate && !args.in_order) {
+    KVC_UNROLL for (int r = 0; r < kRows; ++r) {
+      KVC_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = add(load(args.c + r * args.c_stride + v * kLanes), sums[r][v]);
+      }
+    }
+  }
   KVC_UNROLL for (int r = 0; r < kRows; ++r) {
     KVC_UNROLL for (int v = 0; v < kVectors; ++v) { store(args.c + r * args.c_stride + v * kLanes, sums[r][v]); }
   }
 }
 
-// rows: that matter, from the tile's first on; those behind them are computed or not.
+// rows: the rows that matter, from the tile's first one. Rows after them may be computed or not.
 template <class Format, bool kAccumulate>
 KVC_INLINE void multiply_columns(int rows, int vectors, const TileArgs& args) {
   if constexpr (Format::kTiles) {

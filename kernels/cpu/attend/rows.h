@@ -66,7 +66,7 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
-// A stored row in float32, E4m3 in its unit (view.stored_unit).
+// A stored row converted to float32. E4m3 is in its own unit (view.stored_unit).
 static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
   unsigned char* target = reinterpret_cast<unsigned char*>(to);
   switch (type) {
@@ -106,7 +106,7 @@ KVC_INLINE void prefetch_query(const View& view, const QueryPlace& place, int32_
   prefetch_row(query_row(q, view.args->q_row_stride, place, head), view.head_dim * type_bytes(type_of(q.dtype)));
 }
 
-// Of a row of out that is about to be written, as finish_row will.
+// Prefetches a row of out that finish_row is about to write.
 KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_tensor& out = view.args->out;
   if (place.partial_offset >= 0) return;
@@ -115,7 +115,7 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
   prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
 
-// What q of a row is multiplied by as it is loaded.
+// The factor of a row's q, applied as it is loaded.
 KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_attend& args = *view.args;
   const int32_t kv_head = head / view.group;
@@ -134,9 +134,9 @@ KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, 
   return view.args->qv.data == nullptr && query_angles(view) == nullptr && query_factor(view, place, head) == 1.0f;
 }
 
-// q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels see it: rotated and
-// rounded to q's type if the layer asks for that, and times `factor`: query_factor, or 1 where scores get that. Ends at
-// out[D), [D, padded) is zeroed.
+// Writes q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels use it: rotated and
+// rounded to q's type if the layer rotates, times `factor`. That is query_factor, or 1 if the scores get that factor.
+// Zeroes out[D, padded).
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
                        float* out) {
   const kvc_backend_attend& args = *view.args;
@@ -158,12 +158,12 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
 
-// A row's state over some keys, in natural-log units, as partials have it; its o is beside it.
+// A row's m and l over some keys, in natural-log units, as partials have them.
 struct RowState {
   float m, l;
 };
 
-// What V's loaded elements are to be multiplied by, to o.
+// Multiplies o by the factor that V's loaded elements lack.
 KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   const int32_t kv_head = head / view.group;
   const float factor = view.stored_unit * head_scale(&view.layer->v_scales, kv_head) *
@@ -171,7 +171,7 @@ KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   for (int32_t d = 0; d < view.v_head_dim && factor != 1.0f; ++d) o[d] *= factor;
 }
 
-// largest: the largest score, in the kernels' units. o: [Dv] in natural order, in place.
+// The state as partials have it. largest: m in the kernels' units. o: [Dv] in natural order, in place.
 static RowState round_state(const View& view, int32_t head, float* o, float largest, float l) {
   const double exact_m = static_cast<double>(largest) * view.natural_scale;
   scale_values(view, head, o);
@@ -195,14 +195,15 @@ static void store_state(const View& view, const QueryPlace& place, int32_t head,
   partial[states * dims + states + index] = state.l;
 }
 
-// Normalises a state over all keys, and writes output and LSE. o: changed.
+// Normalises a state over all keys in place, and writes output and LSE.
 static void write_output(const View& view, const QueryPlace& place, int32_t head, float* o, double m, double l) {
   const kvc_backend_attend& args = *view.args;
   const int64_t token = place.token;
   const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
   const FinalState final = final_state(m, l, sink);
-  const float scale = static_cast<float>(final.scale);
-  for (int32_t d = 0; d < view.v_head_dim; ++d) o[d] = l != 0.0 ? o[d] * scale : 0.0f;
+  for (int32_t d = 0; d < view.v_head_dim; ++d) {
+    o[d] = l != 0.0 ? static_cast<float>(static_cast<double>(o[d]) * final.scale) : 0.0f;
+  }
   const Type type = type_of(args.out.dtype);
   unsigned char* target =
       static_cast<unsigned char*>(args.out.data) + out_element(args, place.row, token, head) * type_bytes(type);
@@ -212,16 +213,16 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
   }
 }
 
-// Writes the state of one row: to its place in the partials, or normalised to the output. o: [Dv] in natural order,
-// scratch that may be changed; largest: the largest score, in the kernels' units.
-static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, float l) {
+// Writes the state of one row to its place in the partials, or normalised to the output. o: [Dv] in natural order,
+// scratch that may be changed. largest: the state's m, in the kernels' units.
+static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, double l) {
   if (place.partial_offset >= 0) {
-    const RowState state = round_state(view, head, o, largest, l);
+    const RowState state = round_state(view, head, o, largest, static_cast<float>(l));
     store_state(view, place, head, o, state);
     return;
   }
   scale_values(view, head, o);
-  write_output(view, place, head, o, static_cast<double>(largest) * view.natural_scale, static_cast<double>(l));
+  write_output(view, place, head, o, static_cast<double>(largest) * view.natural_scale, l);
 }
 
 }  // namespace kvc::kernels::KVC_TARGET

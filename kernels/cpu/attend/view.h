@@ -1,12 +1,13 @@
-// What both attention kernels need to know of one work item: shapes in bytes and vectors, addresses of keys, and the
-// rows of a pass. Rows are (query, head of the group) pairs of one kv head: row r is query r / group, head r % group,
-// so that rows beside each other have equal or neighbouring masks. The queries of a shared item are those of its spans.
+// One work item as both attention kernels read it: shapes in bytes and vectors, addresses of keys, and the rows of a
+// pass. Rows are (query, head of the group) pairs of one kv head. Row r is query r / group and head r % group, so
+// adjacent rows have equal or similar masks. The queries of a shared item are those of its spans.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/page_walk.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
+#include "kernels/common/tree_path.h"
 #include "kernels/cpu/attend/score.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd/target.h"
@@ -21,18 +22,21 @@ struct View {
   int32_t group;  // q heads a kv head
   int32_t head_dim;
   int32_t v_head_dim;
-  int32_t num_rows;         // queries of the item x group
-  int32_t kv_bytes;         // bytes of a stored element
-  KeyTree tree;             // of the item's row; rows share no nodes
-  const double* key_table;  // null: K is stored as it attends. Else K turns as it is read
-  bool staged;              // blocks of K go through scratch: K turns, or lies in two pools (staged_keys.h)
+  int32_t num_rows;            // queries of the item x group
+  int32_t kv_bytes;            // bytes of a stored element
+  KeyTree tree;                // of the item's row; rows share no nodes. None if the call numbers keys by paths
+  KeyTree path;                // the same tree if the call numbers keys by paths (tree_path.h); else none
+  const int32_t* key_indexes;  // with paths, in a panel of one query: the index of each key of the panel
+  int32_t indexes_begin;       // number of key_indexes[0]
+  const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
+  bool staged;                 // blocks of K go through scratch: K is rotated, or lies in two pools (staged_keys.h)
   ScoreOptions options;
-  // Without options, scores stay unscaled: p = 2^((score - m) * exp2_scale), so that large scores lose nothing but what
-  // the dot product lost. The largest score needs a positive scale: the sign goes into q (0: q is 0).
+  // Without options, scores stay unscaled, so large scores lose no digits but those that the dot product lost:
+  // p = 2^((score - m) * exp2_scale). The largest score needs a positive scale: the sign goes into q (0: q is 0).
   float exp2_scale;      // |softmax scale| x log2(e); with options log2(e)
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
-  float stored_unit;     // what loaded elements are to be multiplied by, beside their scales
+  float stored_unit;     // a factor of all loaded elements, in addition to their scales
   int64_t k_head_bytes;  // from one kv head to the next
   int64_t v_head_bytes;
 };
@@ -53,7 +57,15 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.v_head_dim = layer->v_head_dim;
   view.num_rows = (item->q_end - item->q_begin) * view.group;
   view.kv_bytes = type_bytes(type_of(layer->dtype));
-  view.tree = is_shared(item) ? KeyTree{INT32_MAX, nullptr} : tree_of_row(args->rows, item->row);
+  constexpr KeyTree kNoTree = {INT32_MAX, nullptr};
+  view.tree = is_shared(item) ? kNoTree : tree_of_row(args->rows, item->row);
+  view.path = kNoTree;
+  if (args->fold_keys > 0) {
+    view.path = view.tree;
+    view.tree = kNoTree;
+  }
+  view.key_indexes = nullptr;
+  view.indexes_begin = 0;
   view.key_table = key_table_of_row(args, item->row);
   view.staged = view.key_table != nullptr || layer->k_behind_v != 0;
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
@@ -77,7 +89,8 @@ static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_
   for (int32_t r = row_begin; r < row_end; ++r) {
     if (r == row_begin || r % view.group == 0) {
       place = place_of_query(&cursor, r / view.group);
-      mask = query_mask(view.args, view.item, place.row, place.query);
+      mask = view.path.nodes != nullptr ? path_mask(view.args, view.item, place.row, place.query)
+                                        : query_mask(view.args, view.item, place.row, place.query);
       if (mask.keys.begin < mask.keys.end) {
         all.begin = min_of(all.begin, mask.keys.begin);
         all.end = max_of(all.end, mask.keys.end);
@@ -117,31 +130,42 @@ KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, in
   }
 }
 
-// Keys [begin, end), at most kKeyBlock; those before `first` are not looked up, the first one stands for them.
+// Keys [i, end) of the block, whose key i is in slot `slot` of the list's page `page_index`.
+KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t page_index, int32_t slot, int32_t i,
+                               int32_t end, KeyBlock* block) {
+  const kvc_backend_layer& layer = *view.layer;
+  const int64_t page = page_at(cursor, page_index);
+  const int64_t k_element = page * layer.k.page_stride + slot * layer.k.slot_stride;
+  const int64_t v_element = page * layer.v.page_stride + slot * layer.v.slot_stride;
+  const unsigned char* k = static_cast<const unsigned char*>(layer.k.data) + k_element * view.kv_bytes;
+  const unsigned char* v = static_cast<const unsigned char*>(layer.v.data) + v_element * view.kv_bytes;
+  if (has_token_scales(&layer.k_scales)) load_key_scales(layer, page, slot - i, i, end, block);
+  for (; i < end; ++i, k += layer.k.slot_stride * view.kv_bytes, v += layer.v.slot_stride * view.kv_bytes) {
+    block->k[i] = k;
+    block->v[i] = v;
+  }
+}
+
+// Keys [begin, end), at most kKeyBlock. Keys before `first` are not looked up: the first key stands for them.
 static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, int32_t first,
                            KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
-  const unsigned char* k_data = static_cast<const unsigned char*>(layer.k.data);
-  const unsigned char* v_data = static_cast<const unsigned char*>(layer.v.data);
-  const int64_t k_slot_bytes = layer.k.slot_stride * view.kv_bytes, v_slot_bytes = layer.v.slot_stride * view.kv_bytes;
   block->begin = begin;
   block->count = end - begin;
   block->adjacent = false;
   int32_t page_index = first / layer.page_size, slot = first % layer.page_size;
   int32_t i = first - begin;
+  for (; view.key_indexes != nullptr && i < block->count; ++i) {
+    const int32_t index = view.key_indexes[begin - view.indexes_begin + i];
+    load_page_keys(view, cursor, index / layer.page_size, index % layer.page_size, i, i + 1, block);
+  }
   while (i < block->count) {
-    const int64_t page = page_at(cursor, page_index);
-    const unsigned char* k = k_data + page * layer.k.page_stride * view.kv_bytes + slot * k_slot_bytes;
-    const unsigned char* v = v_data + page * layer.v.page_stride * view.kv_bytes + slot * v_slot_bytes;
     const int32_t run_end = min_of(block->count, i + layer.page_size - slot);
     if (run_end - i == kKeyBlock) {
       block->adjacent = layer.k.slot_stride == layer.head_dim && layer.v.slot_stride == layer.v_head_dim;
     }
-    if (has_token_scales(&layer.k_scales)) load_key_scales(layer, page, slot - i, i, run_end, block);
-    for (; i < run_end; ++i, k += k_slot_bytes, v += v_slot_bytes) {
-      block->k[i] = k;
-      block->v[i] = v;
-    }
+    load_page_keys(view, cursor, page_index, slot, i, run_end, block);
+    i = run_end;
     ++page_index;
     slot = 0;
   }

@@ -1,9 +1,18 @@
 // The avx2 target. Compiled with the flags that kernels/CMakeLists.txt gives this file alone.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET avx2
-#define KVC_TARGET_NAME "avx2"
-#define KVC_TARGET_TABLE kAvx2Implementation
 
 #include "kernels/cpu/simd/avx2.h"
 
-#include "kernels/cpu/attend/implementation.inl.h"
+#include "kernels/cpu/attend/formats.h"
+
+namespace kvc::kernels {
+namespace {
+
+constexpr AttendFormats kFormats = avx2::converting_formats();
+
+}  // namespace
+
+constinit const Implementation kAvx2Implementation = avx2::implementation_of("avx2", nullptr, &kFormats);
+
+}  // namespace kvc::kernels

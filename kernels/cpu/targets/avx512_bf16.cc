@@ -1,11 +1,28 @@
 // The avx512_bf16 target. Compiled with the flags that kernels/CMakeLists.txt gives this file alone.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET avx512_bf16
-#define KVC_TARGET_NAME "avx512_bf16"
-#define KVC_TARGET_TABLE kAvx512Bf16Implementation
-#define KVC_TARGET_BF16 BfDots
-#define KVC_TARGET_BYTES ByteDots
-#define KVC_TARGET_BASE kAvx512VbmiImplementation
+
 #include "kernels/cpu/simd/avx512_bf16.h"
 
-#include "kernels/cpu/attend/implementation.inl.h"
+#include "kernels/cpu/attend/formats.h"
+
+namespace kvc::kernels {
+namespace {
+
+consteval AttendFormats make_formats() {
+  using namespace avx512_bf16;
+  AttendFormats formats;
+  auto& of_bf16 = formats.of[static_cast<int>(Type::kBf16)];
+  of_bf16[static_cast<int>(Type::kBf16)] = both_kernels<BfDots>();
+  of_bf16[static_cast<int>(Type::kE4m3)] = decode_kernel<ByteDots<E4m3>>();
+  of_bf16[static_cast<int>(Type::kI8)] = decode_kernel<ByteDots<I8>>();
+  return formats;
+}
+constexpr AttendFormats kFormats = make_formats();
+
+}  // namespace
+
+constinit const Implementation kAvx512Bf16Implementation =
+    avx512_bf16::implementation_of("avx512_bf16", &kAvx512VbmiImplementation, &kFormats);
+
+}  // namespace kvc::kernels

@@ -1,10 +1,25 @@
 // The avx512_vbmi target. Compiled with the flags that kernels/CMakeLists.txt gives this file alone.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET avx512_vbmi
-#define KVC_TARGET_NAME "avx512_vbmi"
-#define KVC_TARGET_TABLE kAvx512VbmiImplementation
-#define KVC_TARGET_E4M3 TabledE4m3
-#define KVC_TARGET_BASE kAvx512Implementation
+
 #include "kernels/cpu/simd/avx512_vbmi.h"
 
-#include "kernels/cpu/attend/implementation.inl.h"
+#include "kernels/cpu/attend/decode_formats.h"
+
+namespace kvc::kernels {
+namespace {
+
+consteval AttendFormats make_formats() {
+  using namespace avx512_vbmi;
+  AttendFormats formats;
+  for (auto& of_q : formats.of) of_q[static_cast<int>(Type::kE4m3)] = decode_kernel<TabledE4m3>();
+  return formats;
+}
+constexpr AttendFormats kFormats = make_formats();
+
+}  // namespace
+
+constinit const Implementation kAvx512VbmiImplementation =
+    avx512_vbmi::implementation_of("avx512_vbmi", &kAvx512Implementation, &kFormats);
+
+}  // namespace kvc::kernels

@@ -1,9 +1,18 @@
 // The scalar target. Compiled with the flags that kernels/CMakeLists.txt gives this file alone.
 // SPDX-License-Identifier: Apache-2.0
 #define KVC_TARGET scalar
-#define KVC_TARGET_NAME "scalar"
-#define KVC_TARGET_TABLE kScalarImplementation
 
 #include "kernels/cpu/simd/scalar.h"
 
-#include "kernels/cpu/attend/implementation.inl.h"
+#include "kernels/cpu/attend/formats.h"
+
+namespace kvc::kernels {
+namespace {
+
+constexpr AttendFormats kFormats = scalar::converting_formats();
+
+}  // namespace
+
+constinit const Implementation kScalarImplementation = scalar::implementation_of("scalar", nullptr, &kFormats);
+
+}  // namespace kvc::kernels

@@ -109,7 +109,7 @@ __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, W
     }
     __syncwarp();
     float m_now = m, l_now = l;
-    merge_state(nullptr, &m_now, &l_now, nullptr, next.m, next_l * next.correction, 0);
+    merge_state<float>(nullptr, &m_now, &l_now, nullptr, next.m, next_l * next.correction, 0);
     if (state.lane % 4 == 0) {
       fixed.m[row] = m_now;
       fixed.l[row] = l_now;

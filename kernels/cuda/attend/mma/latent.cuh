@@ -183,7 +183,7 @@ __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_
     }
     m_now[half] = m;
     l_now[half] = l;
-    merge_state(nullptr, &m_now[half], &l_now[half], nullptr, next.m, next_l * next.correction, 0);
+    merge_state<float>(nullptr, &m_now[half], &l_now[half], nullptr, next.m, next_l * next.correction, 0);
     sums.m[half] = -INFINITY;
     sums.l[half] = 0.0f;
   }

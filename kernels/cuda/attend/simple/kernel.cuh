@@ -6,8 +6,7 @@
 // for each (row, key).
 // Shared memory: Fixed (below), then q [rows][D], o [rows][Dv] and, if states are folded, those of earlier keys
 // [rows][Dv]; rows are as many as fit 48 KiB (attend/common/plan.h).
-// A key that a row does not see takes no part in its arithmetic at all: it may hold NaN. So a row's bits do not depend
-// on the rows beside it.
+// A key that a row does not see takes no part in its arithmetic and may be NaN: a row's bits depend on no other row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -375,7 +374,8 @@ __device__ __forceinline__ void fold_states(const AttendState& state) {
   if (state.thread < state.rows) {
     const int32_t r = state.thread;
     const NaturalMaximum next = natural_maximum(*state.call, fixed.m[r], fixed.l[r]);
-    merge_state(nullptr, &fixed.folded_m[r], &fixed.folded_l[r], nullptr, next.m, fixed.l[r] * next.correction, 0);
+    merge_state<float>(nullptr, &fixed.folded_m[r], &fixed.folded_l[r], nullptr, next.m, fixed.l[r] * next.correction,
+                       0);
     fixed.m[r] = -INFINITY;
     fixed.l[r] = 0.0f;
   }

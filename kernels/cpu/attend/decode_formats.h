@@ -1,0 +1,39 @@
+// The entries of a target's table (kernels/cpu/implementation.h): the decode kernel, instantiated for a format. A
+// target that differs from another one in some formats lists those only, and names the other one as its base: formats
+// take most of the library's size.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/decode_pass.h"
+#include "kernels/cpu/attend/project.h"
+#include "kernels/cpu/attend/quantise.h"
+#include "kernels/cpu/implementation.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+template <class Format>
+static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+  const View view = make_view(args, item, scratch);
+  // The commonest head dims are constants here, so loops unroll, and addresses within a page are constants too.
+  if constexpr (kLanes == 16) {
+    const int32_t head_dim = view.head_dim == view.v_head_dim ? view.head_dim : 0;
+    if (head_dim == 64) return decode_item<Format, 64>(view);
+    if (head_dim == 128) return decode_item<Format, 128>(view);
+    if (head_dim == 256) return decode_item<Format, 256>(view);
+  }
+  decode_item<Format, 0>(view);
+}
+
+// The decode kernel by one format; the rest is the base target's.
+template <class Format>
+static consteval AttendFormat decode_kernel() {
+  return {decode_entry<Format>, nullptr, 0, 0};
+}
+
+static consteval Implementation implementation_of(const char* name, const Implementation* base,
+                                                  const AttendFormats* formats) {
+  return {name, base, formats, kLanes, convert_row, quantise_row, rotate_row, project_rows};
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

@@ -1,0 +1,42 @@
+// The entries of a target's table, as in decode_formats.h: the panel kernel, and both kernels.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/attend/decode_formats.h"
+#include "kernels/cpu/attend/panel_pass.h"
+
+namespace kvc::kernels::KVC_TARGET {
+
+template <class Format>
+static void panel_entry(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch) {
+  panel_item<Format>(make_view(args, item, scratch));
+}
+
+// The panel kernel by one format; the rest is the base target's.
+template <class Format>
+static consteval AttendFormat panel_kernel() {
+  return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup};
+}
+
+// Both kernels by one format.
+template <class Format>
+static consteval AttendFormat both_kernels() {
+  return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
+          Format::kRowGroup};
+}
+
+// Every pair of types: elements are converted to float32, whatever the type of q is.
+[[maybe_unused]] static consteval AttendFormats converting_formats() {
+  AttendFormats formats;
+  for (auto& of_q : formats.of) {
+    of_q[static_cast<int>(Type::kF32)] = both_kernels<Widened<float>>();
+    of_q[static_cast<int>(Type::kF16)] = both_kernels<Widened<F16>>();
+    of_q[static_cast<int>(Type::kBf16)] = both_kernels<Widened<Bf16>>();
+    of_q[static_cast<int>(Type::kE4m3)] = both_kernels<Widened<E4m3>>();
+    of_q[static_cast<int>(Type::kE5m2)] = both_kernels<Widened<E5m2>>();
+    of_q[static_cast<int>(Type::kI8)] = both_kernels<Widened<I8>>();
+  }
+  return formats;
+}
+
+}  // namespace kvc::kernels::KVC_TARGET

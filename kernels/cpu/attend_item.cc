@@ -1,0 +1,45 @@
+// The one choice of how an item is attended: by the table of the target, and where that has no entry by the table of
+// the target that it is based on.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/rope_table.h"
+#include "kernels/cpu/implementation.h"
+
+namespace kvc::kernels {
+namespace {
+
+// The format of a target, completed by those of its base.
+AttendFormat find_format(const Implementation& implementation, Type q, Type stored) {
+  AttendFormat found;
+  for (const Implementation* i = &implementation; i != nullptr; i = i->base) {
+    const AttendFormat& format = i->formats->of[static_cast<int>(q)][static_cast<int>(stored)];
+    if (found.decode == nullptr) found.decode = format.decode;
+    if (found.panels == nullptr) found.panels = format.panels;
+    if (found.decode_rows == 0) found.decode_rows = format.decode_rows;
+    if (found.row_group == 0) found.row_group = format.row_group;
+  }
+  return found;
+}
+
+}  // namespace
+
+void attend_item(const Implementation& implementation, const kvc_backend_attend* args, const kvc_backend_item* item,
+                 Scratch* scratch) {
+  const kvc_backend_layer& layer = *args->layer;
+  // Keys that are rotated as they are read, or lie in two pools, are staged as float32 (attend/staged_keys.h).
+  const bool staged = layer.k_behind_v != 0 || key_table_of_row(args, item->row) != nullptr;
+  const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : type_of(layer.dtype);
+  const AttendFormat format = find_format(implementation, q, stored);
+  const int32_t rows = (item->q_end - item->q_begin) * (layer.num_q_heads / layer.num_kv_heads);
+  // Deterministic caches compute all rows with one kernel, since bits depend on it.
+  const bool panels = rows > format.decode_rows || args->fold_keys > 0;
+  (panels ? format.panels : format.decode)(args, item, scratch);
+}
+
+int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer) {
+  const Type stored = type_of(layer->dtype);
+  const int32_t group = find_format(implementation, stored, stored).row_group, multiple = 2 * implementation.lanes;
+  const int32_t dims = layer->head_dim > layer->v_head_dim ? layer->head_dim : layer->v_head_dim;
+  return rows_of_pass((dims + multiple - 1) / multiple * multiple) / group * group;
+}
+
+}  // namespace kvc::kernels
