@@ -398,8 +398,9 @@ typedef struct kvc_layer_config {
   DLDataType dtype;      /* of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,
                             float8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even, and
                             saturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each
-                            token and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of
-                            zeros has scale 1, and one that holds an infinity or a NaN is read as NaN */
+                            token and head has the scale amax / 127 of its row, in its page, and never holds -128. A row
+                            whose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale
+                            1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN */
   int32_t rope_mode;     /* KVC_ROPE_* */
   int32_t rope_dim;      /* rotated dims, even, rope_offset + rope_dim <= head_dim; 0 = head_dim - rope_offset */
   int32_t rope_offset;   /* first rotated dim; MLA: 0 = latent_dim, and never below it */
@@ -456,6 +457,8 @@ enum kvc_group_kind {
                              stores (kvc_forward_load_state). A page is one state of all layers of the group */
 };
 
+/* Every group needs a layer (INVALID_ARGUMENT): page tables without one would use memory for nothing. A pipeline stage
+ * configures the layers that it runs, and their groups. */
 typedef struct kvc_group_config {
   uint32_t struct_size;
   int32_t kind;           /* KVC_GROUP_* */
@@ -1264,10 +1267,10 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
  *   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);
  *
  * More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.
- * Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32,
- * with any stride; stride 0 means one value for all.
+ * Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32
+ * or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0. A block_table on a GPU is int32.
  * On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).
- *   On the host    Every value is checked by the call.
+ *   On the host    Every value is read once and checked by the call.
  *   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call
  *                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of
  *                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also
@@ -1316,7 +1319,8 @@ typedef struct kvc_flash_attn_args {
                                         causal and windows all its queries have position cache_seqlens[b]. Left padding does
                                         not change that */
   const DLTensor *rotary_sin;
-  const DLTensor *rotary_seqlens;    /* nullable; [B]: positions count from here, not from cache_seqlens */
+  const DLTensor *rotary_seqlens;    /* nullable; [B]: positions count from here, not from cache_seqlens. Ignored without
+                              k or rotary_cos */
   const DLTensor *q_descale;         /* nullable; [B, Hkv] float32, with float8 q: q is multiplied by it */
   const DLTensor *k_descale;         /* nullable; [B, Hkv] float32, with a float8 cache: k_cache is multiplied by it. New k
                                         that is not float8 is stored as k / k_descale, rounded to nearest even and
@@ -1369,7 +1373,7 @@ typedef struct kvc_append_slots_args {
                                    [pages, page_size, 1, D], rows [latent | rotary] */
   const DLTensor *v_cache;      /* written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form */
   const DLTensor *slot_mapping; /* int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is
-                                   skipped */
+                                   skipped. T is at most 2^26 */
   const DLTensor *k_scale;      /* nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to
                                    nearest even and saturated (latent form: whole rows) */
   const DLTensor *v_scale;      /* nullable; the same for v (latent form: NULL) */

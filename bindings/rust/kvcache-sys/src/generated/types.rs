@@ -608,7 +608,7 @@ pub struct kvc_layer_config {
     pub head_dim: i32,
     #[doc = " Dv, 1..512; 0 = head_dim (MLA: latent_dim)"]
     pub v_head_dim: i32,
-    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even, and\nsaturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128; a row of\nzeros has scale 1, and one that holds an infinity or a NaN is read as NaN"]
+    #[doc = " of stored K and V: float32, float16, bfloat16; {0,0,0} = float32. Quantised: float8_e4m3fn,\nfloat8_e5m2, int8. An element x is stored as x / scale in float32, rounded to nearest even, and\nsaturated to the largest finite value (NaN stays NaN). It is read as stored * scale. int8: each\ntoken and head has the scale amax / 127 of its row, in its page, and never holds -128. A row\nwhose amax / 127 is 0 in float32 (zeros, and rows below the smallest subnormal scale) has scale\n1 and is read as zeros. A row that holds an infinity or a NaN is read as NaN"]
     pub dtype: DLDataType,
     #[doc = " KVC_ROPE_*"]
     pub rope_mode: i32,
@@ -694,6 +694,7 @@ pub const KVC_GROUP_CROSS: kvc_group_kind = 4;
 #[doc = " no keys: each layer keeps state tensors of fixed size for a sequence, which a forward loads and\nstores (kvc_forward_load_state). A page is one state of all layers of the group"]
 pub const KVC_GROUP_RECURRENT: kvc_group_kind = 5;
 pub type kvc_group_kind = ::core::ffi::c_uint;
+#[doc = " Every group needs a layer (INVALID_ARGUMENT): page tables without one would use memory for nothing. A pipeline stage\n configures the layers that it runs, and their groups."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_group_config {
@@ -1256,7 +1257,7 @@ pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
 pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
 #[doc = " window_right applies; without it, a query sees everything after it"]
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
-#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32,\n with any stride; stride 0 means one value for all.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call\n                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of\n                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also\n                  reports what was bad."]
+#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32\n or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0. A block_table on a GPU is int32.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is read once and checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call\n                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of\n                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also\n                  reports what was bad."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1297,7 +1298,7 @@ pub struct kvc_flash_attn_args {
     #[doc = " nullable, with rotary_sin, only with k. [positions, rotary_dim/2] float32, float16 or\nbfloat16; the first rotary_dim dims of q and k are rotated. Row b's new keys have\npositions cache_seqlens[b], cache_seqlens[b] + 1 ..., and so have its queries; without\ncausal and windows all its queries have position cache_seqlens[b]. Left padding does\nnot change that"]
     pub rotary_cos: *const DLTensor,
     pub rotary_sin: *const DLTensor,
-    #[doc = " nullable; [B]: positions count from here, not from cache_seqlens"]
+    #[doc = " nullable; [B]: positions count from here, not from cache_seqlens. Ignored without\nk or rotary_cos"]
     pub rotary_seqlens: *const DLTensor,
     #[doc = " nullable; [B, Hkv] float32, with float8 q: q is multiplied by it"]
     pub q_descale: *const DLTensor,
@@ -1396,7 +1397,7 @@ pub struct kvc_append_slots_args {
     pub k_cache: *const DLTensor,
     #[doc = " written; [pages, page_size, Hkv, Dv] of the same dtype. NULL: the latent form"]
     pub v_cache: *const DLTensor,
-    #[doc = " int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is\nskipped"]
+    #[doc = " int32 or int64 [T]: where each row goes, page * page_size + offset; negative: the row is\nskipped. T is at most 2^26"]
     pub slot_mapping: *const DLTensor,
     #[doc = " nullable: 1. [1] or [Hkv] float32, with a float8 cache: k is stored as k / k_scale, rounded to\nnearest even and saturated (latent form: whole rows)"]
     pub k_scale: *const DLTensor,
