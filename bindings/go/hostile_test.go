@@ -131,3 +131,43 @@ func TestEncoderStepOfForksIsDescribed(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// No token is stored, and the tables of cos and sin have no rows: nothing is read of them.
+func TestPaddingAloneWithEmptyRotaryTables(t *testing.T) {
+	context := must(NewContext(ContextConfig{Threads: 1}))(t)
+	defer context.Close()
+	k, empty := F32(ones(3*16), 3, 1, 16), F32([]float32{}, 0, 8)
+	args := AppendSlots{K: k, V: k, KCache: F32(ones(1024), 4, 16, 1, 16), VCache: F32(ones(1024), 4, 16, 1, 16),
+		SlotMapping: I64([]int64{-1, -1, -1}), RotaryCos: empty, RotarySin: empty, Positions: I64([]int64{0, 0, 0})}
+	check(t, context.AppendSlots(args))
+	args.SlotMapping = I64([]int64{-1, 0, -1})
+	refused(t, context.AppendSlots(args), ErrOutOfRange)
+}
+
+func TestBlockTablesThatChangeDuringACall(t *testing.T) {
+	const rows, pages = 64, 64
+	context := must(NewContext(ContextConfig{}))(t)
+	defer context.Close()
+	pool := F32(ones(rows*pages*16*16), rows*pages, 16, 1, 16)
+	table, lengths := make([]int32, rows*pages), make([]int32, rows)
+	for i := range table {
+		table[i], lengths[i/pages] = int32(i), 16*pages
+	}
+	call := FlashAttn{Q: F32(ones(rows*2*16), rows, 1, 2, 16), KCache: pool, VCache: pool, Out: F32(ones(rows*2*16), rows, 1, 2, 16),
+		CacheSeqlens: I32(lengths), BlockTable: I32(table, rows, pages)}
+	defer rewrite(table, 1<<30)()
+	defer rewrite(lengths, 1<<30)()
+	hammer(t, func() error { return context.FlashAttnWithKVCache(call) })
+}
+
+func TestSlotsThatChangeDuringACall(t *testing.T) {
+	context := must(NewContext(ContextConfig{}))(t)
+	defer context.Close()
+	k, slots := F32(ones(4096*16), 4096, 1, 16), make([]int64, 4096)
+	for i := range slots {
+		slots[i] = int64(i)
+	}
+	args := AppendSlots{K: k, V: k, KCache: F32(ones(4096*16), 64, 64, 1, 16), VCache: F32(ones(4096*16), 64, 64, 1, 16), SlotMapping: I64(slots)}
+	defer rewrite(slots, 1<<40)()
+	hammer(t, func() error { return context.AppendSlots(args) })
+}

@@ -1,4 +1,8 @@
-"""Arguments that no sane program passes: errors, never a crash."""
+"""Arguments that no sane program passes, and threads that change arguments during a call: errors, never a crash."""
+
+import contextlib
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -8,6 +12,39 @@ from described import Described
 
 ROW = np.ones((64, 16), np.float32)
 HUGE = 1 << 52  # rows of 64 * 16 floats: their bytes are 2**64, which is 0 in 64 bits
+
+
+@contextlib.contextmanager
+def rewriting(*arrays, garbage=(1 << 30)):
+    """Another thread writes garbage into index arrays and restores them, again and again."""
+    good, stop = [array.copy() for array in arrays], threading.Event()
+
+    def write():
+        while not stop.is_set():
+            for array, values in zip(arrays, good):
+                array[...] = garbage
+                array[...] = values
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def hammer(call, seconds=0.7):
+    """Calls until the time is up; the calls that succeeded and those that were refused."""
+    done = refused = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            call()
+            done += 1
+        except (kvcache.OutOfRange, kvcache.InvalidArgument, kvcache.BufferTooSmall):
+            refused += 1
+    return done, refused
 
 
 @pytest.mark.parametrize("rows", [HUGE, HUGE << 8, -1, -HUGE])
@@ -83,3 +120,44 @@ def test_an_encoder_step_of_forks_is_described():
         with cache.forward([a, *cache.fork([a, a])], [1, 1, 1], encoder_group=1) as step:
             assert step.describe()["rows"] == 3
             step.abort()
+
+
+def test_padding_alone_with_empty_rotary_tables():
+    """No token is stored, and the tables of cos and sin have no rows: nothing is read of them."""
+    rows, pool = np.ones((3, 1, 16), np.float32), np.zeros((4, 16, 1, 16), np.float32)
+    empty = np.zeros((0, 8), np.float32)
+    kvcache.append_slots(rows, rows, pool, pool.copy(), np.full(3, -1), rotary_cos=empty, rotary_sin=empty,
+                         positions=np.zeros(3, np.int64))
+    assert not pool.any()
+    with pytest.raises(kvcache.OutOfRange):
+        kvcache.append_slots(rows, rows, pool, pool.copy(), np.array([-1, 0, -1]), rotary_cos=empty, rotary_sin=empty,
+                             positions=np.zeros(3, np.int64))
+
+
+def test_block_tables_that_change_during_a_call(rng):
+    rows, pages, page_size = 64, 64, 16
+    q = rng.standard_normal((rows, 1, 2, 16)).astype(np.float32)
+    pool = rng.standard_normal((rows * pages, page_size, 1, 16)).astype(np.float32)
+    table = rng.permutation(rows * pages).reshape(rows, pages).astype(np.int32)
+    lengths = np.full(rows, pages * page_size, np.int32)
+    with rewriting(table, lengths):
+        done, refused = hammer(lambda: kvcache.flash_attn_with_kvcache(q, pool, pool, cache_seqlens=lengths, block_table=table))
+    assert done + refused > 0
+
+
+def test_slots_that_change_during_a_call():
+    rows, pool = np.ones((4096, 1, 16), np.float32), np.zeros((64, 64, 1, 16), np.float32)
+    slots, positions = np.arange(4096), np.arange(4096) % 64
+    table, copy = np.ones((64, 8), np.float32), pool.copy()
+    with rewriting(slots, positions):
+        done, refused = hammer(lambda: kvcache.append_slots(rows, rows, pool, copy, slots, rotary_cos=table, rotary_sin=table,
+                                                            positions=positions))
+    assert done + refused > 0
+
+
+def test_tables_that_change_while_a_plan_is_built(rng):
+    plan = kvcache.Plan("decode", page_size=16, num_pool_pages=4096)
+    table, lengths = rng.permutation(4096).reshape(64, 64).astype(np.int32), np.full(64, 1000)
+    with rewriting(table, lengths):
+        done, refused = hammer(lambda: plan.build(lengths, block_table=table))
+    assert done + refused > 0

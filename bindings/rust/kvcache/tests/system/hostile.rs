@@ -32,6 +32,14 @@ fn rows_without_end() {
     };
     let error = flash_attn_with_kvcache(&context(), &call, Stream::NONE).unwrap_err();
     assert_eq!(error.status(), Status::SHAPE, "{error}");
+
+    let (mut k, mut v) = ([0f32; 4 * 16 * DIM], [0f32; 4 * 16 * DIM]);
+    let pools = [&mut k, &mut v].map(|pool| TensorMut::new(pool, &[4, 16, 1, DIM]).unwrap());
+    let [k, v] = pools;
+    let slots = Tensor::strided(&[-1i64], &[ROWS], &[0]).unwrap();
+    let kv = endless(&row, &[1, DIM]);
+    let error = append_slots(&context(), &AppendSlots::new((kv, kv), (k, v), slots), Stream::NONE).unwrap_err();
+    assert!([Status::SHAPE, Status::OUT_OF_MEMORY].contains(&error.status()), "{error}");
 }
 
 #[test]
@@ -98,4 +106,23 @@ fn an_encoder_step_of_forks_is_described() {
     let batch = Batch::new(&[a, forks[0], forks[1]], &[1, 1, 1]).encoder_group(1);
     let step = cache.begin(&batch, Stream::NONE).unwrap();
     assert!(step.describe().unwrap().contains("\"rows\": 3"));
+}
+
+/// No token is stored, and the tables of cos and sin have no rows: nothing is read of them.
+#[test]
+fn padding_alone_with_empty_rotary_tables() {
+    let kv = [1f32; 3 * DIM];
+    let kv = Tensor::new(&kv, &[3, 1, DIM]).unwrap();
+    let empty = Tensor::new(&[0f32; 0], &[0, DIM / 2]).unwrap();
+    let positions = Tensor::new(&[0i64; 3], &[3]).unwrap();
+    let append = |slots: &[i64]| {
+        let (mut k, mut v) = ([0f32; 4 * 16 * DIM], [0f32; 4 * 16 * DIM]);
+        let pools =
+            (TensorMut::new(&mut k, &[4, 16, 1, DIM]).unwrap(), TensorMut::new(&mut v, &[4, 16, 1, DIM]).unwrap());
+        let rotary = Some(Rotary { cos: empty, sin: empty, positions, interleaved: false });
+        let call = AppendSlots { rotary, ..AppendSlots::new((kv, kv), pools, Tensor::new(slots, &[3]).unwrap()) };
+        append_slots(&context(), &call, Stream::NONE).map_err(|error| error.status())
+    };
+    assert_eq!(append(&[-1, -1, -1]), Ok(()));
+    assert_eq!(append(&[-1, 0, -1]), Err(Status::OUT_OF_RANGE));
 }

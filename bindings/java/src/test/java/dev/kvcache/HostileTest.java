@@ -10,6 +10,8 @@ import static dev.kvcache.Support.refused;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.IntBuffer;
+import java.nio.LongBuffer;
 import java.util.AbstractList;
 import java.util.Collections;
 import java.util.EnumSet;
@@ -202,6 +204,74 @@ class HostileTest {
       try (Step step = cache.begin(Batch.of(new long[] {a, forks[0], forks[1]}, new int[] {1, 1, 1}).encoderGroup(2))) {
         assertTrue(step.describe().contains("\"rows\": 3"), step.describe());
       }
+    }
+  }
+
+  private static Tensor slots(long... values) {
+    Tensor tensor = Tensor.allocate(DType.I64, values.length);
+    tensor.longBuffer().put(values);
+    return tensor;
+  }
+
+  /** No token is stored, and the tables of cos and sin have no rows: nothing is read of them. */
+  @Test
+  void paddingAloneWithEmptyRotaryTables() {
+    try (Context context = Context.create()) {
+      Tensor kv = ones(3, 1, DIM);
+      Tensor empty = Tensor.allocate(DType.F32, 0, DIM / 2);
+      AppendSlots args = AppendSlots.of(kv, kv, ones(4, 16, 1, DIM), ones(4, 16, 1, DIM), slots(-1, -1, -1)).rotaryCos(empty)
+          .rotarySin(empty).positions(slots(0, 0, 0));
+      context.appendSlots(args);
+      refused(Status.OUT_OF_RANGE, () -> context.appendSlots(args.slotMapping(slots(-1, 0, -1))));
+    }
+  }
+
+  @Test
+  void blockTablesThatChangeDuringACall() throws InterruptedException {
+    int rows = 64;
+    int pages = 64;
+    try (Context context = Context.create()) {
+      Tensor pool = ones(rows * pages, 16, 1, DIM);
+      Tensor table = Tensor.allocate(DType.I32, rows, pages);
+      Tensor lengths = Tensor.allocate(DType.I32, rows);
+      IntBuffer ids = table.intBuffer();
+      IntBuffer counts = lengths.intBuffer();
+      Runnable restore = () -> {
+        for (int i = 0; i < rows * pages; i++) {
+          ids.put(i, i);
+          counts.put(i / pages, 16 * pages);
+        }
+      };
+      restore.run();
+      FlashAttn args = FlashAttn.of(ones(rows, 1, 2, DIM), pool, pool, ones(rows, 1, 2, DIM)).cacheSeqlens(lengths).blockTable(table);
+      hammer(() -> {
+        for (int i = 0; i < rows * pages; i++) {
+          ids.put(i, 1 << 30);
+          counts.put(i / pages, 1 << 30);
+        }
+      }, restore, () -> context.flashAttnWithKvCache(args));
+    }
+  }
+
+  @Test
+  void slotsThatChangeDuringACall() throws InterruptedException {
+    int n = 4096;
+    try (Context context = Context.create()) {
+      Tensor kv = ones(n, 1, DIM);
+      Tensor slots = Tensor.allocate(DType.I64, n);
+      LongBuffer values = slots.longBuffer();
+      Runnable restore = () -> {
+        for (int i = 0; i < n; i++) {
+          values.put(i, i);
+        }
+      };
+      restore.run();
+      AppendSlots args = AppendSlots.of(kv, kv, ones(64, 64, 1, DIM), ones(64, 64, 1, DIM), slots);
+      hammer(() -> {
+        for (int i = 0; i < n; i++) {
+          values.put(i, 1L << 40);
+        }
+      }, restore, () -> context.appendSlots(args));
     }
   }
 }
