@@ -81,7 +81,8 @@
  *             caches, memory that both processes map shared, and children of clone() or _Fork() (which run no fork
  *             handlers) are undefined.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable".
- *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data.
+ *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data. An array
+ *             of ids or numbers is read once: if another thread writes it meanwhile, each element has its old or its new value.
  *
  * Structs: every extensible struct starts with `struct_size`. Call its kvc_*_init first, then set fields. (Without a C
  * compiler, zero the struct and store its size in struct_size.) Zero always means the default. See docs/reference/abi.md.
@@ -562,7 +563,8 @@ KVC_API kvc_status kvc_cache_estimate(kvc_context *context, const kvc_cache_conf
  * Pools are zeroed on first touch.
  * Errors: INVALID_ARGUMENT, OUT_OF_RANGE, UNSUPPORTED, DTYPE, DEVICE, RANK, SHAPE, STRIDE, DUPLICATE (a storage given twice,
  * or two that overlap), each with the layer or group in error->index (a group also in error->group); STRUCT_SIZE (with the
- * element), OUT_OF_MEMORY. Threads: any. Since 0.1. */
+ * element), OUT_OF_MEMORY (also: the pools of all layers together exceed the host's memory and swap; required and available
+ * in bytes). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config *config, kvc_cache **cache,
                                     kvc_error *error);
 
@@ -773,7 +775,8 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   OUT_OF_PAGES        error->index is the first row that does not fit; those before it fit. required and available are
  *                       pages of error->group for the whole batch
  *   OUT_OF_RANGE        a row that would pass 2^30 tokens
- *   ORDER               a layer in range lacks tokens of the row
+ *   ORDER               a layer in range lacks tokens of the row; required = the sequence's tokens, available = those that
+ *                       the layer holds
  * Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER
  * (KVC_STORAGE_NONE: copies wait to be taken). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_forward_begin(kvc_cache *cache, const kvc_batch *batch, void *stream, kvc_forward *forward,
@@ -866,7 +869,8 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * were rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
  * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
  * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
- * Errors: as kvc_forward_append; ORDER also without k and v before kvc_forward_append (PAST needs neither), for a second attend
+ * Errors: as kvc_forward_append; ORDER also for a layer that reads the K and V of a layer outside of the forward's range,
+ * without k and v before kvc_forward_append (PAST needs neither), for a second attend
  * of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap); INVALID_ARGUMENT (PAST with
  * SELF; PAST or SELF of a cross layer, which has past only; a recurrent layer; out or lse shares an element with the other, or
  * with q, k or v); CANCELLED within one work item of kvc_forward_cancel: out is then undefined, and k and v may have been
@@ -995,7 +999,8 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not
  *              written.
  *   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not
- *              captured. All other calls must be outside (ORDER). The replay runs the layers, so end does not check them. A
+ *              captured. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended
+ *              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A
  *              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.
  *
  * A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to
@@ -1086,7 +1091,8 @@ enum kvc_pool_flags {
 
 /* Returns a view of a layer's page pool, without a copy. The view keeps the memory alive, but not the contents: pages are reused.
  * It has the layer's dtype; float8 comes as uint8, which every DLPack consumer supports. Work enqueued on the stream after this
- * call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work.
+ * call sees what earlier calls on the cache stored. Later calls on the cache do not wait for that work. The view shows all
+ * sequences and free slots: a slot in which this layer stored no token holds what it held before.
  *   pool    KVC_POOL_*
  *   flags   KVC_POOL_WRITABLE or 0
  *   tensor  returned; released by its deleter, on any thread, also after kvc_cache_destroy
@@ -1141,7 +1147,8 @@ static inline void kvc_exported_init(kvc_exported *exported) {
  * The copy runs outside the cache's lock, and holds the sequence's pages meanwhile. If page ids must be equal on all ranks, do
  * not change the cache before the call has returned.
  * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree nodes
- * cannot be exported), ORDER (a forward that stored these tokens did not cover the layer), EVICTED (keys of the range are gone),
+ * cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available = the tokens that it
+ * holds), EVICTED (keys of the range are gone),
  * UNSUPPORTED (scales of a layer without scales, a recurrent layer, KVC_STORAGE_NONE). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   kvc_exported *exported, void *stream, kvc_error *error);
