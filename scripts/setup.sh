@@ -34,6 +34,9 @@ fi
 if [ "$level" = full ]; then
   want clang-19 has clang-19
   want clang-format-19 has clang-format-19
+  want clang-tidy-19 has clang-tidy-19
+  want llvm-19 test -e /usr/lib/llvm-19/bin/llvm-symbolizer # function names in the reports of sanitizers
+  want libclang-rt-19-dev test -e "/usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-$(uname -m).a"
   want g++-aarch64-linux-gnu has aarch64-linux-gnu-g++
   want qemu-user-static has qemu-aarch64-static
   want googletest test -e /usr/src/googletest/CMakeLists.txt

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up and runs the tests. Prints one line for each part, with its time.
 #   bash scripts/test.sh            quick: under 15 minutes after set-up on 2 cores
-#   bash scripts/test.sh --full     also sanitizers, coverage, aarch64 and packages
+#   bash scripts/test.sh --full     also clang, fuzzing, sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
@@ -205,6 +205,14 @@ engines() {
   install_python_package
   bash scripts/engines.sh 12
 }
+
+# Compiles the core with clang, which checks the annotations of base/mutex.h. A file with an unlocked access must be refused.
+thread_safety() {
+  PATH=$venv/bin:$PATH cmake --preset fuzz -DPython3_EXECUTABLE="$python"
+  cmake --build --preset fuzz --parallel "$jobs" --target kvcache_core
+  ! clang++-19 -std=c++20 -fsyntax-only -Wthread-safety -Werror=thread-safety -Isrc tests/base/unlocked.cc
+}
+
 # Builds all packages from the release build, then a program from each package alone. The crate builds the library again,
 # as it does for a user without a library.
 packages() {
@@ -265,6 +273,11 @@ part gemma run_pytest tests/gemma --ignore=tests/gemma/test_model_torch.py
 if [ $level = full ]; then
   part subdirectory run_ctest release --build-config Packages --tests-regex '^consumer.subdirectory$'
   beside torch_and_cuda other_languages
+  part thread-safety thread_safety
+  part clang-tidy bash scripts/clang_tidy.sh
+  if in_time fuzz; then
+    part fuzz bash scripts/fuzz.sh api --minutes 1
+  fi
   if in_time build-asan asan rust-asan; then
     part build-asan configure_and_build asan
     part asan run_ctest asan

@@ -148,7 +148,7 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const Target v_target = target_of(layer, layer.v, layer.v_scales, stream);
   // A head's rows lie behind each other: threads that write close to each other take lines from each other, also by
   // the hardware's prefetches, which stay within 4 KiB (bf16, two threads: 0.70 of memcpy, and 0.83 so).
-  const int64_t row_bytes = layer.head_dim * type_bytes(k_target.type);
+  const int64_t row_bytes = int64_t{layer.head_dim} * type_bytes(k_target.type);
   const int64_t apart_tokens = row_bytes < kPrefetchBytes ? kPrefetchBytes / row_bytes : 1;
   const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {

@@ -18,7 +18,7 @@ int32_t list_implementations(const Implementation** list) {
   int32_t n = 0;
   list[n++] = &kReferenceImplementation;
   list[n++] = &kScalarImplementation;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
   const CpuFeatures features = detect_cpu_features();
   if (features.avx2) list[n++] = &kAvx2Implementation;
   // Best last: where the bf16 dot is slower than widening to float32, it stays selectable by name.
@@ -35,7 +35,7 @@ int32_t list_implementations(const Implementation** list) {
 
 // Whether the system lets this process run it.
 bool is_allowed(const Implementation* implementation) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
   if (implementation == &kAvx512AmxImplementation) return request_amx();
 #endif
   return implementation != nullptr;

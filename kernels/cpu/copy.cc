@@ -52,7 +52,7 @@ Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
 Part part_of(const kvc_backend_layer& layer, const Cut& cut, int64_t index) {
   const int64_t piece = index % cut.pieces, heads = index / cut.pieces % cut.heads;
   const bool v = index / cut.pieces / cut.heads != 0;
-  const int64_t row_bytes = (v ? layer.v_head_dim : layer.head_dim) * type_bytes(type_of(layer.dtype));
+  const int64_t row_bytes = int64_t{v ? layer.v_head_dim : layer.head_dim} * type_bytes(type_of(layer.dtype));
   const kvc_backend_scales& scales = v ? layer.v_scales : layer.k_scales;
   const Range bytes = share_of(row_bytes, cut.pieces == 1 ? row_bytes : kLineBytes, piece, cut.pieces);
   const Range range = share_of(layer.num_kv_heads, 1, heads, cut.heads);
@@ -132,7 +132,8 @@ void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, i
   const int64_t bytes = type_bytes(type_of(layer.dtype));
   const unsigned char* source = slot_of(layer, pool, slot);
   for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
-    memcpy(target + h * dims * bytes, source + h * pool.head_stride * bytes, static_cast<size_t>(dims * bytes));
+    memcpy(target + int64_t{h} * dims * bytes, source + h * pool.head_stride * bytes,
+           static_cast<size_t>(dims * bytes));
   }
 }
 

@@ -80,7 +80,7 @@ Status Cache::check_batch(const kvc_batch& batch, std::span<int32_t> slots, Step
 
 Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
   out->with_trees = batch_.with_trees();
-  out->encoder_group = batch.encoder_group - 1;
+  out->encoder_group = std::max(batch.encoder_group, 0) - 1;
   if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
   KVC_TRY(batch_.check_spans());
   if (batch.encoder_group == 0) return Status();

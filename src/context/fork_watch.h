@@ -1,6 +1,6 @@
 // ForkWatch: a function to run in the child of every fork() while the object lives.
-// Why not a generation that is compared on use: several threads of the child may come first at the same time, whereas
-// the handler runs while the child has one thread, so it needs no lock and the hot path no test.
+// A generation that callers compare on use would need a lock: several threads of the child may be first at the same
+// time. The handler runs while the child has one thread, so it needs no lock, and the hot path needs no test.
 //
 // Thread safety: construct and destroy on any thread. `in_child` runs in the child, on the thread that forked, before
 // fork() returns; it must only store to memory (no allocation, no lock).
@@ -8,6 +8,8 @@
 // Children made by raw clone() or _Fork() run no handlers and must not use the object's owner.
 // The handlers go with the library at dlclose (glibc ties them to it); nothing is registered with atexit.
 #pragma once
+
+#include "base/mutex.h"
 
 namespace kvc {
 
@@ -18,18 +20,24 @@ class ForkWatch {
   ForkWatch(const ForkWatch&) = delete;
   ForkWatch& operator=(const ForkWatch&) = delete;
 
-  // False if the system refused to register handlers (out of memory): a child will not be told.
+  // False if the system refused to register handlers (out of memory): then in_child does not run.
   bool active() const noexcept { return active_; }
 
-  // For the handlers: calls in_child of every live object.
-  static void run_all_in_child() noexcept;
-
  private:
+  static bool register_handlers();
+  static void before_fork() KVC_ACQUIRE(list_mutex_);
+  static void after_fork_in_parent() KVC_RELEASE(list_mutex_);
+  static void after_fork_in_child() KVC_RELEASE(list_mutex_);  // calls in_child of every live object
+
+  // The list of live objects.
+  static Mutex list_mutex_;
+  static ForkWatch* list_head_ KVC_GUARDED_BY(list_mutex_);
+
   void (*const in_child_)(void* self);
   void* const self_;
-  bool active_ = false;
-  ForkWatch* next_ = nullptr;  // the list of live objects, guarded by its mutex
-  ForkWatch* previous_ = nullptr;
+  const bool active_;
+  ForkWatch* next_ KVC_GUARDED_BY(list_mutex_) = nullptr;
+  ForkWatch* previous_ KVC_GUARDED_BY(list_mutex_) = nullptr;
 };
 
 }  // namespace kvc

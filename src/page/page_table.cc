@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
+
 namespace kvc {
 namespace {
 
@@ -12,6 +14,14 @@ constexpr int32_t digit(int64_t index, int32_t level) noexcept {
 
 // Entries that a child of a node at `level` covers.
 constexpr int64_t child_span(int32_t level) noexcept { return int64_t{1} << (PageTable::kFanoutLog2 * (level - 1)); }
+
+// What holds for every list between two changes.
+void assert_list(const PageList& list) noexcept {
+  KVC_ASSERT(list.kept >= 0 && list.kept <= list.first && list.first <= list.size, list.kept, list.first);
+  KVC_ASSERT(list.levels == 0 ? list.root < 0 : list.size <= child_span(list.levels + 1), list.levels, list.size);
+  KVC_ASSERT(list.size > 0 || list.tail_page < 0, list.size, list.tail_page);
+  static_cast<void>(list);
+}
 
 }  // namespace
 
@@ -36,13 +46,16 @@ const int32_t* PageTable::leaf_of(const PageList& list, int64_t index) const noe
 }
 
 int32_t PageTable::at(const PageList& list, int64_t index) const noexcept {
+  KVC_ASSERT(index >= 0 && index < list.size, index, list.size);
   const int32_t* leaf = leaf_of(list, index);
   return leaf == nullptr ? -1 : leaf[index & (kFanout - 1)];
 }
 
 bool PageTable::exclusive(const PageList& list, int64_t index) const noexcept {
+  KVC_ASSERT(index >= 0 && index < list.size, index, list.size);
   int32_t node = list.root;
   for (int32_t level = list.levels; level >= 1; --level) {
+    KVC_ASSERT(node >= 0, node, index);
     if (nodes_.refs(node) != 1) return false;
     node = children(node)[digit(index, level)];
   }
@@ -141,6 +154,7 @@ void PageTable::grow_to(PageList& list, int64_t index) noexcept {
 
 int32_t PageTable::append(PageList& list) noexcept {
   const int64_t index = list.size;
+  assert_list(list);
   grow_to(list, index);
   int32_t* leaf = own_path_to(list, index);
   const int32_t page = pages_.allocate();
@@ -148,10 +162,12 @@ int32_t PageTable::append(PageList& list) noexcept {
   ++list.size;
   list.tail_page = page;
   list.tail_shared = false;
+  assert_list(list);
   return page;
 }
 
 PageList PageTable::share(const PageList& list, int64_t count) noexcept {
+  KVC_ASSERT(count >= 0 && count <= list.size, count, list.size);
   if (count == 0) return PageList{};
   PageList copy = list;
   if (copy.root >= 0) nodes_.ref(copy.root);
@@ -161,6 +177,7 @@ PageList PageTable::share(const PageList& list, int64_t count) noexcept {
 }
 
 void PageTable::truncate(PageList& list, int64_t count) noexcept {
+  KVC_ASSERT(count >= 0 && count <= list.size, count, list.size);
   if (count == 0) {
     release(list);
     return;
@@ -169,6 +186,7 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
   // Also without a cut: the caller may have dropped tokens within the last page, which was full and shared until now.
   list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
   list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
+  assert_list(list);
 }
 
 void PageTable::cut(PageList& list, int64_t count) noexcept {
@@ -223,17 +241,21 @@ int32_t PageTable::without(int32_t node, int32_t level, int64_t begin, int64_t e
 void PageTable::drop_front(PageList& list, int64_t count, int64_t keep) noexcept {
   count = std::min<int64_t>(count, list.size);
   if (count <= list.first || count <= keep) return;
+  KVC_ASSERT(keep >= 0 && (!list.has_hole() || keep <= list.kept), keep, list.kept);
   list.kept = static_cast<int32_t>(keep);
   list.first = static_cast<int32_t>(count);
   const bool to_end = list.first == list.size;
   list.root = without(list.root, list.levels, keep, to_end ? INT64_MAX : count);
   if (list.root < 0) list.levels = 0;
-  if (!to_end) return;
-  list.tail_page = -1;
-  list.tail_shared = false;
+  if (to_end) {
+    list.tail_page = -1;
+    list.tail_shared = false;
+  }
+  assert_list(list);
 }
 
 int32_t PageTable::replace_tail(PageList& list) noexcept {
+  KVC_ASSERT(list.size > 0 && list.tail_page >= 0, list.size, list.tail_page);
   int32_t* leaf = own_path_to(list, list.size - 1);
   int32_t& entry = leaf[(list.size - 1) & (kFanout - 1)];
   pages_.unref(entry);
@@ -244,6 +266,7 @@ int32_t PageTable::replace_tail(PageList& list) noexcept {
 }
 
 void PageTable::restore_tail(PageList& list, int32_t page, bool shared) noexcept {
+  KVC_ASSERT(list.size > 0 && pages_.refs(page) > 0, list.size, page);
   int32_t* leaf = own_path_to(list, list.size - 1);
   int32_t& entry = leaf[(list.size - 1) & (kFanout - 1)];
   pages_.unref(entry);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/assert.h"
 #include "base/lazy_array.h"
 
 namespace kvc {
@@ -23,16 +24,22 @@ class RefPool {
 
   // A free id with one reference. The caller made sure that free() > 0.
   int32_t allocate() noexcept {
+    KVC_ASSERT(used_ < size(), used_, size());
     const int32_t id = stack_size_ > 0 ? free_stack_[--stack_size_] : fresh_++;
+    KVC_ASSERT(refs_[id] == 0, id, refs_[id]);
     refs_[id] = 1;
     if (++used_ > peak_) peak_ = used_;
     return id;
   }
 
-  void ref(int32_t id) noexcept { ++refs_[id]; }
+  void ref(int32_t id) noexcept {
+    KVC_ASSERT(is_used(id), id, size());
+    ++refs_[id];
+  }
 
   // Drops a reference; true if it was the last one and the id is free now.
   bool unref(int32_t id) noexcept {
+    KVC_ASSERT(is_used(id), id, size());
     if (--refs_[id] > 0) return false;
     // Taking back the last fresh id gives the same order as stacking it, and leaves no trace of it.
     if (stack_size_ == 0 && id == fresh_ - 1) {
@@ -60,6 +67,8 @@ class RefPool {
   int32_t fresh() const noexcept { return fresh_; }
 
  private:
+  bool is_used(int32_t id) const noexcept { return id >= 0 && id < size() && refs_[id] > 0; }
+
   LazyArray<uint32_t> refs_;
   LazyArray<int32_t> free_stack_;
   int64_t stack_size_ = 0;

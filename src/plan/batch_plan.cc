@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
+
 namespace kvc {
 
 BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
@@ -34,7 +36,9 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
 inline void BatchPlan::map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
                                  int64_t* mapping) const noexcept {
   const int64_t end = kv_lengths_[row], begin = end - (token_begin_[row + 1] - token_begin_[row]);
+  KVC_ASSERT(begin >= 0 && end <= list.size * page_size, end, list.size);
   if (end - begin == 1) {  // decode: the new token is in the last page
+    KVC_ASSERT(list.tail_page >= 0, list.tail_page, list.size);
     mapping[0] = list.tail_page * page_size + (begin - (list.size - 1) * page_size);
     return;
   }
@@ -56,6 +60,7 @@ void BatchPlan::build(const SequenceStore& store, std::span<const int32_t> slots
     const int64_t stored = slot < 0             ? 0
                            : encoder_group >= 0 ? store.stored_in(slot, encoder_group)
                                                 : store.stored(slot);
+    KVC_ASSERT(length >= 0 && tokens + length <= positions_.size(), tokens + length, positions_.size());
     const auto first = static_cast<int32_t>(stored);
     token_begin_[row] = tokens;
     kv_lengths_[row] = slot < 0 ? -1 : first + length;
@@ -121,6 +126,7 @@ void BatchPlan::add_trees(const SequenceStore& store, std::span<const int32_t> s
     tree_begin_[row] = static_cast<int32_t>(store.length(slot));
     number_tree(parents, tree_begin_[row], nodes);
     const auto count = static_cast<int32_t>(parents.size());
+    KVC_ASSERT(count >= fresh && offset + count <= tree_nodes_.size(), offset + count, tree_nodes_.size());
     for (int32_t i = 0; i < fresh; ++i) positions_[token_begin_[row] + i] = nodes[count - fresh + i].position;
     offset += count;
   }

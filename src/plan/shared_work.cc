@@ -1,6 +1,7 @@
 // WorkPlan's part for prefixes that several rows share.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/checked.h"
 #include "plan/prefix_cost.h"
 #include "plan/work_plan.h"
@@ -75,6 +76,7 @@ kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
 
 // Into parts of about the target's cost: by heads first, since parts of the keys need states of their own.
 void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
+  KVC_ASSERT(prefix->queries > 0 && prefix->key_begin < prefix->key_end, prefix->queries, prefix->key_end);
   const kvc_backend_tiling& tiling = shape_.tiling;
   const int64_t heads = shape_.num_kv_heads, keys = prefix->key_end - prefix->key_begin;
   const int64_t wanted = ceil_div(cost(item_of(*prefix)), target_cost);
@@ -105,6 +107,7 @@ void WorkPlan::emit_prefix(const kvc_backend_rows& rows, const Prefix& prefix) n
       const int32_t row = trie_.row(i), queries = queries_of(rows, row);
       kvc_backend_tile& tile = tiles_[static_cast<size_t>(shares_[row].tile)];
       parts_[static_cast<size_t>(tile.part_end++)] = partial_floats_;
+      KVC_ASSERT(spans_.size() < spans_.capacity(), spans_.size(), spans_.capacity());
       spans_.push_back({row, 0, queries, shares_[row].tile, partial_floats_});
       partial_floats_ += queries * state_floats();
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/assert.h"
 #include "base/checked.h"
 #include "kernels/common/key_split.h"
 
@@ -256,6 +257,8 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   for (int64_t i = 0; i < kernels::count_parts(cut); ++i) {
     kvc_backend_item item = part;
     kernels::keys_of_part(cut, i, &item.key_begin, &item.key_end);
+    KVC_ASSERT(item.key_begin >= 0 && item.key_begin <= item.key_end, item.key_begin, item.key_end);
+    KVC_ASSERT(items_.size() < items_.capacity(), items_.size(), items_.capacity());
     items_.push_back(item);
   }
 }
@@ -296,7 +299,10 @@ void WorkPlan::emit_tile(const Base& base, const int64_t* wanted) noexcept {
   const int32_t shared_tile = prefixes_.empty() ? -1 : shares_[base.parts[0].row].tile;
   if (item_end - item_begin == 1 && shared_tile < 0) return;
   const auto tile = shared_tile >= 0 ? shared_tile : static_cast<int32_t>(tiles_.size());
-  if (shared_tile < 0) tiles_.push_back({});
+  if (shared_tile < 0) {
+    KVC_ASSERT(tiles_.size() < tiles_.capacity(), tiles_.size(), tiles_.capacity());
+    tiles_.push_back({});
+  }
   tiles_[static_cast<size_t>(tile)].item_begin = item_begin;
   tiles_[static_cast<size_t>(tile)].item_end = item_end;
   const int64_t floats = states_of(base.parts[0]) * (shape_.v_head_dim + 2);

@@ -242,7 +242,8 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const PageList& pages = list(slot, g);
       const int64_t size = ceil_div(stored_in(slot, g), rules(g).page_size);
       const bool fits = busy(slot) ? pages.size >= size : pages.size == size;
-      const bool tail = table(g).at(pages, pages.size - 1) == pages.tail_page;
+      const int32_t last = pages.size == 0 ? -1 : table(g).at(pages, pages.size - 1);
+      const bool tail = last == pages.tail_page;
       // Only windows make holes, and what the next query sees is not in them.
       const bool whole = pages.first <= pages.size && (pages.has_hole() || (pages.kept == 0 && pages.first == 0)) &&
                          rules_of(slot, g).works_at(length(slot), hole(slot, g));

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.h"
 #include "sequence/sequence_store.h"
 
 namespace kvc {
@@ -25,15 +26,20 @@ class CopyQueue {
     if (needed > copies_.capacity()) copies_.reserve(std::max(needed, 2 * copies_.capacity()));
   }
   // There is room.
-  void add(std::span<const SlotCopy> copies) noexcept { copies_.insert(copies_.end(), copies.begin(), copies.end()); }
+  void add(std::span<const SlotCopy> copies) noexcept {
+    KVC_ASSERT(copies_.size() + copies.size() <= copies_.capacity(), copies_.size(), copies_.capacity());
+    copies_.insert(copies_.end(), copies.begin(), copies.end());
+  }
   // All that wait now are of this step: none did before it.
   void own(const void* step) noexcept {
+    KVC_ASSERT(step_ == nullptr || step_ == step || of_step_ == 0, copies_.size(), of_step_);
     step_ = step;
     of_step_ = copies_.size();
   }
   // A step closes: what still waits of its copies is kept, or dropped.
   void close_step(const void* step, bool keep) noexcept {
     if (step != step_) return;
+    KVC_ASSERT(of_step_ <= copies_.size(), of_step_, copies_.size());
     if (!keep) copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(of_step_));
     step_ = nullptr;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/assert.h"
 #include "sequence/shortage.h"
 
 namespace kvc {
@@ -116,8 +117,10 @@ Status SequenceStore::in_step(int32_t slot, int64_t index) const {
 }
 
 int32_t SequenceStore::take_slot() noexcept {
+  KVC_ASSERT(num_sequences_ < config_.max_sequences, num_sequences_, config_.max_sequences);
   const int32_t slot = free_slots_size_ > 0 ? free_slots_[--free_slots_size_] : fresh_slot_++;
   Record& record = records_[slot];
+  KVC_ASSERT(!record.used, slot, record.id);
   record.stored = 0;
   record.id = ids_.make(++record.generation, slot);
   record.mark = 0;
@@ -135,6 +138,7 @@ int32_t SequenceStore::take_slot() noexcept {
 }
 
 void SequenceStore::free_slot(int32_t slot) noexcept {
+  KVC_ASSERT(records_[slot].used && !busy(slot), slot, records_[slot].state);
   if (has_states()) {
     close_base(slot, false);
     drop_checkpoints_after(slot, -1);
@@ -168,6 +172,7 @@ Status SequenceStore::remove(std::span<const uint64_t> ids) {
   }
   for (const uint64_t id : ids) {
     const int32_t slot = slot_of(id);
+    KVC_ASSERT(records_[slot].used, slot, id);
     if (busy(slot)) {
       records_[slot].id = 0;
       ++num_removed_;
@@ -375,6 +380,7 @@ int32_t SequenceStore::take_snapshot(int32_t slot, int32_t group) noexcept {
 }
 
 void SequenceStore::drop_snapshot(int32_t index) noexcept {
+  KVC_ASSERT(snapshots_[index].used, index, snapshots_[index].group);
   edit_table(snapshots_[index].group).release(snapshots_[index].list);
   snapshots_[index].used = false;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/assert.h"
 #include "sequence/sequence_store.h"
 
 namespace kvc {
@@ -13,6 +14,7 @@ int64_t SequenceStore::find_checkpoint(int32_t slot, int64_t position) const noe
 }
 
 void SequenceStore::drop_checkpoint(int32_t slot, int64_t index) noexcept {
+  KVC_ASSERT(index >= 0 && index < records_[slot].checkpoints, index, records_[slot].checkpoints);
   for_each_state_group(
       [&](int32_t g, int32_t ordinal) { edit_table(g).unhold_page(checkpoint_pages(slot, index)[ordinal]); });
   const int64_t count = --records_[slot].checkpoints;
@@ -33,6 +35,7 @@ void SequenceStore::copy_checkpoints(int32_t from, int32_t to, int64_t last) noe
   for (const int64_t position : checkpoints(from)) {
     if (position > last) break;
     const int64_t index = records_[to].checkpoints++;
+    KVC_ASSERT(index < config_.max_checkpoints, index, config_.max_checkpoints);
     checkpoint_positions_[to * config_.max_checkpoints + index] = position;
     for_each_state_group([&](int32_t g, int32_t ordinal) {
       const int32_t page = checkpoint_pages(from, index)[ordinal];
@@ -94,6 +97,7 @@ void SequenceStore::nearest_checkpoint(int32_t slot, int64_t position, int64_t* 
 void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   if (position == 0) return;
   const int64_t checkpoint = find_checkpoint(slot, position);
+  KVC_ASSERT(checkpoint >= 0, position, length(slot));
   for_each_state_group([&](int32_t g, int32_t ordinal) {
     const int32_t page = checkpoint_pages(slot, checkpoint)[ordinal];
     edit_table(g).hold_page(page);
@@ -113,6 +117,7 @@ void SequenceStore::close_base(int32_t slot, bool restore) noexcept {
   if (records_[slot].nodes == 0) return;
   for_each_state_group([&](int32_t g, int32_t ordinal) {
     int32_t& base = tree_bases_[int64_t{slot} * num_state_groups_ + ordinal];
+    KVC_ASSERT(base < table(g).num_pages(), base, table(g).num_pages());
     PageList& pages = edit_list(slot, g);
     if (!restore) {
       if (base >= 0) edit_table(g).unhold_page(base);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/assert.h"
 #include "sequence/sequence_store.h"
 #include "sequence/shortage.h"
 
@@ -152,6 +153,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       continue;
     }
     Record& record = records_[slot];
+    KVC_ASSERT(record.used && !record.removed() && !busy(slot), slot, record.state);
     for (int32_t g = 0; g < num_groups(); ++g) {
       PageList& tail = edit_list(slot, g);
       Reservation& reservation = row[static_cast<size_t>(g)];
@@ -170,6 +172,7 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
       }
       for (; room < lengths[i]; room += page_size) edit_table(g).append(tail);
       if (rules(g).holds_state()) tail.tail_shared = true;  // never written again
+      KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }
     record.state |= kBusy;
   }
@@ -195,6 +198,7 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
     const int32_t slot = slots[i];
     if (slot < 0) continue;
     Record& record = records_[slot];
+    KVC_ASSERT(record.used && busy(slot) && !grows_tree(slot), slot, record.state);
     stored_layers_.append(slot, list, layers, list == 0 ? record.stored : stored_in(slot, kind.encoder_group));
     if (kind.encoder_group < 0) {
       record.stored += lengths[i];
@@ -221,6 +225,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
     const int32_t slot = slots[i];
     if (slot < 0) continue;
     Record& record = records_[slot];
+    KVC_ASSERT(record.used && busy(slot) && !grows_tree(slot), slot, record.state);
     record.state &= static_cast<uint8_t>(~kBusy);
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
@@ -228,6 +233,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
       // A list that the step left alone stays as it is: a state's last page goes on being one that is never written.
       if (tail.size > reservation.old_size) edit_table(g).truncate(tail, reservation.old_size);
       if (reservation.copied_from >= 0) edit_table(g).restore_tail(tail, reservation.copied_from, true);
+      KVC_ASSERT(tail.size == reservation.old_size, tail.size, reservation.old_size);
     }
     if (record.removed()) free_slot(slot);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/assert.h"
 #include "sequence/sequence_store.h"
 
 namespace kvc {
@@ -69,6 +70,7 @@ void SequenceStore::add_nodes(std::span<const int32_t> slots, std::span<const in
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i] >= 0 && parents[token] != KVC_TREE_NONE) {
       Record& record = records_[slots[i]];
+      KVC_ASSERT(busy(slots[i]) && record.nodes + lengths[i] <= config_.max_tree_nodes, record.nodes, lengths[i]);
       record.state |= kGrowsTree;
       int16_t* fresh = tree_parents_.data() + slots[i] * config_.max_tree_nodes + record.nodes;
       for (int32_t n = 0; n < lengths[i]; ++n) fresh[n] = static_cast<int16_t>(parents[token + static_cast<size_t>(n)]);
@@ -81,6 +83,7 @@ void SequenceStore::close_nodes(std::span<const int32_t> slots, std::span<const 
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i] < 0 || !grows_tree(slots[i])) continue;
     Record& record = records_[slots[i]];
+    KVC_ASSERT(busy(slots[i]), slots[i], record.state);
     record.state &= static_cast<uint8_t>(~kGrowsTree);
     if (!keep) continue;
     record.nodes = static_cast<int16_t>(record.nodes + lengths[i]);
@@ -144,6 +147,7 @@ void SequenceStore::plan_moves(int32_t slot, int32_t group, std::span<const int3
   for (size_t i = 0; i < path.size(); ++i) {
     const int64_t target = begin + static_cast<int64_t>(i);
     const int64_t source = begin + path[i];
+    KVC_ASSERT(source >= target, source, target);
     if (source == target) continue;
     // A node that follows its parent moves as far as that, so both are of one run until a page ends.
     if (i > 0 && path[i] == path[i - 1] + 1 && source % page_size != 0 && target % page_size != 0) {
@@ -158,6 +162,7 @@ void SequenceStore::finish_commit(std::span<const uint64_t> ids, std::span<const
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
     Record& record = records_[slot];
+    KVC_ASSERT(!busy(slot) && leaves[i] < record.nodes, leaves[i], record.nodes);
     if (has_states()) close_base(slot, leaves[i] < 0);
     const int64_t first = length(slot);
     const auto kept = static_cast<size_t>(path_to(tree(slot, 0), leaves[i], path_));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
+
 namespace kvc {
 namespace {
 
@@ -113,6 +115,7 @@ void Forward::make_plan(Planned& planned, uint32_t flags) noexcept {
 }
 
 const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
+  KVC_ASSERT(work_class < plans_.size(), work_class, plans_.size());
   Planned& planned = plans_[work_class];
   if (!planned.made || planned.flags != flags) make_plan(planned, flags);
   planned.asked = true;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
+
 namespace kvc {
 
 Status Step::create(const Layers& layers, std::unique_ptr<Step>* out) {
@@ -25,6 +27,7 @@ Status Step::create_graph(const Layers& layers, const BatchLimits& limits, int32
 
 void Step::start(StepKind kind, const BatchArrays& batch, std::span<const int32_t> slots, const RopeSets& rope_sets,
                  void* stream) noexcept {
+  KVC_ASSERT(!open_ && !in_use_, generation_, slots.size());
   forward_->start();
   broken_ = false;
   forward_->kind = kind;
@@ -61,6 +64,7 @@ Status Step::stage(std::span<const kvc_backend_node_changes> changes) {
 }
 
 void Step::close() noexcept {
+  KVC_ASSERT(open_ && !in_use_, generation_, forward_->num_rows);
   forward_->tables.close(context(), forward_->stream);
   open_ = false;
 }

@@ -87,9 +87,9 @@ Rows prefix_rows(std::span<const StepRow> step, const GroupRules& rules, TreeOf 
   for (size_t i = 0; i < step.size(); ++i) {
     const StepRow& row = step[i];
     const StepTree tree = tree_of(static_cast<int32_t>(i));
-    const auto first = static_cast<int32_t>(tree.nodes.size()) - row.fresh;
+    const size_t first = tree.nodes.empty() ? 0 : tree.nodes.size() - static_cast<size_t>(row.fresh);
     const auto position_of = [&](int32_t q) {
-      return tree.nodes.empty() ? row.before + q : tree.nodes[static_cast<size_t>(first + q)].position;
+      return tree.nodes.empty() ? row.before + q : tree.nodes[first + static_cast<size_t>(q)].position;
     };
     kernels::prefix_row(row, static_cast<int32_t>(i), rule_of(rules, row), tree.nodes.empty() ? row.before : tree.begin,
                         position_of, rows);

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <utility>
 
+#include "base/assert.h"
 #include "tensor/borrowed_tensor.h"
 
 namespace kvc {
@@ -224,6 +225,7 @@ void TableSet::write_csr() noexcept {
   indptr[0] = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Planned& row = planned_[i];
+    KVC_ASSERT(pages + row.count <= indices_.size(), pages + row.count, indices_.size());
     if (row.count > 0) read(row, 0, indices + pages);
     last[i] = row.count == 0 ? 0 : row.seqlen - (row.count - 1) * page_size;
     indptr[i + 1] = pages += row.count;
@@ -243,6 +245,8 @@ void TableSet::write_rows() noexcept {
   cu_q[0] = cu_k[0] = 0;
   for (size_t i = 0; i < count; ++i) {
     const Planned& row = planned[i];
+    KVC_ASSERT(row.kept >= 0 && row.kept <= row.count && row.head <= row.count, row.kept, row.count);
+    KVC_ASSERT(!dense || row.count <= width, row.count, width);
     if (dense) {
       const auto index = static_cast<int64_t>(i);
       if (row.kept != row.count) read(row, row.kept, dense_.data() + index * stride_ + row.kept);
@@ -284,6 +288,7 @@ void TableSet::write_lists() noexcept {
   cu_q[0] = cu_k[0] = 0;
   for (int32_t i = 0; i < count; ++i) {
     const int32_t first = planned[i].first, keys = planned[i].count;
+    KVC_ASSERT(first >= 0 && (!dense || keys <= width), keys, width);
     seqlens[i] = keys;
     owners[i] = planned[i].row;
     cu_q[i + 1] = i + 1;
@@ -322,6 +327,7 @@ void TableSet::write_lists() noexcept {
 void TableSet::fill_unused() noexcept {
   if (!options_.fixed()) return;
   const int64_t count = next_rows_, most = options_.max_rows;
+  KVC_ASSERT(count <= most, count, most);
   std::fill(cu_q_.data() + count + 1, cu_q_.data() + most + 1, static_cast<int32_t>(queries_));
   std::fill(cu_k_.data() + count + 1, cu_k_.data() + most + 1, static_cast<int32_t>(keys_));
   if (has(KVC_TABLES_CSR)) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/assert.h"
 #include "tables/table_set.h"
 #include "tensor/borrowed_tensor.h"
 
@@ -32,6 +33,7 @@ void TokenSet::write(const TokenRuns& all, const TableSource& source) {
     tokens_ = tokens;
     rows_ = rows;
   }
+  KVC_ASSERT(tokens <= slots_.size() && rows <= last_rows_.size(), tokens, slots_.size());
   source.slots(all.runs, slots_.data());
   int32_t *positions = positions_.data(), *last_rows = last_rows_.data();
   const TokenRun* run = all.runs.data();

@@ -10,20 +10,45 @@
 
 namespace kvt {
 
-// One random operation after another. Deterministic: depends on the seed and on what the model predicts alone.
+// Where a driver's choices come from.
+class Choices {
+ public:
+  virtual ~Choices() = default;
+  virtual bool done() { return false; }  // whether the driver is to stop
+  virtual int64_t uniform(int64_t low, int64_t high) = 0;
+  virtual bool chance(double p) = 0;
+  virtual void shuffle(std::vector<int> *values) = 0;
+};
+
+class SeededChoices : public Choices {
+ public:
+  explicit SeededChoices(uint64_t seed) : random_(seed) {}
+  int64_t uniform(int64_t low, int64_t high) override {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  bool chance(double p) override { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  void shuffle(std::vector<int> *values) override { std::shuffle(values->begin(), values->end(), random_); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// One random operation after another. Deterministic: depends on the choices and on what the model predicts alone.
 class Driver {
  public:
-  Driver(const CacheSpec &spec, const Options &options) : h_(spec, options), random_(options.seed * 77 + 1) {}
+  // choices: of the seed in `options`, or the caller's, which must outlive the driver.
+  Driver(const CacheSpec &spec, const Options &options, Choices *choices = nullptr)
+      : h_(spec, options), seeded_(options.seed * 77 + 1), choices_(choices ? *choices : seeded_) {}
 
   void run(int64_t operations) {
-    for (int64_t i = 0; i < operations; i++) {
+    for (int64_t i = 0; i < operations && !choices_.done(); i++) {
       one();
       if (i % 64 == 63) h_.check_all();
     }
     for (int f : h_.open()) h_.abort(f);
     h_.check_all();
     std::vector<int> all = h_.live();
-    std::shuffle(all.begin(), all.end(), random_);
+    choices_.shuffle(&all);
     if (!all.empty()) h_.remove(all);
     for (size_t g = 0; g < h_.spec().groups.size(); g++) {
       if (h_.used(static_cast<int>(g)) != 0) throw Mismatch("model: pages left over");
@@ -33,8 +58,8 @@ class Driver {
   Harness &harness() { return h_; }
 
  private:
-  int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
-  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  int64_t uniform(int64_t low, int64_t high) { return choices_.uniform(low, high); }
+  bool chance(double p) { return choices_.chance(p); }
   int pick(const std::vector<int> &from) { return from[uniform(0, static_cast<int64_t>(from.size()) - 1)]; }
 
   // A position at which fork and truncate probably work: most tokens of a long sequence have left its windows.
@@ -74,7 +99,7 @@ class Driver {
 
   std::vector<Harness::Row> some_rows(int encoder) {
     std::vector<int> from = h_.idle();
-    std::shuffle(from.begin(), from.end(), random_);
+    choices_.shuffle(&from);
     std::vector<Harness::Row> rows;
     int64_t room = h_.spec().max_batch_tokens;
     const bool decode = chance(0.5);
@@ -222,7 +247,7 @@ class Driver {
     if (!chance(0.1)) {
       std::sort(handles.begin(), handles.end());
       handles.erase(std::unique(handles.begin(), handles.end()), handles.end());
-      std::shuffle(handles.begin(), handles.end(), random_);
+      choices_.shuffle(&handles);
     }
     if (chance(0.03)) handles.push_back(-5);  // a stale id
     h_.remove(handles);
@@ -253,7 +278,7 @@ class Driver {
     }
     if (!handles.empty() && chance(0.02)) handles.push_back(handles[0]);
     if (chance(0.02)) handles.push_back(-5);
-    std::shuffle(handles.begin(), handles.end(), random_);
+    choices_.shuffle(&handles);
     std::vector<int32_t> leaves;
     for (int handle : handles) {
       const int32_t nodes = handle < 0 ? 1 : h_.nodes(handle);
@@ -383,7 +408,8 @@ class Driver {
   }
 
   Harness h_;
-  std::mt19937_64 random_;
+  SeededChoices seeded_;
+  Choices &choices_;
   std::set<int> cancelled_;
 };
 

@@ -1,0 +1,209 @@
+// World: the objects that a fuzzed program has, and beside each cache a naive model: sequences as plain arrays of
+// tokens.
+//
+// Every token has a tag, 1..8, which is the value of all of its K and V: exact in every stored format. So an export
+// says which token lies in a slot, and attention over a sequence lies between 0 and 8. Pools begin as NaN, so reading a
+// slot that no token was stored in shows as well. call() checks what holds for every function: a refused call changes
+// nothing, fills kvc_error as documented, and none says INTERNAL.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "bytes.h"
+#include "wrappers.h"
+
+namespace fuzz {
+
+[[noreturn, gnu::format(printf, 1, 2)]] void die(const char *format, ...);
+
+// How often each public function succeeded and failed, over all inputs of the process.
+struct Reached {
+  int64_t succeeded = 0, failed = 0;
+};
+inline std::map<std::string, Reached> reached;
+inline const bool trace = std::getenv("KVC_FUZZ_TRACE") != nullptr;  // print every call
+
+constexpr uint8_t kUnknown = 0xff;  // the tag of a token that a hostile call may have stored
+
+struct Token {
+  uint8_t tag;
+  uint32_t layers;  // bit per layer that stored it
+};
+
+struct Node {
+  Token token;
+  int32_t parent;
+};
+
+struct Sequence {
+  kvc_seq id;
+  std::vector<Token> tokens;
+  std::vector<Node> nodes;                     // uncommitted
+  std::map<int, std::vector<Token>> encoders;  // by group
+};
+
+struct Step {
+  kvc_forward id;
+  struct Row {
+    kvc_seq id;
+    std::vector<uint8_t> tags;
+    std::vector<int32_t> parents;  // of a tree row
+  };
+  std::vector<Row> rows;
+  int encoder = -1;
+  uint32_t stored = 0;  // bit per layer
+  bool unknown = false;
+  int64_t tokens() const {
+    int64_t n = 0;
+    for (const Row &row : rows) n += static_cast<int64_t>(row.tags.size());
+    return n;
+  }
+};
+
+// A cache's config with all that it points to, and what the model has of the cache.
+struct Cache {
+  kvc_cache *cache = nullptr;
+  kvc_cache_config config;
+  std::vector<kvc_layer_config> layers;
+  std::vector<kvc_group_config> groups;
+  std::deque<kvc_rope_scaling> scalings;
+  std::deque<std::vector<float>> scales;
+  std::deque<std::vector<double>> factors;
+  kvc_state_config states[2];
+  bool unknown = false;  // a hostile call may have stored what the model does not have
+
+  std::vector<Sequence> sequences;
+  std::vector<Step> steps;
+  std::vector<kvc_forward> graphs;
+  std::vector<uint64_t> stale;
+
+  int kind(int layer) const { return groups[layers[layer].group].kind; }
+  int source(int layer) const { return layers[layer].kv_layer ? layers[layer].kv_layer - 1 : layer; }
+  int64_t v_dim(int layer) const {
+    const kvc_layer_config &l = layers[layer];
+    return l.latent_dim ? l.latent_dim : l.v_head_dim ? l.v_head_dim : l.head_dim;
+  }
+  Sequence *find(kvc_seq id) {
+    for (Sequence &s : sequences) {
+      if (s.id == id) return &s;
+    }
+    return nullptr;
+  }
+};
+
+// A DLTensor and what it points to. Its memory is exactly what its shape and strides reach.
+struct Tensor {
+  DLTensor dl;
+  int64_t shape[8], strides[8];
+  char *memory;
+};
+
+struct Plan {
+  kvc_plan *plan;
+  kvc_plan_config config;
+  uint64_t generation;
+};
+
+struct World {
+  explicit World(Bytes bytes) : in(bytes) {}
+  ~World();
+
+  Bytes in;
+  kvc_context *context = nullptr;
+  Cache caches[2];
+  std::vector<Plan> plans;
+  std::vector<DLManagedTensorVersioned *> views;
+  std::deque<Tensor> tensors;                   // of the call at hand,
+  std::vector<std::unique_ptr<char[]>> memory;  // and its memory
+  kvc_error last_error;
+
+  // Calls a function; the first argument after its name is the function, the last one is error().
+  template <class Function, class... Arguments>
+  auto call(const char *name, Function function, Arguments... arguments) {
+    if constexpr (!std::is_same_v<decltype(function(arguments...)), kvc_status>) {
+      reached[name].succeeded++;
+      return function(arguments...);
+    } else {
+      kvc_cache *cache = cache_of(arguments...);
+      const uint64_t before = digest(cache);
+      const kvc_status status = function(arguments...);
+      Reached &count = reached[name];
+      (status == KVC_OK ? count.succeeded : count.failed)++;
+      if (trace) std::fprintf(stderr, "%s: %s%s\n", name, kvc_status_name(status), in.fired() ? ", one fault" : "");
+      if (status != KVC_OK) check_refusal(name, status, digest(cache) == before);
+      return status;
+    }
+  }
+
+  // The hooks of arguments that many functions take.
+  kvc_error *error();
+  void *stream() { return in.wrong() ? reinterpret_cast<void *>(8) : nullptr; }
+  kvc_context *some_context() { return in.pointer(context); }
+  kvc_cache *handle(const Cache &c) { return in.pointer(c.cache); }
+  Cache &some_cache() { return caches[in.byte() % 8 == 7 && caches[1].cache ? 1 : 0]; }
+  int some_layer(const Cache &c) { return static_cast<int>(in.below(static_cast<int64_t>(c.layers.size()))); }
+  kvc_seq some_sequence(Cache &c);
+  Step *some_step(Cache &c);
+  // An id that is none: stale, made up, of another cache or kind.
+  uint64_t wrong_id(Cache &c, bool of_sequence);
+
+  // A copy of exactly the values' size, so that the sanitizers see a read past the last one. It lives until the call
+  // returned.
+  template <class T>
+  T *array(const std::vector<T> &values) {
+    char *bytes = allocate(values.size() * sizeof(T));
+    if (!values.empty()) std::memcpy(bytes, values.data(), values.size() * sizeof(T));
+    return reinterpret_cast<T *>(bytes);
+  }
+  char *allocate(size_t bytes);
+  // Tensors whose rows hold one value each, values[row % size], and index tensors; both with a hook in every field.
+  DLTensor *rows(DLDataType dtype, const std::vector<int64_t> &shape, const std::vector<int64_t> &values = {1}) {
+    return tensor(dtype, shape, values, false);
+  }
+  DLTensor *indices(const std::vector<int64_t> &values, std::vector<int64_t> shape = {}, bool wide = false) {
+    if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
+    return tensor({kDLInt, static_cast<uint8_t>(wide ? 64 : 32), 1}, shape, values, true);
+  }
+  DLTensor *nullable(DLTensor *tensor) { return in.one_in(4) ? tensor : nullptr; }
+
+  void check_model(Cache &c);
+  void close(Cache *c);
+
+ private:
+  static uint64_t digest(kvc_cache *cache);
+  template <class First, class... Rest>
+  static kvc_cache *cache_of(First first, Rest...) {
+    if constexpr (std::is_same_v<First, kvc_cache *>) return first;
+    return nullptr;
+  }
+  void check_refusal(const char *name, kvc_status status, bool unchanged);
+  DLTensor *tensor(DLDataType dtype, const std::vector<int64_t> &shape, const std::vector<int64_t> &values,
+                   bool by_element);
+  bool error_given_ = false;
+};
+
+// The calls, by part of the header. Each draws a call of its part, makes it, and follows it in the model.
+void call_context(World &w);
+void call_cache(World &w);
+void call_sequence(World &w);
+void call_step(World &w);
+void call_layer(World &w);
+void call_tensors(World &w);
+void call_plan(World &w);
+void call_stateless(World &w);
+// A cache with a group of each drawn kind; without faults it must be accepted.
+void create_cache(World &w, Cache *c);
+
+}  // namespace fuzz
+
+// A call of a public function by its name.
+#define CALL(function, ...) w.call(#function, function __VA_OPT__(, ) __VA_ARGS__)

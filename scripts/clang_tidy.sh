@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs clang-tidy (.clang-tidy) over src and the CPU kernels, by the commands of build/release. A file that passed is
+# skipped until its text, a header that it includes, its flags, the checks or the version of clang-tidy change.
+#   bash scripts/clang_tidy.sh            all files that are not known to pass
+#   bash scripts/clang_tidy.sh src/plan   only files whose path begins so
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+tool=clang-tidy-19
+compiler=clang++-19
+passed=$root/build/clang-tidy
+commands=$root/build/release/compile_commands.json
+mkdir -p "$passed"
+[ -f "$commands" ] || PATH=$venv/bin:$PATH cmake --preset release -DPython3_EXECUTABLE="$python" > /dev/null
+
+list_files() { # FILE<tab>OPTIONS of every file of the library
+  "$python" - "$commands" "$root" "${1:-}" <<'END'
+import json, shlex, sys
+commands, root, only = sys.argv[1:]
+for entry in sorted(json.load(open(commands)), key=lambda entry: entry["file"]):
+    file = entry["file"].removeprefix(root + "/")
+    ours = any(target in entry["command"] for target in ("/kvcache_core.dir/", "/kvcache_cpu_kernels.dir/"))
+    if ours and file.startswith(only):
+        words = shlex.split(entry["command"])[1:]
+        options = [word for word in words if word.startswith(("-I", "-D", "-m", "-std", "-f"))]
+        print(file + "\t" + shlex.join(options))
+END
+}
+check() { # FILE<tab>OPTIONS
+  local file=${1%%$'\t'*} options=${1#*$'\t'} words key
+  eval "words=($options)"
+  key=$({ $tool --version; cat .clang-tidy "$file"; echo "$options"; $compiler -w -E "${words[@]}" "$file"; } 2>&1 |
+    sha256sum | cut -d ' ' -f 1)
+  if [ -e "$passed/$key" ]; then
+    echo "unchanged: $file"
+    return
+  fi
+  echo "checking:  $file"
+  $tool --quiet "$file" -- -w "${words[@]}" 2> /dev/null && touch "$passed/$key"
+}
+export -f check
+export passed tool compiler
+status=0
+list_files "$@" | xargs -d '\n' -P "$jobs" -I {} bash -c 'check "$1"' check {} | tee "$passed/last.txt" || status=1
+echo "$(grep -c ^checking: "$passed/last.txt" || true) files checked, $(grep -c ^unchanged: "$passed/last.txt" || true) unchanged"
+exit $status

@@ -1,0 +1,31 @@
+// KVC_ASSERT: invariants of the library's own state, checked in debug, sanitizer and fuzz builds.
+//
+//   KVC_ASSERT(page >= 0 && page < size(), page, size());
+//
+// A condition that does not hold ends the process with the expression, the file, the line and two values. What a caller
+// can cause is no invariant: it gets a Status. A release build evaluates neither the condition nor the values.
+#pragma once
+
+#include <cstdint>
+
+namespace kvc {
+
+[[noreturn]] void assertion_failed(const char* expression, const char* file, int line, int64_t a, int64_t b) noexcept;
+
+}  // namespace kvc
+
+#if defined(KVCACHE_ASSERTIONS)
+#define KVC_ASSERT(condition, a, b) \
+  ((condition)                      \
+       ? static_cast<void>(0)       \
+       : ::kvc::assertion_failed(#condition, __FILE__, __LINE__, static_cast<int64_t>(a), static_cast<int64_t>(b)))
+#else
+#define KVC_ASSERT(condition, a, b) \
+  do {                              \
+    if (false) {                    \
+      static_cast<void>(condition); \
+      static_cast<void>(a);         \
+      static_cast<void>(b);         \
+    }                               \
+  } while (false)
+#endif
