@@ -6,10 +6,11 @@
  * a backend sees is plain data: it never calls back into the cache. Core and backend must agree on
  * KVC_BACKEND_VERSION exactly, until a second, independent implementation exists.
  *
- * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (items, tiles, page tables, rows,
- * slots, copies) are host memory that may change as soon as a call returns: a backend whose kernels run later takes
- * copies. Exceptions are named: index arrays of a caller without a cache may be the device's (kvc_backend_indexes), and
- * then so is all that is made of them (plan_*). Every array has its shape beside it. Shape letters are those of kvcache.h.
+ * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (slots, positions, page ids,
+ * copies) are host memory that may change as soon as a call returns, so an asynchronous device takes copies of them.
+ * There are two exceptions. A call that names a step (kvc_backend_step) gives addresses on the device, where the step's
+ * arrays were staged. The index arrays of a caller without a cache may be the device's (kvc_backend_indexes), and then
+ * so is all that is made of them (plan_*). Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -20,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 5
+#define KVC_BACKEND_VERSION 6
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -81,7 +82,7 @@ typedef struct kvc_backend_layer {
   int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
   uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): v and v_scales are k and k_scales, and a row is
                               written and moved once. No rotated dim is below v_head_dim, and num_kv_heads is 1 */
-  uint32_t k_behind_v;     /* 1: a row of K is V's row and behind it that of the pool k, [head_dim - v_head_dim] (latent
+  uint32_t k_behind_v;     /* 1: a row of K is V's row, followed by that of the pool k, [head_dim - v_head_dim] (latent
                               and rotary parts in pools of their own). Attended only; without scales of tokens */
   uint32_t reserved;
 } kvc_backend_layer;
@@ -121,7 +122,8 @@ static inline const int32_t *kvc_backend_leaf(const int32_t *nodes, int32_t root
 
 /* ---- A step --------------------------------------------------------------------------------- */
 
-/* Where the device keeps the index arrays of a step (kvc_backend.stage); NULL in calls: nothing was staged. */
+/* The memory in which a device keeps the index arrays of a step (kvc_backend.stage). A call that names a step gives the
+ * addresses of its index arrays there. NULL in a call: its index arrays are the host's. */
 typedef struct kvc_backend_step kvc_backend_step;
 
 /* A node of a token tree: the depth-first interval [enter, exit) of its subtree, so that a node q sees node k (an ancestor,
@@ -217,7 +219,7 @@ typedef struct kvc_backend_tile {
   int32_t reserved;
 } kvc_backend_tile;
 
-/* How a backend wants work cut for a layer; a pure function of its arguments. */
+/* How work is to be cut for a layer; a pure function of its arguments. */
 typedef struct kvc_backend_tiling {
   int32_t decode_max_queries; /* rows with at most so many new tokens: items over all kv heads, split */
   int32_t query_tile;         /* else: new tokens an item covers */
@@ -258,7 +260,7 @@ typedef struct kvc_backend_rope {
   float *cos_sin;            /* out: [num_tokens, 2, rope_dim/2], cos then sin */
   kvc_backend_tensor cos, sin; /* without data: by the tables. Else [positions, rope_dim/2], float32, float16 or bfloat16:
                                   rows by token_stride, and tables is not read */
-  const kvc_backend_step *step; /* nullable */
+  const kvc_backend_step *step; /* nullable; else positions and sets are addresses on the device */
   kvc_backend_indexes device_positions; /* if positions is NULL: rows of cos and sin, below num_positions */
   int64_t num_positions;
 } kvc_backend_rope;
@@ -274,7 +276,7 @@ typedef struct kvc_backend_append {
                                 [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
-  const kvc_backend_step *step; /* nullable */
+  const kvc_backend_step *step; /* nullable; else slots is an address on the device */
   kvc_backend_indexes device_slots; /* if slots is NULL, and num_tokens is not 0 */
   kvc_backend_indexes device_positions; /* with device_slots, if num_positions is not 0: a token whose position is none */
   int64_t num_positions;                /* of them is skipped too */
@@ -283,21 +285,54 @@ typedef struct kvc_backend_append {
   kvc_backend_row_scales k_row_scales, v_row_scales; /* beside the layer's, where k and v are quantised here */
 } kvc_backend_append;
 
+/* ---- Attention ------------------------------------------------------------------------------ */
+
+/* The arrays of a plan, by the addresses of one side: the host's, or the device's. */
+typedef struct kvc_backend_plan_arrays {
+  kvc_backend_rows rows;
+  kvc_backend_tables tables;     /* Lists on the device that are arrays are two for each row, [num_rows, 2]: that of its
+                                    items, and that of its KVC_BACKEND_PART_SINKS */
+  const int32_t *key_sets;       /* nullable: all 0. [T]: by which of kvc_backend_attend.key_tables the row's keys rotate;
+                                    the same for all tokens of a row */
+  const kvc_backend_item *items; /* [num_items] */
+  const kvc_backend_tile *tiles; /* [num_tiles] */
+  const kvc_backend_span *spans; /* [num_spans] */
+  const int64_t *parts;          /* [num_parts]: offsets of states in the partials */
+} kvc_backend_plan_arrays;
+
+/* What the backend keeps of a plan that was staged: its own thread blocks, say. */
+typedef struct kvc_backend_staged_plan kvc_backend_staged_plan;
+
+/* How the attention of a step is cut into work, for all layers of one work class: those that see the same keys with the
+ * same heads. It is built once a step, and staged once: by kvc_backend.stage, stage_plan or begin_call. Every layer
+ * then names it, and sends nothing. Backends without these functions read `arrays` alone. */
+typedef struct kvc_backend_plan {
+  kvc_backend_plan_arrays arrays; /* at the addresses of the side that reads this struct. In a plan of the core: the
+                                     host's. A backend's copy of the struct for its kernels has the device's here */
+  kvc_backend_plan_arrays device; /* at the device's addresses. Valid while `staged` is, or device_item_queries > 0 */
+  const kvc_backend_staged_plan *staged; /* NULL: not staged. Valid until the next stage of the step, or stage_plan of
+                                            its slot, or end_call */
+  const kvc_backend_layer *layer;        /* of the work class: its heads, page size and masks. Its pools are not read */
+  uint32_t flags;                        /* KVC_ATTEND_* of every call */
+  int32_t slot;                          /* number among the plans of the step's limits */
+  int64_t num_items, num_tiles, num_spans, num_parts;
+  int64_t max_items, max_tiles, max_spans, max_parts; /* in any step */
+  int32_t *counters; /* host, [num_tiles]: 0 at the start of a call, any value after it. Not read by kernels of a device
+                        that orders the items of a tile otherwise */
+  float *partials;   /* what the items' partial_offset index */
+  /* 0: as fast as it gets. Else, a multiple of 512: an output's bits depend on nothing but the query, its keys and its
+   * options. States over keys [i * fold_keys, (i + 1) * fold_keys) are computed apart, in one way whatever rows are
+   * beside them, rounded as partials are, and merged left to right, by the item itself if it covers several; items that
+   * are split cover one each. */
+  int32_t fold_keys;
+  int32_t device_item_queries; /* 0: the host has made the plan. Else plan_flash did, there are no host arrays, and an
+                                  item has at most so many queries, and all kv heads */
+} kvc_backend_plan;
+
 /* Attention of one layer over what is stored. */
 typedef struct kvc_backend_attend {
   const kvc_backend_layer *layer;
-  const kvc_backend_rows *rows;
-  const kvc_backend_tables *tables;
-  const kvc_backend_item *items; /* [num_items] */
-  int64_t num_items;
-  const kvc_backend_tile *tiles; /* [num_tiles] */
-  int64_t num_tiles;
-  const kvc_backend_span *spans; /* [num_spans] */
-  int64_t num_spans;
-  const int64_t *parts;          /* [num_parts]: offsets of states in the partials */
-  int64_t num_parts;
-  int32_t *tile_counters;        /* [num_tiles], 0 at the start of the call, any value after it */
-  float *partials;               /* what the items' partial_offset index */
+  const kvc_backend_plan *plan;
   kvc_backend_tensor q;          /* [T, Hq, D]: float32, float16, bfloat16; float8 if there is no cos_sin */
   kvc_backend_tensor out;        /* [T, Hq, Dv] */
   float *lse;                    /* nullable; [T, Hq] by the strides below */
@@ -305,14 +340,7 @@ typedef struct kvc_backend_attend {
   const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
   const float *cos_sin_sinks;    /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
   const double *key_tables;      /* nullable: stored k is as it attends. Else as kvc_backend_rope.tables: stored k is raw, and
-                                    turns at its position, in float32, where it is read */
-  const int32_t *key_sets;       /* nullable: all 0. [T]: which table; the same for all tokens of a row */
-  uint32_t flags;                /* KVC_ATTEND_* */
-  /* 0: as fast as it gets. Else, a multiple of 512: an output's bits depend on nothing but the query, its keys and its
-   * options. States over keys [i * fold_keys, (i + 1) * fold_keys) are computed apart, in one way whatever rows are beside
-   * them, rounded as partials are, and merged left to right, by the item itself if it covers several; items that are
-   * split cover one each. */
-  int32_t fold_keys;
+                                    is rotated at its position, in float32, where it is read */
   /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|. */
   double softmax_scale;          /* 0 = the layer's */
   double softcap;                /* 0 = none */
@@ -320,14 +348,10 @@ typedef struct kvc_backend_attend {
   const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
   const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
                                     skipped, and attend returns KVC_ERROR_CANCELLED */
-  const kvc_backend_step *step; /* nullable */
-  int32_t planned;               /* 1: items, tiles, spans and parts are as they were when the step was staged */
-  int32_t device_item_queries; /* 0: index arrays are the host's. Else items, tiles, and the arrays of rows and tables are the
-                                  device's, as plan_flash made them: an item has at most so many queries, and all kv heads */
   /* What only callers with tensors of their own have; all 0 in a forward. */
-  kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, and behind
-                                    it that of q, [T, Hq, D - Dv] */
-  int64_t q_row_stride;          /* tokens of row r lie r * so many elements behind where their token_stride says: batches */
+  kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, followed
+                                    by that of q, [T, Hq, D - Dv] */
+  int64_t q_row_stride;          /* tokens of row r lie r * so many elements after where token_stride says: batches */
   int64_t qv_row_stride;
   int64_t out_row_stride;
   int64_t lse_row_stride;
@@ -351,10 +375,10 @@ typedef struct kvc_backend_flash_plan {
   kvc_backend_indexes cache_seqlens, cache_batch_idx, cache_leftpad, rotary_seqlens; /* [num_rows] */
   const int32_t *block_table;     /* nullable: a cache row is a page. [num_cache_rows], rows by table_stride */
   int64_t table_stride;
-  int64_t num_rotations;          /* rows of cos and sin; 0 = nothing turns */
+  int64_t num_rotations;          /* rows of cos and sin; 0 = nothing is rotated */
   int32_t rotary_given;           /* 0: rotations begin at cache_seqlens, not at rotary_seqlens */
-  int32_t queries_advance;        /* 0: all queries of a row turn alike */
-  int32_t window_right;           /* a query sees so many keys behind itself; 0 or less: as the flags say */
+  int32_t queries_advance;        /* 0: all queries of a row are rotated alike */
+  int32_t window_right;           /* a query sees so many keys after itself; 0 or less: as the flags say */
   int32_t item_queries;           /* that a tile has at most */
   int32_t key_splits;             /* items of a tile: parts of its keys */
   int32_t split_align, min_split_keys; /* as kvc_backend_tiling */
@@ -376,6 +400,7 @@ typedef struct kvc_backend_flash_plan {
   int32_t *new_rotations;         /* nullable; [num_new] */
   kvc_backend_item *items;        /* [max_tiles, key_splits] */
   kvc_backend_tile *tiles;        /* [max_tiles] */
+  kvc_backend_plan *plan;         /* out, host: what attend takes, with these arrays in `device`. partials is the caller's */
 } kvc_backend_flash_plan;
 
 /* One table of a plan: a step and a part of it, in arrays of the device, by their capacity. */
@@ -474,7 +499,7 @@ typedef struct kvc_backend_gather {
   void *v;                      /* nullable */
   float *k_scale;               /* nullable; [num_tokens, Hkv], compact: scales of int8 */
   float *v_scale;               /* nullable */
-  const kvc_backend_step *step; /* nullable */
+  const kvc_backend_step *step; /* nullable; else slots is an address on the device */
 } kvc_backend_gather;
 
 /* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
@@ -487,7 +512,7 @@ typedef struct kvc_backend_states {
   const int32_t *pages;      /* [num_rows] */
   int32_t num_rows;
   int32_t store;             /* 1: rows to pages; 0: pages to rows */
-  const kvc_backend_step *step; /* nullable */
+  const kvc_backend_step *step; /* nullable; else pages is an address on the device */
 } kvc_backend_states;
 
 enum kvc_backend_state_page {
@@ -497,18 +522,19 @@ enum kvc_backend_state_page {
 
 /* ---- What a device keeps of a cache's bookkeeping --------------------------------------------- */
 
-/* For devices whose calls return before their work is done. The core orders streams by events, and hands over the index
- * arrays of a step before its first call, so that they go up in one copy: later calls that name the step may refer to
- * them, or to parts of them, by the host's address, and send nothing. What a call refers to beside them is sent by the
- * call. */
+/* For asynchronous devices. The core orders streams by events. Before the first call of a step it sends the step's
+ * index arrays in one copy, with the plans of its attends. Where each array lies in the step's memory is the core's
+ * choice, so that both addresses of an array are known before it is sent. */
 typedef struct kvc_backend_device kvc_backend_device;
 typedef struct kvc_backend_event kvc_backend_event;   /* a point in a stream's work */
 typedef struct kvc_backend_mirror kvc_backend_mirror; /* the device's copy of a node pool */
 
+enum { KVC_BACKEND_ARRAY_ALIGNMENT = 16 }; /* bytes, of every array in a step's memory */
+
 typedef struct kvc_backend_array {
   const void *data; /* host */
   int64_t bytes;
-  int64_t capacity_bytes; /* in every step of a graph */
+  const void *device; /* of stage: in, within the step's memory. Of begin_call: out */
 } kvc_backend_array;
 
 /* Nodes of a pool that changed since the last stage of any step: as they are now, in the host's pool. */
@@ -518,39 +544,27 @@ typedef struct kvc_backend_node_changes {
   int64_t num_ids;
 } kvc_backend_node_changes;
 
-/* Work of the step's attends that is known already, of which a backend may make what it launches. rows, tables, items,
- * tiles and what they point to are among the arrays. */
-typedef struct kvc_backend_planned {
-  const kvc_backend_layer *layer;
-  const kvc_backend_rows *rows;
-  const kvc_backend_tables *tables;
-  const kvc_backend_item *items; /* [num_items] */
-  int64_t num_items, max_items;  /* max: in any step */
-  int64_t num_tiles, max_tiles;
-  int32_t fold_keys; /* as in kvc_backend_attend */
-  uint32_t reserved;
-} kvc_backend_planned;
-
 typedef struct kvc_backend_stage {
   const kvc_backend_array *arrays;         /* [num_arrays] */
   const kvc_backend_node_changes *changes; /* [num_changes] */
-  const kvc_backend_planned *planned;      /* [num_planned] */
-  int32_t num_arrays, num_changes, num_planned;
+  /* [num_plans]: complete, their arrays among `arrays` and in `device`. Each gets its `staged`. */
+  kvc_backend_plan *const *plans;
+  int32_t num_arrays, num_changes, num_plans;
   int32_t num_tokens, num_rows; /* rows: those that have states */
-  /* 0, or of a step of a graph the most tokens and rows that one has: arrays lie at the same addresses in every step, and
-   * calls on streams that are being captured may be replayed in later steps, whose sizes they read on the device. */
+  /* 0, or of a step of a graph the most tokens and rows that one has: arrays lie at the same addresses in every step,
+   * and calls on streams that are being captured may be replayed in later steps, whose sizes they read on the device.
+   */
   int32_t max_tokens, max_rows;
   uint32_t reserved;
 } kvc_backend_stage;
 
-/* What a stage is sized for. More changes than that go up in further copies; planned work and arrays that do not fit
- * are left to the calls that need them. */
+/* What a step has memory for. More changes than that are sent in further copies. */
 typedef struct kvc_backend_step_limits {
-  int64_t array_bytes;                /* capacity_bytes of all arrays */
-  int64_t num_changes;                /* nodes */
-  const kvc_backend_planned *planned; /* [num_planned]: layers, max_items, max_tiles and fold_keys */
-  int32_t num_arrays;
-  int32_t num_planned;
+  int64_t array_bytes;                  /* that the core gives out to arrays */
+  int64_t num_changes;                  /* nodes */
+  const kvc_backend_plan *const *plans; /* [num_plans], by slot: their layers and max_* are read */
+  int32_t num_plans;
+  int32_t num_stage_plans; /* the first so many are sent by stage, or by stage_plan; the others by stage_plan alone */
 } kvc_backend_step_limits;
 
 /* ---- Validation ------------------------------------------------------------------------------- */
@@ -650,7 +664,7 @@ typedef struct kvc_backend {
   kvc_status (*states)(kvc_backend_device *device, const kvc_backend_states *args, void *stream, kvc_error *error);
   kvc_status (*project)(kvc_backend_device *device, const kvc_backend_project *args, void *stream, kvc_error *error);
 
-  /* All that follow are NULL where calls return with their work done. */
+  /* All that follow are NULL in backends whose calls return with their work done. */
   /* KVC_OK, or that the device has failed for good, and why. Any thread; costs a load. */
   kvc_status (*health)(kvc_backend_device *device, kvc_error *error);
   /* ORDER, if the stream is being captured. */
@@ -659,35 +673,38 @@ typedef struct kvc_backend {
   void (*event_destroy)(kvc_backend_device *device, kvc_backend_event *event);
   /* The event becomes the end of what the stream has by now. */
   kvc_status (*event_record)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
-  /* What is enqueued on the stream from now on runs behind the event as it was last recorded. The host does not wait.
-   */
+  /* What is enqueued on the stream from now on runs after the event as it was last recorded. The host does not wait. */
   kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
-  /* nodes: the host's pool [num_nodes, FANOUT], at this address for as long as the mirror lives. */
+  /* nodes: the host's pool [num_nodes, FANOUT], at this address for as long as the mirror lives. on_device: out, the
+   * address of the copy, for kvc_backend_plan.device. */
   kvc_status (*mirror_create)(kvc_backend_device *device, const int32_t *nodes, int64_t num_nodes,
-                              kvc_backend_mirror **mirror, kvc_error *error);
+                              kvc_backend_mirror **mirror, const int32_t **on_device, kvc_error *error);
   void (*mirror_destroy)(kvc_backend_device *device, kvc_backend_mirror *mirror);
+  /* arrays: out, the address on the device of the step's limits->array_bytes, which the core gives out. */
   kvc_status (*step_create)(kvc_backend_device *device, const kvc_backend_step_limits *limits, kvc_backend_step **step,
-                            kvc_error *error);
+                            void **arrays, kvc_error *error);
   void (*step_destroy)(kvc_backend_device *device, kvc_backend_step *step);
   /* Enqueues the copy of a step's arrays and the changes of nodes; what was staged in the step before is gone. The
    * caller has made the stream wait for whatever reads the step's last arrays, or the nodes that change. Host memory
-   * may change as soon as it returns, but for the addresses. */
+   * may change as soon as it returns. */
   kvc_status (*stage)(kvc_backend_device *device, kvc_backend_step *step, const kvc_backend_stage *args, void *stream,
                       kvc_error *error);
-  /* Of a step of a graph: what is captured and runs behind this touches nothing, until the next stage. */
-  kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
-  /* Where the device has what the host has at `data` within a staged array; NULL: nowhere. */
-  const void *(*staged)(const kvc_backend_step *step, const void *data);
-  /* The same for a call without a cache, which is several calls here: its arrays, and all that `attend` (nullable: the one
-   * that will name this step) takes of the host's, go up in one copy. What names the step finds them there until end_call,
-   * which comes behind it on the stream. step: NULL = nothing was to be sent. */
-  kvc_status (*begin_call)(kvc_backend_device *device, const kvc_backend_array *arrays, int32_t num_arrays,
-                           const kvc_backend_attend *attend, void *stream, const kvc_backend_step **step,
+  /* Stages one plan that was made after the step's stage: its items, tiles, spans and parts, in one copy. The other
+   * arrays of its `device` are filled. The last plan in its slot is gone, once calls that are enqueued have run. ORDER,
+   * if the stream is being captured. */
+  kvc_status (*stage_plan)(kvc_backend_device *device, kvc_backend_step *step, kvc_backend_plan *plan, void *stream,
                            kvc_error *error);
+  /* Of a step of a graph: what is captured and runs after this touches nothing, until the next stage. */
+  kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
+  /* The stage of a call without a cache, which is several calls of the backend: its arrays, and all of `plan`
+   * (nullable), go up in one copy. They stay on the device until end_call, which comes after the last of those calls on
+   * the stream. Fills the arrays' and the plan's addresses on the device. step: NULL = there was nothing to send. */
+  kvc_status (*begin_call)(kvc_backend_device *device, kvc_backend_array *arrays, int32_t num_arrays,
+                           kvc_backend_plan *plan, void *stream, const kvc_backend_step **step, kvc_error *error);
   kvc_status (*end_call)(kvc_backend_device *device, const kvc_backend_step *step, void *stream, kvc_error *error);
-  /* Of backends whose device works later than the host; else NULL. Memory for what one call enqueues on a stream: nobody
-   * else's until what was enqueued by give_scratch has run. If the stream is captured, only that capture's from then on.
-   * Allocates only where more, or larger, is in use than ever before. */
+  /* Memory for what one call enqueues on a stream. No other call gets it until what was enqueued by give_scratch has
+   * run. If the stream is captured, it stays that capture's. Allocates only where more, or larger, is in use than ever
+   * before. */
   kvc_status (*take_scratch)(kvc_backend_device *device, int64_t bytes, void *stream, void **memory, kvc_error *error);
   kvc_status (*give_scratch)(kvc_backend_device *device, void *memory, void *stream, kvc_error *error);
   kvc_status (*plan_flash)(kvc_backend_device *device, const kvc_backend_flash_plan *args, void *stream,

@@ -9,11 +9,11 @@ namespace kvc::kernels {
 // The positions that layer, row and call let a query see, in the part of the row that the item is for.
 KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                            int32_t token) {
-  const kvc_backend_rows* rows = args->rows;
+  const kvc_backend_rows* rows = &args->plan->arrays.rows;
   const int32_t p = rows->positions[token];
   const VisibleRule rule = rule_of_row(args->layer->window_tokens, args->layer->chunk_tokens, rows, row);
   int32_t end = rows->key_ends != nullptr ? rows->key_ends[token] : causal_end(p);
-  if ((args->flags & KVC_ATTEND_NON_CAUSAL) != 0) end = INT32_MAX;
+  if ((args->plan->flags & KVC_ATTEND_NON_CAUSAL) != 0) end = INT32_MAX;
   if (item->part == KVC_BACKEND_PART_SINKS) return KeyRange{0, visible_sinks(rule, end)};
   return visible_keys(rule, p, end);
 }
@@ -21,14 +21,14 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
 // The position of a query for biases.
 KVC_HOST_DEVICE int32_t bias_position(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                       int32_t token) {
-  const int32_t p = args->rows->positions[token];
-  return item->part == KVC_BACKEND_PART_SINKS ? position_for_sinks(args->rows->stream_windows[row], p) : p;
+  const int32_t p = args->plan->arrays.rows.positions[token];
+  return item->part == KVC_BACKEND_PART_SINKS ? position_for_sinks(args->plan->arrays.rows.stream_windows[row], p) : p;
 }
 
 // The mask of query `query` of `row`, over the item's keys.
 KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                      int32_t query) {
-  const kvc_backend_rows* rows = args->rows;
+  const kvc_backend_rows* rows = &args->plan->arrays.rows;
   const int32_t token = rows->token_begin[row] + query, length = rows->kv_lengths[row];
   const int32_t first_new = length - (rows->token_begin[row + 1] - rows->token_begin[row]);
   const KeyTree tree = tree_of_row(rows, row);
@@ -37,8 +37,8 @@ KVC_HOST_DEVICE QueryMask query_mask(const kvc_backend_attend* args, const kvc_b
   mask.positions = visible_positions(args, item, row, token);
   mask.enter = mask.positions.end > tree.begin ? tree.nodes[first_new + query - tree.begin].enter : 0;
   KeyRange covered = {item->key_begin, item->key_end < length ? item->key_end : length};
-  if ((args->flags & KVC_ATTEND_PAST) != 0 && first_new < covered.end) covered.end = first_new;
-  if ((args->flags & KVC_ATTEND_SELF) != 0 && first_new > covered.begin) covered.begin = first_new;
+  if ((args->plan->flags & KVC_ATTEND_PAST) != 0 && first_new < covered.end) covered.end = first_new;
+  if ((args->plan->flags & KVC_ATTEND_SELF) != 0 && first_new > covered.begin) covered.begin = first_new;
   mask.keys = intersect(visible_indexes(tree, mask.positions, first_new + query), covered);
   return mask;
 }

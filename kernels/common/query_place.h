@@ -47,7 +47,7 @@ KVC_HOST_DEVICE QueryPlace place_of_query(QueryCursor* cursor, int32_t index) {
   const int32_t group = layer->num_q_heads / layer->num_kv_heads;
   QueryPlace place;
   if (is_shared(item)) {
-    const kvc_backend_span* span = cursor->args->spans + cursor->span;
+    const kvc_backend_span* span = cursor->args->plan->arrays.spans + cursor->span;
     for (; index - cursor->span_begin >= span->q_end - span->q_begin; ++span, ++cursor->span) {
       cursor->span_begin += span->q_end - span->q_begin;
     }
@@ -65,7 +65,7 @@ KVC_HOST_DEVICE QueryPlace place_of_query(QueryCursor* cursor, int32_t index) {
     place.first_state = index * heads - item->head_begin * group;
     place.partial_offset = item->partial_offset;
   }
-  place.token = cursor->args->rows->token_begin[place.row] + place.query;
+  place.token = cursor->args->plan->arrays.rows.token_begin[place.row] + place.query;
   return place;
 }
 

@@ -24,9 +24,10 @@ KVC_HOST_DEVICE const double* rope_table_of_set(const double* tables, int32_t ha
 // The table that rotates the keys of a row on read; null: they are not rotated.
 KVC_HOST_DEVICE const double* key_table_of_row(const kvc_backend_attend* args, int32_t row) {
   if (args->key_tables == nullptr) return nullptr;
-  const int32_t token = args->rows->token_begin[row];
+  const kvc_backend_plan_arrays* arrays = &args->plan->arrays;
+  const int32_t token = arrays->rows.token_begin[row];
   return rope_table_of_set(args->key_tables, args->layer->rope_dim / 2,
-                           args->key_sets != nullptr ? args->key_sets[token] : 0);
+                           arrays->key_sets != nullptr ? arrays->key_sets[token] : 0);
 }
 
 // The part of a rotation that all positions of one position / RADIX share: coarse [2, half].

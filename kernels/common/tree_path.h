@@ -5,7 +5,7 @@
 // has its position as number. A query sees a range of these numbers, so the kernels add its keys in the order, and in
 // the blocks, of a plain append. With branches, the index of a node is above its number.
 //
-// A call uses these numbers if kvc_backend_attend.fold_keys is set. The key ranges of its items are ranges of numbers
+// A call uses these numbers if kvc_backend_plan.fold_keys is set. The key ranges of its items are ranges of numbers
 // too: an item's keys end after the index of its last query, and no number is above its index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -31,7 +31,7 @@ KVC_HOST_DEVICE int32_t index_on_path(const KeyTree* tree, const QueryMask* mask
 // As query_mask, in numbers of the query's path. A plain row's mask is that of query_mask.
 KVC_HOST_DEVICE QueryMask path_mask(const kvc_backend_attend* args, const kvc_backend_item* item, int32_t row,
                                     int32_t query) {
-  const kvc_backend_rows* rows = args->rows;
+  const kvc_backend_rows* rows = &args->plan->arrays.rows;
   const KeyTree tree = tree_of_row(rows, row);
   QueryMask mask = query_mask(args, item, row, query);
   if (mask.positions.end <= tree.begin) return mask;  // Not a node.
@@ -43,8 +43,8 @@ KVC_HOST_DEVICE QueryMask path_mask(const kvc_backend_attend* args, const kvc_ba
     for (int32_t i = tree.begin; i < first_new; ++i) first_number += is_on_path(&tree, mask.enter, i) ? 1 : 0;
   }
   KeyRange covered = {item->key_begin, item->key_end};
-  if ((args->flags & KVC_ATTEND_PAST) != 0 && first_number < covered.end) covered.end = first_number;
-  if ((args->flags & KVC_ATTEND_SELF) != 0) {
+  if ((args->plan->flags & KVC_ATTEND_PAST) != 0 && first_number < covered.end) covered.end = first_number;
+  if ((args->plan->flags & KVC_ATTEND_SELF) != 0) {
     // The plan's first item begins at the index of the first new key, whose number may be lower.
     if (covered.begin <= first_new) covered.begin = first_number;
   }

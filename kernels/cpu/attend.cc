@@ -22,11 +22,11 @@ struct Job {
 // An item of the tile is done: the last one merges. Release: its partials are written; acquire: the last one sees
 // everyone's.
 void finish_item_of(const Job& job, int32_t index, Scratch* scratch) {
-  const kvc_backend_attend& args = *job.args;
-  const kvc_backend_tile& tile = args.tiles[index];
-  const int32_t finished = __atomic_fetch_add(&args.tile_counters[index], 1, __ATOMIC_ACQ_REL) + 1;
+  const kvc_backend_plan& plan = *job.args->plan;
+  const kvc_backend_tile& tile = plan.arrays.tiles[index];
+  const int32_t finished = __atomic_fetch_add(&plan.counters[index], 1, __ATOMIC_ACQ_REL) + 1;
   if (finished == tile.item_end - tile.item_begin + tile.shared_items) {
-    merge_tile(args, tile, *job.implementation, scratch);
+    merge_tile(*job.args, tile, *job.implementation, scratch);
   }
 }
 
@@ -38,24 +38,26 @@ void run_item(void* arg, int64_t index, int32_t worker) {
     return;
   }
   const DefaultFloatEnvironment environment;
-  const kvc_backend_item& item = args.items[index];
+  const kvc_backend_plan_arrays& arrays = args.plan->arrays;
+  const kvc_backend_item& item = arrays.items[index];
   Scratch* scratch = job.scratch + worker;
   attend_item(*job.implementation, &args, &item, scratch);
   for (int32_t span = item.span_begin; span < item.span_end; ++span) {
-    finish_item_of(job, args.spans[span].tile, scratch);
+    finish_item_of(job, arrays.spans[span].tile, scratch);
   }
   if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch);
 }
 
 // Looks at a bounded number of items.
 int32_t effort_of(const kvc_backend_attend& args) {
-  if (args.num_items > 32) return KVC_EFFORT_LARGE;
+  const kvc_backend_plan& plan = *args.plan;
+  if (plan.num_items > 32) return KVC_EFFORT_LARGE;
   const int64_t dims = args.layer->head_dim + args.layer->v_head_dim;
   const int64_t group = args.layer->num_q_heads / args.layer->num_kv_heads;
   int64_t operations = 0;
-  for (int64_t i = 0; i < args.num_items; ++i) {
-    const kvc_backend_item& item = args.items[i];
-    const KeyRange keys = intersect({item.key_begin, item.key_end}, {0, args.rows->kv_lengths[item.row]});
+  for (int64_t i = 0; i < plan.num_items; ++i) {
+    const kvc_backend_item& item = plan.arrays.items[i];
+    const KeyRange keys = intersect({item.key_begin, item.key_end}, {0, plan.arrays.rows.kv_lengths[item.row]});
     operations += (item.q_end - item.q_begin) * group * (item.head_end - item.head_begin) * dims *
                   static_cast<int64_t>(keys.end - keys.begin);
   }
@@ -67,8 +69,8 @@ int32_t effort_of(const kvc_backend_attend& args) {
 
 kvc_status attend(kvc_backend_device* device, const kvc_backend_attend* args, void*, kvc_error* error) {
   Job job = {args, device->implementation, device->scratch, 0};
-  if (args->num_items > 0) {
-    device->host->run(device->host->self, args->num_items, effort_of(*args), run_item, &job);
+  if (args->plan->num_items > 0) {
+    device->host->run(device->host->self, args->plan->num_items, effort_of(*args), run_item, &job);
   }
   if (__atomic_load_n(&job.skipped, __ATOMIC_RELAXED) != 0) {
     return fail(error, KVC_ERROR_CANCELLED, "attend was cancelled");

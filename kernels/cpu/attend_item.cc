@@ -31,7 +31,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
   const AttendFormat format = find_format(implementation, q, stored);
   const int32_t rows = (item->q_end - item->q_begin) * (layer.num_q_heads / layer.num_kv_heads);
   // Deterministic caches compute all rows with one kernel, since bits depend on it.
-  const bool panels = rows > format.decode_rows || args->fold_keys > 0;
+  const bool panels = rows > format.decode_rows || args->plan->fold_keys > 0;
   (panels ? format.panels : format.decode)(args, item, scratch);
 }
 

@@ -14,7 +14,7 @@ struct Partials {
 };
 
 Partials partials_at(const kvc_backend_attend& args, int64_t offset, int64_t states, int64_t dims) {
-  const float* base = args.partials + offset;
+  const float* base = args.plan->partials + offset;
   return {base, base + states * dims, base + states * dims + states};
 }
 
@@ -23,11 +23,12 @@ Partials partials_at(const kvc_backend_attend& args, int64_t offset, int64_t sta
 void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, const Implementation& implementation,
                 Scratch* scratch) {
   const kvc_backend_layer& layer = *args.layer;
-  const kvc_backend_item& first = args.items[tile.item_begin];  // all items of a tile have its queries and heads
+  const kvc_backend_plan_arrays& plan = args.plan->arrays;
+  const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have its queries and heads
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, dims = layer.v_head_dim;
   const int64_t heads = (first.head_end - first.head_begin) * group;
   const int64_t states = heads * (first.q_end - first.q_begin);
-  const int64_t token_begin = args.rows->token_begin[first.row] + first.q_begin;
+  const int64_t token_begin = plan.rows.token_begin[first.row] + first.q_begin;
   const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
   const Type type = type_of(args.out.dtype);
   for (int64_t state = 0; state < states; ++state) {
@@ -35,7 +36,7 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
     float *row = scratch->row, m = -INFINITY;
     for (int32_t i = 0; i < parts + own; ++i) {
       const int64_t offset =
-          i < parts ? args.parts[tile.part_begin + i] : args.items[tile.item_begin + i - parts].partial_offset;
+          i < parts ? plan.parts[tile.part_begin + i] : plan.items[tile.item_begin + i - parts].partial_offset;
       const Partials next = partials_at(args, offset, states, dims);
       if (i == 0) {
         m = next.m[state];

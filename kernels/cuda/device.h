@@ -86,18 +86,19 @@ void event_destroy(kvc_backend_device* device, kvc_backend_event* event);
 kvc_status event_record(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);
 kvc_status event_wait(kvc_backend_device* device, kvc_backend_event* event, void* stream, kvc_error* error);
 kvc_status mirror_create(kvc_backend_device* device, const int32_t* nodes, int64_t num_nodes,
-                         kvc_backend_mirror** mirror, kvc_error* error);
+                         kvc_backend_mirror** mirror, const int32_t** on_device, kvc_error* error);
 void mirror_destroy(kvc_backend_device* device, kvc_backend_mirror* mirror);
 kvc_status step_create(kvc_backend_device* device, const kvc_backend_step_limits* limits, kvc_backend_step** step,
-                       kvc_error* error);
+                       void** arrays, kvc_error* error);
 void step_destroy(kvc_backend_device* device, kvc_backend_step* step);
 kvc_status stage(kvc_backend_device* device, kvc_backend_step* step, const kvc_backend_stage* args, void* stream,
                  kvc_error* error);
+kvc_status stage_plan(kvc_backend_device* device, kvc_backend_step* step, kvc_backend_plan* plan, void* stream,
+                      kvc_error* error);
 kvc_status unstage(kvc_backend_device* device, kvc_backend_step* step, void* stream, kvc_error* error);
-const void* staged(const kvc_backend_step* step, const void* data);
 // step/call_step.cc.
-kvc_status begin_call(kvc_backend_device* device, const kvc_backend_array* arrays, int32_t num_arrays,
-                      const kvc_backend_attend* attend, void* stream, const kvc_backend_step** step, kvc_error* error);
+kvc_status begin_call(kvc_backend_device* device, kvc_backend_array* arrays, int32_t num_arrays, kvc_backend_plan* plan,
+                      void* stream, const kvc_backend_step** step, kvc_error* error);
 kvc_status end_call(kvc_backend_device* device, const kvc_backend_step* step, void* stream, kvc_error* error);
 // In scratch.cc, plan/flash.cu and plan/tables.cu: of a device that works later than the host.
 kvc_status take_scratch(kvc_backend_device* device, int64_t bytes, void* stream, void** memory, kvc_error* error);

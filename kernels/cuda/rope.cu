@@ -67,8 +67,8 @@ kvc_status rope(kvc_backend_device* opened, const kvc_backend_rope* args, void* 
   if (args->positions == nullptr) return run();
   const kvc_status replayable = check_replayable(args->step, stream, error);
   if (replayable != KVC_OK) return replayable;
-  Piece pieces[] = {piece_of(args->step, args->positions, args->num_tokens),
-                    piece_of(args->step, args->sets, args->num_tokens)};
+  if (args->step != nullptr) return run();
+  Piece pieces[] = {piece_of(args->positions, args->num_tokens), piece_of(args->sets, args->num_tokens)};
   return with_upload(&device.upload, pieces, 2, stream, error, [&] {
     on.positions = on_device<const int32_t>(pieces[0]);
     on.sets = on_device<const int32_t>(pieces[1]);

@@ -123,11 +123,11 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
   const kvc_backend_layer& layer = *args.layer;
   const Type type = type_of(layer.dtype);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
-  const bool by_path = args.fold_keys > 0;
+  const bool by_path = args.plan->fold_keys > 0;
   const QueryMask mask = by_path ? path_mask(&args, &item, query.place.row, query.place.query)
                                  : query_mask(&args, &item, query.place.row, query.place.query);
-  const KeyTree tree = tree_of_row(args.rows, query.place.row);
-  PageCursor cursor = page_cursor(args.tables, item.row);
+  const KeyTree tree = tree_of_row(&args.plan->arrays.rows, query.place.row);
+  PageCursor cursor = page_cursor(&args.plan->arrays.tables, item.row);
   const double* key_table = key_table_of_row(&args, item.row);
   const int32_t row = query.place.row;
   const double score_scale = static_cast<double>(row_factor(&args.q_scales, row, kv_head)) *
@@ -185,7 +185,7 @@ void round_state(const State& state, int32_t dims, RoundedState* rounded) {
 void write_partial(const kvc_backend_attend& args, const Query& query, const RoundedState& state) {
   const int64_t dims = args.layer->v_head_dim, states = query.place.states;
   const int64_t index = query.place.first_state + query.head;
-  float* partial = args.partials + query.place.partial_offset;
+  float* partial = args.plan->partials + query.place.partial_offset;
   for (int64_t d = 0; d < dims; ++d) partial[index * dims + d] = state.o[d];
   partial[states * dims + index] = state.m;
   partial[states * dims + states + index] = state.l;
@@ -212,10 +212,10 @@ void write_output(const kvc_backend_attend& args, const Query& query, State* sta
 
 // The item's keys in blocks of fold_keys, merged as merge_tile merges the parts of a tile.
 void fold_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, MergedState* folded) {
-  const int32_t dims = args.layer->v_head_dim, length = args.rows->kv_lengths[query.place.row];
+  const int32_t dims = args.layer->v_head_dim, length = args.plan->arrays.rows.kv_lengths[query.place.row];
   *folded = {-INFINITY, 0.0, {}};
   for (int32_t begin = item.key_begin, end; begin < item.key_end && begin < length; begin = end) {
-    end = begin - begin % args.fold_keys + args.fold_keys;
+    end = begin - begin % args.plan->fold_keys + args.plan->fold_keys;
     kvc_backend_item block = item;
     block.key_begin = begin;
     block.key_end = end < item.key_end ? end : item.key_end;
@@ -248,7 +248,7 @@ void attend_rows(const kvc_backend_attend* args, const kvc_backend_item* item, S
       q.place = place;
       q.head = head;
       load_query(*args, *item, &q);
-      if (args->fold_keys > 0) {
+      if (args->plan->fold_keys > 0) {
         MergedState folded;
         fold_query(*args, *item, q, &folded);
         write_folded(*args, q, folded);

@@ -140,6 +140,7 @@ Status Cache::stage(Step& step) {
     kvc_backend_mirror* const mirror = mirrors_[static_cast<size_t>(g)].get();
     if (mirror == nullptr) continue;
     const std::span<const int32_t> ids = store_.changed_nodes(g);
+    step.set_device_nodes(g, mirrors_[static_cast<size_t>(g)].nodes());
     node_changes_.push_back({mirror, ids.data(), static_cast<int64_t>(ids.size())});
   }
   KVC_TRY(step.stage(node_changes_));

@@ -7,12 +7,14 @@ Status NodeMirror::create(std::shared_ptr<Context> context, const int32_t* nodes
   if (backend.mirror_create == nullptr || num_nodes == 0) return Status();
   out->context_ = std::move(context);
   kvc_error error = KVC_ERROR_INIT;
-  const kvc_status status = backend.mirror_create(out->context_->device(), nodes, num_nodes, &out->mirror_, &error);
-  return Status::from(status, error);
+  return Status::from(
+      backend.mirror_create(out->context_->device(), nodes, num_nodes, &out->mirror_, &out->nodes_, &error), error);
 }
 
 NodeMirror::NodeMirror(NodeMirror&& other) noexcept
-    : context_(std::move(other.context_)), mirror_(std::exchange(other.mirror_, nullptr)) {}
+    : context_(std::move(other.context_)),
+      mirror_(std::exchange(other.mirror_, nullptr)),
+      nodes_(std::exchange(other.nodes_, nullptr)) {}
 
 NodeMirror::~NodeMirror() {
   if (mirror_ != nullptr) context_->backend().mirror_destroy(context_->device(), mirror_);
@@ -23,7 +25,7 @@ Status DeviceStep::create(std::shared_ptr<Context> context, const kvc_backend_st
   if (backend.step_create == nullptr) return Status();
   out->context_ = std::move(context);
   kvc_error error = KVC_ERROR_INIT;
-  return Status::from(backend.step_create(out->context_->device(), &limits, &out->step_, &error), error);
+  return Status::from(backend.step_create(out->context_->device(), &limits, &out->step_, &out->arrays_, &error), error);
 }
 
 DeviceStep::~DeviceStep() {
@@ -33,6 +35,11 @@ DeviceStep::~DeviceStep() {
 Status DeviceStep::stage(const kvc_backend_stage& args, void* stream) {
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context_->backend().stage(context_->device(), step_, &args, stream, &error), error);
+}
+
+Status DeviceStep::stage_plan(kvc_backend_plan* plan, void* stream) {
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context_->backend().stage_plan(context_->device(), step_, plan, stream, &error), error);
 }
 
 Status DeviceStep::unstage(void* stream) {

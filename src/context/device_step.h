@@ -1,6 +1,6 @@
-// What a device whose calls return before their work is done keeps of a cache's bookkeeping, as handles of its backend:
-// NodeMirror, of a group's node pool; DeviceStep, of the index arrays of one forward, and ArrayList, which they are
-// written down in. On other devices the first two are empty, and cost nothing.
+// What an asynchronous device keeps of a cache's bookkeeping, as handles of its backend: NodeMirror, of a group's node
+// pool; DeviceStep, of the index arrays and plans of one forward; and ArrayList, which places those arrays in the
+// step's memory. On other devices the first two are empty, and cost nothing.
 //
 // Thread safety: none. Ownership: keep their context alive.
 #pragma once
@@ -23,10 +23,13 @@ class NodeMirror {
   ~NodeMirror();
 
   kvc_backend_mirror* get() const noexcept { return mirror_; }
+  // The device's copy; null without a mirror.
+  const int32_t* nodes() const noexcept { return nodes_; }
 
  private:
   std::shared_ptr<Context> context_;
   kvc_backend_mirror* mirror_ = nullptr;
+  const int32_t* nodes_ = nullptr;
 };
 
 class DeviceStep {
@@ -38,32 +41,48 @@ class DeviceStep {
   ~DeviceStep();
 
   const kvc_backend_step* get() const noexcept { return step_; }
+  // Where the step's arrays lie on the device.
+  const void* arrays() const noexcept { return arrays_; }
   Status stage(const kvc_backend_stage& args, void* stream);
+  // A plan that was made after the stage.
+  Status stage_plan(kvc_backend_plan* plan, void* stream);
   Status unstage(void* stream);
-  // Where the device has what is at `data` here; null: nowhere.
-  template <class T>
-  const T* staged(const T* data) const noexcept {
-    return static_cast<const T*>(context_->backend().staged(step_, data));
-  }
 
  private:
   std::shared_ptr<Context> context_;
   kvc_backend_step* step_ = nullptr;
+  void* arrays_ = nullptr;
 };
 
-// Arrays of a stage; those that a step does not use have no elements and keep their place.
+// The arrays of a stage, one after another in the step's memory. In a graph's step each takes its capacity, so that it
+// has the same place in every step.
 class ArrayList {
  public:
-  void clear() noexcept { arrays_.clear(); }
+  // device: the step's memory; null to count bytes only.
+  void start(const void* device, bool by_capacity) noexcept {
+    arrays_.clear();
+    device_ = static_cast<const char*>(device);
+    by_capacity_ = by_capacity;
+    bytes_ = 0;
+  }
+  // on_device: out, the array's address there; null if it takes no room.
   template <class T>
-  void add(const T* data, int64_t count, int64_t capacity) {
+  void add(const T* data, int64_t count, int64_t capacity, const T** on_device) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
-    if (capacity > 0) arrays_.push_back({data, count * kBytes, capacity * kBytes});
+    const int64_t room = (by_capacity_ ? capacity : count) * kBytes;
+    *on_device = device_ == nullptr || room == 0 ? nullptr : reinterpret_cast<const T*>(device_ + bytes_);
+    if (count > 0 && device_ != nullptr) arrays_.push_back({data, count * kBytes, *on_device});
+    constexpr int64_t kAlignment = KVC_BACKEND_ARRAY_ALIGNMENT;
+    bytes_ += (room + kAlignment - 1) / kAlignment * kAlignment;
   }
   const std::vector<kvc_backend_array>& arrays() const noexcept { return arrays_; }
+  int64_t bytes() const noexcept { return bytes_; }
 
  private:
   std::vector<kvc_backend_array> arrays_;
+  const char* device_ = nullptr;
+  bool by_capacity_ = false;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace kvc

@@ -23,10 +23,10 @@ BatchPlan::BatchPlan(const BatchLimits& limits, int32_t num_groups)
       used_rows_(limits.rows),
       used_tokens_(limits.tokens) {
   for (Group& group : groups_) {
-    group.roots = LazyArray<int32_t>(limits.rows);
-    group.levels = LazyArray<int32_t>(limits.rows);
-    group.slot_mapping = LazyArray<int64_t>(limits.tokens);
-    group.encoder_lengths = LazyArray<int32_t>(limits.rows);
+    group.roots = StepArray<int32_t>(limits.rows);
+    group.levels = StepArray<int32_t>(limits.rows);
+    group.slot_mapping = StepArray<int64_t>(limits.tokens);
+    group.encoder_lengths = StepArray<int32_t>(limits.rows);
     group.tables.roots = group.roots.data();
     group.tables.levels = group.levels.data();
   }
@@ -174,6 +174,29 @@ void BatchPlan::add_streams(const SequenceStore& store, std::span<const int32_t>
   for (size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].streams = store.rules(static_cast<int32_t>(g)).streams();
   }
+}
+
+kvc_backend_rows BatchPlan::device_rows(int32_t group) const noexcept {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  kvc_backend_rows rows = this->rows(group);
+  const auto point = [](auto* pointer, const auto& array) {
+    if (*pointer != nullptr) *pointer = array.device;
+  };
+  point(&rows.token_begin, token_begin_);
+  point(&rows.kv_lengths, g.encoder_rows.num_rows > 0 ? g.encoder_lengths : kv_lengths_);
+  point(&rows.positions, positions_);
+  point(&rows.key_ends, key_ends_);
+  point(&rows.stream_sinks, stream_sinks_);
+  point(&rows.stream_windows, stream_windows_);
+  point(&rows.tree_begin, tree_begin_);
+  point(&rows.tree_offset, tree_offset_);
+  point(&rows.tree_nodes, tree_nodes_);
+  return rows;
+}
+
+kvc_backend_tables BatchPlan::device_tables(int32_t group) const noexcept {
+  const Group& g = groups_[static_cast<size_t>(group)];
+  return {g.device_nodes, g.roots.device, g.levels.device, nullptr, nullptr};
 }
 
 void BatchPlan::clear_rest() noexcept {

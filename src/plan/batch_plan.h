@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "base/lazy_array.h"
 #include "kvcache_backend.h"
+#include "plan/step_array.h"
 #include "plan/work_plan.h"
 #include "sequence/sequence_store.h"
 
@@ -64,13 +64,29 @@ class BatchPlan {
   }
   const int32_t* last_rows() const noexcept { return last_rows_.data(); }
 
-  // Calls visit(array, elements of this batch, elements at most) for every array of the plan. whole: of what callers
-  // see, what clear_rest cleared too.
+  // The same arrays where calls of the backend read them: on the device if they are staged there, else here.
+  const int64_t* backend_slots(int32_t group) const noexcept {
+    return groups_[static_cast<size_t>(group)].slot_mapping.for_backend();
+  }
+  const int32_t* backend_positions() const noexcept { return positions_.for_backend(); }
+  const int32_t* backend_sink_positions() const noexcept { return sink_positions_.for_backend(); }
+  const int32_t* backend_last_rows() const noexcept { return last_rows_.for_backend(); }
+
+  // What rows and tables are on the device, once for_each_array has given the arrays their addresses there. nodes: the
+  // device's mirror of a group's node pool.
+  void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
+    groups_[static_cast<size_t>(group)].device_nodes = nodes;
+  }
+  kvc_backend_rows device_rows(int32_t group) const noexcept;
+  kvc_backend_tables device_tables(int32_t group) const noexcept;
+
+  // Calls visit(array, elements of this batch) for every StepArray of the plan. whole: of what callers see, what
+  // clear_rest cleared too.
   template <class Visit>
-  void for_each_array(bool whole, Visit visit) const {
+  void for_each_array(bool whole, Visit visit) {
     const int64_t rows = rows_.num_rows, tokens = rows_.num_tokens;
     const bool streams = stream_rows_.num_rows > 0;
-    const auto list = [&](const auto& array, int64_t count) { visit(array.data(), count, array.size()); };
+    const auto list = [&](auto& array, int64_t count) { visit(array, count); };
     list(token_begin_, rows + 1);
     list(kv_lengths_, rows);
     list(last_rows_, whole ? last_rows_.size() : rows);
@@ -82,7 +98,7 @@ class BatchPlan {
     list(stream_sinks_, streams ? rows : 0);
     list(stream_windows_, streams ? rows : 0);
     list(sink_positions_, streams ? tokens : 0);
-    for (const Group& group : groups_) {
+    for (Group& group : groups_) {
       list(group.roots, rows);
       list(group.levels, rows);
       list(group.slot_mapping, whole ? group.slot_mapping.size() : group.appended ? tokens : 0);
@@ -92,10 +108,11 @@ class BatchPlan {
 
  private:
   struct Group {
-    LazyArray<int32_t> roots, levels;    // [rows]
-    LazyArray<int64_t> slot_mapping;     // [tokens]
-    LazyArray<int32_t> encoder_lengths;  // [rows], of an encoder group
+    StepArray<int32_t> roots, levels;    // [rows]
+    StepArray<int64_t> slot_mapping;     // [tokens]
+    StepArray<int32_t> encoder_lengths;  // [rows], of an encoder group
     kvc_backend_tables tables = {};
+    const int32_t* device_nodes = nullptr;
     kvc_backend_rows encoder_rows = {};  // without rows in other groups
     bool streams = false;                // goes by the rows' streaming windows
     bool appended = false;               // slot_mapping is of this batch
@@ -108,17 +125,17 @@ class BatchPlan {
   void map_slots(const PageTable& table, const PageList& list, int64_t page_size, int32_t row,
                  int64_t* mapping) const noexcept;
 
-  LazyArray<int32_t> token_begin_;  // [rows + 1]
-  LazyArray<int32_t> kv_lengths_;   // [rows]
-  LazyArray<int32_t> last_rows_;    // [rows]
-  LazyArray<int32_t> positions_;    // [tokens]
-  LazyArray<int32_t> key_ends_;     // [tokens]
-  LazyArray<int32_t> tree_begin_;   // [rows]
-  LazyArray<int32_t> tree_offset_;  // [rows]
-  LazyArray<kvc_backend_tree_node> tree_nodes_;
-  LazyArray<int32_t> stream_sinks_;    // [rows]
-  LazyArray<int32_t> stream_windows_;  // [rows]
-  LazyArray<int32_t> sink_positions_;  // [tokens]
+  StepArray<int32_t> token_begin_;  // [rows + 1]
+  StepArray<int32_t> kv_lengths_;   // [rows]
+  StepArray<int32_t> last_rows_;    // [rows]
+  StepArray<int32_t> positions_;    // [tokens]
+  StepArray<int32_t> key_ends_;     // [tokens]
+  StepArray<int32_t> tree_begin_;   // [rows]
+  StepArray<int32_t> tree_offset_;  // [rows]
+  StepArray<kvc_backend_tree_node> tree_nodes_;
+  StepArray<int32_t> stream_sinks_;    // [rows]
+  StepArray<int32_t> stream_windows_;  // [rows]
+  StepArray<int32_t> sink_positions_;  // [tokens]
   int64_t num_tree_nodes_ = 0;
   std::vector<Group> groups_;
   kvc_backend_rows rows_ = {};

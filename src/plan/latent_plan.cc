@@ -32,6 +32,14 @@ int64_t latent_scratch_bytes(int64_t row_dims, int64_t latent_dims, int64_t toke
   return std::max(least, kUsualBytes);
 }
 
+int64_t max_decompressed_items(int64_t row_dims, int64_t latent_dims, int64_t tokens, int32_t heads,
+                               int64_t scratch_bytes) noexcept {
+  constexpr int64_t kLeastQueryTile = 16, kLeastElementBytes = 2;
+  const LatentShape narrowest = {row_dims, latent_dims, 1, 1};
+  const int64_t token_heads = std::max(scratch_bytes / latent_head_bytes(narrowest, 1, kLeastElementBytes), tokens);
+  return token_heads / kLeastQueryTile + heads;
+}
+
 int32_t latent_heads_at_once(int32_t heads, int64_t head_bytes, int64_t scratch_bytes) noexcept {
   while (heads > 1 && heads * head_bytes > scratch_bytes) heads = (heads + 1) / 2;
   return heads;

@@ -38,6 +38,11 @@ constexpr int64_t kLatentPadding = 9 * kLatentAlignment;
 // Scratch that every batch of up to `tokens` tokens can be computed in, head by head at least.
 int64_t latent_scratch_bytes(int64_t row_dims, int64_t latent_dims, int64_t tokens) noexcept;
 
+// Items of the new tokens of any row that attend to each other decompressed, by heads that are computed at once in
+// `scratch_bytes`.
+int64_t max_decompressed_items(int64_t row_dims, int64_t latent_dims, int64_t tokens, int32_t heads,
+                               int64_t scratch_bytes) noexcept;
+
 // Heads at a time: `heads` halved (upwards) until they fit.
 int32_t latent_heads_at_once(int32_t heads, int64_t head_bytes, int64_t scratch_bytes) noexcept;
 

@@ -10,17 +10,17 @@
 namespace kvc {
 namespace {
 
-// Items that each thread should find, so that uneven ones and late threads even out.
+// Items for each thread, so that items of different sizes and threads that start late even out.
 constexpr int64_t kItemsPerThread = 4;
-// Times that a query's state can be a part of its tile: one for each prefix that it shares, and one for the rest. What
-// does not fit is attended row by row.
+// The most states of a query that its tile merges: one for each prefix that it shares, and one for the rest. Rows that
+// would need more are attended alone.
 constexpr int64_t kSharedParts = 4;
 constexpr int64_t kMaxSharedFloats = 8 << 20;
-// Items of split rows and floats of their states, with fixed splits: what would need more is not split.
+// The most items of split rows, and floats of their states, with fixed splits. Rows that would need more are not split.
 constexpr int64_t kMaxFixedItems = 4096;
 constexpr int64_t kMaxFixedFloats = 8 << 20;
-// Bytes of K and V of an item that has fewer heads than its row. Larger ones have fewer keys instead, though their
-// states are merged then: from memory, pages are read faster whole. Smaller ones would cost more than they save.
+// Bytes of K and V of an item that has fewer heads than its row. Larger items are split along the keys, although their
+// states must be merged, since whole pages are read faster from memory. Smaller items would cost more than they save.
 constexpr int64_t kMaxHeadItemBytes = 2 << 20;
 constexpr int64_t kMinHeadItemBytes = 64 << 10;
 // Below so many queries a head group, reading K and V costs more than computing with them.
@@ -226,6 +226,24 @@ void WorkPlan::build(const kvc_backend_rows& rows, uint32_t flags, const kvc_bac
   }
   if (!prefixes_.empty()) emit_prefixes(rows, target);
   for_each_base(rows, [&](const Base& base) { emit(base, target); });
+}
+
+void WorkPlan::fill(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets,
+                    const kvc_backend_layer& layer, kvc_backend_plan* out) const noexcept {
+  out->arrays = {rows, tables, key_sets, items_.data(), tiles_.data(), spans_.data(), parts_.data()};
+  out->staged = nullptr;
+  out->layer = &layer;
+  out->flags = flags_;
+  const auto count = [](const auto& array, int64_t* now, int64_t* most) {
+    *now = static_cast<int64_t>(array.size());
+    *most = static_cast<int64_t>(array.capacity());
+  };
+  count(items_, &out->num_items, &out->max_items);
+  count(tiles_, &out->num_tiles, &out->max_tiles);
+  count(spans_, &out->num_spans, &out->max_spans);
+  count(parts_, &out->num_parts, &out->max_parts);
+  out->fold_keys = shape_.fixed_splits ? shape_.tiling.split_align : 0;
+  out->device_item_queries = 0;
 }
 
 bool WorkPlan::fixed_splits_fit(int64_t blocks, int64_t states) noexcept {

@@ -1,12 +1,12 @@
 // WorkPlan: cuts one layer's attention over a batch into work items that any thread can run in any order.
 //
-// A row with few new tokens (decode) becomes an item over all kv heads; a row with many (prefill) becomes tiles of
-// queries for a few heads. What is too large for an even share is split: a decode item by heads where it is small, as
-// no states are merged then, and all else along the keys, at multiples of split_align (absolute positions). Prefill
-// tiles come last first: the longest work starts first. Queries of a streaming row see sinks and a window, by unlike
-// rotations: items of their own, merged as splits are. Short rows that begin with the same pages are attended there as
-// one group if that pays (prefix_trie.h, prefix_cost.h; shared_work.cc): in items of their stacked queries, before
-// those over the rest of each row.
+// A row with few new tokens (decode) becomes an item over all kv heads. A row with many (prefill) becomes tiles of
+// queries for a few heads. An item that is larger than an even share is split. Small decode items are split by heads,
+// so that no states are merged; all others along the keys, at multiples of split_align. The last prefill tiles come
+// first, since they have the most keys. A query of a streaming row sees sinks and a window with different rotations:
+// each is an item, and they are merged as splits are. Short rows that begin with the same pages are attended there
+// together if that is cheaper (prefix_trie.h, prefix_cost.h; shared_work.cc). Items of their stacked queries then come
+// before the items over the rest of each row.
 //
 // Pure: a function of its arguments. Thread safety: none. Allocates in the constructor only.
 // Invariants, for each row, query and head: the items that cover it have key ranges that follow one another without gap
@@ -43,11 +43,11 @@ struct WorkShape {
   int32_t num_threads = 1;  // items that run at once
   // Bits of outputs must not depend on how work is cut: items are split at every multiple of split_align or not at all.
   bool fixed_splits = false;
-  int32_t key_splits = 0;  // 0: as it pays. Else parts that keys are cut into, fewer where they have fewer blocks
+  int32_t key_splits = 0;  // 0: by cost. Else parts that keys are cut into, fewer where they have fewer blocks
   PrefixSharing sharing = PrefixSharing::kByCost;
   int32_t key_sets_class = -1;  // the RoPE class whose factor sets rotate stored keys, where it has several
 
-  // A deterministic cache merges states over so many keys: the same in every one, since bits depend on it.
+  // Keys of a state in a deterministic cache: the same number in every cache, since bits depend on it.
   static constexpr int32_t kFoldKeys = 1024;
   void fix_splits() noexcept {
     fixed_splits = true;
@@ -81,6 +81,12 @@ class WorkPlan {
   // prefixes are looked for; nullable: nowhere. key_sets: nullable; [tokens]: rows of unlike ones share no prefix.
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
              const int32_t* key_sets = nullptr) noexcept;
+
+  // The last build as a backend takes it: everything of *out but what the caller has for all its plans: device,
+  // counters, partials and slot. rows, tables, key_sets (nullable): of the build, as in kvc_backend_plan_arrays. layer:
+  // one of the work class, which lives as long as the plan. Room for the largest batch is known before the first build.
+  void fill(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets,
+            const kvc_backend_layer& layer, kvc_backend_plan* out) const noexcept;
 
   // The first key, sinks aside, that a query of `row` at `position` or a later one of that row may see.
   int32_t first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept;

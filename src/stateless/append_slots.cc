@@ -179,7 +179,6 @@ Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& s
   const bool on_host = call.slots.on_host();
   if (on_host) {
     KVC_TRY(check_values(call, &scratch));
-    append.slots = scratch.slots.data();
   } else {
     append.device_slots = call.slots.on_device();
     if (call.rotary.given()) {
@@ -190,19 +189,21 @@ Status append_slots(const std::shared_ptr<Context>& context, StatelessScratch& s
   if (tokens == 0) return Status();
   CallMemory memory(context, stream);
   StagedCall staged(*context, stream);
+  const int32_t* rotations = nullptr;
   if (on_host) {
-    const kvc_backend_array arrays[] = {
-        array_of(scratch.slots.data(), tokens),
-        array_of(scratch.rotations.data(), static_cast<int64_t>(scratch.rotations.size()))};
+    kvc_backend_array arrays[] = {array_of(scratch.slots.data(), tokens),
+                                  array_of(scratch.rotations.data(), static_cast<int64_t>(scratch.rotations.size()))};
     KVC_TRY(staged.begin(arrays, nullptr));
     append.step = staged.step();
+    append.slots = for_backend<int64_t>(arrays[0]);
+    rotations = for_backend<int32_t>(arrays[1]);
   }
   if (call.rotary.given()) {
     const int64_t floats = call.rotary.cos_sin_floats(tokens);
     KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(floats)));
     float* const cos_sin = memory.next<float>(floats);
     append.cos_sin = cos_sin;
-    KVC_TRY(on_host ? call.rotary.rows_at(*context, scratch.rotations.data(), tokens, staged.step(), stream, cos_sin)
+    KVC_TRY(on_host ? call.rotary.rows_at(*context, rotations, tokens, staged.step(), stream, cos_sin)
                     : call.rotary.rows_at(*context, call.positions.on_device(), tokens, stream, cos_sin));
   }
   KVC_TRY(Status::from(backend.append(context->device(), &append, stream, &error), error));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "context/run_attend.h"
 #include "stateless/flash_attn_device.h"
 #include "stateless/staged_call.h"
 
@@ -59,9 +60,10 @@ bool uniform(const TensorView& t) {
   return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
 }
 
-// Stores new K and V: at once, or row by row where rows have scales or places of their own.
-Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const float* cos_sin,
-              const kvc_backend_step* staged, void* stream) {
+// Stores new K and V: at once, or row by row where rows have scales or places of their own. slots: where calls of the
+// backend read them.
+Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const int64_t* slots,
+              const float* cos_sin, const kvc_backend_step* staged, void* stream) {
   const int32_t* begin = rows.new_begin();
   const bool at_once = !call.unlike_scales && uniform(call.k) && uniform(call.v);
   const int64_t step = at_once ? std::max<int64_t>(call.rows, 1) : 1;
@@ -72,7 +74,7 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
     kvc_backend_append args = {};
     args.layer = &layer;
     args.num_tokens = begin[row + step] - begin[row];
-    args.slots = rows.slots() + begin[row];
+    args.slots = slots + begin[row];
     args.k = tokens_from(call.k, row, begin[row], call.row_new);
     args.v = tokens_from(call.v, row, begin[row], call.row_new);
     if (cos_sin != nullptr) args.cos_sin = cos_sin + int64_t{begin[row]} * call.rotary.rotary_dim();
@@ -84,18 +86,13 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
   return Status();
 }
 
-// What attends, as it was planned.
-void set_work(StatelessScratch& scratch, kvc_backend_attend* args) {
-  const WorkPlan& plan = *scratch.plan;
-  args->rows = &scratch.rows.rows();
-  args->tables = &scratch.rows.tables();
-  args->items = plan.items().data();
-  args->num_items = static_cast<int64_t>(plan.items().size());
-  args->tiles = plan.tiles().data();
-  args->num_tiles = static_cast<int64_t>(plan.tiles().size());
-  scratch.tile_counters.resize(std::max(scratch.tile_counters.size(), plan.tiles().size()));
-  args->tile_counters = scratch.tile_counters.data();
-  std::fill_n(args->tile_counters, args->num_tiles, 0);
+// What attends, as it was planned; without partials.
+kvc_backend_plan plan_of(const FlashAttnCall& call, StatelessScratch& scratch) {
+  kvc_backend_plan plan = {};
+  scratch.plan->fill(scratch.rows.rows(), scratch.rows.tables(), nullptr, call.layer, &plan);
+  scratch.tile_counters.resize(std::max(scratch.tile_counters.size(), scratch.plan->tiles().size()));
+  plan.counters = scratch.tile_counters.data();
+  return plan;
 }
 
 }  // namespace
@@ -110,30 +107,35 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
   KVC_TRY(rows.build(call));
   prepare_plan(shape_of(*context, call), rows.rows(), &scratch);
   KVC_TRY(rows.map_pages(call, *scratch.plan));
-  scratch.plan->build(rows.rows(), call.attend.flags);
-  set_work(scratch, &call.attend);
+  scratch.plan->build(rows.rows(), call.flags);
+  kvc_backend_plan plan = plan_of(call, scratch);
   const int32_t queries = rows.rows().num_tokens, fresh = rows.new_begin()[call.rows];
   const int64_t partials = scratch.plan->partial_floats();
   const int64_t query_turns = call.rotary.cos_sin_floats(queries), new_turns = call.rotary.cos_sin_floats(fresh);
   CallMemory memory(context, stream);
   KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(partials) + CallMemory::bytes_of<float>(query_turns) +
                                    CallMemory::bytes_of<float>(new_turns)));
-  call.attend.partials = memory.next<float>(partials);
+  plan.partials = memory.next<float>(partials);
   float *const query_cos_sin = memory.next<float>(query_turns), *const new_cos_sin = memory.next<float>(new_turns);
-  const bool turns = call.rotary.given(), attends = call.attend.num_items > 0;
+  const bool rotates = call.rotary.given(), attends = plan.num_items > 0;
   StagedCall staged(*context, stream);
-  const kvc_backend_array arrays[] = {array_of(rows.query_rotations(), turns ? queries : 0),
-                                      array_of(rows.new_rotations(), turns ? fresh : 0), array_of(rows.slots(), fresh)};
-  KVC_TRY(staged.begin(arrays, attends ? &call.attend : nullptr));
-  if (turns) {
-    KVC_TRY(call.rotary.rows_at(*context, rows.query_rotations(), queries, staged.step(), stream, query_cos_sin));
-    KVC_TRY(call.rotary.rows_at(*context, rows.new_rotations(), fresh, staged.step(), stream, new_cos_sin));
+  kvc_backend_array arrays[] = {array_of(rows.query_rotations(), rotates ? queries : 0),
+                                array_of(rows.new_rotations(), rotates ? fresh : 0), array_of(rows.slots(), fresh)};
+  KVC_TRY(staged.begin(arrays, attends ? &plan : nullptr));
+  const auto* const query_rotations = for_backend<int32_t>(arrays[0]);
+  const auto* const new_rotations = for_backend<int32_t>(arrays[1]);
+  const auto* const slots = for_backend<int64_t>(arrays[2]);
+  if (rotates) {
+    KVC_TRY(call.rotary.rows_at(*context, query_rotations, queries, staged.step(), stream, query_cos_sin));
+    KVC_TRY(call.rotary.rows_at(*context, new_rotations, fresh, staged.step(), stream, new_cos_sin));
     call.attend.cos_sin = query_cos_sin;
   }
-  if (call.appends) KVC_TRY(append(*context, call, rows, turns ? new_cos_sin : nullptr, staged.step(), stream));
+  if (call.appends) {
+    KVC_TRY(append(*context, call, rows, slots, rotates ? new_cos_sin : nullptr, staged.step(), stream));
+  }
   if (attends) {
-    kvc_error error = KVC_ERROR_INIT;
-    KVC_TRY(Status::from(context->backend().attend(context->device(), &call.attend, stream, &error), error));
+    call.attend.plan = &plan;
+    KVC_TRY(run_attend(*context, call.attend, stream));
   }
   return staged.end();
 }

@@ -235,7 +235,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
     layer.window_tokens = std::min(args.window_left, kMaxWindow - 1) + 1;
   if ((args.flags & KVC_FLASH_ATTN_WINDOW_RIGHT) != 0) window_right = std::min(args.window_right, kMaxWindow);
   if (causal) window_right = 0;
-  if (window_right < 0) attend.flags |= KVC_ATTEND_NON_CAUSAL;
+  if (window_right < 0) flags |= KVC_ATTEND_NON_CAUSAL;
   layer.chunk_tokens = std::min(args.attention_chunk, kMaxWindow);
   num_splits = args.num_splits;
   attend.softmax_scale = args.softmax_scale != 0.0 ? args.softmax_scale : 1.0 / std::sqrt(layer.head_dim);

@@ -26,7 +26,8 @@ struct FlashAttnCall {
   IndexTensor cache_seqlens, batch_idx, leftpad, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new;
   IndexTable block_table;
   RotaryTables rotary;
-  kvc_backend_attend attend = {};  // tensors and options
+  kvc_backend_attend attend = {};  // tensors and options, without a plan
+  uint32_t flags = 0;              // KVC_ATTEND_*
 
   bool paged() const noexcept { return block_table.given(); }
   bool indexes_on_device = false;  // lengths, offsets and page ids are the device's: the host does not know them

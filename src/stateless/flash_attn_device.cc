@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/checked.h"
+#include "context/run_attend.h"
 
 namespace kvc {
 namespace {
@@ -55,7 +56,7 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   kvc_backend_flash_plan plan = {};
   plan.layer = &call.layer;
   plan.num_rows = static_cast<int32_t>(call.rows);
-  plan.flags = call.attend.flags;
+  plan.flags = call.flags;
   plan.num_tokens = call.q.rank == 4 ? call.rows * call.row_queries : call.q.shape[0];
   if (call.appends) plan.num_new = call.k.rank == 4 ? call.rows * call.row_new : call.k.shape[0];
   plan.capacity = call.capacity;
@@ -146,29 +147,6 @@ Status append(const Context& context, const FlashAttnCall& call, const kvc_backe
   return Status::from(context.backend().append(context.device(), &args, stream, &error), error);
 }
 
-Status attend(const Context& context, const kvc_backend_flash_plan& plan, kvc_backend_attend* args, void* stream) {
-  kvc_backend_rows rows = {};
-  rows.num_rows = plan.num_rows;
-  rows.num_tokens = static_cast<int32_t>(plan.num_tokens);
-  rows.token_begin = plan.token_begin;
-  rows.kv_lengths = plan.kv_lengths;
-  rows.positions = plan.positions;
-  rows.key_ends = plan.key_ends;
-  rows.key_begins = plan.key_begins;
-  kvc_backend_tables tables = {};
-  tables.pages = plan.block_table != nullptr ? plan.block_table : plan.cache_rows;
-  tables.page_begin = plan.page_begin;
-  args->rows = &rows;
-  args->tables = &tables;
-  args->items = plan.items;
-  args->num_items = plan.max_tiles * plan.key_splits;
-  args->tiles = plan.tiles;
-  args->num_tiles = plan.key_splits > 1 ? plan.max_tiles : 0;
-  args->device_item_queries = plan.item_queries;
-  kvc_error error = KVC_ERROR_INIT;
-  return Status::from(context.backend().attend(context.device(), args, stream, &error), error);
-}
-
 }  // namespace
 
 Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessScratch& scratch, FlashAttnCall* call,
@@ -176,14 +154,16 @@ Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessSc
   const WorkShape shape = shape_of(*context, *call);
   const Cut cut = cut_of(*call, shape);
   kvc_backend_flash_plan plan = read_plan(*call, shape, cut);
+  kvc_backend_plan work = {};
+  plan.plan = &work;
   if (plan.num_rows == 0 || (plan.num_tokens == 0 && plan.num_new == 0)) return Status();
   Turns turns = {};
   Arrays sizes(nullptr);
-  place(*call, cut, &sizes, &plan, &call->attend.partials, &turns);
+  place(*call, cut, &sizes, &plan, &work.partials, &turns);
   CallMemory memory(context, stream);
   KVC_TRY(memory.take(scratch, sizes.bytes()));
   Arrays arrays(&memory);
-  place(*call, cut, &arrays, &plan, &call->attend.partials, &turns);
+  place(*call, cut, &arrays, &plan, &work.partials, &turns);
   kvc_error error = KVC_ERROR_INIT;
   KVC_TRY(Status::from(context->backend().plan_flash(context->device(), &plan, stream, &error), error));
   if (call->rotary.given()) {
@@ -193,7 +173,8 @@ Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessSc
   }
   if (plan.num_new > 0) KVC_TRY(append(*context, *call, plan, turns.fresh, stream));
   if (plan.num_tokens == 0) return Status();
-  return attend(*context, plan, &call->attend, stream);
+  call->attend.plan = &work;
+  return run_attend(*context, call->attend, stream);
 }
 
 }  // namespace kvc

@@ -1,5 +1,5 @@
-// StagedCall: the index arrays of one call, where a device whose work comes later than the call has them: sent in one
-// copy, and there until the call's end. On other devices there is none, and the host's arrays are read where they are.
+// StagedCall: the index arrays and the plan of one call on an asynchronous device. They are sent in one copy, and stay
+// there until the call's end. On other devices nothing is sent, and the host's arrays are read where they are.
 #pragma once
 
 #include <span>
@@ -11,8 +11,13 @@ namespace kvc {
 
 template <class T>
 kvc_backend_array array_of(const T* data, int64_t count) noexcept {
-  const auto bytes = count * static_cast<int64_t>(sizeof(T));
-  return {data, bytes, bytes};
+  return {data, count * static_cast<int64_t>(sizeof(T)), nullptr};
+}
+
+// Where calls of the backend read the array.
+template <class T>
+const T* for_backend(const kvc_backend_array& array) noexcept {
+  return static_cast<const T*>(array.device != nullptr ? array.device : array.data);
 }
 
 class StagedCall {
@@ -22,18 +27,14 @@ class StagedCall {
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  // Once. attend: nullable; complete but for its step, which it gets.
-  Status begin(std::span<const kvc_backend_array> arrays, kvc_backend_attend* attend) noexcept {
+  // Once. Fills the arrays' addresses on the device, and the plan's. plan: nullable; complete but for those.
+  Status begin(std::span<kvc_backend_array> arrays, kvc_backend_plan* plan) noexcept {
     if (context_.backend().begin_call == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;
-    KVC_TRY(Status::from(
-        context_.backend().begin_call(context_.device(), arrays.data(), static_cast<int32_t>(arrays.size()), attend,
+    return Status::from(
+        context_.backend().begin_call(context_.device(), arrays.data(), static_cast<int32_t>(arrays.size()), plan,
                                       stream_, &step_, &error),
-        error));
-    if (attend == nullptr || step_ == nullptr) return Status();
-    attend->step = step_;
-    attend->planned = 1;
-    return Status();
+        error);
   }
   // What the call's functions of the backend name.
   const kvc_backend_step* step() const noexcept { return step_; }

@@ -57,20 +57,28 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
   forward->batch = std::make_unique<BatchPlan>(geometry.limits, static_cast<int32_t>(groups));
   for (int32_t g = 0; g < groups; ++g) {
     if (!geometry.store.groups[static_cast<size_t>(g)].rules.holds_state()) continue;
-    forward->state_pages.push_back({g, LazyArray<int32_t>(rows), LazyArray<int32_t>(rows)});
+    forward->state_pages.push_back({g, StepArray<int32_t>(rows), StepArray<int32_t>(rows)});
   }
   forward->layer_state.resize(geometry.layers.size());
   forward->stored_states.resize(geometry.layers.size());
   forward->recorded_layers.resize(geometry.layers.size());
   forward->recorded_states.resize(geometry.layers.size());
   int64_t tiles = 0;
-  for (const WorkClass& c : classes) {
-    forward->plans_.push_back({WorkPlan(c.shape, geometry.limits), c.group});
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const WorkClass& c = classes[i];
+    forward->plans_.push_back({WorkPlan(c.shape, geometry.limits), c.group, layers[i]});
     tiles = std::max(tiles, WorkPlan::max_tiles(c.shape, geometry.limits));
   }
   forward->tile_counters_.resize(static_cast<size_t>(tiles));
   if (const int64_t bytes = partial_bytes(geometry, classes); bytes > 0) {
     KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->partials_));
+  }
+  for (size_t i = 0; i < classes.size(); ++i) {
+    kvc_backend_plan& plan = forward->plans_[i].plan;
+    plan.slot = static_cast<int32_t>(i);
+    plan.counters = forward->tile_counters_.data();
+    plan.partials = forward->partials_ ? static_cast<float*>(forward->partials_->data()) : nullptr;
+    forward->plans_[i].work.fill({}, {}, nullptr, *layers[i], &plan);
   }
   forward->rotations_.resize(geometry.rope_classes.size());
   for (size_t i = 0; i < geometry.rope_classes.size(); ++i) {
@@ -80,11 +88,12 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
     if (geometry.limits.streaming) {
       KVC_TRY(DeviceMemory::allocate(context, bytes, kAlignment, false, &forward->rotations_[i].cos_sin_sinks));
     }
-    if (rope.sets.size() > 1) forward->rotations_[i].sets = LazyArray<int32_t>(geometry.limits.tokens);
+    if (rope.sets.size() > 1) forward->rotations_[i].sets = StepArray<int32_t>(geometry.limits.tokens);
     forward->rotations_[i].long_from = rope.long_from;
   }
-  KVC_TRY(forward->create_device_step(context, geometry, layers));
-  if (!geometry.tables_only) KVC_TRY(LatentScratch::create(context, geometry, &forward->latent));
+  const auto num_classes = static_cast<int32_t>(classes.size());
+  if (!geometry.tables_only) KVC_TRY(LatentScratch::create(context, geometry, num_classes, &forward->latent));
+  KVC_TRY(forward->create_device_step(context, geometry));
   *out = std::move(forward);
   return Status();
 }
@@ -94,8 +103,10 @@ void Forward::start() noexcept {
   std::fill(layer_state.begin(), layer_state.end(), uint8_t{0});
   std::fill(stored_states.begin(), stored_states.end(), uint16_t{0});
   for (Planned& planned : plans_) {
-    planned.made = planned.staged = false;
+    planned.made = false;
+    planned.plan.staged = nullptr;
   }
+  if (latent) latent->start();
   for (Rotation& rotation : rotations_) rotation.made = rotation.made_sinks = rotation.sets_made = false;
 }
 
@@ -105,21 +116,46 @@ void Forward::finish_batch() noexcept {
   info_shapes[1] = graph ? limits.rows : num_rows;
 }
 
+// Which table each token's stored keys rotate by; null: all by the first, or none.
+const int32_t* Forward::key_sets_of(const Planned& planned) noexcept {
+  const int32_t sets = planned.work.shape().key_sets_class;
+  return sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr;
+}
+
 void Forward::make_plan(Planned& planned, uint32_t flags) noexcept {
-  const int32_t sets = planned.plan.shape().key_sets_class;
-  planned.plan.build(batch->rows(planned.group), flags, &batch->tables(planned.group),
-                     sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr);
+  const kvc_backend_rows& rows = batch->rows(planned.group);
+  const kvc_backend_tables& tables = batch->tables(planned.group);
+  const int32_t* const key_sets = key_sets_of(planned);
+  planned.work.build(rows, flags, &tables, key_sets);
+  planned.work.fill(rows, tables, key_sets, *planned.layer, &planned.plan);
   planned.made = true;
-  planned.staged = false;
-  planned.flags = flags;
 }
 
 const WorkPlan& Forward::work_plan(size_t work_class, uint32_t flags) noexcept {
   KVC_ASSERT(work_class < plans_.size(), work_class, plans_.size());
   Planned& planned = plans_[work_class];
-  if (!planned.made || planned.flags != flags) make_plan(planned, flags);
-  planned.asked = true;
-  return planned.plan;
+  if (!planned.made || planned.plan.flags != flags) make_plan(planned, flags);
+  return planned.work;
+}
+
+Status Forward::plan(size_t work_class, uint32_t flags, const kvc_backend_plan** out) {
+  work_plan(work_class, flags);
+  Planned& planned = plans_[work_class];
+  planned.used = true;
+  *out = &planned.plan;
+  if (step() == nullptr || planned.plan.staged != nullptr) return Status();
+  return device_step_.stage_plan(&planned.plan, stream);
+}
+
+kvc_backend_plan Forward::plan_without_items(size_t work_class, uint32_t flags) noexcept {
+  const Planned& planned = plans_[work_class];
+  kvc_backend_plan plan = {};
+  plan.arrays.rows = batch->rows(planned.group);
+  plan.arrays.tables = batch->tables(planned.group);
+  plan.arrays.key_sets = key_sets_of(planned);
+  plan.device = planned.plan.device;
+  plan.flags = flags;
+  return plan;
 }
 
 const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
@@ -149,7 +185,7 @@ Status Forward::rotate(const Context& context, const RopeTables& tables, size_t 
   args.num_tokens = batch->rows().num_tokens;
   args.tables = tables.data(rope_class);
   args.positions = positions;
-  args.sets = rope_sets_of(rope_class);
+  if (rope_sets_of(rope_class) != nullptr) args.sets = rotations_[rope_class].sets.for_backend();
   args.cos_sin = values;
   args.step = step();
   kvc_error error = KVC_ERROR_INIT;
@@ -157,86 +193,78 @@ Status Forward::rotate(const Context& context, const RopeTables& tables, size_t 
 }
 
 // Always the same arrays in the same order, so that those of a graph have their places.
-void Forward::list_arrays() {
-  arrays_.clear();
-  batch->for_each_array(graph,
-                        [&](const auto* data, int64_t count, int64_t capacity) { arrays_.add(data, count, capacity); });
-  for (const StatePages& pages : state_pages) {
-    for (const LazyArray<int32_t>* array : {&pages.before, &pages.after}) {
-      arrays_.add(array->data(), num_rows, array->size());
-    }
+void Forward::list_arrays(const void* device, bool by_capacity) {
+  arrays_.start(device, by_capacity);
+  const auto list = [&](auto& array, int64_t count) { arrays_.add(array.data(), count, array.size(), &array.device); };
+  batch->for_each_array(graph, list);
+  for (StatePages& pages : state_pages) {
+    list(pages.before, num_rows);
+    list(pages.after, num_rows);
   }
-  for (const Rotation& rotation : rotations_) {
-    arrays_.add(rotation.sets.data(), rotation.sets_made ? batch->rows().num_tokens : 0, rotation.sets.size());
+  for (Rotation& rotation : rotations_) {
+    list(rotation.sets, rotation.sets_made ? batch->rows().num_tokens : 0);
   }
-  for (const Planned& planned : plans_) {
-    const auto list = [&](const auto& array) {
-      arrays_.add(array.data(), planned.made ? static_cast<int64_t>(array.size()) : 0,
-                  static_cast<int64_t>(array.capacity()));
-    };
-    list(planned.plan.items());
-    list(planned.plan.tiles());
-    list(planned.plan.spans());
-    list(planned.plan.parts());
+  for (Planned& planned : plans_) {
+    const kvc_backend_plan_arrays& host = planned.plan.arrays;
+    const kvc_backend_plan& plan = planned.plan;
+    kvc_backend_plan_arrays& on_device = planned.plan.device;
+    const bool made = planned.made;
+    arrays_.add(host.items, made ? plan.num_items : 0, plan.max_items, &on_device.items);
+    arrays_.add(host.tiles, made ? plan.num_tiles : 0, plan.max_tiles, &on_device.tiles);
+    arrays_.add(host.spans, made ? plan.num_spans : 0, plan.max_spans, &on_device.spans);
+    arrays_.add(host.parts, made ? plan.num_parts : 0, plan.max_parts, &on_device.parts);
   }
 }
 
-kvc_backend_planned Forward::describe_plan(const Planned& planned, const kvc_backend_layer* layer) const noexcept {
-  const WorkShape& shape = planned.plan.shape();
-  kvc_backend_planned args = {};
-  args.layer = layer;
-  args.rows = &batch->rows(planned.group);
-  args.tables = &batch->tables(planned.group);
-  args.items = planned.plan.items().data();
-  args.num_items = static_cast<int64_t>(planned.plan.items().size());
-  args.max_items = static_cast<int64_t>(planned.plan.items().capacity());
-  args.num_tiles = static_cast<int64_t>(planned.plan.tiles().size());
-  args.max_tiles = static_cast<int64_t>(planned.plan.tiles().capacity());
-  args.fold_keys = shape.fixed_splits ? shape.tiling.split_align : 0;
-  return args;
+// What all plans of a class have on the device, also those that are made later in the step.
+void Forward::point_to_device(Planned& planned) noexcept {
+  kvc_backend_plan_arrays& device = planned.plan.device;
+  device.rows = batch->device_rows(planned.group);
+  device.tables = batch->device_tables(planned.group);
+  const int32_t sets = planned.work.shape().key_sets_class;
+  device.key_sets = sets >= 0 ? rotations_[static_cast<size_t>(sets)].sets.device : nullptr;
 }
 
-Status Forward::create_device_step(const std::shared_ptr<Context>& context, const Geometry& geometry,
-                                   std::span<const kvc_backend_layer* const> layers) {
+Status Forward::create_device_step(const std::shared_ptr<Context>& context, const Geometry& geometry) {
   if (context->backend().step_create == nullptr) return Status();
-  list_arrays();
-  kvc_backend_step_limits limits = {};
-  for (const kvc_backend_array& array : arrays_.arrays()) limits.array_bytes += array.capacity_bytes;
-  planned_.clear();
-  for (size_t i = 0; i < plans_.size(); ++i) planned_.push_back(describe_plan(plans_[i], layers[i]));
-  limits.planned = planned_.data();
+  list_arrays(nullptr, true);
+  std::vector<const kvc_backend_plan*> plans;
+  for (const Planned& planned : plans_) plans.push_back(&planned.plan);
+  if (latent) latent->list_plans(&plans);
   // A leaf and a node above it for each row and group in most steps, and what long prompts fill.
   const auto groups = static_cast<int64_t>(geometry.store.groups.size());
   const int64_t leaves = geometry.limits.tokens / geometry.page_size / KVC_BACKEND_NODE_FANOUT;
+  kvc_backend_step_limits limits = {};
+  limits.array_bytes = arrays_.bytes();
   limits.num_changes = groups * (2 * geometry.limits.rows + leaves);
-  limits.num_arrays = static_cast<int32_t>(arrays_.arrays().size());
-  limits.num_planned = static_cast<int32_t>(plans_.size());
+  limits.plans = plans.data();
+  limits.num_plans = static_cast<int32_t>(plans.size());
+  limits.num_stage_plans = static_cast<int32_t>(plans_.size());
   return DeviceStep::create(context, limits, &device_step_);
 }
 
-Status Forward::stage(std::span<const kvc_backend_layer* const> layers,
-                      std::span<const kvc_backend_node_changes> changes) {
-  if (device_step_.get() == nullptr) return Status();
+Status Forward::stage(std::span<const kvc_backend_node_changes> changes) {
+  if (step() == nullptr) return Status();
+  const bool attends = kind.encoder_group < 0;
   for (size_t i = 0; i < rotations_.size(); ++i) rope_sets_of(i);
-  planned_.clear();
-  for (size_t i = 0; i < plans_.size() && kind.encoder_group < 0; ++i) {
-    Planned& planned = plans_[i];
-    if (!planned.asked && !graph) continue;
-    make_plan(planned, planned.flags);
-    planned.staged = true;
-    planned.asked = false;
-    planned_.push_back(describe_plan(planned, layers[i]));
+  staged_.clear();
+  for (Planned& planned : plans_) {
+    if (!attends || (!planned.used && !graph)) continue;
+    make_plan(planned, planned.plan.flags);
+    planned.used = false;
+    staged_.push_back(&planned.plan);
   }
-  list_arrays();
+  list_arrays(device_step_.arrays(), graph);
+  for (Planned& planned : plans_) point_to_device(planned);
   kvc_backend_stage args = {};
   args.arrays = arrays_.arrays().data();
   args.num_arrays = static_cast<int32_t>(arrays_.arrays().size());
   args.changes = changes.data();
   args.num_changes = static_cast<int32_t>(changes.size());
-  args.planned = planned_.data();
-  args.num_planned = static_cast<int32_t>(planned_.size());
+  args.plans = staged_.data();
+  args.num_plans = static_cast<int32_t>(staged_.size());
   args.num_tokens = batch->rows().num_tokens;
-  args.num_rows = kind.encoder_group < 0 ? num_rows : 0;
+  args.num_rows = attends ? num_rows : 0;
   args.max_tokens = graph ? static_cast<int32_t>(limits.tokens) : 0;
   args.max_rows = graph ? static_cast<int32_t>(limits.rows) : 0;
   return device_step_.stage(args, stream);
@@ -245,18 +273,16 @@ Status Forward::stage(std::span<const kvc_backend_layer* const> layers,
 Status Forward::unstage() { return graph && device_step_.get() != nullptr ? device_step_.unstage(stream) : Status(); }
 
 void Forward::device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept {
-  *positions = batch->rows().positions;
-  *last_rows = batch->last_rows();
-  if (device_step_.get() == nullptr) return;
-  *positions = device_step_.staged(*positions);
-  *last_rows = device_step_.staged(*last_rows);
+  const bool empty = step() != nullptr && !graph && num_rows == 0;  // the step has no such arrays
+  *positions = empty ? nullptr : batch->backend_positions();
+  *last_rows = empty ? nullptr : batch->backend_last_rows();
 }
 
 Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   auto* values = static_cast<float*>(rotation.cos_sin->data());
   if (!rotation.made && tensor_rows() > 0) {
-    KVC_TRY(rotate(context, tables, rope_class, batch->rows().positions, values));
+    KVC_TRY(rotate(context, tables, rope_class, batch->backend_positions(), values));
     rotation.made = true;
   }
   *out = values;
@@ -271,7 +297,7 @@ Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, 
   if (batch->stream_windows() == nullptr && !later) return Status();
   auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());
   if (!rotation.made_sinks) {
-    KVC_TRY(rotate(context, tables, rope_class, batch->sink_positions(), values));
+    KVC_TRY(rotate(context, tables, rope_class, batch->backend_sink_positions(), values));
     rotation.made_sinks = true;
   }
   *out = values;

@@ -13,6 +13,7 @@
 #include "context/device_step.h"
 #include "layer/layers.h"
 #include "plan/batch_plan.h"
+#include "plan/step_array.h"
 #include "plan/work_plan.h"
 #include "sequence/sequence_store.h"
 #include "step/forward_tables.h"
@@ -33,7 +34,7 @@ class Forward {
   // Where the rows' states of a group are: [rows] each, or KVC_BACKEND_STATE_*.
   struct StatePages {
     int32_t group;
-    LazyArray<int32_t> before, after;  // the step
+    StepArray<int32_t> before, after;  // the step
   };
 
   bool graph = false;     // what callers see keeps the shapes of the limits
@@ -93,18 +94,23 @@ class Forward {
   void start() noexcept;
   // After the batch is built: the shapes that callers see.
   void finish_batch() noexcept;
-  // The plan of a work class, and the cos and sin of a RoPE class: made by the first layer that needs them. flags: the
-  // call's KVC_ATTEND_*; a class keeps the plan of its last ones.
+  // How the work of a class is cut, made by the first layer that needs it. flags: the call's KVC_ATTEND_*; a class
+  // keeps the plan of its last ones.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
+  // The same for calls of the backend: staged, once, where the backend needs that.
+  Status plan(size_t work_class, uint32_t flags, const kvc_backend_plan** out);
+  // Rows and page lists of a class, and no items.
+  kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
+  // cos and sin of a RoPE class, made by the first layer that needs them.
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
   // The same for queries that meet sinks of streaming windows; null if no row streams.
   Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
   // Which table of the class rotates each token; null: the first for all. [num_tokens]
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
-  // Hands the step's index arrays and what changed in the page lists to a device that keeps them; to others nothing.
-  // Plans of classes that the step before used go with them, for the flags that it had. layers: as in create.
-  Status stage(std::span<const kvc_backend_layer* const> layers, std::span<const kvc_backend_node_changes> changes);
+  // Sends the step's index arrays and what changed in the page lists to a device that keeps them; to others nothing.
+  // Plans of classes that the step before used go with them, for the flags that it had.
+  Status stage(std::span<const kvc_backend_node_changes> changes);
   // Of a graph, when its step closes: replays are stale from here on.
   Status unstage();
   // Rows that tensors of the step's calls have at least, one a token, or a sequence: of a graph on a device those of
@@ -113,28 +119,25 @@ class Forward {
   int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
   // What calls to the backend name; null where nothing is staged.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
-  // Whether the plan of a class is as it was staged.
-  bool plan_is_staged(size_t work_class) const noexcept { return plans_[work_class].staged; }
+  // For plans that are made and staged beside those of the classes.
+  DeviceStep& device_step() noexcept { return device_step_; }
 
   // Positions and last rows of the batch where the context's device reads them.
   void device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept;
 
-  int32_t* tile_counters() noexcept { return tile_counters_.data(); }
-  float* partials() noexcept { return partials_ ? static_cast<float*>(partials_->data()) : nullptr; }
-
  private:
   struct Planned {
-    WorkPlan plan;
-    int32_t group = 0;
-    bool made = false;
-    bool staged = false;
-    bool asked = true;   // by a call of this step; before the first step: to be expected
-    uint32_t flags = 0;  // that it was made for
+    WorkPlan work;
+    int32_t group;
+    const kvc_backend_layer* layer;  // one of the class
+    kvc_backend_plan plan = {};      // of the last build
+    bool made = false;               // in this step
+    bool used = true;                // by a call of this step; before the first step: to be expected
   };
   struct Rotation {
     std::shared_ptr<DeviceMemory> cos_sin;        // [max tokens, 2, rope_dim / 2]
     std::shared_ptr<DeviceMemory> cos_sin_sinks;  // likewise; null if sequences do not stream
-    LazyArray<int32_t> sets;                      // [max tokens] if the class has several
+    StepArray<int32_t> sets;                      // [max tokens] if the class has several
     int64_t long_from = INT64_MAX;                // RopeClass::long_from
     bool made = false;
     bool made_sinks = false;
@@ -142,10 +145,10 @@ class Forward {
   };
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
   void make_plan(Planned& planned, uint32_t flags) noexcept;
-  void list_arrays();
-  kvc_backend_planned describe_plan(const Planned& planned, const kvc_backend_layer* layer) const noexcept;
-  Status create_device_step(const std::shared_ptr<Context>& context, const Geometry& geometry,
-                            std::span<const kvc_backend_layer* const> layers);
+  const int32_t* key_sets_of(const Planned& planned) noexcept;
+  void point_to_device(Planned& planned) noexcept;
+  void list_arrays(const void* device, bool by_capacity);
+  Status create_device_step(const std::shared_ptr<Context>& context, const Geometry& geometry);
   Status rotate(const Context& context, const RopeTables& tables, size_t rope_class, const int32_t* positions,
                 float* values);
 
@@ -154,8 +157,9 @@ class Forward {
   std::vector<int32_t> tile_counters_;
   std::shared_ptr<DeviceMemory> partials_;
   DeviceStep device_step_;
-  ArrayList arrays_;  // scratch of stage
-  std::vector<kvc_backend_planned> planned_;
+  // Scratch of stage.
+  ArrayList arrays_;
+  std::vector<kvc_backend_plan*> staged_;
 };
 
 }  // namespace kvc

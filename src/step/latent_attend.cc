@@ -4,14 +4,15 @@
 #include <cinttypes>
 
 #include "base/checked.h"
+#include "context/run_attend.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {
 
 constexpr int64_t kAlignment = 4096;
-constexpr size_t kMaxItems = 4096;      // of one backend call over decompressed rows
-constexpr int32_t kPageSize = 1 << 30;  // of the one page that decompressed K and V look like: beyond any position
+constexpr int32_t kPageSize = 1 << 30;  // of the one page that decompressed K and V are: beyond any position
+constexpr int64_t kZeroBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(sizeof(int32_t));
 constexpr DLDataType kFloat = {kDLFloat, 32, 1};
 
 int64_t bytes_of(DLDataType type) noexcept { return type.bits / 8; }
@@ -46,18 +47,32 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   return shape;
 }
 
-// Rows [begin, end) alone: index arrays are counted from the first one, tokens as they are.
-kvc_backend_rows rows_between(kvc_backend_rows rows, int32_t begin, int32_t end) noexcept {
+// The same for decompressed rows: a head an item, nothing split, the longest tiles of queries first.
+WorkShape decompressed_shape_of(const Context& context, const kvc_backend_layer& layer) {
+  WorkShape shape = shape_of(context, layer, false, false);
+  shape.tiling.decode_max_queries = 0;
+  shape.tiling.heads_per_item = 1;
+  shape.num_threads = 1;
+  return shape;
+}
+
+// Rows [begin, end) alone, by the addresses of either side: index arrays are counted from the first one, tokens as they
+// are. No arrays: none.
+kvc_backend_plan_arrays rows_between(kvc_backend_plan_arrays arrays, int32_t begin, int32_t end) noexcept {
+  kvc_backend_rows& rows = arrays.rows;
   rows.num_rows = end - begin;
-  rows.token_begin += begin;
-  rows.kv_lengths += begin;
-  if (rows.stream_sinks != nullptr) rows.stream_sinks += begin;
-  if (rows.stream_windows != nullptr) rows.stream_windows += begin;
-  if (rows.tree_begin != nullptr) {
-    rows.tree_begin += begin;
-    rows.tree_offset += begin;
-  }
-  return rows;
+  const auto from = [begin](auto** array) {
+    if (*array != nullptr) *array += begin;
+  };
+  from(&rows.token_begin);
+  from(&rows.kv_lengths);
+  from(&rows.stream_sinks);
+  from(&rows.stream_windows);
+  from(&rows.tree_begin);
+  from(&rows.tree_offset);
+  from(&arrays.tables.roots);
+  from(&arrays.tables.levels);
+  return arrays;
 }
 
 // An up-projection [heads, *dims, latent]; dims: filled, 1..most.
@@ -93,25 +108,26 @@ Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& la
 // One call, over scratch that it takes piece by piece.
 class LatentScratch::Run {
  public:
-  Run(LatentScratch& scratch, const Context& context, const LatentCall& call, void* stream)
+  Run(LatentScratch& scratch, const Context& context, const LatentCall& call, DeviceStep* step, void* stream)
       : scratch_(scratch),
         context_(context),
         call_(call),
+        rows_(call.plan.arrays.rows),
         layer_(*call.attend.layer),
+        step_(*step),
         stream_(stream),
         element_(call.attend.q.dtype) {}
 
   Status run() {
-    const kvc_backend_rows& rows = *call_.attend.rows;
     int32_t begin = 0;  // of the absorbed rows that were not computed yet
-    for (int32_t row = 0; row < rows.num_rows; ++row) {
-      const bool inert = tokens_of(row) == 0 || rows.kv_lengths[row] < 0, alone = !inert && is_decompressed(row);
+    for (int32_t row = 0; row < rows_.num_rows; ++row) {
+      const bool inert = tokens_of(row) == 0 || rows_.kv_lengths[row] < 0, alone = !inert && is_decompressed(row);
       if (!inert && !alone) continue;
       KVC_TRY(run_absorbed(begin, row));
       if (alone) KVC_TRY(run_decompressed(row));
       begin = row + 1;
     }
-    return run_absorbed(begin, rows.num_rows);
+    return run_absorbed(begin, rows_.num_rows);
   }
 
  private:
@@ -122,20 +138,16 @@ class LatentScratch::Run {
     int64_t lse_token_stride, lse_head_stride;
   };
 
-  int64_t tokens_of(int32_t row) const noexcept {
-    const kvc_backend_rows& rows = *call_.attend.rows;
-    return rows.token_begin[row + 1] - rows.token_begin[row];
-  }
-  bool has_flag(uint32_t flag) const noexcept { return (call_.attend.flags & flag) != 0; }
+  int64_t tokens_of(int32_t row) const noexcept { return rows_.token_begin[row + 1] - rows_.token_begin[row]; }
+  bool has_flag(uint32_t flag) const noexcept { return (call_.plan.flags & flag) != 0; }
 
   int64_t past_of(int32_t row) const noexcept {
-    return has_flag(KVC_ATTEND_SELF) ? 0 : call_.attend.rows->kv_lengths[row] - tokens_of(row);
+    return has_flag(KVC_ATTEND_SELF) ? 0 : rows_.kv_lengths[row] - tokens_of(row);
   }
 
   bool is_decompressed(int32_t row) const noexcept {
-    const kvc_backend_rows& rows = *call_.attend.rows;
-    const bool streams = rows.stream_windows != nullptr && rows.stream_windows[row] > 0;
-    // The two forms have unlike bits, and the choice follows how tokens are cut into steps.
+    const bool streams = rows_.stream_windows != nullptr && rows_.stream_windows[row] > 0;
+    // The two forms have unlike bits, and which one computes a row depends on how tokens are cut into steps.
     if (has_flag(KVC_ATTEND_PAST) || streams || layer_.dtype.bits == 8 || scratch_.deterministic_) return false;
     return decompresses(call_.shape, tokens_of(row), past_of(row));
   }
@@ -161,15 +173,15 @@ class LatentScratch::Run {
 
   Status run_absorbed(int32_t begin, int32_t end) {
     if (begin >= end) return Status();
-    const int64_t tokens = call_.attend.rows->token_begin[end] - call_.attend.rows->token_begin[begin];
+    const int64_t tokens = rows_.token_begin[end] - rows_.token_begin[begin];
     used_ = 0;
     return for_each_heads(tokens, [&](int32_t head, int32_t heads) {
-      return absorbed(begin, end, head, heads, call_.attend.flags, call_.attend.sinks, result(head));
+      return absorbed(begin, end, head, heads, call_.plan.flags, call_.attend.sinks, result(head));
     });
   }
 
   Status run_decompressed(int32_t row) {
-    const int64_t token = call_.attend.rows->token_begin[row], tokens = tokens_of(row);
+    const int64_t token = rows_.token_begin[row], tokens = tokens_of(row);
     used_ = 0;
     void* rows = take(tokens * layer_.head_dim * bytes_of(layer_.dtype));
     kvc_backend_gather gather = {};
@@ -177,7 +189,7 @@ class LatentScratch::Run {
     gather.num_tokens = tokens;
     gather.slots = call_.slots + token;
     gather.k = rows;
-    gather.step = call_.attend.step;
+    gather.step = step_.get();
     KVC_TRY(call_backend(&kvc_backend::gather, gather));
     kvc_backend_tensor stored = compact(rows, 1, layer_.head_dim, layer_.dtype);
     stored.head_stride = 0;
@@ -187,7 +199,7 @@ class LatentScratch::Run {
   Status both_parts(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads) {
     const Result whole = result(head);
     if (past_of(row) == 0) return decompressed(row, stored, head, heads, whole);
-    const int64_t token = call_.attend.rows->token_begin[row], tokens = tokens_of(row), dims = call_.shape.v_dims;
+    const int64_t token = rows_.token_begin[row], tokens = tokens_of(row), dims = call_.shape.v_dims;
     Result parts[2];
     kvc_backend_state states[2];
     for (int i = 0; i < 2; ++i) {
@@ -197,7 +209,7 @@ class LatentScratch::Run {
       parts[i] = {from(out, -token, 0), static_cast<float*>(shifted(lse, -token * heads * 4)), heads, 1};
     }
     KVC_TRY(decompressed(row, stored, head, heads, parts[0]));
-    KVC_TRY(absorbed(row, row + 1, head, heads, call_.attend.flags | KVC_ATTEND_PAST, nullptr, parts[1]));
+    KVC_TRY(absorbed(row, row + 1, head, heads, call_.plan.flags | KVC_ATTEND_PAST, nullptr, parts[1]));
     kvc_backend_merge merge = {};
     merge.parts = states;
     merge.num_parts = 2;
@@ -217,12 +229,10 @@ class LatentScratch::Run {
   }
 
   // The call over `layer` and its q, from a head on.
-  kvc_backend_attend part(const kvc_backend_layer& layer, const kvc_backend_rows& rows, int32_t head, uint32_t flags,
-                          const float* sinks, const Result& to) const noexcept {
+  kvc_backend_attend part(const kvc_backend_layer& layer, int32_t head, const float* sinks,
+                          const Result& to) const noexcept {
     kvc_backend_attend args = call_.attend;
     args.layer = &layer;
-    args.rows = &rows;
-    args.flags = flags;
     args.out = to.out;
     args.lse = to.lse;
     args.lse_token_stride = to.lse_token_stride;
@@ -232,12 +242,36 @@ class LatentScratch::Run {
     return args;
   }
 
+  // The plan of rows [key.begin, key.end), made and staged unless an earlier layer did. layer: of the part.
+  Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
+    KeptPlan& kept = scratch_.find_plan(key);
+    *out = &kept.plan;
+    if (kept.made) return Status();
+    kvc_backend_plan_arrays host = rows_between(call_.plan.arrays, key.begin, key.end);
+    kept.plan.device = rows_between(call_.plan.device, key.begin, key.end);
+    if (key.decompressed) {
+      static constexpr int32_t kPages[KVC_BACKEND_NODE_FANOUT] = {};
+      static constexpr int64_t kPageBegin = 0;
+      host.tables = {nullptr, nullptr, nullptr, kPages, &kPageBegin};
+      const void* const zeros = scratch_.zeros_ ? scratch_.zeros_->data() : nullptr;
+      kept.plan.device.tables = {nullptr, nullptr, nullptr, static_cast<const int32_t*>(zeros),
+                                 static_cast<const int64_t*>(zeros)};
+    }
+    kept.key = key;
+    kept.layer = layer;
+    kept.work.set_shape(key.shape);
+    kept.work.build(host.rows, key.flags);
+    kept.work.fill(host.rows, host.tables, host.key_sets, kept.layer, &kept.plan);
+    if (step_.get() != nullptr) KVC_TRY(step_.stage_plan(&kept.plan, stream_));
+    kept.made = true;
+    return Status();
+  }
+
   // Rows [begin, end) and heads [head, head + heads) in latent space.
   Status absorbed(int32_t begin, int32_t end, int32_t head, int32_t heads, uint32_t flags, const float* sinks,
                   const Result& to) {
     const LatentShape& s = call_.shape;
-    const int64_t token = call_.attend.rows->token_begin[begin];
-    const int64_t tokens = call_.attend.rows->token_begin[end] - token;
+    const int64_t token = rows_.token_begin[begin], tokens = rows_.token_begin[end] - token;
     const kvc_backend_tensor q =
         compact(take(tokens * heads * s.row_dims * bytes_of(element_)), heads, s.row_dims, element_);
     const kvc_backend_tensor o = compact(take(tokens * heads * s.latent_dims * 4), heads, s.latent_dims, kFloat);
@@ -245,26 +279,12 @@ class LatentScratch::Run {
                     s.latent_dims, s.rotary_dims(), q));
     kvc_backend_layer layer = layer_;
     layer.num_q_heads = heads;
-    const kvc_backend_rows rows = rows_between(*call_.attend.rows, begin, end);
-    kvc_backend_tables tables = *call_.attend.tables;
-    tables.roots += begin;
-    tables.levels += begin;
-    kvc_backend_attend args = part(layer, rows, head, flags, sinks, to);
-    args.tables = &tables;
+    kvc_backend_attend args = part(layer, head, sinks, to);
     args.q = from(q, -token, 0);
     args.out = from(o, -token, 0);
-    WorkPlan& plan = *scratch_.plan_;
-    plan.set_shape(shape_of(context_, layer, scratch_.streaming_, scratch_.deterministic_));
-    plan.build(rows, flags);
-    args.fold_keys = plan.shape().fixed_splits ? plan.shape().tiling.split_align : 0;
-    args.items = plan.items().data();
-    args.num_items = static_cast<int64_t>(plan.items().size());
-    args.tiles = plan.tiles().data();
-    args.num_tiles = static_cast<int64_t>(plan.tiles().size());
-    args.tile_counters = scratch_.tile_counters_.data();
-    args.partials = scratch_.partials_ ? static_cast<float*>(scratch_.partials_->data()) : nullptr;
-    std::fill_n(args.tile_counters, args.num_tiles, 0);
-    KVC_TRY(call_backend(&kvc_backend::attend, args));
+    const WorkShape shape = shape_of(context_, layer, scratch_.streaming_, scratch_.deterministic_);
+    KVC_TRY(find_plan({begin, end, flags, false, shape}, layer, &args.plan));
+    KVC_TRY(run_attend(context_, args, stream_));
     return project(tokens, heads, o, s.latent_dims, from(call_.w_uv, head, 0), true, s.v_dims, 0,
                    from(to.out, token, 0));
   }
@@ -273,7 +293,7 @@ class LatentScratch::Run {
   Status decompressed(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads, const Result& to) {
     const LatentShape& s = call_.shape;
     const int64_t tokens = tokens_of(row), q_dims = s.nope_dims + s.rotary_dims();
-    const int64_t first = call_.attend.rows->kv_lengths[row] - tokens;
+    const int64_t first = rows_.kv_lengths[row] - tokens;
     const kvc_backend_tensor k = compact(take(tokens * heads * q_dims * bytes_of(element_)), heads, q_dims, element_);
     const kvc_backend_tensor v =
         compact(take(tokens * heads * s.v_dims * bytes_of(element_)), heads, s.v_dims, element_);
@@ -291,49 +311,11 @@ class LatentScratch::Run {
     layer.page_size = kPageSize;
     layer.k = {from(k, -first, 0).data, 0, k.head_stride, k.token_stride};
     layer.v = {from(v, -first, 0).data, 0, v.head_stride, v.token_stride};
-    const kvc_backend_rows rows = rows_between(*call_.attend.rows, row, row + 1);
-    const uint32_t flags = call_.attend.flags | KVC_ATTEND_SELF;
-    kvc_backend_attend args = part(layer, rows, head, flags, call_.attend.sinks, to);
-    static constexpr int32_t kNode[KVC_BACKEND_NODE_FANOUT] = {}, kRoot = 0, kLevels = 1;
-    const kvc_backend_tables tables = {kNode, &kRoot, &kLevels};
-    args.tables = &tables;
+    kvc_backend_attend args = part(layer, head, call_.attend.sinks, to);
     args.q = from(call_.attend.q, 0, head);
-    return run_tiles(args);
-  }
-
-  // Every tile of queries of the one row, a head an item, the longest first.
-  Status run_tiles(kvc_backend_attend args) {
-    const kvc_backend_layer& layer = *args.layer;
-    const int32_t tokens = args.rows->token_begin[1] - args.rows->token_begin[0];
-    const int32_t length = args.rows->kv_lengths[0], first = length - tokens;
-    const bool causal = args.rows->key_ends == nullptr && (args.flags & KVC_ATTEND_NON_CAUSAL) == 0;
-    kvc_backend_tiling tiling;
-    context_.backend().tiling(context_.device(), &layer, &tiling);
-    std::vector<kvc_backend_item>& items = scratch_.items_;
-    items.clear();
-    const auto flush = [&]() -> Status {
-      args.items = items.data();
-      args.num_items = static_cast<int64_t>(items.size());
-      KVC_TRY(call_backend(&kvc_backend::attend, args));
-      items.clear();
-      return Status();
-    };
-    for (int64_t tile = ceil_div(tokens, tiling.query_tile); tile-- > 0;) {
-      for (int32_t head = 0; head < layer.num_kv_heads; ++head) {
-        kvc_backend_item item = {};
-        item.q_begin = static_cast<int32_t>(tile * tiling.query_tile);
-        item.q_end = std::min(tokens, item.q_begin + tiling.query_tile);
-        item.head_begin = head;
-        item.head_end = head + 1;
-        item.key_begin = first;
-        item.key_end = causal ? first + item.q_end : length;
-        item.tile = -1;
-        item.partial_offset = -1;
-        items.push_back(item);
-        if (items.size() == kMaxItems) KVC_TRY(flush());
-      }
-    }
-    return items.empty() ? Status() : flush();
+    const uint32_t flags = call_.plan.flags | KVC_ATTEND_SELF;
+    KVC_TRY(find_plan({row, row + 1, flags, true, decompressed_shape_of(context_, layer)}, layer, &args.plan));
+    return run_attend(context_, args, stream_);
   }
 
   Status project(int64_t tokens, int32_t heads, const kvc_backend_tensor& in, int64_t in_dims,
@@ -361,7 +343,9 @@ class LatentScratch::Run {
   LatentScratch& scratch_;
   const Context& context_;
   const LatentCall& call_;
+  const kvc_backend_rows& rows_;
   const kvc_backend_layer& layer_;
+  DeviceStep& step_;
   void* const stream_;
   const DLDataType element_;  // of q, and of what is computed on the way, but for sums
   int64_t used_ = 0;          // bytes of scratch
@@ -372,8 +356,9 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
   for (const LayerGeometry& of : geometry.layers) {
     if (of.layer.v_in_k == 0) continue;
     kvc_backend_layer layer = of.layer;
-    needs.buffer_bytes =
-        std::max(needs.buffer_bytes, latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens));
+    if (layer.num_q_heads > needs.layer.num_q_heads) needs.layer = layer;
+    const int64_t bytes = latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens);
+    needs.buffer_bytes = std::max(needs.buffer_bytes, bytes);
     // The head counts that latent_heads_at_once can choose, and what they leave for the last time.
     for (int32_t heads = 1; heads <= of.layer.num_q_heads; ++heads) {
       layer.num_q_heads = heads;
@@ -383,37 +368,70 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
       needs.partial_floats = std::max(needs.partial_floats, WorkPlan::max_partial_floats(shape, geometry.limits));
     }
   }
+  for (const LayerGeometry& of : geometry.layers) {
+    if (of.layer.v_in_k == 0) continue;
+    const kvc_backend_layer& layer = of.layer;
+    needs.items = std::max(needs.items, max_decompressed_items(layer.head_dim, layer.v_head_dim, geometry.limits.tokens,
+                                                               layer.num_q_heads, needs.buffer_bytes));
+  }
   return needs;
 }
 
 int64_t LatentScratch::bytes_needed(const Context& context, const Geometry& geometry) {
   const Needs n = needs(context, geometry);
   if (n.buffer_bytes == 0) return 0;
-  const int64_t items = n.items + static_cast<int64_t>(kMaxItems);
-  const int64_t bytes = n.buffer_bytes + n.partial_floats * 4 + items * static_cast<int64_t>(sizeof(kvc_backend_item));
-  return bytes * geometry.max_open_forwards;
+  const int64_t items = static_cast<int64_t>(kPlans) * n.items * static_cast<int64_t>(sizeof(kvc_backend_item));
+  const int64_t staged = context.is_host() ? 0 : items;  // the device's copy
+  return (n.buffer_bytes + n.partial_floats * 4 + items + staged) * geometry.max_open_forwards;
 }
 
-Status LatentScratch::create(const std::shared_ptr<Context>& context, const Geometry& geometry,
+Status LatentScratch::create(const std::shared_ptr<Context>& context, const Geometry& geometry, int32_t first_slot,
                              std::unique_ptr<LatentScratch>* out) {
   const Needs n = needs(*context, geometry);
   if (n.buffer_bytes == 0) return Status();
   auto scratch = std::make_unique<LatentScratch>();
   scratch->streaming_ = geometry.limits.streaming;
   scratch->deterministic_ = geometry.deterministic;
+  scratch->widest_ = n.layer;
   KVC_TRY(DeviceMemory::allocate(context, n.buffer_bytes, kAlignment, false, &scratch->buffer_));
   if (n.partial_floats > 0) {
     KVC_TRY(DeviceMemory::allocate(context, n.partial_floats * 4, kAlignment, false, &scratch->partials_));
   }
+  if (!context->is_host())
+    KVC_TRY(DeviceMemory::allocate(context, kZeroBytes, kLatentAlignment, false, &scratch->zeros_));
   scratch->tile_counters_.resize(static_cast<size_t>(n.tiles));
-  scratch->plan_ = std::make_unique<WorkPlan>(n.items, n.tiles);
-  scratch->items_.reserve(kMaxItems);
+  scratch->plans_.reserve(kPlans);
+  for (size_t i = 0; i < kPlans; ++i) {
+    KeptPlan& kept = scratch->plans_.emplace_back(KeptPlan{WorkPlan(n.items, n.tiles)});
+    kept.work.fill({}, {}, nullptr, scratch->widest_, &kept.plan);
+    kept.plan.slot = first_slot + static_cast<int32_t>(i);
+    kept.plan.counters = scratch->tile_counters_.data();
+    kept.plan.partials = scratch->partials_ ? static_cast<float*>(scratch->partials_->data()) : nullptr;
+  }
   *out = std::move(scratch);
   return Status();
 }
 
-Status LatentScratch::attend(const Context& context, const LatentCall& call, void* stream) {
-  return Run(*this, context, call, stream).run();
+void LatentScratch::list_plans(std::vector<const kvc_backend_plan*>* plans) const {
+  for (const KeptPlan& kept : plans_) plans->push_back(&kept.plan);
+}
+
+void LatentScratch::start() noexcept {
+  for (KeptPlan& kept : plans_) kept.made = false;
+}
+
+LatentScratch::KeptPlan& LatentScratch::find_plan(const PlanKey& key) noexcept {
+  for (KeptPlan& kept : plans_) {
+    if (kept.made && kept.key == key) return kept;
+  }
+  KeptPlan& kept = plans_[next_plan_];
+  next_plan_ = (next_plan_ + 1) % kPlans;
+  kept.made = false;
+  return kept;
+}
+
+Status LatentScratch::attend(const Context& context, const LatentCall& call, DeviceStep* step, void* stream) {
+  return Run(*this, context, call, step, stream).run();
 }
 
 }  // namespace kvc

@@ -59,9 +59,7 @@ void Step::open(SequenceStore* store, const BatchArrays& batch) noexcept {
   open_ = true;
 }
 
-Status Step::stage(std::span<const kvc_backend_node_changes> changes) {
-  return forward_->stage(layers_.class_layers(), changes);
-}
+Status Step::stage(std::span<const kvc_backend_node_changes> changes) { return forward_->stage(changes); }
 
 void Step::close() noexcept {
   KVC_ASSERT(open_ && !in_use_, generation_, forward_->num_rows);

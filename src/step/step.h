@@ -67,6 +67,10 @@ class Step {
   // Sends the index arrays, and what changed in the page lists, to a device that keeps them.
   bool is_staged() const noexcept { return forward_->step() != nullptr; }
   Status stage(std::span<const kvc_backend_node_changes> changes);
+  // Before the stage: the device's mirror of a group's node pool.
+  void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
+    forward_->batch->set_device_nodes(group, nodes);
+  }
   Status unstage() { return forward_->unstage(); }
   // Whether all layers in range have what end keeps.
   Status check_complete() const;

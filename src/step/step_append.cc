@@ -72,7 +72,7 @@ Status Step::run_append(int32_t layer, const NewKv& kv) {
   kvc_backend_append args = {};
   args.layer = &target.backend;
   args.num_tokens = forward_->batch->rows().num_tokens;
-  args.slots = forward_->batch->slot_mapping(target.group);
+  args.slots = forward_->batch->backend_slots(target.group);
   args.k = kv.rows.k;
   args.v = kv.rows.v;
   args.k_scale = kv.rows.k_scale;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "context/run_attend.h"
 #include "step/step.h"
 #include "tensor/tensor_overlap.h"
 
@@ -32,7 +33,6 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
                            kvc_backend_attend* attend) {
   KVC_TRY(check_option(args.softmax_scale, 1e-30, "softmax_scale"));
   KVC_TRY(check_option(args.softcap, 1e-6, "softcap"));
-  attend->flags = args.flags;
   attend->softmax_scale = args.softmax_scale;
   attend->softcap = args.softcap;
   if (args.alibi_slopes != nullptr) {
@@ -102,47 +102,29 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
 Status Step::run_attend(int32_t layer, LatentCall* call) {
   kvc_backend_attend* args = &call->attend;
   const Layer& source = layers_[layer];
-  if (layers_.rules(source).holds_encoder()) args->flags |= KVC_ATTEND_NON_CAUSAL;
+  const bool holds_encoder = layers_.rules(source).holds_encoder();
+  const uint32_t flags = call->flags | (holds_encoder ? uint32_t{KVC_ATTEND_NON_CAUSAL} : 0);
+  const bool streams = forward_->batch->rows(source.group).stream_windows != nullptr;
   args->layer = &source.backend;
-  args->rows = &forward_->batch->rows(source.group);
-  args->tables = &forward_->batch->tables(source.group);
   args->cancel_host = &forward_->cancelled;
-  args->step = forward_->step();
   KVC_TRY(find_rotation(*args->layer, args->cos_sin, &args->cos_sin));
-  const bool given = call->rope_given;
-  if (args->cos_sin != nullptr && !given && (args->rows->stream_windows != nullptr || forward_->graph)) {
+  if (args->cos_sin != nullptr && !call->rope_given && (streams || forward_->graph)) {
     const auto rope_class = static_cast<size_t>(args->layer->rope_class);
     KVC_TRY(forward_->cos_sin_sinks(context(), layers_.rope_tables(), rope_class, &args->cos_sin_sinks));
   }
   if (const auto rope = static_cast<size_t>(args->layer->rope_class); layers_.rotates_on_read(*args->layer)) {
     args->key_tables = layers_.rope_tables().data(rope);
-    args->key_sets = forward_->rope_sets_of(rope);
   }
   if (call->w_uk.data != nullptr) {
-    call->slots = forward_->batch->slot_mapping(source.group);
-    KVC_TRY(forward_->latent->attend(context(), *call, forward_->stream));
-    forward_->layer_state[static_cast<size_t>(layer)] |= parts_of(args->flags);
-    return Status();
+    call->slots = forward_->batch->backend_slots(source.group);
+    call->plan = forward_->plan_without_items(source.work_class, flags);
+    KVC_TRY(forward_->latent->attend(context(), *call, &forward_->device_step(), forward_->stream));
+  } else {
+    KVC_TRY(forward_->plan(source.work_class, flags, &args->plan));
+    const bool calls = args->plan->num_items > 0 || forward_->tensor_rows() > 0;
+    if (calls) KVC_TRY(kvc::run_attend(context(), *args, forward_->stream));
   }
-  const WorkPlan& plan = forward_->work_plan(source.work_class, args->flags);
-  args->planned = forward_->plan_is_staged(source.work_class) ? 1 : 0;
-  args->items = plan.items().data();
-  args->num_items = static_cast<int64_t>(plan.items().size());
-  args->tiles = plan.tiles().data();
-  args->num_tiles = static_cast<int64_t>(plan.tiles().size());
-  args->spans = plan.spans().data();
-  args->num_spans = static_cast<int64_t>(plan.spans().size());
-  args->parts = plan.parts().data();
-  args->num_parts = static_cast<int64_t>(plan.parts().size());
-  args->tile_counters = forward_->tile_counters();
-  args->partials = forward_->partials();
-  args->fold_keys = plan.shape().fixed_splits ? plan.shape().tiling.split_align : 0;
-  std::fill_n(args->tile_counters, args->num_tiles, 0);
-  if (args->num_items > 0 || forward_->tensor_rows() > 0) {
-    kvc_error error = KVC_ERROR_INIT;
-    KVC_TRY(Status::from(context().backend().attend(context().device(), args, forward_->stream, &error), error));
-  }
-  forward_->layer_state[static_cast<size_t>(layer)] |= parts_of(args->flags);
+  forward_->layer_state[static_cast<size_t>(layer)] |= parts_of(flags);
   return Status();
 }
 
@@ -214,6 +196,7 @@ Status Step::attend(int32_t layer, const kvc_attend_args& args) {
     KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
                       &attend.lse_token_stride, &attend.lse_head_stride));
   }
+  call.flags = args.flags;
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context().dl_device(), &attend));
   KVC_TRY(check_outputs(layer, call, kv.rows, tokens));
   if (args.k != nullptr) KVC_TRY(run(run_append(layer, kv)));

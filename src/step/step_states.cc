@@ -25,7 +25,7 @@ Status Step::copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bo
   args.page_stride_bytes = layers_.geometry(layer).page_bytes;
   args.state_bytes = shape.bytes;
   for (const Forward::StatePages& pages : forward_->state_pages) {
-    if (pages.group == layers_[layer].group) args.pages = store ? pages.after.data() : pages.before.data();
+    if (pages.group == layers_[layer].group) args.pages = (store ? pages.after : pages.before).for_backend();
   }
   args.step = forward_->step();
   args.num_rows = forward_->num_rows;

@@ -12,7 +12,9 @@
 
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/simple/plan.h"
 #include "opened.h"
+#include "staged_attend.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -171,18 +173,18 @@ TEST(AttendPlan, BlocksCoverItems) {
   items[0].q_end = 1, items[0].head_end = 4;
   items[1].q_begin = 2, items[1].q_end = 9, items[1].head_begin = 1, items[1].head_end = 2;
   items[2].q_end = 40, items[2].head_end = 4;
-  kvc_backend_attend args = {};
-  args.layer = &layer;
-  args.items = items.data();
-  args.num_items = 3;
+  kvc_backend_plan plan = {};
+  plan.layer = &layer;
+  plan.arrays.items = items.data();
+  plan.num_items = 3;
   for (const int32_t rows : {0, 1, 2, 16, kWideRows.rows}) {  // 0: as calls are cut
     const BlockCut cut = {rows, 0, INT32_MAX};
-    const int64_t count = rows == 0 ? count_all_blocks(args, kManyRows).both() : count_blocks(args, cut);
+    const int64_t count = rows == 0 ? count_all_blocks(plan, kManyRows).both() : count_blocks(plan, cut);
     std::vector<AttendBlock> blocks(static_cast<size_t>(count));
     if (rows == 0) {
-      list_all_blocks(args, kManyRows, blocks.data());
+      list_all_blocks(plan, kManyRows, blocks.data());
     } else {
-      list_blocks(args, cut, blocks.data());
+      list_blocks(plan, cut, blocks.data());
     }
     std::vector<std::vector<int>> covered(3, std::vector<int>(4 * 120));
     for (const AttendBlock& block : blocks) {
@@ -221,17 +223,17 @@ TEST(AttendPlan, PagesThatNobodySeesAreNotLookedUp) {
   kvc_backend_item item = {};
   item.q_end = item.head_end = 1;
   item.key_end = 2000;
-  kvc_backend_attend args = {};
-  args.layer = &layer;
-  args.rows = &rows;
-  args.tables = &tables;
-  args.items = &item;
-  args.num_items = 1;
+  kvc_backend_plan plan = {};
+  plan.layer = &layer;
+  plan.arrays.rows = rows;
+  plan.arrays.tables = tables;
+  plan.arrays.items = &item;
+  plan.num_items = 1;
   PageRange ranges[2];
-  ASSERT_EQ(find_page_ranges(args, ranges), 3);  // keys 960..999
+  ASSERT_EQ(find_page_ranges(plan, ranges), 3);  // keys 960..999
   int32_t pages[3];
   int64_t page_begin[2];
-  flatten_pages(args, ranges, pages, page_begin);
+  flatten_pages(plan, ranges, pages, page_begin);
   for (int32_t entry = 60; entry < 63; ++entry) EXPECT_EQ(pages[page_begin[0] + entry], 100 + entry - 32);
 }
 
@@ -275,20 +277,21 @@ TEST(Fold, SameBitsHoweverItIsCut) {
     }
     const kvc_backend_tile tile = {0, parts, 0, 0, 0, 0};
     std::vector<float> out(kDims, -1.0f);
+    kvc_backend_plan plan = {};
+    plan.arrays.rows = rows;
+    plan.arrays.tables = tables;
+    plan.arrays.items = items.data();
+    plan.arrays.tiles = &tile;
+    plan.layer = &layer;
+    plan.num_items = parts, plan.num_tiles = parts > 1 ? 1 : 0;
+    plan.partials = partials.data(), plan.fold_keys = kFold;
     kvc_backend_attend args = {};
     args.layer = &layer;
-    args.rows = &rows;
-    args.tables = &tables;
-    args.items = items.data();
-    args.num_items = parts;
-    args.tiles = &tile;
-    args.num_tiles = parts > 1 ? 1 : 0;
-    args.partials = partials.data();
     args.q = {q.data(), kDims, kDims, {kDLFloat, 32, 1}, 0};
     args.out = {out.data(), kDims, kDims, {kDLFloat, 32, 1}, 0};
-    args.fold_keys = kFold;
     kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(backend_of(KVC_BACKEND_VERSION)->attend(opened.device, &args, nullptr, &error), KVC_OK) << error.message;
+    EXPECT_EQ(test::staged_attend(backend_of(KVC_BACKEND_VERSION), opened.device, args, plan, nullptr, &error), KVC_OK)
+        << error.message;
     return out;
   };
   const std::vector<float> whole = attend(1), split = attend(3);

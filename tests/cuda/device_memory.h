@@ -72,7 +72,7 @@ inline void check_arguments(const kvc_backend_attend* args) {
   check_reached(args->qv.data, "qv");
   check_reached(args->out.data, "out");
   check_reached(args->lse, "lse");
-  check_reached(args->partials, "partials");
+  check_reached(args->plan->partials, "partials");
   check_reached(args->cos_sin, "cos_sin");
   check_reached(args->cos_sin_sinks, "cos_sin_sinks");
   check_reached(args->key_tables, "key_tables");

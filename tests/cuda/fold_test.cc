@@ -1,4 +1,4 @@
-// Deterministic attention on tensor cores (kvc_backend_attend.fold_keys): a query's bits are the same however many are
+// Deterministic attention on tensor cores (kvc_backend_plan.fold_keys): a query's bits are the same however many are
 // computed beside it, whether its keys are cut into items, and whatever length its sequence has reached.
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 #include "kernels/common/convert.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/cuda/backend.h"
+#include "staged_attend.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -148,25 +149,27 @@ class Folding {
       tiles.push_back({begin, static_cast<int32_t>(items.size()), 0, 0, 0, 0});
     }
     std::vector<float> partials(static_cast<size_t>(floats), NAN);
+    kvc_backend_plan plan = {};
+    plan.arrays.rows = rows;
+    plan.arrays.tables = tables;
+    plan.arrays.items = items.data();
+    plan.arrays.tiles = tiles.data();
+    plan.layer = &layer_;
+    plan.num_items = static_cast<int64_t>(items.size());
+    plan.num_tiles = way.split ? static_cast<int64_t>(tiles.size()) : 0;
+    plan.partials = partials.data();
+    plan.fold_keys = way.fold;
     kvc_backend_attend args = {};
     args.layer = &layer_;
-    args.rows = &rows;
-    args.tables = &tables;
-    args.items = items.data();
-    args.num_items = static_cast<int64_t>(items.size());
-    args.tiles = tiles.data();
-    args.num_tiles = way.split ? static_cast<int64_t>(tiles.size()) : 0;
-    args.partials = partials.data();
     const int64_t row = int64_t{kHeads} * dim_, out_row = int64_t{kHeads} * v_dim_;
     args.q = {q_.data() + first * row, row, dim_, {kDLBfloat, 16, 1}, 0};
     args.out = {bits->out.data() + first * out_row, out_row, v_dim_, {kDLFloat, 32, 1}, 0};
     args.lse = bits->lse.data() + first * kHeads;
     args.lse_token_stride = kHeads;
     args.lse_head_stride = 1;
-    args.fold_keys = way.fold;
     args.key_tables = key_table_.empty() ? nullptr : key_table_.data();
     kvc_error error = KVC_ERROR_INIT;
-    ASSERT_EQ(table_->attend(device_, &args, nullptr, &error), KVC_OK) << error.message;
+    ASSERT_EQ(test::staged_attend(table_, device_, args, plan, nullptr, &error), KVC_OK) << error.message;
   }
 
   const kvc_backend* const table_ = backend_of(KVC_BACKEND_VERSION);

@@ -77,14 +77,14 @@ TEST_F(Late, MemoryWithoutAnEventIsNotUsedAgain) {
   for (void* block : blocks) EXPECT_EQ(table->give_scratch(opened.device, block, streams_[0], &error), KVC_OK);
 
   const int32_t positions[4] = {};
-  const kvc_backend_array array = {positions, sizeof positions, sizeof positions};
+  kvc_backend_array array = {positions, sizeof positions, nullptr};
   const kvc_backend_step* step = nullptr;
   ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_OK) << error.message;
-  const void* const slot = table->staged(step, positions);
+  const void* const slot = array.device;
   refused([&](kvc_error* e) { return table->end_call(opened.device, step, streams_[0], e); });
   for (int i = 0; i < 2 * Upload::kSlots; ++i) {
     ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_OK);
-    EXPECT_NE(table->staged(step, positions), slot);
+    EXPECT_NE(array.device, slot);
     EXPECT_EQ(table->end_call(opened.device, step, streams_[0], &error), KVC_OK);
   }
   table->close(opened.device);
@@ -125,13 +125,13 @@ TEST_F(Late, SlotsOfCallsAreTheirsUntilTheyEnd) {
   std::vector<float> cos_sin(2, -1.0f), others(2), cos(8), sin(8);
   for (int i = 0; i < 8; ++i) cos[i] = static_cast<float>(i);
   std::vector<int32_t> positions = {5}, other_positions = {2};
-  const kvc_backend_array array = {positions.data(), 4, 4};
+  kvc_backend_array array = {positions.data(), 4, nullptr};
   const kvc_backend_step* step = nullptr;
   const int64_t copies = cuda_emulation::counts().copies;
   ASSERT_EQ(table->begin_call(opened.device, &array, 1, nullptr, streams_[0], &step, &error), KVC_OK) << error.message;
   ASSERT_NE(step, nullptr);
   kvc_backend_rope args = {};
-  args.rope_dim = 2, args.num_tokens = 1, args.positions = positions.data(), args.step = step;
+  args.rope_dim = 2, args.num_tokens = 1, args.positions = static_cast<const int32_t*>(array.device), args.step = step;
   args.cos_sin = cos_sin.data();
   args.cos = {cos.data(), 1, 0, {kDLFloat, 32, 1}, 0};
   args.sin = {sin.data(), 1, 0, {kDLFloat, 32, 1}, 0};

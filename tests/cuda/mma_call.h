@@ -10,6 +10,7 @@
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/backend.h"
+#include "staged_attend.h"
 
 namespace kvc::kernels::cuda {
 
@@ -30,6 +31,7 @@ inline DLDataType dtype(Type type) {
 
 struct Call {
   kvc_backend_layer layer = {};
+  kvc_backend_plan plan = {};
   kvc_backend_attend args = {};
   explicit Call(Type q = Type::kBf16, Type stored = Type::kBf16, int32_t head_dim = 128, int32_t v_head_dim = 128) {
     layer.dtype = dtype(stored);
@@ -39,12 +41,20 @@ struct Call {
     layer.num_q_heads = 8;
     layer.num_kv_heads = 2;
     for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
-    args.layer = &layer;
     args.q.dtype = dtype(q);
+    point();
   }
+  Call(const Call& other) : layer(other.layer), plan(other.plan), args(other.args) { point(); }
+  Call& operator=(const Call&) = delete;
   std::string why() const {
     const char* const reason = why_simple(args);
     return reason == nullptr ? "" : reason;
+  }
+
+ private:
+  void point() {
+    plan.layer = args.layer = &layer;
+    args.plan = &plan;
   }
 };
 
@@ -96,10 +106,10 @@ inline Attended attend_on(const char* simd, int rows, int32_t head_dim, Type sto
   item.key_end = length;
   item.tile = -1;
   item.partial_offset = -1;
-  call.args.rows = &all_rows;
-  call.args.tables = &tables;
-  call.args.items = &item;
-  call.args.num_items = 1;
+  call.plan.arrays.rows = all_rows;
+  call.plan.arrays.tables = tables;
+  call.plan.arrays.items = &item;
+  call.plan.num_items = 1;
   call.args.q = {q.data(), head_dim, head_dim, dtype(Type::kF16), 0};
   call.args.out = {out.data(), v_dim, v_dim, dtype(Type::kF32), 0};
   kvc_backend_open_args open = {};
@@ -109,7 +119,7 @@ inline Attended attend_on(const char* simd, int rows, int32_t head_dim, Type sto
   const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
   EXPECT_EQ(table->open(&open, &device, &error), KVC_OK) << error.message;
   const int64_t before = cuda_emulation::counts().products;
-  EXPECT_EQ(table->attend(device, &call.args, nullptr, &error), KVC_OK) << error.message;
+  EXPECT_EQ(test::staged_attend(table, device, call.args, call.plan, nullptr, &error), KVC_OK) << error.message;
   const int64_t products = cuda_emulation::counts().products - before;
   table->close(device);
   free(pool);

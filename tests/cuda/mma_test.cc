@@ -176,10 +176,7 @@ TEST(MmaPlan, WhatTensorCoresCompute) {
 }
 
 TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
-  const auto why = [](Call call) {
-    call.args.layer = &call.layer;
-    return call.why();
-  };
+  const auto why = [](const Call& call) { return call.why(); };
   for (Type q : {Type::kF16, Type::kBf16}) {
     for (Type stored : {q, Type::kE4m3}) {
       EXPECT_EQ(why(latent_call(q, stored, 576, 512)), "");
@@ -196,7 +193,6 @@ TEST(MmaPlan, WhatOfLatentRowsTensorCoresCompute) {
 TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   const double table = 0.0;
   Call turned = latent_call(Type::kBf16, Type::kBf16, 80, 64);
-  turned.args.layer = &turned.layer;
   turned.args.key_tables = &table;
   turned.layer.rope_dim = 16;
   turned.layer.rope_offset = 64;
@@ -204,7 +200,7 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   turned.layer.rope_offset = 62;
   EXPECT_EQ(turned.why(), "dims of V turn where they are K's");
   Call fold;
-  fold.args.fold_keys = 1024;
+  fold.plan.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");
   fold.layer.v_in_k = 1;
   EXPECT_EQ(fold.why(), "");
@@ -330,12 +326,12 @@ TEST(MmaPlan, ItemsAreSortedByTheirRows) {
   items[0].q_end = 4, items[0].head_end = 2;   // 16 rows
   items[1].q_end = 5, items[1].head_end = 2;   // 20
   items[2].q_end = 33, items[2].head_end = 1;  // 132
-  call.args.items = items.data();
-  call.args.num_items = 3;
-  ASSERT_EQ(count_all_blocks(call.args, kManyRows).few, 2);
-  ASSERT_EQ(count_all_blocks(call.args, kManyRows).many, 2 + 3);
+  call.plan.arrays.items = items.data();
+  call.plan.num_items = 3;
+  ASSERT_EQ(count_all_blocks(call.plan, kManyRows).few, 2);
+  ASSERT_EQ(count_all_blocks(call.plan, kManyRows).many, 2 + 3);
   AttendBlock blocks[5];
-  list_blocks(call.args, kManyRows, blocks);
+  list_blocks(call.plan, kManyRows, blocks);
   EXPECT_EQ(blocks[0].item, 1);
   EXPECT_EQ(blocks[4].item, 2);
   EXPECT_EQ(blocks[4].row_begin, 128);

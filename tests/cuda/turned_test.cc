@@ -15,7 +15,7 @@ TEST(MmaTurned, KeysHaveRoomForTheirLowerParts) {
       Call call(q, stored);
       EXPECT_EQ(needs_of(call.args).lower_parts, 0);
       call.args.key_tables = &table;
-      call.args.fold_keys = 512;
+      call.plan.fold_keys = 512;
       call.layer.rope_dim = 70;
       call.layer.rope_offset = 15;
       const MmaNeeds needs = needs_of(call.args);

@@ -45,7 +45,7 @@ TEST(WgmmaLatentPlan, WhatWarpgroupsCompute) {
   EXPECT_EQ(but([](LatentCall& c) { c.layer.dtype = {kDLFloat8_e4m3fn, 8, 1}; }), "K has another type than q");
   const double table = 0.0;
   EXPECT_EQ(but([&](LatentCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
-  EXPECT_EQ(but([](LatentCall& c) { c.args.fold_keys = 1024; }), "the cache is deterministic");
+  EXPECT_EQ(but([](LatentCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.page_size = 12; }), "the page size is no multiple of 8");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.v.slot_stride += 4; }), "rows are not aligned to 16 bytes");
 }
@@ -138,10 +138,10 @@ struct QueryCall : LatentCall {
       items[i].key_end = lengths[i];
       items[i].tile = items[i].partial_offset = -1;
     }
-    args.rows = &rows;
-    args.tables = &tables;
-    args.items = items;
-    args.num_items = kRows;
+    plan.arrays.rows = rows;
+    plan.arrays.tables = tables;
+    plan.arrays.items = items;
+    plan.num_items = kRows;
   }
   std::vector<float> attend_by(const char* simd, bool by_warpgroups) {
     const Opened opened = open_device(0, simd);
@@ -149,7 +149,7 @@ struct QueryCall : LatentCall {
     const int64_t before = cuda_emulation::counts().warpgroup_products;
     kvc_error error = KVC_ERROR_INIT;
     const kvc_backend* const table = backend_of(KVC_BACKEND_VERSION);
-    EXPECT_EQ(table->attend(opened.device, &args, nullptr, &error), KVC_OK) << error.message;
+    EXPECT_EQ(test::staged_attend(table, opened.device, args, plan, nullptr, &error), KVC_OK) << error.message;
     EXPECT_EQ(cuda_emulation::counts().warpgroup_products > before, by_warpgroups);
     table->close(opened.device);
     return out;

@@ -14,6 +14,7 @@
 
 #include "host_stub.h"
 #include "scene.h"
+#include "staged_attend.h"
 
 namespace kvc::kernels::test {
 namespace {
@@ -263,19 +264,21 @@ TEST(Backend, BuffersAtGuardPages) {
         const kvc_backend_tensor q_tensor = {q.data(), int64_t{heads} * dim, dim, dtype_of(kind), 0};
         const kvc_backend_tensor out_tensor = {out.data(), int64_t{heads} * dim, dim, dtype_of(kind), 0};
         for_each_implementation(1, [&](const std::string&, kvc_backend_device* device) {
+          kvc_backend_plan plan = {};
+          plan.arrays.rows = rows;
+          plan.arrays.tables = tables;
+          plan.arrays.items = &item;
+          plan.layer = &layer;
+          plan.num_items = 1;
           kvc_backend_attend args = {};
           args.layer = &layer;
-          args.rows = &rows;
-          args.tables = &tables;
-          args.items = &item;
-          args.num_items = 1;
           args.q = q_tensor;
           args.out = out_tensor;
           args.lse = static_cast<float*>(lse.data());
           args.lse_token_stride = heads;
           args.lse_head_stride = 1;
           kvc_error error = KVC_ERROR_INIT;
-          ASSERT_EQ(test_backend()->attend(device, &args, nullptr, &error), KVC_OK);
+          ASSERT_EQ(staged_attend(test_backend(), device, args, plan, nullptr, &error), KVC_OK);
           EXPECT_NEAR(args.lse[0], std::log(kv_length - queries + 1.0), 1e-5);  // all scores are 0
         });
       }
@@ -311,16 +314,18 @@ TEST(Backend, FarPages) {
     const kvc_backend_rows rows = plain_rows(1, 1, token_begin, &length, &position);
     const kvc_backend_tables tables = {nodes, &root, &levels};
     const kvc_backend_item item = {0, 0, 1, 0, 1, 0, 1, -1, -1, KVC_BACKEND_PART_ALL, 0, 0, 0};
+    kvc_backend_plan plan = {};
+    plan.arrays.rows = rows;
+    plan.arrays.tables = tables;
+    plan.arrays.items = &item;
+    plan.layer = &layer;
+    plan.num_items = 1;
     kvc_backend_attend args = {};
     args.layer = &layer;
-    args.rows = &rows;
-    args.tables = &tables;
-    args.items = &item;
-    args.num_items = 1;
     args.q = {q.data(), 64, 64, dtype_of(Kind::kF32), 0};
     args.out = {out.data(), 64, 64, dtype_of(Kind::kF32), 0};
     std::fill(out.begin(), out.end(), 0.0f);
-    ASSERT_EQ(test_backend()->attend(device, &args, nullptr, &error), KVC_OK);
+    ASSERT_EQ(staged_attend(test_backend(), device, args, plan, nullptr, &error), KVC_OK);
     EXPECT_EQ(out[63], 3.0f);
   });
   munmap(pool, bytes);

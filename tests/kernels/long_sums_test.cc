@@ -12,6 +12,7 @@
 #include "host_stub.h"
 #include "kernels/common/convert.h"
 #include "scene.h"
+#include "staged_attend.h"
 
 namespace kvc::kernels::test {
 namespace {
@@ -76,7 +77,7 @@ class FlatCall {
   void expect_accurate(const std::string& name, kvc_backend_device* device) {
     SCOPED_TRACE(name + ": " + flat_.describe());
     kvc_error error = KVC_ERROR_INIT;
-    ASSERT_EQ(test_backend()->attend(device, &args_, nullptr, &error), KVC_OK) << error.message;
+    ASSERT_EQ(staged_attend(test_backend(), device, args_, plan_, nullptr, &error), KVC_OK) << error.message;
     const double score = static_cast<double>(layer_.softmax_scale) * kQuery * value_ * flat_.head_dim;
     const double slope = static_cast<double>(slopes_[0]);
     double out_error = 0.0, lse_error = 0.0;
@@ -153,20 +154,18 @@ class FlatCall {
     lse_.assign(static_cast<size_t>(flat_.queries) * static_cast<size_t>(flat_.q_heads), NAN);
     slopes_.assign(static_cast<size_t>(flat_.q_heads), static_cast<float>(flat_.slope));
     args_.layer = &layer_;
-    args_.rows = &rows_;
-    args_.tables = &tables_;
-    args_.items = items_.data();
-    args_.num_items = static_cast<int64_t>(items_.size());
-    args_.tiles = &tile_;
-    args_.num_tiles = flat_.split > 0 ? 1 : 0;
-    args_.tile_counters = &counter_;
-    args_.partials = partials_.data();
+    plan_.arrays = {rows_, tables_, nullptr, items_.data(), &tile_, nullptr, nullptr};
+    plan_.layer = &layer_;
+    plan_.num_items = static_cast<int64_t>(items_.size());
+    plan_.num_tiles = flat_.split > 0 ? 1 : 0;
+    plan_.counters = &counter_;
+    plan_.partials = partials_.data();
+    plan_.fold_keys = flat_.fold_keys;
     args_.q = {q_.data(), q_row, flat_.head_dim, dtype_of(flat_.q), 0};
     args_.out = {out_.data(), out_row, v_dim_, dtype_of(Type::kF32), 0};
     args_.lse = lse_.data();
     args_.lse_token_stride = flat_.q_heads;
     args_.lse_head_stride = 1;
-    args_.fold_keys = flat_.fold_keys;
     if (flat_.slope != 0.0) args_.alibi_slopes = slopes_.data();
   }
 
@@ -183,6 +182,7 @@ class FlatCall {
   kvc_backend_layer layer_ = {};
   kvc_backend_rows rows_ = {};
   kvc_backend_tables tables_ = {};
+  kvc_backend_plan plan_ = {};
   kvc_backend_attend args_ = {};
 };
 

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "kernels/cpu/backend.h"
+#include "staged_attend.h"
 
 namespace kvc::kernels::test {
 namespace {
@@ -366,20 +367,18 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
     rows.tree_nodes = tree_nodes_.data();
   }
   const kvc_backend_tables tables = {nodes_.data(), roots_.data(), levels_.data()};
+  kvc_backend_plan plan = {};
+  plan.arrays = {rows, tables, nullptr, items_.data(), tiles_.data(), spans_.data(), parts_.data()};
+  plan.layer = &layer_;
+  plan.flags = config_.flags;
+  plan.num_items = static_cast<int64_t>(items_.size());
+  plan.num_tiles = static_cast<int64_t>(tiles_.size());
+  plan.num_spans = static_cast<int64_t>(spans_.size());
+  plan.num_parts = static_cast<int64_t>(parts_.size());
+  plan.counters = counters_.data();
+  plan.partials = partials_.data();
   kvc_backend_attend args = {};
   args.layer = &layer_;
-  args.rows = &rows;
-  args.tables = &tables;
-  args.items = items_.data();
-  args.num_items = static_cast<int64_t>(items_.size());
-  args.tiles = tiles_.data();
-  args.num_tiles = static_cast<int64_t>(tiles_.size());
-  args.spans = spans_.data();
-  args.num_spans = static_cast<int64_t>(spans_.size());
-  args.parts = parts_.data();
-  args.num_parts = static_cast<int64_t>(parts_.size());
-  args.tile_counters = counters_.data();
-  args.partials = partials_.data();
   args.q = q_tensor_;
   args.out = out_tensor_;
   args.lse = lse_.data();
@@ -388,13 +387,12 @@ kvc_status Scene::try_attend(const kvc_backend* backend, kvc_backend_device* dev
   args.key_tables = config_.on_read ? key_table_.data() : nullptr;
   args.cos_sin = config_.rotate ? cos_sin_.data() : nullptr;
   args.cos_sin_sinks = config_.rotate ? cos_sin_sinks_.data() : nullptr;
-  args.flags = config_.flags;
   args.softmax_scale = config_.call_scale;
   args.softcap = config_.softcap;
   args.alibi_slopes = config_.alibi ? slopes_.data() : nullptr;
   args.sinks = config_.sinks ? sinks_.data() : nullptr;
   args.cancel_host = &cancel_;
-  return backend->attend(device, &args, nullptr, error);
+  return staged_attend(backend, device, args, plan, nullptr, error);
 }
 
 float Scene::unwritten() const {

@@ -79,9 +79,10 @@ struct Call {
     }
     layer.window_tokens = d.window;
     layer.chunk_tokens = d.chunk;
-    args.rows = &rows;
+    plan.arrays.rows = rows;
+    plan.flags = d.non_causal ? uint32_t{KVC_ATTEND_NON_CAUSAL} : 0;
+    args.plan = &plan;
     args.layer = &layer;
-    args.flags = d.non_causal ? uint32_t{KVC_ATTEND_NON_CAUSAL} : 0;
     item.q_end = item.key_end = length;
   }
   Call(const Call&) = delete;
@@ -105,6 +106,7 @@ struct Call {
   std::vector<kvc_backend_tree_node> nodes;
   kvc_backend_rows rows = {};
   kvc_backend_layer layer = {};
+  kvc_backend_plan plan = {};
   kvc_backend_attend args = {};
   kvc_backend_item item = {};
 };

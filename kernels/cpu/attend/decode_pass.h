@@ -214,7 +214,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   begin_decode<Format>(view, pass);
   KeyRange common = {keys.begin, min_of(keys.end, view.tree.begin)};  // what every row sees
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
-  PageCursor cursor = page_cursor(view.args->tables, view.item->row);
+  PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
   KeyBlock blocks[4], staged;  // of the step before, of this one, the next two
   DecodePipeline pipeline;

@@ -3,7 +3,7 @@
 // outside a tile's mask are skipped. Keys that only some rows of a tile see are added row by row.
 //
 // A row's keys come in ascending order in fused multiply-adds of its own accumulators, and panels begin at fixed
-// places. Neither depends on the other rows. So with kvc_backend_attend.fold_keys this kernel computes all rows, and
+// places. Neither depends on the other rows. So with kvc_backend_plan.fold_keys this kernel computes all rows, and
 // their bits depend on nothing else. Nodes of a tree that may differ in their keys then have panels of their own
 // (tree_path.h).
 //
@@ -322,12 +322,12 @@ static void begin_panel_rows(const View& view, const PanelPass& pass, int padded
   memset(scratch.o, 0, static_cast<size_t>(padded_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
 }
 
-// kvc_backend_attend.fold_keys: the state over each block of keys is rounded as a partial state is, and merged into the
+// kvc_backend_plan.fold_keys: the state over each block of keys is rounded as a partial state is, and merged into the
 // state over the blocks before it, as merge_tile merges partial states. fold_o: in natural order.
 template <class Format>
 static void merge_blocks(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   Scratch& scratch = *view.scratch;
-  const int num_rows = pass.row_end - pass.row_begin, fold_keys = view.args->fold_keys;
+  const int num_rows = pass.row_end - pass.row_begin, fold_keys = view.args->plan->fold_keys;
   memset(scratch.fold_o, 0, static_cast<size_t>(num_rows) * static_cast<size_t>(pass.o_width) * sizeof(double));
   begin_folded_rows(view, num_rows);
   for (int i = 0; i < num_rows; ++i) scratch.fold_l[i] = 0.0;
@@ -386,7 +386,7 @@ static void panel_pass(const View& view, const PanelPass& pass) {
   const int num_rows = pass.row_end - pass.row_begin, padded_rows = round_up(num_rows, Format::kRows);
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   load_panel_queries<Format>(view, pass, padded_rows);
-  PageCursor cursor = page_cursor(view.args->tables, view.item->row);
+  PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
   if (pass.in_order) {
     merge_blocks<Format>(view, pass, padded_rows, &cursor, keys);
   } else {
@@ -417,8 +417,8 @@ static void panel_item(const View& view) {
   const int32_t key_dwords = max_of(pass.q_width, pass.o_width / (Format::kPairs ? 2 : 1));
   static_assert(kMinPanelKeys % kPanelStep == 0);
   pass.panel_keys = min_of(kMaxPanelKeys, max_of(kMinPanelKeys, kPanelFloats / key_dwords / kPanelStep * kPanelStep));
-  while (view.args->fold_keys > 0 && kMaxPanelKeys % pass.panel_keys != 0) pass.panel_keys -= kPanelStep;
-  pass.in_order = view.args->fold_keys > 0;
+  while (view.args->plan->fold_keys > 0 && kMaxPanelKeys % pass.panel_keys != 0) pass.panel_keys -= kPanelStep;
+  pass.in_order = view.args->plan->fold_keys > 0;
   pass.fold_keys = (Format::kTiles ? kFoldKeys : kPanelFoldKeys) / pass.panel_keys * pass.panel_keys;
   pass.score_stride = pass.panel_keys + kMaxLanes;
   pass.value_rows = pass.panel_keys / (Format::kPairs ? 2 : 1);

@@ -189,7 +189,7 @@ static RowState round_state(const View& view, int32_t head, float* o, float larg
 
 static void store_state(const View& view, const QueryPlace& place, int32_t head, const float* o, RowState state) {
   const int64_t states = place.states, index = place.first_state + head, dims = view.v_head_dim;
-  float* partial = view.args->partials + place.partial_offset;
+  float* partial = view.args->plan->partials + place.partial_offset;
   memcpy(partial + index * dims, o, static_cast<size_t>(dims) * sizeof(float));
   partial[states * dims + index] = state.m;
   partial[states * dims + states + index] = state.l;

@@ -58,9 +58,9 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.num_rows = (item->q_end - item->q_begin) * view.group;
   view.kv_bytes = type_bytes(type_of(layer->dtype));
   constexpr KeyTree kNoTree = {INT32_MAX, nullptr};
-  view.tree = is_shared(item) ? kNoTree : tree_of_row(args->rows, item->row);
+  view.tree = is_shared(item) ? kNoTree : tree_of_row(&args->plan->arrays.rows, item->row);
   view.path = kNoTree;
-  if (args->fold_keys > 0) {
+  if (args->plan->fold_keys > 0) {
     view.path = view.tree;
     view.tree = kNoTree;
   }

@@ -236,7 +236,8 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
   if (args->slots == nullptr) return run();
   const kvc_status replayable = check_replayable(args->step, stream, error);
   if (replayable != KVC_OK) return replayable;
-  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
+  if (args->step != nullptr) return run();
+  Piece slots = piece_of(args->slots, args->num_tokens);
   return with_upload(&device.upload, &slots, 1, stream, error, [&] {
     call.args.slots = on_device<const int64_t>(slots);
     return run();

@@ -258,8 +258,7 @@ kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, vo
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
   const kvc_backend_layer& layer = *args->layer;
-  Piece slots = piece_of(args->step, args->slots, args->num_tokens);
-  return with_upload(&device.upload, &slots, 1, stream, error, [&] {
+  const auto run = [&](const int64_t* slots) {
     const uint64_t places = places_of(layer, args->v != nullptr) | reinterpret_cast<uintptr_t>(args->k) |
                             reinterpret_cast<uintptr_t>(args->v);
     return with_words(places, [&]<class Word>(Word) {
@@ -268,12 +267,15 @@ kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, vo
       GatherCall call = {*args, layer, args->k != nullptr ? of_slot(layer.head_dim) : 0,
                          args->v != nullptr ? of_slot(layer.v_head_dim) : 0,
                          args->k_scale != nullptr || args->v_scale != nullptr ? layer.num_kv_heads : 0};
-      call.args.slots = on_device<const int64_t>(slots);
+      call.args.slots = slots;
       const int64_t threads = (call.k_words + call.v_words + 2 * call.scales) * args->num_tokens;
       return launch("gather", stream, {blocks_for(threads, kThreads), 1, 1}, kThreads, 0, error, gather_kernel<Word>,
                     call);
     });
-  });
+  };
+  if (args->step != nullptr) return run(args->slots);
+  Piece slots = piece_of(args->slots, args->num_tokens);
+  return with_upload(&device.upload, &slots, 1, stream, error, [&] { return run(on_device<const int64_t>(slots)); });
 }
 
 }  // namespace kvc::kernels::cuda

@@ -51,9 +51,7 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
   const int32_t rows = call.live_sizes != nullptr ? args->step->max_rows : args->num_rows;
   const uint64_t places = reinterpret_cast<uint64_t>(args->rows) | reinterpret_cast<uint64_t>(args->pool) |
                           static_cast<uint64_t>(args->row_stride_bytes | args->page_stride_bytes | args->state_bytes);
-  Piece pages = piece_of(args->step, args->pages, args->num_rows);
-  return with_upload(&device.upload, &pages, 1, stream, error, [&] {
-    call.args.pages = on_device<const int32_t>(pages);
+  const auto run = [&] {
     return with_words(places, [&]<class Word>(Word) {
       const int64_t words = args->state_bytes / static_cast<int64_t>(sizeof(Word));
       kvc_status status = KVC_OK;
@@ -65,6 +63,12 @@ kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, vo
       }
       return status;
     });
+  };
+  if (args->step != nullptr) return run();
+  Piece pages = piece_of(args->pages, args->num_rows);
+  return with_upload(&device.upload, &pages, 1, stream, error, [&] {
+    call.args.pages = on_device<const int32_t>(pages);
+    return run();
   });
 }
 

@@ -25,6 +25,36 @@ struct FlashPlanCall {
   FaultSink sink;
 };
 
+KVC_HOST_DEVICE kvc_backend_rows rows_of_plan(const kvc_backend_flash_plan& args) {
+  kvc_backend_rows rows = {};
+  rows.num_rows = args.num_rows;
+  rows.num_tokens = static_cast<int32_t>(args.num_tokens);
+  rows.token_begin = args.token_begin;
+  rows.kv_lengths = args.kv_lengths;
+  rows.positions = args.positions;
+  rows.key_ends = args.key_ends;
+  rows.key_begins = args.key_begins;
+  return rows;
+}
+
+// The plan as attend takes it.
+void fill_plan(const kvc_backend_flash_plan& args) {
+  float* const partials = args.plan->partials;
+  kvc_backend_plan& plan = *args.plan;
+  plan = {};
+  plan.device.rows = rows_of_plan(args);
+  plan.device.tables.pages = args.block_table != nullptr ? args.block_table : args.cache_rows;
+  plan.device.tables.page_begin = args.page_begin;
+  plan.device.items = args.items;
+  plan.device.tiles = args.tiles;
+  plan.layer = args.layer;
+  plan.flags = args.flags;
+  plan.num_items = plan.max_items = args.max_tiles * args.key_splits;
+  plan.num_tiles = plan.max_tiles = args.key_splits > 1 ? args.max_tiles : 0;
+  plan.partials = partials;
+  plan.device_item_queries = args.item_queries;
+}
+
 // What a row's index values say.
 struct FlashRow {
   int64_t token_begin, queries;
@@ -132,7 +162,7 @@ __global__ void __launch_bounds__(kThreads) plan_rows_kernel(const __grid_consta
   }
 }
 
-// Items of the tile of queries [q_begin, q_end) of a row. attend: with rows and layer, for masks.
+// Items of the tile of queries [q_begin, q_end) of a row. attend: with plan and layer, for masks.
 __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t row,
                                          int64_t tile, int32_t q_begin, int32_t q_end) {
   const kvc_backend_flash_plan& args = call.args;
@@ -218,10 +248,10 @@ __device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, cons
   return good;
 }
 
-// In shared memory: what masks are asked by.
+// In shared memory: what the rules of masks read.
 struct Masks {
   kvc_backend_attend attend;
-  kvc_backend_rows rows;
+  kvc_backend_plan plan;
   kvc_backend_layer layer;
   int32_t bad_pages;
 };
@@ -232,18 +262,11 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
   if (length < 0) return;
   Masks& masks = *reinterpret_cast<Masks*>(shared_bytes());
   if (threadIdx.x == 0) {
-    masks.rows = {};
-    masks.rows.num_rows = args.num_rows;
-    masks.rows.num_tokens = static_cast<int32_t>(args.num_tokens);
-    masks.rows.token_begin = args.token_begin;
-    masks.rows.kv_lengths = args.kv_lengths;
-    masks.rows.positions = args.positions;
-    masks.rows.key_ends = args.key_ends;
-    masks.rows.key_begins = args.key_begins;
+    masks.plan.arrays.rows = rows_of_plan(args);
+    masks.plan.flags = args.flags;
     masks.layer = call.layer;
     masks.attend.layer = &masks.layer;
-    masks.attend.rows = &masks.rows;
-    masks.attend.flags = args.flags;
+    masks.attend.plan = &masks.plan;
     masks.bad_pages = 0;
   }
   const int32_t fresh = static_cast<int32_t>(index_at(args.cu_seqlens_k_new, row + 1)) - args.new_begin[row];
@@ -268,6 +291,7 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
 }  // namespace
 
 kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* args, void* stream, kvc_error* error) {
+  fill_plan(*args);
   if (args->num_rows == 0) return KVC_OK;
   Device& device = *device_of(opened);
   const CurrentDevice current(device);

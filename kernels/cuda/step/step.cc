@@ -1,11 +1,9 @@
-// See step.h.
+// See step/step.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/step/step.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include <algorithm>
 
 #include "kernels/cuda/device.h"
 
@@ -24,17 +22,16 @@ int64_t change_bytes(int64_t count) {
   return padded(count * static_cast<int64_t>(sizeof(int32_t*))) + count * kNodeBytes;
 }
 
-// Room for the blocks of planned work: of items that are no shared ones, which have more queries and are few.
-BlockCounts most_blocks(const kvc_backend_planned& planned, const BlockCut& many) {
-  const kvc_backend_layer& layer = *planned.layer;
-  const int32_t group = layer.num_q_heads / layer.num_kv_heads, of_item = most_item_rows(many);
-  const int32_t most = group > of_item ? group : of_item;
-  const int64_t heads = planned.max_items * layer.num_kv_heads;
-  return {heads, heads * ((most + many.rows - 1) / many.rows)};
+int64_t block_bytes(const BlockCounts& blocks) {
+  return padded(blocks.both() * static_cast<int64_t>(sizeof(AttendBlock)));
 }
-int64_t planned_bytes(const kvc_backend_planned& planned, const BlockCut& many) {
-  return padded(most_blocks(planned, many).both() * static_cast<int64_t>(sizeof(AttendBlock)));
+// The header: sizes, then Live of each plan; then the plans.
+int64_t sizes_bytes(int32_t num_plans) {
+  return padded(static_cast<int64_t>(sizeof(Step::Sizes)) +
+                num_plans * static_cast<int64_t>(sizeof(kvc_backend_staged_plan::Live)));
 }
+constexpr int64_t kPlanBytes =
+    (static_cast<int64_t>(sizeof(kvc_backend_plan)) + kAlignment - 1) / kAlignment * kAlignment;
 
 // Changes that are still to be sent, over all mirrors.
 class Changes {
@@ -97,129 +94,99 @@ class Copy {
   int32_t index_ = 0;
 };
 
-void add_range(Step* step, const void* host, int64_t bytes, const void* device) {
-  step->ranges[step->num_ranges++] = {static_cast<const char*>(host), bytes, static_cast<const char*>(device)};
-}
-
-// Writes the arrays and gives them their places; what does not fit has none. Returns where they end.
-int64_t write_arrays(Step* step, const kvc_backend_stage& args, int64_t end, unsigned char* host) {
-  for (int32_t i = 0; i < args.num_arrays && step->num_ranges < step->max_ranges; ++i) {
+// Writes the arrays to the places that the core chose. Returns where they end.
+int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned char* host) {
+  int64_t end = step.header_bytes;
+  for (int32_t i = 0; i < args.num_arrays; ++i) {
     const kvc_backend_array& array = args.arrays[i];
-    const int64_t bytes = args.max_tokens > 0 ? array.capacity_bytes : array.bytes;
-    if (end + padded(bytes) > step->capacity) break;
-    if (array.bytes > 0) memcpy(host + end, array.data, static_cast<size_t>(array.bytes));
-    if (bytes > 0) add_range(step, array.data, bytes, step->device + end);
-    end += padded(bytes);
+    if (array.bytes == 0) continue;
+    const int64_t at = static_cast<const unsigned char*>(array.device) - step.device;
+    memcpy(host + at, array.data, static_cast<size_t>(array.bytes));
+    if (at + array.bytes > end) end = at + array.bytes;
   }
-  return end;
+  return args.max_tokens > 0 ? step.header_bytes + step.array_bytes : padded(end);
 }
 
-kvc_backend_attend attend_of(const kvc_backend_planned& planned) {
-  kvc_backend_attend attend = {};
-  attend.layer = planned.layer;
-  attend.items = planned.items;
-  attend.num_items = planned.num_items;
-  return attend;
+// Of a graph's step: the plan as the device reads it, and how much of it there is.
+void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
+  Step::Slot& slot = step->slots[plan.slot];
+  const int64_t live_at = static_cast<int64_t>(sizeof(Step::Sizes)) +
+                          plan.slot * static_cast<int64_t>(sizeof(kvc_backend_staged_plan::Live));
+  const int64_t plan_at = sizes_bytes(step->num_slots) + plan.slot * kPlanBytes;
+  const kvc_backend_staged_plan::Live live = {slot.staged.count.few, slot.staged.count.many, plan.num_tiles};
+  const kvc_backend_plan copy = plan_on_device(plan);
+  memcpy(host + live_at, &live, sizeof live);
+  memcpy(host + plan_at, &copy, sizeof copy);
+  slot.staged.live_plan = reinterpret_cast<const kvc_backend_plan*>(step->device + plan_at);
+  slot.staged.live = reinterpret_cast<const kvc_backend_staged_plan::Live*>(step->device + live_at);
+  slot.staged.most = slot.most;
+  slot.staged.max_tiles = plan.max_tiles;
 }
 
-// As far as they leave room for the changes.
-int64_t write_blocks(Step* step, const kvc_backend_stage& args, int64_t end, int64_t limit, unsigned char* host) {
-  for (int32_t i = 0; i < args.num_planned && step->num_blocks < step->max_blocks; ++i) {
-    const kvc_backend_planned& planned = args.planned[i];
-    const kvc_backend_attend attend = attend_of(planned);
-    const BlockCounts count = count_all_blocks(attend, step->many);
-    const int64_t bytes = padded(count.both() * static_cast<int64_t>(sizeof(AttendBlock)));
-    if (count.both() == 0 || end + bytes > limit) continue;
-    list_all_blocks(attend, step->many, reinterpret_cast<AttendBlock*>(host + end));
-    step->blocks[step->num_blocks++] = {
-        planned.items, reinterpret_cast<AttendBlock*>(step->device + end), count, nullptr, nullptr, {}, 0, nullptr,
-        nullptr};
-    end += bytes;
-  }
-  return end;
-}
-
-template <class T>
-void translate(const Step* step, const T** data) {
-  if (*data != nullptr) *data = static_cast<const T*>(staged_address(step, *data));
-}
-
-kvc_backend_rows rows_on_device(const Step* step, kvc_backend_rows rows) {
-  translate(step, &rows.token_begin);
-  translate(step, &rows.kv_lengths);
-  translate(step, &rows.positions);
-  translate(step, &rows.key_ends);
-  translate(step, &rows.stream_sinks);
-  translate(step, &rows.stream_windows);
-  translate(step, &rows.tree_begin);
-  translate(step, &rows.tree_offset);
-  translate(step, &rows.tree_nodes);
-  translate(step, &rows.key_begins);
-  return rows;
-}
-
-// The header: sizes, then Live of each planned work that there can be; behind them the rows of each.
-int64_t sizes_bytes(int32_t max_planned) {
-  return padded(static_cast<int64_t>(sizeof(Step::Sizes)) + max_planned * static_cast<int64_t>(sizeof(Step::Live)));
-}
-int64_t header_bytes(int32_t max_planned) {
-  return sizes_bytes(max_planned) + max_planned * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
-}
-
-// The same in a graph's step: everything has its place, by its capacity. end: in and out.
-kvc_status write_fixed(Step* step, const kvc_backend_stage& args, int64_t* end, unsigned char* host, kvc_error* error) {
-  step->header_bytes = sizes_bytes(step->max_blocks);
-  memset(host, 0, static_cast<size_t>(step->header_bytes));
-  *reinterpret_cast<Step::Sizes*>(host) = {args.num_tokens, args.num_rows};
-  auto* const live = reinterpret_cast<Step::Live*>(host + sizeof(Step::Sizes));
-  for (int32_t i = 0; i < args.num_planned; ++i) {
-    const kvc_backend_planned& planned = args.planned[i];
-    const kvc_backend_attend attend = attend_of(planned);
-    const BlockCounts count = count_all_blocks(attend, step->many), most = most_blocks(planned, step->many);
-    if (count.few > most.few || count.many > most.many) {
+// Writes the blocks of the plans from `end` on, or in a graph's step to their places. end: in and out.
+kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, int64_t* end, kvc_error* error) {
+  const bool fixed = args.max_tokens > 0;
+  for (int32_t i = 0; i < args.num_plans; ++i) {
+    kvc_backend_plan& plan = *args.plans[i];
+    Step::Slot& slot = step->slots[plan.slot];
+    const BlockCounts count = count_all_blocks(plan, step->many);
+    if (count.few > slot.most.few || count.many > slot.most.many) {
       return fail(error, KVC_ERROR_UNSUPPORTED,
-                  "the step is %lld thread blocks of attention, and the graph has room for %lld",
-                  static_cast<long long>(count.both()), static_cast<long long>(most.both()));
+                  "the step is %lld thread blocks of attention, and there is room for %lld",
+                  static_cast<long long>(count.both()), static_cast<long long>(slot.most.both()));
     }
-    auto* const blocks = reinterpret_cast<AttendBlock*>(host + *end);
-    list_blocks(attend, kFewRows, blocks);
-    list_blocks(attend, step->many, blocks + most.few);
-    live[i] = {count.few, count.many, planned.num_tiles};
-    const int64_t at = step->header_bytes + i * padded(static_cast<int64_t>(sizeof(kvc_backend_rows)));
-    const kvc_backend_rows translated = rows_on_device(step, *planned.rows);
-    memcpy(host + at, &translated, sizeof translated);
-    step->blocks[step->num_blocks++] = {planned.items,
-                                        reinterpret_cast<AttendBlock*>(step->device + *end),
-                                        count,
-                                        reinterpret_cast<kvc_backend_rows*>(step->device + at),
-                                        reinterpret_cast<Step::Live*>(step->device + sizeof(Step::Sizes)) + i,
-                                        most,
-                                        planned.max_tiles,
-                                        nullptr,
-                                        nullptr};
-    *end += planned_bytes(planned, step->many);
+    const int64_t at = fixed ? slot.blocks_at : *end;
+    auto* const blocks = reinterpret_cast<AttendBlock*>(host + at);
+    list_blocks(plan, kFewRows, blocks);
+    list_blocks(plan, step->many, blocks + (fixed ? slot.most.few : count.few));
+    slot.staged = {};
+    slot.staged.blocks = reinterpret_cast<const AttendBlock*>(step->device + at);
+    slot.staged.count = count;
+    if (fixed) write_live(step, plan, host);
+    *end = at + block_bytes(fixed ? slot.most : count);
+    plan.staged = &slot.staged;
   }
   return KVC_OK;
 }
 
-void forget(Step* step, const kvc_backend_stage& args) {
-  step->num_ranges = step->num_blocks = 0;
-  for (int32_t i = 0; i < args.num_changes && i < step->max_ranges; ++i) {
-    const kvc_backend_mirror& mirror = *args.changes[i].mirror;
-    add_range(step, mirror.host, mirror.num_nodes * kNodeBytes, mirror.device);
-  }
-}
-
-// Sends [0, end) of the copy that has been taken, and behind it the next changes.
-kvc_status send_changes(Step* step, Changes* changes, Copy* copy, int64_t end, void* stream, kvc_error* error) {
+// Sends [begin, end) of the copy that has been taken, and after it the next changes.
+kvc_status send_changes(Step* step, Changes* changes, Copy* copy, int64_t begin, int64_t end, void* stream,
+                        kvc_error* error) {
   const int64_t count = changes->left() < step->max_changes ? changes->left() : step->max_changes;
   const int64_t bytes = change_bytes(count);
   if (count > 0) changes->write(count, copy->host() + end);
-  const kvc_status sent = copy->send(0, end + (count > 0 ? bytes : 0));
+  const kvc_status sent = copy->send(begin, end + (count > 0 ? bytes : 0));
   if (sent != KVC_OK || count == 0) return sent;
   const unsigned char* on = step->device + end;
   return place_nodes(reinterpret_cast<int32_t* const*>(on),
                      reinterpret_cast<const int32_t*>(on + bytes - count * kNodeBytes), count, stream, error);
+}
+
+// Finds the places in the step's memory. Returns how large that is.
+int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
+  step->header_bytes = sizes_bytes(limits.num_plans) + limits.num_plans * kPlanBytes;
+  step->array_bytes = padded(limits.array_bytes);
+  step->max_changes = static_cast<int32_t>(limits.num_changes > 64 ? limits.num_changes : 64);
+  int64_t end = step->header_bytes + step->array_bytes;
+  for (int32_t i = 0; i < limits.num_plans; ++i) {
+    Step::Slot& slot = step->slots[i];
+    slot.most = most_blocks(*limits.plans[i], step->many);
+    slot.blocks_at = end;
+    if (i < limits.num_stage_plans) end += block_bytes(slot.most);
+  }
+  end += change_bytes(step->max_changes);
+  step->capacity = end;
+  for (int32_t i = 0; i < limits.num_plans; ++i) {
+    const kvc_backend_plan& plan = *limits.plans[i];
+    Step::Slot& slot = step->slots[i];
+    slot.late_at = end;
+    slot.late_bytes = padded(plan.max_items * static_cast<int64_t>(sizeof(kvc_backend_item))) +
+                      padded(plan.max_tiles * static_cast<int64_t>(sizeof(kvc_backend_tile))) +
+                      padded(plan.max_spans * static_cast<int64_t>(sizeof(kvc_backend_span))) +
+                      padded(plan.max_parts * static_cast<int64_t>(sizeof(int64_t))) + block_bytes(slot.most);
+    end += slot.late_bytes;
+  }
+  return end;
 }
 
 void drop(Step* step) {
@@ -231,23 +198,11 @@ void drop(Step* step) {
     if (step->pinned[i] != nullptr) cudaFreeHost(step->pinned[i]);
   }
   if (step->device != nullptr) cudaFree(step->device);
-  free(step->ranges);
-  free(step->blocks);
+  free(step->slots);
   free(step);
 }
 
 }  // namespace
-
-const void* staged_address(const kvc_backend_step* step, const void* data) {
-  if (step == nullptr) return nullptr;
-  const char* const host = static_cast<const char*>(data);
-  const Step::Range *const ranges = step->ranges, *const end = ranges + step->num_ranges;
-  const Step::Range* const next =
-      std::upper_bound(ranges, end, host, [](const char* a, const Step::Range& range) { return a < range.host; });
-  if (next == ranges) return nullptr;
-  const Step::Range& range = next[-1];
-  return host - range.host < range.bytes ? range.device + (host - range.host) : nullptr;
-}
 
 int32_t max_tokens_of(const kvc_backend_step* step) { return step == nullptr ? 0 : step->max_tokens; }
 
@@ -265,15 +220,8 @@ const int64_t* live_tokens_of(const kvc_backend_step* step) {
   return sizes == nullptr ? nullptr : &sizes->tokens;
 }
 
-const kvc_backend_step::Blocks* staged_blocks(const kvc_backend_step* step, const kvc_backend_item* items) {
-  for (int32_t i = 0; step != nullptr && i < step->num_blocks; ++i) {
-    if (step->blocks[i].items == items) return &step->blocks[i];
-  }
-  return nullptr;
-}
-
 kvc_status mirror_create(kvc_backend_device* device, const int32_t* nodes, int64_t num_nodes,
-                         kvc_backend_mirror** mirror, kvc_error* error) {
+                         kvc_backend_mirror** mirror, const int32_t** on_device, kvc_error* error) {
   auto* const made = static_cast<kvc_backend_mirror*>(calloc(1, sizeof(kvc_backend_mirror)));
   if (made == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a mirror");
   *made = {nodes, nullptr, num_nodes};
@@ -282,6 +230,7 @@ kvc_status mirror_create(kvc_backend_device* device, const int32_t* nodes, int64
   made->device = static_cast<int32_t*>(memory);
   if (status == KVC_OK) {
     *mirror = made;
+    *on_device = made->device;
   } else {
     free(made);
   }
@@ -294,27 +243,19 @@ void mirror_destroy(kvc_backend_device* device, kvc_backend_mirror* mirror) {
 }
 
 kvc_status step_create(kvc_backend_device* opened, const kvc_backend_step_limits* limits, kvc_backend_step** out,
-                       kvc_error* error) {
-  constexpr int64_t kMostMirrors = 64;
+                       void** arrays, kvc_error* error) {
   const CurrentDevice current(*device_of(opened));
   auto* const step = static_cast<Step*>(calloc(1, sizeof(Step)));
   if (step == nullptr) return fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a step");
   step->many = device_of(opened)->many;
-  step->max_ranges = static_cast<int32_t>(limits->num_arrays + kMostMirrors);
-  step->max_blocks = limits->num_planned;
-  step->max_changes = static_cast<int32_t>(limits->num_changes > 64 ? limits->num_changes : 64);
-  step->capacity = header_bytes(limits->num_planned) + limits->array_bytes +
-                   kAlignment * (limits->num_arrays + limits->num_planned) + change_bytes(step->max_changes);
-  for (int32_t i = 0; i < limits->num_planned; ++i) step->capacity += planned_bytes(limits->planned[i], step->many);
-  step->ranges = static_cast<Step::Range*>(calloc(static_cast<size_t>(step->max_ranges), sizeof(Step::Range)));
-  step->blocks = static_cast<Step::Blocks*>(calloc(static_cast<size_t>(step->max_blocks) + 1, sizeof(Step::Blocks)));
+  step->num_slots = limits->num_plans;
+  step->slots = static_cast<Step::Slot*>(calloc(static_cast<size_t>(step->num_slots) + 1, sizeof(Step::Slot)));
   kvc_status status = KVC_OK;
-  if (step->ranges == nullptr || step->blocks == nullptr) {
-    status = fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a step");
-  }
+  if (step->slots == nullptr) status = fail(error, KVC_ERROR_OUT_OF_MEMORY, "the host refused memory for a step");
+  const int64_t bytes = status == KVC_OK ? lay_out(step, *limits) : 0;
   void* memory = nullptr;
   if (status == KVC_OK) {
-    status = check(cudaMalloc(&memory, static_cast<size_t>(step->capacity)), "cudaMalloc", kPurpose, error);
+    status = check(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc", kPurpose, error);
     step->device = static_cast<unsigned char*>(status == KVC_OK ? memory : nullptr);
   }
   for (int i = 0; i < Step::kStaged && status == KVC_OK; ++i) {
@@ -328,6 +269,7 @@ kvc_status step_create(kvc_backend_device* opened, const kvc_backend_step_limits
   }
   if (status == KVC_OK) {
     *out = step;
+    *arrays = step->device + step->header_bytes;
   } else {
     drop(step);
   }
@@ -342,13 +284,12 @@ void step_destroy(kvc_backend_device* opened, kvc_backend_step* step) {
 kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_backend_stage* args, void* stream,
                  kvc_error* error) {
   const CurrentDevice current(*device_of(opened));
-  forget(step, *args);
   Changes changes(*args);
   Copy copy(step, stream, error);
   // More changes than one copy holds go ahead: the places of later copies are the arrays' own.
   while (changes.left() > step->max_changes) {
     kvc_status status = copy.take();
-    if (status == KVC_OK) status = send_changes(step, &changes, &copy, 0, stream, error);
+    if (status == KVC_OK) status = send_changes(step, &changes, &copy, 0, 0, stream, error);
     if (status != KVC_OK) return status;
   }
   kvc_status status = copy.take();
@@ -356,25 +297,43 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
   const bool fixed = args->max_tokens > 0;
   step->max_tokens = args->max_tokens;
   step->max_rows = args->max_rows;
-  int64_t end = write_arrays(step, *args, fixed ? header_bytes(step->max_blocks) : 0, copy.host());
-  std::sort(step->ranges, step->ranges + step->num_ranges,
-            [](const Step::Range& a, const Step::Range& b) { return a.host < b.host; });
   if (fixed) {
-    status = write_fixed(step, *args, &end, copy.host(), error);
-  } else {
-    end = write_blocks(step, *args, end, step->capacity - change_bytes(changes.left()), copy.host());
+    memset(copy.host(), 0, static_cast<size_t>(sizes_bytes(step->num_slots)));
+    *reinterpret_cast<Step::Sizes*>(copy.host()) = {args->num_tokens, args->num_rows};
   }
-  return status == KVC_OK ? send_changes(step, &changes, &copy, end, stream, error) : status;
+  int64_t end = write_arrays(*step, *args, copy.host());
+  status = write_plans(step, *args, copy.host(), &end, error);
+  if (status != KVC_OK) return status;
+  return send_changes(step, &changes, &copy, fixed ? 0 : step->header_bytes, end, stream, error);
+}
+
+kvc_status stage_plan(kvc_backend_device* opened, kvc_backend_step* step, kvc_backend_plan* plan, void* stream,
+                      kvc_error* error) {
+  Device& device = *device_of(opened);
+  const CurrentDevice current(device);
+  kvc_status status = check_not_captured(stream, "a call's plan is of this step alone", error);
+  if (status != KVC_OK) return status;
+  Step::Slot& slot = step->slots[plan->slot];
+  PlanPieces of_plan(step->many);
+  of_plan.list_work(plan);
+  const std::lock_guard<std::mutex> lock(device.upload.mutex());
+  status = device.upload.take(of_plan.pieces(), of_plan.count(), stream, error);
+  if (status != KVC_OK) return status;
+  const int64_t bytes = device.upload.place_at(step->device + slot.late_at, of_plan.pieces(), of_plan.count());
+  if (bytes > slot.late_bytes) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "a plan of %lld bytes, and there is room for %lld",
+                static_cast<long long>(bytes), static_cast<long long>(slot.late_bytes));
+  }
+  of_plan.write(plan, &slot.staged);
+  return bytes == 0 ? KVC_OK : device.upload.send_to(step->device + slot.late_at, bytes, stream, error);
 }
 
 kvc_status unstage(kvc_backend_device* opened, kvc_backend_step* step, void* stream, kvc_error* error) {
-  if (step->header_bytes == 0) return KVC_OK;
+  if (step->max_tokens == 0) return KVC_OK;
   const CurrentDevice current(*device_of(opened));
-  return check(
-      cudaMemsetAsync(step->device, 0, static_cast<size_t>(step->header_bytes), static_cast<cudaStream_t>(stream)),
-      "cudaMemsetAsync", "the end of a graph's step", error);
+  return check(cudaMemsetAsync(step->device, 0, static_cast<size_t>(sizes_bytes(step->num_slots)),
+                               static_cast<cudaStream_t>(stream)),
+               "cudaMemsetAsync", "the end of a graph's step", error);
 }
-
-const void* staged(const kvc_backend_step* step, const void* data) { return staged_address(step, data); }
 
 }  // namespace kvc::kernels::cuda

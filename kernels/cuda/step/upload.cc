@@ -135,6 +135,15 @@ kvc_status Upload::send_to(void* target, int64_t bytes, void* stream, kvc_error*
   return status != KVC_OK ? status : record(taken_, taken_->copied, stream, error);
 }
 
+int64_t Upload::place_at(void* target, Piece* pieces, int count) const {
+  for (int i = 0; i < count; ++i) {
+    Piece& piece = pieces[i];
+    if (piece.bytes == 0) continue;
+    piece.device = static_cast<unsigned char*>(target) + (static_cast<unsigned char*>(piece.host) - taken_->host);
+  }
+  return taken_bytes_;
+}
+
 kvc_status Upload::finish(void* stream, kvc_error* error) {
   return taken_ == nullptr ? KVC_OK : record(taken_, taken_->read, stream, error);
 }
@@ -144,12 +153,6 @@ kvc_status Upload::record(Slot* slot, cudaEvent_t event, void* stream, kvc_error
       check(cudaEventRecord(event, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
   slot->lent = status != KVC_OK;
   return status;
-}
-
-int Upload::lend() {
-  if (taken_ == nullptr) return -1;
-  taken_->lent = true;
-  return static_cast<int>(taken_ - slots_);
 }
 
 kvc_status Upload::give(int slot, void* stream, kvc_error* error) {

@@ -1,14 +1,14 @@
 // Upload: index arrays of the host to the device, one copy for all arrays of a call, from pinned staging.
 //
 // A ring of slots, each a block of pinned memory and one of the device's. A call takes the next slot, writes its arrays
-// into the pinned block, enqueues one copy, then its kernels, and an event behind each. So the host is free at once,
+// into the pinned block, enqueues one copy, then its kernels, and an event after each. So the host is free at once,
 // many calls are in flight, and streams need no order among themselves:
 //   - the pinned block is written again when its copy is done: the host waits for that only if kSlots copies are
-//   queued;
-//   - the device's block is written again behind its last reader, by a wait on the device.
+//     queued;
+//   - the device's block is written again after its last reader, by a wait on the device.
 // All slots are there from create on, and grow to the largest call so far, by allocation; else nothing is allocated.
-// A slot can be lent, to a call that enqueues its kernels by and by: others pass it by meanwhile. One whose event
-// cannot be recorded stays lent for good: nobody can tell when it is free.
+// A slot can be lent to a call that enqueues its kernels one after another. Other calls use other slots meanwhile. A
+// slot whose event cannot be recorded stays lent for good, since nothing tells when it is free.
 //
 // Thread safety: a caller holds the lock from take to finish, or lend, and in give.
 // SPDX-License-Identifier: Apache-2.0
@@ -58,10 +58,14 @@ class Upload {
   kvc_status send(void* stream, kvc_error* error);
   // The same to memory of the caller's, of the first `bytes`: no kernel reads the slot.
   kvc_status send_to(void* target, int64_t bytes, void* stream, kvc_error* error);
+  // The addresses of pieces that are sent to `target`; returns the bytes to send.
+  int64_t place_at(void* target, Piece* pieces, int count) const;
   // After the last of those kernels.
   kvc_status finish(void* stream, kvc_error* error);
-  // In place of finish: the slot's index, for give; -1 if there was nothing to send.
-  int lend();
+  // The slot's index, for give; -1 if there is nothing to send.
+  int taken_slot() const { return taken_ == nullptr ? -1 : static_cast<int>(taken_ - slots_); }
+  // In place of finish, where there is a slot.
+  void lend() { taken_->lent = true; }
   kvc_status give(int slot, void* stream, kvc_error* error);
   // Host memory for the caller's own use while it holds the lock; null if there is none.
   template <class T>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/convert.h"
 #include "kernels/cuda/attend/mma/instructions.cuh"
 
 namespace kvc::kernels::cuda {

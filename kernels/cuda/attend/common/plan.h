@@ -1,10 +1,10 @@
-// The host's part of attend: what runs where. Pure functions, tested without a device.
+// How a plan becomes thread blocks. Pure functions, tested without a device.
 //
-//   - blocks: an item becomes a thread block for each of its kv heads and each few rows of it, where rows are (query,
-//     head of the group) pairs: row r is query r / group, head r % group;
-//   - page lists: of a staged step the device walks the trees' mirror. Of other calls, of each row those entries that a
-//     query sees, walked from the host's trees into arrays: a streaming row has two lists, that of its sinks and that
-//     of its window.
+//   - Blocks: an item becomes a thread block for each of its kv heads and each few rows of it. Rows are (query, head of
+//     the group) pairs: row r is query r / group, head r % group.
+//   - Page lists: in the plan of a forward they are trees, which the device walks in its mirror. In other plans those
+//     entries of each row that a query sees are copied into arrays. A streaming row has two lists, one of its sinks and
+//     one of its window.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,23 +21,8 @@ struct AttendBlock {
   int32_t row_begin, row_end;
 };
 
-constexpr int32_t kMaxBlockRows = 16;
-constexpr int32_t kMaxItemRows =
-    64;  // (query, head of the group) pairs of an item, but for larger groups and shared items
-constexpr int32_t kBlockKeys = 32;  // keys that a block looks at together: one a lane
-constexpr int32_t kBlockDims = 64;  // dims of them that it stages together
-
-// Floats of a block's shared memory but for the fixed part: q, o, and, if states are folded, those of earlier keys.
-constexpr int64_t block_floats(int32_t rows, int32_t head_dim, int32_t v_head_dim, bool folds) {
-  return int64_t{rows} * (head_dim + (folds ? 2 : 1) * v_head_dim);
-}
-
-// The most rows of a block that fit into `floats`: a power of two, at least 1 at every head dim there is.
-inline int32_t rows_of_block(int64_t floats, int32_t head_dim, int32_t v_head_dim, bool folds) {
-  int32_t rows = kMaxBlockRows;
-  while (rows > 1 && block_floats(rows, head_dim, v_head_dim, folds) > floats) rows /= 2;
-  return rows;
-}
+// (query, head of the group) pairs of an item, but for larger groups and shared items.
+constexpr int32_t kMaxItemRows = 64;
 
 // How items become blocks: those whose rows are in [min_rows, max_rows], `rows` of them a block. Few rows, as in
 // decode, or many, as in prefill: the two are launched apart, and in a call's list the blocks of few rows come first.
@@ -57,32 +42,32 @@ struct BlockCounts {
   int64_t both() const { return few + many; }
 };
 
-inline int32_t rows_of_item(const kvc_backend_attend& args, const kvc_backend_item& item) {
-  return (item.q_end - item.q_begin) * (args.layer->num_q_heads / args.layer->num_kv_heads);
+inline int32_t rows_of_item(const kvc_backend_plan& plan, const kvc_backend_item& item) {
+  return (item.q_end - item.q_begin) * (plan.layer->num_q_heads / plan.layer->num_kv_heads);
 }
 
-inline int64_t count_blocks(const kvc_backend_attend& args, const BlockCut& cut) {
+inline int64_t count_blocks(const kvc_backend_plan& plan, const BlockCut& cut) {
   const int64_t rows = cut.rows;
   int64_t count = 0;
-  for (int64_t i = 0; i < args.num_items; ++i) {
-    const kvc_backend_item& item = args.items[i];
-    const int64_t item_rows = rows_of_item(args, item);
+  for (int64_t i = 0; i < plan.num_items; ++i) {
+    const kvc_backend_item& item = plan.arrays.items[i];
+    const int64_t item_rows = rows_of_item(plan, item);
     if (item_rows < cut.min_rows || item_rows > cut.max_rows) continue;
     count += (item.head_end - item.head_begin) * ((item_rows + rows - 1) / rows);
   }
   return count;
 }
 // many: kManyRows or kWideRows.
-inline BlockCounts count_all_blocks(const kvc_backend_attend& args, const BlockCut& many) {
-  return {count_blocks(args, kFewRows), count_blocks(args, many)};
+inline BlockCounts count_all_blocks(const kvc_backend_plan& plan, const BlockCut& many) {
+  return {count_blocks(plan, kFewRows), count_blocks(plan, many)};
 }
 
 // blocks: [count_blocks].
-inline void list_blocks(const kvc_backend_attend& args, const BlockCut& cut, AttendBlock* blocks) {
+inline void list_blocks(const kvc_backend_plan& plan, const BlockCut& cut, AttendBlock* blocks) {
   const int32_t rows = cut.rows;
-  for (int32_t i = 0; i < args.num_items; ++i) {
-    const kvc_backend_item& item = args.items[i];
-    const int32_t item_rows = rows_of_item(args, item);
+  for (int32_t i = 0; i < plan.num_items; ++i) {
+    const kvc_backend_item& item = plan.arrays.items[i];
+    const int32_t item_rows = rows_of_item(plan, item);
     if (item_rows < cut.min_rows || item_rows > cut.max_rows) continue;
     for (int32_t head = item.head_begin; head < item.head_end; ++head) {
       for (int32_t row = 0; row < item_rows; row += rows) {
@@ -92,31 +77,31 @@ inline void list_blocks(const kvc_backend_attend& args, const BlockCut& cut, Att
   }
 }
 
-// blocks: [count_all_blocks(args, many).both()].
-inline void list_all_blocks(const kvc_backend_attend& args, const BlockCut& many, AttendBlock* blocks) {
-  list_blocks(args, kFewRows, blocks);
-  list_blocks(args, many, blocks + count_blocks(args, kFewRows));
+// blocks: [count_all_blocks(plan, many).both()].
+inline void list_all_blocks(const kvc_backend_plan& plan, const BlockCut& many, AttendBlock* blocks) {
+  list_blocks(plan, kFewRows, blocks);
+  list_blocks(plan, many, blocks + count_blocks(plan, kFewRows));
 }
 
-// Items that only the device knows: each has as many blocks as the largest would. How they are cut, how many blocks a
+// Items that the device has made: each has as many blocks as the largest would. How they are cut, how many blocks a
 // head has, and what block `index` does; nothing if row_begin is not below row_end. many_rows: of a block of many.
-KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer,
+KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                              int32_t many_rows) {
-  const int32_t most = args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);
+  const int32_t most = plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);
   return most <= kFewRows.max_rows ? kFewRows.rows : many_rows;
 }
-KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_attend& args, const kvc_backend_layer& layer,
+KVC_HOST_DEVICE int32_t blocks_of_head(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                        int32_t many_rows) {
-  const int32_t rows = rows_of_device_block(args, layer, many_rows);
-  return (args.device_item_queries * (layer.num_q_heads / layer.num_kv_heads) + rows - 1) / rows;
+  const int32_t rows = rows_of_device_block(plan, layer, many_rows);
+  return (plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads) + rows - 1) / rows;
 }
-KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_attend& args, const kvc_backend_layer& layer,
+KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                          int32_t many_rows, int64_t index) {
-  const int32_t each = blocks_of_head(args, layer, many_rows), rows = rows_of_device_block(args, layer, many_rows);
+  const int32_t each = blocks_of_head(plan, layer, many_rows), rows = rows_of_device_block(plan, layer, many_rows);
   const int32_t row = static_cast<int32_t>(index % each) * rows;
   AttendBlock block = {static_cast<int32_t>(index / each / layer.num_kv_heads),
                        static_cast<int32_t>(index / each % layer.num_kv_heads), row, row + rows};
-  const kvc_backend_item& item = args.items[block.item];
+  const kvc_backend_item& item = plan.arrays.items[block.item];
   const int32_t item_rows = (item.q_end - item.q_begin) * (layer.num_q_heads / layer.num_kv_heads);
   if (block.row_end > item_rows) block.row_end = item_rows;
   return block;
@@ -128,7 +113,7 @@ struct PageRange {
   int64_t first;
 };
 
-// The list that an item reads: its row's tree, or where lists were flattened one for each part.
+// The list that an item reads: its row's tree, or where lists are arrays one for each part.
 KVC_HOST_DEVICE int32_t list_of_item(const kvc_backend_item* item) {
   return 2 * item->row + (item->part == KVC_BACKEND_PART_SINKS ? 1 : 0);
 }
@@ -137,11 +122,14 @@ KVC_HOST_DEVICE PageCursor pages_of_item(const kvc_backend_tables* tables, const
 }
 
 // Fills ranges [2 * num_rows]; returns how many entries they have together.
-inline int64_t find_page_ranges(const kvc_backend_attend& args, PageRange* ranges) {
-  const int32_t lists = 2 * args.rows->num_rows, page_size = args.layer->page_size;
+inline int64_t find_page_ranges(const kvc_backend_plan& plan, PageRange* ranges) {
+  const int32_t lists = 2 * plan.arrays.rows.num_rows, page_size = plan.layer->page_size;
+  kvc_backend_attend args = {};
+  args.layer = plan.layer;
+  args.plan = &plan;
   for (int32_t i = 0; i < lists; ++i) ranges[i] = {INT32_MAX, 0, 0};
-  for (int64_t i = 0; i < args.num_items; ++i) {
-    const kvc_backend_item& item = args.items[i];
+  for (int64_t i = 0; i < plan.num_items; ++i) {
+    const kvc_backend_item& item = plan.arrays.items[i];
     PageRange& range = ranges[list_of_item(&item)];
     QueryCursor cursor = query_cursor(&args, &item);
     for (int32_t q = 0; q < item.q_end - item.q_begin; ++q) {
@@ -163,13 +151,12 @@ inline int64_t find_page_ranges(const kvc_backend_attend& args, PageRange* range
 }
 
 // pages: [find_page_ranges]; page_begin: [2 * num_rows], so that entry e of list i is pages[page_begin[i] + e].
-inline void flatten_pages(const kvc_backend_attend& args, const PageRange* ranges, int32_t* pages,
-                          int64_t* page_begin) {
-  for (int32_t list = 0; list < 2 * args.rows->num_rows; ++list) {
+inline void flatten_pages(const kvc_backend_plan& plan, const PageRange* ranges, int32_t* pages, int64_t* page_begin) {
+  for (int32_t list = 0; list < 2 * plan.arrays.rows.num_rows; ++list) {
     const PageRange& range = ranges[list];
     page_begin[list] = range.first - range.begin;
     if (range.begin == range.end) continue;
-    PageCursor cursor = page_cursor(args.tables, list / 2);
+    PageCursor cursor = page_cursor(&plan.arrays.tables, list / 2);
     for (int32_t entry = range.begin; entry < range.end; ++entry) *pages++ = page_at(&cursor, entry);
   }
 }

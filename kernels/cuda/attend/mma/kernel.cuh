@@ -16,7 +16,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/convert.h"
+#include "kernels/common/merge.h"
+#include "kernels/common/query_place.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/mma/instructions.cuh"
+#include "kernels/cuda/attend/mma/key_rope.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/attend/mma/scores.cuh"
+#include "kernels/cuda/attend/mma/tiles.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -48,7 +60,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
   // Whether all rows see the tile must change no bit of a deterministic cache.
-  const bool partly = tile.is_full == 0 || state.call->attend.args.fold_keys > 0;
+  const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
   uint32_t found = 0;
   scale_values(state, tile, key0, s);
 #pragma unroll
@@ -169,7 +181,7 @@ template <int kKeyWarps>
 __device__ __forceinline__ void merge_warps(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   const int32_t r = state.thread, rows = state.call->shape.cut.rows;
-  const bool folds = state.call->attend.args.fold_keys > 0;
+  const bool folds = state.call->attend.plan.fold_keys > 0;
   float m = -INFINITY, l = 0.0f, factors[kKeyWarps] = {};
   if (r < state.rows) {
 #pragma unroll
@@ -206,14 +218,14 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
     const QueryPlace& place = fixed.places[r];
     const int32_t head = mma_head_of(fixed, r);
     const float m = fixed.m[r], l = fixed.l[r];
-    const float unit = args.fold_keys > 0 ? 1.0f : value_unit(state, r);
+    const float unit = call.plan.fold_keys > 0 ? 1.0f : value_unit(state, r);
     const bool is_part = place.partial_offset >= 0;
     const float* const sink = args.sinks == nullptr ? nullptr : args.sinks + head;
     FinalState final = {};
     if (!is_part) final = final_state(static_cast<double>(m), static_cast<double>(l), sink);
     const float scale = is_part ? unit : unit * static_cast<float>(final.scale);
     const int64_t states = place.states, index = place.first_state + head;
-    float* const partial = args.partials + (is_part ? place.partial_offset : 0);
+    float* const partial = call.plan.partials + (is_part ? place.partial_offset : 0);
     const int64_t base = out_element(args, place.row, place.token, head);
     for (int32_t d = state.lane; d < dims; d += kWarpSize) {
       float o = 0.0f;
@@ -291,7 +303,7 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* s
   if (!find_block(call.attend, &block)) return false;
   if (state->thread == 0) {
     MmaFixed& fixed = *state->fixed;
-    fixed.item = call.attend.args.items + block.item;
+    fixed.item = call.attend.plan.arrays.items + block.item;
     fixed.block = block;
     fixed.group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
   }
@@ -337,7 +349,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
     begin_mma_round<Q>(state);
     WarpRows<kDims> rows = {};
     rows.m[0] = rows.m[1] = -INFINITY;
-    const int32_t fold = call.attend.args.fold_keys;
+    const int32_t fold = call.attend.plan.fold_keys;
     int32_t fold_at = 0;
     for_each_tile<Q, P, kTurns>(state,
                                 [&](const MmaTile& tile, const unsigned char* k_tile, const unsigned char* v_tile) {

@@ -9,7 +9,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/convert.h"
+#include "kernels/common/rope_table.h"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/attend/mma/tiles.cuh"
+#include "kernels/cuda/rotate.cuh"
 
 namespace kvc::kernels::cuda {
 

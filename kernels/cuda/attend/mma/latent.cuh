@@ -15,7 +15,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/merge.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/kernel.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/attend/mma/plan.h"
+#include "kernels/cuda/attend/mma/scores.cuh"
+#include "kernels/cuda/attend/mma/tiles.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -113,7 +121,7 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, chunk = columns.first / 8;
   // Whether all rows see the tile must change no bit of a deterministic cache.
-  const bool partly = tile.is_full == 0 || state.call->attend.args.fold_keys > 0;
+  const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {
     uint32_t a[Cut::kRowGroups][4];
@@ -273,7 +281,7 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
     LatentColumns<kRows> columns = {};
     columns.first = state.warp * of_warp;
     columns.dims = dims - columns.first < of_warp ? dims - columns.first : of_warp;
-    const int32_t fold = kFolds ? call.attend.args.fold_keys : 0;
+    const int32_t fold = kFolds ? call.attend.plan.fold_keys : 0;
     int32_t fold_at = 0;
     for_each_tile<T, T, kTurns>(state, [&](const MmaTile& tile, unsigned char* k_tile, unsigned char*) {
       if constexpr (kFolds) {

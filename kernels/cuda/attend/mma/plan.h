@@ -75,7 +75,7 @@ struct MmaNeeds {
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
   const bool turns = args.key_tables != nullptr && args.layer->rope_dim > 0;
-  return {args.fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
+  return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
 // Bytes of what the kernels keep beside q and tiles: once, and of each tile that is known.

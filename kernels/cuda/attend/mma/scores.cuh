@@ -5,7 +5,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/mask.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/mma/instructions.cuh"
 #include "kernels/cuda/attend/mma/key_rope.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
+#include "kernels/cuda/attend/mma/tiles.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 

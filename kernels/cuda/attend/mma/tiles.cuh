@@ -8,10 +8,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/convert.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/common/query_place.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/common/queries.cuh"
 #include "kernels/cuda/attend/mma/instructions.cuh"
+#include "kernels/cuda/attend/mma/layout.h"
 #include "kernels/cuda/attend/mma/plan.h"
-#include "kernels/cuda/attend/simple/kernel.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -106,7 +115,7 @@ __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   if (state.thread == 0) {
     point_to_call(state.call->attend, *fixed.item, &fixed);
-    fixed.pages = pages_of_item(&state.call->attend.tables, fixed.item);
+    fixed.pages = pages_of_item(&state.call->attend.plan.arrays.tables, fixed.item);
   }
   __syncthreads();
   if (state.thread < state.rows) begin_mma_row(state, state.thread);

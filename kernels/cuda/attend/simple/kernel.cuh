@@ -1,46 +1,44 @@
-// Attention of one thread block: up to 16 rows (query, head of the group) of one kv head over an item's keys.
+// Attention on the CUDA cores, of any shape and type. A thread block computes up to 16 rows (query, head of the group)
+// of one kv head over an item's keys.
 //
-// Keys come 32 at a time, one a lane. A step looks up their addresses, stages K in shared memory, 64 dims at a time, as
-// float32, and each warp sums the scores of every fourth row; then the online softmax, row by row by one warp; then V
-// the same way into o, which stays in shared memory. Everything is float32; masks are kernels/common/mask.h, asked once
-// for each (row, key).
+// The block takes 32 keys at a time, one for each lane. It looks up their addresses, copies K to shared memory as
+// float32, 64 dims at a time, and each warp sums the scores of every fourth row. Then one warp updates the online
+// softmax of each row. V goes the same way into o, which stays in shared memory. Everything is float32.
+// kernels/common/mask.h decides once for each row and key whether the row sees it.
+//
 // Shared memory: Fixed (below), then q [rows][D], o [rows][Dv] and, if states are folded, those of earlier keys
-// [rows][Dv]; rows are as many as fit 48 KiB (attend/common/plan.h).
-// A key that a row does not see takes no part in its arithmetic and may be NaN: a row's bits depend on no other row.
+// [rows][Dv]. There are as many rows as fit 48 KiB (attend/simple/plan.h).
+//
+// A key that a row does not see takes no part in the row's arithmetic, so it may hold NaN, and a row's bits do not
+// depend on the rows beside it.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "kernels/common/convert.h"
+#include "kernels/common/mask.h"
 #include "kernels/common/merge.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/common/query_place.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
-#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/queries.cuh"
+#include "kernels/cuda/attend/simple/plan.h"
 #include "kernels/cuda/rotate.cuh"
 #include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
-constexpr int kAttendThreads = 128, kAttendWarps = kAttendThreads / kWarpSize;
+constexpr int kAttendWarps = kAttendThreads / kWarpSize;
 constexpr int kRowsPerWarp = kMaxBlockRows / kAttendWarps;
 constexpr int kStageStride = kBlockDims + 1;  // no bank conflict along keys
 static_assert(kBlockKeys == kWarpSize && kAttendThreads % kBlockDims == 0);
 
-// What the kernel is launched with; by value. Pointers within `args` to the three structs are set on the device.
-struct AttendCall {
-  kvc_backend_attend args;
-  kvc_backend_layer layer;
-  kvc_backend_rows rows;
-  kvc_backend_tables tables;            // read by pages_of_item
-  const AttendBlock* blocks;            // null: items are the device's (device_block)
-  const kvc_backend_rows* staged_rows;  // instead of rows, where the call may be replayed in later steps; else null
-  const int64_t* live_blocks;           // how many there are then; null: as many as are launched
-  int32_t num_rows;                     // that the simple kernel has at once
-  int32_t many_rows;                    // of a block of many: of kManyRows or kWideRows
-  float q_sign;  // of the softmax scale, 0 if that is 0: goes into q, so that the largest score is the largest dot
-  double natural_scale;  // scores times it are in natural-log units
-  float exp2_scale;      // p = 2^((score - m) * exp2_scale)
-  float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
-  int32_t has_options;
+// By value.
+struct SimpleCall {
+  AttendCall attend;
+  int32_t num_rows;  // that the block has in shared memory at once
 };
 
 struct Fixed {
@@ -69,20 +67,6 @@ struct AttendState {
   int32_t rows, group, warp, lane, thread;
 };
 
-// In natural-log units, and what rounding it to float32 takes from l and o.
-struct NaturalMaximum {
-  float m, correction;
-};
-
-__device__ __forceinline__ NaturalMaximum natural_maximum(const AttendCall& call, float m, float l) {
-  if (l == 0.0f) return {-INFINITY, 0.0f};
-  const double exact = static_cast<double>(m) * call.natural_scale;
-  NaturalMaximum natural;
-  natural.m = static_cast<float>(exact);
-  natural.correction = expf(static_cast<float>(exact - static_cast<double>(natural.m)));
-  return natural;
-}
-
 // Element d of a key at elements k and v of the pools: K's row may begin with V's.
 template <class T>
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
@@ -93,7 +77,7 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int
   return widen(static_cast<const T*>(layer.k.data)[k + d]);
 }
 
-// A key's dim as it attends: turned at its position if it is stored raw.
+// A key's dim as it attends: rotated at its position if it is stored raw.
 template <class T>
 __device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
@@ -105,51 +89,7 @@ __device__ __forceinline__ float attended_key(const AttendState& state, const do
   return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
 }
 
-__device__ __forceinline__ const kvc_backend_rows* rows_of(const AttendCall& call) {
-  return call.staged_rows != nullptr ? call.staged_rows : &call.rows;
-}
-
-// Block `index` of the call.
-__device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t index) {
-  return call.blocks != nullptr ? call.blocks[index] : device_block(call.args, call.layer, call.many_rows, index);
-}
-
-// What the thread block does; false: nothing. A grid of two rows has the halves of blocks of kWideRows.
-__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
-  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
-  *block = block_at(call, blockIdx.x);
-  if (gridDim.y > 1) {
-    block->row_begin += static_cast<int32_t>(blockIdx.y) * kManyRows.rows;
-    if (block->row_end > block->row_begin + kManyRows.rows) block->row_end = block->row_begin + kManyRows.rows;
-  }
-  return block->row_begin < block->row_end;
-}
-
-// The call as the rules of kernels/common read it, and the tree of the item's row, for either kernel's fixed part.
-template <class AnyFixed>
-__device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
-  fixed->args = call.args;
-  fixed->args.layer = &call.layer;
-  fixed->args.rows = rows_of(call);
-  fixed->args.tables = &call.tables;
-  fixed->tree = KeyTree{INT32_MAX, nullptr};
-  if (!is_shared(&item)) fixed->tree = tree_of_row(rows_of(call), item.row);
-}
-
-// Place, mask and scale of row r of the block, of which point_to_call has run.
-template <class AnyFixed>
-__device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
-                                         int32_t group, int32_t r, AnyFixed* fixed) {
-  QueryCursor cursor = query_cursor(&fixed->args, &item);
-  const QueryPlace place = place_of_query(&cursor, (block.row_begin + r) / group);
-  fixed->places[r] = place;
-  fixed->masks[r] = query_mask(&fixed->args, &item, place.row, place.query);
-  fixed->units[r] =
-      head_scale(&call.layer.k_scales, block.head) *
-      (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
-}
-
-// Masks, places and scales of the block's rows, and empty states. Ends with all threads behind it.
+// Masks, places and scales of the block's rows, and empty states. Ends with a barrier.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
@@ -164,41 +104,13 @@ __device__ __forceinline__ void begin_rows(const AttendState& state) {
   const int32_t dims = call.layer.v_head_dim;
   for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
     state.o[i] = 0.0f;
-    if (call.args.fold_keys > 0) state.folded[i] = 0.0f;
+    if (call.plan.fold_keys > 0) state.folded[i] = 0.0f;
   }
   __syncthreads();
 }
 
 __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t row) {
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
-}
-
-// Dim d of a query as it was given, by q and qv. head: of the layer's q heads.
-__device__ __forceinline__ float given_query(const AttendCall& call, const QueryPlace& place, int32_t head, int32_t d) {
-  const kvc_backend_attend& args = call.args;
-  const int32_t behind = args.qv.data != nullptr ? call.layer.v_head_dim : 0;
-  const Type type = type_of(args.q.dtype);
-  if (d < behind) {
-    return load_element(
-        type, args.qv.data,
-        place.row * args.qv_row_stride + place.token * args.qv.token_stride + head * args.qv.head_stride + d);
-  }
-  return load_element(
-      type, args.q.data,
-      place.row * args.q_row_stride + place.token * args.q.token_stride + head * args.q.head_stride + d - behind);
-}
-
-// The same as it attends: rotated, and rounded to its type.
-__device__ __forceinline__ float attended_query(const AttendCall& call, const kvc_backend_item& item,
-                                                const QueryPlace& place, int32_t head, int32_t d) {
-  const kvc_backend_attend& args = call.args;
-  const float* cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
-  if (cos_sin == nullptr || !is_rotated(call.layer, d)) return given_query(call, place, head, d);
-  const Pair pair = pair_of(call.layer, d);
-  const float* of_token = cos_sin + static_cast<int64_t>(place.token) * call.layer.rope_dim;
-  const float x = turned(pair, given_query(call, place, head, pair.first), given_query(call, place, head, pair.second),
-                         of_token[pair.index], of_token[call.layer.rope_dim / 2 + pair.index]);
-  return round_to(type_of(args.q.dtype), x);
 }
 
 // q to shared memory, times the sign of the scale.
@@ -291,7 +203,7 @@ __device__ __forceinline__ float score_of(const AttendState& state, int32_t row,
 }
 
 // The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and what o is multiplied by.
-__device__ __forceinline__ void soften(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
+__device__ __forceinline__ void add_scores(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
 #pragma unroll
   for (int i = 0; i < kRowsPerWarp; ++i) {
@@ -329,7 +241,7 @@ __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_
   *o = sum;
 }
 
-// o += p V. Ends with all threads behind it.
+// o += p V. Ends with a barrier.
 template <class T>
 __device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
@@ -388,7 +300,7 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
   const int32_t dims = call.layer.v_head_dim;
-  const bool folds = args.fold_keys > 0;
+  const bool folds = call.plan.fold_keys > 0;
   const Type type = type_of(args.out.dtype);
   for (int32_t r = state.warp; r < state.rows; r += kAttendWarps) {
     const QueryPlace& place = fixed.places[r];
@@ -400,7 +312,7 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
     const float unit = folds ? 1.0f : value_unit(state, r) * natural.correction;
     if (place.partial_offset >= 0) {
       const int64_t states = place.states, index = place.first_state + head;
-      float* partial = args.partials + place.partial_offset;
+      float* partial = call.plan.partials + place.partial_offset;
       for (int32_t d = state.lane; d < dims; d += kWarpSize) partial[index * dims + d] = l == 0.0f ? 0.0f : o[d] * unit;
       if (state.lane == 0) {
         partial[states * dims + index] = m;
@@ -419,36 +331,12 @@ __device__ __forceinline__ void finish_rows(const AttendState& state) {
   }
 }
 
-// Warp: the keys that any and that all of the block's rows see, from their masks. Of ranges that are not empty; all
-// bounds are at least 0, so that the least is ~ the largest ~.
-template <class RowsFixed>
-__device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
-  uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);
-  for (int32_t r = lane; r < rows; r += kWarpSize) {
-    const KeyRange keys = fixed->masks[r].keys;
-    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
-    if (key_begin < key_end && ~key_begin > not_begin) not_begin = ~key_begin;
-    if (key_begin < key_end && key_end > end) end = key_end;
-    if (key_begin > last_begin) last_begin = key_begin;
-    if (~key_end > not_first_end) not_first_end = ~key_end;
-  }
-  not_begin = warp_max(not_begin);
-  end = warp_max(end);
-  last_begin = warp_max(last_begin);
-  not_first_end = warp_max(not_first_end);
-  if (lane != 0) return;
-  fixed->keys_begin = ~not_begin;
-  fixed->keys_end = end;
-  fixed->full_begin = last_begin;
-  fixed->full_end = ~not_first_end;
-}
-
 template <class T>
 __device__ __forceinline__ void attend_keys(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
   const double* table = key_table_of_row(&fixed.args, state.item->row);
-  PageCursor cursor = pages_of_item(&call.tables, state.item);
+  PageCursor cursor = pages_of_item(&call.plan.arrays.tables, state.item);
   KeyRange keys = {INT32_MAX, 0};
   for (int32_t r = 0; r < state.rows; ++r) {
     const KeyRange of_row = fixed.masks[r].keys;
@@ -456,44 +344,45 @@ __device__ __forceinline__ void attend_keys(const AttendState& state) {
     keys.begin = of_row.begin < keys.begin ? of_row.begin : keys.begin;
     keys.end = of_row.end > keys.end ? of_row.end : keys.end;
   }
-  const int32_t fold = call.args.fold_keys;
+  const int32_t fold = call.plan.fold_keys;
   for (int32_t begin = keys.begin - keys.begin % kBlockKeys; begin < keys.end; begin += kBlockKeys) {
     if (fold > 0 && begin % fold == 0) fold_states(state);
     if (find_keys(state, &cursor, begin) == 0) continue;
     float dots[kRowsPerWarp];
     dot_products<T>(state, table, dots);
-    soften(state, dots);
+    add_scores(state, dots);
     weigh_values<T>(state);
   }
   if (fold > 0) fold_states(state);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ AttendCall call) {
+__global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_constant__ SimpleCall simple) {
+  const AttendCall& call = simple.attend;
   AttendState state;
   if (!find_block(call, &state.block)) return;
   state.call = &call;
   state.fixed = reinterpret_cast<Fixed*>(shared_bytes());
-  state.item = call.args.items + state.block.item;
+  state.item = call.plan.arrays.items + state.block.item;
   state.group = call.layer.num_q_heads / call.layer.num_kv_heads;
   state.thread = static_cast<int32_t>(threadIdx.x);
   state.warp = state.thread / kWarpSize;
   state.lane = state.thread % kWarpSize;
   state.q = reinterpret_cast<float*>(state.fixed + 1);
-  state.o = state.q + call.num_rows * call.layer.head_dim;
-  state.folded = state.o + call.num_rows * call.layer.v_head_dim;
+  state.o = state.q + simple.num_rows * call.layer.head_dim;
+  state.folded = state.o + simple.num_rows * call.layer.v_head_dim;
   if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // not in a register: there is none left
   __syncthreads();
   do {
     state.rows = state.fixed->rows_end - state.block.row_begin;
-    if (state.rows > call.num_rows) state.rows = call.num_rows;
+    if (state.rows > simple.num_rows) state.rows = simple.num_rows;
     begin_rows(state);
     load_queries(state);
     __syncthreads();
     attend_keys<T>(state);
     finish_rows(state);
     __syncthreads();  // rows and states are done with
-    state.block.row_begin += call.num_rows;
+    state.block.row_begin += simple.num_rows;
   } while (state.block.row_begin < state.fixed->rows_end);
 }
 

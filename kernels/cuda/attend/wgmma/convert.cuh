@@ -4,8 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/convert.h"
 #include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/wgmma/instructions.cuh"
+#include "kernels/cuda/attend/wgmma/layout.h"
 #include "kernels/cuda/attend/wgmma/tiles.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 

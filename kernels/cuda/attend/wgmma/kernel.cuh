@@ -20,8 +20,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/page_walk.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/plan.h"
 #include "kernels/cuda/attend/wgmma/convert.cuh"
+#include "kernels/cuda/attend/wgmma/instructions.cuh"
+#include "kernels/cuda/attend/wgmma/layout.h"
+#include "kernels/cuda/attend/wgmma/plan.h"
 #include "kernels/cuda/attend/wgmma/rows.cuh"
+#include "kernels/cuda/attend/wgmma/tiles.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -81,7 +88,7 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
   const AttendCall& call = state.call->attend;
   const kvc_backend_layer& layer = call.layer;
   const WgmmaFixed& fixed = *state.fixed;
-  PageCursor cursor = pages_of_item(&call.tables, state.item);
+  PageCursor cursor = pages_of_item(&call.plan.arrays.tables, state.item);
 #pragma unroll 1
   for (int32_t i = 0; i < Tiles::kKeys; ++i) {
     if (tile.odd[i] == 0) continue;

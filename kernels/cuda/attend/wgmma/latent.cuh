@@ -19,9 +19,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/mask.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/common/query_place.h"
+#include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/common/pairs.cuh"
+#include "kernels/cuda/attend/common/queries.cuh"
+#include "kernels/cuda/attend/wgmma/instructions.cuh"
 #include "kernels/cuda/attend/wgmma/latent_plan.h"
+#include "kernels/cuda/attend/wgmma/layout.h"
 #include "kernels/cuda/attend/wgmma/rows.cuh"
+#include "kernels/cuda/attend/wgmma/tiles.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -170,7 +179,7 @@ __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, con
 
 __device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
   LatentFixed& fixed = *state.fixed;
-  PageCursor cursor = pages_of_item(&state.call->attend.tables, state.item);
+  PageCursor cursor = pages_of_item(&state.call->attend.plan.arrays.tables, state.item);
   int32_t t = 0;
   const uint32_t keys = kLatentTileKeys, end = fixed.keys_end;
   for (uint32_t begin = fixed.keys_begin / keys * keys; begin < end; begin += keys) {

@@ -5,7 +5,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/convert.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/merge.h"
+#include "kernels/common/query_place.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/wgmma/layout.h"
 #include "kernels/cuda/attend/wgmma/tiles.cuh"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -167,7 +175,7 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
                                            row_factor(&args.v_scales, place.row, state.block.head));
   if (place.partial_offset >= 0) {
     const int64_t states = place.states, index = place.first_state + head;
-    float* const partial = args.partials + place.partial_offset;
+    float* const partial = call.plan.partials + place.partial_offset;
     store_row(partial, index * kDims + column, rows, half, unit, l == 0.0f);
     if (column == 0) {
       partial[states * kDims + index] = natural.m;
@@ -224,7 +232,7 @@ __device__ __forceinline__ bool begin_wgmma_block(const WgmmaCall& call, WgmmaSt
   state->shared = aligned_shared_bytes();
   state->fixed = reinterpret_cast<Fixed*>(state->shared);
   if (!find_wgmma_block(call, &state->block)) return false;
-  state->item = call.attend.args.items + state->block.item;
+  state->item = call.attend.plan.arrays.items + state->block.item;
   state->group = call.attend.layer.num_q_heads / call.attend.layer.num_kv_heads;
   state->rows = state->block.row_end - state->block.row_begin;
   state->thread = static_cast<int32_t>(threadIdx.x);

@@ -13,9 +13,17 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/attend/simple/kernel.cuh"
+#include "kernels/common/convert.h"
+#include "kernels/common/mask.h"
+#include "kernels/common/page_walk.h"
+#include "kernels/common/query_place.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/attend/common/queries.cuh"
 #include "kernels/cuda/attend/wgmma/instructions.cuh"
+#include "kernels/cuda/attend/wgmma/layout.h"
 #include "kernels/cuda/attend/wgmma/plan.h"
+#include "kernels/cuda/warp.cuh"
 
 namespace kvc::kernels::cuda {
 
@@ -293,7 +301,7 @@ template <class Tiles>
 __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
   const WgmmaCall& call = *state.call;
   WgmmaFixed& fixed = *state.fixed;
-  PageCursor cursor = pages_of_item(&call.attend.tables, state.item);
+  PageCursor cursor = pages_of_item(&call.attend.plan.arrays.tables, state.item);
   BoxPlace of_values = {0, 0, 0};  // of the tile before
   const auto bring_values = [&](int32_t t) {
     begin_boxes<Tiles, Tiles::kValueDims>(state, call.v_map, call.v_heads_first, of_values,

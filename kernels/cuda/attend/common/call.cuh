@@ -1,0 +1,120 @@
+// What an attention kernel is launched with, and what every one of them does first: find its block's work, the masks
+// and places of its rows, and which keys these see.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/mask.h"
+#include "kernels/common/query_place.h"
+#include "kernels/common/scales.h"
+#include "kernels/cuda/attend/common/plan.h"
+#include "kernels/cuda/warp.cuh"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels::cuda {
+
+// Threads of a block of the simple kernel, and at most of one on tensor cores.
+constexpr int kAttendThreads = 128;
+
+// By value. The host sets everything but `plan` and `layer` of args, which point_to_call sets on the device.
+struct AttendCall {
+  kvc_backend_attend args;
+  kvc_backend_layer layer;
+  kvc_backend_plan plan;  // its arrays are the device's
+  const kvc_backend_plan*
+      live_plan;               // on the device, read instead where the call may be replayed in later steps; else null
+  const AttendBlock* blocks;   // null: items are the device's (device_block)
+  const int64_t* live_blocks;  // on the device, how many of the launched blocks have work; null: all
+  int32_t many_rows;           // of a block of many: of kManyRows or kWideRows
+  float q_sign;  // of the softmax scale, 0 if that is 0. It is multiplied into q, so that the largest score is the
+                 // largest dot
+  double natural_scale;  // scores times it are in natural-log units
+  float exp2_scale;      // p = 2^((score - m) * exp2_scale)
+  float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
+  int32_t has_options;
+};
+
+// In natural-log units, and what rounding it to float32 takes from l and o.
+struct NaturalMaximum {
+  float m, correction;
+};
+
+__device__ __forceinline__ NaturalMaximum natural_maximum(const AttendCall& call, float m, float l) {
+  if (l == 0.0f) return {-INFINITY, 0.0f};
+  const double exact = static_cast<double>(m) * call.natural_scale;
+  NaturalMaximum natural;
+  natural.m = static_cast<float>(exact);
+  natural.correction = expf(static_cast<float>(exact - static_cast<double>(natural.m)));
+  return natural;
+}
+
+// The plan of the step that runs.
+__device__ __forceinline__ const kvc_backend_plan* plan_of(const AttendCall& call) {
+  return call.live_plan != nullptr ? call.live_plan : &call.plan;
+}
+
+// Block `index` of the call.
+__device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t index) {
+  return call.blocks != nullptr ? call.blocks[index] : device_block(call.plan, call.layer, call.many_rows, index);
+}
+
+// What the thread block does; false: nothing. A grid of two rows has the halves of blocks of kWideRows.
+__device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
+  if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
+  *block = block_at(call, blockIdx.x);
+  if (gridDim.y > 1) {
+    block->row_begin += static_cast<int32_t>(blockIdx.y) * kManyRows.rows;
+    if (block->row_end > block->row_begin + kManyRows.rows) block->row_end = block->row_begin + kManyRows.rows;
+  }
+  return block->row_begin < block->row_end;
+}
+
+// One thread: the call as the rules of kernels/common read it, and the tree of the item's row, for any kernel's fixed
+// part.
+template <class AnyFixed>
+__device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
+  fixed->args = call.args;
+  fixed->args.layer = &call.layer;
+  fixed->args.plan = plan_of(call);
+  fixed->tree = KeyTree{INT32_MAX, nullptr};
+  if (!is_shared(&item)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
+}
+
+// Place, mask and scale of row r of the block, of which point_to_call has run.
+template <class AnyFixed>
+__device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
+                                         int32_t group, int32_t r, AnyFixed* fixed) {
+  QueryCursor cursor = query_cursor(&fixed->args, &item);
+  const QueryPlace place = place_of_query(&cursor, (block.row_begin + r) / group);
+  fixed->places[r] = place;
+  fixed->masks[r] = query_mask(&fixed->args, &item, place.row, place.query);
+  fixed->units[r] =
+      head_scale(&call.layer.k_scales, block.head) *
+      (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
+}
+
+// Warp: the keys that any and that all of the block's rows see, from their masks. Of ranges that are not empty; all
+// bounds are at least 0, so that the least is ~ the largest ~.
+template <class RowsFixed>
+__device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
+  uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);
+  for (int32_t r = lane; r < rows; r += kWarpSize) {
+    const KeyRange keys = fixed->masks[r].keys;
+    const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
+    if (key_begin < key_end && ~key_begin > not_begin) not_begin = ~key_begin;
+    if (key_begin < key_end && key_end > end) end = key_end;
+    if (key_begin > last_begin) last_begin = key_begin;
+    if (~key_end > not_first_end) not_first_end = ~key_end;
+  }
+  not_begin = warp_max(not_begin);
+  end = warp_max(end);
+  last_begin = warp_max(last_begin);
+  not_first_end = warp_max(not_first_end);
+  if (lane != 0) return;
+  fixed->keys_begin = ~not_begin;
+  fixed->keys_end = end;
+  fixed->full_begin = last_begin;
+  fixed->full_end = ~not_first_end;
+}
+
+}  // namespace kvc::kernels::cuda

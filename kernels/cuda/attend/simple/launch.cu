@@ -1,0 +1,40 @@
+// Which instance of the simple kernel computes a call, and its launch.
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/common/convert.h"
+#include "kernels/cuda/attend/common/call.cuh"
+#include "kernels/cuda/attend/simple/kernel.cuh"
+#include "kernels/cuda/attend/simple/launch.h"
+#include "kernels/cuda/attend/simple/plan.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/warp.cuh"
+
+namespace kvc::kernels::cuda {
+
+kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
+  const kvc_backend_layer& layer = call.layer;
+  const bool folds = call.plan.fold_keys > 0;
+  constexpr int64_t kFixed = static_cast<int64_t>(sizeof(Fixed)), kFloats = (kMaxSharedBytes - kFixed) / 4;
+  const int32_t rows = rows_of_block(kFloats, layer.head_dim, layer.v_head_dim, folds);
+  const SimpleCall simple = {call, rows};
+  const int64_t shared = kFixed + 4 * block_floats(rows, layer.head_dim, layer.v_head_dim, folds);
+  const auto run = [&](auto kernel) {
+    return launch("attend", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads, static_cast<size_t>(shared),
+                  error, kernel, simple);
+  };
+  switch (type_of(layer.dtype)) {
+    case Type::kF32:
+      return run(attend_kernel<float>);
+    case Type::kF16:
+      return run(attend_kernel<F16>);
+    case Type::kE4m3:
+      return run(attend_kernel<E4m3>);
+    case Type::kE5m2:
+      return run(attend_kernel<E5m2>);
+    case Type::kI8:
+      return run(attend_kernel<I8>);
+    default:
+      return run(attend_kernel<Bf16>);
+  }
+}
+
+}  // namespace kvc::kernels::cuda
