@@ -41,7 +41,7 @@ class Cache {
       layers[i].group = i;
       kvc_group_config_init(&groups[i]);
     }
-    groups[1].kind = KVC_GROUP_SLIDING;
+    groups[1].visibility = KVC_VISIBLE_WINDOW;
     groups[1].window_tokens = window;
     num_layers_ = window > 0 ? 2 : 1;
     kvc_cache_config config;

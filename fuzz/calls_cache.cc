@@ -39,28 +39,28 @@ kvc_layer_config draw_layer(World &w, Cache *c, int group) {
   kvc_layer_config layer;
   kvc_layer_config_init(&layer);
   layer.group = w.in.number(group);
-  const int kind = c->groups[group].kind;
-  if (kind == KVC_GROUP_RECURRENT) {
+  const int row = c->groups[group].row;
+  if (row == KVC_ROW_STATE) {
     layer.states = c->states;
     layer.num_states = w.in.count(2, 16);
     return layer;
   }
-  layer.num_kv_heads = kind == KVC_GROUP_MLA ? 1 : static_cast<int32_t>(w.in.between(1, 2));
+  layer.num_kv_heads = row == KVC_ROW_LATENT ? 1 : static_cast<int32_t>(w.in.between(1, 2));
   layer.num_q_heads = layer.num_kv_heads * static_cast<int32_t>(w.in.between(1, 3));
   layer.head_dim = 4 * static_cast<int32_t>(w.in.between(1, 4));
   layer.dtype = kvt::dl_type(static_cast<kvt::DType>(w.in.below(6)));
-  if (kind == KVC_GROUP_MLA) {
+  if (row == KVC_ROW_LATENT) {
     layer.head_dim = 12;
     layer.latent_dim = 8;
     layer.softmax_scale = 0.25;
   } else if (w.in.one_in(3)) {
     layer.v_head_dim = 6;
   }
-  if (kind != KVC_GROUP_CROSS && w.in.one_in(3)) draw_rope(w, c, &layer);
+  if (c->groups[group].visibility != KVC_VISIBLE_ENCODER && w.in.one_in(3)) draw_rope(w, c, &layer);
   if (layer.dtype.code == kDLFloat8_e4m3fn && w.in.one_in(2)) {
     layer.num_scales = w.in.count(layer.num_kv_heads, 4096);
     layer.k_scales = c->scales.emplace_back(4, 1.0f).data();
-    if (kind != KVC_GROUP_MLA) layer.v_scales = c->scales.emplace_back(4, 1.0f).data();
+    if (row != KVC_ROW_LATENT) layer.v_scales = c->scales.emplace_back(4, 1.0f).data();
   }
   if (w.in.wrong()) layer.dtype = {static_cast<uint8_t>(w.in.below(20)), static_cast<uint8_t>(w.in.below(80)), 1};
   w.in.size_of(layer);
@@ -81,13 +81,15 @@ void draw_config(World &w, Cache *c) {
   for (int64_t g = w.in.between(1, 3); g-- > 0;) {
     kvc_group_config &group = c->groups.emplace_back();
     kvc_group_config_init(&group);
-    group.kind = static_cast<int32_t>(w.in.below(6));
-    if (group.kind == KVC_GROUP_SLIDING) group.window_tokens = w.in.between(1, 9);
-    if (group.kind == KVC_GROUP_CHUNKED) group.chunk_tokens = w.in.between(1, 9);
+    const auto kind = static_cast<int32_t>(w.in.below(9));  // each row with each visibility, and states
+    group.row = kind == 8 ? KVC_ROW_STATE : kind / 4;
+    group.visibility = kind % 4;
+    if (group.visibility == KVC_VISIBLE_WINDOW) group.window_tokens = w.in.between(1, 9);
+    if (group.visibility == KVC_VISIBLE_CHUNK) group.chunk_tokens = w.in.between(1, 9);
     if (w.in.one_in(2)) group.num_pages = 12;
   }
   for (size_t g = 0; g < c->groups.size(); g++) c->layers.push_back(draw_layer(w, c, static_cast<int>(g)));
-  if (w.in.one_in(4) && c->groups[0].kind != KVC_GROUP_RECURRENT) {  // one that reads layer 0's K and V
+  if (w.in.one_in(4) && c->groups[0].row != KVC_ROW_STATE) {  // one that reads layer 0's K and V
     c->layers.push_back(c->layers[0]);
     c->layers.back().kv_layer = 1;
     c->layers.back().num_scales = 0;
@@ -95,7 +97,7 @@ void draw_config(World &w, Cache *c) {
   }
   for (kvc_group_config &group : c->groups) {
     w.in.size_of(group);
-    w.in.numbers(group.kind, group.window_tokens, group.chunk_tokens, group.num_pages);
+    w.in.numbers(group.row, group.visibility, group.window_tokens, group.chunk_tokens, group.num_pages);
   }
   config.layers = w.in.pointer(c->layers.data());
   config.groups = w.in.pointer(c->groups.data());
@@ -108,11 +110,11 @@ void draw_config(World &w, Cache *c) {
   config.max_checkpoints = 0;
   config.capacity_tokens = 96;
   for (const kvc_group_config &group : c->groups) {
-    if (group.kind == KVC_GROUP_RECURRENT) config.max_checkpoints = 2;
+    if (group.row == KVC_ROW_STATE) config.max_checkpoints = 2;
   }
   constexpr uint32_t kFlags[] = {0, KVC_CACHE_NO_ROLLBACK, KVC_CACHE_SHARE_ALL_PREFIXES, KVC_CACHE_DETERMINISTIC};
   config.flags = kFlags[w.in.below(4)];
-  const auto full = [](const kvc_group_config &g) { return g.kind == KVC_GROUP_FULL || g.kind == KVC_GROUP_MLA; };
+  const auto full = [](const kvc_group_config &g) { return g.row != KVC_ROW_STATE && g.visibility == KVC_VISIBLE_ALL; };
   if (std::any_of(c->groups.begin(), c->groups.end(), full)) config.flags |= KVC_CACHE_STREAMING;
   if (w.in.one_in(6)) config.storage = KVC_STORAGE_NONE;
   w.in.size_of(config);

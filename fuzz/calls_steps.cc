@@ -186,7 +186,7 @@ void begin(World &w, Cache &c) {
   const auto layers = static_cast<int32_t>(c.layers.size());
   if (w.in.one_in(8)) batch.layer_begin = w.some_layer(c), batch.layer_end = layers;
   for (int g = 0; kind == 5 && g < static_cast<int>(c.groups.size()); g++) {
-    if (c.groups[g].kind == KVC_GROUP_CROSS) step.encoder = g;
+    if (c.groups[g].visibility == KVC_VISIBLE_ENCODER) step.encoder = g;
   }
   if (!c.graphs.empty() && w.in.one_in(3)) batch.graph = c.graphs[0];
   batch.num_sequences = w.in.count(static_cast<int32_t>(ids.size()), 1 << 20);

@@ -51,7 +51,7 @@ void attend(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
   const int64_t n = step.tokens();
   kvc_attend_args args;
   kvc_attend_args_init(&args);
-  const bool takes = l.kv_layer == 0 && c.kind(layer) != KVC_GROUP_CROSS && !(step.stored >> layer & 1);
+  const bool takes = l.kv_layer == 0 && !c.sees_encoder(layer) && !(step.stored >> layer & 1);
   const bool projects = l.latent_dim > 0 && w.in.one_in(3);
   const int64_t rotary = l.head_dim - l.latent_dim, dims = projects ? 5 + rotary : l.head_dim;
   args.q = w.rows(some_float(w), {n, l.num_q_heads, dims});
@@ -106,7 +106,7 @@ void states(World &w, Cache &c, Step &step, int layer, kvc_forward id) {
 
 void run_layer(World &w, Cache &c, Step &step, int layer) {
   const kvc_forward id = w.in.wrong() ? w.wrong_id(c, false) : step.id;
-  if (c.kind(layer) == KVC_GROUP_RECURRENT) return states(w, c, step, layer, id);
+  if (c.has_state(layer)) return states(w, c, step, layer, id);
   if (step.encoder >= 0 ? c.layers[layer].group == step.encoder : w.in.one_in(5)) return append(w, c, step, layer, id);
   if (step.encoder < 0 || w.in.one_in(8)) attend(w, c, step, layer, id);
 }
@@ -126,10 +126,9 @@ void step_tables(World &w, Cache &c, Step &step) {
 // Whether an export holds the model's tokens. A token that the layer did not store is zeros, if it can be read at all.
 void check_export(const Cache &c, const Sequence &s, const kvc_export_args &args,
                   const DLManagedTensorVersioned *managed) {
-  const int kind = c.kind(args.layer);
   static const std::vector<Token> kNone;
   const auto encoder = s.encoders.find(c.layers[args.layer].group);
-  const std::vector<Token> &tokens = kind != KVC_GROUP_CROSS       ? s.tokens
+  const std::vector<Token> &tokens = !c.sees_encoder(args.layer)   ? s.tokens
                                      : encoder == s.encoders.end() ? kNone
                                                                    : encoder->second;
   const DLTensor &t = managed->dl_tensor;
@@ -183,7 +182,7 @@ void import_sequence(World &w, Cache &c) {
   for (int layer = 0; layer < static_cast<int>(c.layers.size()); layer++) {
     k.push_back(nullptr);
     v.push_back(nullptr);
-    if (c.layers[layer].kv_layer || c.kind(layer) == KVC_GROUP_CROSS) continue;
+    if (c.layers[layer].kv_layer || c.sees_encoder(layer)) continue;
     make_kv(w, c, layer, n, {tag}, &k.back(), &v.back());
     stored |= 1u << layer;
   }

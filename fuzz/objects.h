@@ -86,7 +86,8 @@ struct Cache {
   std::vector<kvc_forward> graphs;
   std::vector<uint64_t> stale;
 
-  int kind(int layer) const { return groups[layers[layer].group].kind; }
+  bool has_state(int layer) const { return groups[layers[layer].group].row == KVC_ROW_STATE; }
+  bool sees_encoder(int layer) const { return groups[layers[layer].group].visibility == KVC_VISIBLE_ENCODER; }
   int source(int layer) const { return layers[layer].kv_layer ? layers[layer].kv_layer - 1 : layer; }
   int64_t v_dim(int layer) const {
     const kvc_layer_config &l = layers[layer];

@@ -442,29 +442,38 @@ static inline void kvc_layer_config_init(kvc_layer_config *config) {
   config->struct_size = (uint32_t)sizeof(zero);
 }
 
-enum kvc_group_kind {
-  KVC_GROUP_FULL = 0,    /* a query at position p sees keys 0..p. Memory grows with the sequence */
-  KVC_GROUP_SLIDING = 1, /* it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie wholly before the
-                            window and the rollback margin are freed when a forward ends */
-  KVC_GROUP_CHUNKED = 2, /* it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division). Pages
-                            of earlier chunks are freed in the same way */
-  KVC_GROUP_MLA = 3,     /* multi-head latent attention: it sees what a full group sees. A token is one row [latent | rotary]
-                            for all heads, stored once. K is the row (num_kv_heads 1, head_dim its width), and V is its first
-                            latent_dim dims */
-  KVC_GROUP_CROSS = 4,   /* it sees all keys of the sequence's encoder sequence (image, audio, source text). That has a length
-                            of its own, and is appended in forwards of its own (kvc_batch.encoder_group). Forks share it, and
-                            truncate does not change it. Layers have KVC_ROPE_NONE */
-  KVC_GROUP_RECURRENT = 5 /* no keys: each layer keeps state tensors of fixed size for a sequence, which a forward loads and
-                             stores (kvc_forward_load_state). A page is one state of all layers of the group */
+/* A group is a row times a visibility: what it stores for a token, and which keys its queries see. Any row goes with any
+ * visibility, except that queries do not see states. */
+enum kvc_row {
+  KVC_ROW_KV = 0,     /* K and V */
+  KVC_ROW_LATENT = 1, /* multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.
+                         K is the row (num_kv_heads 1, head_dim its width), and V is its first latent_dim dims */
+  KVC_ROW_STATE = 2   /* recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward
+                         loads and stores (kvc_forward_load_state). A page is one state of all layers of the group. Needs
+                         KVC_VISIBLE_ALL */
+};
+
+enum kvc_visibility {
+  KVC_VISIBLE_ALL = 0,    /* a full group: a query at position p sees keys 0..p. Memory grows with the sequence */
+  KVC_VISIBLE_WINDOW = 1, /* a sliding group: it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie
+                             wholly before the window and the rollback margin are freed when a forward ends */
+  KVC_VISIBLE_CHUNK = 2,  /* a chunked group: it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer
+                             division). Pages of earlier chunks are freed in the same way */
+  KVC_VISIBLE_ENCODER = 3 /* a cross group: it sees all keys of the sequence's encoder sequence (image, audio, source text).
+                             That has a length of its own, and is appended in forwards of its own
+                             (kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers have
+                             KVC_ROPE_NONE */
 };
 
 /* Every group needs a layer (INVALID_ARGUMENT): page tables without one would use memory for nothing. A pipeline stage
  * configures the layers that it runs, and their groups. */
 typedef struct kvc_group_config {
   uint32_t struct_size;
-  int32_t kind;           /* KVC_GROUP_* */
-  int64_t window_tokens;  /* sliding: w, 1..2^30; else 0 */
-  int64_t chunk_tokens;   /* chunked: c, 1..2^30, no multiple of the page size needed; else 0 */
+  int32_t row;            /* KVC_ROW_* */
+  int32_t visibility;     /* KVC_VISIBLE_* */
+  uint32_t reserved;      /* 0 */
+  int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30; else 0 */
+  int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0 */
   int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: each
                              sequence has one, and one more in an open forward, for each checkpoint, and while it has an
                              uncommitted tree; 0 = max_sequences * (2 + max_checkpoints) */
@@ -479,7 +488,7 @@ static inline void kvc_group_config_init(kvc_group_config *config) {
 enum kvc_cache_flags {
   KVC_CACHE_NO_ROLLBACK = 1, /* no rollback margin: rollback_tokens is 0, not its default */
   KVC_CACHE_STREAMING = 2,   /* sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping
-                                for endless lists, and scratch for two parts of each query. Needs a full or MLA group */
+                                for endless lists, and scratch for two parts of each query. Needs a full group */
   /* Rows of a forward that begin with the same pages (forks) can attend to them as one group: the shared part is read
    * once for all their queries, and merged with the rest of each row. By default a cost model decides. This applies to full
    * groups, and to rows with few new tokens. Results agree within rounding, and kvc_forward_describe counts the groups. The
@@ -515,9 +524,9 @@ typedef struct kvc_cache_config {
   int64_t rollback_tokens;        /* tokens kept before every window, streaming windows too, so that truncate or fork can drop
                                      up to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes */
   /* Capacity: set exactly one of the three. (None is needed if every group except recurrent ones sets num_pages.) It sizes
-   * full, MLA and cross groups. A sliding or chunked group gets max_sequences times the peak of one sequence, but never more
+   * full and cross groups. A sliding or chunked group gets max_sequences times the peak of one sequence, but never more
    * than the capacity. The peak is window or chunk + rollback + the larger of max_batch_tokens and max_tree_nodes + 1 page. */
-  int64_t capacity_tokens;        /* tokens a full or MLA group holds, rounded up to pages */
+  int64_t capacity_tokens;        /* tokens a full group holds, rounded up to pages */
   int64_t capacity_pages;         /* the same in pages */
   int64_t capacity_bytes;         /* all pools of all layers together fit in so many bytes */
   int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
@@ -1492,7 +1501,7 @@ static inline void kvc_tables_init(kvc_tables *tables) {
 }
 
 /* Gives the tables of an open forward in one group, the new tokens included. The kind of the group decides the keys:
- *   full, MLA  all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between
+ *   full       all keys; rows with a streaming window: pages of sinks, then of the window, and what lies between
  *   sliding    the last pages only: from the first key that the row's first query sees
  *   chunked    virtual rows: one for each chunk that a row's queries touch, from the first key of the chunk on
  *   cross      the encoder's keys

@@ -91,7 +91,7 @@ Fixture::Fixture(const Case& work, const Options& options, int64_t pages, int64_
   kvc_cache_config config;
   kvc_cache_config_init(&config);
   if (latent()) {
-    group.kind = KVC_GROUP_MLA;
+    group.row = KVC_ROW_LATENT;
     layer.latent_dim = kLatentDims;
     layer.softmax_scale = 0.13523;
     config.groups = &group;

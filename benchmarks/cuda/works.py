@@ -27,7 +27,7 @@ class Bench:
         each = -(-(tokens + room) // page) * page
         # A prefix that is shared is held once.
         capacity = rows * (each - shared // page * page) + 2 * shared + 4 * page
-        self.cache = kvcache.Cache([layer] * layers, [kvcache.MLA()] if latent else None, page_size=page, capacity_tokens=capacity,
+        self.cache = kvcache.Cache([layer] * layers, [kvcache.Full(row="latent")] if latent else None, page_size=page, capacity_tokens=capacity,
                                    max_sequences=2 * rows + 1, max_batch_tokens=max(16384, rows * room), context=self.context,
                                    **options)
         if shared:

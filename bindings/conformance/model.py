@@ -132,11 +132,19 @@ class Step:
         return sum(row.count for row in self.rows)
 
 
+def kind_of(group: dict[str, str]) -> str:
+    """What a group's queries see, whatever its rows are; "recurrent" if it holds states."""
+    if group.get("row") == "state":
+        return "recurrent"
+    visibility = group.get("visibility", "all")
+    return {"all": "full", "window": "sliding", "chunk": "chunked", "encoder": "cross"}[visibility]
+
+
 class Cache:
     def __init__(self, layers: list[Layer], groups: list[dict[str, str]], sizes: Op) -> None:
         self.layers = layers
-        self.groups = [Op(0, "group", words) for words in groups] or [Op(0, "group", {"kind": "full"})]
-        self.kinds = [group.words["kind"] for group in self.groups]
+        self.groups = [Op(0, "group", words) for words in groups] or [Op(0, "group", {})]
+        self.kinds = [kind_of(group.words) for group in self.groups]
         self.page_size = sizes.integer("page_size") or 16
         self.rollback = sizes.integer("rollback_tokens", sizes.integer("max_tree_nodes") or 64)
         self.max_checkpoints = sizes.integer("max_checkpoints") or 1
@@ -147,7 +155,7 @@ class Cache:
     def _total(self, group: Op, sizes: Op) -> int | None:
         if group.integer("pages"):
             return group.integer("pages")
-        if group.words["kind"] not in ("full", "mla", "cross"):
+        if kind_of(group.words) not in ("full", "cross"):
             return None
         tokens, pages = sizes.integer("capacity_tokens"), sizes.integer("capacity_pages")
         return pages or -(-tokens // self.page_size) or None
@@ -162,7 +170,7 @@ class Cache:
         """Sinks, window, chunk of a group for a sequence; 0 = none."""
         window, chunk = self.groups[group].integer("window"), self.groups[group].integer("chunk")
         sinks, stream = sequence.stream
-        if stream and self.kinds[group] in ("full", "mla"):
+        if stream and self.kinds[group] == "full":
             return sinks, stream - sinks, 0
         return 0, window, chunk
 

@@ -77,18 +77,19 @@ class Generator:
     def create(self) -> None:
         pick = self.random.choice
         self.emit(f"context_create threads={pick([1, 2])}")
-        kinds = [pick(["full", "full", "mla", "sliding", "chunked"]) for _ in range(pick([1, 2, 2, 3]))]
-        kinds += ["cross"] * self.chance(0.2) + ["recurrent"] * self.chance(0.2)
+        seen = [pick(["all", "all", "window", "chunk"]) for _ in range(pick([1, 2, 2, 3]))] + ["encoder"] * self.chance(0.2)
+        rows = [pick(["kv", "kv", "latent"]) for _ in seen] + ["state"] * self.chance(0.2)
+        seen += ["all"] * (len(rows) - len(seen))
         self.tables_only = self.chance(0.15)
-        self.streams = bool({"full", "mla"} & set(kinds)) and self.chance(0.4)
-        self.has_states = "recurrent" in kinds
-        for kind in kinds:
-            words = {"sliding": f" window={pick([1, 3, 5, 8])}", "chunked": f" chunk={pick([2, 3, 5])}"}.get(kind, "")
-            pages = "" if kind == "recurrent" else f" pages={pick([10, 20, 40])}"
-            self.emit(f"group kind={kind}{words}{pages}")
-        for group, kind in enumerate(kinds):
-            for _ in range(1 if kind == "recurrent" else pick([1, 1, 2])):
-                self.layer(group, kind)
+        self.streams = any(row != "state" and of == "all" for row, of in zip(rows, seen)) and self.chance(0.4)
+        self.has_states = "state" in rows
+        for row, of in zip(rows, seen):
+            words = {"window": f" window={pick([1, 3, 5, 8])}", "chunk": f" chunk={pick([2, 3, 5])}"}.get(of, "")
+            pages = "" if row == "state" else f" pages={pick([10, 20, 40])}"
+            self.emit(f"group row={row} visibility={of}{words}{pages}")
+        for group, (row, of) in enumerate(zip(rows, seen)):
+            for _ in range(1 if row == "state" else pick([1, 1, 2])):
+                self.layer(group, row, of)
         words = [f"page_size={pick([1, 2, 3, 4, 8])}", f"max_sequences={MAX_SEQUENCES}", f"max_batch_tokens={MAX_TOKENS}",
                  f"max_open_forwards={MAX_STEPS}", f"max_tree_nodes={MAX_NODES}"]  # fmt: skip
         words += [pick(["rollback_tokens=0", "rollback_tokens=3"])] * self.chance(0.7)
@@ -97,15 +98,15 @@ class Generator:
         words += [pick(["sharing=always", "sharing=never", "deterministic=1"])] * self.chance(0.4)
         self.emit(f"cache_create {' '.join(words)}")
 
-    def layer(self, group: int, kind: str) -> None:
+    def layer(self, group: int, row: str, visibility: str) -> None:
         pick = self.random.choice
-        if kind == "recurrent":
+        if row == "state":
             self.emit(f"layer group={group} recurrent=1")
             self.emit("state shape=2,3")
             self.emit(f"state shape=5 dtype={pick(['f16', 'bf16'])}")
             return
         dtype = pick(["f32", "f32", "f16", "bf16", "i8", "e4m3"])
-        if kind == "mla":
+        if row == "latent":
             self.emit(f"layer group={group} q_heads={pick([1, 3])} head_dim=12 latent_dim=8 softmax_scale=0.25 "
                       f"dtype={pick(['f32', 'bf16'])}")  # fmt: skip
             return
@@ -113,7 +114,7 @@ class Generator:
         words = [f"q_heads={kv_heads * pick([1, 2])}", f"kv_heads={kv_heads}", f"head_dim={pick([4, 8, 16])}", f"dtype={dtype}"]
         words += [f"v_head_dim={pick([4, 8])}"] * self.chance(0.3)
         words += ["k_scales=0.0625", "v_scales=0.125"] * (dtype == "e4m3")
-        if kind != "cross" and dtype in ("f32", "f16", "bf16") and self.chance(0.4):
+        if visibility != "encoder" and dtype in ("f32", "f16", "bf16") and self.chance(0.4):
             words += [f"rope={pick(['on_append', 'on_read'])}"] + ["rope_interleaved=1"] * self.chance(0.3)
         self.emit(f"layer group={group} {' '.join(words)}")
 

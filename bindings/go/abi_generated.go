@@ -27,12 +27,13 @@ const (
 	kvcRopeScalingLongrope          = 4
 	kvcRopeScalingNoTruncate        = 1
 	kvcLayerRopeInterleaved         = 1
-	kvcGroupFull                    = 0
-	kvcGroupSliding                 = 1
-	kvcGroupChunked                 = 2
-	kvcGroupMla                     = 3
-	kvcGroupCross                   = 4
-	kvcGroupRecurrent               = 5
+	kvcRowKv                        = 0
+	kvcRowLatent                    = 1
+	kvcRowState                     = 2
+	kvcVisibleAll                   = 0
+	kvcVisibleWindow                = 1
+	kvcVisibleChunk                 = 2
+	kvcVisibleEncoder               = 3
 	kvcCacheNoRollback              = 1
 	kvcCacheStreaming               = 2
 	kvcCacheNoPrefixSharing         = 4
@@ -259,7 +260,9 @@ func (s *kvcLayerConfig) init() {
 type kvcGroupConfig struct {
 	_            structs.HostLayout
 	structSize   uint32
-	kind         int32
+	row          int32
+	visibility   int32
+	reserved     uint32
 	windowTokens int64
 	chunkTokens  int64
 	numPages     int64

@@ -106,32 +106,52 @@ type State struct {
 
 // Group is layers that share page tables.
 type Group struct {
-	Kind   GroupKind
-	Window int64 // sliding
-	Chunk  int64 // chunked
-	Pages  int64 // 0 = from the cache's capacity
+	Row        Row
+	Visibility Visibility
+	Window     int64 // VisibleWindow
+	Chunk      int64 // VisibleChunk
+	Pages      int64 // 0 = from the cache's capacity
 }
 
-// GroupKind says which keys a query sees.
-type GroupKind int32
+// Row says what a group stores for a token.
+type Row int32
 
 const (
-	GroupFull      GroupKind = kvcGroupFull
-	GroupSliding   GroupKind = kvcGroupSliding
-	GroupChunked   GroupKind = kvcGroupChunked
-	GroupMLA       GroupKind = kvcGroupMla
-	GroupCross     GroupKind = kvcGroupCross
-	GroupRecurrent GroupKind = kvcGroupRecurrent
+	RowKV     Row = kvcRowKv     // K and V
+	RowLatent Row = kvcRowLatent // one row for all heads, of which V is a part (MLA)
+	RowState  Row = kvcRowState  // no keys: state tensors of fixed size
+)
+
+// Visibility says which keys a query sees.
+type Visibility int32
+
+const (
+	VisibleAll     Visibility = kvcVisibleAll
+	VisibleWindow  Visibility = kvcVisibleWindow
+	VisibleChunk   Visibility = kvcVisibleChunk
+	VisibleEncoder Visibility = kvcVisibleEncoder // all of an encoder sequence
 )
 
 // Full is a group in which a query sees all keys up to its own.
-func Full() Group { return Group{Kind: GroupFull} }
+func Full() Group { return Group{} }
 
 // Sliding is a group in which a query sees the last window keys, its own included.
-func Sliding(window int64) Group { return Group{Kind: GroupSliding, Window: window} }
+func Sliding(window int64) Group { return Group{Visibility: VisibleWindow, Window: window} }
 
 // Chunked is a group in which a query sees the keys of its own chunk.
-func Chunked(chunk int64) Group { return Group{Kind: GroupChunked, Chunk: chunk} }
+func Chunked(chunk int64) Group { return Group{Visibility: VisibleChunk, Chunk: chunk} }
+
+// Cross is a group in which a query sees all keys of the sequence's encoder sequence.
+func Cross() Group { return Group{Visibility: VisibleEncoder} }
+
+// Recurrent is a group whose layers keep states of fixed size instead of keys.
+func Recurrent() Group { return Group{Row: RowState} }
+
+// Latent is the same group with one row a token for all heads (multi-head latent attention).
+func (g Group) Latent() Group {
+	g.Row = RowLatent
+	return g
+}
 
 // c is the config as C has it, pinned for the call; the caller's pools for as long as kept is not released.
 func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
@@ -145,8 +165,9 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	groups := make([]kvcGroupConfig, len(config.Groups))
 	for i, group := range config.Groups {
 		groups[i].init()
-		groups[i].kind, groups[i].numPages = int32(group.Kind), group.Pages
+		groups[i].row, groups[i].visibility = int32(group.Row), int32(group.Visibility)
 		groups[i].windowTokens, groups[i].chunkTokens = group.Window, group.Chunk
+		groups[i].numPages = group.Pages
 	}
 	c := new(kvcCacheConfig)
 	c.init()

@@ -328,8 +328,8 @@ func TestConfigsThatAreWrong(t *testing.T) {
 		"group":        {Config{Layers: []Layer{{QHeads: 4, KVHeads: 2, HeadDim: 16, Group: 1}}, CapacityPages: 1}, ErrOutOfRange, 0},
 		"scales":       {Config{Layers: []Layer{{QHeads: 4, KVHeads: 2, HeadDim: 16, VScales: []float32{1}}}, CapacityPages: 1}, ErrInvalidArgument, 0},
 		"half factors": {Config{Layers: []Layer{{QHeads: 4, KVHeads: 2, HeadDim: 16, Rope: RopeOnAppend, RopeScaling: &RopeScaling{Kind: RopeLongrope, OriginalMaxPosition: 32, ShortFactors: []float64{1}, LongFactors: []float64{1}}}}, CapacityPages: 1}, ErrInvalidArgument, 0},
-		"state rank":   {Config{Layers: []Layer{{States: []State{{Shape: make([]int, 9)}}}}, Groups: []Group{{Kind: GroupRecurrent}}}, ErrRank, 0},
-		"group kind":   {Config{Layers: []Layer{good}, Groups: []Group{{Kind: 99}}, CapacityPages: 1}, ErrInvalidArgument, 0},
+		"state rank":   {Config{Layers: []Layer{{States: []State{{Shape: make([]int, 9)}}}}, Groups: []Group{Recurrent()}}, ErrRank, 0},
+		"group row":    {Config{Layers: []Layer{good}, Groups: []Group{{Row: 99}}, CapacityPages: 1}, ErrInvalidArgument, 0},
 	} {
 		_, err := New(c.config)
 		var e *Error

@@ -205,7 +205,7 @@ func TestSlidingGroup(t *testing.T) {
 func TestRecurrentStates(t *testing.T) {
 	cache := newCache(t, func(c *Config) {
 		c.Layers = append(c.Layers, Layer{Group: 1, States: []State{{Shape: []int{2, 3}}, {DType: BFloat16, Shape: []int{4}}}})
-		c.Groups = []Group{Full(), {Kind: GroupRecurrent}}
+		c.Groups = []Group{Full(), Recurrent()}
 		c.MaxCheckpoints = 2
 	})
 	sequence := must(cache.Add())(t)
@@ -245,7 +245,7 @@ func TestEncoderSequences(t *testing.T) {
 	cache := newCache(t, func(c *Config) {
 		c.Layers = append(c.Layers, c.Layers[0])
 		c.Layers[1].Group = 1
-		c.Groups = []Group{Full(), {Kind: GroupCross}}
+		c.Groups = []Group{Full(), Cross()}
 	})
 	sequence := must(cache.Add())(t)
 	frames := randomTokens(r, 7)

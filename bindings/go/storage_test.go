@@ -121,7 +121,7 @@ func TestAdoptedPoolsAreWhatViewsShow(t *testing.T) {
 	var rows [poolPages * 4 * dim]float32 // MLA: rows alone
 	mla := newCache(t, func(c *Config) {
 		c.Layers = []Layer{{QHeads: 4, KVHeads: 1, HeadDim: dim, LatentDim: 12, SoftmaxScale: 1, KStorage: F32(rows[:], poolPages, 1, 4, dim)}}
-		c.Groups, c.CapacityTokens = []Group{{Kind: GroupMLA, Pages: poolPages}}, 0
+		c.Groups, c.CapacityTokens = []Group{{Row: RowLatent, Pages: poolPages}}, 0
 	})
 	sequence := must(mla.Add())(t)
 	s := must(mla.Begin(background, Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{1}}))(t)

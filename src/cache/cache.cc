@@ -190,7 +190,7 @@ Status Cache::tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out) {
 Status Cache::checkpoint(std::span<const kvc_seq> ids) {
   MutexLock lock(mutex_);
   if (ids.empty()) return Status();
-  if (!store_.has_states()) return Status::error(KVC_ERROR_UNSUPPORTED, "no group is KVC_GROUP_RECURRENT");
+  if (!store_.has_states()) return Status::error(KVC_ERROR_UNSUPPORTED, "no group is KVC_ROW_STATE");
   return store_.checkpoint(ids);
 }
 
@@ -199,7 +199,7 @@ Status Cache::encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::
   MutexLock lock(mutex_);
   if (ids.empty()) return Status();
   if (!store_.rules(group).holds_encoder()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d is not KVC_GROUP_CROSS", group);
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %d is not KVC_VISIBLE_ENCODER", group);
   }
   int32_t slot = -1;
   for (size_t i = 0; i < ids.size(); ++i) KVC_TRY(store_.resolve(ids[i], static_cast<int64_t>(i), &slot));

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/dtype_text.h"
 #include "context/context.h"
+#include "layer/group_config.h"
 #include "layer/layer_storage.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
@@ -15,8 +16,6 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMaxLength = int64_t{1} << 30;  // tokens of a sequence: positions and tiles fit in 32 bits
-constexpr int64_t kMaxPages = INT32_MAX;
 constexpr int32_t kDefaultTreeNodes = 64;
 constexpr double kSmallestNumber = 1e-30;  // of a softmax scale or a RoPE base: all that follows stays finite
 constexpr double kLargestNumber = 1e30;
@@ -219,14 +218,6 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
   return Status();
 }
 
-// Encoder keys have no place among the sequence's positions.
-Status check_cross(const kvc_layer_config& config, int64_t index) {
-  if (config.rope_mode == KVC_ROPE_NONE) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": rope_mode %d in cross group %d", index,
-                       config.rope_mode, config.group)
-      .at(index);
-}
-
 Status check_layer_group(const kvc_layer_config& c, int64_t index, int64_t num_groups) {
   if (c.group >= 0 && c.group < num_groups) return Status();
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": group %d is outside 0..%" PRId64, index, c.group,
@@ -236,10 +227,12 @@ Status check_layer_group(const kvc_layer_config& c, int64_t index, int64_t num_g
 
 Status make_layer(const Context& context, const CacheConfig& in, int64_t index, Geometry* geometry) {
   kvc_layer_config config = in.layers[static_cast<size_t>(index)];
-  KVC_TRY(read_latent_layer(in.groups[static_cast<size_t>(config.group)].kind, index, &config));
+  const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
+  if (rules.row == RowKind::kLatent) KVC_TRY(read_latent_layer(index, &config));
   KVC_TRY(check_layer_heads(config, index));
   KVC_TRY(check_layer_numbers(config, index));
   KVC_TRY(check_layer_rope(config, index));
+  KVC_TRY(check_layer_of_group(config, index, rules));
   DLDataType dtype = config.dtype;
   KVC_TRY(check_dtype(&dtype, index));
   KVC_TRY(check_storage(config, dtype, index));
@@ -253,9 +246,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.num_kv_heads = config.num_kv_heads;
   layer.head_dim = config.head_dim;
   layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
-  layer.v_in_k = config.latent_dim != 0 ? 1 : 0;
-  const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
-  if (rules.holds_encoder()) KVC_TRY(check_cross(config, index));
+  layer.v_in_k = rules.row == RowKind::kLatent ? 1 : 0;
   layer.window_tokens = rules.visible.window;
   layer.chunk_tokens = rules.visible.chunk;
   layer.dtype = dtype;
@@ -280,26 +271,6 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   return Status();
 }
 
-// A group's number; error->index and error->group are the group's.
-Status check_group_field(int64_t index, const char* name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " is outside %" PRId64 "..%" PRId64,
-                       index, name, value, low, high)
-      .at(index)
-      .in_group(index);
-}
-
-// A field that one kind of group needs, and that is 0 in the others.
-Status check_reach(const char* field, int64_t tokens, int32_t kind, int32_t needed_by, int64_t index) {
-  static constexpr const char* kNames[] = {"full", "sliding", "chunked", "MLA", "cross", "recurrent"};
-  const bool needed = kind == needed_by;
-  if (needed ? tokens >= 1 && tokens <= kMaxLength : tokens == 0) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "group %" PRId64 ": %s %" PRId64 " of a %s group is outside %s",
-                       index, field, tokens, kNames[kind], needed ? "1..2^30" : "0..0")
-      .at(index)
-      .in_group(index);
-}
-
 Status make_groups(const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
   if ((config.flags & KVC_CACHE_NO_ROLLBACK) != 0 && config.rollback_tokens != 0) {
@@ -310,22 +281,11 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
                            : config.rollback_tokens == 0               ? geometry->limits.tree_nodes
                                                                        : config.rollback_tokens;
   for (size_t g = 0; g < in.groups.size(); ++g) {
-    const kvc_group_config& group = in.groups[g];
-    const auto index = static_cast<int64_t>(g);
-    KVC_TRY(check_group_field(index, "kind", group.kind, KVC_GROUP_FULL, KVC_GROUP_RECURRENT));
-    KVC_TRY(check_reach("window_tokens", group.window_tokens, group.kind, KVC_GROUP_SLIDING, index));
-    KVC_TRY(check_reach("chunk_tokens", group.chunk_tokens, group.kind, KVC_GROUP_CHUNKED, index));
-    KVC_TRY(check_group_field(index, "num_pages", group.num_pages, 0, kMaxPages));
     SequenceStoreConfig::Group out;
-    out.rules.visible.window = static_cast<int32_t>(group.window_tokens);
-    out.rules.visible.chunk = static_cast<int32_t>(group.chunk_tokens);
+    KVC_TRY(read_group(in.groups[g], static_cast<int64_t>(g), &out.rules));
     out.rules.rollback_tokens = rollback;
-    const bool recurrent = group.kind == KVC_GROUP_RECURRENT;
-    out.rules.content = recurrent                       ? PageContent::kState
-                        : group.kind == KVC_GROUP_CROSS ? PageContent::kEncoder
-                                                        : PageContent::kTokens;
-    out.rules.page_size = recurrent ? kMaxLength : geometry->page_size;
-    out.num_pages = group.num_pages;
+    out.rules.page_size = out.rules.holds_state() ? kMaxLength : geometry->page_size;
+    out.num_pages = in.groups[g].num_pages;
     geometry->store.groups.push_back(out);
   }
   return Status();
@@ -360,7 +320,7 @@ int64_t bytes_at(const Geometry& geometry, const std::vector<kvc_group_config>& 
 Status make_capacity(const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
   const bool all_set = std::all_of(in.groups.begin(), in.groups.end(),
-                                   [](const auto& g) { return g.num_pages > 0 || g.kind == KVC_GROUP_RECURRENT; });
+                                   [](const auto& g) { return g.num_pages > 0 || g.row == KVC_ROW_STATE; });
   const int given = (config.capacity_tokens != 0) + (config.capacity_pages != 0) + (config.capacity_bytes != 0);
   if (given > 1 || (given == 0 && !all_set) || config.capacity_tokens < 0 || config.capacity_pages < 0 ||
       config.capacity_bytes < 0) {
@@ -453,7 +413,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
   geometry->tables_only = config.storage == KVC_STORAGE_NONE;
   const bool recurrent =
-      std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.kind == KVC_GROUP_RECURRENT; });
+      std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.row == KVC_ROW_STATE; });
   if (config.max_checkpoints != 0 && !recurrent) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "max_checkpoints %d, and no group is recurrent",
                          config.max_checkpoints);

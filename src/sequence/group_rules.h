@@ -1,5 +1,6 @@
 // What a layer group, and a streaming window of a sequence, mean for page lists: what pages hold, which of them may be
-// freed, and at which positions a sequence can be cut. kernels/common/visible.h says which keys a query sees.
+// freed, and at which positions a sequence can be cut. A group is a kind of row times a visibility: neither depends on
+// the other, except that states are not seen by queries (src/layer/group_config.h).
 // Pure functions of lengths; all in tokens unless named otherwise. Positions are below 2^30.
 #pragma once
 
@@ -11,11 +12,11 @@
 
 namespace kvc {
 
-// What a page of a group holds.
-enum class PageContent : uint8_t {
-  kTokens,   // K and V of the sequence's tokens
-  kEncoder,  // K and V of another sequence's tokens, with a length of its own; they come in steps of their own
-  kState     // the state after all of the sequence's tokens: one page, a fresh one for each step
+// What a group stores for a token.
+enum class RowKind : uint8_t {
+  kKeyValue,  // K and V
+  kLatent,    // one row [latent | rotary] for all heads (MLA): K is the row, and V its latent part
+  kState      // no rows: the state after all of the sequence's tokens, one page, a fresh one for each step
 };
 
 // A streaming window of a sequence: a query sees the first `sinks` tokens and the newest ones, itself included,
@@ -36,17 +37,18 @@ struct Hole {
 };
 
 struct GroupRules {
-  kernels::VisibleRule visible = {};  // without left padding
+  kernels::VisibleRule visible = {};  // of the sequence's own tokens: all, a window or a chunk
   int64_t rollback_tokens = 0;
   int64_t page_size = 1;  // of states: more than any length, so that a list has one page
-  PageContent content = PageContent::kTokens;
+  RowKind row = RowKind::kKeyValue;
+  bool encoder = false;  // queries see all rows of another sequence, which has a length and steps of its own
 
-  bool holds_tokens() const noexcept { return content == PageContent::kTokens; }
-  bool holds_encoder() const noexcept { return content == PageContent::kEncoder; }
-  bool holds_state() const noexcept { return content == PageContent::kState; }
+  bool holds_tokens() const noexcept { return row != RowKind::kState && !encoder; }
+  bool holds_encoder() const noexcept { return encoder; }
+  bool holds_state() const noexcept { return row == RowKind::kState; }
   bool windowed() const noexcept { return !kernels::hides_nothing(visible); }
 
-  // Whether sequences' streaming windows apply: to full groups only.
+  // Whether sequences' streaming windows apply: to groups whose queries see all tokens.
   bool streams() const noexcept { return holds_tokens() && !windowed(); }
 
   // The rules of the group for a sequence with this streaming window.

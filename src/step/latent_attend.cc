@@ -40,6 +40,8 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   shape.num_q_heads = layer.num_q_heads;
   shape.num_kv_heads = layer.num_kv_heads;
   shape.v_head_dim = layer.v_head_dim;
+  shape.window_tokens = layer.window_tokens;
+  shape.chunk_tokens = layer.chunk_tokens;
   context.backend().tiling(context.device(), &layer, &shape.tiling);
   shape.num_threads = context.parallel_items(shape.tiling);
   shape.sharing = PrefixSharing::kNever;
@@ -147,8 +149,10 @@ class LatentScratch::Run {
 
   bool is_decompressed(int32_t row) const noexcept {
     const bool streams = rows_.stream_windows != nullptr && rows_.stream_windows[row] > 0;
-    // The two forms have unlike bits, and which one computes a row depends on how tokens are cut into steps.
-    if (has_flag(KVC_ATTEND_PAST) || streams || layer_.dtype.bits == 8 || scratch_.deterministic_) return false;
+    // The two forms have unlike bits, and the choice follows how tokens are cut into steps.
+    if (has_flag(KVC_ATTEND_PAST) || streams || call_.slots == nullptr || layer_.dtype.bits == 8 ||
+        scratch_.deterministic_)
+      return false;
     return decompresses(call_.shape, tokens_of(row), past_of(row));
   }
 

@@ -27,7 +27,7 @@ struct LatentCall {
   kvc_backend_tensor w_uk;    // [Hq, Dn, latent]: token_stride from head to head
   kvc_backend_tensor w_uv;    // [Hq, Dv, latent]
   LatentShape shape;
-  const int64_t* slots;  // [T]: of the new tokens, where calls of the backend read them
+  const int64_t* slots;  // [T]: of the new tokens, where calls of the backend read them; null over an encoder sequence
   bool rope_given;       // attend.cos_sin is the caller's
 };
 

@@ -16,14 +16,8 @@ Status refuse(int64_t index, const kvc_layer_config& c, const char* name, int64_
 
 }  // namespace
 
-Status read_latent_layer(int32_t group_kind, int64_t index, kvc_layer_config* config) {
+Status read_latent_layer(int64_t index, kvc_layer_config* config) {
   kvc_layer_config& c = *config;
-  if (group_kind != KVC_GROUP_MLA) {
-    if (c.latent_dim == 0) return Status();
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": latent_dim %d, and group %d is not MLA", index,
-                         c.latent_dim, c.group)
-        .at(index);
-  }
   if (c.num_kv_heads != 1) return refuse(index, c, "num_kv_heads", c.num_kv_heads, "1");
   if (c.head_dim < 1 || c.head_dim > kMaxRowDims) return refuse(index, c, "head_dim", c.head_dim, "in 1..1024");
   if (c.latent_dim < 1 || c.latent_dim > c.head_dim) {

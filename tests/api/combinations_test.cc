@@ -40,15 +40,15 @@ void add_numbers(std::vector<Setting> *all) {
   };
   ints("group", &Layer::group, {-1, kKinds, INT32_MIN, INT32_MAX}, kNone);
   ints("num_q_heads", &Layer::num_q_heads, {-4, 65537, INT32_MAX, INT32_MIN}, kNone);
-  ints("num_q_heads", &Layer::num_q_heads, {0}, {KVC_GROUP_RECURRENT});
+  ints("num_q_heads", &Layer::num_q_heads, {0}, {kRecurrentGroup});
   ints("num_q_heads", &Layer::num_q_heads, {3}, kMla);
   ints("num_q_heads", &Layer::num_q_heads, {6, 10, 2}, kAttending);
   ints("num_kv_heads", &Layer::num_kv_heads, {-1, 3, 4097, INT32_MIN}, kNone);
-  ints("num_kv_heads", &Layer::num_kv_heads, {0}, {KVC_GROUP_RECURRENT});
+  ints("num_kv_heads", &Layer::num_kv_heads, {0}, {kRecurrentGroup});
   ints("num_kv_heads", &Layer::num_kv_heads, {4}, kPlain);
   ints("num_kv_heads", &Layer::num_kv_heads, {1}, kAttending);
   ints("head_dim", &Layer::head_dim, {-16, 1025, INT32_MAX, INT32_MIN}, kNone);
-  ints("head_dim", &Layer::head_dim, {0}, {KVC_GROUP_RECURRENT});
+  ints("head_dim", &Layer::head_dim, {0}, {kRecurrentGroup});
   ints("head_dim", &Layer::head_dim, {513, 1024}, kMla);
   ints("head_dim", &Layer::head_dim, {512, 17}, kAttending);
   ints("head_dim", &Layer::head_dim, {1, 11}, kPlain);  // MLA: narrower than its latent part
@@ -60,7 +60,7 @@ void add_numbers(std::vector<Setting> *all) {
   ints("kv_layer", &Layer::kv_layer, {-1, 99, INT32_MAX, INT32_MIN}, kNone);
   ints("num_scales", &Layer::num_scales, {-1, 1, kKvHeads, 3, INT32_MAX}, kNone);
   ints("num_states", &Layer::num_states, {-1, 17, INT32_MAX}, kNone);
-  ints("num_states", &Layer::num_states, {1, 2}, {KVC_GROUP_RECURRENT});
+  ints("num_states", &Layer::num_states, {1, 2}, {kRecurrentGroup});
   ints("latent_dim", &Layer::latent_dim, {-1, kDim + 1, INT32_MAX}, kNone);
   ints("latent_dim", &Layer::latent_dim, {1, kDim}, kMla);
 }
@@ -119,7 +119,9 @@ void add_the_rest(std::vector<Setting> *all) {
         [](Layer &l) { l.dtype = dl_type(DType::kI8), l.num_scales = 1, l.k_scales = l.v_scales = scales; });
   layer("scales of float32", kNone, {}, [](Layer &l) { l.num_scales = 1, l.k_scales = l.v_scales = scales; });
   layer("states", kNone, {}, [](Layer &l) { l.states = states; });
+}
 
+void add_groups(std::vector<Setting> *all) {
   const auto group = [&](const char *name, int64_t Group::*field, std::initializer_list<int64_t> values,
                          const Kinds &allowed) {
     for (const int64_t value : values) {
@@ -132,23 +134,42 @@ void add_the_rest(std::vector<Setting> *all) {
   };
   const int64_t beyond = (int64_t{1} << 30) + 1;
   group("window_tokens", &Group::window_tokens, {-1, beyond, INT64_MIN, INT64_MAX}, kNone);
-  group("window_tokens", &Group::window_tokens, {1, 100}, {KVC_GROUP_SLIDING});
+  group("window_tokens", &Group::window_tokens, {1, 100}, {kSlidingGroup});
   group("chunk_tokens", &Group::chunk_tokens, {-1, beyond, INT64_MIN, INT64_MAX}, kNone);
-  group("chunk_tokens", &Group::chunk_tokens, {1, 100}, {KVC_GROUP_CHUNKED});
+  group("chunk_tokens", &Group::chunk_tokens, {1, 100}, {kChunkedGroup});
   group("num_pages", &Group::num_pages, {-1, int64_t{1} << 31, INT64_MIN, INT64_MAX}, kNone);
   group("num_pages", &Group::num_pages, {1, 40}, kAll);
   all->push_back({"a window of 0",
                   {0, 2, 3, 4, 5},
-                  {"window_tokens 0", "sliding"},
+                  {"window_tokens 0", "KVC_VISIBLE_WINDOW"},
                   [](Layer &, Group &g) { g.window_tokens = 0; },
                   true});
   all->push_back({"a chunk of 0",
                   {0, 1, 3, 4, 5},
-                  {"chunk_tokens 0", "chunked"},
+                  {"chunk_tokens 0", "KVC_VISIBLE_CHUNK"},
                   [](Layer &, Group &g) { g.chunk_tokens = 0; },
                   true});
-  for (const int32_t kind : {-1, kKinds, INT32_MAX, INT32_MIN}) {
-    all->push_back({"kind", kNone, {"kind", std::to_string(kind)}, [kind](Layer &, Group &g) { g.kind = kind; }, true});
+  const auto unknown = [&](const char *name, int32_t Group::*field, int32_t count) {
+    for (const int32_t value : {-1, count, INT32_MAX, INT32_MIN}) {
+      all->push_back(
+          {name, kNone, {name, std::to_string(value)}, [field, value](Layer &, Group &g) { g.*field = value; }, true});
+    }
+  };
+  unknown("row", &Group::row, KVC_ROW_STATE + 1);
+  unknown("visibility", &Group::visibility, KVC_VISIBLE_ENCODER + 1);
+  all->push_back({"reserved", kNone, {"reserved 1"}, [](Layer &, Group &g) { g.reserved = 1; }, true});
+  // Rows of keys go with every visibility. A state goes with none but all.
+  const char *const names[] = {"KVC_VISIBLE_ALL", "KVC_VISIBLE_WINDOW", "KVC_VISIBLE_CHUNK", "KVC_VISIBLE_ENCODER"};
+  for (int32_t visibility = KVC_VISIBLE_ALL; visibility <= KVC_VISIBLE_ENCODER; ++visibility) {
+    all->push_back({names[visibility],
+                    visibility == KVC_VISIBLE_ALL ? kAll : kAttending,
+                    {"KVC_ROW_STATE", names[visibility]},
+                    [visibility](Layer &, Group &g) {
+                      g.visibility = visibility;
+                      g.window_tokens = visibility == KVC_VISIBLE_WINDOW ? 5 : 0;
+                      g.chunk_tokens = visibility == KVC_VISIBLE_CHUNK ? 5 : 0;
+                    },
+                    true});
   }
 }
 
@@ -189,6 +210,7 @@ TEST(Combinations, EveryFieldInEveryKindOfLayer) {
   add_numbers(&all);
   add_rope(&all);
   add_the_rest(&all);
+  add_groups(&all);
   for (const Setting &setting : all) {
     for (int kind = 0; kind < kKinds; kind++) {
       SCOPED_TRACE(setting.what + " in a layer of kind " + kNames[kind]);
@@ -211,8 +233,8 @@ TEST(Combinations, SharedLayersThatDisagree) {
       {"dtype", kNone, {"dtype"}, [](Layer &l, Group &) { l.dtype = dl_type(DType::kBF16); }},
       {"rope", kNone, {"rope"}, [](Layer &l, Group &) { l.rope_mode = KVC_ROPE_ON_APPEND; }},
       {"itself", kNone, {"kv_layer 7"}, [](Layer &l, Group &) { l.kv_layer = kSharing + 1; }},
-      {"a recurrent layer's", kNone, {}, [](Layer &l, Group &) { l.kv_layer = 1 + KVC_GROUP_RECURRENT; }},
-      {"the recurrent group", kNone, {}, [](Layer &l, Group &) { l.group = KVC_GROUP_RECURRENT; }},
+      {"a recurrent layer's", kNone, {}, [](Layer &l, Group &) { l.kv_layer = 1 + kRecurrentGroup; }},
+      {"the recurrent group", kNone, {}, [](Layer &l, Group &) { l.group = kRecurrentGroup; }},
       {"scales",
        kNone,
        {"num_scales 1", "kv_layer 1"},

@@ -22,8 +22,8 @@ struct Calls {
     EXPECT_EQ(kvc_cache_create(context.get(), &h.config, &cache, &error), KVC_OK) << error.message;
     owner.reset(cache);
     EXPECT_EQ(kvc_seq_add(cache, 3, seqs, &error), KVC_OK);
-    kvc_forward f = begin({seqs[0]}, {5}, KVC_GROUP_CROSS + 1);
-    run(f, KVC_GROUP_CROSS, 5);
+    kvc_forward f = begin({seqs[0]}, {5}, kCrossGroup + 1);
+    run(f, kCrossGroup, 5);
     EXPECT_EQ(kvc_forward_end(cache, f, &error), KVC_OK) << error.message;
     f = begin({seqs[0], seqs[1]}, {9, 9}, 0);
     for (int i = 0; i <= kKinds; i++) run(f, i, 18);
@@ -38,7 +38,7 @@ struct Calls {
   }
   // Whatever a layer needs before end.
   void run(kvc_forward f, int layer, int64_t tokens) {
-    if (layer == KVC_GROUP_RECURRENT) {
+    if (layer == kRecurrentGroup) {
       Tensor state(DType::kF32, {6, 5});
       for (int i = 0; i < 2; i++) {
         EXPECT_EQ(kvc_forward_store_state(cache, f, layer, i, state.dl(), &error), KVC_OK) << error.message;
@@ -51,17 +51,16 @@ struct Calls {
     kvc_append_args args;
     kvc_append_args_init(&args);
     args.k = k.dl();
-    args.v = layer == KVC_GROUP_MLA ? nullptr : k.dl();
+    args.v = layer == kMlaGroup ? nullptr : k.dl();
     const kvc_status status = kvc_forward_append(cache, f, layer, &args, &error);
-    EXPECT_EQ(status, layer == KVC_GROUP_CROSS && encoder_free(f) ? KVC_ERROR_INVALID_ARGUMENT : KVC_OK)
-        << error.message;
+    EXPECT_EQ(status, layer == kCrossGroup && encoder_free(f) ? KVC_ERROR_INVALID_ARGUMENT : KVC_OK) << error.message;
   }
   bool encoder_free(kvc_forward f) {  // a forward of the sequences' own tokens
     kvc_forward_info info;
     kvc_forward_info_init(&info);
     return kvc_forward_get_info(cache, f, &info, nullptr) == KVC_OK && info.num_tokens != 5;
   }
-  static int64_t kv_heads(int layer) { return layer == KVC_GROUP_MLA ? 1 : kKvHeads; }
+  static int64_t kv_heads(int layer) { return layer == kMlaGroup ? 1 : kKvHeads; }
 };
 
 // A tensor, spoiled in every way that a tensor can be; what was meant to be there stays readable.
@@ -136,8 +135,8 @@ struct AttendCalls {
   kvc_attend_args good, projected;
 
   explicit AttendCalls(int layer)
-      : mla(layer == KVC_GROUP_MLA),
-        stores(layer != KVC_GROUP_CROSS && layer != kSharing),
+      : mla(layer == kMlaGroup),
+        stores(layer != kCrossGroup && layer != kSharing),
         out(DType::kF32, {kTokens, kHeads, mla ? kLatent : kDim}),
         k(DType::kF32, {kTokens, Calls::kv_heads(layer), kDim}) {
     kvc_attend_args_init(&good);
@@ -207,9 +206,9 @@ TEST(CombinedCalls, EveryTensorOfEveryKindOfLayerSpoiled) {
     for (const auto &spoiled : bad) {
       SCOPED_TRACE(std::string("state: ") + spoiled->what);
       const char *name = call == &kvc_forward_load_state ? "kvc_forward_load_state" : "kvc_forward_store_state";
-      expect_refused(
-          c.cache, {name, [&](kvc_error *e) { return call(c.cache, f, KVC_GROUP_RECURRENT, 0, &spoiled->tensor, e); }},
-          &state);
+      expect_refused(c.cache,
+                     {name, [&](kvc_error *e) { return call(c.cache, f, kRecurrentGroup, 0, &spoiled->tensor, e); }},
+                     &state);
       checked++;
     }
   }
@@ -251,15 +250,15 @@ TEST(CombinedCalls, EveryOptionInEveryKindOfLayer) {
       kvc_attend_args args;
       kvc_attend_args_init(&args);
       args.q = q.dl();
-      Tensor &target = layer == KVC_GROUP_MLA ? latent_out : out;
+      Tensor &target = layer == kMlaGroup ? latent_out : out;
       args.out = target.dl();
       option.set(&args);
       // Without k and v, layers that store are refused for their order; with them, for what is wrong.
-      if (layer < KVC_GROUP_CROSS && args.k == nullptr && args.v == nullptr && args.flags == 0) {
-        args.k = layer == KVC_GROUP_MLA ? row.dl() : k.dl();
-        args.v = layer == KVC_GROUP_MLA ? nullptr : k.dl();
+      if (layer < kCrossGroup && args.k == nullptr && args.v == nullptr && args.flags == 0) {
+        args.k = layer == kMlaGroup ? row.dl() : k.dl();
+        args.v = layer == kMlaGroup ? nullptr : k.dl();
       }
-      if (layer == KVC_GROUP_MLA && args.out == args.q) continue;  // another shape: refused for that
+      if (layer == kMlaGroup && args.out == args.q) continue;  // another shape: refused for that
       expect_refused(
           c.cache,
           {"kvc_forward_attend", [&](kvc_error *e) { return kvc_forward_attend(c.cache, f, layer, &args, e); }},
@@ -278,8 +277,8 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
     for (const bool parts : {false, true}) {  // rows that are another kind's
       kvc_append_args append;
       kvc_append_args_init(&append);
-      append.k = layer == KVC_GROUP_MLA ? (parts ? k.dl() : row.dl()) : row.dl();
-      append.v = layer == KVC_GROUP_MLA ? part.dl() : parts ? nullptr : row.dl();
+      append.k = layer == kMlaGroup ? (parts ? k.dl() : row.dl()) : row.dl();
+      append.v = layer == kMlaGroup ? part.dl() : parts ? nullptr : row.dl();
       SCOPED_TRACE("rows of another kind, layer " + std::to_string(layer));
       expect_refused(
           c.cache,
@@ -288,13 +287,13 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
     }
     kvc_append_args scaled;
     kvc_append_args_init(&scaled);
-    scaled.k = layer == KVC_GROUP_MLA ? row.dl() : k.dl();
-    scaled.v = layer == KVC_GROUP_MLA ? nullptr : k.dl();
+    scaled.k = layer == kMlaGroup ? row.dl() : k.dl();
+    scaled.v = layer == kMlaGroup ? nullptr : k.dl();
     scaled.k_scale = scaled.v_scale = scales.dl();
     expect_refused(
         c.cache,
         {"kvc_forward_append", [&](kvc_error *e) { return kvc_forward_append(c.cache, f, layer, &scaled, e); }}, &out);
-    if (layer == KVC_GROUP_RECURRENT) continue;
+    if (layer == kRecurrentGroup) continue;
     for (const int index : {-1, 0, 1, 2, INT32_MAX}) {
       expect_refused(c.cache,
                      {"kvc_forward_load_state",
@@ -306,7 +305,7 @@ TEST(CombinedCalls, RowsAndStatesOfAnotherKind) {
     expect_refused(
         c.cache,
         {"kvc_forward_store_state",
-         [&](kvc_error *e) { return kvc_forward_store_state(c.cache, f, KVC_GROUP_RECURRENT, index, state.dl(), e); }},
+         [&](kvc_error *e) { return kvc_forward_store_state(c.cache, f, kRecurrentGroup, index, state.dl(), e); }},
         &state);
   }
 }
@@ -321,7 +320,7 @@ enum class Span { kNone, kZeros, kImage, kNegative };
 TEST(CombinedCalls, EveryBatch) {
   Calls c;
   int accepted = 0, turned_down = 0;
-  const int encoders[] = {0, 1 + KVC_GROUP_CROSS, 1 + KVC_GROUP_FULL, 1 + KVC_GROUP_RECURRENT, 1 + kKinds, -1};
+  const int encoders[] = {0, 1 + kCrossGroup, 1 + kFullGroup, 1 + kRecurrentGroup, 1 + kKinds, -1};
   for (const int encoder : encoders) {
     for (int tree = 0; tree <= static_cast<int>(Tree::kHalf); tree++) {
       for (int span = 0; span <= static_cast<int>(Span::kNegative); span++) {
@@ -346,7 +345,7 @@ TEST(CombinedCalls, EveryBatch) {
             // A tree over recurrent state is a chain; the layers of a step do not matter to that.
             const bool bad_tree = with_tree && shape != Tree::kChain && !inert;
             const bool bad_span = !inert && (spans == Span::kNegative || (spans == Span::kImage && with_tree));
-            const bool bad_encoder = encoder != 0 && encoder != 1 + KVC_GROUP_CROSS;
+            const bool bad_encoder = encoder != 0 && encoder != 1 + kCrossGroup;
             const bool bad_mix = cross && (with_tree || spans != Span::kNone);
             const bool bad = bad_tree || bad_span || bad_encoder || bad_mix || row >= 2 || layers == 2;
             kvc_batch batch = batch_of(seqs, lengths, 0);

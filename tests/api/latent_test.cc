@@ -84,9 +84,9 @@ TEST(Latent, ConfigsThatMakeNoSense) {
       {{"v_scales"}, [&](BuiltConfig &b) { b.layers[0].v_scales = &scale; }},
       {{"k_storage alone"}, [&](BuiltConfig &b) { b.layers[0].kv_storage = &storage; }},
       {{"k_storage alone"}, [&](BuiltConfig &b) { b.layers[0].k_storage = b.layers[0].v_storage = &storage; }},
-      {{"latent_dim 16", "not MLA"}, [](BuiltConfig &b) { b.groups[0].kind = KVC_GROUP_FULL; }},
-      {{"window_tokens 3", "MLA"}, [](BuiltConfig &b) { b.groups[0].window_tokens = 3; }},
-      {{"chunk_tokens 3", "MLA"}, [](BuiltConfig &b) { b.groups[0].chunk_tokens = 3; }},
+      {{"latent_dim 16", "KVC_ROW_LATENT"}, [](BuiltConfig &b) { b.groups[0].row = KVC_ROW_KV; }},
+      {{"window_tokens 3", "KVC_VISIBLE_ALL"}, [](BuiltConfig &b) { b.groups[0].window_tokens = 3; }},
+      {{"chunk_tokens 3", "KVC_VISIBLE_ALL"}, [](BuiltConfig &b) { b.groups[0].chunk_tokens = 3; }},
   };
   ContextPtr context = make_context();
   for (const Bad &bad : all) {

@@ -24,7 +24,7 @@ struct Ranges {
     EXPECT_EQ(kvc_cache_create(context.get(), &h.config, &cache, &error), KVC_OK) << error.message;
     owner.reset(cache);
     const kvc_seq tenant = add();
-    step(tenant, 9, 0, kAll, kTheirs, KVC_GROUP_CROSS + 1);
+    step(tenant, 9, 0, kAll, kTheirs, kCrossGroup + 1);
     step(tenant, 20, 0, kAll, kTheirs);
     EXPECT_EQ(kvc_seq_remove(cache, 1, &tenant, &error), KVC_OK);
   }
@@ -53,8 +53,8 @@ struct Ranges {
   }
   void run(kvc_forward f, int64_t tokens, int begin, int end, float value, bool encoder) {
     for (int layer = begin; layer < end; layer++) {
-      if (layer == kSharing || encoder != (layer == KVC_GROUP_CROSS)) continue;
-      if (layer == KVC_GROUP_RECURRENT) {
+      if (layer == kSharing || encoder != (layer == kCrossGroup)) continue;
+      if (layer == kRecurrentGroup) {
         Tensor state(DType::kF32, {6, 5});
         fill(&state, value);
         for (int i = 0; i < 2; i++) {
@@ -62,12 +62,12 @@ struct Ranges {
         }
         continue;
       }
-      Tensor k(DType::kF32, {tokens, layer == KVC_GROUP_MLA ? 1 : kKvHeads, kDim});
+      Tensor k(DType::kF32, {tokens, layer == kMlaGroup ? 1 : kKvHeads, kDim});
       fill(&k, value);
       kvc_append_args args;
       kvc_append_args_init(&args);
       args.k = k.dl();
-      args.v = layer == KVC_GROUP_MLA ? nullptr : k.dl();
+      args.v = layer == kMlaGroup ? nullptr : k.dl();
       EXPECT_EQ(kvc_forward_append(cache, f, layer, &args, &error), KVC_OK) << error.message;
     }
   }
@@ -104,7 +104,7 @@ struct Ranges {
   void expect_held(kvc_seq id, int layer, int64_t held, int64_t tokens) {
     SCOPED_TRACE("layer " + std::to_string(layer));
     const bool complete = held == tokens;
-    if (layer != KVC_GROUP_RECURRENT) {
+    if (layer != kRecurrentGroup) {
       if (held > 0) {
         EXPECT_EQ(exported(id, layer, held - 1, held, &error), KVC_OK) << error.message;
       }
@@ -116,7 +116,7 @@ struct Ranges {
         refused(cache, kOrder, "kvc_seq_export", [&](kvc_error *e) { return exported(id, layer, 0, 0, e); });
       }
     }
-    const int encoder = layer == KVC_GROUP_CROSS ? KVC_GROUP_CROSS + 1 : 0;
+    const int encoder = layer == kCrossGroup ? kCrossGroup + 1 : 0;
     const int32_t one = 1;
     for (const int kind : {0, encoder}) {
       const kvc_batch b = batch(id, one, layer, layer + 1, kind);
@@ -137,7 +137,7 @@ struct Ranges {
   }
   void expect_own_held(kvc_seq id, int begin, int end, int64_t held, int64_t tokens) {
     for (int layer = 0; layer < kAll; layer++) {
-      if (layer == KVC_GROUP_CROSS) continue;
+      if (layer == kCrossGroup) continue;
       const int source = layer == kSharing ? 0 : layer;
       expect_held(id, layer, source >= begin && source < end ? tokens : held, tokens);
     }
@@ -148,7 +148,7 @@ struct Ranges {
     const kvc_forward f = begin(id, 1, 0, kAll);
     Tensor state(DType::kF32, {6, 5});
     fill(&state, kTheirs);
-    EXPECT_EQ(kvc_forward_load_state(cache, f, KVC_GROUP_RECURRENT, 1, state.dl(), &error), KVC_OK) << error.message;
+    EXPECT_EQ(kvc_forward_load_state(cache, f, kRecurrentGroup, 1, state.dl(), &error), KVC_OK) << error.message;
     for (int i = 0; i < 5; i++) EXPECT_NE(reinterpret_cast<const float *>(state.bytes().data())[i], kTheirs);
     EXPECT_EQ(kvc_forward_abort(cache, f, &error), KVC_OK);
   }
@@ -217,17 +217,17 @@ TEST(LayerRanges, AnAbortedForwardChangesNothing) {
 TEST(LayerRanges, EncoderTokensCountApart) {
   Ranges r;
   const kvc_seq id = r.add();
-  r.step(id, 5, 0, KVC_GROUP_CROSS, kMine, KVC_GROUP_CROSS + 1);  // without the cross layer: nothing stores them
-  r.expect_held(id, KVC_GROUP_CROSS, 0, 5);
+  r.step(id, 5, 0, kCrossGroup, kMine, kCrossGroup + 1);  // without the cross layer: nothing stores them
+  r.expect_held(id, kCrossGroup, 0, 5);
   const kvc_batch whole = r.batch(id, 5, 0, 0);
   refused(r.cache, kOrder, "kvc_cache_can_fit", [&](kvc_error *e) { return kvc_cache_can_fit(r.cache, &whole, e); },
           {"encoder"});
-  r.step(id, 5, 0, KVC_GROUP_CROSS, kMine);
-  r.expect_own_held(id, 0, KVC_GROUP_CROSS, 0, 5);
+  r.step(id, 5, 0, kCrossGroup, kMine);
+  r.expect_own_held(id, 0, kCrossGroup, 0, 5);
 
   const kvc_seq other = r.add();
-  r.step(other, 5, KVC_GROUP_CROSS, KVC_GROUP_CROSS + 1, kMine, KVC_GROUP_CROSS + 1);
-  r.expect_held(other, KVC_GROUP_CROSS, 5, 5);
+  r.step(other, 5, kCrossGroup, kCrossGroup + 1, kMine, kCrossGroup + 1);
+  r.expect_held(other, kCrossGroup, 5, 5);
   r.expect_usable(other);
 }
 

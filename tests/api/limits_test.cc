@@ -112,15 +112,17 @@ TEST(Limits, CacheConfigs) {
       {"no capacity", kBad, -2, [](BuiltConfig &b) { b.groups[1].num_pages = 0; }},
       {"bytes for less than a page", kHuge, -2,
        [](BuiltConfig &b) { b.groups[0].num_pages = b.groups[1].num_pages = 0, b.config.capacity_bytes = 7; }},
-      {"unknown kind", kBad, -2, [](BuiltConfig &b) { b.groups[0].kind = 9; }},
-      {"negative kind", kBad, -2, [](BuiltConfig &b) { b.groups[0].kind = -1; }},
+      {"unknown row", kBad, -2, [](BuiltConfig &b) { b.groups[0].row = 9; }},
+      {"negative row", kBad, -2, [](BuiltConfig &b) { b.groups[0].row = -1; }},
+      {"unknown visibility", kBad, -2, [](BuiltConfig &b) { b.groups[0].visibility = 9; }},
+      {"negative visibility", kBad, -2, [](BuiltConfig &b) { b.groups[0].visibility = -1; }},
       {"full with a window", kBad, -2, [](BuiltConfig &b) { b.groups[0].window_tokens = 5; }},
       {"sliding without a window", kBad, -2, [](BuiltConfig &b) { b.groups[1].window_tokens = 0; }},
       {"sliding with a chunk", kBad, -2, [](BuiltConfig &b) { b.groups[1].chunk_tokens = 8; }},
-      {"chunked with a window", kBad, -2, [](BuiltConfig &b) { b.groups[1].kind = KVC_GROUP_CHUNKED; }},
+      {"chunked with a window", kBad, -2, [](BuiltConfig &b) { b.groups[1].visibility = KVC_VISIBLE_CHUNK; }},
       {"a chunk of 0", kBad, -2,
        [](BuiltConfig &b) {
-         b.groups[1].kind = KVC_GROUP_CHUNKED;
+         b.groups[1].visibility = KVC_VISIBLE_CHUNK;
          b.groups[1].window_tokens = 0;
        }},
       {"negative window", kBad, -2, [](BuiltConfig &b) { b.groups[1].window_tokens = -3; }},
@@ -404,7 +406,8 @@ TEST(Limits, StatesAndGroups) {
     state.rank = 2, state.shape[0] = 3, state.shape[1] = 4;
     BuiltConfig b(World::default_spec());
     kvc_layer_config_init(&b.layers[2]);
-    b.groups[1].kind = KVC_GROUP_RECURRENT, b.groups[1].window_tokens = 0, b.groups[1].num_pages = 0;
+    b.groups[1].row = KVC_ROW_STATE, b.groups[1].visibility = KVC_VISIBLE_ALL;
+    b.groups[1].window_tokens = b.groups[1].num_pages = 0;
     b.layers[1] = b.layers[2];
     b.layers[1].group = b.layers[2].group = 1;
     b.layers[1].num_states = b.layers[2].num_states = 1;

@@ -17,8 +17,9 @@ struct Sizes {
   int past, fresh;
 };
 
-CacheSpec spec_of(DType dtype, int rope) {
+CacheSpec spec_of(DType dtype, int rope, const GroupSpec &group) {
   CacheSpec spec;
+  spec.groups = {group};
   spec.page_size = 8;
   spec.max_sequences = 6;
   spec.max_batch_tokens = 256;
@@ -50,8 +51,8 @@ struct Step {
   int tokens = 0;
 
   Step(DType dtype, DType t, int rope, std::vector<Sizes> s, int threads = 1, const char *simd = nullptr,
-       std::vector<int32_t> parents = {})
-      : spec(spec_of(dtype, rope)),
+       std::vector<int32_t> parents = {}, const GroupSpec &group = {})
+      : spec(spec_of(dtype, rope, group)),
         type(t),
         sizes(std::move(s)),
         context(make_context(threads, simd)),
@@ -321,6 +322,27 @@ TEST(Projected, Parts) {
     step.check(
         args, [&](int query, int key) { return past ? key < 25 : key >= 25 && key <= query; },
         [](int token) { return token; });
+  }
+}
+
+// Rows that are absorbed, decompressed, and merged from both, whose queries see a window or a chunk alone.
+TEST(Projected, WindowsAndChunks) {
+  const auto seen = [](const GroupSpec &group, int query, int key) {
+    if (group.chunk > 0 && key / group.chunk != query / group.chunk) return false;
+    return key <= query && (group.window == 0 || key > query - group.window);
+  };
+  for (const int64_t tokens : {1, 7, 16, 33}) {
+    for (const GroupSpec &group : {GroupSpec{tokens, 0}, GroupSpec{0, 0, tokens}}) {
+      for (DType type : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE((group.window ? "window " : "chunk ") + std::to_string(tokens) + " computed " + name_of(type));
+        Step step(type, type, KVC_ROPE_ON_APPEND, kMixed, 2, nullptr, {}, group);
+        const kvc_attend_args args = step.args();
+        if (step.attend(args)) return;
+        step.check(args, [&](int query, int key) { return seen(group, query, key); }, [](int token) { return token; });
+        if (testing::Test::HasFatalFailure()) return;
+        EXPECT_EQ(kvc_forward_end(step.cache, step.forward, nullptr), KVC_OK);
+      }
+    }
   }
 }
 

@@ -80,7 +80,7 @@ TEST(Query, DescribeTexts) {
 TEST(Query, AForwardOfEncoderTokensPlansNoAttention) {
   Hybrid h;
   h.config.flags |= KVC_CACHE_SHARE_ALL_PREFIXES;
-  h.layers[KVC_GROUP_FULL].head_dim = 64;
+  h.layers[kFullGroup].head_dim = 64;
   h.layers[kSharing].head_dim = 64;
   for (const int threads : {1, 4}) {
     const ContextPtr context = make_context(threads);
@@ -92,8 +92,8 @@ TEST(Query, AForwardOfEncoderTokensPlansNoAttention) {
     ASSERT_EQ(kvc_seq_add(cache, 1, seqs, &error), KVC_OK);
     const auto begin = [&](const std::vector<kvc_seq> &ids, const std::vector<int32_t> &lengths, int32_t encoder) {
       kvc_batch batch = batch_of(ids, lengths, 0);
-      batch.layer_begin = KVC_GROUP_FULL;
-      batch.layer_end = KVC_GROUP_FULL + 1;
+      batch.layer_begin = kFullGroup;
+      batch.layer_end = kFullGroup + 1;
       batch.encoder_group = encoder;
       kvc_forward f = 0;
       EXPECT_EQ(kvc_forward_begin(cache, &batch, nullptr, &f, &error), KVC_OK) << error.message;
@@ -104,12 +104,12 @@ TEST(Query, AForwardOfEncoderTokensPlansNoAttention) {
     kvc_append_args args;
     kvc_append_args_init(&args);
     args.k = args.v = k.dl();
-    ASSERT_EQ(kvc_forward_append(cache, f, KVC_GROUP_FULL, &args, &error), KVC_OK) << error.message;
+    ASSERT_EQ(kvc_forward_append(cache, f, kFullGroup, &args, &error), KVC_OK) << error.message;
     ASSERT_EQ(kvc_forward_end(cache, f, &error), KVC_OK) << error.message;
     for (int i = 1; i < 3; i++) {
       ASSERT_EQ(kvc_seq_fork(cache, 1, seqs, nullptr, &seqs[i], nullptr, &error), KVC_OK) << error.message;
     }
-    f = begin({seqs[0], seqs[1], seqs[2]}, {5, 3, 5}, KVC_GROUP_CROSS + 1);
+    f = begin({seqs[0], seqs[1], seqs[2]}, {5, 3, 5}, kCrossGroup + 1);
     const std::string text = text_of([&](char *buffer, int64_t capacity, int64_t *length) {
       return kvc_forward_describe(cache, f, buffer, capacity, length, nullptr);
     });

@@ -305,7 +305,7 @@ TEST(StorageNone, RecurrentStatesStay) {
   }
   layers[0].num_q_heads = layers[0].num_kv_heads = 1;
   layers[0].head_dim = 4;
-  groups[1].kind = KVC_GROUP_RECURRENT;
+  groups[1].row = KVC_ROW_STATE;
   layers[1].states = &state;
   layers[1].num_states = 1;
   kvc_cache_config config;

@@ -211,7 +211,7 @@ class Program {
     state.rank = 1, state.shape[0] = 5;
     kvc_group_config groups[3];
     for (kvc_group_config &g : groups) kvc_group_config_init(&g);
-    groups[1].kind = KVC_GROUP_CROSS, groups[2].kind = KVC_GROUP_RECURRENT;
+    groups[1].visibility = KVC_VISIBLE_ENCODER, groups[2].row = KVC_ROW_STATE;
     std::vector<double> factors(2, 2.0);
     kvc_rope_scaling scaling;
     kvc_rope_scaling_init(&scaling);

@@ -22,7 +22,7 @@ class Copies : public testing::Test {
     state.rank = 1, state.shape[0] = 5;
     kvc_group_config groups[2];
     for (kvc_group_config &g : groups) kvc_group_config_init(&g);
-    groups[1].kind = KVC_GROUP_RECURRENT;
+    groups[1].row = KVC_ROW_STATE;
     kvc_layer_config layers[kLayers];
     for (kvc_layer_config &layer : layers) {
       kvc_layer_config_init(&layer);

@@ -172,7 +172,7 @@ TEST_F(Graphs, AddressesStayInStepsOfEveryKind) {
     layers[i].num_q_heads = layers[i].num_kv_heads = 1;
     layers[i].head_dim = 8;
   }
-  groups[1].kind = KVC_GROUP_CROSS;
+  groups[1].visibility = KVC_VISIBLE_ENCODER;
   kvc_cache_config config;
   kvc_cache_config_init(&config);
   config.layers = layers, config.num_layers = 2, config.groups = groups, config.num_groups = 2;

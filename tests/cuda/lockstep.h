@@ -300,7 +300,7 @@ class Lockstep {
     states_ = options.states;
     for (kvc_group_config& group : groups) kvc_group_config_init(&group);
     for (kvc_group_config& group : groups) group.num_pages = options.num_pages;
-    groups[1].kind = KVC_GROUP_SLIDING;
+    groups[1].visibility = KVC_VISIBLE_WINDOW;
     groups[1].window_tokens = options.window_tokens;
     for (kvc_layer_config& layer : layers_config) {
       kvc_layer_config_init(&layer);
@@ -311,7 +311,8 @@ class Lockstep {
     }
     if (options.window_tokens > 0) layers_config[1].group = 1;
     const int32_t attended = options.window_tokens > 0 ? 2 : 1;
-    groups[attended].kind = KVC_GROUP_RECURRENT;
+    groups[attended].row = KVC_ROW_STATE;
+    groups[attended].visibility = KVC_VISIBLE_ALL;
     groups[attended].window_tokens = 0;
     kvc_layer_config_init(&layers_config[kLayers]);
     layers_config[kLayers].group = attended;

@@ -52,7 +52,7 @@ class Warpgroups : public testing::TestWithParam<bool> {  // latent rows
       kvc_group_config group;
       kvc_group_config_init(&group);
       group.num_pages = 64;
-      if (latent_) group.kind = KVC_GROUP_MLA;
+      if (latent_) group.row = KVC_ROW_LATENT;
       kvc_cache_config config;
       kvc_cache_config_init(&config);
       config.layers = &layer;

@@ -31,17 +31,18 @@ struct Hybrid {
     states[1].rank = 1;
     states[1].shape[0] = 9;
     states[1].dtype = {kDLFloat, 16, 1};
-    const int32_t kinds[3] = {KVC_GROUP_FULL, KVC_GROUP_CROSS, KVC_GROUP_RECURRENT};
+    const int32_t stored[3] = {KVC_ROW_KV, KVC_ROW_KV, KVC_ROW_STATE};
     for (int i = 0; i < 3; i++) {
       kvc_layer_config_init(&layers[i]);
       kvc_group_config_init(&groups[i]);
-      groups[i].kind = kinds[i];
+      groups[i].row = stored[i];
       layers[i].group = i;
       if (i == 2) continue;
       layers[i].num_q_heads = 4;
       layers[i].num_kv_heads = 2;
       layers[i].head_dim = 16;
     }
+    groups[1].visibility = KVC_VISIBLE_ENCODER;
     layers[2].states = states;
     layers[2].num_states = 2;
     kvc_cache_config_init(&config);

@@ -69,7 +69,7 @@ class Script {
         what + " begin", [&](kvc_error *e) { return kvc_forward_begin(cache_, &batch, nullptr, &f, e); },
         [&] { EXPECT_EQ(kvc_forward_abort(cache_, f, nullptr), KVC_OK); });
     if (encoder_group != 0) {
-      append(what, f, KVC_GROUP_CROSS);
+      append(what, f, kCrossGroup);
     } else {
       for (int layer = 0; layer <= kKinds; layer++) run_layer(what, f, layer);
     }
@@ -92,13 +92,13 @@ class Script {
         "fork", [&](kvc_error *e) { return kvc_seq_fork(cache_, 2, seqs_, nullptr, children, nullptr, e); },
         [&] { EXPECT_EQ(kvc_seq_remove(cache_, 2, children, nullptr), KVC_OK); });
     call("remove", [&](kvc_error *e) { return kvc_seq_remove(cache_, 2, children, e); });
-    for (int layer = 0; layer < KVC_GROUP_RECURRENT; layer++) {
+    for (int layer = 0; layer < kRecurrentGroup; layer++) {
       kvc_export_args args;
       kvc_export_args_init(&args);
       args.layer = layer;
       int64_t length = 0;
-      EXPECT_EQ(layer == KVC_GROUP_CROSS ? kvc_seq_encoder_lengths(cache_, KVC_GROUP_CROSS, 1, seqs_, &length, nullptr)
-                                         : kvc_seq_lengths(cache_, 1, seqs_, &length, nullptr),
+      EXPECT_EQ(layer == kCrossGroup ? kvc_seq_encoder_lengths(cache_, kCrossGroup, 1, seqs_, &length, nullptr)
+                                     : kvc_seq_lengths(cache_, 1, seqs_, &length, nullptr),
                 KVC_OK);
       args.position_begin = length - 1;
       call("export of layer " + std::to_string(layer), [&](kvc_error *e) {
@@ -130,24 +130,24 @@ class Script {
   void append(const std::string &what, kvc_forward f, int32_t layer) {
     kvc_append_args args;
     kvc_append_args_init(&args);
-    args.k = layer == KVC_GROUP_MLA ? row_.dl() : k_.dl();
-    args.v = layer == KVC_GROUP_MLA ? nullptr : k_.dl();
+    args.k = layer == kMlaGroup ? row_.dl() : k_.dl();
+    args.v = layer == kMlaGroup ? nullptr : k_.dl();
     call(what + " append of layer " + std::to_string(layer),
          [&](kvc_error *e) { return kvc_forward_append(cache_, f, layer, &args, e); });
   }
   void run_layer(const std::string &what, kvc_forward f, int32_t layer) {
     const std::string name = what + " layer " + std::to_string(layer);
-    if (layer == KVC_GROUP_RECURRENT) {
+    if (layer == kRecurrentGroup) {
       for (int32_t i = 0; i < 2; i++) {
         call(name, [&](kvc_error *e) { return kvc_forward_load_state(cache_, f, layer, i, state_.dl(), e); });
         call(name, [&](kvc_error *e) { return kvc_forward_store_state(cache_, f, layer, i, state_.dl(), e); });
       }
       return;
     }
-    if (layer < KVC_GROUP_CROSS) append(what, f, layer);
+    if (layer < kCrossGroup) append(what, f, layer);
     kvc_attend_args args;
     kvc_attend_args_init(&args);
-    const bool mla = layer == KVC_GROUP_MLA;
+    const bool mla = layer == kMlaGroup;
     args.q = mla ? q_nope_.dl() : q_.dl();
     args.out = mla ? out_nope_.dl() : out_.dl();
     args.lse = lse_.dl();
@@ -177,7 +177,7 @@ TEST(Faults, StepsOfAHybridCache) {
     {
       Script script(threads);
       script.add();
-      script.step("encoder", 5, 1 + KVC_GROUP_CROSS);
+      script.step("encoder", 5, 1 + kCrossGroup);
       script.step("first step", 3, 0);
       script.step("second step", 6, 0);
       script.sequences();

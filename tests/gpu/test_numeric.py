@@ -114,7 +114,7 @@ def test_latent(device, rng, dtype, projected):
     layer = kvcache.Layer(q_heads=heads, head_dim=latent + rotary, latent_dim=latent, dtype=dtype, scale=scale)
     w_uk = values_of(rounded(rng.standard_normal((heads, nope, latent)) / np.sqrt(latent), dtype))
     w_uv = values_of(rounded(rng.standard_normal((heads, v_dim, latent)) / np.sqrt(latent), dtype))
-    with kvcache.Cache([layer], [kvcache.MLA()], capacity_tokens=2048, context=device.context()) as cache:
+    with kvcache.Cache([layer], [kvcache.Full(row="latent")], capacity_tokens=2048, context=device.context()) as cache:
         sequence, stored = cache.add(), np.zeros((0, 1, latent + rotary))
         for count in lengths:
             rows = values_of(rounded(rng.standard_normal((count, 1, latent + rotary)), dtype))

@@ -67,6 +67,7 @@ TEST(Warpgroup, LatentMasksAndOptions) {
   const std::vector<int> tree = {-1, 0, 0, 1, 1, 2};
   with([](SceneConfig* c) { c->window = 37, c->rows = {{3, 200}}; });
   with([](SceneConfig* c) { c->window = 64, c->rows = {{2, 400}}; });
+  with([](SceneConfig* c) { c->chunk = 48, c->rows = {{3, 200}}; });
   with([](SceneConfig* c) { c->flags = KVC_ATTEND_NON_CAUSAL, c->rows = {{3, 100}}; });
   with([](SceneConfig* c) { c->rows = {{3, 300, 70, 4}}; });
   with([&](SceneConfig* c) { c->rows = {{6, 150, 0, 0, tree}}; });

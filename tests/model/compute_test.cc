@@ -38,10 +38,13 @@ CacheSpec mixed_spec(int page_size, DType dtype, int rope) {
   spec.groups.push_back({0, pages, 24});
   spec.groups.push_back({0, pages});
   spec.groups.push_back({0, pages, 0, true});
+  spec.groups.push_back({24, pages});
   LayerSpec chunked{2, 4, 2, 16, 0, dtype, rope}, latent{3, 5, 1, 40, 0, dtype, rope}, cross{4, 4, 4, 12, 0, dtype};
   latent.latent = 32;
   latent.scale = 0.2;
-  for (LayerSpec *l : {&chunked, &latent, &cross}) {
+  LayerSpec latent_window = latent;
+  latent_window.group = 5;
+  for (LayerSpec *l : {&chunked, &latent, &cross, &latent_window}) {
     l->num_scales = spec.layers[0].num_scales ? l->hkv : 0;
     spec.layers.push_back(*l);
   }

@@ -82,8 +82,7 @@ class Recurrent {
  public:
   explicit Recurrent(uint64_t seed) : random_(seed), context_(make_context(1 + static_cast<int>(seed))) {
     const int groups_of[kNumLayers] = {0, 1, 2, 1, 3, 4, 5};
-    const int kinds[kNumGroups] = {KVC_GROUP_SLIDING,   KVC_GROUP_RECURRENT, KVC_GROUP_FULL,
-                                   KVC_GROUP_RECURRENT, KVC_GROUP_CHUNKED,   KVC_GROUP_MLA};
+    const int rows[kNumGroups] = {KVC_ROW_KV, KVC_ROW_STATE, KVC_ROW_KV, KVC_ROW_STATE, KVC_ROW_KV, KVC_ROW_LATENT};
     std::vector<kvc_state_config> states[kNumLayers];
     for (const StateSpec &s : kStates) {
       kvc_state_config state;
@@ -98,7 +97,7 @@ class Recurrent {
     for (int i = 0; i < kNumLayers; i++) {
       kvc_layer_config_init(&layers[i]);
       layers[i].group = groups_of[i];
-      if (kinds[groups_of[i]] == KVC_GROUP_RECURRENT) {
+      if (rows[groups_of[i]] == KVC_ROW_STATE) {
         layers[i].states = states[i].data();
         layers[i].num_states = static_cast<int32_t>(states[i].size());
       } else {
@@ -110,9 +109,11 @@ class Recurrent {
     layers[6].latent_dim = kDim - 1;
     for (int g = 0; g < kNumGroups; g++) {
       kvc_group_config_init(&groups[g]);
-      groups[g].kind = kinds[g];
+      groups[g].row = rows[g];
     }
+    groups[0].visibility = KVC_VISIBLE_WINDOW;
     groups[0].window_tokens = kWindow;
+    groups[4].visibility = KVC_VISIBLE_CHUNK;
     groups[4].chunk_tokens = kChunk;
     kvc_cache_config config;
     kvc_cache_config_init(&config);

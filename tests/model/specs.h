@@ -46,19 +46,20 @@ inline void add_reader(std::mt19937_64 &random, CacheSpec *spec) {
   spec->layers.push_back(l);
 }
 
-// Two to five groups of any kinds, the first of the sequences' own tokens; those of latent rows are in *latent.
+// Two to five groups of any rows and visibilities, the first of the sequences' own tokens. *latent: those of latent
+// rows.
 inline std::vector<GroupSpec> any_groups(int64_t pages, int64_t window, std::mt19937_64 &random,
                                          std::set<int> *latent) {
   std::vector<GroupSpec> groups;
   const int count = 2 + static_cast<int>(random() % 4);
   for (int g = 0; g < count; g++) {
     const auto more = pages + static_cast<int64_t>(random() % 4);
-    const uint64_t kind = random() % (g == 0 ? 4 : 5);
-    if (kind == 1) latent->insert(g);
-    groups.push_back(kind == 2   ? GroupSpec{window, more}
-                     : kind == 3 ? GroupSpec{0, more, window}
-                     : kind == 4 ? GroupSpec{0, more, 0, true}
-                                 : GroupSpec{0, more});
+    const uint64_t visibility = random() % (g == 0 ? 3 : 4);
+    if (random() % 3 == 0) latent->insert(g);
+    groups.push_back(visibility == 1   ? GroupSpec{window, more}
+                     : visibility == 2 ? GroupSpec{0, more, window}
+                     : visibility == 3 ? GroupSpec{0, more, 0, true}
+                                       : GroupSpec{0, more});
   }
   return groups;
 }
@@ -80,9 +81,9 @@ inline std::vector<GroupSpec> groups_of(Kind kind, int64_t pages, int64_t window
       return {{0, pages, window}};
     case Kind::kMixed:
       return {{0, pages, window}, {0, pages + 3}, {window, pages + 1}, {0, pages, 1}};
-    case Kind::kLatent:  // MLA, sliding, full
-      latent->insert(0);
-      return {{0, pages + 1}, {window, pages}, {0, pages + 2}};
+    case Kind::kLatent:  // latent rows with each visibility, beside K and V
+      *latent = {0, 1, 2, 3};
+      return {{0, pages + 1}, {window, pages}, {0, pages + 2, window}, {0, pages, 0, true}, {0, pages + 2}};
     case Kind::kCross:
       return {{0, pages + 1}, {0, pages, 0, true}, {window, pages}};
     case Kind::kAny:

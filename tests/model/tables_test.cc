@@ -25,7 +25,7 @@ struct Configs {
 
   Configs(int page_size, int32_t storage, int64_t pages) {
     const int group_of[5] = {0, 1, kCross, 0, 1};
-    const int kinds[kGroups] = {KVC_GROUP_FULL, KVC_GROUP_SLIDING, KVC_GROUP_CROSS};
+    const int visibilities[kGroups] = {KVC_VISIBLE_ALL, KVC_VISIBLE_WINDOW, KVC_VISIBLE_ENCODER};
     for (int i = 0; i < 5; i++) {
       kvc_layer_config_init(&layers[i]);
       layers[i].group = group_of[i];
@@ -35,7 +35,7 @@ struct Configs {
     layers[3].kv_layer = 1;
     for (int g = 0; g < kGroups; g++) {
       kvc_group_config_init(&groups[g]);
-      groups[g].kind = kinds[g];
+      groups[g].visibility = visibilities[g];
       groups[g].num_pages = pages + g;
     }
     groups[1].window_tokens = 7;

@@ -102,11 +102,11 @@ class Options:
 
 
 class Attending:
-    """A layer with keys, of any kind of group."""
+    """A layer with keys, K and V or latent rows, in a group of any visibility."""
 
-    def __init__(self, rng, kind, group, source=None):
+    def __init__(self, rng, kind, latent, group, source=None):
         self.kind, self.group = kind, group
-        dims = {"mla": (1, 12, 8, 8), "cross": (2, 8, 12, 0)}.get(kind, (2, 8, 8, 0))
+        dims = (1, 12, 8, 8) if latent else (2, 8, 12, 0) if kind == "cross" else (2, 8, 8, 0)
         self.kv_heads, self.dim, self.v_dim, self.latent = dims
         self.rope = None if kind == "cross" else rng.choice([None, "on_append", "on_read"])
         self.scale, self.source = 0.3, None
@@ -152,7 +152,7 @@ class Attending:
 
     def expected(self, index, q, sequence, token, step, options):
         """out [HEADS, dims] and lse [HEADS] of a token's query."""
-        streams = sequence.window > 0 and self.kind in ("full", "mla")
+        streams = sequence.window > 0 and self.kind == "full"
         stored = index if self.source is None else self.source
         q = np.asarray(q, np.float64)
         if options.w_uk is not None:
@@ -204,22 +204,26 @@ class Recurrent:
         return after
 
 
-GROUPS = {"full": kvcache.Full(), "sliding": kvcache.Sliding(WINDOW), "chunked": kvcache.Chunked(CHUNK),
-          "mla": kvcache.MLA(), "cross": kvcache.Cross(), "recurrent": kvcache.Recurrent()}  # fmt: skip
+GROUPS = {
+    "full": lambda row: kvcache.Full(row=row), "sliding": lambda row: kvcache.Sliding(WINDOW, row=row),
+    "chunked": lambda row: kvcache.Chunked(CHUNK, row=row), "cross": lambda row: kvcache.Cross(row=row),
+    "recurrent": lambda row: kvcache.Recurrent(),
+}  # fmt: skip
 
 
 def draw_layers(rng):
     """(groups, layers): one to five groups of any kinds, one to three layers of each."""
     kinds = [str(kind) for kind in rng.choice(list(GROUPS), rng.integers(1, 6))]
+    latent = [bool(rng.random() < 0.3) for _ in kinds]
     layers = []
     for group, kind in enumerate(kinds):
         if kind == "recurrent":
             layers += [Recurrent(group) for _ in range(rng.integers(1, 3))]
             continue
-        layers.append(Attending(rng, kind, group))
+        layers.append(Attending(rng, kind, latent[group], group))
         source = (len(layers) - 1, layers[-1])
         if rng.random() < 0.4:
-            layers.append(Attending(rng, kind, group, source))
+            layers.append(Attending(rng, kind, latent[group], group, source))
         if rng.random() < 0.3:
-            layers.append(Attending(rng, kind, group))
-    return [GROUPS[kind] for kind in kinds], layers
+            layers.append(Attending(rng, kind, latent[group], group))
+    return [GROUPS[kind]("latent" if of else "kv") for kind, of in zip(kinds, latent)], layers

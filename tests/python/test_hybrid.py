@@ -28,10 +28,10 @@ class Softmax:
 class Latent(Softmax):
     """A row is K, and its first dims are V, of one kv head."""
 
-    def __init__(self, group):
+    def __init__(self, group, **seen):
         self.layer = kvcache.Layer(group, q_heads=HEADS, kv_heads=1, head_dim=LATENT + ROTARY, latent_dim=LATENT,
                                    scale=SCALE)  # fmt: skip
-        self.dense = DenseLayer(scale=SCALE)
+        self.dense = DenseLayer(scale=SCALE, **seen)
 
     def run(self, step, index, rng, sequences, lengths):
         tokens = sum(lengths)
@@ -69,9 +69,11 @@ MODELS = {
                                  lambda: [Softmax(0, window=7) for _ in range(5)] + [Softmax(1)]),
     "three chunked to one full": ([kvcache.Chunked(6), kvcache.Full()],
                                   lambda: [Softmax(0, chunk=6) for _ in range(3)] + [Softmax(1)]),
-    "recurrent, full and MLA": ([kvcache.Recurrent(), kvcache.Full(), kvcache.MLA()],
+    "recurrent, full and MLA": ([kvcache.Recurrent(), kvcache.Full(), kvcache.Full(row="latent")],
                                 lambda: [States(0), Softmax(1), Latent(2), States(0)]),
-    "everything": ([kvcache.Sliding(5), kvcache.Recurrent(), kvcache.MLA(), kvcache.Chunked(4), kvcache.Full()],
+    "MLA windows and chunks": ([kvcache.Sliding(7, row="latent"), kvcache.Chunked(6, row="latent")],
+                               lambda: [Latent(0, window=7), Latent(1, chunk=6)]),
+    "everything": ([kvcache.Sliding(5), kvcache.Recurrent(), kvcache.Full(row="latent"), kvcache.Chunked(4), kvcache.Full()],
                    lambda: [Softmax(0, window=5), States(1), Latent(2), Softmax(3, chunk=4), Softmax(4)]),
 }  # fmt: skip
 
@@ -142,7 +144,8 @@ def test_layers_that_make_no_sense(kind, what, change, words):
 @pytest.mark.parametrize("group, words", [
     (kvcache.Sliding(0), "window 0"), (kvcache.Sliding(-1), "window -1"),
     (kvcache.Sliding(2**31), f"window {2**31}"), (kvcache.Chunked(0), "chunk 0"),
-    (kvcache.Chunked(-3), "chunk -3"), (kvcache.MLA(), "latent_dim 0"), (kvcache.Full(pages=-1), "-1"),
+    (kvcache.Chunked(-3), "chunk -3"), (kvcache.Full(row="latent"), "latent_dim 0"), (kvcache.Full(pages=-1), "-1"),
+    (kvcache.Sliding(3, row="rows"), "'rows'"),
     (kvcache.Recurrent(), "q_heads 4"),
 ])  # fmt: skip
 def test_groups_that_make_no_sense(group, words):
@@ -153,7 +156,7 @@ def test_groups_that_make_no_sense(group, words):
 def test_an_mla_layer_without_a_scale():
     layer = kvcache.Layer(q_heads=HEADS, kv_heads=1, head_dim=DIM, latent_dim=LATENT)
     with pytest.raises(kvcache.InvalidArgument, match="scale 0 of an MLA group"):
-        kvcache.Cache([layer], groups=[kvcache.MLA()], capacity_tokens=64)
+        kvcache.Cache([layer], groups=[kvcache.Full(row="latent")], capacity_tokens=64)
 
 
 ARRAY, TABLE = np.zeros((2, HEADS, DIM), np.float32), np.zeros((2, 2, DIM // 2), np.float32)
@@ -214,7 +217,7 @@ def check_refused(what, call, with_step):
               kvcache.Layer(1, q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM),
               kvcache.RecurrentLayer(2, [kvcache.StateTensor((3,))]),
               kvcache.Layer(3, q_heads=HEADS, kv_heads=1, head_dim=DIM, latent_dim=LATENT, scale=SCALE)]
-    with kvcache.Cache(layers, groups=[kvcache.Full(), kvcache.Cross(), kvcache.Recurrent(), kvcache.MLA()], page_size=4,
+    with kvcache.Cache(layers, groups=[kvcache.Full(), kvcache.Cross(), kvcache.Recurrent(), kvcache.Full(row="latent")], page_size=4,
                        capacity_tokens=64, streaming=True) as cache:
         sequence = cache.add()
         step = cache.forward([sequence], [2]) if with_step else None

@@ -13,7 +13,7 @@ PAST = 21
 
 def make(**options):
     layer = kvcache.Layer(q_heads=HEADS, head_dim=ROW, latent_dim=LATENT, scale=SCALE, rope="on_append", **options)
-    return kvcache.Cache([layer], groups=[kvcache.MLA()], page_size=4, capacity_tokens=256)
+    return kvcache.Cache([layer], groups=[kvcache.Full(row="latent")], page_size=4, capacity_tokens=256)
 
 
 def softmax_rows(scores, values, first):
@@ -89,7 +89,7 @@ def test_deepseeks_dims():
     random = np.random.default_rng(6)
     w = random.standard_normal((heads, nope + v_dim, latent), dtype="f4") / latent**0.5
     layer = kvcache.Layer(q_heads=heads, head_dim=latent + rotary, latent_dim=latent, scale=scale, rope="on_append")
-    with kvcache.Cache([layer], groups=[kvcache.MLA()], capacity_tokens=1024) as cache:
+    with kvcache.Cache([layer], groups=[kvcache.Full(row="latent")], capacity_tokens=1024) as cache:
         stored = {cache.add(): np.empty((0, latent + rotary))}
 
         def step(sequence, tokens):
@@ -140,7 +140,7 @@ def test_rows_are_stored_and_exported_once(rows):
 
 def test_what_makes_no_sense(rows):
     with pytest.raises(kvcache.InvalidArgument, match="scale 0 of an MLA"):
-        kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT)], groups=[kvcache.MLA()], capacity_tokens=64)
+        kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT)], groups=[kvcache.Full(row="latent")], capacity_tokens=64)
     with pytest.raises(kvcache.InvalidArgument, match="latent_dim"):
         kvcache.Cache([kvcache.Layer(head_dim=ROW, latent_dim=LATENT, scale=1.0)], capacity_tokens=64)
     w = np.zeros((HEADS, NOPE, LATENT), "f4")

@@ -72,7 +72,7 @@ def test_adopted_pool_is_what_layer_pool_shows():
 def test_adopted_mla_pool():
     rows = np.zeros((PAGES, 1, PAGE, DIM), np.float32)
     layer = kvcache.Layer(q_heads=4, head_dim=DIM, latent_dim=6, scale=0.5)
-    with kvcache.Cache([layer], [kvcache.MLA(pages=PAGES)], page_size=PAGE, storage=[rows]) as cache:
+    with kvcache.Cache([layer], [kvcache.Full(pages=PAGES, row="latent")], page_size=PAGE, storage=[rows]) as cache:
         a = cache.add()
         row = np.random.default_rng(1).standard_normal((3, 1, DIM)).astype(np.float32)
         with cache.forward([a], [3]) as step:

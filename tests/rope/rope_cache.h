@@ -82,7 +82,7 @@ struct RopeCache {
   kvc_status create(kvc_error *error = nullptr) {
     kvc_group_config group;
     kvc_group_config_init(&group);
-    group.kind = window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
+    group.visibility = window ? KVC_VISIBLE_WINDOW : KVC_VISIBLE_ALL;
     group.window_tokens = window;
     kvc_cache_config config;
     kvc_cache_config_init(&config);

@@ -30,7 +30,7 @@ class Cross : public testing::TestWithParam<std::tuple<int, DType>> {
     std::vector<kvc_group_config> groups(3);
     for (size_t g = 0; g < 3; g++) {
       kvc_group_config_init(&groups[g]);
-      groups[g].kind = g == 0 ? KVC_GROUP_FULL : KVC_GROUP_CROSS;
+      groups[g].visibility = g == 0 ? KVC_VISIBLE_ALL : KVC_VISIBLE_ENCODER;
     }
     kvc_cache_config_init(&config_);
     config_.layers = layers.data();
@@ -349,7 +349,7 @@ TEST(CrossConfig, WindowsAndRotationAreRefused) {
   layer.head_dim = 4;
   kvc_group_config group;
   kvc_group_config_init(&group);
-  group.kind = KVC_GROUP_CROSS;
+  group.visibility = KVC_VISIBLE_ENCODER;
   kvc_cache_config config;
   kvc_cache_config_init(&config);
   config.layers = &layer;
@@ -368,11 +368,11 @@ TEST(CrossConfig, WindowsAndRotationAreRefused) {
   expect_no_import(context.get(), config);
   group.window_tokens = 5;
   EXPECT_EQ(create(&error), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_NE(std::strstr(error.message, "window_tokens 5 of a cross group"), nullptr) << error.message;
+  EXPECT_NE(std::strstr(error.message, "window_tokens 5 with KVC_VISIBLE_ENCODER"), nullptr) << error.message;
   group.window_tokens = 0;
   layer.rope_mode = KVC_ROPE_ON_APPEND;
   EXPECT_EQ(create(&error), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_NE(std::strstr(error.message, "cross group"), nullptr) << error.message;
+  EXPECT_NE(std::strstr(error.message, "KVC_VISIBLE_ENCODER"), nullptr) << error.message;
 }
 
 }  // namespace

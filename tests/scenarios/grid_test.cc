@@ -15,10 +15,13 @@ struct Geometry {
   int rope;
   bool sliding;    // two of the four layers have a window of 33
   int latent = 0;  // MLA: two layers of rows of d, of which so many dims are V; sliding: a sliding and a full one more
+  GroupSpec latent_group = {};  // what queries of those two see
 };
 
 std::string name_of(const Geometry &g) {
-  const std::string row = g.latent ? "_latent" + std::to_string(g.latent) : "";
+  const std::string row = (g.latent ? "_latent" + std::to_string(g.latent) : "") + (g.latent_group.window  ? "_window"
+                                                                                    : g.latent_group.chunk ? "_chunk"
+                                                                                                           : "");
   return "page" + std::to_string(g.page_size) + "_heads" + std::to_string(g.hq) + "x" + std::to_string(g.hkv) + "_d" +
          std::to_string(g.d) + "_" + name_of(g.dtype) +
          (g.rope ? g.rope == KVC_ROPE_ON_READ ? "_rope_on_read" : "_rope" : "") + (g.sliding ? "_sliding" : "") + row;
@@ -68,6 +71,8 @@ std::vector<Geometry> latent_geometries() {
       {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_APPEND, true, 32},
       {8, 20, 1, 64, DType::kE4M3, KVC_ROPE_ON_APPEND, true, 48},
       {16, 16, 1, 96, DType::kI8, KVC_ROPE_NONE, false, 96},
+      {16, 16, 1, 576, DType::kBF16, KVC_ROPE_ON_APPEND, false, 512, {100, 128}},
+      {3, 5, 1, 40, DType::kF32, KVC_ROPE_ON_READ, true, 32, {0, 683, 50}},
   };
 }
 
@@ -79,7 +84,7 @@ CacheSpec spec_of(const Geometry &g) {
   spec.rollback = 128;
   // 2,048 tokens as written; pages of 64 and 256 tokens need a few more to have one for each sequence.
   spec.capacity_tokens = g.page_size < 64 ? 2048 : g.page_size == 64 ? 4096 : 10240;
-  spec.groups = {GroupSpec{}};
+  spec.groups = {g.latent_group};
   if (g.sliding) spec.groups.push_back({33, spec.capacity_tokens / g.page_size});
   spec.layers.clear();
   if (g.latent && g.sliding) spec.groups.push_back(GroupSpec{});

@@ -36,8 +36,8 @@ struct World {
     }
     layers[0].states = states;
     layers[0].num_states = 2;
-    groups[0].kind = KVC_GROUP_RECURRENT;
-    groups[1].kind = KVC_GROUP_SLIDING;
+    groups[0].row = KVC_ROW_STATE;
+    groups[1].visibility = KVC_VISIBLE_WINDOW;
     groups[1].window_tokens = 8;
     kvc_cache_config_init(&config);
     config.layers = layers;
@@ -394,7 +394,7 @@ TEST(RecurrentMisuse, ConfigsAreRefused) {
   EXPECT_EQ(status_of([](World *w) { w->states[0].dtype = {kDLInt, 32, 1}; }, "dtype int32"), KVC_ERROR_DTYPE);
   EXPECT_EQ(status_of([](World *w) { w->groups[0].window_tokens = 3; }, "window_tokens 3"), KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->config.max_checkpoints = 1025; }, "1025"), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(status_of([](World *w) { w->groups[0].kind = KVC_GROUP_FULL; }, "max_checkpoints 3"),
+  EXPECT_EQ(status_of([](World *w) { w->groups[0].row = KVC_ROW_KV; }, "max_checkpoints 3"),
             KVC_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(status_of([](World *w) { w->states[1].struct_size = 40; }, "struct_size"), KVC_ERROR_STRUCT_SIZE);
 }

@@ -10,7 +10,7 @@ namespace {
 SequenceStoreConfig encoder_config() {
   SequenceStoreConfig config = config_of(4, 20);
   config.groups.push_back({{{}, 0, 4}, 20});
-  config.groups[1].rules.content = PageContent::kEncoder;
+  config.groups[1].rules.encoder = true;
   return config;
 }
 
@@ -60,7 +60,7 @@ TEST(EncoderLists, AreAsLongAsASequenceMayBe) {
 TEST(EncoderLists, AnAbortedStepLeavesTheStateAlone) {
   SequenceStoreConfig config = encoder_config();
   config.groups.push_back({{{}, 0, int64_t{1} << 31}, 4});
-  config.groups[2].rules.content = PageContent::kState;
+  config.groups[2].rules.row = RowKind::kState;
   Fixture f(config);
   const uint64_t id = f.add(1)[0];
   Fixture::Step tokens, encoder, next;

@@ -1,16 +1,16 @@
-// A cache config with a layer group of every kind, and a layer that shares another's K and V.
+// A cache config with a group of every row and every visibility, and a layer that shares another's K and V.
 #pragma once
 
 #include "wrappers.h"
 
 namespace kvt {
 
-inline constexpr int kKinds = 6;         // layer i is in group i, of kind i,
-inline constexpr int kSharing = kKinds;  // and one more reads layer 0's K and V
+// Group i, and the index of its layer.
+enum { kFullGroup, kSlidingGroup, kChunkedGroup, kMlaGroup, kCrossGroup, kRecurrentGroup, kKinds };
+inline constexpr int kSharing = kKinds;  // one more layer reads layer 0's K and V
 inline constexpr int kHeads = 4, kKvHeads = 2, kDim = 16, kLatent = 12;
 inline const char *const kNames[] = {"full", "sliding", "chunked", "mla", "cross", "recurrent"};
 
-// A group and a layer of every kind, and a layer that shares K and V.
 struct Hybrid {
   kvc_state_config states[2];
   kvc_layer_config layers[kKinds + 1];
@@ -27,24 +27,28 @@ struct Hybrid {
       kvc_layer_config &layer = layers[i];
       kvc_layer_config_init(&layer);
       layer.group = i % kKinds;
-      if (i == KVC_GROUP_RECURRENT) {
+      if (i == kRecurrentGroup) {
         layer.states = states;
         layer.num_states = 2;
         continue;
       }
       layer.num_q_heads = kHeads;
-      layer.num_kv_heads = i == KVC_GROUP_MLA ? 1 : kKvHeads;
+      layer.num_kv_heads = i == kMlaGroup ? 1 : kKvHeads;
       layer.head_dim = kDim;
     }
-    layers[KVC_GROUP_MLA].latent_dim = kLatent;
-    layers[KVC_GROUP_MLA].softmax_scale = 0.25;
+    layers[kMlaGroup].latent_dim = kLatent;
+    layers[kMlaGroup].softmax_scale = 0.25;
     layers[kSharing].kv_layer = 1;
     for (int g = 0; g < kKinds; g++) {
       kvc_group_config_init(&groups[g]);
-      groups[g].kind = g;
     }
-    groups[KVC_GROUP_SLIDING].window_tokens = 7;
-    groups[KVC_GROUP_CHUNKED].chunk_tokens = 6;
+    groups[kSlidingGroup].visibility = KVC_VISIBLE_WINDOW;
+    groups[kChunkedGroup].visibility = KVC_VISIBLE_CHUNK;
+    groups[kCrossGroup].visibility = KVC_VISIBLE_ENCODER;
+    groups[kMlaGroup].row = KVC_ROW_LATENT;
+    groups[kRecurrentGroup].row = KVC_ROW_STATE;
+    groups[kSlidingGroup].window_tokens = 7;
+    groups[kChunkedGroup].chunk_tokens = 6;
     kvc_cache_config_init(&config);
     config.layers = layers;
     config.groups = groups;

@@ -110,10 +110,12 @@ struct BuiltConfig {
     for (const GroupSpec &g : spec.groups) {
       kvc_group_config group;
       kvc_group_config_init(&group);
-      group.kind = g.chunk ? KVC_GROUP_CHUNKED : g.window ? KVC_GROUP_SLIDING : KVC_GROUP_FULL;
-      if (g.cross) group.kind = KVC_GROUP_CROSS;
+      group.visibility = g.cross    ? KVC_VISIBLE_ENCODER
+                         : g.chunk  ? KVC_VISIBLE_CHUNK
+                         : g.window ? KVC_VISIBLE_WINDOW
+                                    : KVC_VISIBLE_ALL;
       for (const LayerSpec &l : spec.layers) {
-        if (l.latent && l.group == &g - spec.groups.data()) group.kind = KVC_GROUP_MLA;
+        if (l.latent && l.group == &g - spec.groups.data()) group.row = KVC_ROW_LATENT;
       }
       group.window_tokens = g.window;
       group.chunk_tokens = g.chunk;

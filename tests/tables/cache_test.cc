@@ -408,8 +408,8 @@ TEST(ForwardTables, CrossGroups) {
   }
   layers[2].num_states = 1;
   layers[2].states = &state;
-  groups[1].kind = KVC_GROUP_CROSS;
-  groups[2].kind = KVC_GROUP_RECURRENT;
+  groups[1].visibility = KVC_VISIBLE_ENCODER;
+  groups[2].row = KVC_ROW_STATE;
   kvc_cache_config config;
   kvc_cache_config_init(&config);
   config.layers = layers;

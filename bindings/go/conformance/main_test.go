@@ -53,7 +53,7 @@ func TestWhatTheRunnerCannotDoIsSaid(t *testing.T) {
 		"add seqs=0":                  "FAILED no cache 0",
 		"show name=nothing":           "FAILED no tensor nothing",
 		"tensor name=x value=x9[2]":   "FAILED no tensor is x9[2]",
-		"group kind=round":            "FAILED unknown kind round",
+		"group row=round":             "FAILED unknown row round",
 		"context_create threads=many": "FAILED strconv.Atoi",
 	} {
 		if got := s.run(line); !strings.HasPrefix(got, want) {

@@ -39,10 +39,12 @@ var settings = map[string]func(*script) ([]string, error){
 		return s.context().Close()
 	}),
 	"group": quiet(func(s *script) error {
-		kind := choice(s, "kind", map[string]kvcache.GroupKind{"full": kvcache.GroupFull, "sliding": kvcache.GroupSliding,
-			"chunked": kvcache.GroupChunked, "mla": kvcache.GroupMLA, "cross": kvcache.GroupCross, "recurrent": kvcache.GroupRecurrent})
-		s.groups = append(s.groups, kvcache.Group{Kind: kind, Window: int64(s.integer("window")), Chunk: int64(s.integer("chunk")),
-			Pages: int64(s.integer("pages"))})
+		row := choice(s, "row", map[string]kvcache.Row{"kv": kvcache.RowKV, "latent": kvcache.RowLatent,
+			"state": kvcache.RowState})
+		visibility := choice(s, "visibility", map[string]kvcache.Visibility{"all": kvcache.VisibleAll,
+			"window": kvcache.VisibleWindow, "chunk": kvcache.VisibleChunk, "encoder": kvcache.VisibleEncoder})
+		s.groups = append(s.groups, kvcache.Group{Row: row, Visibility: visibility, Window: int64(s.integer("window")),
+			Chunk: int64(s.integer("chunk")), Pages: int64(s.integer("pages"))})
 		return nil
 	}),
 	"layer": quiet(func(s *script) error {

@@ -19,7 +19,7 @@ Thread safety: any call from any thread; one step is used by one thread at a tim
 import os as _os
 
 from ._cache import Cache, Estimate, GroupEstimate, Stats, estimate
-from ._config import MLA, Chunked, Context, Cross, Full, Layer, Recurrent, RecurrentLayer, Sliding, StateTensor
+from ._config import Chunked, Context, Cross, Full, Layer, Recurrent, RecurrentLayer, Sliding, StateTensor
 from ._errors import (
     BatchTooLarge,
     BufferTooSmall,
@@ -101,7 +101,6 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "Layer",
-    "MLA",
     "Misuse",
     "NullArgument",
     "Order",

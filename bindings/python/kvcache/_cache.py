@@ -121,7 +121,7 @@ class Cache(_kvcache.Cache):
 
     Args:
         layers: one Layer for each layer of the model.
-        groups: layer groups, Full(), Sliding(window), Chunked(chunk), MLA(), Cross() and Recurrent(); None = one full
+        groups: layer groups, Full(), Sliding(window), Chunked(chunk), Cross() and Recurrent(); None = one full
             group.
         page_size: tokens a page.
         capacity_tokens, capacity_pages, capacity_bytes: at most one of the three: tokens or pages that a full group

@@ -92,7 +92,7 @@ class Layer:
         kv_layer: None: K and V of its own. Else the index of an earlier layer of the group whose K and V it reads,
             without storage and scales of its own: attend(layer, q) after that layer's append. What says how K and V are stored is
             equal in both.
-        latent_dim: of a layer in an MLA group: leading dimensions of a row of head_dim that are v too. kv_heads is 1.
+        latent_dim: of a layer in a group with row="latent" (MLA): leading dimensions of a row of head_dim that are v too. kv_heads is 1.
     """
 
     group: int = 0
@@ -189,18 +189,29 @@ def _with_pools(index: int, layer: Layer | RecurrentLayer, pools: Any) -> Layer 
     return replace(layer, k_storage=pools) if layer.latent_dim else replace(layer, kv_storage=pools)
 
 
+_ROWS = {"kv": 0, "latent": 1, "state": 2}
+
+
+def _fields_of(row: str, visibility: int, window: int, chunk: int, pages: int) -> tuple[int, int, int, int, int]:
+    if row not in ("kv", "latent"):
+        raise InvalidArgument(f"row {row!r} is neither 'kv' nor 'latent'", status=1)
+    return _ROWS[row], visibility, window, chunk, pages
+
+
 @dataclass(frozen=True)
 class Full:
     """Layers that see every earlier token; their memory grows with the sequence.
 
     Args:
         pages: pages of the group's pool; 0 = from the cache's capacity.
+        row: what the group stores for a token: "kv", or "latent": one row [latent | rotary] for all heads (MLA).
     """
 
     pages: int = 0
+    row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int]:
-        return 0, 0, 0, self.pages
+    def _fields(self) -> tuple[int, int, int, int, int]:
+        return _fields_of(self.row, 0, 0, 0, self.pages)
 
 
 @dataclass(frozen=True)
@@ -210,13 +221,15 @@ class Sliding:
     Args:
         window: keys that a query sees, itself included, >= 1.
         pages: pages of the group's pool; 0 = max_sequences times the peak of one sequence, at most the capacity.
+        row: what the group stores for a token: "kv", or "latent": one row [latent | rotary] for all heads (MLA).
     """
 
     window: int
     pages: int = 0
+    row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int]:
-        return 1, self.window, 0, self.pages
+    def _fields(self) -> tuple[int, int, int, int, int]:
+        return _fields_of(self.row, 1, self.window, 0, self.pages)
 
 
 @dataclass(frozen=True)
@@ -226,27 +239,15 @@ class Chunked:
     Args:
         chunk: tokens of a chunk, >= 1; no multiple of the page size needed.
         pages: pages of the group's pool; 0 = max_sequences times the peak of one sequence, at most the capacity.
+        row: what the group stores for a token: "kv", or "latent": one row [latent | rotary] for all heads (MLA).
     """
 
     chunk: int
     pages: int = 0
+    row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int]:
-        return 2, 0, self.chunk, self.pages
-
-
-@dataclass(frozen=True)
-class MLA:
-    """Layers that store one row [latent | rotary] a token for all heads (multi-head latent attention), and see all of them.
-
-    Args:
-        pages: pages of the group's pool; 0 = from the cache's capacity.
-    """
-
-    pages: int = 0
-
-    def _fields(self) -> tuple[int, int, int, int]:
-        return 3, 0, 0, self.pages
+    def _fields(self) -> tuple[int, int, int, int, int]:
+        return _fields_of(self.row, 2, 0, self.chunk, self.pages)
 
 
 @dataclass(frozen=True)
@@ -258,12 +259,14 @@ class Cross:
 
     Args:
         pages: pages of the group's pool; 0 = from the cache's capacity.
+        row: what the group stores for a token: "kv", or "latent": one row [latent | rotary] for all heads (MLA).
     """
 
     pages: int = 0
+    row: str = "kv"
 
-    def _fields(self) -> tuple[int, int, int, int]:
-        return 4, 0, 0, self.pages
+    def _fields(self) -> tuple[int, int, int, int, int]:
+        return _fields_of(self.row, 3, 0, 0, self.pages)
 
 
 @dataclass(frozen=True)
@@ -277,12 +280,12 @@ class Recurrent:
 
     pages: int = 0
 
-    def _fields(self) -> tuple[int, int, int, int]:
-        return 5, 0, 0, self.pages
+    def _fields(self) -> tuple[int, int, int, int, int]:
+        return _ROWS["state"], 0, 0, 0, self.pages
 
 
-Group = Full | Sliding | Chunked | MLA | Cross | Recurrent
+Group = Full | Sliding | Chunked | Cross | Recurrent
 
 
-def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int, int]]:
+def _group_fields(groups: Sequence[Group] | None) -> list[tuple[int, int, int, int, int]]:
     return [group._fields() for group in groups or ()]

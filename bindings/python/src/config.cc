@@ -32,10 +32,11 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
   for (nb::handle fields : groups) {
     kvc_group_config& group = groups_.emplace_back();
     kvc_group_config_init(&group);
-    group.kind = int32_field(fields, 0);
-    group.window_tokens = integer_from_python(fields[1]);
-    group.chunk_tokens = integer_from_python(fields[2]);
-    group.num_pages = integer_from_python(fields[3]);
+    group.row = int32_field(fields, 0);
+    group.visibility = int32_field(fields, 1);
+    group.window_tokens = integer_from_python(fields[2]);
+    group.chunk_tokens = integer_from_python(fields[3]);
+    group.num_pages = integer_from_python(fields[4]);
   }
   config_.layers = layers_.data();
   config_.num_layers = saturate(static_cast<int64_t>(layers_.size()));

@@ -47,11 +47,13 @@ static kvc_status context_close(void) {
 }
 
 static kvc_status add_group(void) {
-  static const char *const kinds[] = {"full", "sliding", "chunked", "mla", "cross", "recurrent", NULL};
+  static const char *const rows[] = {"kv", "latent", "state", NULL};
+  static const char *const visibilities[] = {"all", "window", "chunk", "encoder", NULL};
   if (num_groups == MAX_GROUPS) fail("too many groups", "");
   kvc_group_config *group = &groups[num_groups++];
   kvc_group_config_init(group);
-  group->kind = choice("kind", kinds);
+  group->row = choice("row", rows);
+  group->visibility = choice("visibility", visibilities);
   group->window_tokens = integer("window", 0);
   group->chunk_tokens = integer("chunk", 0);
   group->num_pages = integer("pages", 0);

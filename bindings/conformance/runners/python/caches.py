@@ -43,13 +43,15 @@ def context_close(s: Script) -> None:
 
 @operation
 def group(s: Script) -> None:
-    pages = s.integer("pages")
-    kinds = {
-        "full": lambda: kvcache.Full(pages), "sliding": lambda: kvcache.Sliding(s.integer("window"), pages),
-        "chunked": lambda: kvcache.Chunked(s.integer("chunk"), pages), "mla": lambda: kvcache.MLA(pages),
-        "cross": lambda: kvcache.Cross(pages), "recurrent": lambda: kvcache.Recurrent(pages),
+    pages, row = s.integer("pages"), s.words.get("row", "kv")
+    if row == "state":
+        s.groups.append(kvcache.Recurrent(pages))
+        return
+    visibilities = {
+        "all": lambda: kvcache.Full(pages, row), "window": lambda: kvcache.Sliding(s.integer("window"), pages, row),
+        "chunk": lambda: kvcache.Chunked(s.integer("chunk"), pages, row), "encoder": lambda: kvcache.Cross(pages, row),
     }  # fmt: skip
-    s.groups.append(kinds[s.words["kind"]]())
+    s.groups.append(visibilities[s.words.get("visibility", "all")]())
 
 
 @operation

@@ -53,7 +53,7 @@ pub enum Storage {
     None,
 }
 
-/// Size of the pools of full, latent and cross groups.
+/// Size of the pools of full and cross groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Capacity {
     /// Every group sets its own number of pages.
@@ -78,37 +78,60 @@ pub enum PrefixSharing {
 /// Layers that share page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
-    pub kind: GroupKind,
+    pub row: Row,
+    pub visibility: Visibility,
     /// Pages of the group's pool; 0 = from the cache's capacity.
     pub pages: usize,
 }
 
+/// What a group stores for a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum GroupKind {
-    /// A query sees every key up to its own position.
-    Full,
-    /// It sees the last `window` keys, its own included.
-    Sliding { window: usize },
-    /// It sees the keys of its own chunk.
-    Chunked { chunk: usize },
-    /// Multi-head latent attention: one row a token for all heads.
+pub enum Row {
+    /// K and V.
+    KeyValue,
+    /// Multi-head latent attention: one row for all heads, of which V is a part.
     Latent,
-    /// Keys of an encoder sequence.
-    Cross,
     /// No keys: state tensors of fixed size.
-    Recurrent,
+    State,
+}
+
+/// Which keys a query sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Visibility {
+    /// Every key up to its own position.
+    All,
+    /// The last so many keys, its own included.
+    Window(usize),
+    /// The keys of its own chunk of so many tokens.
+    Chunk(usize),
+    /// All keys of an encoder sequence.
+    Encoder,
 }
 
 impl Group {
-    pub const fn new(kind: GroupKind) -> Self {
-        Self { kind, pages: 0 }
+    pub const fn new(row: Row, visibility: Visibility) -> Self {
+        Self { row, visibility, pages: 0 }
     }
     pub const fn full() -> Self {
-        Self::new(GroupKind::Full)
+        Self::new(Row::KeyValue, Visibility::All)
     }
     pub const fn sliding(window: usize) -> Self {
-        Self::new(GroupKind::Sliding { window })
+        Self::new(Row::KeyValue, Visibility::Window(window))
+    }
+    pub const fn chunked(chunk: usize) -> Self {
+        Self::new(Row::KeyValue, Visibility::Chunk(chunk))
+    }
+    pub const fn cross() -> Self {
+        Self::new(Row::KeyValue, Visibility::Encoder)
+    }
+    pub const fn recurrent() -> Self {
+        Self::new(Row::State, Visibility::All)
+    }
+    /// With latent rows (MLA).
+    pub const fn latent(self) -> Self {
+        Self { row: Row::Latent, ..self }
     }
     /// With a pool of so many pages.
     pub const fn pages(self, pages: usize) -> Self {
@@ -116,16 +139,20 @@ impl Group {
     }
 
     fn raw(&self) -> sys::kvc_group_config {
-        let (kind, window, chunk) = match self.kind {
-            GroupKind::Full => (sys::KVC_GROUP_FULL, 0, 0),
-            GroupKind::Sliding { window } => (sys::KVC_GROUP_SLIDING, window, 0),
-            GroupKind::Chunked { chunk } => (sys::KVC_GROUP_CHUNKED, 0, chunk),
-            GroupKind::Latent => (sys::KVC_GROUP_MLA, 0, 0),
-            GroupKind::Cross => (sys::KVC_GROUP_CROSS, 0, 0),
-            GroupKind::Recurrent => (sys::KVC_GROUP_RECURRENT, 0, 0),
+        let row = match self.row {
+            Row::KeyValue => sys::KVC_ROW_KV,
+            Row::Latent => sys::KVC_ROW_LATENT,
+            Row::State => sys::KVC_ROW_STATE,
+        };
+        let (visibility, window, chunk) = match self.visibility {
+            Visibility::All => (sys::KVC_VISIBLE_ALL, 0, 0),
+            Visibility::Window(window) => (sys::KVC_VISIBLE_WINDOW, window, 0),
+            Visibility::Chunk(chunk) => (sys::KVC_VISIBLE_CHUNK, 0, chunk),
+            Visibility::Encoder => (sys::KVC_VISIBLE_ENCODER, 0, 0),
         };
         sys::kvc_group_config {
-            kind: kind as i32,
+            row: row as i32,
+            visibility: visibility as i32,
             window_tokens: wide(window),
             chunk_tokens: wide(chunk),
             num_pages: wide(self.pages),

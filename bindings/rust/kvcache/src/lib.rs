@@ -20,8 +20,8 @@ mod transfer;
 
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
 pub use config::{
-    CacheConfig, Capacity, Group, GroupKind, Layer, LongRope, PrefixSharing, Rope, RopeMode, RopeScaling, State,
-    Storage, Yarn,
+    CacheConfig, Capacity, Group, Layer, LongRope, PrefixSharing, Rope, RopeMode, RopeScaling, Row, State, Storage,
+    Visibility, Yarn,
 };
 pub use context::{Context, ContextConfig, LogLevel};
 pub use dlpack::{ManagedTensor, PoolView};

@@ -681,48 +681,58 @@ const _: () = {
     ["Offset of field: kvc_layer_config::latent_dim"][::core::mem::offset_of!(kvc_layer_config, latent_dim) - 128usize];
     ["Offset of field: kvc_layer_config::reserved"][::core::mem::offset_of!(kvc_layer_config, reserved) - 132usize];
 };
-#[doc = " a query at position p sees keys 0..p. Memory grows with the sequence"]
-pub const KVC_GROUP_FULL: kvc_group_kind = 0;
-#[doc = " it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie wholly before the\nwindow and the rollback margin are freed when a forward ends"]
-pub const KVC_GROUP_SLIDING: kvc_group_kind = 1;
-#[doc = " it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer division). Pages\nof earlier chunks are freed in the same way"]
-pub const KVC_GROUP_CHUNKED: kvc_group_kind = 2;
-#[doc = " multi-head latent attention: it sees what a full group sees. A token is one row [latent | rotary]\nfor all heads, stored once. K is the row (num_kv_heads 1, head_dim its width), and V is its first\nlatent_dim dims"]
-pub const KVC_GROUP_MLA: kvc_group_kind = 3;
-#[doc = " it sees all keys of the sequence's encoder sequence (image, audio, source text). That has a length\nof its own, and is appended in forwards of its own (kvc_batch.encoder_group). Forks share it, and\ntruncate does not change it. Layers have KVC_ROPE_NONE"]
-pub const KVC_GROUP_CROSS: kvc_group_kind = 4;
-#[doc = " no keys: each layer keeps state tensors of fixed size for a sequence, which a forward loads and\nstores (kvc_forward_load_state). A page is one state of all layers of the group"]
-pub const KVC_GROUP_RECURRENT: kvc_group_kind = 5;
-pub type kvc_group_kind = ::core::ffi::c_uint;
+#[doc = " K and V"]
+pub const KVC_ROW_KV: kvc_row = 0;
+#[doc = " multi-head latent attention (MLA): a token is one row [latent | rotary] for all heads, stored once.\nK is the row (num_kv_heads 1, head_dim its width), and V is its first latent_dim dims"]
+pub const KVC_ROW_LATENT: kvc_row = 1;
+#[doc = " recurrent: no keys. Each layer keeps state tensors of fixed size for a sequence, which a forward\nloads and stores (kvc_forward_load_state). A page is one state of all layers of the group. Needs\nKVC_VISIBLE_ALL"]
+pub const KVC_ROW_STATE: kvc_row = 2;
+#[doc = " A group is a row times a visibility: what it stores for a token, and which keys its queries see. Any row goes with any\n visibility, except that queries do not see states."]
+pub type kvc_row = ::core::ffi::c_uint;
+#[doc = " a full group: a query at position p sees keys 0..p. Memory grows with the sequence"]
+pub const KVC_VISIBLE_ALL: kvc_visibility = 0;
+#[doc = " a sliding group: it sees keys p-w+1..p (w = window_tokens, its own key included). Pages that lie\nwholly before the window and the rollback margin are freed when a forward ends"]
+pub const KVC_VISIBLE_WINDOW: kvc_visibility = 1;
+#[doc = " a chunked group: it sees keys j <= p of its own chunk: j / c == p / c (c = chunk_tokens, integer\ndivision). Pages of earlier chunks are freed in the same way"]
+pub const KVC_VISIBLE_CHUNK: kvc_visibility = 2;
+#[doc = " a cross group: it sees all keys of the sequence's encoder sequence (image, audio, source text).\nThat has a length of its own, and is appended in forwards of its own\n(kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers have\nKVC_ROPE_NONE"]
+pub const KVC_VISIBLE_ENCODER: kvc_visibility = 3;
+pub type kvc_visibility = ::core::ffi::c_uint;
 #[doc = " Every group needs a layer (INVALID_ARGUMENT): page tables without one would use memory for nothing. A pipeline stage\n configures the layers that it runs, and their groups."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_group_config {
     pub struct_size: u32,
-    #[doc = " KVC_GROUP_*"]
-    pub kind: i32,
-    #[doc = " sliding: w, 1..2^30; else 0"]
+    #[doc = " KVC_ROW_*"]
+    pub row: i32,
+    #[doc = " KVC_VISIBLE_*"]
+    pub visibility: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " KVC_VISIBLE_WINDOW: w, 1..2^30; else 0"]
     pub window_tokens: i64,
-    #[doc = " chunked: c, 1..2^30, no multiple of the page size needed; else 0"]
+    #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0"]
     pub chunk_tokens: i64,
     #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: each\nsequence has one, and one more in an open forward, for each checkpoint, and while it has an\nuncommitted tree; 0 = max_sequences * (2 + max_checkpoints)"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_group_config"][::core::mem::size_of::<kvc_group_config>() - 32usize];
+    ["Size of kvc_group_config"][::core::mem::size_of::<kvc_group_config>() - 40usize];
     ["Alignment of kvc_group_config"][::core::mem::align_of::<kvc_group_config>() - 8usize];
     ["Offset of field: kvc_group_config::struct_size"][::core::mem::offset_of!(kvc_group_config, struct_size) - 0usize];
-    ["Offset of field: kvc_group_config::kind"][::core::mem::offset_of!(kvc_group_config, kind) - 4usize];
+    ["Offset of field: kvc_group_config::row"][::core::mem::offset_of!(kvc_group_config, row) - 4usize];
+    ["Offset of field: kvc_group_config::visibility"][::core::mem::offset_of!(kvc_group_config, visibility) - 8usize];
+    ["Offset of field: kvc_group_config::reserved"][::core::mem::offset_of!(kvc_group_config, reserved) - 12usize];
     ["Offset of field: kvc_group_config::window_tokens"]
-        [::core::mem::offset_of!(kvc_group_config, window_tokens) - 8usize];
+        [::core::mem::offset_of!(kvc_group_config, window_tokens) - 16usize];
     ["Offset of field: kvc_group_config::chunk_tokens"]
-        [::core::mem::offset_of!(kvc_group_config, chunk_tokens) - 16usize];
-    ["Offset of field: kvc_group_config::num_pages"][::core::mem::offset_of!(kvc_group_config, num_pages) - 24usize];
+        [::core::mem::offset_of!(kvc_group_config, chunk_tokens) - 24usize];
+    ["Offset of field: kvc_group_config::num_pages"][::core::mem::offset_of!(kvc_group_config, num_pages) - 32usize];
 };
 #[doc = " no rollback margin: rollback_tokens is 0, not its default"]
 pub const KVC_CACHE_NO_ROLLBACK: kvc_cache_flags = 1;
-#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping\nfor endless lists, and scratch for two parts of each query. Needs a full or MLA group"]
+#[doc = " sequences may get streaming windows (kvc_seq_set_streaming). The cache then has bookkeeping\nfor endless lists, and scratch for two parts of each query. Needs a full group"]
 pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
 #[doc = " never share: each row reads all of its keys"]
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
@@ -760,7 +770,7 @@ pub struct kvc_cache_config {
     pub max_open_forwards: i32,
     #[doc = " tokens kept before every window, streaming windows too, so that truncate or fork can drop\nup to this many tokens (rejected drafts). At most 2^30; 0 = max_tree_nodes"]
     pub rollback_tokens: i64,
-    #[doc = " tokens a full or MLA group holds, rounded up to pages"]
+    #[doc = " tokens a full group holds, rounded up to pages"]
     pub capacity_tokens: i64,
     #[doc = " the same in pages"]
     pub capacity_pages: i64,

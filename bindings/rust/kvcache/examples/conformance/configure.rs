@@ -34,16 +34,20 @@ fn context_create(s: &mut Script) -> Done<Results> {
 }
 
 fn group(s: &mut Script) -> Done<Results> {
-    let kind = match s.word("kind") {
-        Some("full") => GroupKind::Full,
-        Some("sliding") => GroupKind::Sliding { window: s.number("window")? },
-        Some("chunked") => GroupKind::Chunked { chunk: s.number("chunk")? },
-        Some("mla") => GroupKind::Latent,
-        Some("cross") => GroupKind::Cross,
-        Some("recurrent") => GroupKind::Recurrent,
-        other => return Err(Stop::Failed(format!("no group {other:?}"))),
+    let row = match s.word("row") {
+        None | Some("kv") => Row::KeyValue,
+        Some("latent") => Row::Latent,
+        Some("state") => Row::State,
+        other => return Err(Stop::Failed(format!("no row {other:?}"))),
     };
-    s.groups.push(Group { kind, pages: s.number("pages")? });
+    let visibility = match s.word("visibility") {
+        None | Some("all") => Visibility::All,
+        Some("window") => Visibility::Window(s.number("window")?),
+        Some("chunk") => Visibility::Chunk(s.number("chunk")?),
+        Some("encoder") => Visibility::Encoder,
+        other => return Err(Stop::Failed(format!("no visibility {other:?}"))),
+    };
+    s.groups.push(Group { row, visibility, pages: s.number("pages")? });
     Ok(vec![])
 }
 

@@ -6,7 +6,7 @@ use kvcache::*;
 fn recurrent_states_load_store_and_roll_back() {
     let state = State { dtype: DType::F16, shape: vec![2, 3] };
     let layers = vec![Layer { states: vec![state], ..Layer::default() }];
-    let groups = vec![Group::new(GroupKind::Recurrent)];
+    let groups = vec![Group::recurrent()];
     let config = CacheConfig { layers, groups, capacity: Capacity::Groups, max_checkpoints: 2, ..config() };
     let cache = Cache::new(&context(), &config).unwrap();
     let sequence = cache.add().unwrap();
@@ -29,7 +29,7 @@ fn recurrent_states_load_store_and_roll_back() {
 
 #[test]
 fn encoder_sequences() {
-    let groups = vec![Group::new(GroupKind::Cross)];
+    let groups = vec![Group::cross()];
     let cache = Cache::new(&context(), &CacheConfig { groups, ..config() }).unwrap();
     let (sequence, mut random) = (cache.add().unwrap(), Random(30));
     let frames = Tokens::random(7, &mut random);
@@ -55,7 +55,7 @@ fn latent_rows_and_a_layer_that_reads_another() {
     let latent =
         Layer { q_heads: 2, kv_heads: 1, head_dim: row, latent_dim: DIM, softmax_scale: 1.0, ..Layer::default() };
     let reads = Layer { kv_layer: Some(0), ..latent.clone() };
-    let groups = vec![Group::new(GroupKind::Latent)];
+    let groups = vec![Group::full().latent()];
     let config = CacheConfig { layers: vec![latent, reads], groups, ..config() };
     let cache = Cache::new(&context(), &config).unwrap();
     let (sequence, mut random) = (cache.add().unwrap(), Random(31));

@@ -92,7 +92,7 @@ fn a_callback_computes_in_another_cache() {
 fn an_encoder_step_of_forks_is_described() {
     let config = CacheConfig {
         layers: vec![layer(), Layer { group: 1, ..layer() }],
-        groups: vec![Group::full(), Group::new(GroupKind::Cross)],
+        groups: vec![Group::full(), Group::cross()],
         prefix_sharing: PrefixSharing::Always,
         ..config()
     };

@@ -53,12 +53,13 @@ final class Abi {
   static final int KVC_ROPE_SCALING_LONGROPE = 4;
   static final int KVC_ROPE_SCALING_NO_TRUNCATE = 1;
   static final int KVC_LAYER_ROPE_INTERLEAVED = 1;
-  static final int KVC_GROUP_FULL = 0;
-  static final int KVC_GROUP_SLIDING = 1;
-  static final int KVC_GROUP_CHUNKED = 2;
-  static final int KVC_GROUP_MLA = 3;
-  static final int KVC_GROUP_CROSS = 4;
-  static final int KVC_GROUP_RECURRENT = 5;
+  static final int KVC_ROW_KV = 0;
+  static final int KVC_ROW_LATENT = 1;
+  static final int KVC_ROW_STATE = 2;
+  static final int KVC_VISIBLE_ALL = 0;
+  static final int KVC_VISIBLE_WINDOW = 1;
+  static final int KVC_VISIBLE_CHUNK = 2;
+  static final int KVC_VISIBLE_ENCODER = 3;
   static final int KVC_CACHE_NO_ROLLBACK = 1;
   static final int KVC_CACHE_STREAMING = 2;
   static final int KVC_CACHE_NO_PREFIX_SHARING = 4;
@@ -197,12 +198,14 @@ final class Abi {
   }
 
   static final class GroupConfig {
-    static final int SIZE = 32;
+    static final int SIZE = 40;
     static final int STRUCT_SIZE = 0;
-    static final int KIND = 4;
-    static final int WINDOW_TOKENS = 8;
-    static final int CHUNK_TOKENS = 16;
-    static final int NUM_PAGES = 24;
+    static final int ROW = 4;
+    static final int VISIBILITY = 8;
+    static final int RESERVED = 12;
+    static final int WINDOW_TOKENS = 16;
+    static final int CHUNK_TOKENS = 24;
+    static final int NUM_PAGES = 32;
   }
 
   static final class CacheConfig {

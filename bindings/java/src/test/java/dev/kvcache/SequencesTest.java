@@ -142,7 +142,7 @@ class SequencesTest {
   @Test
   void latentLayers() {
     Layer layer = Layer.builder().qHeads(4).kvHeads(1).headDim(24).latentDim(16).softmaxScale(0.2).build();
-    try (Cache cache = cache(c -> c.layers(layer).groups(Group.mla()))) {
+    try (Cache cache = cache(c -> c.layers(layer).groups(Group.full().latent()))) {
       long sequence = cache.add();
       Tensor k = random(random, 3, 1, 24);
       Tensor out = Tensor.allocate(DType.F32, 3, 4, 16);

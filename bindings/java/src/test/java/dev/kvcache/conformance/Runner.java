@@ -89,14 +89,18 @@ public final class Runner {
   }
 
   private static Group group(Script s) {
-    return switch (s.word("kind", "")) {
-      case "full" -> Group.full();
-      case "sliding" -> Group.sliding(s.integer("window", 0));
-      case "chunked" -> Group.chunked(s.integer("chunk", 0));
-      case "mla" -> Group.mla();
-      case "cross" -> Group.cross();
-      case "recurrent" -> Group.recurrent();
-      default -> throw new IllegalArgumentException("kind");
+    if (s.word("row", "kv").equals("state")) return Group.recurrent();
+    Group group = switch (s.word("visibility", "all")) {
+      case "all" -> Group.full();
+      case "window" -> Group.sliding(s.integer("window", 0));
+      case "chunk" -> Group.chunked(s.integer("chunk", 0));
+      case "encoder" -> Group.cross();
+      default -> throw new IllegalArgumentException("visibility");
+    };
+    return switch (s.word("row", "kv")) {
+      case "kv" -> group;
+      case "latent" -> group.latent();
+      default -> throw new IllegalArgumentException("row");
     };
   }
 
