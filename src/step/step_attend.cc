@@ -116,7 +116,7 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
     args->key_tables = layers_.rope_tables().data(rope);
   }
   if (call->w_uk.data != nullptr) {
-    call->slots = layers_.rules(source).holds_encoder() ? nullptr : forward_->batch->backend_slots(source.group);
+    call->slots = holds_encoder ? nullptr : forward_->batch->backend_slots(source.group);
     call->plan = forward_->plan_without_items(source.work_class, flags);
     KVC_TRY(forward_->latent->attend(context(), *call, &forward_->device_step(), forward_->stream));
   } else {
