@@ -151,7 +151,7 @@ def null_calls(found: list) -> str:
         for missing in function.parameters:
             if missing.pointer and (not missing.nullable or missing.nullable_if_empty):
                 values = [value(parameter, parameter is missing) for parameter in function.parameters]
-                lines.append(f'{{"{function.name}", "{missing.name}", [](Valid& v, kvc_error* e) '
+                lines.append(f'{{"{function.name}", "{missing.name}", []([[maybe_unused]] Valid& v, kvc_error* e) '
                              f'{{ return {function.name}({", ".join(values)}); }}}},')
     return "\n".join([*lines, ""])
 

@@ -116,7 +116,7 @@ func TestEncoderStepOfForksIsDescribed(t *testing.T) {
 		cross := c.Layers[0]
 		cross.Group = 1
 		c.Layers = append(c.Layers, cross)
-		c.Groups = []Group{Full(), {Kind: GroupCross}}
+		c.Groups = []Group{Full(), Cross()}
 		c.SharePrefixes = ShareAlways
 	})
 	a := must(cache.Add())(t)

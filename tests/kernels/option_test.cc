@@ -102,6 +102,8 @@ TEST(Option, EachAlone) {
   run([](SceneConfig* c) { c->sinks = true; });
   run([](SceneConfig* c) { c->call_scale = 0.5; });
   run([](SceneConfig* c) { c->chunk = 13; });
+  run([](SceneConfig* c) { c->chunk = 13, c->spans = true; });
+  run([](SceneConfig* c) { c->chunk = 13, c->flags = KVC_ATTEND_NON_CAUSAL; });
   run([](SceneConfig* c) { c->spans = true; });
   run([](SceneConfig* c) { c->flags = KVC_ATTEND_NON_CAUSAL; });
   run([](SceneConfig* c) { c->flags = KVC_ATTEND_PAST; });
