@@ -79,7 +79,6 @@ struct Call {
     }
     layer.window_tokens = d.window;
     layer.chunk_tokens = d.chunk;
-    plan.arrays.rows = rows;
     plan.flags = d.non_causal ? uint32_t{KVC_ATTEND_NON_CAUSAL} : 0;
     args.plan = &plan;
     args.layer = &layer;
@@ -104,9 +103,9 @@ struct Call {
   int32_t token_begin[2] = {0, 0}, kv_length = 0, offset = 0, next = 0;
   std::vector<int32_t> positions;
   std::vector<kvc_backend_tree_node> nodes;
-  kvc_backend_rows rows = {};
   kvc_backend_layer layer = {};
   kvc_backend_plan plan = {};
+  kvc_backend_rows& rows = plan.arrays.rows;
   kvc_backend_attend args = {};
   kvc_backend_item item = {};
 };
