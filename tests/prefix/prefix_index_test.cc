@@ -32,7 +32,7 @@ GroupRules chunked(int64_t chunk) {
 GroupRules state() {
   GroupRules rules;
   rules.page_size = 1 << 30;
-  rules.content = PageContent::kState;
+  rules.row = RowKind::kState;
   return rules;
 }
 
