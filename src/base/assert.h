@@ -6,15 +6,22 @@
 // can cause is no invariant: it gets a Status. A release build evaluates neither the condition nor the values.
 #pragma once
 
+#if defined(KVCACHE_ASSERTIONS)
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 namespace kvc {
 
-[[noreturn]] void assertion_failed(const char* expression, const char* file, int line, int64_t a, int64_t b) noexcept;
+[[noreturn]] inline void assertion_failed(const char* expression, const char* file, int line, int64_t a,
+                                          int64_t b) noexcept {
+  std::fprintf(stderr, "%s:%d: KVC_ASSERT(%s) does not hold: %" PRId64 ", %" PRId64 "\n", file, line, expression, a, b);
+  std::abort();
+}
 
 }  // namespace kvc
 
-#if defined(KVCACHE_ASSERTIONS)
 #define KVC_ASSERT(condition, a, b) \
   ((condition)                      \
        ? static_cast<void>(0)       \

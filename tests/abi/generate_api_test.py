@@ -38,7 +38,7 @@ def main() -> int:
         check(generate(root, "--check").returncode == 0, "the committed files are up to date")
         first = functions.read_text().splitlines()
 
-        top = "/* Version of the loaded library as text"
+        top = "/* Returns the version of the loaded library as text"
         reset(original.replace(top, NEW + top, 1))
         check(generate(root, "--check").returncode == 1, "--check sees a new function")
         check(functions.read_text().splitlines() == first, "--check writes nothing")

@@ -78,7 +78,7 @@ def main(language: str) -> int:
         header.write_text(original)
         check(run(script, root, "--check").returncode == 0, "the committed files are up to date")
 
-        place = "/* Version of the loaded library as text"
+        place = "/* Returns the version of the loaded library as text"
         header.write_text(original.replace(place, NEW + "\n" + place, 1))
         run("generate_api.py", root)  # the table, from which the calls are taken
         check(run(script, root, "--check").returncode == 1, "--check sees a change of the header")

@@ -44,7 +44,7 @@ def main() -> int:
             return subprocess.run([sys.executable, ROOT / "scripts/generate_conformance.py", "--root", root],
                                   capture_output=True, text=True)
 
-        place = "/* Version of the loaded library as text"
+        place = "/* Returns the version of the loaded library as text"
         header.write_text(header.read_text().replace(place, NEW + place, 1))
         committed = functions.read_text()
         functions.write_text(committed + "kvc_seq_page_counts 0.1 op=page_counts\n")
