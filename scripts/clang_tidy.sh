@@ -4,6 +4,7 @@
 #   bash scripts/clang_tidy.sh            all files that are not known to pass
 #   bash scripts/clang_tidy.sh src/plan   only files whose path begins so
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up full cmake ninja clang-tidy-19 clang++-19
 tool=clang-tidy-19
 compiler=clang++-19
 passed=$root/build/clang-tidy

@@ -5,6 +5,7 @@
 #   build/fuzz/fuzz/fuzz_api FILE          runs one input; KVC_FUZZ_TRACE=1 prints its calls
 # Inputs that fail go to build/fuzz-TARGET/crashes, and make the exit status 1. New inputs go to build/fuzz-TARGET/corpus.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+set_up full cmake ninja clang++-19
 target=${1:-}
 committed=$root/fuzz/corpus/$target
 work=$root/build/fuzz-$target

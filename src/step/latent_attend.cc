@@ -246,6 +246,10 @@ class LatentScratch::Run {
     return args;
   }
 
+  PlanKey key_of(int32_t begin, int32_t end, uint32_t flags, bool decompressed, const WorkShape& shape) const noexcept {
+    return {call_.plan.arrays.tables.roots, call_.plan.arrays.key_sets, begin, end, flags, decompressed, shape};
+  }
+
   // The plan of rows [key.begin, key.end), made and staged unless an earlier layer did. layer: of the part.
   Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
     KeptPlan& kept = scratch_.find_plan(key);
@@ -287,7 +291,7 @@ class LatentScratch::Run {
     args.q = from(q, -token, 0);
     args.out = from(o, -token, 0);
     const WorkShape shape = shape_of(context_, layer, scratch_.streaming_, scratch_.deterministic_);
-    KVC_TRY(find_plan({begin, end, flags, false, shape}, layer, &args.plan));
+    KVC_TRY(find_plan(key_of(begin, end, flags, false, shape), layer, &args.plan));
     KVC_TRY(run_attend(context_, args, stream_));
     return project(tokens, heads, o, s.latent_dims, from(call_.w_uv, head, 0), true, s.v_dims, 0,
                    from(to.out, token, 0));
@@ -318,7 +322,8 @@ class LatentScratch::Run {
     kvc_backend_attend args = part(layer, head, call_.attend.sinks, to);
     args.q = from(call_.attend.q, 0, head);
     const uint32_t flags = call_.plan.flags | KVC_ATTEND_SELF;
-    KVC_TRY(find_plan({row, row + 1, flags, true, decompressed_shape_of(context_, layer)}, layer, &args.plan));
+    const WorkShape shape = decompressed_shape_of(context_, layer);
+    KVC_TRY(find_plan(key_of(row, row + 1, flags, true, shape), layer, &args.plan));
     return run_attend(context_, args, stream_);
   }
 

@@ -54,8 +54,10 @@ class LatentScratch {
 
  private:
   class Run;
-  // Rows [begin, end), cut by a shape.
+  // Rows [begin, end) of a group, cut by a shape. Groups have unlike page tables, and layers unlike sets of RoPE
+  // factors.
   struct PlanKey {
+    const int32_t *roots, *key_sets;  // as the group's and the layer's plan has them
     int32_t begin, end;
     uint32_t flags;
     bool decompressed;

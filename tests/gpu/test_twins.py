@@ -86,9 +86,16 @@ def test_cross_attention(device, rng, dtype):
     for cache, _, rows, *arrays in twins.each([a, b], k, v):
         with cache.forward(rows, [37, 13], encoder_group=1) as step:
             step.append(1, *arrays)
-    for lengths in ([5, 2], [1, 1]):
-        twins.attend([a, b], lengths, 0, dtype)
-        twins.attend([a, b], lengths, 1, dtype, keys=False)
+    for lengths in ([5, 2], [1, 1]):  # both layers in one step: a token is in every layer of it
+        total = sum(lengths)
+        arrays = [twins.random(total, heads, DIM, dtype=dtype) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
+        outs = [twins.poisoned(total, HEADS, DIM, dtype=dtype) for _ in range(2)]
+        for cache, _, rows, q, k, v, cross_q, own, cross in twins.each([a, b], *arrays, *outs):
+            with cache.forward(rows, lengths) as step:
+                step.attend(0, q, k, v, out=own)
+                step.attend(1, cross_q, out=cross)
+        for out in outs:
+            twins.same(out, TOLERANCE[dtype])
     twins.close()
 
 
