@@ -245,7 +245,7 @@ func TestStatelessCallsThatAreWrong(t *testing.T) {
 		"k alone":      {func(f *FlashAttn) { f.V = Tensor{} }, ErrNullArgument, "v", -1},
 		"short cache":  {func(f *FlashAttn) { f.KCache = F32(own.k[1:], 6, ownPage, kvHeads, dim) }, ErrShape, "KCache: a tensor of shape", -1},
 		"heads":        {func(f *FlashAttn) { f.Q = F32(x.q, 2, 1, 8, 8) }, ErrShape, "", -1},
-		"dtype":        {func(f *FlashAttn) { f.CacheSeqlens = I64([]int64{5, 7}) }, ErrDType, "CacheSeqlens", -1},
+		"dtype":        {func(f *FlashAttn) { f.CacheSeqlens = F32([]float32{5, 7}, 2) }, ErrDType, "CacheSeqlens", -1},
 		"two lengths":  {func(f *FlashAttn) { f.SequsedK = f.CacheSeqlens }, ErrInvalidArgument, "", -1},
 		"page id":      {func(f *FlashAttn) { f.BlockTable = I32([]int32{0, 1, 2, 0, 6, 1}, 2, 3) }, ErrOutOfRange, "6", 1},
 		"length":       {func(f *FlashAttn) { f.CacheSeqlens = I32([]int32{5, -1}) }, ErrOutOfRange, "-1", 1},

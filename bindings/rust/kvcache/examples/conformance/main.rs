@@ -67,7 +67,9 @@ fn status(error: &kvcache::Error) -> String {
 }
 
 fn run(script: &mut Script, name: &str) -> Done<Results> {
-    for operations in [operations_generated::run, configure::run, sequences::run, steps::run, transfer::run, stateless::run] {
+    for operations in
+        [operations_generated::run, configure::run, sequences::run, steps::run, transfer::run, stateless::run]
+    {
         if let Some(results) = operations(script, name) {
             return results;
         }
