@@ -159,7 +159,7 @@ fn bad_input() {
     refused(|call| call.cache_seqlens = ints(&[3, 9], &[2]), Status::OUT_OF_RANGE, Some(1));
     refused(|call| call.cache_seqlens = ints(&[3, -1], &[2]), Status::OUT_OF_RANGE, Some(1));
     refused(|call| call.cache_seqlens = ints(&[3, 4], &[2, 1]), Status::RANK, None);
-    refused(|call| call.cache_seqlens = Some(Tensor::new(&[0i64; 2], &[2]).unwrap()), Status::DTYPE, None);
+    refused(|call| call.cache_seqlens = Some(Tensor::new(&[0f32; 2], &[2]).unwrap()), Status::DTYPE, None);
     refused(|call| call.cache_seqlens = None, Status::NULL_ARGUMENT, None);
     refused(|call| call.block_table = ints(&[0, 1, 2, PAGES as i32], &[2, 2]), Status::OUT_OF_RANGE, Some(1));
     refused(|call| call.block_table = ints(&[0, 1, -5, 3], &[2, 2]), Status::OUT_OF_RANGE, Some(1));
