@@ -154,11 +154,12 @@ inline int64_t most_branch_keys(const StepRow& row, const StepTree& tree) noexce
   return int64_t{row.fresh} * (tree.nodes.empty() ? row.fresh : static_cast<int64_t>(tree.nodes.size()));
 }
 inline int64_t count_branch_keys(const StepRow& row, const VisibleRule& rule, const StepTree& tree) noexcept {
-  const auto first = static_cast<int32_t>(tree.nodes.size()) - row.fresh;
+  const int64_t first = static_cast<int64_t>(tree.nodes.size()) - row.fresh;
   const int32_t root = tree.nodes.empty() ? row.before : tree.begin;
   int64_t keys = 0;
   for (int32_t q = 0; q < row.fresh && !row.inert; ++q) {
-    const int32_t depth = tree.nodes.empty() ? q : tree.nodes[static_cast<size_t>(first + q)].position - root;
+    const size_t node = static_cast<size_t>(first) + static_cast<size_t>(q);
+    const int32_t depth = tree.nodes.empty() ? q : tree.nodes[node].position - root;
     keys += keys_of_path(kernels::visible_path(rule, root, depth));
   }
   return keys;
