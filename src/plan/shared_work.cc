@@ -98,7 +98,7 @@ void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
 
 void WorkPlan::emit_prefix(const kvc_backend_rows& rows, const Prefix& prefix) noexcept {
   kvc_backend_item item = item_of(prefix);
-  const int64_t first = prefix.key_begin / shape_.tiling.split_align * shape_.tiling.split_align;
+  const int64_t align = shape_.tiling.split_align, first = prefix.key_begin / align * align;
   for (int64_t begin = first; begin < prefix.key_end; begin += prefix.keys_each) {
     item.key_begin = static_cast<int32_t>(std::max<int64_t>(begin, prefix.key_begin));
     item.key_end = static_cast<int32_t>(std::min<int64_t>(begin + prefix.keys_each, prefix.key_end));

@@ -185,7 +185,8 @@ Status FlashAttnRows::map_pages(const FlashAttnCall& call, const WorkPlan& plan)
     const int32_t* const list = tables_.pages + page_begin_[r];
     for (int32_t i = 0; i < fresh; ++i) {
       const int64_t position = length - fresh + i;
-      slots_[static_cast<size_t>(new_begin_[r] + i)] = list[position / page_size] * page_size + position % page_size;
+      slots_[static_cast<size_t>(new_begin_[r]) + static_cast<size_t>(i)] =
+          list[position / page_size] * page_size + position % page_size;
     }
   }
   return Status();
