@@ -41,7 +41,7 @@ void Step::find_state_pages(const SequenceStore& store) noexcept {
   const std::span<const Reservation> reservations = forward_->row_reservations(layers_.num_groups());
   for (Forward::StatePages& pages : forward_->state_pages) {
     for (int32_t row = 0; row < forward_->num_rows; ++row) {
-      const Reservation& r = reservations[static_cast<size_t>(row * layers_.num_groups() + pages.group)];
+      const Reservation& r = reservations[static_cast<size_t>(int64_t{row} * layers_.num_groups() + pages.group)];
       const int32_t before = r.copied_from >= 0 ? r.copied_from : KVC_BACKEND_STATE_ZERO;
       const int32_t slot = forward_->slots[row];
       pages.before[row] = slot < 0 ? KVC_BACKEND_STATE_SKIP : before;

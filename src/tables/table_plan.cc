@@ -33,7 +33,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   const int64_t rows = config.max_rows, columns = config.max_pages_per_row;
   const int64_t branches = config.mode == KVC_PLAN_VERIFY ? config.num_draft_tokens : draft_.top_k;
   const int64_t tokens = max_tokens();
-  parts_.reserve(static_cast<size_t>(3 * num_steps()));
+  parts_.reserve(3 * static_cast<size_t>(num_steps()));
   for (int32_t s = 0; s < num_steps(); ++s) {
     tokens_.push_back({fixed() ? TokenSet(tokens, rows) : TokenSet(), {}});
     if (draft_.top_k == 1) {
@@ -332,7 +332,7 @@ void TablePlan::make_tokens(int32_t step) {
     const StepRow& row = step_[i];
     const auto index = static_cast<int32_t>(i);
     const int32_t position = row.before + step, fresh = draft ? 1 : row.fresh;
-    count += fresh * shape.top_k;
+    count += int64_t{fresh} * shape.top_k;
     if (row.inert) {
       for (int32_t k = 0; k < shape.top_k; ++k) *run++ = {index, fresh, -1, 0, nullptr};
     } else {
