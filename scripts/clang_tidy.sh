@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs clang-tidy (.clang-tidy) over src, by the commands of build/release. The CPU kernels are not clean yet: products of their
-# tile indexes are 32 bits wide, and bounded by the tile. A file that passed is
-# skipped until its text, a header that it includes, its flags, the checks or the version of clang-tidy change.
+# tile indexes are 32 bits wide, and bounded by the tile. A file that passed is skipped until its text, a header that it includes,
+# its flags, the checks or the version of clang-tidy change.
 #   bash scripts/clang_tidy.sh            all files of src that are not known to pass
 #   bash scripts/clang_tidy.sh kernels    only files whose path begins so
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

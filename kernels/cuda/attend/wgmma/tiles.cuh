@@ -1,5 +1,5 @@
 // Attention by warpgroups, what comes before the products: the block's rows and their queries, and the tiles of K and V
-// that one warp has the copy engine bring. What three warps do to them then: attend/wgmma/convert.cuh.
+// that one warp loads by TMA. What three warps do to them then: attend/wgmma/convert.cuh.
 //
 // Tile t is in slot t % stages. Five barriers for each slot: K and V `full` (its bytes are there), V `ready` (what is
 // no number is out of it), K and V `empty` (every warp that computes is done with it). Tiles of 8 bits come as stored
