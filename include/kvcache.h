@@ -832,8 +832,10 @@ enum kvc_attend_flags {
   KVC_ATTEND_NON_CAUSAL = 1, /* a query sees every key of its row, also those of later tokens. The begin of a window, and
                                 begin and end of a chunk, still hold. Nodes of a tree see their ancestors only */
   KVC_ATTEND_PAST = 2,       /* only keys of earlier steps */
-  KVC_ATTEND_SELF = 4        /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
+  KVC_ATTEND_SELF = 4,       /* only keys of this step's tokens. To compute the two parts apart, call attend twice for a
                                 layer, and merge the results by their LSE (kvc_merge_states) */
+  KVC_ATTEND_ALIBI_SIGNED = 8 /* scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where
+                                queries see such keys: with NON_CAUSAL, and in spans */
 };
 
 typedef struct kvc_attend_args {
@@ -849,7 +851,8 @@ typedef struct kvc_attend_args {
                            scores, the sink's included; rows as in out */
   double softmax_scale; /* 1e-30..1e30; 0 = the layer's */
   double softcap;       /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
-  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| */
+  const DLTensor *alibi_slopes; /* nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| (see
+                                   KVC_ATTEND_ALIBI_SIGNED) */
   const DLTensor *sinks; /* nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a
                             value. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of
                             them */
@@ -912,10 +915,11 @@ KVC_API kvc_status kvc_forward_store_state(kvc_cache *cache, kvc_forward forward
 typedef struct kvc_merge_args {
   uint32_t struct_size;
   int32_t num_parts;                /* 1 or more */
-  const DLTensor *const *outputs;   /* [num_parts], borrowed; each [T, H, Dv] float32, innermost stride 1 */
+  const DLTensor *const *outputs;   /* [num_parts], borrowed; each [T, H, Dv] float32, float16 or bfloat16; innermost
+                                       stride 1 */
   const DLTensor *const *lses;      /* [num_parts], borrowed; each [T, H] float32 */
-  const DLTensor *out;              /* borrowed, written; [T, H, Dv] float32: T, H and Dv are its shape. It may be
-                                       outputs[0] itself; must not overlap other parts */
+  const DLTensor *out;              /* borrowed, written; [T, H, Dv] of any of the three dtypes: T, H and Dv are its
+                                       shape. It may be outputs[0] itself; must not overlap other parts */
   const DLTensor *lse;              /* nullable; borrowed, written; [T, H] float32; it may be lses[0] itself */
 } kvc_merge_args;
 
@@ -1284,7 +1288,7 @@ KVC_API kvc_status kvc_cache_stats(kvc_cache *cache, int32_t group, kvc_stats *s
  *
  * More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.
  * Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32
- * or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0. A block_table on a GPU is int32.
+ * or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.
  * On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).
  *   On the host    Every value is read once and checked by the call.
  *   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call
@@ -1296,7 +1300,8 @@ enum kvc_flash_attn_flags {
   KVC_FLASH_ATTN_CAUSAL = 1,             /* a query sees no later key: window_right is 0 */
   KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2, /* rotated pairs are dims 2i, 2i+1; without it: i, i + rotary_dim/2 */
   KVC_FLASH_ATTN_WINDOW_LEFT = 4,        /* window_left applies; without it, a query sees everything before it */
-  KVC_FLASH_ATTN_WINDOW_RIGHT = 8        /* window_right applies; without it, a query sees everything after it */
+  KVC_FLASH_ATTN_WINDOW_RIGHT = 8,       /* window_right applies; without it, a query sees everything after it */
+  KVC_FLASH_ATTN_ALIBI_SIGNED = 16       /* as KVC_ATTEND_ALIBI_SIGNED */
 };
 
 typedef struct kvc_flash_attn_args {
@@ -1342,8 +1347,10 @@ typedef struct kvc_flash_attn_args {
                                         that is not float8 is stored as k / k_descale, rounded to nearest even and
                                         saturated */
   const DLTensor *v_descale;         /* nullable; [B, Hkv]: the same for v */
-  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| */
-  const DLTensor *sinks;             /* nullable; [Hq] float32: a logit of each head that joins the softmax without a value */
+  const DLTensor *alibi_slopes;      /* nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| (see
+                              KVC_ATTEND_ALIBI_SIGNED) */
+  const DLTensor *sinks;             /* nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the softmax
+                              without a value */
   double softmax_scale;    /* 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5 */
   double softcap;          /* scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none */
   int32_t window_left;     /* a query at p sees keys from p - window_left on; with its flag; >= 0, else 0 */

@@ -341,7 +341,8 @@ typedef struct kvc_backend_attend {
   const float *cos_sin_sinks;    /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
   const double *key_tables;      /* nullable: stored k is as it attends. Else as kvc_backend_rope.tables: stored k is raw, and
                                     is rotated at its position, in float32, where it is read */
-  /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|. */
+  /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|, or with
+   * KVC_ATTEND_ALIBI_SIGNED - slope * (p_q - p_k). */
   double softmax_scale;          /* 0 = the layer's */
   double softcap;                /* 0 = none */
   const float *alibi_slopes;     /* nullable; [Hq] */
@@ -373,8 +374,10 @@ typedef struct kvc_backend_flash_plan {
   int64_t num_cache_rows;         /* and how many there are */
   kvc_backend_indexes cu_seqlens_q, cu_seqlens_k_new; /* [num_rows + 1] */
   kvc_backend_indexes cache_seqlens, cache_batch_idx, cache_leftpad, rotary_seqlens; /* [num_rows] */
-  const int32_t *block_table;     /* nullable: a cache row is a page. [num_cache_rows], rows by table_stride */
-  int64_t table_stride;
+  const void *block_table;        /* nullable: a cache row is a page. [num_cache_rows, table_columns], rows by table_stride */
+  int64_t table_stride, table_columns;
+  uint32_t table_wide;            /* 1: block_table is int64, and `pages` is there; 0: int32 */
+  uint32_t reserved;
   int64_t num_rotations;          /* rows of cos and sin; 0 = nothing is rotated */
   int32_t rotary_given;           /* 0: rotations begin at cache_seqlens, not at rotary_seqlens */
   int32_t queries_advance;        /* 0: all queries of a row are rotated alike */
@@ -392,6 +395,7 @@ typedef struct kvc_backend_flash_plan {
   int32_t *key_begins;            /* [num_rows] */
   int32_t *cache_rows;            /* [num_rows] */
   int64_t *page_begin;            /* [num_rows, 2]: twice, as lists of streaming rows are two */
+  int32_t *pages;                 /* nullable; [num_rows, table_columns]: the rows' lists, as int32. Without it: block_table */
   int32_t *positions;             /* [num_tokens] */
   int32_t *key_ends;              /* nullable; [num_tokens] */
   int32_t *query_rotations;       /* nullable; [num_tokens] */
@@ -448,8 +452,8 @@ typedef struct kvc_backend_table_plan {
   int64_t *generation_word;
 } kvc_backend_table_plan;
 
-/* Results of attention over some keys: normalised outputs [T, H, Dv] float32 (of a merge's result also float16 or bfloat16,
- * if it is none of the parts), and LSEs [T, H]. */
+/* Results of attention over some keys: normalised outputs [T, H, Dv], float32, float16 or bfloat16, and
+ * LSEs [T, H]. */
 typedef struct kvc_backend_state {
   kvc_backend_tensor out;
   float *lse; /* of a result: nullable */

@@ -99,6 +99,7 @@ class Scores:
     softcap: float = 0.0
     slopes: np.ndarray | None = None  # [Hq]
     sinks: np.ndarray | None = None  # [Hq]
+    signed: bool = False  # distances of slopes
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, distance: np.ndarray,
@@ -112,7 +113,8 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray, dis
     if options.softcap:
         scores = options.softcap * np.tanh(scores / options.softcap)
     if options.slopes is not None:
-        scores = scores - np.asarray(options.slopes, np.float64)[None, :, None] * np.abs(distance)[:, None, :]
+        scores = scores - np.asarray(options.slopes, np.float64)[None, :, None] * (
+            distance if options.signed else np.abs(distance))[:, None, :]
     scores = np.where(seen[:, None, :], scores, -np.inf)
     if options.sinks is not None:
         sink = np.broadcast_to(np.asarray(options.sinks, np.float64)[None, :, None], (*scores.shape[:2], 1))

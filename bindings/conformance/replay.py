@@ -328,7 +328,8 @@ class Replay:
             queries = self.turned(op, step, layer, row, q, stands)
         options = Scores(op.number("softmax_scale") or layer.scale, op.number("softcap"),
                          self.array(op.words["alibi"]) if "alibi" in op.words else None,
-                         self.array(op.words["sinks"]) if "sinks" in op.words else None)  # fmt: skip
+                         self.array(op.words["sinks"]) if "sinks" in op.words else None,
+                         "alibi_signed" in op.words)  # fmt: skip
         return reference.attention(queries, keys, v.values, seen, stands - positions, options)
 
     def turned(self, op: Op, step: Step, layer: Layer, row: Row, q: np.ndarray, stands: np.ndarray) -> np.ndarray:

@@ -92,7 +92,7 @@ class FlashAttn:
         seen = self.seen(at, np.arange(seen_keys))
         slopes = self.t.get("alibi")
         options = Scores(scale, op.number("softcap"), slopes[row] if slopes is not None and slopes.ndim == 2 else slopes,
-                         self.t.get("sinks"))  # fmt: skip
+                         self.t.get("sinks"), "alibi_signed" in words)  # fmt: skip
         distance = at[:, None] - np.arange(seen_keys)[None, :]
         return reference.attention(q[:, None], keys, values, seen, distance, options)
 

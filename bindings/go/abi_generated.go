@@ -50,6 +50,7 @@ const (
 	kvcAttendNonCausal              = 1
 	kvcAttendPast                   = 2
 	kvcAttendSelf                   = 4
+	kvcAttendAlibiSigned            = 8
 	kvcPoolKv                       = 0
 	kvcPoolK                        = 1
 	kvcPoolV                        = 2
@@ -65,6 +66,7 @@ const (
 	kvcFlashAttnRotaryInterleaved   = 2
 	kvcFlashAttnWindowLeft          = 4
 	kvcFlashAttnWindowRight         = 8
+	kvcFlashAttnAlibiSigned         = 16
 	kvcAppendSlotsRotaryInterleaved = 1
 	kvcTablesWhole                  = 0
 	kvcTablesPrefix                 = 1

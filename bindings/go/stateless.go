@@ -1,7 +1,7 @@
 package kvcache
 
 // FlashAttn is one call of attention over a cache of the caller's own: the arguments of flash_attn_with_kvcache of
-// FlashAttention 2 and 3. B rows, Sq queries and Sn new tokens of a row, Tq and Tn those of all rows; index tensors are Int32.
+// FlashAttention 2 and 3. B rows, Sq queries and Sn new tokens of a row, Tq and Tn those of all rows; index tensors are Int32 or Int64.
 type FlashAttn struct {
 	Q            Tensor // [B, Sq, Hq, D], or with CuSeqlensQ [Tq, Hq, D]; float32, float16, bfloat16, or without rotary float8
 	KCache       Tensor // [pages, page size, Hkv, D] with BlockTable, else [cache rows, capacity, Hkv, D]; written if K is given
@@ -19,12 +19,13 @@ type FlashAttn struct {
 	BlockTable                Tensor // [rows, pages]: page ids in order
 	CuSeqlensQ, CuSeqlensKNew Tensor // [B + 1]: row b's queries (new tokens) are [cu[b], cu[b+1])
 	RotaryCos, RotarySin      Tensor // with K: [positions, rotary dim / 2]; the first dims of q and k are rotated
-	RotarySeqlens             Tensor // [B]: positions count from here, not from CacheSeqlens
+	RotarySeqlens             Tensor // [B]: positions count from here, not from CacheSeqlens; ignored without RotaryCos
 	QDescale, KDescale        Tensor // float8: [B, Hkv] float32, factors of q and of the cache
 	VDescale                  Tensor
-	AlibiSlopes               Tensor // [Hq] or [B, Hq] float32
-	Sinks                     Tensor // [Hq] float32
+	AlibiSlopes               Tensor // [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k|
+	Sinks                     Tensor // [Hq] float32, float16 or bfloat16
 	Causal                    bool
+	AlibiSigned               bool         // scores get - slope * (p_q - p_k)
 	RotaryInterleaved         bool         // rotated pairs are dims 2i, 2i+1; else i, i + rotary dim / 2
 	Window                    *FlashWindow // nil = none
 	AttentionChunk, NumSplits int          // 0 = none; 0 = as it pays
@@ -64,7 +65,8 @@ func (c *Context) FlashAttnWithKVCache(args FlashAttn) error {
 	f.rotarySeqlens = a.tensor(16, &args.RotarySeqlens)
 	f.qDescale, f.kDescale, f.vDescale = a.tensor(17, &args.QDescale), a.tensor(18, &args.KDescale), a.tensor(19, &args.VDescale)
 	f.alibiSlopes, f.sinks, f.sequsedK = a.tensor(20, &args.AlibiSlopes), a.tensor(21, &args.Sinks), a.tensor(22, &args.SequsedK)
-	f.flags = flag(args.Causal, kvcFlashAttnCausal) | flag(args.RotaryInterleaved, kvcFlashAttnRotaryInterleaved)
+	f.flags = flag(args.Causal, kvcFlashAttnCausal) | flag(args.RotaryInterleaved, kvcFlashAttnRotaryInterleaved) |
+		flag(args.AlibiSigned, kvcFlashAttnAlibiSigned)
 	if w := args.Window; w != nil {
 		f.flags |= bound(w.Left, kvcFlashAttnWindowLeft, &f.windowLeft) | bound(w.Right, kvcFlashAttnWindowRight, &f.windowRight)
 	}

@@ -203,6 +203,8 @@ const (
 	NonCausal AttendFlags = kvcAttendNonCausal // every key of its row, the tokens after it too
 	Past      AttendFlags = kvcAttendPast      // only keys of earlier steps
 	Self      AttendFlags = kvcAttendSelf      // only keys of this step's tokens
+	// AlibiSigned: scores get - slope * (p_q - p_k), not - slope * |p_q - p_k|
+	AlibiSigned AttendFlags = kvcAttendAlibiSigned
 )
 
 // Attend is the tensors and options of one layer's attention. K and V are absent where they were appended already.

@@ -30,6 +30,27 @@ struct alignas(16) Four {
   float x[4];
 };
 
+struct alignas(8) HalfFour {
+  uint16_t x[4];
+};
+
+// kDims dims of a part from `element` on, as float32.
+template <int kDims>
+__device__ __forceinline__ void load_dims(const kvc_backend_tensor& part, int64_t element, float* out) {
+  const Type type = type_of(part.dtype);
+  if (kDims == 4 && type == Type::kF32) {
+    const Four four = *reinterpret_cast<const Four*>(static_cast<const float*>(part.data) + element);
+#pragma unroll
+    for (int k = 0; k < kDims; ++k) out[k] = four.x[k];
+  } else if (kDims == 4) {
+    const HalfFour four = *reinterpret_cast<const HalfFour*>(static_cast<const uint16_t*>(part.data) + element);
+#pragma unroll
+    for (int k = 0; k < kDims; ++k) out[k] = load_element(type, four.x, k);
+  } else {
+    out[0] = load_element(type, part.data, element);
+  }
+}
+
 // kDims dims of a row, from dim d on, which is below `dims`; m and l of the row.
 template <int kDims>
 __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int64_t head, int32_t d, float* m,
@@ -44,15 +65,7 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
     if (lse == -INFINITY) continue;
     float next[kDims] = {};
     if (d < args.dims) {
-      const float* const from =
-          static_cast<const float*>(part.out.data) + token * part.out.token_stride + head * part.out.head_stride + d;
-      if (kDims == 4) {
-        const Four four = *reinterpret_cast<const Four*>(from);
-#pragma unroll
-        for (int k = 0; k < kDims; ++k) next[k] = four.x[k];
-      } else {
-        next[0] = *from;
-      }
+      load_dims<kDims>(part.out, token * part.out.token_stride + head * part.out.head_stride + d, next);
     }
     merge_state(o, m, l, next, lse, 1.0f, kDims);
   }
@@ -108,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 8) merge_kernel(const __grid_constan
   }
 }
 
-// Whether all rows are of aligned fours of float32.
+// Whether all rows are of aligned fours of elements.
 bool comes_in_fours(const kvc_backend_merge& args) {
   int64_t elements = args.dims | args.result.out.token_stride | args.result.out.head_stride;
   uintptr_t addresses =
@@ -116,7 +129,9 @@ bool comes_in_fours(const kvc_backend_merge& args) {
   for (int32_t i = 0; i < args.num_parts; ++i) {
     const kvc_backend_tensor& part = args.parts[i].out;
     elements |= part.token_stride | part.head_stride;
-    addresses |= reinterpret_cast<uintptr_t>(part.data);
+    // Aligned to four of its elements, which is 8 bytes for 16 bits: doubled, the address is looked at as one of
+    // float32.
+    addresses |= reinterpret_cast<uintptr_t>(part.data) * (type_of(part.dtype) == Type::kF32 ? 1 : 2);
   }
   return elements % 4 == 0 && addresses % 16 == 0;
 }

@@ -116,7 +116,8 @@ double score_of(const kvc_backend_attend& args, double dot, int32_t row, int32_t
       dot * (args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(args.layer->softmax_scale));
   if (args.softcap != 0.0) score = args.softcap * tanh(score / args.softcap);
   if (args.alibi_slopes == nullptr) return score;
-  return score - static_cast<double>(args.alibi_slopes[row * args.alibi_row_stride + head]) * fabs(distance);
+  const double weighted = (args.plan->flags & KVC_ATTEND_ALIBI_SIGNED) != 0 ? distance : fabs(distance);
+  return score - static_cast<double>(args.alibi_slopes[row * args.alibi_row_stride + head]) * weighted;
 }
 
 void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, State* state) {

@@ -113,11 +113,17 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
   const int64_t partials = scratch.plan->partial_floats();
   const int64_t query_turns = call.rotary.cos_sin_floats(queries), new_turns = call.rotary.cos_sin_floats(fresh);
   CallMemory memory(context, stream);
-  KVC_TRY(memory.take(scratch, CallMemory::bytes_of<float>(partials) + CallMemory::bytes_of<float>(query_turns) +
-                                   CallMemory::bytes_of<float>(new_turns)));
+  const int64_t sink_floats = call.sink_floats();
+  int64_t bytes = 0;
+  for (const int64_t floats : {partials, query_turns, new_turns, sink_floats}) {
+    bytes += CallMemory::bytes_of<float>(floats);
+  }
+  KVC_TRY(memory.take(scratch, bytes));
   plan.partials = memory.next<float>(partials);
   float *const query_cos_sin = memory.next<float>(query_turns), *const new_cos_sin = memory.next<float>(new_turns);
   const bool rotates = call.rotary.given(), attends = plan.num_items > 0;
+  float* const sinks = memory.next<float>(sink_floats);
+  if (sink_floats > 0) call.attend.sinks = sinks;
   StagedCall staged(*context, stream);
   kvc_backend_array arrays[] = {array_of(rows.query_rotations(), rotates ? queries : 0),
                                 array_of(rows.new_rotations(), rotates ? fresh : 0), array_of(rows.slots(), fresh)};
@@ -130,6 +136,7 @@ Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, Stateles
     KVC_TRY(call.rotary.rows_at(*context, new_rotations, fresh, staged.step(), stream, new_cos_sin));
     call.attend.cos_sin = query_cos_sin;
   }
+  if (sink_floats > 0) KVC_TRY(to_float32(*context, call.sinks, stream, sinks));
   if (call.appends) {
     KVC_TRY(append(*context, call, rows, slots, rotates ? new_cos_sin : nullptr, staged.step(), stream));
   }

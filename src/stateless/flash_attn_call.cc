@@ -15,7 +15,7 @@ constexpr int64_t kMaxTokens = 1 << 30;  // of a call, and of a row
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr int32_t kMaxSplits = 256;
 constexpr uint32_t kKnownFlags = KVC_FLASH_ATTN_CAUSAL | KVC_FLASH_ATTN_ROTARY_INTERLEAVED |
-                                 KVC_FLASH_ATTN_WINDOW_LEFT | KVC_FLASH_ATTN_WINDOW_RIGHT;
+                                 KVC_FLASH_ATTN_WINDOW_LEFT | KVC_FLASH_ATTN_WINDOW_RIGHT | KVC_FLASH_ATTN_ALIBI_SIGNED;
 
 Status contradiction(const char* given, const char* other) {
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and %s", given, other);
@@ -75,8 +75,7 @@ Status FlashAttnCall::read_cache(const kvc_flash_attn_args& args) {
   KVC_TRY(ForeignCache::read(args.k_cache, args.v_cache, appends, device_, &cache));
   capacity = std::min<int64_t>(cache.layer.page_size, kMaxTokens);
   if (args.block_table == nullptr) return Status();
-  KVC_TRY(IndexTable::read(args.block_table, {"block_table", device_}, "[rows, max_pages]",
-                           host_reads(*args.block_table), &block_table));
+  KVC_TRY(IndexTable::read(args.block_table, {"block_table", device_}, "[rows, max_pages]", true, &block_table));
   capacity = std::min(cache.layer.page_size * std::min(block_table.num_columns(), kMaxTokens), kMaxTokens);
   return Status();
 }
@@ -236,6 +235,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
   if ((args.flags & KVC_FLASH_ATTN_WINDOW_RIGHT) != 0) window_right = std::min(args.window_right, kMaxWindow);
   if (causal) window_right = 0;
   if (window_right < 0) flags |= KVC_ATTEND_NON_CAUSAL;
+  if ((args.flags & KVC_FLASH_ATTN_ALIBI_SIGNED) != 0) flags |= KVC_ATTEND_ALIBI_SIGNED;
   layer.chunk_tokens = std::min(args.attention_chunk, kMaxWindow);
   num_splits = args.num_splits;
   attend.softmax_scale = args.softmax_scale != 0.0 ? args.softmax_scale : 1.0 / std::sqrt(layer.head_dim);
@@ -249,8 +249,9 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
     attend.alibi_row_stride = rank == 2 ? alibi_slopes.strides[0] : 0;
   }
   if (args.sinks == nullptr) return Status();
-  KVC_TRY(read_floats(args.sinks, "sinks", 1, shape + 1, "[heads]", device_, true, &sinks));
-  attend.sinks = reinterpret_cast<const float*>(sinks.data);
+  KVC_TRY(check_tensor(args.sinks, {"sinks", device_, 1, shape + 1, "[heads]"}, &sinks));
+  if (!is_float_dtype(sinks.dtype)) return bad_dtype("sinks", sinks.dtype, "float32, float16 or bfloat16");
+  if (sinks.dtype.bits == 32) attend.sinks = reinterpret_cast<const float*>(sinks.data);
   return Status();
 }
 

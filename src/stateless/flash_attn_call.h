@@ -29,6 +29,10 @@ struct FlashAttnCall {
   kvc_backend_attend attend = {};  // tensors and options, without a plan
   uint32_t flags = 0;              // KVC_ATTEND_*
 
+  // Sinks that are not float32 are converted once a call: numbers of scratch that this takes.
+  int64_t sink_floats() const noexcept {
+    return sinks.rank == 0 || attend.sinks != nullptr ? 0 : float32_copy_floats(sinks.shape[0]);
+  }
   bool paged() const noexcept { return block_table.given(); }
   bool indexes_on_device = false;  // lengths, offsets and page ids are the device's: the host does not know them
 

@@ -71,8 +71,10 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   plan.cache_batch_idx = offsets(call.batch_idx, 1);
   plan.cache_leftpad = call.leftpad.on_device();
   if (call.paged()) {
-    plan.block_table = call.block_table.narrow();
+    plan.block_table = call.block_table.data();
     plan.table_stride = call.block_table.row_stride();
+    plan.table_columns = call.block_table.num_columns();
+    plan.table_wide = call.block_table.wide() ? 1 : 0;
   }
   if (call.rotary.given()) {
     plan.num_rotations = call.rotary.positions();
@@ -105,28 +107,30 @@ class Arrays {
   int64_t bytes_ = 0;
 };
 
-struct Turns {
-  float *queries, *fresh;
+// Arrays of floats: partial results, cos and sin of queries and new tokens, and sinks as float32.
+struct Floats {
+  float *partials, *queries, *fresh, *sinks;
 };
 
-void place(const FlashAttnCall& call, const Cut& cut, Arrays* arrays, kvc_backend_flash_plan* plan, float** partials,
-           Turns* turns) {
+void place(const FlashAttnCall& call, const Cut& cut, Arrays* arrays, kvc_backend_flash_plan* plan, Floats* floats) {
   const int64_t rows = plan->num_rows, tokens = plan->num_tokens, fresh = plan->num_new;
   for (int32_t** array : {&plan->token_begin, &plan->new_begin, &plan->tile_begin}) (*arrays)(array, rows + 1);
   for (int32_t** array : {&plan->kv_lengths, &plan->key_begins, &plan->cache_rows}) (*arrays)(array, rows);
   (*arrays)(&plan->page_begin, 2 * rows);
+  if (plan->table_wide != 0) (*arrays)(&plan->pages, rows * plan->table_columns);
   (*arrays)(&plan->positions, tokens);
   if (call.window_right > 0) (*arrays)(&plan->key_ends, tokens);  // 0 is causal
   (*arrays)(&plan->slots, fresh);
   (*arrays)(&plan->new_rows, fresh);
   (*arrays)(&plan->items, cut.max_tiles* cut.key_splits);
   (*arrays)(&plan->tiles, cut.max_tiles);
-  (*arrays)(partials, cut.partial_floats);
+  (*arrays)(&floats->partials, cut.partial_floats);
+  (*arrays)(&floats->sinks, call.sink_floats());
   if (!call.rotary.given()) return;
   (*arrays)(&plan->query_rotations, tokens);
   (*arrays)(&plan->new_rotations, fresh);
-  (*arrays)(&turns->queries, call.rotary.cos_sin_floats(tokens));
-  (*arrays)(&turns->fresh, call.rotary.cos_sin_floats(fresh));
+  (*arrays)(&floats->queries, call.rotary.cos_sin_floats(tokens));
+  (*arrays)(&floats->fresh, call.rotary.cos_sin_floats(fresh));
 }
 
 Status append(const Context& context, const FlashAttnCall& call, const kvc_backend_flash_plan& plan,
@@ -157,21 +161,26 @@ Status flash_attn_on_device(const std::shared_ptr<Context>& context, StatelessSc
   kvc_backend_plan work = {};
   plan.plan = &work;
   if (plan.num_rows == 0 || (plan.num_tokens == 0 && plan.num_new == 0)) return Status();
-  Turns turns = {};
+  Floats floats = {};
   Arrays sizes(nullptr);
-  place(*call, cut, &sizes, &plan, &work.partials, &turns);
+  place(*call, cut, &sizes, &plan, &floats);
   CallMemory memory(context, stream);
   KVC_TRY(memory.take(scratch, sizes.bytes()));
   Arrays arrays(&memory);
-  place(*call, cut, &arrays, &plan, &work.partials, &turns);
+  place(*call, cut, &arrays, &plan, &floats);
+  work.partials = floats.partials;
   kvc_error error = KVC_ERROR_INIT;
   KVC_TRY(Status::from(context->backend().plan_flash(context->device(), &plan, stream, &error), error));
   if (call->rotary.given()) {
-    KVC_TRY(call->rotary.rows_at(*context, {plan.query_rotations, 1, 0, 0}, plan.num_tokens, stream, turns.queries));
-    KVC_TRY(call->rotary.rows_at(*context, {plan.new_rotations, 1, 0, 0}, plan.num_new, stream, turns.fresh));
-    call->attend.cos_sin = turns.queries;
+    KVC_TRY(call->rotary.rows_at(*context, {plan.query_rotations, 1, 0, 0}, plan.num_tokens, stream, floats.queries));
+    KVC_TRY(call->rotary.rows_at(*context, {plan.new_rotations, 1, 0, 0}, plan.num_new, stream, floats.fresh));
+    call->attend.cos_sin = floats.queries;
   }
-  if (plan.num_new > 0) KVC_TRY(append(*context, *call, plan, turns.fresh, stream));
+  if (call->sink_floats() > 0) {
+    KVC_TRY(to_float32(*context, call->sinks, stream, floats.sinks));
+    call->attend.sinks = floats.sinks;
+  }
+  if (plan.num_new > 0) KVC_TRY(append(*context, *call, plan, floats.fresh, stream));
   if (plan.num_tokens == 0) return Status();
   call->attend.plan = &work;
   return run_attend(*context, call->attend, stream);

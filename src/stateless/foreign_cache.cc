@@ -110,6 +110,22 @@ Status RotaryTables::rows_at(const Context& context, const kvc_backend_indexes& 
   return rows_at(context, &args, tokens, stream, cos_sin);
 }
 
+// A backend copies rows of two tensors as float32 where it makes cos and sin. Here both tensors are `numbers`, of which
+// row 0 is the only one.
+Status to_float32(const Context& context, const TensorView& numbers, void* stream, float* out) {
+  static constexpr int32_t kFirst = 0;
+  const kvc_backend_tensor row = {numbers.data, numbers.shape[0], 0, numbers.dtype, 0};
+  kvc_backend_rope args = {};
+  args.rope_dim = static_cast<int32_t>(2 * numbers.shape[0]);
+  args.num_tokens = 1;
+  args.positions = context.is_host() ? &kFirst : nullptr;
+  args.num_positions = 1;
+  args.cos = args.sin = row;
+  args.cos_sin = out;
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
+}
+
 kvc_backend_tensor rows_of(const TensorView& t) noexcept {
   const int64_t* strides = t.strides + (t.rank == 4 ? 1 : 0);
   return {t.data, strides[0], strides[1], t.dtype, 0};

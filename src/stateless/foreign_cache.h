@@ -39,6 +39,11 @@ struct RotaryTables {
   Status rows_at(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream, float* cos_sin) const;
 };
 
+// numbers [n] of float32, float16 or bfloat16 as float32, on the stream. out: [2 * n], of which the first half gets
+// them.
+Status to_float32(const Context& context, const TensorView& numbers, void* stream, float* out);
+constexpr int64_t float32_copy_floats(int64_t n) noexcept { return 2 * n; }
+
 // A backend's view of rows [tokens, heads, dims].
 kvc_backend_tensor rows_of(const TensorView& t) noexcept;
 

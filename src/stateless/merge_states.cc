@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/dtype_text.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
@@ -33,10 +32,6 @@ Status read_state(const DLTensor* out, const DLTensor* lse, RowsSpec spec, const
                   kvc_backend_state* state) {
   spec.name = out_name;
   KVC_TRY(check_rows(out, spec, &state->out));
-  if (state->out.dtype.bits != 32) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", out_name,
-                         DtypeText(state->out.dtype).c_str());
-  }
   spec.name = lse_name;
   if (lse == nullptr && spec.written) return Status();
   return check_lse(lse, spec, &state->lse, &state->lse_token_stride, &state->lse_head_stride);
@@ -58,13 +53,18 @@ Status merge_states(Context& context, const kvc_merge_args& args, void* stream) 
   KVC_TRY(read_state(args.out, args.lse, spec, "out", "lse", &merge.result));
   spec.written = false;
   std::array<kvc_backend_state, kFewParts> few = {};
-  std::vector<kvc_backend_state> many(args.num_parts > kFewParts ? static_cast<size_t>(args.num_parts) : 0);
-  kvc_backend_state* parts = many.empty() ? few.data() : many.data();
+  std::vector<kvc_backend_state> many;
   for (int32_t i = 0; i < args.num_parts; ++i) {
-    Status read = read_state(args.outputs[i], args.lses[i], spec, "a part's output", "a part's lse", &parts[i]);
+    kvc_backend_state part = {};
+    Status read = read_state(args.outputs[i], args.lses[i], spec, "a part's output", "a part's lse", &part);
     if (!read.ok()) return std::move(read).at(i);
+    if (args.num_parts <= kFewParts) {
+      few[static_cast<size_t>(i)] = part;
+    } else {
+      many.push_back(part);  // memory follows what was read, and not a number alone
+    }
   }
-  merge.parts = parts;
+  merge.parts = many.empty() ? few.data() : many.data();
   merge.num_parts = args.num_parts;
   merge.num_tokens = spec.tokens;
   merge.num_heads = static_cast<int32_t>(spec.heads);

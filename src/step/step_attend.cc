@@ -17,7 +17,7 @@ uint8_t parts_of(uint32_t flags) {
 }
 
 Status check_attend_flags(uint32_t flags) {
-  if ((flags & ~uint32_t{KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_PAST | KVC_ATTEND_SELF}) != 0) {
+  if ((flags & ~uint32_t{KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_PAST | KVC_ATTEND_SELF | KVC_ATTEND_ALIBI_SIGNED}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
   if ((flags & KVC_ATTEND_PAST) == 0 || (flags & KVC_ATTEND_SELF) == 0) return Status();

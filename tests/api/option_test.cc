@@ -90,7 +90,8 @@ struct Play {
       for (int d = 0; d < kD; d++) s += double{step.q.at(i, h, d)} * double{keys[(j * kHkv + kv) * kD + d]};
       s *= args.softmax_scale != 0 ? args.softmax_scale : 0.25;
       if (args.softcap != 0) s = args.softcap * std::tanh(s / args.softcap);
-      if (args.alibi_slopes) s -= double{load(DType::kF32, slopes.data(), h)} * std::abs(p - j);
+      const bool is_signed = (args.flags & KVC_ATTEND_ALIBI_SIGNED) != 0;
+      if (args.alibi_slopes) s -= double{load(DType::kF32, slopes.data(), h)} * (is_signed ? p - j : std::abs(p - j));
       sum += std::exp(s);
       for (int d = 0; d < kDv; d++) out[d] += std::exp(s) * double{values[(j * kHkv + kv) * kDv + d]};
     }
@@ -108,7 +109,7 @@ struct Play {
 TEST(Options, AgreeWithDenseAttention) {
   for (int tokens : {1, 3, 40}) {
     for (int64_t window : {0, 10}) {
-      for (uint32_t flags : {0, 1, 2, 4, 3, 5}) {
+      for (uint32_t flags : {0, 1, 2, 4, 3, 5, 8, 9, 13}) {
         for (int bits = 0; bits < 16; bits++) {
           SCOPED_TRACE("tokens " + std::to_string(tokens) + " window " + std::to_string(window) + " flags " +
                        std::to_string(flags) + " options " + std::to_string(bits));
@@ -190,7 +191,7 @@ TEST(Options, RefusesWhatMakesNoSense) {
     refuse({KVC_ERROR_OUT_OF_RANGE}, {"softmax_scale"}, [&](kvc_attend_args *a) { a->softmax_scale = bad; });
   }
   refuse({KVC_ERROR_OUT_OF_RANGE}, {"softcap 1e-07"}, [](kvc_attend_args *a) { a->softcap = 1e-7; });
-  refuse({KVC_ERROR_UNSUPPORTED}, {"0x8"}, [](kvc_attend_args *a) { a->flags = 8; });
+  refuse({KVC_ERROR_UNSUPPORTED}, {"0x10"}, [](kvc_attend_args *a) { a->flags = 16; });
   refuse({KVC_ERROR_INVALID_ARGUMENT}, {"0x6", "PAST and SELF"},
          [](kvc_attend_args *a) { a->flags = KVC_ATTEND_PAST | KVC_ATTEND_SELF; });
   refuse({KVC_ERROR_ORDER}, {"was not appended"},
@@ -271,11 +272,58 @@ TEST(MergeStates, AnyNumberOfParts) {
   }
 }
 
+// Parts and result of any of the three types, rows longer than a worker's scratch, and the first part in place.
+TEST(MergeStates, OfSixteenBits) {
+  const ContextPtr context = make_context(2);
+  constexpr DType f32 = DType::kF32, f16 = DType::kF16, bf16 = DType::kBF16;
+  const std::vector<DType> mixtures[] = {{bf16, bf16, bf16}, {f16, f16, f32}, {f32, bf16, f16}, {bf16, f32, f32}};
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  for (const std::vector<DType> &types : mixtures) {
+    for (const int64_t dims : {5, 8, 128, 2500}) {
+      for (const bool in_place : {false, true}) {
+        SCOPED_TRACE(std::string(name_of(types[0])) + " dims " + std::to_string(dims));
+        const DType result = in_place ? types[0] : types[2];
+        Tensor a(types[0], {9, 2, dims}), b(types[1], {9, 2, dims}), other(result, {9, 2, dims});
+        Tensor lse_a(f32, {9, 2}), lse_b(f32, {9, 2}), lse(f32, {9, 2});
+        std::vector<double> wanted;
+        for (int64_t t = 0; t < 9; t++) {
+          for (int h = 0; h < 2; h++) {
+            lse_a.set(t, h, t == 3 ? -INFINITY : normal(random));
+            lse_b.set(t, h, t == 4 ? -INFINITY : normal(random));
+            const double weight = 1 / (1 + std::exp(double{lse_b.at(t, h)} - double{lse_a.at(t, h)}));
+            for (int d = 0; d < dims; d++) {
+              a.set(t, h, d, normal(random)), b.set(t, h, d, normal(random));
+              wanted.push_back(t == 3   ? double{b.at(t, h, d)}
+                               : t == 4 ? double{a.at(t, h, d)}
+                                        : weight * double{a.at(t, h, d)} + (1 - weight) * double{b.at(t, h, d)});
+            }
+          }
+        }
+        Tensor &out = in_place ? a : other, &out_lse = in_place ? lse_a : lse;
+        const std::vector<const DLTensor *> outputs = {a.dl(), b.dl()}, lses = {lse_a.dl(), lse_b.dl()};
+        const kvc_merge_args args = merge_args(outputs, lses, out.dl(), out_lse.dl());
+        kvc_error error = KVC_ERROR_INIT;
+        ASSERT_EQ(kvc_merge_states(context.get(), &args, nullptr, &error), KVC_OK) << error.message;
+        const double unit = result == f32 ? 1e-6 : result == f16 ? 0x1p-11 : 0x1p-8;
+        size_t i = 0;
+        for (int64_t t = 0; t < 9; t++) {
+          for (int h = 0; h < 2; h++) {
+            for (int d = 0; d < dims; d++, i++) {
+              ASSERT_NEAR(out.at(t, h, d), wanted[i], unit * std::abs(wanted[i]) + 3e-6) << t << " " << h << " " << d;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(MergeStates, RefusesWrongTensors) {
   const ContextPtr context = make_context(1);
   Tensor out(DType::kF32, {4, 2, 3}), a(DType::kF32, {4, 2, 3}), b(DType::kF32, {4, 2, 3}), lse(DType::kF32, {4, 2});
-  Tensor half(DType::kF16, {4, 2, 3}), narrow(DType::kF32, {4, 2, 2}), few(DType::kF32, {3, 2, 3}),
-      lse_half(DType::kF16, {4, 2});
+  Tensor half(DType::kF16, {4, 2, 3}), whole(DType::kF32, {4, 2, 3}), narrow(DType::kF32, {4, 2, 2}),
+      few(DType::kF32, {3, 2, 3}), lse_half(DType::kF16, {4, 2});
   std::vector<const DLTensor *> outputs = {a.dl(), b.dl()}, lses = {lse.dl(), lse.dl()};
   const auto refuse = [&](const Statuses &statuses, int64_t index,
                           const std::function<void(kvc_merge_args *)> &change) {
@@ -298,7 +346,9 @@ TEST(MergeStates, RefusesWrongTensors) {
   refuse({KVC_ERROR_NULL_ARGUMENT}, -1, [](kvc_merge_args *m) { m->lses = nullptr; });
   refuse({KVC_ERROR_NULL_ARGUMENT}, -1, [](kvc_merge_args *m) { m->out = nullptr; });
   refuse({KVC_ERROR_RANK}, -1, [&](kvc_merge_args *m) { m->out = lse.dl(); });
-  refuse({KVC_ERROR_DTYPE}, -1, [&](kvc_merge_args *m) { m->out = half.dl(); });
+  DLTensor integers = *whole.dl();
+  integers.dtype = {kDLInt, 32, 1};
+  refuse({KVC_ERROR_DTYPE}, -1, [&](kvc_merge_args *m) { m->out = &integers; });
   refuse({KVC_ERROR_DTYPE}, -1, [&](kvc_merge_args *m) { m->lse = lse_half.dl(); });
   DLTensor overlapping = *out.dl();
   int64_t strides[3] = {1, 3, 1};
@@ -306,7 +356,7 @@ TEST(MergeStates, RefusesWrongTensors) {
   refuse({KVC_ERROR_STRIDE}, -1, [&](kvc_merge_args *m) { m->out = &overlapping; });
   refuse_part(KVC_ERROR_NULL_ARGUMENT, nullptr, lse.dl());
   refuse_part(KVC_ERROR_NULL_ARGUMENT, b.dl(), nullptr);
-  refuse_part(KVC_ERROR_DTYPE, half.dl(), lse.dl());
+  refuse_part(KVC_ERROR_DTYPE, &integers, lse.dl());
   refuse_part(KVC_ERROR_SHAPE, narrow.dl(), lse.dl());
   refuse_part(KVC_ERROR_SHAPE, few.dl(), lse.dl());
   refuse_part(KVC_ERROR_DTYPE, b.dl(), lse_half.dl());

@@ -99,6 +99,7 @@ TEST(Option, EachAlone) {
   run([](SceneConfig* c) { c->on_read = c->rotate = true; });
   run([](SceneConfig* c) { c->softcap = 2.0; });
   run([](SceneConfig* c) { c->alibi = true; });
+  run([](SceneConfig* c) { c->alibi = true, c->flags = KVC_ATTEND_NON_CAUSAL | KVC_ATTEND_ALIBI_SIGNED; });
   run([](SceneConfig* c) { c->sinks = true; });
   run([](SceneConfig* c) { c->call_scale = 0.5; });
   run([](SceneConfig* c) { c->chunk = 13; });

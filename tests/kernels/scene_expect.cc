@@ -43,7 +43,8 @@ double Scene::distance(int token, int key) const {
   const int position = key_position(row_of_[token], key);
   const bool sink = row.stream_window > 0 && position < row.stream_sinks;
   const int p = sink ? std::min(positions_[token], row.stream_window - 1) : positions_[token];
-  return std::fabs(static_cast<double>(p) - position);
+  const double distance = static_cast<double>(p) - position;
+  return (config_.flags & KVC_ATTEND_ALIBI_SIGNED) != 0 ? distance : std::fabs(distance);
 }
 
 float Scene::rotated_q(int token, int head, int dim, const std::vector<float>& cos_sin) const {

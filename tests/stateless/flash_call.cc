@@ -344,7 +344,8 @@ void FlashCall::check_query(int row, int64_t query, int head) const {
     for (int64_t &d = element[3] = 0; d < s.dv; d++) values.push_back(v_cache.get(element) * v_scale);
     if (s.qv != Qv::kNone) keys.insert(keys.end(), values.end() - s.dv, values.end());
     for (int64_t &d = element[3] = 0; d < s.d; d++) keys.push_back(k_cache.get(element) * k_scale);
-    bias.push_back(-slope * std::fabs(p - static_cast<double>(key)));
+    const double distance = p - static_cast<double>(key);
+    bias.push_back(-slope * ((s.flags & KVC_FLASH_ATTN_ALIBI_SIGNED) != 0 ? distance : std::fabs(distance)));
   }
   const int width = s.d + (s.qv != Qv::kNone ? s.dv : 0);
   const double scale = s.scale != 0.0 ? s.scale : 1.0 / std::sqrt(static_cast<double>(width));

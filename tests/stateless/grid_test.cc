@@ -60,7 +60,8 @@ std::vector<Axis> axes() {
       axis(
           "softcap", [](FlashSetting *s, double c) { s->softcap = c; }, 0.0, 15.0),
       axis(
-          "alibi", [](FlashSetting *s, int n) { s->alibi = n; }, 0, 1, 2),
+          "alibi", [](FlashSetting *s, Pair a) { s->alibi = a.a, s->flags |= static_cast<uint32_t>(a.b); }, Pair{0, 0},
+          Pair{1, 0}, Pair{2, 0}, Pair{1, KVC_FLASH_ATTN_ALIBI_SIGNED}, Pair{2, KVC_FLASH_ATTN_ALIBI_SIGNED}),
       axis(
           "sinks", [](FlashSetting *s, bool on) { s->sinks = on; }, false, true),
       axis(

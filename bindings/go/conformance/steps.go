@@ -52,6 +52,9 @@ var steps = map[string]func(*script) ([]string, error){
 		if s.has("non_causal") {
 			args.Flags |= kvcache.NonCausal
 		}
+		if s.has("alibi_signed") {
+			args.Flags |= kvcache.AlibiSigned
+		}
 		if err := s.step().Attend(background, s.integer("layer"), args); err != nil {
 			return nil, err
 		}

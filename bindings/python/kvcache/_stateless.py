@@ -9,7 +9,7 @@ from typing import Any
 from . import _kvcache
 from ._config import Context
 
-_CAUSAL, _INTERLEAVED, _WINDOW_LEFT, _WINDOW_RIGHT = 1, 2, 4, 8
+_CAUSAL, _INTERLEAVED, _WINDOW_LEFT, _WINDOW_RIGHT, _ALIBI_SIGNED = 1, 2, 4, 8, 16
 _default_contexts: dict[tuple[int, int], Context] = {}
 
 
@@ -74,7 +74,7 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
     window_size: Sequence[int | None] = (-1, -1), attention_chunk: int = 0, softcap: float = 0.0,
     rotary_interleaved: bool = True, alibi_slopes: Any = None, sinks: Any = None, scheduler_metadata: Any = None,
     num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
-    out: Any = None, dtype: Any = None, context: Context | None = None, stream: Any = None,
+    out: Any = None, dtype: Any = None, alibi_signed: bool = False, context: Context | None = None, stream: Any = None,
 ) -> Any:
     """Appends k and v to the caller's cache, if they are given, and computes attention over it.
 
@@ -90,21 +90,20 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
             [tokens, kv heads, dim].
         qv: as q with v_cache's dims: scores are q.k + qv.v (absorbed latent attention).
         rotary_cos, rotary_sin: [positions, rotary dim / 2]: the first dims of q and k are rotated; only with k.
-        cache_seqlens: tokens in the cache without the new ones: an int, or [batch] int32. None: all of the cache.
-        cache_batch_idx: [batch] int32: which row of the cache (or of the table) each row has.
-        cache_leftpad: [batch] int32: first valid key.
-        block_table, page_table: [batch, max pages] int32, the same under both names.
-        cu_seqlens_q, cu_seqlens_k_new: [batch + 1] int32: the second is ignored without k.
-        rotary_seqlens, seqused_k: [batch] int32: where rotary positions count from; another name of cache_seqlens.
+        cache_seqlens: tokens in the cache without the new ones: a number, or [batch] of them. None: all of the cache.
+            Arrays of indexes are int32 or int64.
+        cache_batch_idx, cache_leftpad: [batch]: each row's row of the cache (or of the table); its first valid key.
+        block_table, page_table: [batch, max pages], the same under both names.
+        cu_seqlens_q, cu_seqlens_k_new: [batch + 1]: the second is ignored without k.
+        rotary_seqlens, seqused_k: [batch]: where rotary positions count from; the other name of cache_seqlens.
         q_descale, k_descale, v_descale: [batch, kv heads] float32: factors of float8; ignored for other types.
         softmax_scale: None = dim ** -0.5 (with qv of both dims together).
-        causal: a query sees no later key.
-        window_size: (left, right): keys from p - left to p + right; -1 or None = no bound.
-        attention_chunk: of those, keys of the query's own chunk; 0 = all.
+        causal, window_size: no later key; (left, right): keys from p - left to p + right, -1 or None = no bound.
+        attention_chunk, num_splits: of those, keys of the query's own chunk; parts to cut the keys into. 0 = all, as it pays.
         softcap: scores become softcap * tanh(score / softcap); 0 = none.
         rotary_interleaved: pairs are dims 2i, 2i + 1; else i, i + rotary dim / 2.
-        alibi_slopes, sinks: [heads] (slopes: or [batch, heads]) float32; a sink is a logit without a value.
-        num_splits: parts that the keys are cut into; 0 = as it pays.
+        alibi_slopes: [heads] or [batch, heads] float32: scores get - slope * |p_q - p_k|; alibi_signed: * (p_q - p_k).
+        sinks: [heads] float32, float16 or bfloat16: a logit without a value.
         max_seqlen_q, scheduler_metadata, pack_gqa, sm_margin: hints for a GPU's kernels; accepted and not needed.
         out: where to write; None = a new array of q's kind and type (bfloat16 for float8 q).
         dtype: the element type that unsigned-integer arrays of its width stand for, "float8_e4m3fn" for uint8.
@@ -133,7 +132,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
         v_descale if float8_cache else None, alibi_slopes, sinks,
     )
     return _kvcache.flash_attn(_context(context, q), arrays, return_softmax_lse,
-                               flags | (_INTERLEAVED if rotary_interleaved else 0), softmax_scale or 0.0, softcap,
+                               flags | _INTERLEAVED * rotary_interleaved | _ALIBI_SIGNED * alibi_signed,
+                               softmax_scale or 0.0, softcap,
                                (left, right, attention_chunk, num_splits), dtype, stream)
 
 

@@ -21,9 +21,9 @@ Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle len
 
 std::shared_ptr<CacheHandle> Step::open() const { return nb::inst_ptr<Cache>(cache_)->open(); }
 
-// KVC_ATTEND_* of `causal` and `part`.
-static uint32_t attend_flags(bool causal, nb::handle part) {
-  const uint32_t flags = causal ? 0 : KVC_ATTEND_NON_CAUSAL;
+// KVC_ATTEND_* of the arguments.
+static uint32_t attend_flags(bool causal, bool alibi_signed, nb::handle part) {
+  const uint32_t flags = (causal ? 0 : KVC_ATTEND_NON_CAUSAL) | (alibi_signed ? KVC_ATTEND_ALIBI_SIGNED : 0);
   if (part.is_none()) return flags;
   const std::string name = PyUnicode_Check(part.ptr()) ? nb::borrow<nb::str>(part).c_str() : "";
   if (name == "past") return flags | KVC_ATTEND_PAST;
@@ -34,8 +34,8 @@ static uint32_t attend_flags(bool causal, nb::handle part) {
 
 nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                         nb::handle dtype, double softcap, double softmax_scale, nb::handle alibi_slopes,
-                        nb::handle sinks, bool causal, nb::handle part, nb::handle rope_cos_sin, nb::handle w_uk,
-                        nb::handle w_uv) const {
+                        nb::handle sinks, bool causal, bool alibi_signed, nb::handle part, nb::handle rope_cos_sin,
+                        nb::handle w_uk, nb::handle w_uv) const {
   auto handle = open();
   Work work = work_;
   const DLDataType integers_as = dtype_from_python(dtype);
@@ -72,7 +72,7 @@ nb::object Step::attend(int64_t layer, nb::handle q, nb::handle k, nb::handle v,
   args.v = v_array.tensor();
   args.out = out_array.tensor() ? out_array.tensor() : &q_tensor;
   args.lse = lse_array.tensor();
-  args.flags = attend_flags(causal, part);
+  args.flags = attend_flags(causal, alibi_signed, part);
   args.softcap = softcap;
   args.softmax_scale = softmax_scale;
   args.alibi_slopes = slopes_array.tensor();
@@ -265,6 +265,8 @@ Args:
     softcap: scores become softcap * tanh(score / softcap); 0 = none.
     softmax_scale: 0 = the layer's.
     alibi_slopes: [q_heads] float32: scores get - slope * |p_q - p_k|.
+    alibi_signed: they get - slope * (p_q - p_k): keys after the query score higher. It matters only where queries see
+        such keys.
     sinks: [q_heads] float32: a logit of each head that takes part in the softmax and has no value. Of two parts, give it
         to one.
     causal: False: a query also sees the tokens of its row that come after it.
@@ -297,8 +299,8 @@ Step that is only dropped, without end() or abort(), stays open: no finaliser cl
            nb::arg("v") = nb::none(), nb::arg("out") = nb::none(), nb::arg("lse").none() = false,
            nb::arg("dtype") = nb::none(), nb::kw_only(), nb::arg("softcap") = 0.0, nb::arg("softmax_scale") = 0.0,
            nb::arg("alibi_slopes") = nb::none(), nb::arg("sinks") = nb::none(), nb::arg("causal") = true,
-           nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(), nb::arg("w_uk") = nb::none(),
-           nb::arg("w_uv") = nb::none(), kAttendDoc)
+           nb::arg("alibi_signed") = false, nb::arg("part") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),
+           nb::arg("w_uk") = nb::none(), nb::arg("w_uv") = nb::none(), kAttendDoc)
       .def("append", &Step::append, nb::arg("layer"), nb::arg("k"), nb::arg("v") = nb::none(),
            nb::arg("as_stored") = false, nb::arg("dtype") = nb::none(), nb::arg("k_scale") = nb::none(),
            nb::arg("v_scale") = nb::none(), nb::arg("rope_cos_sin") = nb::none(),

@@ -1,8 +1,9 @@
 // plan_flash: what the index tensors of a stateless call say, read where they are. Two kernels:
 //   - rows: its first block goes over all rows: checks each one's values, and numbers the tiles of queries; all other
 //     blocks make everything inert that the second kernel may not reach;
-//   - fill: a block a row: positions and rotations of its tokens, slots of the new ones, items of its tiles. Where the
-//     context validates, first whether the page ids that will be read are the cache's; if not the row stays inert.
+//   - fill: a block a row: positions and rotations of its tokens, slots of the new ones, items of its tiles, and of an
+//     int64 block table the page ids as int32. A context that validates checks first that the page ids that will be
+//     read are the cache's. If not, the row stays inert.
 // Roofline: bytes, all of it index arrays; one block's pass over the rows, some 2 us for 256 of them, is what a step
 // sees.
 // SPDX-License-Identifier: Apache-2.0
@@ -37,13 +38,19 @@ KVC_HOST_DEVICE kvc_backend_rows rows_of_plan(const kvc_backend_flash_plan& args
   return rows;
 }
 
+// What page_begin is in: the cache rows, if there is no block table, or else the lists as int32.
+KVC_HOST_DEVICE const int32_t* page_lists(const kvc_backend_flash_plan& args) {
+  if (args.block_table == nullptr) return args.cache_rows;
+  return args.table_wide != 0 ? args.pages : static_cast<const int32_t*>(args.block_table);
+}
+
 // The plan as attend takes it.
 void fill_plan(const kvc_backend_flash_plan& args) {
   float* const partials = args.plan->partials;
   kvc_backend_plan& plan = *args.plan;
   plan = {};
   plan.device.rows = rows_of_plan(args);
-  plan.device.tables.pages = args.block_table != nullptr ? args.block_table : args.cache_rows;
+  plan.device.tables.pages = page_lists(args);
   plan.device.tables.page_begin = args.page_begin;
   plan.device.items = args.items;
   plan.device.tiles = args.tiles;
@@ -117,7 +124,10 @@ __device__ __forceinline__ void write_row(const kvc_backend_flash_plan& args, in
   args.kv_lengths[r] = static_cast<int32_t>(row.length);
   args.key_begins[r] = refused ? 0 : static_cast<int32_t>(row.pad);
   args.cache_rows[r] = refused ? 0 : static_cast<int32_t>(row.cache_row);
-  const int64_t list = args.block_table == nullptr ? r : row.cache_row * args.table_stride;
+  int64_t list = r;
+  if (args.block_table != nullptr) {
+    list = args.table_wide != 0 ? r * args.table_columns : row.cache_row * args.table_stride;
+  }
   args.page_begin[2 * r] = args.page_begin[2 * r + 1] = refused ? 0 : list;
 }
 
@@ -208,13 +218,45 @@ __device__ __forceinline__ void fill_queries(const kvc_backend_flash_plan& args,
   }
 }
 
+// The page list of a row, as int32.
+__device__ __forceinline__ const int32_t* list_of_row(const kvc_backend_flash_plan& args, int32_t r) {
+  return page_lists(args) + args.page_begin[2 * r];
+}
+
+// The first page of a row that is read or written: that of the first key that its first query sees, or of its first new
+// token.
+__device__ __forceinline__ int32_t first_page(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
+                                              int32_t length, int32_t first_new) {
+  const kvc_backend_flash_plan& args = call.args;
+  int32_t first = first_new;
+  if (static_cast<int32_t>(index_at(args.cu_seqlens_q, r + 1)) > args.token_begin[r]) {
+    const kvc_backend_item item = {r, 0, 1, 0, 1, 0, length, -1, -1, 0, 0, 0, 0};
+    const int32_t seen = query_mask(&attend, &item, r, 0).keys.begin;
+    first = seen < first ? seen : first;
+  }
+  return first / call.layer.page_size;
+}
+
+__device__ __forceinline__ int32_t pages_of(const FlashPlanCall& call, int32_t length) {
+  return (length + call.layer.page_size - 1) / call.layer.page_size;
+}
+
+// Makes the pages [begin, end) of a row's list of an int64 table. A number that int32 does not hold is no page: -1.
+__device__ __forceinline__ void narrow_pages(const FlashPlanCall& call, int32_t r, int32_t begin, int32_t end) {
+  const kvc_backend_flash_plan& args = call.args;
+  const int64_t* const from = static_cast<const int64_t*>(args.block_table) + args.cache_rows[r] * args.table_stride;
+  int32_t* const to = args.pages + args.page_begin[2 * r];
+  for (int32_t i = begin + static_cast<int32_t>(threadIdx.x); i < end; i += kThreads) {
+    to[i] = is_within(from[i], 0, INT32_MAX) ? static_cast<int32_t>(from[i]) : -1;
+  }
+}
+
 // Slots and rotations of a row's new tokens, from position `first` on.
 __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r, int32_t first, int32_t fresh,
                                            int32_t turn) {
   const kvc_backend_flash_plan& args = call.args;
   const int32_t new_begin = args.new_begin[r];
-  const int32_t* const list =
-      (args.block_table == nullptr ? args.cache_rows : args.block_table) + args.page_begin[2 * r];
+  const int32_t* const list = list_of_row(args, r);
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < fresh; i += kThreads) {
     const int32_t position = first + i, size = call.layer.page_size;
     const int64_t page = list[position / size];
@@ -224,23 +266,13 @@ __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r,
   }
 }
 
-// Whether the pages from that of the first key that the row's first query sees on, or of its first new token, are the
-// cache's: a thread's share of them.
-__device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
-                                                 int32_t length, int32_t first_new) {
+// Whether the pages [begin, end) of a row's list are the cache's: a thread's share of them.
+__device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, int32_t r, int32_t begin, int32_t end) {
   const kvc_backend_flash_plan& args = call.args;
-  if (args.block_table == nullptr) return true;
-  int32_t first = first_new;
-  if (static_cast<int32_t>(index_at(args.cu_seqlens_q, r + 1)) > args.token_begin[r]) {
-    const kvc_backend_item item = {r, 0, 1, 0, 1, 0, length, -1, -1, 0, 0, 0, 0};
-    const int32_t seen = query_mask(&attend, &item, r, 0).keys.begin;
-    first = seen < first ? seen : first;
-  }
   const ValueCheck check = {call.sink, KVC_BACKEND_CALL_FLASH_ATTN};
-  const int32_t size = call.layer.page_size, pages = (length + size - 1) / size;
-  const int32_t* const list = args.block_table + args.page_begin[2 * r];
+  const int32_t* const list = list_of_row(args, r);
   bool good = true;
-  for (int32_t i = first / size + static_cast<int32_t>(threadIdx.x); i < pages; i += kThreads) {
+  for (int32_t i = begin + static_cast<int32_t>(threadIdx.x); i < end; i += kThreads) {
     good = check.entry(KVC_BACKEND_FAULT_RANGE, KVC_BACKEND_ARRAY_BLOCK_TABLE, r, args.cache_rows[r], i, list[i],
                        call.layer.num_pages - 1) &&
            good;
@@ -248,7 +280,7 @@ __device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, cons
   return good;
 }
 
-// In shared memory: what the rules of masks read.
+// In shared memory: the arguments of query_mask.
 struct Masks {
   kvc_backend_attend attend;
   kvc_backend_plan plan;
@@ -273,8 +305,11 @@ __global__ void __launch_bounds__(kThreads) plan_fill_kernel(const __grid_consta
   const int32_t turn = args.num_rotations > 0 ? static_cast<int32_t>(first_rotation(args, row, length - fresh)) : 0;
   fill_queries(args, row, length, turn);
   __syncthreads();
-  if (call.sink.record != nullptr) {
-    if (!own_pages_within(call, masks.attend, row, length, length - fresh)) masks.bad_pages = 1;
+  if (args.block_table != nullptr && (args.table_wide != 0 || call.sink.record != nullptr)) {
+    const int32_t first = first_page(call, masks.attend, row, length, length - fresh), end = pages_of(call, length);
+    if (args.table_wide != 0) narrow_pages(call, row, first, end);
+    __syncthreads();
+    if (call.sink.record != nullptr && !own_pages_within(call, row, first, end)) masks.bad_pages = 1;
     __syncthreads();
     if (masks.bad_pages != 0) return;
   }

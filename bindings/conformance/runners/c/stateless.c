@@ -20,7 +20,8 @@ static kvc_status flash_attn(void) {
   args.flags = (flag("causal") ? KVC_FLASH_ATTN_CAUSAL : 0) |
                (flag("rotary_interleaved") ? KVC_FLASH_ATTN_ROTARY_INTERLEAVED : 0) |
                (text("window_left") ? KVC_FLASH_ATTN_WINDOW_LEFT : 0) |
-               (text("window_right") ? KVC_FLASH_ATTN_WINDOW_RIGHT : 0);
+               (text("window_right") ? KVC_FLASH_ATTN_WINDOW_RIGHT : 0) |
+               (flag("alibi_signed") ? KVC_FLASH_ATTN_ALIBI_SIGNED : 0);
   args.q = tensor("q");
   args.k_cache = tensor("k_cache");
   args.v_cache = tensor("v_cache");

@@ -79,7 +79,8 @@ static kvc_status attend(void) {
   static const uint32_t part_flags[] = {0, KVC_ATTEND_PAST, KVC_ATTEND_SELF};
   kvc_attend_args args;
   kvc_attend_args_init(&args);
-  args.flags = part_flags[choice("part", parts)] | (flag("non_causal") ? KVC_ATTEND_NON_CAUSAL : 0);
+  args.flags = part_flags[choice("part", parts)] | (flag("non_causal") ? KVC_ATTEND_NON_CAUSAL : 0) |
+               (flag("alibi_signed") ? KVC_ATTEND_ALIBI_SIGNED : 0);
   args.q = tensor("q");
   args.k = tensor("k");
   args.v = tensor("v");

@@ -75,7 +75,7 @@ def attend(s: Script) -> dict[str, str]:
     out, lse = s.tensor("out"), s.tensor("lse")
     s.step.attend(s.integer("layer"), s.tensor("q"), s.tensor("k"), s.tensor("v"), out, lse=lse,
                   softcap=s.number("softcap"), softmax_scale=s.number("softmax_scale"),
-                  causal=not s.has("non_causal"), part=s.words.get("part"),
+                  causal=not s.has("non_causal"), alibi_signed=s.has("alibi_signed"), part=s.words.get("part"),
                   **s.given("sinks", "rope_cos_sin", "w_uk", "w_uv", alibi_slopes="alibi"))  # fmt: skip
     return outputs(out, lse)
 
@@ -196,7 +196,7 @@ def flash_attn(s: Script) -> dict[str, str]:
         **arrays, out=out, softmax_scale=s.number("softmax_scale"), softcap=s.number("softcap"),
         causal=s.has("causal"), window_size=window, attention_chunk=s.integer("chunk"),
         num_splits=s.integer("num_splits"), rotary_interleaved=s.has("rotary_interleaved"),
-        return_softmax_lse=s.has("lse"), context=s.context)  # fmt: skip
+        alibi_signed=s.has("alibi_signed"), return_softmax_lse=s.has("lse"), context=s.context)  # fmt: skip
     return outputs(out, made[1] if s.has("lse") else None)
 
 

@@ -44,9 +44,11 @@ pub struct FlashAttn<'a> {
     pub q_descale: Option<Tensor<'a>>,
     pub k_descale: Option<Tensor<'a>>,
     pub v_descale: Option<Tensor<'a>>,
-    /// `[q heads]` or `[B, q heads]` f32
+    /// `[q heads]` or `[B, q heads]` f32: scores get - slope * |p_q - p_k|.
     pub alibi_slopes: Option<Tensor<'a>>,
-    /// `[q heads]` f32: a logit of each head that takes part in the softmax without a value.
+    /// Scores get - slope * (p_q - p_k).
+    pub alibi_signed: bool,
+    /// `[q heads]` f32, f16 or bf16: a logit of each head that takes part in the softmax without a value.
     pub sinks: Option<Tensor<'a>>,
     /// 0 = head dim^-0.5.
     pub softmax_scale: f64,
@@ -112,6 +114,7 @@ impl<'a> FlashAttn<'a> {
             k_descale: None,
             v_descale: None,
             alibi_slopes: None,
+            alibi_signed: false,
             sinks: None,
             softmax_scale: 0.0,
             softcap: 0.0,
@@ -129,6 +132,7 @@ impl<'a> FlashAttn<'a> {
             | when(self.rotary_interleaved, sys::KVC_FLASH_ATTN_ROTARY_INTERLEAVED)
             | when(self.window_left.is_some(), sys::KVC_FLASH_ATTN_WINDOW_LEFT)
             | when(self.window_right.is_some(), sys::KVC_FLASH_ATTN_WINDOW_RIGHT)
+            | when(self.alibi_signed, sys::KVC_FLASH_ATTN_ALIBI_SIGNED)
     }
 }
 

@@ -322,8 +322,10 @@ pub struct Attend<'a> {
     pub softmax_scale: f64,
     /// 0 = none.
     pub softcap: f64,
-    /// `[q heads]` f32
+    /// `[q heads]` f32: scores get - slope * |p_q - p_k|.
     pub alibi_slopes: Option<Tensor<'a>>,
+    /// Scores get - slope * (p_q - p_k).
+    pub alibi_signed: bool,
     /// `[q heads]` f32: a logit of each head that takes part in the softmax without a value.
     pub sinks: Option<Tensor<'a>>,
     pub rope_cos_sin: Option<Tensor<'a>>,
@@ -365,6 +367,7 @@ impl<'a> Attend<'a> {
             softmax_scale: 0.0,
             softcap: 0.0,
             alibi_slopes: None,
+            alibi_signed: false,
             sinks: None,
             rope_cos_sin: None,
             w_uk: None,
@@ -408,6 +411,7 @@ impl<'a> Attend<'a> {
             Keys::New => sys::KVC_ATTEND_SELF,
         };
         keys | if self.non_causal { sys::KVC_ATTEND_NON_CAUSAL } else { 0 }
+            | if self.alibi_signed { sys::KVC_ATTEND_ALIBI_SIGNED } else { 0 }
     }
 }
 

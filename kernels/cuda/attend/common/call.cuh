@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/common/alibi.h"
 #include "kernels/common/mask.h"
 #include "kernels/common/query_place.h"
 #include "kernels/common/scales.h"

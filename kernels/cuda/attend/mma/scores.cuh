@@ -110,13 +110,14 @@ __device__ __forceinline__ void score_keys(const MmaState& state, const MmaTile&
     }
     if (call.has_options != 0) {
       const float cap = static_cast<float>(call.args.softcap), slope = fixed.slopes[row];
+      const uint32_t flags = plan_of(call)->flags;
 #pragma unroll
       for (int i = 0; i < kTiles * 2; ++i) {
         const int32_t key = first_key + i / 2 * 8 + i % 2;
         float score = s[i / 2][half * 2 + i % 2] * call.option_scale;
         if (call.args.softcap != 0.0) score = tanhf(score) * cap;
         const float distance = static_cast<float>(fixed.masks[row].position - tile.position[key]);
-        s[i / 2][half * 2 + i % 2] = slope == 0.0f ? score : score - slope * fabsf(distance);
+        s[i / 2][half * 2 + i % 2] = slope == 0.0f ? score : score - slope * alibi_distance(flags, distance);
       }
     }
     if (tile.is_full != 0) continue;

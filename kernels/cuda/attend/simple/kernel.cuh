@@ -198,8 +198,8 @@ __device__ __forceinline__ float score_of(const AttendState& state, int32_t row,
   if (args.softcap != 0.0) score = tanhf(score) * static_cast<float>(args.softcap);
   if (args.alibi_slopes == nullptr) return score;
   const int64_t slope = state.fixed->places[row].row * args.alibi_row_stride + q_head_of(state, row);
-  const float distance = static_cast<float>(state.fixed->masks[row].position - state.fixed->position[state.lane]);
-  return score - args.alibi_slopes[slope] * fabsf(distance);
+  const int32_t distance = state.fixed->masks[row].position - state.fixed->position[state.lane];
+  return score - args.alibi_slopes[slope] * alibi_distance(plan_of(call)->flags, static_cast<float>(distance));
 }
 
 // The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and what o is multiplied by.

@@ -38,6 +38,7 @@ __device__ __forceinline__ void apply_options(const State& state, int32_t begin,
   const auto& fixed = *state.fixed;
   const float cap = static_cast<float>(call.args.softcap), slope = fixed.slopes[row];
   const int32_t first_key = begin + state.lane % 4 * 2, position = fixed.masks[row].position;
+  const uint32_t flags = plan_of(call)->flags;
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i) {
     float& x = s[i / 2 * 4 + half * 2 + i % 2];
@@ -45,7 +46,7 @@ __device__ __forceinline__ void apply_options(const State& state, int32_t begin,
     if (call.args.softcap != 0.0) score = tanhf(score) * cap;
     if (slope != 0.0f) {
       const int32_t key = first_key + i / 2 * 8 + i % 2;
-      score -= slope * fabsf(static_cast<float>(position - key_position(&fixed.tree, key)));
+      score -= slope * alibi_distance(flags, static_cast<float>(position - key_position(&fixed.tree, key)));
     }
     x = score;
   }

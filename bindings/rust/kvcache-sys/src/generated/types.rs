@@ -944,6 +944,8 @@ pub const KVC_ATTEND_NON_CAUSAL: kvc_attend_flags = 1;
 pub const KVC_ATTEND_PAST: kvc_attend_flags = 2;
 #[doc = " only keys of this step's tokens. To compute the two parts apart, call attend twice for a\nlayer, and merge the results by their LSE (kvc_merge_states)"]
 pub const KVC_ATTEND_SELF: kvc_attend_flags = 4;
+#[doc = " scores get - slope * (p_q - p_k), so keys after the query score higher. It matters where\nqueries see such keys: with NON_CAUSAL, and in spans"]
+pub const KVC_ATTEND_ALIBI_SIGNED: kvc_attend_flags = 8;
 pub type kvc_attend_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -965,7 +967,7 @@ pub struct kvc_attend_args {
     pub softmax_scale: f64,
     #[doc = " scores become softcap * tanh(score / softcap); 1e-6..1e30; 0 = none"]
     pub softcap: f64,
-    #[doc = " nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k|"]
+    #[doc = " nullable; borrowed; [Hq] float32: scores get - slope * |p_q - p_k| (see\nKVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
     #[doc = " nullable; borrowed; [Hq] float32: a logit of each head that takes part in the softmax, without a\nvalue. It is neither scaled nor capped. If a layer is computed in two parts, give it to one of\nthem"]
     pub sinks: *const DLTensor,
@@ -1004,11 +1006,11 @@ pub struct kvc_merge_args {
     pub struct_size: u32,
     #[doc = " 1 or more"]
     pub num_parts: i32,
-    #[doc = " [num_parts], borrowed; each [T, H, Dv] float32, innermost stride 1"]
+    #[doc = " [num_parts], borrowed; each [T, H, Dv] float32, float16 or bfloat16; innermost\nstride 1"]
     pub outputs: *const *const DLTensor,
     #[doc = " [num_parts], borrowed; each [T, H] float32"]
     pub lses: *const *const DLTensor,
-    #[doc = " borrowed, written; [T, H, Dv] float32: T, H and Dv are its shape. It may be\noutputs[0] itself; must not overlap other parts"]
+    #[doc = " borrowed, written; [T, H, Dv] of any of the three dtypes: T, H and Dv are its\nshape. It may be outputs[0] itself; must not overlap other parts"]
     pub out: *const DLTensor,
     #[doc = " nullable; borrowed, written; [T, H] float32; it may be lses[0] itself"]
     pub lse: *const DLTensor,
@@ -1267,7 +1269,9 @@ pub const KVC_FLASH_ATTN_ROTARY_INTERLEAVED: kvc_flash_attn_flags = 2;
 pub const KVC_FLASH_ATTN_WINDOW_LEFT: kvc_flash_attn_flags = 4;
 #[doc = " window_right applies; without it, a query sees everything after it"]
 pub const KVC_FLASH_ATTN_WINDOW_RIGHT: kvc_flash_attn_flags = 8;
-#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32\n or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0. A block_table on a GPU is int32.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is read once and checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call\n                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of\n                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also\n                  reports what was bad."]
+#[doc = " as KVC_ATTEND_ALIBI_SIGNED"]
+pub const KVC_FLASH_ATTN_ALIBI_SIGNED: kvc_flash_attn_flags = 16;
+#[doc = " These calls are for engines that keep K and V in their own tensors. They need a context, and no kvc_cache. A decode step over a\n paged cache:\n\n   kvc_flash_attn_args args;  kvc_flash_attn_args_init(&args);\n   args.q = &q;  args.k = &k;  args.v = &v;  args.out = &out;           // of the new tokens, [B, 1, heads, dims]\n   args.k_cache = &k_cache;  args.v_cache = &v_cache;                   // [pages, page_size, Hkv, dims]\n   args.cache_seqlens = &lengths;  args.block_table = &table;           // int32 [B], [B, max_pages]\n   args.flags = KVC_FLASH_ATTN_CAUSAL;\n   if (kvc_flash_attn_with_kvcache(context, &args, NULL, &error)) return report(error.message);\n\n More letters: B rows (sequences) of a call; Sq and Sn queries and new tokens of a row; Tq and Tn those of all rows.\n Tensors are on the context's device and borrowed. Index tensors (lengths, offsets, cache rows, slots, block_table) are int32\n or int64, with any stride; stride 0 means one value for all. Lengths may have rank 0.\n On a GPU, the index tensors of a call are all on the host, or all on the device (single numbers may be on the host).\n   On the host    Every value is read once and checked by the call.\n   On the device  Nothing is read back, uploaded or waited for. Work is cut by the capacity that shapes give. A captured call\n                  uses, at each replay, what its tensors hold then. A row with a value out of its range is left out: nothing of\n                  it is stored, and out keeps its contents. Page ids are checked only with KVC_CONTEXT_VALIDATE, which also\n                  reports what was bad."]
 pub type kvc_flash_attn_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1316,9 +1320,9 @@ pub struct kvc_flash_attn_args {
     pub k_descale: *const DLTensor,
     #[doc = " nullable; [B, Hkv]: the same for v"]
     pub v_descale: *const DLTensor,
-    #[doc = " nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k|"]
+    #[doc = " nullable; [Hq] or [B, Hq] float32: scores get - slope * |p_q - p_k| (see\nKVC_ATTEND_ALIBI_SIGNED)"]
     pub alibi_slopes: *const DLTensor,
-    #[doc = " nullable; [Hq] float32: a logit of each head that joins the softmax without a value"]
+    #[doc = " nullable; [Hq] float32, float16 or bfloat16: a logit of each head that joins the softmax\nwithout a value"]
     pub sinks: *const DLTensor,
     #[doc = " 1e-30..1e30; 0 = D^-0.5, with qv (D + Dv)^-0.5"]
     pub softmax_scale: f64,

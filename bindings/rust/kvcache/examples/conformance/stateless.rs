@@ -108,6 +108,7 @@ fn flash_attn(s: &mut Script) -> Done<Results> {
         k_descale: given.get("k_descale")?,
         v_descale: given.get("v_descale")?,
         alibi_slopes: given.get("alibi")?,
+        alibi_signed: s.has("alibi_signed"),
         sinks: given.get("sinks")?,
         softmax_scale: s.number("softmax_scale")?,
         softcap: s.number("softcap")?,

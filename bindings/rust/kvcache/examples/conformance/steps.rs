@@ -108,6 +108,7 @@ fn attend(s: &mut Script) -> Done<Results> {
         softmax_scale: s.number("softmax_scale")?,
         softcap: s.number("softcap")?,
         alibi_slopes: view(&alibi)?,
+        alibi_signed: s.has("alibi_signed"),
         sinks: view(&sinks)?,
         rope_cos_sin: view(&rope)?,
         w_uk: view(&w_uk)?,

@@ -76,6 +76,7 @@ final class Abi {
   static final int KVC_ATTEND_NON_CAUSAL = 1;
   static final int KVC_ATTEND_PAST = 2;
   static final int KVC_ATTEND_SELF = 4;
+  static final int KVC_ATTEND_ALIBI_SIGNED = 8;
   static final int KVC_POOL_KV = 0;
   static final int KVC_POOL_K = 1;
   static final int KVC_POOL_V = 2;
@@ -91,6 +92,7 @@ final class Abi {
   static final int KVC_FLASH_ATTN_ROTARY_INTERLEAVED = 2;
   static final int KVC_FLASH_ATTN_WINDOW_LEFT = 4;
   static final int KVC_FLASH_ATTN_WINDOW_RIGHT = 8;
+  static final int KVC_FLASH_ATTN_ALIBI_SIGNED = 16;
   static final int KVC_APPEND_SLOTS_ROTARY_INTERLEAVED = 1;
   static final int KVC_TABLES_WHOLE = 0;
   static final int KVC_TABLES_PREFIX = 1;

@@ -53,7 +53,7 @@ public final class Attend extends Args {
     return this;
   }
 
-  /** [qHeads] F32: scores get - slope * distance. */
+  /** [qHeads] F32: scores get - slope * |pQ - pK|. */
   public Attend alibiSlopes(Tensor tensor) {
     tensors[5] = tensor;
     return this;
@@ -93,6 +93,11 @@ public final class Attend extends Args {
   /** A query sees every key of its row, the tokens after it too. */
   public Attend nonCausal(boolean on) {
     return flag(Abi.KVC_ATTEND_NON_CAUSAL, on);
+  }
+
+  /** With slopes, scores get - slope * (pQ - pK). */
+  public Attend alibiSigned(boolean on) {
+    return flag(Abi.KVC_ATTEND_ALIBI_SIGNED, on);
   }
 
   /** Only keys of earlier steps. */

@@ -135,7 +135,7 @@ public final class FlashAttn extends Args {
     return this;
   }
 
-  /** [B]: positions count from here, not from cacheSeqlens. */
+  /** [B]: positions count from here, not from cacheSeqlens; ignored without rotaryCos. */
   public FlashAttn rotarySeqlens(Tensor tensor) {
     tensors[17] = tensor;
     return this;
@@ -159,13 +159,13 @@ public final class FlashAttn extends Args {
     return this;
   }
 
-  /** [Hq] or [B, Hq] F32: scores get - slope * distance. */
+  /** [Hq] or [B, Hq] F32: scores get - slope * |pQ - pK|. */
   public FlashAttn alibiSlopes(Tensor tensor) {
     tensors[21] = tensor;
     return this;
   }
 
-  /** [Hq] F32: a logit of each head that joins the softmax without a value. */
+  /** [Hq] F32, F16 or BF16: a logit of each head that joins the softmax without a value. */
   public FlashAttn sinks(Tensor tensor) {
     tensors[22] = tensor;
     return this;
@@ -174,6 +174,11 @@ public final class FlashAttn extends Args {
   /** A query sees no later key. */
   public FlashAttn causal(boolean on) {
     return flag(Abi.KVC_FLASH_ATTN_CAUSAL, on);
+  }
+
+  /** With slopes, scores get - slope * (pQ - pK). */
+  public FlashAttn alibiSigned(boolean on) {
+    return flag(Abi.KVC_FLASH_ATTN_ALIBI_SIGNED, on);
   }
 
   /** Rotated pairs are dims 2i, 2i + 1; else i, i + rotaryDim / 2. */
