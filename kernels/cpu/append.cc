@@ -146,7 +146,7 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const bool stream = args->num_tokens * token_elements * type_bytes(type_of(layer.dtype)) >= kStreamBytes;
   const Target k_target = target_of(layer, layer.k, layer.k_scales, stream);
   const Target v_target = target_of(layer, layer.v, layer.v_scales, stream);
-  // A head's rows lie behind each other: threads that write close to each other take lines from each other, also by
+  // A head's rows are adjacent: threads that write close to each other take lines from each other, also by
   // the hardware's prefetches, which stay within 4 KiB (bf16, two threads: 0.70 of memcpy, and 0.83 so).
   const int64_t row_bytes = int64_t{layer.head_dim} * type_bytes(k_target.type);
   const int64_t apart_tokens = row_bytes < kPrefetchBytes ? kPrefetchBytes / row_bytes : 1;

@@ -21,7 +21,7 @@ int32_t list_implementations(const Implementation** list) {
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
   const CpuFeatures features = detect_cpu_features();
   if (features.avx2) list[n++] = &kAvx2Implementation;
-  // Best last: where the bf16 dot is slower than widening to float32, it stays selectable by name.
+  // Best last: where the bf16 dot is slower than converting to float32, it stays selectable by name.
   if (features.avx512_bf16 && !features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
   if (features.avx512) list[n++] = &kAvx512Implementation;
   if (features.avx512_vbmi) list[n++] = &kAvx512VbmiImplementation;

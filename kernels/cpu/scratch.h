@@ -38,7 +38,7 @@ struct alignas(64) Scratch {
   QueryPlace places[kMaxRows];          // which query it is of
   float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, from the block's first index on
   float nodes_seen[kMaxPanelKeys];      // trees: 1 where a query sees a key of the panel
-  // RoPE on read: a block of one kv head in float32, K turned; cos and sin [keys][2][half] of the block's positions,
+  // RoPE on read: a block of one kv head in float32, K rotated; cos and sin [keys][2][half] of the block's positions,
   // and their coarse part.
   float staged_k[kKeyBlock * kMaxHeadDim];
   float staged_v[kKeyBlock * kMaxHeadDim];

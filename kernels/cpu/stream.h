@@ -16,7 +16,7 @@ namespace kvc::kernels {
 
 constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // stored by one call
 
-// The two do not overlap. Other threads see what was stored after end_stream. next: what is read behind source, as many
+// The two do not overlap. Other threads see what was stored after end_stream. next: what is read after source, as many
 // bytes; fetched meanwhile.
 inline void stream_bytes(unsigned char* target, const unsigned char* source, int64_t bytes, const unsigned char* next) {
 #if defined(__SSE2__)

@@ -2,7 +2,7 @@
 //
 // By the driver's functions: the runtime makes devices current, and to go back to "the device that was" it would make a
 // context there, of some hundred megabytes, though the caller may never have used that device. So the context that was
-// comes back, whosever it is, or none.
+// comes back, also one of other code, or none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,8 +1,8 @@
 // Validation mode: what kernels find bad in index arrays of a caller's that only the device reads.
 //
 // A kernel reports into one record of pinned host memory (faults.cuh); the host looks there at the next call, which
-// costs a load, and waits for nothing. The first report wins: it takes the record by the number that the host asks for,
-// and the host asks for the next number once it has read the record. So nothing is enqueued to clear it, and kernels of
+// costs a load, and waits for nothing. The first report wins: it takes the record by the number that the host expects,
+// and the host expects the next number once it has read the record. So nothing is enqueued to clear it, and kernels of
 // a captured graph report at each replay.
 //
 // Thread safety: any.
@@ -20,7 +20,7 @@ namespace kvc::kernels::cuda {
 // Memory of the host that the device writes.
 struct FaultRecord {
   uint32_t asked;    // the host's: number of the report that it waits for, from 1 on
-  uint32_t written;  // the device's: number of the report that is in `fault`, written behind it
+  uint32_t written;  // the device's: number of the report that is in `fault`, written after it
   kvc_backend_fault fault;
 };
 

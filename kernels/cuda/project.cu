@@ -14,7 +14,7 @@ struct Tiles {
   float weights[kTile][kTile + 1];  // [in][out]
 };
 
-// Tile (tokens, outs) of a head: blockIdx.x is the tile of tokens, .y that of outs, the tail behind them, .z the head.
+// Tile (tokens, outs) of a head: blockIdx.x is the tile of tokens, .y that of outs, the tail after them, .z the head.
 __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant__ kvc_backend_project args) {
   Tiles& tiles = *reinterpret_cast<Tiles*>(shared_bytes());
   const Type in_type = type_of(args.in.dtype), weight_type = type_of(args.weights.dtype);

@@ -121,7 +121,7 @@ kvc_status Scratch::give(void* memory, void* stream, kvc_error* error) {
     if (!block.lent || block.memory != memory) continue;
     const kvc_status status =
         check(cudaEventRecord(block.passed, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
-    block.lent = status != KVC_OK;  // for good, where nobody can tell when it is free
+    block.lent = status != KVC_OK;  // for good, where it is unknown when it is free
     return status;
   }
   return KVC_OK;  // a capture's

@@ -2,8 +2,7 @@
 """Keeps words out that make a reader stop. Prints `file:line: word: write instead` and exits with 1 if it finds one.
 
 The last table of docs/glossary.md explains each. The test reads Markdown without its code, and in source files the comments and
-Python's docstrings. EXEMPT lists folders whose comments wait to be rewritten: remove an entry when its folder is clean. An
-entry that has nothing left to find is an error too, so the list can only shrink.
+Python's docstrings.
 """
 import ast
 import io
@@ -34,11 +33,6 @@ WORDS = [(re.compile(pattern.replace("_", r"\s+"), re.IGNORECASE), instead) for 
     (r"\basks?_for_a_line\b|\basks?_nobody\b", "prefetch; say which check is missing"),
     (rf"\b{THINGS}_(asks?|knows?|wants?|thinks?|sees_to)\b", "reads, needs, accepts, is given"),
 ]]
-
-# Folders and files whose comments are still to be rewritten.
-EXEMPT = [
-    "kernels/cpu", "kernels/cuda",
-]
 
 TEXT = {".md"}
 C_LIKE = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc", ".rs", ".go", ".java"}
@@ -108,27 +102,22 @@ def found_in(name: str, text: str) -> list:
     return [words for _, words in sorted(found)]
 
 
-def problems(root: Path, exempt: list = EXEMPT) -> list:
-    found, used = [], set()
+def problems(root: Path) -> list:
+    found = []
     for path in tidy.files(root):
         name = path.relative_to(root).as_posix()
         if name in DEFINE_THEM or GENERATED.search(name):
             continue
         try:
-            wrong = found_in(name, prose(path, path.read_text()))
+            found += found_in(name, prose(path, path.read_text()))
         except UnicodeDecodeError:
             continue
-        waits = next((entry for entry in exempt if name == entry or name.startswith(entry + "/")), None)
-        if wrong and waits:
-            used.add(waits)
-        elif wrong:
-            found += wrong
-    return found + [f"tests/tidy/words.py:1: {entry} is clean: remove it from EXEMPT" for entry in exempt if entry not in used]
+    return found
 
 
 def main() -> int:
     found = problems(tidy.ROOT)
-    print("\n".join(found) if found else f"no banned words; {len(EXEMPT)} folders wait")
+    print("\n".join(found) if found else "no banned words")
     return 1 if found else 0
 
 

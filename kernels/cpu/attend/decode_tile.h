@@ -1,14 +1,14 @@
 // Decode kernel, inner part: one block of 16 keys against a tile of 1, 2, 4 or 8 query rows of one kv head.
 //
-// Roofline: each stored byte is used by few rows, so the floor is reading K and V once; the arithmetic only has to stay
-// out of the way of the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head dim and
-// are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and sum of
-// all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass.
+// Roofline: each stored byte is used by few rows, so the lower bound is reading K and V once; the arithmetic only has
+// to stay out of the way of the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head
+// dim and are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and
+// sum of all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass.
 //
-// Prefetches come in two rounds, one line of each where a line is loaded: its twin one or two steps further on to the
-// level-2 cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either cache,
-// leaves the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that the
-// others need.
+// Prefetches come in two rounds, one line of each where a line is loaded: the matching line one or two steps ahead to
+// the level-2 cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either
+// cache, leaves the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that
+// the others need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -60,7 +60,7 @@ struct DecodeKeys {
 };
 
 // The rows' addresses: loaded, one each; or, where all lie kRowBytes apart, constants added to the first, which takes
-// no load and no addition. Of rows that are only prefetched nobody has to know how they lie.
+// no load and no addition. The layout of rows that are only prefetched does not matter.
 template <int kRowBytes>
 struct RowAddresses {
   const unsigned char* first;
@@ -99,7 +99,7 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// scores[key][row] = q . k, times the key's scale. kHeadDim: rows of so many dims, one right behind another (a block
+// scores[key][row] = q . k, times the key's scale. kHeadDim: rows of so many dims, one right after another (a block
 // that is adjacent); 0: of view.head_dim, anywhere. A vector of q serves all keys that have accumulators of their own.
 // following: what is read after K.
 template <class Format, int kRows, int kHeadDim>

@@ -149,7 +149,7 @@ template <class Format, int kRows>
 }
 
 // A pass in steps, one a block and tile: the scores of a step, then P*V of the step before, then the softmax of this
-// one. So nothing waits for a softmax: behind it the CPU finds the multiply-adds of the next step's scores.
+// one. So nothing waits for a softmax: after it the CPU has the multiply-adds of the next step's scores.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
   AddValues add_values = nullptr;  // P*V of the step before; nullptr: nothing is left of it

@@ -5,7 +5,7 @@
 // scores, kPairs whether two keys share a dword of P, kOutputs vectors of o that one load of V feeds, kTokenScales
 // whether each stored row has a scale, kRowFactors whether scores get what q would be multiplied by (where q stays as
 // it is), kDecodeRows up to how many rows of a kv head the decode kernel is the faster one (the panel kernel packs K
-// and V once for all rows, the decode kernel widens them once for each tile of 8). For the panel kernel: kRows of a
+// and V once for all rows, the decode kernel converts them once for each tile of 8). For the panel kernel: kRows of a
 // register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it multiplies tiles itself
 // (simd/avx512_amx.h).
 // SPDX-License-Identifier: Apache-2.0
@@ -26,7 +26,7 @@ struct Widened {
   static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kRows = kTileRows, kRowGroup = 24;
-  // Widening costs nothing, little (bf16), or more.
+  // Conversion costs nothing, little (bf16), or more.
   static constexpr int kDecodeRows = sizeof(T) == 4 || __is_same(T, Bf16) ? 32
                                      : sizeof(T) == 2 || __is_same(T, I8) ? 20
                                                                           : 15;
@@ -58,8 +58,8 @@ struct Widened {
 };
 
 // bf16 in the decode kernel: a load of 2 * kLanes elements, and of each pair of them the upper one by a mask and the
-// lower one by a shift, where Widened takes a widening and a shift for either. So q and o have the even dims of a load
-// in one vector and the odd ones in the next.
+// lower one by a shift, where `Widened` takes a conversion and a shift for either. So q and o have the even dims of a
+// load in one vector and the odd ones in the next.
 struct SplitBf16 : Widened<Bf16> {
   using Raw = HalfPairs;
   static constexpr int kParts = 2, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 4 * kLanes;

@@ -97,7 +97,7 @@ static void add_row_keys(const View& view, const PanelPass& pass, const Panel& p
   }
 }
 
-// The rows' edges: keys before what their tile shares (all of them if it shares none), or those behind it.
+// The rows' edges: keys before what their tile shares (all of them if it shares none), or those after it.
 template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {

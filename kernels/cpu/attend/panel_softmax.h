@@ -82,7 +82,7 @@ struct RowScores {
   KeyRange vectors;  // those with keys that the row sees
 };
 
-// Turns scores into P in place (pairs of bf16 if the format has them) and updates the row's m and l. largest: of these
+// Replaces scores by P in place (pairs of bf16 if the format has them) and updates the row's m and l. largest: of these
 // scores. Returns the largest score of `next`, the row after it, which is loaded from L2 meanwhile.
 template <class Format>
 static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {

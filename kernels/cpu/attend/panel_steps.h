@@ -17,7 +17,7 @@ KVC_INLINE KeyRange whole_steps(KeyRange keys) {
   return {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
 }
 
-// Zeros for V behind the last of `count` keys of the panel, to the end of its step.
+// Zeros for V after the last of `count` keys of the panel, to the end of its step.
 static void clear_values_behind(const View& view, const PanelPass& pass, int count) {
   const int first = (count + 1) / 2, last = round_up(count, kStepKeys) / 2;
   for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {

@@ -16,7 +16,7 @@ KVC_INLINE const unsigned char* row_of_tensor(const kvc_backend_tensor& tensor, 
          (token * tensor.token_stride + head * tensor.head_stride) * type_bytes(type_of(tensor.dtype));
 }
 
-// Columns [column, column + columns) of the matrix as it lies: [in_dims][kStrip], zeros behind `columns`.
+// Columns [column, column + columns) of the matrix as it lies: [in_dims][kStrip], zeros after `columns`.
 static void pack_columns(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* strip) {
   const Type type = type_of(args.weights.dtype);
   for (int32_t i = 0; i < args.in_dims; ++i, strip += kStrip) {

@@ -1,6 +1,6 @@
-// RoPE on read: a block of raw keys of one kv head becomes a block of turned float32 keys in scratch, with its values
+// RoPE on read: a block of raw keys of one kv head becomes a block of rotated float32 keys in scratch, with its values
 // in float32 beside it, on which the kernels run as on stored float32. So do keys that lie in two pools
-// (kvc_backend_layer.k_behind_v): a block has both parts behind each other.
+// (kvc_backend_layer.k_behind_v): a block has one part after the other.
 //
 // Cost: cos and sin of a key once for all heads of an item (a complex product in float64 an angle), and of each key and
 // head one pass over its row in L1. Bits are those that an append would have stored in a float32 layer.
@@ -31,7 +31,7 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }
 
-// The block of `keys`, of kv head `head`, turned, as a block of its own that lies in scratch; prefetches what `keys`
+// The block of `keys`, of kv head `head`, rotated, as a block of its own that lies in scratch; prefetches what `keys`
 // names as next.
 [[gnu::noinline]] static DecodeKeys stage_keys(const View& view, const DecodeKeys& keys, int32_t head,
                                                KeyBlock* staged) {

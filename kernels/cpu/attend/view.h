@@ -114,7 +114,7 @@ static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
 struct KeyBlock {
   int32_t begin;  // position of key 0
   int32_t count;
-  bool adjacent;                      // kKeyBlock keys, and each row of K, and of V, right behind the one before
+  bool adjacent;                      // kKeyBlock keys, and each row of K, and of V, right after the one before
   const unsigned char* k[kKeyBlock];  // [count], then the last one again
   const unsigned char* v[kKeyBlock];
   const float* k_scale[kKeyBlock];  // if tokens have scales

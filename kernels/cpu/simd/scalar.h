@@ -76,7 +76,7 @@ KVC_INLINE F32 exp2(F32 x) {
   return p * scale;
 }
 
-// ---- Memory: any alignment. load_as(T{}, p) widens elements of type T; _first touches n < kLanes elements, the rest
+// ---- Memory: any alignment. load_as(T{}, p) converts elements of type T; _first touches n < kLanes elements, the rest
 // is 0.
 
 KVC_INLINE F32 load(const float* p) {

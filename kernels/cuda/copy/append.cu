@@ -118,7 +118,7 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
-// A token's slot, negative if it is to be skipped; of slots that only the device knows, that too which is none of the
+// A token's slot, negative if it is to be skipped; of slots that only the device has, that too which is none of the
 // cache's, and that of a token whose position is none. says: whether the thread reports those.
 __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
   const kvc_backend_append& args = call.args;

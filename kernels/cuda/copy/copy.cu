@@ -119,7 +119,7 @@ __device__ __forceinline__ void move_in_order(const Column& column, Moves moves,
 }
 
 // Copies take effect in their order, and each thread makes all of a chain (copy/plan.h) for its own place in a slot:
-// nobody waits for anybody. blockIdx.x is places in a slot, .y the chain, and those kMostBlocks on.
+// no thread waits for another. blockIdx.x is places in a slot, .y the chain, and those kMostBlocks on.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

@@ -1,7 +1,8 @@
 // copy_slots, the host's part: which copies can be made beside each other. Pure functions, tested without a device.
 //
-// Copies take effect in their order. Those that meet (they have slots in common, whoever reads or writes those), or
-// that others join in that way, are a chain: it is made in its order, and no chain touches what is another's.
+// Copies take effect in their order. Those that meet (they have slots in common, whichever of them reads or writes
+// those), or that others join in that way, are a chain: it is made in its order, and no chain touches what is
+// another's.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,7 +31,7 @@ inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, Slot
 
 // Whether no copy writes slots that another one, or itself, reads or writes. ranges: [2 * count], sorted.
 inline bool are_apart(const SlotRange* ranges, int64_t count) {
-  int64_t end = INT64_MIN, written_end = INT64_MIN;  // of what is behind
+  int64_t end = INT64_MIN, written_end = INT64_MIN;  // of what follows
   for (int64_t i = 0; i < 2 * count; ++i) {
     const SlotRange& range = ranges[i];
     if (range.begin < (range.written ? end : written_end)) return false;

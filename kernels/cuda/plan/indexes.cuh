@@ -1,5 +1,6 @@
-// A caller's index array, read on the device. Values may be anything: whoever reads one says what is in its range, and
-// leaves alone what is not.
+// A caller's index array, read on the device. Values may be anything: the code that reads one says what is in its
+// range, and leaves alone what is not.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_consta
     const int64_t before = sum_before<kThreads>(own, sums, &total);
     if (r < plan.args.num_rows) plan.token_begin[r] = static_cast<int32_t>(tokens + before);
     tokens += total;
-    if (tokens > plan.args.max_tokens) break;  // the same for all threads; rows behind it are not read
+    if (tokens > plan.args.max_tokens) break;  // the same for all threads; rows after it are not read
   }
   if (threadIdx.x != 0) return;
   plan.token_begin[plan.args.num_rows] = static_cast<int32_t>(tokens);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   plan.counts[(launch.first + blockIdx.y) * plan.args.num_rows + r] = counts;
 }
 
-// If the plan is refused already, of anything: nobody reads them.
+// If the plan is refused already, of anything: they are not read.
 // Counts to sums of what is before each row; the sums of all to `totals`.
 __global__ void __launch_bounds__(kThreads)
     plan_scan_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {

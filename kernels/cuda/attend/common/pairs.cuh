@@ -14,7 +14,7 @@ __device__ __forceinline__ uint32_t spread(uint32_t four, int i) {
   return pick_bytes(four, 0, i == 0 ? 0x1404u : 0x3424u);
 }
 
-// Of four bytes, the upper bits of those that are no numbers: all bits of a float behind the sign are set (e4m3), or
+// Of four bytes, the upper bits of those that are no numbers: all bits of a float after the sign are set (e4m3), or
 // all of its exponent (e5m2).
 __device__ __forceinline__ uint32_t odd_bytes(Type stored, uint32_t four) {
   if (stored == Type::kI8) return 0;
@@ -22,7 +22,7 @@ __device__ __forceinline__ uint32_t odd_bytes(Type stored, uint32_t four) {
   return ((four & (ones * 0x01010101u)) + carry * 0x01010101u) & 0x80808080u;
 }
 
-// Bits to set in a widened pair: NaN is all ones; the exponent of an infinity or NaN is, and the rest is there.
+// Bits to set in a converted pair: NaN is all ones; the exponent of an infinity or NaN is, and the rest is there.
 __device__ __forceinline__ uint32_t bits_of_odd(Type stored, uint32_t pair) {
   return (odd_bytes(stored, pair) >> 15) * (stored == Type::kE4m3 ? 0x7fffu : 0x7f80u);
 }

@@ -1,5 +1,5 @@
 // The tensor cores' instructions and what feeds them, a function each: the only PTX of the backend (sm_80 and up).
-// Without nvcc each is its emulated twin (tests/cuda/emulation/warp_matrix.h). Which lane holds what:
+// Without nvcc each is its emulation (tests/cuda/emulation/warp_matrix.h). Which lane holds what:
 // attend/mma/layout.h. A function that says "warp" is called by all lanes of one.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -6,10 +6,10 @@
 //                  four states are merged in the end, as those of splits are.
 //
 // A warp computes S = Q K^T of 16 rows into registers, the online softmax there, and O += P V from P as it lies: two C
-// fragments are an A fragment (attend/mma/layout.h). Floors, of a kv head with R rows: decode reads (D + Dv) elements a
-// key once for up to 16 rows and computes 2 R (D + Dv) for it, below what tensor cores and memory have in proportion as
-// long as R is some tens; prefill is bound by those operations. One barrier a tile (two with 8-bit storage).
-// Shared memory: attend/mma/plan.h. Registers: o takes Dv / 2 of a thread, S 32 (prefill) or 8.
+// fragments are an A fragment (attend/mma/layout.h). Lower bounds, for a kv head with R rows: decode reads (D + Dv)
+// elements a key once for up to 16 rows and computes 2 R (D + Dv) for it, below what tensor cores and memory have in
+// proportion as long as R is some tens; prefill is bound by those operations. One barrier a tile (two with 8-bit
+// storage). Shared memory: attend/mma/plan.h. Registers: o takes Dv / 2 of a thread, S 32 (prefill) or 8.
 //
 // NaN in keys that a row does not see: their scores are replaced, and as 0 * NaN is NaN, elements of V that are no
 // numbers are taken out of tiles that not all rows see whole, and added to the rows that do see them.
@@ -251,8 +251,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 }
 
 // All keys of the item, tile by tile: compute(i, tile, its K, its V) of tile i while those up to i + stages - 1 are on
-// their way, and the keys of the one behind them are looked up. Q and P: what K and V of 8 bits are widened to. kTurns:
-// keys turn where they are read.
+// their way, and the keys of the one after them are looked up. Q and P: what K and V of 8 bits are converted to.
+// kTurns: keys are rotated on read.
 template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
@@ -291,7 +291,7 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
   wait_copies<0>();
 }
 
-// The block's part of the call; false: there is nothing to do. Ends with all threads behind it.
+// The block's part of the call; false: there is nothing to do. Ends with a barrier.
 __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* state) {
   state->call = &call;
   state->shared = shared_bytes();
@@ -335,7 +335,7 @@ __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   return fixed.block.row_begin < fixed.block.row_end;
 }
 
-// Q: type of q, and of K as it is multiplied. P: of P and V there. kTurns: keys turn where they are read.
+// Q: type of q, and of K as it is multiplied. P: of P and V there. kTurns: keys are rotated on read.
 // Two blocks share a multiprocessor, by their shared memory (attend/mma/plan.h): so a thread may have 255 registers.
 template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {

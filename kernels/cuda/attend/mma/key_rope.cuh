@@ -1,10 +1,10 @@
-// Attention on tensor cores over keys that turn where they are read (RoPE on read).
+// Attention on tensor cores over keys that are rotated on read (RoPE on read).
 //
 // Such a key is float32 (kvc_backend_attend.key_tables), 24 bits, and the products' types have 11 or 8; rounded to one
-// of them its scores would be off by as much again as P's rounding. So a turned key is the sum of 2 numbers of float16
-// or 3 of bfloat16, each the rounding of what those before it left: it is turned once, by all threads, the first part
+// of them its scores would be off by as much again as P's rounding. So a rotated key is the sum of 2 numbers of float16
+// or 3 of bfloat16, each the rounding of what those before it left: it is rotated once, by all threads, the first part
 // lies where the key lay in the tile, the others in tiles of their own, and S is the sum of the products with all of
-// them. Floors: 2 or 3 times the operations of Q K^T over the dims that turn, those of P V as ever; and cos and sin
+// them. Lower bounds: 2 or 3 times the operations of Q K^T over the rotated dims, those of P V as ever; and cos and sin
 // once a key, pair of dims, kv head and block of rows, some 6 to 12 operations in float64 (rope_table.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,11 +18,11 @@
 
 namespace kvc::kernels::cuda {
 
-// The first part is that of the key times kFirst, each one behind it that of what is left times kNext.
+// The first part is that of the key times kFirst, each one after it that of what is left times kNext.
 template <class T>
 struct TurnedParts;
-// A turned key may be larger than a stored one, by sqrt(2) times RoPE's attention factor: by 11 at most. What the first
-// part leaves is at most 2^-12 of it, and would be subnormal.
+// A rotated key may be larger than a stored one, by sqrt(2) times RoPE's attention factor: by 11 at most. What the
+// first part leaves is at most 2^-12 of it, and would be subnormal.
 template <>
 struct TurnedParts<F16> {
   static constexpr int32_t kCount = turned_parts(Type::kF16);
@@ -43,8 +43,8 @@ struct KeySteps {
   int32_t pitch, chunk, q_chunk, steps;
 };
 
-// The products that S of turned keys is the sum of, in order: those of the lower parts, the last one first; of the
-// first part; of the dims before and behind those that turn.
+// The products that S of rotated keys is the sum of, in order: those of the lower parts, the last one first; of the
+// first part; of the dims before and after the rotated ones.
 template <class T>
 __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const unsigned char* k_tile, int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
@@ -62,7 +62,7 @@ __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const un
   return {k_tile, shape.k_pitch, begin / 8, begin / 8, (end - begin) / kMmaDepth};
 }
 
-// What the sum is multiplied by behind the i-th of them.
+// What the sum is multiplied by after the i-th of them.
 template <class T>
 __device__ __forceinline__ float factor_behind(int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
@@ -96,8 +96,8 @@ __device__ __forceinline__ void put_parts(const MmaState& state, unsigned char* 
   }
 }
 
-// Turns a tile's keys in place, each by its position. (Zeros, where no row sees a key, stay zeros.) All threads; what
-// is written is for those behind the next barrier.
+// Rotates a tile's keys in place, each by its position. (Zeros, where no row sees a key, stay zeros.) All threads; what
+// is written is read after the next barrier.
 template <class T>
 __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& tile, unsigned char* k_tile) {
   const kvc_backend_layer& layer = state.call->attend.layer;

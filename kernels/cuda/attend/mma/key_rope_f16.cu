@@ -1,4 +1,4 @@
-// The tensor-core kernel of float16 queries, over keys that turn where they are read. (A file a type: they compile at
+// The tensor-core kernel of float16 queries, over keys that are rotated on read. (A file a type: they compile at
 // the same time.)
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/kernel.cuh"

@@ -1,4 +1,4 @@
-// The tensor-core kernel of latent rows, over keys that turn where they are read: its instances.
+// The tensor-core kernel of latent rows, over keys that are rotated on read: its instances.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/latent.cuh"
 

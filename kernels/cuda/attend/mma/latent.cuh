@@ -7,11 +7,12 @@
 //     64   64 keys   8       16 rows x 32 keys   64 rows x 64 columns, 128 registers of a thread
 //     16   32 keys   4       16 rows x 8 keys    16 rows x 128 columns, 64 registers
 //
-// Floors, with D and Dv of 576 and 512 and 16-bit rows of 1152 bytes: 16 heads are bound by those bytes (30 operations
-// a byte), 128 heads by 2 * 128 * (D + Dv) operations a key; their two blocks read a tile from memory once and from the
-// L2 cache twice. Next to the products it is shared memory that takes time: 16 rows x 32 keys of S need 3 loads of 512
-// bytes for 4 products, o 8 loads for 32. Shared memory: q 72 KiB and two tiles of 72 KiB with 64 rows (sm_90, sm_100;
-// one tile on sm_80), q 18 KiB and up to three tiles of 36 KiB with 16. Cards of 99 KiB a block have only the latter.
+// Lower bounds, with D and Dv of 576 and 512 and 16-bit rows of 1152 bytes: 16 heads are bound by those bytes (30
+// operations a byte), 128 heads by 2 * 128 * (D + Dv) operations a key; their two blocks read a tile from memory once
+// and from the L2 cache twice. Next to the products it is shared memory that takes time: 16 rows x 32 keys of S need 3
+// loads of 512 bytes for 4 products, o 8 loads for 32. Shared memory: q 72 KiB and two tiles of 72 KiB with 64 rows
+// (sm_90, sm_100; one tile on sm_80), q 18 KiB and up to three tiles of 36 KiB with 16. Cards of 99 KiB a block have
+// only the latter.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -55,7 +56,7 @@ __device__ __forceinline__ int32_t place_of_p(const MmaShape& shape, int32_t row
 }
 
 // Scores of the warp's rows and keys to P in the tile, and to fixed.factors what o is multiplied by.
-// Ends with all threads behind it.
+// Ends with a barrier.
 template <class T, int kRows, int kTiles>
 __device__ __forceinline__ void share_probabilities(const MmaState& state, const MmaTile& tile, unsigned char* k_tile,
                                                     int32_t row0, int32_t key_group, float (&s)[kTiles][4],
@@ -153,8 +154,8 @@ __device__ __forceinline__ float* folded_column(const MmaState& state, int32_t f
   return folded + row * state.call->attend.layer.v_head_dim + column;
 }
 
-// As fold_rows of attend/mma/kernel.cuh, of a block of 16 rows. Of the keys before, m is behind those of the warps, and
-// l fixed.l. Ends with all threads behind it.
+// As fold_rows of attend/mma/kernel.cuh, of a block of 16 rows. Of the keys before, m comes after those of the warps,
+// and l fixed.l. Ends with a barrier.
 template <class Columns>
 __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_group, RowSums& sums,
                                              Columns& columns) {
@@ -222,7 +223,7 @@ __device__ __forceinline__ void take_folded_columns(const MmaState& state, RowSu
   }
 }
 
-// m and l of all rows, and o [row][Dv], to shared memory: o over q and the tiles. Ends with all threads behind it.
+// m and l of all rows, and o [row][Dv], to shared memory: o over q and the tiles. Ends with a barrier.
 template <int kRows>
 __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row0, int32_t key_group,
                                               const RowSums& sums, const LatentColumns<kRows>& columns) {
@@ -262,7 +263,7 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   __syncthreads();
 }
 
-// T: type of q, K, V and P as they are multiplied. kTurns: keys turn where they are read.
+// T: type of q, K, V and P as they are multiplied. kTurns: keys are rotated on read.
 // Two blocks of few rows share a multiprocessor; of many rows one has all registers.
 template <class T, int kRows, bool kTurns>
 __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == kMostRows ? 1 : 2)

@@ -14,7 +14,7 @@ constexpr int32_t kMmaTileKeys = 64;  // the most keys that a block looks at tog
 // Rows of a block: of few, its warps divide the keys of a tile; of many (kMostRows), the rows.
 constexpr int32_t kMostRows = 64;
 constexpr int32_t kMaxMmaDim = 256;     // of K and V: a warp holds 16 rows of o in its registers
-constexpr int32_t kMaxLatentDim = 512;  // of V in K's row: a block's warps divide the columns of o
+constexpr int32_t kMaxLatentDim = 512;  // of V within a latent row: a block's warps divide the columns of o
 constexpr int32_t kMaxStages = 3;       // tiles in shared memory or on their way to it
 
 // Whether V is the first dims of K's row, in one pool (MLA) or with the rest of K's row in another: a tile is then
@@ -63,14 +63,14 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// Keys that turn where they are read are float32, and are multiplied as a sum of numbers of q's type, which have 11
+// Keys that are rotated on read are float32, and are multiplied as a sum of numbers of q's type, which have 11
 // bits or 8: so many. The first lies in the tile, the others are its lower parts (attend/mma/key_rope.cuh).
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
 // What a call needs of shared memory beside rows and tiles.
 struct MmaNeeds {
   bool folds;           // states are folded, which blocks of rows_that_fold can
-  int32_t lower_parts;  // of turned keys; 0: keys are stored as they attend
+  int32_t lower_parts;  // of rotated keys; 0: keys are stored as they attend
 };
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
@@ -92,17 +92,17 @@ KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
 // A block's shared memory, in bytes from its begin: what is fixed; what is known of each tile [stages + 1], and where
 // V's rows are [stages + 1][keys] unless V is in K; q [rows][k_pitch]; then tiles of K [keys][k_pitch] and V
 // [keys][v_pitch] as the tensor cores read them, one for each stage; pitches in bytes. Where K and V have 8 bits a
-// stage is [keys][k_raw] and [keys][v_raw] as stored, and there is one tile, which they are widened to. Then, where
-// keys turn, the lower parts of one tile's dims [turned_begin, turned_end), [lower part][keys][lower_pitch]; and where
-// states are folded, o of earlier keys [rows][Dv] in float32. In the end o lies over q and the tiles. Latent rows are
-// all in the tile of K; P lies there behind V's dims, where K's last dims were until the scores are known.
+// stage is [keys][k_raw] and [keys][v_raw] as stored, and there is one tile, which they are converted to. Then, where
+// keys are rotated, the lower parts of one tile's dims [turned_begin, turned_end), [lower part][keys][lower_pitch]; and
+// where states are folded, o of earlier keys [rows][Dv] in float32. In the end o lies over q and the tiles. Latent rows
+// are all in the tile of K; P lies there after V's dims, where K's last dims were until the scores are known.
 struct MmaShape {
   MmaCut cut;
   int32_t stages;  // 0: not even one fits
   int32_t k_pitch, v_pitch;
   int32_t k_raw, v_raw;              // 0 if stored as read
   int32_t p_chunk;                   // of 16 bytes, where P begins in a row of a latent tile
-  int32_t turned_begin, turned_end;  // whole steps of the products around the dims that turn; equal: none does
+  int32_t turned_begin, turned_end;  // whole steps of the products around the rotated dims; equal: none is
   int32_t lower_pitch;
   int32_t records_at, v_elements_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;

@@ -16,7 +16,7 @@
 
 namespace kvc::kernels::cuda {
 
-// What a warp knows of the scores of its 16 rows. A lane has parts of two of them, lane / 4 and 8 behind it: columns
+// What a warp holds of the scores of its 16 rows. A lane has parts of two of them, lane / 4 and 8 after it: columns
 // lane % 4 * 2 + {0, 1} of every 8.
 struct RowSums {
   float m[2], l[2];  // l: of the lane's keys alone
@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_products(const MmaState& state, const KeySte
     load_matrices(b, keys.tile + swizzled(k_row, step * 2 + k_chunk, keys.pitch));
     load_matrices(a, q + swizzled(q_row, step * 2 + q_chunk, shape.k_pitch));
     multiply(Q{}, s[0], a, b[0], b[1]);
-    if (step + 1 == keys.steps) break;  // behind the last step there is nothing to multiply
+    if (step + 1 == keys.steps) break;  // after the last step there is nothing to multiply
     load_matrices(a, q + swizzled(q_row, step * 2 + 2 + q_chunk, shape.k_pitch));
     multiply(Q{}, odd, a, b[2], b[3]);
   }
@@ -69,7 +69,7 @@ __device__ __forceinline__ void add_products(const MmaState& state, const KeySte
   }
 }
 
-// S of 16 rows from row0 and kTiles * 8 keys from key0 of the tile. kTurns: of keys that turn where they are read.
+// S of 16 rows from row0 and kTiles * 8 keys from key0 of the tile. kTurns: keys are rotated on read.
 template <class Q, bool kTurns, int kTiles>
 __device__ __forceinline__ void multiply_keys(const MmaState& state, const unsigned char* k_tile, int32_t row0,
                                               int32_t key0, float (&s)[kTiles][4]) {

@@ -110,7 +110,7 @@ __device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) 
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
-// Masks, places and scales of the block's rows, and the keys that they see. Ends with all threads behind it.
+// Masks, places and scales of the block's rows, and the keys that they see. Ends with a barrier.
 __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   if (state.thread == 0) {
@@ -177,7 +177,7 @@ __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& ti
   return any;
 }
 
-// Finds the next tile that a row sees; false if there is none. All threads; what is written is for those behind the
+// Finds the next tile that a row sees; false if there is none. All threads; what is written is read after the
 // next barrier, and the tile `stages` + 1 before must be done with.
 __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   MmaFixed& fixed = *state.fixed;
@@ -240,7 +240,7 @@ __device__ __forceinline__ void copy_rows(const MmaState& state, const void* poo
   }
 }
 
-// Begins the copies of a prepared tile, as one group. A latent row is one, or V's and behind it that of K's own pool.
+// Begins the copies of a prepared tile, as one group. A latent row is one, or V's and after it that of K's own pool.
 __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;

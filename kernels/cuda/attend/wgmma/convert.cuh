@@ -1,6 +1,6 @@
-// Attention by warpgroups, what the three warps behind the bringing one do to its tiles before products read them: they
-// put zeros where V has what is no number, in tiles that not all rows see whole (0 * NaN is NaN), and where K and V
-// have 8 bits they widen them, exactly, from the tiles as stored.
+// Attention by warpgroups, what the three warps beside the producer warp do to its tiles before products read them:
+// they put zeros where V has what is no number, in tiles that not all rows see whole (0 * NaN is NaN), and where K and
+// V have 8 bits they dequantise them, exactly, from the tiles as stored.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -83,7 +83,7 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
   publish_writes();
 }
 
-// Of K, where it is there as stored and its slot is empty, and behind it of V of the tile before.
+// Of K, where it is there as stored and its slot is empty, and after it of V of the tile before.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;

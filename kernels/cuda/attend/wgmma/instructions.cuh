@@ -1,5 +1,5 @@
 // Hopper's instructions (sm_90a) for attention, a function each: products of a warpgroup, barriers in shared memory
-// that count bytes, and the copy engine. Without nvcc each is its emulated twin (tests/cuda/emulation/warpgroup.h),
+// that count bytes, and TMA. Without nvcc each is its emulation (tests/cuda/emulation/warpgroup.h),
 // which also checks their rules. Which operand lies where: attend/wgmma/layout.h. A function that says "warpgroup" is
 // called by all threads of four warps, of which the first one's number is a multiple of four.
 //
@@ -16,13 +16,13 @@ namespace kvc::kernels::cuda {
 #if defined(__CUDACC__)
 
 // ---- Barriers: 8 bytes in shared memory --------------------------------------------------------
-// A phase ends when `count` threads have arrived and all bytes that they said to expect are there. Whoever waits names
-// the phase's parity: of the first 0. (Parity 1 of a new barrier counts as over.)
+// A phase ends when `count` threads have arrived and all bytes that they said to expect are there. A thread that waits
+// names the phase's parity: of the first 0. (Parity 1 of a new barrier counts as over.)
 
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
-// By the thread that began them, before the block's barrier: the copy engine sees them.
+// By the thread that began them, before the block's barrier: TMA sees them.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -48,7 +48,7 @@ __device__ __forceinline__ void sync_threads_of(int number) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
 
-// ---- The copy engine ----------------------------------------------------------------------------
+// ---- TMA ----------------------------------------------------------------------------------------
 
 // Begins the copy of a box of the map's to shared memory; its bytes count for the barrier when they are there. The
 // coordinates are of its first element, the contiguous dimension's first.
@@ -78,7 +78,7 @@ template <int kGroups>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Keeps the compiler from moving what touches results to before this: behind a wait, and in front of products whose
+// Keeps the compiler from moving what touches results to before this: after a wait, and before products whose
 // results the threads have changed.
 template <int kCount>
 __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
@@ -127,7 +127,7 @@ __device__ __forceinline__ void give_registers() {
 // multiply_shared: warpgroup; d = A B, or d += A B; both in shared memory, K-major.
 // multiply_columns: warpgroup; d += A B; both in shared memory, A K-major, B MN-major.
 // multiply_registers: warpgroup; d += A B; A in registers, B in shared memory, MN-major.
-// i0 to i4: the operands behind d's registers.
+// i0 to i4: the operands after d's registers.
 #define KVC_PRODUCTS(Type, type, shape, count, i0, i1, i2, i3, i4)                                                   \
   __device__ __forceinline__ void multiply_shared(Type, float(&d)[count], uint64_t a, uint64_t b, bool adds) {       \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " i2 ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32." type     \

@@ -7,16 +7,16 @@
 // of the one is computed while the other is multiplied. The two warpgroups do not wait for each other, so one's softmax
 // is under the other's products too.
 //
-// Floors: 2 (D + Dv) operations a row and key; K and V come from L2 once for 128 rows, 128 operations a byte. Blocks
-// are taken last first: of causal queries those with the most keys.
+// Lower bounds: 2 (D + Dv) operations a row and key; K and V come from L2 once for 128 rows, 128 operations a byte.
+// Blocks are taken last first: of causal queries those with the most keys.
 //
 // Shared memory: attend/wgmma/plan.h. Registers: o takes Dv / 2 of a thread, S and P keys / 2 and / 4.
 //
 // NaN in keys that a row does not see: their scores are replaced. Of tiles that not all rows see whole, elements of V
 // that are no numbers are zeros, and added to the rows that do see them, from where they are stored.
 //
-// K and V of 8 bits come as stored and are widened in shared memory (attend/wgmma/convert.cuh), for 128 rows at once.
-// Their scales, of heads, go into scores and results.
+// K and V of 8 bits come as stored and are dequantised in shared memory (attend/wgmma/convert.cuh), for 128 rows at
+// once. Their scales, of heads, go into scores and results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

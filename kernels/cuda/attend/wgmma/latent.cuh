@@ -2,17 +2,18 @@
 // up to 64 rows (query, head) and an item's keys, 64 at a time. V is the first 512 dims of K's row of 576, so a tile is
 // brought once and multiplied twice: 9 panels of 64 keys x 64 dims, K all of them, V the first 8.
 //
-//   bringing  one warp has the copy engine bring tiles, a box a lane; two slots
+//   producer  one warp loads tiles by TMA, a box a lane; two slots
 //   scoring   a warpgroup: S = Q K^T, 64 x 64, 32 registers of a thread; the softmax; P in 16 bits, 8 KiB, over the
 //             tile's ninth panel (the rotary dims, which S alone reads); what o of each row is to be multiplied by
 //   adding    two warpgroups: o += P V, 256 columns each, 128 registers, from 4 panels of V as they lie (MN-major)
 //
-// S and the softmax of a tile are computed while the tile before is added: nobody waits for a softmax but at the begin.
+// S and the softmax of a tile are computed while the tile before is added: no warp waits for a softmax, except at the
+// begin.
 //
-// Floors: 1152 bytes a key, once for 64 rows, from memory or L2; 2 * 64 * 1088 operations a key: 2200 cycles of a tile,
-// in which a multiprocessor of an H200 has 45 KiB of its 72 KiB from memory. Shared memory moves 4 KiB for 16 dims of
-// S, 12 KiB for 16 keys and 256 columns of o, and the tile: 312 KiB, 2500 cycles of 128 bytes. Shared memory:
-// attend/wgmma/latent_plan.h; 222 KiB. Registers: kRegistersToBringLatent and those behind it.
+// Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2; 2 * 64 * 1088 operations a key: 2200 cycles of a
+// tile, in which a multiprocessor of an H200 has 45 KiB of its 72 KiB from memory. Shared memory moves 4 KiB for 16
+// dims of S, 12 KiB for 16 keys and 256 columns of o, and the tile: 312 KiB, 2500 cycles of 128 bytes. Shared memory:
+// attend/wgmma/latent_plan.h; 222 KiB. Registers: kRegistersToBringLatent and those after it.
 //
 // NaN in keys that a row does not see: their scores are replaced, and of tiles that not all rows see whole elements of
 // V that are no numbers become zeros, once S is known: rows that see such a key met them in K.
@@ -55,7 +56,7 @@ struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
   uint64_t full[kLatentStages], scored[kLatentStages], empty[kLatentStages];
   LatentTile tiles[kLatentStages];
   float alphas[kLatentStages][kWarpgroupRows];  // what o is multiplied by before the tile is added
-  float m[kWarpgroupRows], l[kWarpgroupRows];   // behind the last tile
+  float m[kWarpgroupRows], l[kWarpgroupRows];   // after the last tile
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
@@ -83,7 +84,7 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
 
 constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads;
 
-// Where 8 dims of a query are as they attend but for the scale's sign, or null: they turn, or are not aligned.
+// Where 8 dims of a query are as they attend but for the scale's sign, or null: they are rotated, or are not aligned.
 __device__ __forceinline__ const void* plain_query(const AttendCall& call, const kvc_backend_item& item,
                                                    const QueryPlace& place, int32_t head, int32_t d) {
   const kvc_backend_attend& args = call.args;
@@ -146,7 +147,7 @@ __device__ __forceinline__ void load_query_panels(const LatentState& state) {
   }
 }
 
-// All of q; ends with all who load behind it. Dims that turn are in the last panel.
+// All of q; ends with a barrier of the threads that load. The rotated dims are in the last panel.
 template <class T>
 __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
   load_query_panels<T, 0, kLatentValuePanels, 4>(state);
@@ -157,7 +158,7 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
 
 // ---- Bringing tiles: one warp -------------------------------------------------------------------
 
-// Begins the boxes of a tile: V's dims from the pool of V, those behind them from that of K.
+// Begins the boxes of a tile: V's dims from the pool of V, those after them from that of K.
 __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
   const WgmmaCall& call = *state.call;
   uint64_t* const full = &state.fixed->full[slot];
@@ -323,7 +324,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));  // for what the copy engine wrote
+    wait_phase(&fixed.full[slot], latent_phase(t));  // for what TMA wrote
     wait_phase(&fixed.scored[slot], latent_phase(t));
     if (fixed.tiles[slot].begin < 0) break;
     const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);

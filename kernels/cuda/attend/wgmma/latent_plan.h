@@ -16,8 +16,8 @@ static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgrou
 //   - a product has 64 rows: blocks of few are worth it where one query fills them, as such calls are bound by the
 //     bytes of K, whatever is multiplied;
 //   - deterministic caches: o of earlier keys (128 KiB in float32) has no room beside q and tiles;
-//   - keys that turn where they are read are sums of two or three numbers, whose tiles have no room either;
-//   - the copy engine's boxes are slots of a page, in eights.
+//   - keys that are rotated on read are sums of two or three numbers, whose tiles have no room either;
+//   - TMA's boxes are slots of a page, in eights.
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype);
@@ -42,7 +42,7 @@ inline WgmmaShape wgmma_latent_shape(const kvc_backend_layer& layer, int32_t fix
   return shape;
 }
 
-// What the last 64 dims of a latent row are copied as: of K's whole row, or of what is behind V's in a pool of its own.
+// What the last 64 dims of a latent row are copied as: of K's whole row, or of the rest of it in a pool of its own.
 struct RotaryDims {
   int32_t dims, first;  // of the pool's row; of them the first one
 };

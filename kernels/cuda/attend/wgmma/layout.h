@@ -7,7 +7,7 @@
 //       (attend/mma/layout.h): register 4 j + i is element i of columns 8 j to 8 j + 7.
 //   A in registers: what a lane has of an mma.m16n8k16 operand, of its warp's 16 rows.
 //   In shared memory an operand is made of panels: rows of 64 elements, 128 bytes, in which the 8 chunks of 16 bytes
-//   are exchanged by the row's number modulo 8 (`swizzled` with a pitch of 128), as the copy engine writes a box of 64
+//   are exchanged by the row's number modulo 8 (`swizzled` with a pitch of 128), as TMA writes a box of 64
 //   elements with a swizzle of 128 bytes. Panels begin at multiples of 1024, where the pattern of 8 rows does.
 //   K-major (Q, K): a row of a panel is 64 dims (the product's depth) of a row of A, or column of B. 16 dims on are 32
 //       bytes on within the panel; the next 64 are in the next panel. Groups of 8 rows are `stride` apart.

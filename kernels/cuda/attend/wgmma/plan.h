@@ -23,10 +23,10 @@ constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
 // of S [64][keys] and o [64][v_dims], and what shared memory does.
 constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
-// Of K and V of 8 bits, tiles as stored: those are brought, and widened to the tiles that products read.
+// Of K and V of 8 bits, tiles as stored: those are loaded, and dequantised to the tiles that products read.
 constexpr int32_t kRawStages = 3;
 
-// Why the copy engine cannot bring boxes of a layer's pools: words, or null.
+// Why TMA cannot load boxes of a layer's pools: words, or null.
 inline const char* why_not_boxes(const kvc_backend_layer& layer) {
   const int32_t bytes = type_bytes(type_of(layer.dtype));
   if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
@@ -45,7 +45,7 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
 //   - q, K and V have one 16-bit type, or K and V are floats of 8 bits, which either type of q holds exactly; keys are
 //     stored as they attend;
 //   - beside tiles of 256 dims there is no room for tiles of 8 bits as stored;
-//   - the copy engine writes rows of 64 dims, 8 of them to a pattern: boxes are slots of a page, in eights.
+//   - TMA writes rows of 64 dims, 8 of them to a pattern: boxes are slots of a page, in eights.
 inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
@@ -74,8 +74,8 @@ constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
 }
 
 // Bytes from the begin of a block's shared memory: what is fixed; q [dims / 64][128 rows][64]; then tiles of K [dims /
-// 64][keys][64], and of V likewise, one of each for every stage. Where K and V have 8 bits, behind them tiles as stored
-// [keys][dims], of K and of V by turns.
+// 64][keys][64], and of V likewise, one of each for every stage. Where K and V have 8 bits, after them tiles as stored
+// [keys][dims], of K and of V in turn.
 struct WgmmaShape {
   int32_t box_keys;
   int32_t q_at, k_at, v_at, raw_at;
@@ -94,7 +94,7 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
   return shape;
 }
 
-// A pool as the copy engine sees it: dims, then slots and heads, the nearer one first, then pages; strides in bytes, of
+// A pool as TMA sees it: dims, then slots and heads, the nearer one first, then pages; strides in bytes, of
 // all but the first. A box is of 64 dims, or of 8 bits of all. A dimension of one element has the stride of the next,
 // whatever the pool says.
 struct PoolBoxes {

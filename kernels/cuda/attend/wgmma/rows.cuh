@@ -17,12 +17,12 @@
 
 namespace kvc::kernels::cuda {
 
-// What a thread knows of the scores of two rows, 8 apart. l: of the thread's keys alone.
+// What a thread holds of the scores of two rows, 8 apart. l: of the thread's keys alone.
 struct WgmmaSums {
   float m[2], l[2];
 };
 
-// A thread's part of its warpgroup's rows and kColumns of o: of two rows, `first` and 8 behind it, columns lane % 4 * 2
+// A thread's part of its warpgroup's rows and kColumns of o: of two rows, `first` and 8 after it, columns lane % 4 * 2
 // + {0, 1} of every 8 (attend/wgmma/layout.h).
 template <int kColumns>
 struct WgmmaRows : WgmmaSums {
@@ -226,7 +226,7 @@ __device__ __forceinline__ unsigned char* aligned_shared_bytes() {
 #endif
 }
 
-// What a thread knows of its block; false: there is nothing to do.
+// What a thread holds of its block; false: there is nothing to do.
 template <class Fixed>
 __device__ __forceinline__ bool begin_wgmma_block(const WgmmaCall& call, WgmmaStateOf<Fixed>* state) {
   state->call = &call;

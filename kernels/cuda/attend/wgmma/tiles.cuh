@@ -3,11 +3,11 @@
 //
 // Tile t is in slot t % stages. Five barriers for each slot: K and V `full` (its bytes are there), V `ready` (what is
 // no number is out of it), K and V `empty` (every warp that computes is done with it). Tiles of 8 bits come as stored
-// to slots of their own, K and V by turns: `raw_full`, `raw_empty`; what is widened from them is `full` (K) and
+// to slots of their own, K and V in turn: `raw_full`, `raw_empty`; what is dequantised from them is `full` (K) and
 // `ready`. The bringing warp finds which boxes of a tile any row sees: only their pages are looked up, a lane a box,
 // and only they are copied; tiles of which no row sees a box are left out. What lies in the places of other boxes, and
 // of slots that no row sees, may be anything: scores are replaced, and of V only numbers stay, which p = 0 takes out.
-// The tile behind the last one has begin -1.
+// The tile after the last one has begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,8 +39,8 @@ using WgmmaKernel = void (*)(WgmmaCall);
 
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
-// What is known of a tile, until its products are done. V of a tile is brought behind K of the next: two more than
-// stages; of 8 bits three, as what is brought is that far ahead of what is widened.
+// What is known of a tile, until its products are done. V of a tile is loaded after K of the next: two more than
+// stages; of 8 bits three, as loading is that far ahead of dequantising.
 struct WgmmaTile {
   int32_t begin;               // its first key; -1: there is no tile
   int32_t is_full;             // every row sees every key
@@ -48,7 +48,7 @@ struct WgmmaTile {
   uint8_t odd[kMostTileKeys];  // of which keys
 };
 
-// What a block knows of its rows, of kRows at most.
+// What a block holds of its rows, of kRows at most.
 template <int32_t kRows>
 struct WgmmaRowsFixed {
   kvc_backend_attend args;
@@ -58,7 +58,7 @@ struct WgmmaRowsFixed {
   float units[kRows], slopes[kRows];
   uint32_t keys_begin, keys_end;     // that any row sees
   uint32_t full_begin, full_end;     // that all rows see
-  uint32_t gaps[kRows / kWarpSize];  // rows whose keys do not touch those of the row behind them
+  uint32_t gaps[kRows / kWarpSize];  // rows whose keys do not touch those of the next row
 };
 
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
-// Whether the keys of row r and of the one behind it are one range together.
+// Whether the keys of row r and of the next one are one range together.
 template <class State>
 __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   const KeyRange a = state.fixed->masks[r].keys;
@@ -333,7 +333,7 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     arrive(behind.full);
   }
   if (t > 0) bring_values(t - 1);
-  if (Tiles::kRaw) return;  // who widens K and V has seen it
+  if (Tiles::kRaw) return;  // the warps that dequantise K and V have seen it
   const TileRoom values_behind = wait_for_room<Tiles>(state, t, true);
   if (state.lane == 0) arrive(values_behind.full);
 }
