@@ -41,7 +41,7 @@ part() {
     fi
     if [ $state = FAILED ]; then
       echo "---- output of $name ----"
-      tail -n 300 "$logs/$name.log"
+      grep -vE '^ *Start +[0-9]+: |Passed +[0-9.]+ sec$' "$logs/$name.log" | tail -n 300 # without ctest's lines of passed tests
       echo "---- end of $name ----"
     fi
   } 9> "$logs/lock"

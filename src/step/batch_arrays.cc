@@ -20,11 +20,11 @@ Status BatchArrays::read(const kvc_batch& batch) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL with num_sequences %d",
                          batch.sequences == nullptr ? "sequences" : "append_lengths", batch.num_sequences);
   }
-  const int64_t readable = std::min<int64_t>(batch.num_sequences, limits_.rows);
-  read_once(batch.sequences, readable, ids_.data());
-  read_once(batch.append_lengths, readable, lengths_.data());
   num_rows_ = batch.num_sequences;
-  for (int64_t row = 0; row < readable; ++row) num_tokens_ += std::max(lengths_[row], 0);
+  KVC_TRY(check_limits(limits_, "max_sequences", "max_batch_tokens"));  // too many rows: the arrays are not read
+  read_once(batch.sequences, num_rows_, ids_.data());
+  read_once(batch.append_lengths, num_rows_, lengths_.data());
+  for (int32_t row = 0; row < num_rows_; ++row) num_tokens_ += std::max(lengths_[row], 0);
   KVC_TRY(check_limits(limits_, "max_sequences", "max_batch_tokens"));
   with_trees_ = batch.tree_parents != nullptr;
   with_spans_ = batch.span_ids != nullptr;

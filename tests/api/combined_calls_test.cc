@@ -231,7 +231,7 @@ TEST(CombinedCalls, EveryOptionInEveryKindOfLayer) {
   };
   const std::vector<Option> options = {
       {"past and self", [](kvc_attend_args *a) { a->flags = KVC_ATTEND_PAST | KVC_ATTEND_SELF; }},
-      {"unknown flag", [](kvc_attend_args *a) { a->flags = 8; }},
+      {"unknown flag", [](kvc_attend_args *a) { a->flags = 1u << 20; }},
       {"self without its append", [](kvc_attend_args *a) { a->flags = KVC_ATTEND_SELF; }},
       {"k alone", [&](kvc_attend_args *a) { a->k = k.dl(), a->v = nullptr; }},
       {"v alone", [&](kvc_attend_args *a) { a->v = k.dl(), a->k = nullptr; }},

@@ -33,11 +33,12 @@ struct Ranges {
     EXPECT_EQ(kvc_seq_add(cache, 1, &id, &error), KVC_OK);
     return id;
   }
-  kvc_batch batch(const kvc_seq &id, const int32_t &tokens, int begin, int end, int encoder = 0) {
+  // The arguments live as long as the batch.
+  kvc_batch batch(const kvc_seq *id, const int32_t *tokens, int begin, int end, int encoder = 0) {
     kvc_batch batch;
     kvc_batch_init(&batch);
-    batch.sequences = &id;
-    batch.append_lengths = &tokens;
+    batch.sequences = id;
+    batch.append_lengths = tokens;
     batch.num_sequences = 1;
     batch.layer_begin = begin;
     batch.layer_end = end;
@@ -45,7 +46,7 @@ struct Ranges {
     return batch;
   }
   kvc_forward begin(kvc_seq id, int32_t tokens, int begin, int end, int encoder = 0, const int32_t *parents = nullptr) {
-    kvc_batch b = batch(id, tokens, begin, end, encoder);
+    kvc_batch b = batch(&id, &tokens, begin, end, encoder);
     b.tree_parents = parents;
     kvc_forward f = 0;
     EXPECT_EQ(kvc_forward_begin(cache, &b, nullptr, &f, &error), KVC_OK) << error.message;
@@ -119,7 +120,7 @@ struct Ranges {
     const int encoder = layer == kCrossGroup ? kCrossGroup + 1 : 0;
     const int32_t one = 1;
     for (const int kind : {0, encoder}) {
-      const kvc_batch b = batch(id, one, layer, layer + 1, kind);
+      const kvc_batch b = batch(&id, &one, layer, layer + 1, kind);
       kvc_forward f = 0;
       if (complete || layer == kSharing) {
         EXPECT_EQ(kvc_cache_can_fit(cache, &b, &error), KVC_OK) << error.message;
@@ -219,7 +220,8 @@ TEST(LayerRanges, EncoderTokensCountApart) {
   const kvc_seq id = r.add();
   r.step(id, 5, 0, kCrossGroup, kMine, kCrossGroup + 1);  // without the cross layer: nothing stores them
   r.expect_held(id, kCrossGroup, 0, 5);
-  const kvc_batch whole = r.batch(id, 5, 0, 0);
+  const int32_t five = 5;
+  const kvc_batch whole = r.batch(&id, &five, 0, 0);
   refused(r.cache, kOrder, "kvc_cache_can_fit", [&](kvc_error *e) { return kvc_cache_can_fit(r.cache, &whole, e); },
           {"encoder"});
   r.step(id, 5, 0, kCrossGroup, kMine);
@@ -271,7 +273,8 @@ TEST(LayerRanges, InAGraph) {
   Ranges r;
   const kvc_seq id = r.add();
   const kvc_forward graph = make_graph(r.cache, 1, 8);
-  kvc_batch b = r.batch(id, 5, 0, 2);
+  const int32_t five = 5;
+  kvc_batch b = r.batch(&id, &five, 0, 2);
   b.graph = graph;
   kvc_forward f = 0;
   ASSERT_EQ(kvc_forward_begin(r.cache, &b, nullptr, &f, &r.error), KVC_OK) << r.error.message;

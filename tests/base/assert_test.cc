@@ -10,7 +10,6 @@ namespace kvc {
 namespace {
 
 TEST(AssertDeathTest, NamesExpressionPlaceAndValues) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const int64_t page = 7, pages = 4;
   KVC_ASSERT(pages < page, page, pages);
   EXPECT_DEATH(KVC_ASSERT(page < pages, page, pages), "assert_test.cc:[0-9]+: KVC_ASSERT\\(page < pages\\).*: 7, 4");
