@@ -13,11 +13,11 @@ KV_TYPES = {"bf16": (torch.bfloat16, 2), "f16": (torch.float16, 2), "f32": (torc
 
 
 class Bench:
-    """A cache that holds `rows` sequences of `tokens` tokens of random K and V, and attention over its first layer."""
+    """A cache that holds `rows` sequences of `tokens` tokens of random K and V in every layer, and attention over the first."""
 
     def __init__(self, clock, *, rows, tokens, q_heads, kv_heads, dim, dtype="bf16", page=16, room=64, latent=0, shared=0,
                  layers=1, simd=None, **options):
-        self.clock, self.rows, self.tokens = clock, rows, tokens
+        self.clock, self.rows, self.tokens, self.layers = clock, rows, tokens, layers
         self.q_heads, self.kv_heads, self.dim, self.latent = q_heads, kv_heads, dim, latent
         self.element, self.kv_bytes = KV_TYPES[dtype]
         scales = {"k_scales": 0.03, "v_scales": 0.03} if dtype.startswith("float8") else {}
@@ -54,8 +54,9 @@ class Bench:
     def _fill(self, sequence, tokens):
         while tokens > 0:
             count = min(tokens, 16384)
-            with self.cache.forward(sequence, count, (0, 1)) as step:
-                step.append(0, *self.kv(count))
+            with self.cache.forward(sequence, count) as step:
+                for layer in range(self.layers):
+                    step.append(layer, *self.kv(count))
             tokens -= count
 
     def attend_seconds(self, new=1):
