@@ -2,6 +2,7 @@
 # Builds the release preset, runs benchmarks, and prints each figure beside its target. Use a quiet machine.
 #   benchmark.sh                      size of the library, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache
+#   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
 #   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
@@ -63,6 +64,10 @@ case ${1:-} in
   plans)
     build plans_benchmark
     "$build/benchmarks/plans_benchmark" "${@:2}"
+    ;;
+  keys)
+    build page_keys
+    "$build/benchmarks/page_keys" "${@:2}"
     ;;
   peers)
     build kvcache attention

@@ -1,0 +1,203 @@
+// See page_key.h.
+//
+// The message of a page is its token ids, its media spans, the parent's key, and a trailer. The ids come first so that
+// their blocks need no other page: only the tail, which is what follows the last full block of ids, waits for the
+// parent. The tail of one page is compressed beside the ids of the page two further on (Sha256Blocks::compress_pair),
+// and what remains of two pages' ids is compressed side by side. So both lanes are nearly always in use.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "keys/page_key.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace kvc {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token ids are hashed as they lie in memory");
+
+constexpr size_t kTypeBytes = 8;
+constexpr char kRootType[] = "kvcroot1", kSaltType[] = "kvcsalt1", kPageType[] = "kvcpage1";
+constexpr size_t kTrailerBytes = 16;  // number of tokens, number of spans, type
+constexpr int64_t kAhead = 2;         // pages between a tail and the ids beside it
+
+void write_trailer(uint8_t* to, uint32_t tokens, uint32_t spans) {
+  std::memcpy(to, &tokens, 4);
+  std::memcpy(to + 4, &spans, 4);
+  std::memcpy(to + 8, kPageType, kTypeBytes);
+}
+
+// SHA-256 of 32 bytes, a string, its length, and a type.
+PageKey key_of_text(const uint8_t* fixed, std::span<const uint8_t> text, const char* type, const Sha256Blocks& blocks) {
+  const uint64_t length = text.size();
+  PageKey key;
+  Sha256 hash(blocks);
+  hash.update(fixed, kSha256Bytes);
+  hash.update(text.data(), text.size());
+  hash.update(&length, sizeof(length));
+  hash.update(type, kTypeBytes);
+  hash.finish(key.data());
+  return key;
+}
+
+class Chain {
+ public:
+  Chain(const KeyedTokens& in, uint8_t* keys, const Sha256Blocks& blocks);
+  int64_t hash_pages();
+
+ private:
+  // The blocks of ids of one page, as far as they are compressed.
+  struct Body {
+    uint32_t state[8];
+    int64_t done;  // blocks
+  };
+
+  const uint8_t* ids(int64_t page) const {
+    return reinterpret_cast<const uint8_t*>(in_.tokens.data() + page * in_.page_size);
+  }
+  const uint8_t* block(int64_t page, int64_t i) const { return ids(page) + i * int64_t{kSha256BlockBytes}; }
+  Body& body(int64_t page) { return bodies_[page % (2 * kAhead)]; }
+  bool exists(int64_t page) const { return page < pages_; }
+
+  void start(int64_t page);
+  void advance(int64_t page, int64_t to);
+  void finish_bodies(int64_t page);
+  uint32_t find_spans(int64_t page);
+  const uint8_t* parent_of(int64_t page);
+  void link(int64_t page);
+  void link_with_spans(int64_t page, uint32_t spans, const uint8_t* parent);
+
+  const KeyedTokens& in_;
+  uint8_t* const keys_;  // [pages_, 32]
+  const Sha256Blocks& blocks_;
+  const int64_t pages_;
+  const int64_t body_blocks_;  // full blocks of ids in a page
+  const size_t rest_;          // bytes of ids after these
+  size_t first_span_ = 0;      // spans before it end before the page
+  PageKey context_;            // the parent of the first page, or of the page in which the salt begins
+
+  Body bodies_[2 * kAhead];
+  uint8_t tail_[2 * kSha256BlockBytes];  // of a page without spans: rest of the ids, parent, trailer, padding
+  int64_t tail_blocks_;
+};
+
+Chain::Chain(const KeyedTokens& in, uint8_t* keys, const Sha256Blocks& blocks)
+    : in_(in),
+      keys_(keys),
+      blocks_(blocks),
+      pages_(static_cast<int64_t>(in.tokens.size()) / in.page_size),
+      body_blocks_(in.page_size * 4 / int64_t{kSha256BlockBytes}),
+      rest_(static_cast<size_t>(in.page_size) * 4 % kSha256BlockBytes) {
+  const size_t size = rest_ + kSha256Bytes + kTrailerBytes;
+  write_trailer(tail_ + rest_ + kSha256Bytes, static_cast<uint32_t>(in.page_size), 0);
+  const uint64_t total = static_cast<uint64_t>(body_blocks_) * kSha256BlockBytes + size;
+  tail_blocks_ = static_cast<int64_t>(pad_sha256(tail_, size, total));
+}
+
+void Chain::start(int64_t page) {
+  std::memcpy(body(page).state, kSha256Start, sizeof(kSha256Start));
+  body(page).done = 0;
+}
+
+// Compresses the ids of a page up to block `to`.
+void Chain::advance(int64_t page, int64_t to) {
+  Body& own = body(page);
+  if (own.done >= to) return;
+  blocks_.compress(own.state, block(page, own.done), static_cast<size_t>(to - own.done));
+  own.done = to;
+}
+
+// Compresses what remains of the ids of two pages.
+void Chain::finish_bodies(int64_t page) {
+  if (exists(page + 1)) {
+    Body &a = body(page), &b = body(page + 1);
+    const int64_t done = std::max(a.done, b.done);
+    advance(page, done);
+    advance(page + 1, done);
+    blocks_.compress_pair(a.state, block(page, done), b.state, block(page + 1, done),
+                          static_cast<size_t>(body_blocks_ - done));
+    a.done = b.done = body_blocks_;
+  } else if (exists(page)) {
+    advance(page, body_blocks_);
+  }
+}
+
+// Finds the spans that share a position with a page: `first_span_` and the following ones. Returns their number.
+uint32_t Chain::find_spans(int64_t page) {
+  const int64_t begin = in_.begin + page * in_.page_size, end = begin + in_.page_size;
+  const auto& media = in_.media;
+  while (first_span_ < media.size() && media[first_span_].begin + media[first_span_].tokens <= begin) ++first_span_;
+  size_t i = first_span_;
+  while (i < media.size() && media[i].begin < end) ++i;
+  return static_cast<uint32_t>(i - first_span_);
+}
+
+const uint8_t* Chain::parent_of(int64_t page) {
+  const uint8_t* parent = keys_ + (page - 1) * kPageKeyBytes;
+  if (page == 0) {
+    if (in_.parent == nullptr) context_ = key_of_text(in_.fingerprint.data(), in_.adapter, kRootType, blocks_);
+    parent = in_.parent == nullptr ? context_.data() : in_.parent;
+  }
+  const int64_t position = in_.begin + page * in_.page_size;
+  if (!in_.salt.empty() && in_.salt_begin / in_.page_size * in_.page_size == position) {
+    context_ = key_of_text(parent, in_.salt, kSaltType, blocks_);
+    parent = context_.data();
+  }
+  return parent;
+}
+
+// Writes the key of a page whose ids are compressed. Beside its tail it compresses the first ids of the page kAhead
+// further on.
+void Chain::link(int64_t page) {
+  const int64_t next = page + kAhead;
+  if (exists(next)) start(next);
+  const uint8_t* parent = parent_of(page);
+  const uint32_t spans = find_spans(page);
+  if (spans > 0) return link_with_spans(page, spans, parent);
+
+  if (rest_ > 0) std::memcpy(tail_, block(page, body_blocks_), rest_);
+  std::memcpy(tail_ + rest_, parent, kSha256Bytes);
+  uint32_t* state = body(page).state;
+  const int64_t beside = exists(next) ? std::min(tail_blocks_, body_blocks_) : 0;
+  if (beside > 0) {
+    blocks_.compress_pair(state, tail_, body(next).state, block(next, 0), static_cast<size_t>(beside));
+    body(next).done = beside;
+  }
+  if (beside < tail_blocks_) {
+    blocks_.compress(state, tail_ + beside * int64_t{kSha256BlockBytes}, static_cast<size_t>(tail_blocks_ - beside));
+  }
+  blocks_.write(state, keys_ + page * kPageKeyBytes);
+}
+
+void Chain::link_with_spans(int64_t page, uint32_t spans, const uint8_t* parent) {
+  Sha256 hash(blocks_, body(page).state, static_cast<uint64_t>(body_blocks_) * kSha256BlockBytes);
+  hash.update(block(page, body_blocks_), rest_);
+  for (const MediaSpan& span : in_.media.subspan(first_span_, spans)) {
+    const int64_t place[2] = {span.begin - (in_.begin + page * in_.page_size), span.tokens};
+    hash.update(place, sizeof(place));
+    hash.update(span.hash.data(), span.hash.size());
+  }
+  hash.update(parent, kSha256Bytes);
+  uint8_t trailer[kTrailerBytes];
+  write_trailer(trailer, static_cast<uint32_t>(in_.page_size), spans);
+  hash.update(trailer, sizeof(trailer));
+  hash.finish(keys_ + page * kPageKeyBytes);
+}
+
+int64_t Chain::hash_pages() {
+  for (int64_t page = 0; page < kAhead && exists(page); ++page) start(page);
+  for (int64_t page = 0; exists(page); page += kAhead) {
+    finish_bodies(page);
+    for (int64_t own = page; own < page + kAhead && exists(own); ++own) link(own);
+  }
+  return pages_;
+}
+
+}  // namespace
+
+int64_t page_keys(const KeyedTokens& in, uint8_t* keys, const Sha256Blocks& blocks) noexcept {
+  return Chain(in, keys, blocks).hash_pages();
+}
+
+}  // namespace kvc

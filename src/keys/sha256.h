@@ -1,0 +1,50 @@
+// SHA-256 (FIPS 180-4) of bytes that arrive in pieces.
+//
+//   Sha256 hash;
+//   hash.update(bytes, size);   // any number of times
+//   hash.finish(digest);        // once, at the end
+//
+// Pure. Thread safety: none for an object; the functions may be called from any thread. Nothing fails or allocates.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "keys/sha256_blocks.h"
+
+namespace kvc {
+
+inline constexpr size_t kSha256Bytes = 32;
+
+// The implementations that this CPU can run, best last. The first is the portable one.
+std::span<const Sha256Blocks* const> sha256_implementations() noexcept;
+// The best of them.
+const Sha256Blocks& sha256_blocks() noexcept;
+
+// The state before the first block: 8 words.
+extern const uint32_t kSha256Start[8];
+// The bytes after the data of a message in its last block or two: 0x80, zeros, and the length in bits. `size` bytes of
+// data lie in the last blocks already, of `total` in the message. Returns how many blocks these are: 1 or 2.
+size_t pad_sha256(uint8_t* last, size_t size, uint64_t total) noexcept;
+
+class Sha256 {
+ public:
+  explicit Sha256(const Sha256Blocks& blocks = sha256_blocks()) noexcept : Sha256(blocks, kSha256Start, 0) {}
+  // Continues a message of which `total` bytes, a multiple of 64, are compressed into `state` already.
+  Sha256(const Sha256Blocks& blocks, const uint32_t* state, uint64_t total) noexcept;
+
+  void update(const void* data, size_t size) noexcept;
+  void finish(uint8_t* digest) noexcept;
+
+ private:
+  const Sha256Blocks& blocks_;
+  uint32_t state_[8];
+  uint64_t total_;
+  size_t waiting_ = 0;                   // bytes of the block that is not full yet
+  uint8_t last_[2 * kSha256BlockBytes];  // that block; finish needs a second one
+};
+
+}  // namespace kvc

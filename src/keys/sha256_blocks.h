@@ -1,0 +1,46 @@
+// The compression function of SHA-256 (FIPS 180-4), in each implementation that this build has. sha256.h chooses one.
+//
+// An implementation can compress two independent messages at once. One block is a chain of 32 instructions that each
+// need the result of the one before, so a single message leaves half of the SHA unit idle.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvc {
+
+inline constexpr size_t kSha256BlockBytes = 64;
+
+struct Sha256Blocks {
+  const char* name;
+  // Compresses `count` blocks of 64 bytes into a state of 8 words.
+  void (*compress)(uint32_t* state, const uint8_t* data, size_t count);
+  // The same for two messages, `count` blocks of each. The states are distinct.
+  void (*compress_pair)(uint32_t* state_a, const uint8_t* data_a, uint32_t* state_b, const uint8_t* data_b,
+                        size_t count);
+  // Writes a state as the 32 bytes of a digest. The stores must be as wide as the loads of compress: a digest is soon
+  // part of another message, and a load that spans several stores waits until they have left the store buffer.
+  void (*write)(const uint32_t* state, uint8_t* digest);
+};
+
+// The round constants.
+alignas(64) inline constexpr uint32_t kSha256Rounds[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+extern const Sha256Blocks kSha256Portable;
+#if defined(__x86_64__)
+extern const Sha256Blocks kSha256X86;
+#elif defined(__aarch64__)
+extern const Sha256Blocks kSha256Arm;
+#endif
+
+}  // namespace kvc
