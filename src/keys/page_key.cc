@@ -64,9 +64,10 @@ class Chain {
   void advance(int64_t page, int64_t to);
   void finish_bodies(int64_t page);
   uint32_t find_spans(int64_t page);
-  const uint8_t* parent_of(int64_t page);
+  uint8_t* parent() { return tail_ + rest_; }
+  void enter_context(int64_t page);
   void link(int64_t page);
-  void link_with_spans(int64_t page, uint32_t spans, const uint8_t* parent);
+  void link_with_spans(int64_t page, uint32_t spans);
 
   const KeyedTokens& in_;
   uint8_t* const keys_;  // [pages_, 32]
@@ -74,11 +75,12 @@ class Chain {
   const int64_t pages_;
   const int64_t body_blocks_;  // full blocks of ids in a page
   const size_t rest_;          // bytes of ids after these
+  const int64_t salt_page_;    // the first one with the salt; -1 = none of these pages is
   size_t first_span_ = 0;      // spans before it end before the page
-  PageKey context_;            // the parent of the first page, or of the page in which the salt begins
 
   Body bodies_[2 * kAhead];
-  uint8_t tail_[2 * kSha256BlockBytes];  // of a page without spans: rest of the ids, parent, trailer, padding
+  // Of a page without spans: rest of the ids, parent, trailer, padding. The parent is always that of the next page.
+  uint8_t tail_[2 * kSha256BlockBytes];
   int64_t tail_blocks_;
 };
 
@@ -88,7 +90,8 @@ Chain::Chain(const KeyedTokens& in, uint8_t* keys, const Sha256Blocks& blocks)
       blocks_(blocks),
       pages_(static_cast<int64_t>(in.tokens.size()) / in.page_size),
       body_blocks_(in.page_size * 4 / int64_t{kSha256BlockBytes}),
-      rest_(static_cast<size_t>(in.page_size) * 4 % kSha256BlockBytes) {
+      rest_(static_cast<size_t>(in.page_size) * 4 % kSha256BlockBytes),
+      salt_page_(in.salt.empty() || in.salt_begin < in.begin ? -1 : (in.salt_begin - in.begin) / in.page_size) {
   const size_t size = rest_ + kSha256Bytes + kTrailerBytes;
   write_trailer(tail_ + rest_ + kSha256Bytes, static_cast<uint32_t>(in.page_size), 0);
   const uint64_t total = static_cast<uint64_t>(body_blocks_) * kSha256BlockBytes + size;
@@ -133,18 +136,19 @@ uint32_t Chain::find_spans(int64_t page) {
   return static_cast<uint32_t>(i - first_span_);
 }
 
-const uint8_t* Chain::parent_of(int64_t page) {
-  const uint8_t* parent = keys_ + (page - 1) * kPageKeyBytes;
-  if (page == 0) {
-    if (in_.parent == nullptr) context_ = key_of_text(in_.fingerprint.data(), in_.adapter, kRootType, blocks_);
-    parent = in_.parent == nullptr ? context_.data() : in_.parent;
+// The parent of the first page, and of the page in which the salt begins, is not just the key of the page before.
+void Chain::enter_context(int64_t page) {
+  PageKey key;
+  if (page == 0 && in_.parent != nullptr) {
+    std::memcpy(parent(), in_.parent, kSha256Bytes);
+  } else if (page == 0) {
+    key = key_of_text(in_.fingerprint.data(), in_.adapter, kRootType, blocks_);
+    std::memcpy(parent(), key.data(), kSha256Bytes);
   }
-  const int64_t position = in_.begin + page * in_.page_size;
-  if (!in_.salt.empty() && in_.salt_begin / in_.page_size * in_.page_size == position) {
-    context_ = key_of_text(parent, in_.salt, kSaltType, blocks_);
-    parent = context_.data();
+  if (page == salt_page_) {
+    key = key_of_text(parent(), in_.salt, kSaltType, blocks_);
+    std::memcpy(parent(), key.data(), kSha256Bytes);
   }
-  return parent;
 }
 
 // Writes the key of a page whose ids are compressed. Beside its tail it compresses the first ids of the page kAhead
@@ -152,12 +156,10 @@ const uint8_t* Chain::parent_of(int64_t page) {
 void Chain::link(int64_t page) {
   const int64_t next = page + kAhead;
   if (exists(next)) start(next);
-  const uint8_t* parent = parent_of(page);
-  const uint32_t spans = find_spans(page);
-  if (spans > 0) return link_with_spans(page, spans, parent);
+  if (page == 0 || page == salt_page_) enter_context(page);
+  if (const uint32_t spans = find_spans(page); spans > 0) return link_with_spans(page, spans);
 
   if (rest_ > 0) std::memcpy(tail_, block(page, body_blocks_), rest_);
-  std::memcpy(tail_ + rest_, parent, kSha256Bytes);
   uint32_t* state = body(page).state;
   const int64_t beside = exists(next) ? std::min(tail_blocks_, body_blocks_) : 0;
   if (beside > 0) {
@@ -167,10 +169,11 @@ void Chain::link(int64_t page) {
   if (beside < tail_blocks_) {
     blocks_.compress(state, tail_ + beside * int64_t{kSha256BlockBytes}, static_cast<size_t>(tail_blocks_ - beside));
   }
+  blocks_.write(state, parent());
   blocks_.write(state, keys_ + page * kPageKeyBytes);
 }
 
-void Chain::link_with_spans(int64_t page, uint32_t spans, const uint8_t* parent) {
+void Chain::link_with_spans(int64_t page, uint32_t spans) {
   Sha256 hash(blocks_, body(page).state, static_cast<uint64_t>(body_blocks_) * kSha256BlockBytes);
   hash.update(block(page, body_blocks_), rest_);
   for (const MediaSpan& span : in_.media.subspan(first_span_, spans)) {
@@ -178,11 +181,12 @@ void Chain::link_with_spans(int64_t page, uint32_t spans, const uint8_t* parent)
     hash.update(place, sizeof(place));
     hash.update(span.hash.data(), span.hash.size());
   }
-  hash.update(parent, kSha256Bytes);
+  hash.update(parent(), kSha256Bytes);
   uint8_t trailer[kTrailerBytes];
   write_trailer(trailer, static_cast<uint32_t>(in_.page_size), spans);
   hash.update(trailer, sizeof(trailer));
-  hash.finish(keys_ + page * kPageKeyBytes);
+  hash.finish(parent());
+  std::memcpy(keys_ + page * kPageKeyBytes, parent(), kSha256Bytes);
 }
 
 int64_t Chain::hash_pages() {

@@ -107,7 +107,7 @@ void compress_pair(uint32_t* state_a, const uint8_t* data_a, uint32_t* state_b, 
 }
 
 void write(const uint32_t* state, uint8_t* digest) {
-  for (int half = 0; half < 2; ++half) {
+  for (size_t half = 0; half < 2; ++half) {
     const uint8x16_t words = vreinterpretq_u8_u32(vld1q_u32(state + 4 * half));
     vst1q_u8(digest + 16 * half, vrev32q_u8(words));
   }

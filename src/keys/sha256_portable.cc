@@ -13,7 +13,7 @@ uint32_t read_big_endian(const uint8_t* bytes) {
 
 void compress_block(uint32_t* state, const uint8_t* data) {
   uint32_t w[64];
-  for (int i = 0; i < 16; ++i) w[i] = read_big_endian(data + i * 4);
+  for (size_t i = 0; i < 16; ++i) w[i] = read_big_endian(data + i * 4);
   for (int i = 16; i < 64; ++i) {
     const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
     const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
@@ -43,8 +43,8 @@ void compress_pair(uint32_t* state_a, const uint8_t* data_a, uint32_t* state_b, 
 }
 
 void write(const uint32_t* state, uint8_t* digest) {
-  for (int i = 0; i < 8; ++i) {
-    for (int byte = 0; byte < 4; ++byte) digest[i * 4 + byte] = static_cast<uint8_t>(state[i] >> (24 - 8 * byte));
+  for (size_t i = 0; i < 8; ++i) {
+    for (size_t byte = 0; byte < 4; ++byte) digest[i * 4 + byte] = static_cast<uint8_t>(state[i] >> (24 - 8 * byte));
   }
 }
 
