@@ -1,8 +1,7 @@
-// merge: normalised results of attention over disjoint keys, by their LSE, left to right into the result; a block a
-// token, a warp some of its heads, a lane some dims of each.
-// Roofline: reads the parts once and writes the result once; weights are found once a row and chunk of dims, and the
-// logarithms of a warp's rows by a lane each.
-// SPDX-License-Identifier: Apache-2.0
+// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right. A block has a
+// token, a warp some of its heads, and a lane some dims of each head. Roofline: the parts are read once, and the result
+// is written once. Weights are computed once for a row and chunk of dims. Each lane computes the logarithm of one of
+// its warp's rows. SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
 #include "kernels/cuda/device.h"
@@ -15,10 +14,10 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 constexpr int kRowsOfWarp = 4;
 constexpr int kFewParts = 32;
 
-// By value, the parts too where they are few: then nothing is sent, and the call can be captured.
+// Passed by value. So are the parts if they are few: then the call uploads nothing, and can be captured.
 struct MergeCall {
   kvc_backend_merge args;  // parts on the device; null: few
-  bool in_fours;           // dims come in aligned fours
+  bool in_fours;           // see comes_in_fours
   kvc_backend_state few[kFewParts];
 };
 
@@ -34,7 +33,8 @@ struct alignas(8) HalfFour {
   uint16_t x[4];
 };
 
-// kDims dims of a part from `element` on, as float32.
+// kDims dims of a part from `element` on, as float32. Four dims are of float32 or of 16 bits. Those of 16 bits are
+// converted by value, since load_element takes an address and would put them into local memory.
 template <int kDims>
 __device__ __forceinline__ void load_dims(const kvc_backend_tensor& part, int64_t element, float* out) {
   const Type type = type_of(part.dtype);
@@ -45,13 +45,13 @@ __device__ __forceinline__ void load_dims(const kvc_backend_tensor& part, int64_
   } else if (kDims == 4) {
     const HalfFour four = *reinterpret_cast<const HalfFour*>(static_cast<const uint16_t*>(part.data) + element);
 #pragma unroll
-    for (int k = 0; k < kDims; ++k) out[k] = load_element(type, four.x, k);
+    for (int k = 0; k < kDims; ++k) out[k] = type == Type::kF16 ? widen(F16{four.x[k]}) : widen(Bf16{four.x[k]});
   } else {
     out[0] = load_element(type, part.data, element);
   }
 }
 
-// kDims dims of a row, from dim d on, which is below `dims`; m and l of the row.
+// Merges kDims dims of a row from dim d on, and writes them if d is below `dims`. Returns the row's m and l.
 template <int kDims>
 __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token, int64_t head, int32_t d, float* m,
                                            float* l) {
@@ -88,15 +88,15 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
   for (int k = 0; k < kDims; ++k) store_element(type, out.data, to + k, o[k]);
 }
 
-// A token's heads from `first` on, as many as a warp takes. The result may be the first part: all lanes have read the
-// LSEs of these rows before one is written.
+// Merges kRowsOfWarp heads of a token, from head `first` on. The result may be the first part, so no LSE is written
+// before all lanes have read those of these rows.
 __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token, int32_t first) {
   const kvc_backend_merge& args = call.args;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, heads = static_cast<int32_t>(args.num_heads);
   float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head first + lane
   for (int32_t r = 0; r < kRowsOfWarp && first + r < heads; ++r) {
     float m = -INFINITY, l = 0.0f;
-    // All lanes take each step, the last ones for nothing.
+    // All lanes take each step, also those whose dims are beyond the last.
     if (call.in_fours) {
       for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize)
         merge_dims<4>(call, token, first + r, d + 4 * lane, &m, &l);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 8) merge_kernel(const __grid_constan
   }
 }
 
-// Whether all rows are of aligned fours of elements.
+// Whether the elements of all rows can be read and written four at a time, aligned.
 bool comes_in_fours(const kvc_backend_merge& args) {
   int64_t elements = args.dims | args.result.out.token_stride | args.result.out.head_stride;
   uintptr_t addresses =
@@ -129,8 +129,7 @@ bool comes_in_fours(const kvc_backend_merge& args) {
   for (int32_t i = 0; i < args.num_parts; ++i) {
     const kvc_backend_tensor& part = args.parts[i].out;
     elements |= part.token_stride | part.head_stride;
-    // Aligned to four of its elements, which is 8 bytes for 16 bits: doubled, the address is looked at as one of
-    // float32.
+    // Four elements of 16 bits have 8 bytes. Their address is doubled, so that one test for 16 bytes fits both types.
     addresses |= reinterpret_cast<uintptr_t>(part.data) * (type_of(part.dtype) == Type::kF32 ? 1 : 2);
   }
   return elements % 4 == 0 && addresses % 16 == 0;

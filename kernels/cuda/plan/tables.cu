@@ -1,14 +1,14 @@
-// plan_tables: block tables for other kernels, over a server's arrays on the device. What the core does in two passes
-// over the rows (src/tables), by the same rules (kernels/common/table_rules.h), is here a few kernels:
-//   read    one block over the rows: lengths, checked, and where each row's new tokens begin
-//   trees   a thread a row: depths of nodes, and how many keys each one's list has
-//   count   a thread a row of the batch and table: rows, pages, queries and keys that it will have
-//   scan    a block a table: sums of those; whether all fits
-//   check   where the context validates: a block a row and table: the ids and slots that it reads
-//   write   a block a row and table: its rows and pages; others make inert what is not used
-//   tokens  a block a row and step: slots and positions
-//   finish  the generation word: the build's, or 0 if any of them refused it
-// Tables go by groups of kGroup, a launch each. Roofline: bytes; every element of the capacity is written.
+// plan_tables: block tables for other kernels, over a server's arrays on the device. The core builds the same tables in
+// two passes over the rows (src/tables) by the same rules (kernels/common/table_rules.h). Here they take a few kernels:
+//   read    one block for all rows: it checks lengths, and finds where each row's new tokens begin
+//   trees   a thread per row: depths of nodes, and the number of keys in each node's list
+//   count   a thread per row of the batch and table: the rows, pages, queries and keys that it will have
+//   scan    a block per table: sums of those counts, and whether they fit
+//   check   a block per row and table, where the context validates: the ids and slots that will be read
+//   write   a block per row and table: its rows and pages; further blocks make unused rows inert
+//   tokens  a block per row and step: slots and positions
+//   finish  the generation word: the build's, or 0 if a kernel refused the plan
+// A launch handles up to kGroup tables. Roofline: bytes; every element of the capacity is written.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/table_rules.h"
 #include "kernels/cuda/device.h"
@@ -20,18 +20,21 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+// Blocks on a multiprocessor: 8 leave a thread 64 registers. Without this bound ptxas aims at 2,048 threads and 32
+// registers, and spills in the kernels that inline rows_of_table.
+constexpr int kBlocks = 8;
 constexpr int kGroup = 16;
 
 struct TablesOfLaunch {
   kvc_backend_table tables[kGroup];
-  int32_t first;  // of them, in the plan
+  int32_t first;  // index of tables[0] in the plan
 };
 struct TokensOfLaunch {
   kvc_backend_tokens steps[kGroup];
   int32_t first;
 };
 
-// Row r as the batch has it; whether its values are in their ranges.
+// Reads row r of the batch. Returns whether its values are in their ranges.
 __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, StepTokens* step, int32_t* source) {
   const ValueCheck& check = plan.check;
   const int64_t fresh = plan.extends ? index_at(plan.args.append_lengths, r) : plan.fresh;
@@ -54,7 +57,7 @@ __device__ __forceinline__ bool read_step(const TablePlan& plan, int64_t r, Step
   return check.within(KVC_BACKEND_ARRAY_SEQ_LENS, r, length, range.least, range.most);
 }
 
-__global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_constant__ TablePlan plan) {
+__global__ void __launch_bounds__(kThreads, kBlocks) plan_read_kernel(const __grid_constant__ TablePlan plan) {
   int64_t* const sums = reinterpret_cast<int64_t*>(shared_bytes());
   if (threadIdx.x == 0) *plan.refused = 0;
   __syncthreads();
@@ -83,8 +86,8 @@ __global__ void __launch_bounds__(kThreads) plan_read_kernel(const __grid_consta
   }
 }
 
-// Nodes of a row: parents and depths, and where each one's list of keys begins.
-__global__ void __launch_bounds__(kThreads) plan_trees_kernel(const __grid_constant__ TablePlan plan) {
+// Nodes of a row: the parent and depth of each, and where its list of keys begins.
+__global__ void __launch_bounds__(kThreads, kBlocks) plan_trees_kernel(const __grid_constant__ TablePlan plan) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (r >= plan.args.num_rows || *plan.refused != 0) return;
   const int32_t n = plan.fresh;
@@ -106,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) plan_trees_kernel(const __grid_const
   plan.list_keys[r] = keys;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     plan_count_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (r >= plan.args.num_rows || *plan.refused != 0) return;
@@ -116,13 +119,13 @@ __global__ void __launch_bounds__(kThreads)
   RowCounts counts = {0, 0, 0, 0, 0};
   if (layout.listed) {
     const int32_t keys = step.inert ? 0 : plan.list_keys[r];
-    counts = {plan.fresh, keys, plan.fresh, keys, keys};  // a path is no longer than its tree: such tables have room
+    counts = {plan.fresh, keys, plan.fresh, keys, keys};  // the table has room, since no path is longer than its tree
   } else {
     CountingRows rows = {&plan, layout, table.max_columns, static_cast<int32_t>(r), &counts, true};
     rows_of_table(plan, table, step, static_cast<int32_t>(r), rows);
     if (!rows.fits) *plan.refused = 1;
   }
-  // New tokens have slots: the last one's column must be there.
+  // New tokens need slots, so the table must have the last token's column.
   for (int32_t k = 0; k < plan.shape.top_k && !step.inert && (plan.drafts || step.fresh > 0); ++k) {
     const int32_t last =
         plan.drafts ? draft_token(plan.shape, step, k, table.step) : step.base + step.before + step.fresh - 1;
@@ -134,9 +137,9 @@ __global__ void __launch_bounds__(kThreads)
   plan.counts[(launch.first + blockIdx.y) * plan.args.num_rows + r] = counts;
 }
 
-// If the plan is refused already, of anything: they are not read.
-// Counts to sums of what is before each row; the sums of all to `totals`.
-__global__ void __launch_bounds__(kThreads)
+// Replaces each row's counts by the sums over the rows before it, and writes the sums over all rows to `totals`. In a
+// plan that is refused already the counts may be of anything, and no later kernel reads the sums.
+__global__ void __launch_bounds__(kThreads, kBlocks)
     plan_scan_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const kvc_backend_table& table = launch.tables[blockIdx.x];
   RowCounts* const counts = plan.counts + (launch.first + blockIdx.x) * plan.args.num_rows;
@@ -174,16 +177,18 @@ __device__ __forceinline__ int32_t entry_of_token(const TablePlan& plan, const S
   return plan.drafts ? draft_token(plan.shape, step, i, s) : step.base + step.before + i;
 }
 
-// New tokens are keys too, so rows that name pages check theirs; nodes of trees are listed, and slots lie anywhere.
-__global__ void __launch_bounds__(kThreads)
+// New tokens are keys too, so rows that name pages check their pages. Nodes of trees are listed one by one, and slots
+// lie anywhere, so both check the slot of each new token.
+__global__ void __launch_bounds__(kThreads, kBlocks)
     plan_check_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   const int32_t r = static_cast<int32_t>(blockIdx.x);
-  if (*plan.refused != 0 || plan.steps[r].inert) return;
+  if (*plan.refused != 0) return;
+  const StepTokens step = plan.steps[r];
+  if (step.inert) return;
   const kvc_backend_table& table = launch.tables[blockIdx.y];
   CheckingRows rows = {&plan, &table};
-  if (!layout_of(plan, table).listed) rows_of_table(plan, table, plan.steps[r], r, rows);
+  if (!layout_of(plan, table).listed) rows_of_table(plan, table, step, r, rows);
   if (plan.args.table_of_slots == 0 && plan.nodes == nullptr) return;
-  const StepTokens step = plan.steps[r];  // read again: no register holds it meanwhile
   const int32_t tokens = plan.token_begin[r + 1] - plan.token_begin[r];
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < tokens; i += kThreads) {
     const int32_t entry = entry_of_token(plan, step, i, table.step);
@@ -191,7 +196,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Makes rows from `used` on inert, and entries of `indices` from `pages` on: threads of all blocks together.
+// Makes the rows from total.rows on inert, and the entries of `indices` from total.pages on. `threads` threads share
+// it.
 __device__ __forceinline__ void clear_rest(const TablePlan& plan, const kvc_backend_table& table,
                                            const RowCounts& total, int64_t thread, int64_t threads) {
   const int64_t rows = table.max_rows - total.rows;
@@ -214,7 +220,7 @@ __device__ __forceinline__ void clear_rest(const TablePlan& plan, const kvc_back
   for (int64_t i = total.pages + thread; i < entries; i += threads) table.indices[i] = plan.pad_value;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     plan_write_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TablesOfLaunch launch) {
   if (*plan.refused != 0) return;
   const kvc_backend_table& table = launch.tables[blockIdx.y];
@@ -242,7 +248,7 @@ __global__ void __launch_bounds__(kThreads)
   rows_of_table(plan, table, step, static_cast<int32_t>(r), rows);
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     plan_tokens_kernel(const __grid_constant__ TablePlan plan, const __grid_constant__ TokensOfLaunch launch) {
   if (*plan.refused != 0) return;
   const kvc_backend_tokens& tokens = launch.steps[blockIdx.y];
