@@ -1,7 +1,9 @@
 // merge: merges normalised results of attention over disjoint keys by their LSE, from left to right. A block has a
 // token, a warp some of its heads, and a lane some dims of each head. Roofline: the parts are read once, and the result
 // is written once. Weights are computed once for a row and chunk of dims. Each lane computes the logarithm of one of
-// its warp's rows. SPDX-License-Identifier: Apache-2.0
+// its warp's rows.
+//
+// SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
 #include "kernels/cuda/device.h"
