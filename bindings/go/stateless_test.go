@@ -135,6 +135,12 @@ func TestFlashAttnOverDenseRows(t *testing.T) {
 		t.Error("one length by stride 0 is another than a scalar")
 	}
 	args = dense(9)
+	args.CacheSeqlens = Scalar64(9)
+	check(t, c.FlashAttnWithKVCache(args))
+	if !slices.Equal(q.out, once) {
+		t.Error("a length of 64 bits is another than one of 32")
+	}
+	args = dense(9)
 	args.CacheSeqlens, args.CacheBatchIdx = Tensor{}, I32([]int32{1, 0})
 	check(t, c.FlashAttnWithKVCache(args)) // the whole capacity, rows exchanged
 	near(t, "row 0", q.out[:qHeads*dim], row(1, 12).attention(q.q[:qHeads*dim]))

@@ -71,6 +71,11 @@ func Scalar(n int32) Tensor {
 	return Tensor{data: unsafe.Pointer(&n), length: 1, dtype: Int32}
 }
 
+// Scalar64 is Scalar with an int64, for lengths that may be int64.
+func Scalar64(n int64) Tensor {
+	return Tensor{data: unsafe.Pointer(&n), length: 1, dtype: Int64}
+}
+
 // I64 is a tensor of int64: slots, and lengths where the call says so.
 func I64(data []int64, dims ...int) Tensor { return tensor(Int64, data, dims) }
 

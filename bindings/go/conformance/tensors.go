@@ -84,10 +84,13 @@ func (s *script) tensorOf(form string) kvcache.Tensor {
 		}
 	}
 	if shape == nil {
-		if name != "i32" {
-			panic("only i32 may have no dimensions: " + form)
+		switch literal := strings.TrimPrefix(contents, ":"); name {
+		case "i32":
+			return kvcache.Scalar(parse(literal, int32Of))
+		case "i64":
+			return kvcache.Scalar64(parse(literal, int64Of))
 		}
-		return kvcache.Scalar(parse(strings.TrimPrefix(contents, ":"), int32Of))
+		panic("only i32 and i64 may have no dimensions: " + form)
 	}
 	switch name {
 	case "f32":
