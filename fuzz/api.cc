@@ -71,8 +71,10 @@ void run_calls(Bytes in) {
     w.in.arm();
     if (choice < 240) {
       kCalls[choice % 8](w);
-    } else if (choice < 248) {
+    } else if (choice < 244) {
       call_cache(w);
+    } else if (choice < 248) {
+      call_prefix(w);
     } else {
       call_context(w);
     }

@@ -195,6 +195,7 @@ struct World {
 // The calls, by part of the header. Each draws a call of its part, makes it, and follows it in the model.
 void call_context(World &w);
 void call_cache(World &w);
+void call_prefix(World &w);
 void call_sequence(World &w);
 void call_step(World &w);
 void call_layer(World &w);

@@ -40,7 +40,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7. Sections 8 to 13 are for special uses. docs/glossary.md explains all terms.
+ * A newcomer can stop after section 7. Sections 8 to 14 are for special uses. docs/glossary.md explains all terms.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -498,7 +498,9 @@ enum kvc_cache_flags {
   /* On one SIMD target, the output of a query has the same bits for any batch, cut into steps, number of threads and page
    * ids, forked or not. States over every 1,024 keys are computed apart by one kernel and merged left to right, and prefixes
    * are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures. */
-  KVC_CACHE_DETERMINISTIC = 16
+  KVC_CACHE_DETERMINISTIC = 16,
+  /* The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12). */
+  KVC_CACHE_PREFIX_INDEX = 32
 };
 
 enum kvc_storage {
@@ -533,6 +535,11 @@ typedef struct kvc_cache_config {
   int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
   int32_t storage;                /* KVC_STORAGE_* */
   uint32_t reserved;              /* 0 */
+  int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;
+                                     0 = the pages of the largest group. Else 0 */
+  int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,
+                                     below 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.
+                                     Else 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -581,7 +588,8 @@ KVC_API kvc_status kvc_cache_create(kvc_context *context, const kvc_cache_config
  * Threads: any, once, and no other call may be inside the cache. Since 0.1. */
 KVC_API void kvc_cache_destroy(kvc_cache *cache);
 
-/* Removes every sequence. Their ids become stale, and the memory of the pools stays reserved.
+/* Removes every sequence, everything that the prefix index holds, and every pin. Their ids become stale, and the memory of the
+ * pools stays reserved.
  * Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1. */
 KVC_API kvc_status kvc_cache_clear(kvc_cache *cache, kvc_error *error);
 
@@ -652,7 +660,7 @@ KVC_API kvc_status kvc_seq_nearest_position(kvc_cache *cache, kvc_seq sequence, 
 
 /* Says how many tokens each sequence, alone, could append in one forward now: 0..max_batch_tokens. For a sequence with an
  * uncommitted tree it counts tree nodes. It considers the room in a partial last page, shared pages that must be copied,
- * windows, and the free pages of every group.
+ * windows, and the free pages of every group, with those that can be evicted from the prefix index.
  *   tokens  [n], filled; 0 for a sequence in an open forward
  * Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1. */
 KVC_API kvc_status kvc_seq_max_append(kvc_cache *cache, int64_t n, const kvc_seq *sequences, int64_t *tokens,
@@ -782,7 +790,8 @@ KVC_API kvc_status kvc_cache_can_fit(kvc_cache *cache, const kvc_batch *batch, k
  *   UNCOMMITTED         plain or encoder tokens for a sequence with a tree
  *   INVALID_ARGUMENT    encoder_group is no cross group, or comes with trees or spans; a span id below 0, or in a tree
  *   OUT_OF_PAGES        error->index is the first row that does not fit; those before it fit. required and available are
- *                       pages of error->group for the whole batch
+ *                       pages of error->group for the whole batch. Idle pages of the prefix index count as available: begin
+ *                       evicts them first. An abort does not bring them back
  *   OUT_OF_RANGE        a row that would pass 2^30 tokens
  *   ORDER               a layer in range lacks tokens of the row; required = the sequence's tokens, available = those that
  *                       the layer holds
@@ -1255,6 +1264,12 @@ typedef struct kvc_stats {
   int64_t tokens_logical;      /* sum of the sequences' lengths: what a cache without sharing would hold */
   int64_t fragmentation_bytes; /* bytes of used pages that hold no token */
   int64_t storage_bytes;       /* bytes of the pools; as kvc_estimate.storage_bytes */
+  int64_t pages_published;     /* pages that the prefix index holds */
+  int64_t pages_idle;          /* of those, pages that nothing else holds: a call that is short of pages evicts them. They count
+                                  as used */
+  int64_t pages_evicted;       /* pages that such calls have evicted since create */
+  int64_t prefix_attaches;     /* kvc_prefix_attach calls that succeeded since create (of the cache, in every group) */
+  int64_t prefix_tokens;       /* tokens that they found, likewise */
 } kvc_stats;
 
 static inline void kvc_stats_init(kvc_stats *stats) {
@@ -1651,7 +1666,188 @@ KVC_API kvc_status kvc_plan_tables(kvc_plan *plan, int32_t step, kvc_tables *tab
 KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error *error);
 
 /* ============================================================================================
- * 12  Advanced: proofs and comparisons
+ * 12  Prefix index: what the cache remembers
+ * ============================================================================================
+ * A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with
+ * the same tokens gets these pages, and computes only the rest. The loop of an engine:
+ *
+ *   kvc_prefix_query query;  kvc_prefix_query_init(&query);
+ *   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;
+ *   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);
+ *   kvc_seq seq;
+ *   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);
+ *   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed
+ *   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes
+ *   ... forwards that append one token each; `prompt` and n grow ...
+ *   query.tokens = prompt;  query.num_tokens = n;
+ *   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it
+ *   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed
+ *
+ *   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.
+ *   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.
+ *             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these
+ *             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the
+ *             new sequence has no encoder tokens.
+ *   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:
+ *             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of
+ *             lower priority, then those that were not used for longer, and a continuation before what it continues.
+ *             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted
+ *             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.
+ *   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other
+ *             salts for tenants, adapters, images, and anything else that changes them.
+ *   Time      The library reads no clock. kvc_cache_set_time gives it the time.
+ * Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time. */
+
+enum kvc_prefix_query_flags {
+  KVC_PREFIX_ALLOW_ALL = 1 /* match and attach may find all tokens of the query. By default they find one less at most, because
+                              an engine needs the logits of the last token */
+};
+
+typedef struct kvc_prefix_query {
+  uint32_t struct_size;
+  uint32_t flags;        /* KVC_PREFIX_*; ignored outside of match and attach */
+  const int32_t *tokens; /* borrowed; [num_tokens], host; nullable if num_tokens is 0. Any numbers */
+  int64_t num_tokens;    /* 0..2^30 */
+  uint64_t salt;         /* any number; 0 = no salt */
+  int64_t salt_begin;    /* the salt holds from the page that contains this token on, and earlier pages have salt 0. So tenants
+                            can share a system prompt, and nothing after it. >= 0 */
+} kvc_prefix_query;
+
+static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
+  kvc_prefix_query zero = KVC_ZERO_STRUCT;
+  *query = zero;
+  query->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* What the index holds of a query. */
+typedef struct kvc_prefix_hit {
+  uint32_t struct_size;
+  int32_t limited_by;    /* the group because of which `tokens` is below what was searched for and known; -1 = none */
+  int64_t tokens;        /* the longest prefix that every group can serve */
+  int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
+  int64_t known_tokens;  /* tokens that were published in this order, whatever is left of their pages */
+} kvc_prefix_hit;
+
+static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
+  kvc_prefix_hit zero = KVC_ZERO_STRUCT;
+  *hit = zero;
+  hit->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Says what kvc_prefix_attach would find, and changes nothing.
+ *   query  borrowed, tokens included
+ *   hit    filled
+ * The cost follows the pages that it looks at.
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's RadixAttention. */
+KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit,
+                                    kvc_error *error);
+
+/* Makes a new sequence that holds the longest prefix of the query that every group can serve; nothing found gives an empty
+ * sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window it
+ * holds what its next query sees, and of the rollback margin what the index has.
+ *   query     borrowed, tokens included
+ *   stream    the device's stream for copies of partial pages; NULL on the CPU
+ *   hit       nullable: filled
+ *   sequence  filled
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER
+ * (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_prefix_attach(kvc_cache *cache, const kvc_prefix_query *query, void *stream, kvc_prefix_hit *hit,
+                                     kvc_seq *sequence, kvc_error *error);
+
+typedef struct kvc_prefix_options {
+  uint32_t struct_size;
+  int32_t priority;     /* 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the
+                           highest of their priorities */
+  uint64_t session;     /* 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published */
+  int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They
+                           are still found, but evicted before all others */
+} kvc_prefix_options;
+
+static inline void kvc_prefix_options_init(kvc_prefix_options *options) {
+  kvc_prefix_options zero = KVC_ZERO_STRUCT;
+  *options = zero;
+  options->struct_size = (uint32_t)sizeof(zero);
+}
+
+typedef struct kvc_prefix_published {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t known_tokens; /* tokens of the query that the index knows now; fewer than all if it is full of pages in use */
+  int64_t pages_added;  /* pages that the index did not hold before, in all groups */
+  int64_t pages_freed;  /* pages of the sequence that became free, because the index had others with the same tokens */
+} kvc_prefix_published;
+
+static inline void kvc_prefix_published_init(kvc_prefix_published *published) {
+  kvc_prefix_published zero = KVC_ZERO_STRUCT;
+  *published = zero;
+  published->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Makes the first tokens of a sequence findable. The index takes references to its pages, and nothing is copied. The sequence uses
+ * whole pages that the index already holds for the same tokens in place of its own. It can be repeated while the sequence grows.
+ *   sequence   the library does not know its tokens: the query's must be those that were appended
+ *   query      borrowed; num_tokens is the sequence's length, or less. Recurrent groups: less only at a checkpoint of the
+ *              sequence (kvc_seq_checkpoint); else the tokens are not found by themselves
+ *   options    nullable: all zero; borrowed
+ *   published  nullable: filled
+ * The next forward that appends to the sequence copies its last page, if this is not full and was published.
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER (a
+ * layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming window,
+ * or its keys are rotated by the long set of longrope). Threads: any. The cost follows the tokens. Since 0.1. */
+KVC_API kvc_status kvc_prefix_publish(kvc_cache *cache, kvc_seq sequence, const kvc_prefix_query *query,
+                                      const kvc_prefix_options *options, kvc_prefix_published *published,
+                                      kvc_error *error);
+
+/* Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without tokens it
+ * forgets all that was published with this salt from the first page on. Sequences keep their pages.
+ *   query  borrowed, tokens included
+ *   pages  nullable: how many pages the index gave back
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows what it gives back. Since 0.1. */
+KVC_API kvc_status kvc_prefix_drop(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
+
+/* Forgets what one session published and no publish with another session, or with none, shares.
+ *   session  not 0
+ *   pages    nullable: how many pages the index gave back
+ * Errors: none but misuse. Threads: any. The cost follows the size of the index. Since 0.1. */
+KVC_API kvc_status kvc_prefix_drop_session(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
+
+/* Sets the priority and the time to live of the query's published tokens, from the first one on, whatever they had. Longer
+ * prefixes keep theirs after these tokens, and pages count as a whole.
+ *   query         borrowed, tokens included
+ *   priority      0..100
+ *   time_to_live  as in kvc_prefix_options
+ * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority or time_to_live). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_prefix_set_priority(kvc_cache *cache, const kvc_prefix_query *query, int32_t priority,
+                                           int64_t time_to_live, kvc_error *error);
+
+/* Sets them for all that kvc_prefix_drop_session would drop.
+ *   session       not 0
+ *   priority      0..100
+ *   time_to_live  as in kvc_prefix_options
+ * Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost follows the size of the index. Since 0.1. */
+KVC_API kvc_status kvc_prefix_set_session_priority(kvc_cache *cache, uint64_t session, int32_t priority,
+                                                   int64_t time_to_live, kvc_error *error);
+
+/* Keeps the pages of a published prefix from being evicted. The prefix is the one that match finds with KVC_PREFIX_ALLOW_ALL.
+ *   query  borrowed, tokens included
+ *   hit    nullable: filled with what is pinned
+ *   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear
+ * Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows the pages. Since 0.1. */
+KVC_API kvc_status kvc_prefix_pin(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, uint64_t *pin,
+                                  kvc_error *error);
+
+/* Ends a pin. Pages that nothing else holds become idle, or free if they were dropped meanwhile.
+ * Errors: STALE_ID. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_prefix_unpin(kvc_cache *cache, uint64_t pin, kvc_error *error);
+
+/* Tells the cache the time, in any unit. It starts at 0 and never goes back: an earlier time changes nothing. Give all ranks of an
+ * engine the same times.
+ *   now  >= 0
+ * Errors: OUT_OF_RANGE. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_set_time(kvc_cache *cache, int64_t now, kvc_error *error);
+
+/* ============================================================================================
+ * 13  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -1665,7 +1861,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 13  One symbol for all
+ * 14  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -1752,6 +1948,21 @@ typedef struct kvc_api {
   kvc_status (*graph_create)(kvc_cache *cache, const kvc_graph_config *config, kvc_forward *graph, kvc_error *error);
   kvc_status (*graph_destroy)(kvc_cache *cache, kvc_forward graph, kvc_error *error);
   kvc_status (*context_check)(kvc_context *context, kvc_error *error);
+  kvc_status (*prefix_match)(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, kvc_error *error);
+  kvc_status (*prefix_attach)(kvc_cache *cache, const kvc_prefix_query *query, void *stream, kvc_prefix_hit *hit,
+                              kvc_seq *sequence, kvc_error *error);
+  kvc_status (*prefix_publish)(kvc_cache *cache, kvc_seq sequence, const kvc_prefix_query *query,
+                               const kvc_prefix_options *options, kvc_prefix_published *published, kvc_error *error);
+  kvc_status (*prefix_drop)(kvc_cache *cache, const kvc_prefix_query *query, int64_t *pages, kvc_error *error);
+  kvc_status (*prefix_drop_session)(kvc_cache *cache, uint64_t session, int64_t *pages, kvc_error *error);
+  kvc_status (*prefix_set_priority)(kvc_cache *cache, const kvc_prefix_query *query, int32_t priority,
+                                    int64_t time_to_live, kvc_error *error);
+  kvc_status (*prefix_set_session_priority)(kvc_cache *cache, uint64_t session, int32_t priority, int64_t time_to_live,
+                                            kvc_error *error);
+  kvc_status (*prefix_pin)(kvc_cache *cache, const kvc_prefix_query *query, kvc_prefix_hit *hit, uint64_t *pin,
+                           kvc_error *error);
+  kvc_status (*prefix_unpin)(kvc_cache *cache, uint64_t pin, kvc_error *error);
+  kvc_status (*cache_set_time)(kvc_cache *cache, int64_t now, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -14,6 +14,7 @@ import numpy as np
 import reference
 import stateless
 from model import Cache, Layer, Page, Pool, Row, Sequence, Step
+from prefixes import PrefixReplay, Published
 from reference import Rows, Scores
 from script import FLOATS, Op, new_tensor
 
@@ -43,7 +44,7 @@ class PageList:
     pages: list[Page | None]
 
 
-class Replay:
+class Replay(PrefixReplay):
     def __init__(self) -> None:
         self.caches: dict[int, Cache] = {}
         self.steps: dict[int, Step] = {}
@@ -51,6 +52,7 @@ class Replay:
         self.tensors: dict[str, Any] = {}  # (dtype, array), or Floats
         self.layers: list[Layer] = []
         self.groups: list[dict[str, str]] = []
+        self.published: list[Published] = []
         self.nearly: set[str] = set()  # tensors that are known nearly
         self.adopted: set[str] = set()  # tensors that caches write to, wherever their pages are
 
@@ -95,6 +97,7 @@ class Replay:
     # ---- sequences ----
 
     def op_cache_clear(self, op: Op) -> None:
+        self.clear_prefixes(self.cache(op))
         for sequence in list(self.cache(op).sequences):
             self.cache(op).free(sequence)
 

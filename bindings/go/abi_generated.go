@@ -39,6 +39,7 @@ const (
 	kvcCacheNoPrefixSharing         = 4
 	kvcCacheShareAllPrefixes        = 8
 	kvcCacheDeterministic           = 16
+	kvcCachePrefixIndex             = 32
 	kvcStorageOwn                   = 0
 	kvcStorageNone                  = 1
 	kvcStreamingPrefixIsSink        = 1
@@ -86,6 +87,7 @@ const (
 	kvcPlanSlots                    = 4
 	kvcPlanLengthsWithNew           = 8
 	kvcPlanRowsGrew                 = 1
+	kvcPrefixAllowAll               = 1
 )
 
 // What a call can return; include/kvcache.h says what each means.
@@ -275,25 +277,27 @@ func (s *kvcGroupConfig) init() {
 }
 
 type kvcCacheConfig struct {
-	_               structs.HostLayout
-	structSize      uint32
-	flags           uint32
-	layers          *kvcLayerConfig
-	groups          *kvcGroupConfig
-	numLayers       int32
-	numGroups       int32
-	pageSize        int32
-	maxSequences    int32
-	maxBatchTokens  int32
-	maxOpenForwards int32
-	rollbackTokens  int64
-	capacityTokens  int64
-	capacityPages   int64
-	capacityBytes   int64
-	maxTreeNodes    int32
-	maxCheckpoints  int32
-	storage         int32
-	reserved        uint32
+	_                 structs.HostLayout
+	structSize        uint32
+	flags             uint32
+	layers            *kvcLayerConfig
+	groups            *kvcGroupConfig
+	numLayers         int32
+	numGroups         int32
+	pageSize          int32
+	maxSequences      int32
+	maxBatchTokens    int32
+	maxOpenForwards   int32
+	rollbackTokens    int64
+	capacityTokens    int64
+	capacityPages     int64
+	capacityBytes     int64
+	maxTreeNodes      int32
+	maxCheckpoints    int32
+	storage           int32
+	reserved          uint32
+	prefixPages       int64
+	prefixCheckpoints int64
 }
 
 func (s *kvcCacheConfig) init() {
@@ -481,6 +485,11 @@ type kvcStats struct {
 	tokensLogical      int64
 	fragmentationBytes int64
 	storageBytes       int64
+	pagesPublished     int64
+	pagesIdle          int64
+	pagesEvicted       int64
+	prefixAttaches     int64
+	prefixTokens       int64
 }
 
 func (s *kvcStats) init() {
@@ -625,64 +634,126 @@ func (s *kvcPlanArgs) init() {
 	*s = kvcPlanArgs{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcPrefixQuery struct {
+	_          structs.HostLayout
+	structSize uint32
+	flags      uint32
+	tokens     *int32
+	numTokens  int64
+	salt       uint64
+	saltBegin  int64
+}
+
+func (s *kvcPrefixQuery) init() {
+	*s = kvcPrefixQuery{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPrefixHit struct {
+	_            structs.HostLayout
+	structSize   uint32
+	limitedBy    int32
+	tokens       int64
+	copiedTokens int64
+	knownTokens  int64
+}
+
+func (s *kvcPrefixHit) init() {
+	*s = kvcPrefixHit{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPrefixOptions struct {
+	_          structs.HostLayout
+	structSize uint32
+	priority   int32
+	session    uint64
+	timeToLive int64
+}
+
+func (s *kvcPrefixOptions) init() {
+	*s = kvcPrefixOptions{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPrefixPublished struct {
+	_           structs.HostLayout
+	structSize  uint32
+	reserved    uint32
+	knownTokens int64
+	pagesAdded  int64
+	pagesFreed  int64
+}
+
+func (s *kvcPrefixPublished) init() {
+	*s = kvcPrefixPublished{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcApi struct {
-	_                    structs.HostLayout
-	structSize           uint32
-	abi                  uint32
-	version              uintptr
-	abiVersion           uintptr
-	buildInfo            uintptr
-	statusName           uintptr
-	contextCreate        uintptr
-	contextDestroy       uintptr
-	contextDescribe      uintptr
-	cacheEstimate        uintptr
-	cacheCreate          uintptr
-	cacheDestroy         uintptr
-	cacheClear           uintptr
-	seqAdd               uintptr
-	seqRemove            uintptr
-	seqFork              uintptr
-	seqTruncate          uintptr
-	seqLengths           uintptr
-	seqPages             uintptr
-	seqNearestPosition   uintptr
-	seqMaxAppend         uintptr
-	cacheCanFit          uintptr
-	forwardBegin         uintptr
-	forwardAppend        uintptr
-	forwardAttend        uintptr
-	forwardEnd           uintptr
-	forwardAbort         uintptr
-	forwardCancel        uintptr
-	forwardGetInfo       uintptr
-	forwardDescribe      uintptr
-	cacheExportPool      uintptr
-	seqExport            uintptr
-	seqImport            uintptr
-	cacheStats           uintptr
-	cacheDigest          uintptr
-	cacheCheckInvariants uintptr
-	seqCommit            uintptr
-	seqTreeNodes         uintptr
-	mergeStates          uintptr
-	seqSetRope           uintptr
-	seqCheckpoint        uintptr
-	seqEncoderLengths    uintptr
-	forwardLoadState     uintptr
-	forwardStoreState    uintptr
-	seqSetStreaming      uintptr
-	seqGetStreaming      uintptr
-	cacheTakeCopies      uintptr
-	flashAttnWithKvcache uintptr
-	appendSlots          uintptr
-	forwardTables        uintptr
-	planCreate           uintptr
-	planDestroy          uintptr
-	planBuild            uintptr
-	planTables           uintptr
-	planCheck            uintptr
-	graphCreate          uintptr
-	graphDestroy         uintptr
-	contextCheck         uintptr
+	_                        structs.HostLayout
+	structSize               uint32
+	abi                      uint32
+	version                  uintptr
+	abiVersion               uintptr
+	buildInfo                uintptr
+	statusName               uintptr
+	contextCreate            uintptr
+	contextDestroy           uintptr
+	contextDescribe          uintptr
+	cacheEstimate            uintptr
+	cacheCreate              uintptr
+	cacheDestroy             uintptr
+	cacheClear               uintptr
+	seqAdd                   uintptr
+	seqRemove                uintptr
+	seqFork                  uintptr
+	seqTruncate              uintptr
+	seqLengths               uintptr
+	seqPages                 uintptr
+	seqNearestPosition       uintptr
+	seqMaxAppend             uintptr
+	cacheCanFit              uintptr
+	forwardBegin             uintptr
+	forwardAppend            uintptr
+	forwardAttend            uintptr
+	forwardEnd               uintptr
+	forwardAbort             uintptr
+	forwardCancel            uintptr
+	forwardGetInfo           uintptr
+	forwardDescribe          uintptr
+	cacheExportPool          uintptr
+	seqExport                uintptr
+	seqImport                uintptr
+	cacheStats               uintptr
+	cacheDigest              uintptr
+	cacheCheckInvariants     uintptr
+	seqCommit                uintptr
+	seqTreeNodes             uintptr
+	mergeStates              uintptr
+	seqSetRope               uintptr
+	seqCheckpoint            uintptr
+	seqEncoderLengths        uintptr
+	forwardLoadState         uintptr
+	forwardStoreState        uintptr
+	seqSetStreaming          uintptr
+	seqGetStreaming          uintptr
+	cacheTakeCopies          uintptr
+	flashAttnWithKvcache     uintptr
+	appendSlots              uintptr
+	forwardTables            uintptr
+	planCreate               uintptr
+	planDestroy              uintptr
+	planBuild                uintptr
+	planTables               uintptr
+	planCheck                uintptr
+	graphCreate              uintptr
+	graphDestroy             uintptr
+	contextCheck             uintptr
+	prefixMatch              uintptr
+	prefixAttach             uintptr
+	prefixPublish            uintptr
+	prefixDrop               uintptr
+	prefixDropSession        uintptr
+	prefixSetPriority        uintptr
+	prefixSetSessionPriority uintptr
+	prefixPin                uintptr
+	prefixUnpin              uintptr
+	cacheSetTime             uintptr
 }

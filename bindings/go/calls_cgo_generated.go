@@ -175,6 +175,36 @@ static int32_t kvcgo_graphDestroy(uintptr_t fn, uintptr_t p0, uint64_t p1, void 
 static int32_t kvcgo_contextCheck(uintptr_t fn, uintptr_t p0, void *p1) {
   return ((int32_t (*)(uintptr_t, void *))fn)(p0, p1);
 }
+static int32_t kvcgo_prefixMatch(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_prefixAttach(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_prefixPublish(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_prefixDrop(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_prefixDropSession(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_prefixSetPriority(uintptr_t fn, uintptr_t p0, void *p1, int32_t p2, int64_t p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, void *, int32_t, int64_t, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_prefixSetSessionPriority(uintptr_t fn, uintptr_t p0, uint64_t p1, int32_t p2, int64_t p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, uint64_t, int32_t, int64_t, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_prefixPin(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_prefixUnpin(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
+}
+static int32_t kvcgo_cacheSetTime(uintptr_t fn, uintptr_t p0, int64_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, int64_t, void *))fn)(p0, p1, p2);
+}
 */
 import "C"
 
@@ -402,4 +432,44 @@ func (l *library) graphDestroy(a *arena, cache uintptr, graph uint64) Status {
 
 func (l *library) contextCheck(a *arena, context uintptr) Status {
 	return Status(C.kvcgo_contextCheck(C.uintptr_t(l.api.contextCheck), C.uintptr_t(context), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixMatch(a *arena, cache uintptr, query *kvcPrefixQuery, hit *kvcPrefixHit) Status {
+	return Status(C.kvcgo_prefixMatch(C.uintptr_t(l.api.prefixMatch), C.uintptr_t(cache), unsafe.Pointer(query), unsafe.Pointer(hit), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixAttach(a *arena, cache uintptr, query *kvcPrefixQuery, stream uintptr, hit *kvcPrefixHit, sequence *Seq) Status {
+	return Status(C.kvcgo_prefixAttach(C.uintptr_t(l.api.prefixAttach), C.uintptr_t(cache), unsafe.Pointer(query), C.uintptr_t(stream), unsafe.Pointer(hit), unsafe.Pointer(sequence), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixPublish(a *arena, cache uintptr, sequence Seq, query *kvcPrefixQuery, options *kvcPrefixOptions, published *kvcPrefixPublished) Status {
+	return Status(C.kvcgo_prefixPublish(C.uintptr_t(l.api.prefixPublish), C.uintptr_t(cache), C.uint64_t(sequence), unsafe.Pointer(query), unsafe.Pointer(options), unsafe.Pointer(published), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixDrop(a *arena, cache uintptr, query *kvcPrefixQuery, pages *int64) Status {
+	return Status(C.kvcgo_prefixDrop(C.uintptr_t(l.api.prefixDrop), C.uintptr_t(cache), unsafe.Pointer(query), unsafe.Pointer(pages), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixDropSession(a *arena, cache uintptr, session uint64, pages *int64) Status {
+	return Status(C.kvcgo_prefixDropSession(C.uintptr_t(l.api.prefixDropSession), C.uintptr_t(cache), C.uint64_t(session), unsafe.Pointer(pages), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixSetPriority(a *arena, cache uintptr, query *kvcPrefixQuery, priority int32, timeToLive int64) Status {
+	return Status(C.kvcgo_prefixSetPriority(C.uintptr_t(l.api.prefixSetPriority), C.uintptr_t(cache), unsafe.Pointer(query), C.int32_t(priority), C.int64_t(timeToLive), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixSetSessionPriority(a *arena, cache uintptr, session uint64, priority int32, timeToLive int64) Status {
+	return Status(C.kvcgo_prefixSetSessionPriority(C.uintptr_t(l.api.prefixSetSessionPriority), C.uintptr_t(cache), C.uint64_t(session), C.int32_t(priority), C.int64_t(timeToLive), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixPin(a *arena, cache uintptr, query *kvcPrefixQuery, hit *kvcPrefixHit, pin *uint64) Status {
+	return Status(C.kvcgo_prefixPin(C.uintptr_t(l.api.prefixPin), C.uintptr_t(cache), unsafe.Pointer(query), unsafe.Pointer(hit), unsafe.Pointer(pin), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixUnpin(a *arena, cache uintptr, pin uint64) Status {
+	return Status(C.kvcgo_prefixUnpin(C.uintptr_t(l.api.prefixUnpin), C.uintptr_t(cache), C.uint64_t(pin), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheSetTime(a *arena, cache uintptr, now int64) Status {
+	return Status(C.kvcgo_cacheSetTime(C.uintptr_t(l.api.cacheSetTime), C.uintptr_t(cache), C.int64_t(now), unsafe.Pointer(&a.err)))
 }

@@ -458,3 +458,88 @@ func (l *library) contextCheck(a *arena, context uintptr) Status {
 	a.words[1] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.contextCheck, 2))
 }
+
+func (l *library) prefixMatch(a *arena, cache uintptr, query *kvcPrefixQuery, hit *kvcPrefixHit) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(query))
+	a.words[2] = a.hold(2, unsafe.Pointer(hit))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixMatch, 4))
+}
+
+func (l *library) prefixAttach(a *arena, cache uintptr, query *kvcPrefixQuery, stream uintptr, hit *kvcPrefixHit, sequence *Seq) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(query))
+	a.words[2] = stream
+	a.words[3] = a.hold(3, unsafe.Pointer(hit))
+	a.words[4] = a.hold(4, unsafe.Pointer(sequence))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixAttach, 6))
+}
+
+func (l *library) prefixPublish(a *arena, cache uintptr, sequence Seq, query *kvcPrefixQuery, options *kvcPrefixOptions, published *kvcPrefixPublished) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(sequence)
+	a.words[2] = a.hold(2, unsafe.Pointer(query))
+	a.words[3] = a.hold(3, unsafe.Pointer(options))
+	a.words[4] = a.hold(4, unsafe.Pointer(published))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixPublish, 6))
+}
+
+func (l *library) prefixDrop(a *arena, cache uintptr, query *kvcPrefixQuery, pages *int64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(query))
+	a.words[2] = a.hold(2, unsafe.Pointer(pages))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixDrop, 4))
+}
+
+func (l *library) prefixDropSession(a *arena, cache uintptr, session uint64, pages *int64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(session)
+	a.words[2] = a.hold(2, unsafe.Pointer(pages))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixDropSession, 4))
+}
+
+func (l *library) prefixSetPriority(a *arena, cache uintptr, query *kvcPrefixQuery, priority int32, timeToLive int64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(query))
+	a.words[2] = uintptr(priority)
+	a.words[3] = uintptr(timeToLive)
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixSetPriority, 5))
+}
+
+func (l *library) prefixSetSessionPriority(a *arena, cache uintptr, session uint64, priority int32, timeToLive int64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(session)
+	a.words[2] = uintptr(priority)
+	a.words[3] = uintptr(timeToLive)
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixSetSessionPriority, 5))
+}
+
+func (l *library) prefixPin(a *arena, cache uintptr, query *kvcPrefixQuery, hit *kvcPrefixHit, pin *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(query))
+	a.words[2] = a.hold(2, unsafe.Pointer(hit))
+	a.words[3] = a.hold(3, unsafe.Pointer(pin))
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixPin, 5))
+}
+
+func (l *library) prefixUnpin(a *arena, cache uintptr, pin uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(pin)
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixUnpin, 3))
+}
+
+func (l *library) cacheSetTime(a *arena, cache uintptr, now int64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(now)
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheSetTime, 3))
+}

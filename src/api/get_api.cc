@@ -1,4 +1,4 @@
-// The table of all functions (header section 13).
+// The table of all functions (header section 14).
 #include "kvcache.h"
 
 namespace {

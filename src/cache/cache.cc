@@ -29,6 +29,7 @@ Cache::Cache(std::unique_ptr<Layers> layers, uint32_t tag)
   checked_slots_.resize(static_cast<size_t>(geometry_.limits.rows));
   copies_.reserve(copies);
   layer_copies_.reserve(copies);
+  if (geometry_.store.indexed) prefixes_ = std::make_unique<PrefixStore>(geometry_.prefixes, &store_);
   if (geometry_.tables_only) copy_queue_.reserve(2 * static_cast<int64_t>(copies));
 }
 
@@ -100,6 +101,11 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   }
   out->storage_bytes = geometry.storage_bytes();
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
+  if (geometry.store.indexed) {
+    const PrefixStore::Config& prefixes = geometry.prefixes;
+    out->bookkeeping_bytes +=
+        PrefixIndex::bytes_needed(groups, prefixes.page_size, prefixes.max_blocks, prefixes.max_checkpoints);
+  }
   out->scratch_bytes = Forward::scratch_bytes(context, geometry, classes) +
                        RopeTables::bytes_needed(geometry.rope_classes) +
                        (geometry.tables_only ? 0 : LatentScratch::bytes_needed(context, geometry));
@@ -166,6 +172,7 @@ Status Cache::clear() {
   for_each_open([&](const Step&) { busy = true; });
   if (busy) return Status::error(KVC_ERROR_BUSY, "a forward is open");
   KVC_TRY(store_.clear());
+  if (prefixes_) prefixes_->clear();
   copy_queue_.clear();
   rope_sets_.clear();
   return Status();
@@ -339,23 +346,33 @@ Status Cache::stats(int32_t group, kvc_stats* out) {
     out->tokens_shared = std::max(out->tokens_shared, counts.tokens_shared);
     if (group >= 0 || !store_.rules(g).holds_encoder()) out->tokens_logical = counts.tokens_logical;
     if (!store_.rules(g).holds_state()) {
-      out->fragmentation_bytes += pages.used() * page_bytes - counts.tokens_held * geometry_.group_token_bytes(g);
+      const int64_t in_use = pages.used() - pages.idle();
+      out->fragmentation_bytes += in_use * page_bytes - counts.tokens_held * geometry_.group_token_bytes(g);
     }
+    out->pages_published += pages.indexed();
+    out->pages_idle += pages.idle();
+    if (prefixes_) out->pages_evicted += prefixes_->evicted(g);
     out->storage_bytes += geometry_.group_storage_bytes(g);
   }
+  if (!prefixes_) return Status();
+  out->prefix_attaches = prefixes_->counts().attaches;
+  out->prefix_tokens = prefixes_->counts().attached_tokens;
   return Status();
 }
 
 uint64_t Cache::digest() {
   MutexLock lock(mutex_);
-  return copy_queue_.digest(rope_sets_.digest(store_.digest()));
+  const uint64_t sequences = copy_queue_.digest(rope_sets_.digest(store_.digest()));
+  return prefixes_ ? prefixes_->digest(sequences) : sequences;
 }
 
 Status Cache::check_invariants() {
   MutexLock lock(mutex_);
   std::vector<std::span<const Reservation>> open_steps;
   for_each_open([&](const Step& step) { open_steps.push_back(step.reservations()); });
-  return store_.check_invariants(open_steps);
+  if (!prefixes_) return store_.check_invariants(open_steps);
+  KVC_TRY(prefixes_->check_invariants());
+  return store_.check_invariants(open_steps, prefixes_->references());
 }
 
 // Makes the copies in every layer of their groups, one call a layer; without storage they wait to be taken. begun:

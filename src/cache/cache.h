@@ -17,12 +17,19 @@
 #include "context/device_step.h"
 #include "context/stream_order.h"
 #include "layer/layers.h"
+#include "prefix/prefix_store.h"
 #include "sequence/copy_queue.h"
 #include "sequence/rope_sets.h"
 #include "sequence/sequence_store.h"
 #include "step/step.h"
 
 namespace kvc {
+
+// kvc_prefix_query with its tokens, read once.
+struct PrefixQuery {
+  TokenRuns::Key key;
+  bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
+};
 
 class Cache {
  public:
@@ -82,6 +89,19 @@ class Cache {
   Status create_graph(const kvc_graph_config& config, kvc_forward* out);
   Status destroy_graph(kvc_forward id);
 
+  // Prefix index (cache_prefix.cc)
+  Status match_prefix(const PrefixQuery& query, kvc_prefix_hit* hit);
+  Status attach_prefix(const PrefixQuery& query, void* stream, kvc_prefix_hit* hit, kvc_seq* out);
+  Status publish_prefix(kvc_seq id, const PrefixQuery& query, const kvc_prefix_options& options,
+                        kvc_prefix_published* published);
+  Status drop_prefix(const PrefixQuery& query, int64_t* pages);
+  Status drop_session(uint64_t session, int64_t* pages);
+  Status set_prefix_priority(const PrefixQuery& query, int32_t priority, int64_t time_to_live);
+  Status set_session_priority(uint64_t session, int32_t priority, int64_t time_to_live);
+  Status pin_prefix(const PrefixQuery& query, kvc_prefix_hit* hit, uint64_t* pin);
+  Status unpin_prefix(uint64_t pin);
+  Status set_time(int64_t now);
+
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);
   Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
@@ -101,6 +121,10 @@ class Cache {
   Status copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) KVC_REQUIRES(mutex_);
   Status check_copies_taken() const KVC_REQUIRES(mutex_);
   Status make_room_for_copies(int64_t more) KVC_REQUIRES(mutex_);
+
+  Status check_prefix_index() const KVC_REQUIRES(mutex_);
+  Status check_session(uint64_t session) const KVC_REQUIRES(mutex_);
+  Status check_terms(int32_t priority, int64_t time_to_live, int64_t* expires) const KVC_REQUIRES(mutex_);
 
   uint64_t step_id(int32_t index) const KVC_REQUIRES(mutex_);
   Status resolve_step(kvc_forward id, Step** step) const KVC_REQUIRES(mutex_);
@@ -135,6 +159,7 @@ class Cache {
 
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
+  std::unique_ptr<PrefixStore> prefixes_ KVC_GUARDED_BY(mutex_);  // null without an index
   RopeSets rope_sets_ KVC_GUARDED_BY(mutex_);
   static constexpr int32_t kMaxGraphs = 64;
   std::vector<std::unique_ptr<Step>> steps_;  // [max_open_forwards], then those of graphs, null where there is none

@@ -5,7 +5,8 @@ namespace kvc {
 
 Status read_cache_flags(uint32_t flags, Geometry* geometry) {
   constexpr uint32_t kNever = KVC_CACHE_NO_PREFIX_SHARING | KVC_CACHE_DETERMINISTIC;
-  if ((flags & ~(KVC_CACHE_NO_ROLLBACK | KVC_CACHE_STREAMING | KVC_CACHE_SHARE_ALL_PREFIXES | kNever)) != 0) {
+  if ((flags & ~(KVC_CACHE_NO_ROLLBACK | KVC_CACHE_STREAMING | KVC_CACHE_SHARE_ALL_PREFIXES | KVC_CACHE_PREFIX_INDEX |
+                 kNever)) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", flags);
   }
   if ((flags & KVC_CACHE_SHARE_ALL_PREFIXES) != 0 && (flags & kNever) != 0) {
@@ -14,6 +15,7 @@ Status read_cache_flags(uint32_t flags, Geometry* geometry) {
         (flags & KVC_CACHE_DETERMINISTIC) != 0 ? "KVC_CACHE_DETERMINISTIC" : "KVC_CACHE_NO_PREFIX_SHARING");
   }
   geometry->store.streaming = geometry->limits.streaming = (flags & KVC_CACHE_STREAMING) != 0;
+  geometry->store.indexed = (flags & KVC_CACHE_PREFIX_INDEX) != 0;
   geometry->deterministic = geometry->limits.sinks_apart = (flags & KVC_CACHE_DETERMINISTIC) != 0;
   geometry->sharing = (flags & kNever) != 0                         ? PrefixSharing::kNever
                       : (flags & KVC_CACHE_SHARE_ALL_PREFIXES) != 0 ? PrefixSharing::kAlways

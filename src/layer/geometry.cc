@@ -271,6 +271,28 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   return Status();
 }
 
+// What the prefix index may hold, but for the default of prefix_pages.
+Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* geometry) {
+  const bool indexed = geometry->store.indexed;
+  KVC_TRY(check_range("prefix_pages", config.prefix_pages, 0, INT32_MAX));
+  KVC_TRY(check_range("prefix_checkpoints", config.prefix_checkpoints, 0, INT32_MAX));
+  if (!indexed && (config.prefix_pages != 0 || config.prefix_checkpoints != 0)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "prefix_pages %" PRId64 " or prefix_checkpoints %" PRId64 " without KVC_CACHE_PREFIX_INDEX",
+                         config.prefix_pages, config.prefix_checkpoints);
+  }
+  if (config.prefix_checkpoints != 0 && !recurrent) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 ", and no group is recurrent",
+                         config.prefix_checkpoints);
+  }
+  geometry->prefixes.page_size = geometry->page_size;
+  geometry->prefixes.max_blocks = config.prefix_pages;
+  if (!indexed || !recurrent) return Status();
+  geometry->prefixes.max_checkpoints =
+      config.prefix_checkpoints != 0 ? config.prefix_checkpoints : geometry->store.max_sequences;
+  return Status();
+}
+
 Status make_groups(const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
   if ((config.flags & KVC_CACHE_NO_ROLLBACK) != 0 && config.rollback_tokens != 0) {
@@ -294,7 +316,9 @@ Status make_groups(const CacheConfig& in, Geometry* geometry) {
 // Pages of a group that does not set its own, if full groups get `capacity`.
 int64_t default_pages(const GroupRules& rules, int64_t capacity, const Geometry& geometry) {
   // The last, one more in an open step, and the checkpoints (or what was before a tree).
-  if (rules.holds_state()) return geometry.store.max_sequences * (2 + geometry.store.max_checkpoints);
+  if (rules.holds_state()) {
+    return geometry.store.max_sequences * (2 + geometry.store.max_checkpoints) + geometry.prefixes.max_checkpoints;
+  }
   if (!rules.windowed()) return capacity;
   int64_t wanted = 0;
   const int64_t uncommitted = std::max(geometry.limits.tokens, geometry.limits.tree_nodes);
@@ -419,6 +443,7 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
                          config.max_checkpoints);
   }
   geometry->store.max_checkpoints = recurrent ? or_default(config.max_checkpoints, 1) : 0;
+  KVC_TRY(make_prefixes(config, recurrent, geometry));
   geometry->store.max_tree_nodes = geometry->limits.tree_nodes;
   geometry->store.max_length = kMaxLength;
   geometry->store.max_snapshots = kMaxSnapshots;
@@ -445,6 +470,12 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
     }
   }
   KVC_TRY(make_capacity(in, geometry));
+  if (geometry->store.indexed && config.prefix_pages == 0) {
+    for (const auto& group : geometry->store.groups) {
+      if (!group.rules.holds_tokens()) continue;
+      geometry->prefixes.max_blocks = std::max(geometry->prefixes.max_blocks, group.num_pages);
+    }
+  }
   if (geometry->tables_only) {  // rotation is the caller's
     geometry->rope_classes.clear();
     for (LayerGeometry& layer : geometry->layers) layer.layer.rope_class = -1;

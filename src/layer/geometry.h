@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "plan/work_plan.h"
+#include "prefix/prefix_store.h"
 #include "rope/frequencies.h"
 #include "sequence/sequence_store.h"
 
@@ -49,6 +50,7 @@ struct RopeClass {
 struct Geometry {
   std::vector<LayerGeometry> layers;
   SequenceStoreConfig store;
+  PrefixStore::Config prefixes;  // with store.indexed
   std::vector<RopeClass> rope_classes;
   int32_t page_size = 0;
   int32_t max_open_forwards = 0;

@@ -152,18 +152,44 @@ void PageTable::grow_to(PageList& list, int64_t index) noexcept {
   }
 }
 
-int32_t PageTable::append(PageList& list) noexcept {
+void PageTable::append_page(PageList& list, int32_t page, bool shared) noexcept {
   const int64_t index = list.size;
   assert_list(list);
   grow_to(list, index);
-  int32_t* leaf = own_path_to(list, index);
-  const int32_t page = pages_.allocate();
-  leaf[index & (kFanout - 1)] = page;
+  own_path_to(list, index)[index & (kFanout - 1)] = page;
   ++list.size;
   list.tail_page = page;
-  list.tail_shared = false;
+  list.tail_shared = shared;
   assert_list(list);
+}
+
+int32_t PageTable::append(PageList& list) noexcept {
+  const int32_t page = pages_.allocate();
+  append_page(list, page, false);
   return page;
+}
+
+void PageTable::begin_at(PageList& list, int64_t count) noexcept {
+  KVC_ASSERT(list.size == 0 && list.root < 0, list.size, list.root);
+  list.size = list.first = static_cast<int32_t>(count);
+  assert_list(list);
+}
+
+void PageTable::append_shared(PageList& list, int32_t page) noexcept {
+  pages_.ref(page);
+  append_page(list, page, true);
+}
+
+void PageTable::replace(PageList& list, int64_t index, int32_t page) noexcept {
+  KVC_ASSERT(index >= 0 && index < list.size && pages_.refs(page) > 0, index, page);
+  int32_t& entry = own_path_to(list, index)[index & (kFanout - 1)];
+  KVC_ASSERT(entry >= 0, index, entry);
+  pages_.ref(page);
+  pages_.unref(entry);
+  entry = page;
+  if (index != list.size - 1) return;
+  list.tail_page = page;
+  list.tail_shared = true;
 }
 
 PageList PageTable::share(const PageList& list, int64_t count) noexcept {

@@ -54,6 +54,8 @@ class PageTable {
 
   int64_t num_pages() const noexcept { return pages_.size(); }
   int64_t free_pages() const noexcept { return pages_.free(); }
+  // Those, and the pages that become free when the prefix index evicts all it can.
+  int64_t available_pages() const noexcept { return pages_.free() + pages_.idle(); }
   const RefPool& pages() const noexcept { return pages_; }
   const RefPool& nodes() const noexcept { return nodes_; }
   const int32_t* node_data() const noexcept { return children_.data(); }
@@ -98,6 +100,13 @@ class PageTable {
   // Adds a fresh page at the end and returns it. One page.
   int32_t append(PageList& list) noexcept;
 
+  // Makes an empty list one whose first `count` entries were freed.
+  void begin_at(PageList& list, int64_t count) noexcept;
+  // Adds a page that something else refers to at the end, and a reference to it.
+  void append_shared(PageList& list, int32_t page) noexcept;
+  // Puts a page that something else refers to in place of the one at `index`, which loses this list's reference.
+  void replace(PageList& list, int64_t index, int32_t page) noexcept;
+
   // Drops the entries from `count` on, last first; count <= size. Also to be called when tokens are dropped within the
   // last page: then count == size.
   void truncate(PageList& list, int64_t count) noexcept;
@@ -117,6 +126,9 @@ class PageTable {
   // An extra reference to a page or to a whole list (a snapshot), given up by the matching call.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }
+  // That of the prefix index.
+  void index_page(int32_t page) noexcept { pages_.index(page); }
+  void unindex_page(int32_t page) noexcept { pages_.unindex(page); }
 
  private:
   int32_t* children(int32_t node) noexcept { return children_.data() + int64_t{node} * kFanout; }
@@ -135,6 +147,7 @@ class PageTable {
   void cut(PageList& list, int64_t count) noexcept;
   int32_t without(int32_t node, int32_t level, int64_t begin, int64_t end) noexcept;
   void grow_to(PageList& list, int64_t index) noexcept;
+  void append_page(PageList& list, int32_t page, bool shared) noexcept;
 
   RefPool pages_;
   RefPool nodes_;

@@ -1,7 +1,9 @@
 // RefPool: ids 0..size-1 with reference counts, used for the pages of a group and for the nodes of its page lists.
 // Ids are deterministic: the last one freed is given out first, else the lowest that was never used.
 // Thread safety: none; the owner locks.
-// Invariants: free() + used() == size(); an id is used iff its count > 0; 8 bytes an id.
+// One of an id's references may be the prefix index's: index and unindex take and drop it. An id that the index alone
+// refers to is idle.
+// Invariants: free() + used() == size(); an id is used iff its count > 0; 8 bytes an id. idle() ids are idle.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +36,16 @@ class RefPool {
 
   void ref(int32_t id) noexcept {
     KVC_ASSERT(is_used(id), id, size());
-    ++refs_[id];
+    if (++refs_[id] == (kIndexed | 2)) --idle_;
   }
 
   // Drops a reference; true if it was the last one and the id is free now.
   bool unref(int32_t id) noexcept {
     KVC_ASSERT(is_used(id), id, size());
-    if (--refs_[id] > 0) return false;
+    if (const uint32_t left = --refs_[id]; left > 0) {
+      if (left == (kIndexed | 1)) ++idle_;
+      return false;
+    }
     // Taking back the last fresh id gives the same order as stacking it, and leaves no trace of it.
     if (stack_size_ == 0 && id == fresh_ - 1) {
       --fresh_;
@@ -51,7 +56,25 @@ class RefPool {
     return true;
   }
 
-  uint32_t refs(int32_t id) const noexcept { return refs_[id]; }
+  uint32_t refs(int32_t id) const noexcept { return refs_[id] & ~kIndexed; }
+
+  // The reference of the prefix index, which has at most one to an id.
+  void index(int32_t id) noexcept {
+    KVC_ASSERT(is_used(id) && !is_indexed(id), id, refs_[id]);
+    refs_[id] = (refs_[id] + 1) | kIndexed;
+    ++indexed_;
+  }
+  bool unindex(int32_t id) noexcept {
+    KVC_ASSERT(is_indexed(id), id, refs_[id]);
+    idle_ -= is_idle(id);
+    refs_[id] &= ~kIndexed;
+    --indexed_;
+    return unref(id);
+  }
+  bool is_indexed(int32_t id) const noexcept { return (refs_[id] & kIndexed) != 0; }
+  bool is_idle(int32_t id) const noexcept { return refs_[id] == (kIndexed | 1); }
+  int64_t indexed() const noexcept { return indexed_; }
+  int64_t idle() const noexcept { return idle_; }
 
   // Calls visit(id) for every free id, in the order in which allocate would give them out.
   template <class Visit>
@@ -67,6 +90,7 @@ class RefPool {
   int32_t fresh() const noexcept { return fresh_; }
 
  private:
+  static constexpr uint32_t kIndexed = 1u << 31;  // in refs_: one of the references is the index's
   bool is_used(int32_t id) const noexcept { return id >= 0 && id < size() && refs_[id] > 0; }
 
   LazyArray<uint32_t> refs_;
@@ -75,6 +99,8 @@ class RefPool {
   int32_t fresh_ = 0;  // ids from here on are free and not on the stack
   int64_t used_ = 0;
   int64_t peak_ = 0;
+  int64_t indexed_ = 0;
+  int64_t idle_ = 0;
 };
 
 }  // namespace kvc

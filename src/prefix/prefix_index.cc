@@ -11,6 +11,7 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
       runs_(page_size, max_blocks),
       pages_(max_blocks * num_groups()),
       links_(runs_.max_runs() * num_groups()),
+      terms_(runs_.max_runs()),
       lists_(rules_.size()),
       held_(rules_.size()),
       has_states_(std::any_of(rules_.begin(), rules_.end(), [](const GroupRules& r) { return r.holds_state(); })),
@@ -18,6 +19,13 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
       tails_(max_checkpoints * page_size),
       state_pages_(max_checkpoints * num_groups()),
       checkpoints_of_(has_states_ ? max_blocks + 1 : 0) {}
+
+int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks,
+                                  int64_t max_checkpoints) noexcept {
+  const auto block = static_cast<int64_t>(groups * (sizeof(int32_t) + sizeof(Link)) + sizeof(Terms) + sizeof(int32_t));
+  const auto checkpoint = static_cast<int64_t>(sizeof(Checkpoint) + (page_size + groups) * sizeof(int32_t));
+  return TokenRuns::bytes_needed(page_size, max_blocks) + (max_blocks + 1) * block + max_checkpoints * checkpoint;
+}
 
 // ---- Pages of blocks, and lists of runs ---------------------------------------------------------------------------
 
@@ -73,6 +81,8 @@ void PrefixIndex::drop_page(int32_t run, int32_t block, int32_t group, PrefixPag
 
 int32_t PrefixIndex::split(int32_t run, int32_t k) noexcept {
   const int32_t upper = runs_.split(run, k);
+  terms_[upper] = terms_[run];
+  count_terms(upper, 1);
   for (int32_t g = 0; g < num_groups(); ++g) {
     int32_t count = 0;
     for (int32_t b = runs_.first_block(upper); b >= 0; b = runs_.next_block(b)) count += page(b, g) != 0;
@@ -167,7 +177,8 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
     const int32_t own = sequence.at(g, index);
     if (own < 0) continue;
     if (page(block, g) == 0) {
-      set_page(run, block, g, own, pages);
+      // A page of other tokens' or another salt's: the caller published it as that before.
+      if (!pages.held(g, own)) set_page(run, block, g, own, pages);
     } else if (page(block, g) != own + 1 && runs_.tokens_in(block) == runs_.page_size()) {
       sequence.replace(g, index, page(block, g) - 1);
     }
@@ -184,18 +195,25 @@ int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
 }
 
 bool PrefixIndex::make_block(PrefixPages& pages) noexcept {
-  for (int32_t g = 0; runs_.free_blocks() == 0 && g < num_groups(); ++g) {
-    for (int32_t run = lists_[static_cast<size_t>(g)].oldest; run >= 0 && runs_.free_blocks() == 0;) {
-      const int32_t newer = link(run, g).newer;
-      trim(run, pages);
-      run = newer;
+  for (int32_t level = 0; runs_.free_blocks() == 0 && level < kLevels; ++level) {
+    if (!may_have_level(level)) continue;
+    for (int32_t g = 0; runs_.free_blocks() == 0 && g < num_groups(); ++g) {
+      for (int32_t run = lists_[static_cast<size_t>(g)].oldest; run >= 0 && runs_.free_blocks() == 0;) {
+        const int32_t newer = link(run, g).newer;
+        if (level_of(run) <= level) trim(run, pages);
+        run = newer;
+      }
     }
   }
   return runs_.free_blocks() > 0;
 }
 
-int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) {
+int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
+                             const Terms& terms) {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
+  const auto most_blocks = static_cast<size_t>(std::min(ceil_div(length, size), runs_.max_blocks()));
+  matched_blocks_.reserve(most_blocks);  // nothing that may fail comes after this
+  matched_runs_.reserve(most_blocks);
   const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
   const auto block_tokens = [&](int64_t index) {
     return key.tokens.subspan(static_cast<size_t>(index * size),
@@ -235,19 +253,23 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       if (!has_room) break;
       const uint64_t salt = runs_.salt_of(key, index);
       const bool extends = run != TokenRuns::kRoot && runs_.is_leaf(run) &&
-                           runs_.num_blocks(run) < TokenRuns::kRunBlocks && runs_.salt(run) == salt;
+                           runs_.num_blocks(run) < TokenRuns::kRunBlocks && runs_.salt(run) == salt &&
+                           merged(terms_[run], terms) == terms;
       if (extends) {
         block = runs_.add_block(run, block_tokens(index));
       } else {
         run = runs_.add_run(run, salt, block_tokens(index));
         block = runs_.last_block(run);
         for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
+        terms_[run] = terms;
+        count_terms(run, 1);
       }
       for (int32_t g = 0; g < num_groups(); ++g) page(block, g) = 0;
       adopt(run, block, index, sequence, pages);
     }
   }
   const int64_t published = std::min(length, index * size);
+  merge_path(run, index, terms);
   touch_path(run);
   prune(run, pages);
   if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages);
@@ -299,7 +321,8 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   int64_t at = 0;
   if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
   for (int32_t g = 0; g < num_groups(); ++g) {
-    if (rules_[static_cast<size_t>(g)].holds_state() && sequence.at(g, 0) < 0) return;
+    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+    if (const int32_t own = sequence.at(g, 0); own < 0 || pages.held(g, own)) return;
   }
   int32_t checkpoint = free_checkpoint_;
   if (checkpoint < 0 && fresh_checkpoint_ == checkpoints_.size()) {
@@ -334,20 +357,20 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
 
 // ---- Eviction -------------------------------------------------------------------------------------------------------
 
-// Removes a leaf's last block, which has no page, and the checkpoints after it.
-void PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
+// Removes a leaf's last block, which has no page, and the checkpoints after it. Returns whether the run is gone.
+bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
   const int32_t block = runs_.last_block(run);
   while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
-  runs_.remove_last(run);
+  if (!runs_.remove_last(run)) return false;
+  count_terms(run, -1);
+  return true;
 }
 
 // Removes blocks at the end of a leaf that have no page, and then of its parent if that has become a leaf.
 void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
   while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !has_pages(runs_.last_block(run))) {
     const int32_t parent = runs_.parent(run);
-    const bool last = runs_.num_blocks(run) == 1;
-    remove_last(run, pages);
-    if (last) run = parent;
+    if (remove_last(run, pages)) run = parent;
   }
 }
 
@@ -363,32 +386,49 @@ bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
   return true;
 }
 
-int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept {
-  const int64_t before = held_[static_cast<size_t>(group)];
-  const auto given_back = [&] { return before - held_[static_cast<size_t>(group)]; };
-  const GroupRules& rules = rules_[static_cast<size_t>(group)];
-  if (rules.holds_state()) {
-    for (int32_t c = checkpoint_list_.oldest; c >= 0 && given_back() < wanted;) {
-      const int32_t newer = checkpoints_[c].newer;
-      if (pages.idle(group, state_page(c, group))) drop_checkpoint(c, pages);
-      c = newer;
-    }
-    return given_back();
+// Gives back checkpoints with an idle page in the group, the least recently used first, until the group has `until`.
+void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept {
+  for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
+    const int32_t newer = checkpoints_[c].newer;
+    if (pages.idle(group, state_page(c, group))) drop_checkpoint(c, pages);
+    c = newer;
   }
-  for (int32_t run = lists_[static_cast<size_t>(group)].oldest; run >= 0 && given_back() < wanted;) {
+}
+
+// Gives back idle pages of runs up to a level until the group has `until`. Of a level above all: any idle page.
+void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept {
+  const bool any = level == kLevels || rules_[static_cast<size_t>(group)].windowed();
+  for (int32_t run = lists_[static_cast<size_t>(group)].oldest; run >= 0 && held_pages(group) > until;) {
     const int32_t newer = link(run, group).newer;
-    if (!rules.windowed()) {  // no query can use what comes after a missing page: from the end
-      while (given_back() < wanted && link(run, group).pages > 0 && trim(run, pages)) {
-      }
-    } else {
-      for (int32_t b = runs_.first_block(run); b >= 0 && given_back() < wanted; b = runs_.next_block(b)) {
+    if (level_of(run) > level) {
+      run = newer;
+      continue;
+    }
+    if (any) {
+      for (int32_t b = runs_.first_block(run); b >= 0 && held_pages(group) > until; b = runs_.next_block(b)) {
         if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
       }
       prune(run, pages);
+    } else {  // no query can use what comes after a missing page: from the end
+      while (held_pages(group) > until && link(run, group).pages > 0 && trim(run, pages)) {
+      }
     }
     run = newer;
   }
-  return given_back();
+}
+
+int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept {
+  const int64_t before = held_pages(group), until = std::max<int64_t>(0, before - wanted);
+  if (rules_[static_cast<size_t>(group)].holds_state()) {
+    evict_states(group, until, pages);
+  } else {
+    for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
+      if (may_have_level(level)) evict_level(group, level, until, pages);
+    }
+    // A block may have an idle page here while a sequence uses its page of another group.
+    if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
+  }
+  return before - held_pages(group);
 }
 
 void PrefixIndex::clear(PrefixPages& pages) noexcept {

@@ -2,23 +2,24 @@
 // in the pages of sequences that are published, and gives pages back when a pool is short of them.
 //
 // The index decides by token ids and salts, never by a hash. It holds one reference on each of its pages, through
-// PrefixPages. A page that nothing else holds is idle, and only idle pages are evicted.
+// PrefixPages. A page that nothing else holds is idle, and only idle pages are evicted. Expired runs are evicted first,
+// then those of lower priority, then those that were not used for longer, and leaves before their parents.
 //
 // Pure. Thread safety: none; the owner locks. Allocates in the constructor, and while its scratch grows to the longest
 // query. Invariants
 //   1. A block has at most one page in each group. The index holds every one of them once.
 //   2. A run is in the list of a group if and only if a block of it has a page in that group. The list is ordered by
-//   last use, and a
-//      run is used no later than its parent.
+//      last use, and a run is used no later than its parent.
 //   3. A leaf's last block has a page in some group.
 //   4. A state is kept by a checkpoint, which has a page in every state group. It belongs to the last whole block
-//   before its position,
-//      and remembers the tokens between the two: whole blocks are unique, and blocks that share half their tokens are
-//      not.
+//      before its position, and remembers the tokens between the two: whole blocks are unique, and blocks that share
+//      half their tokens are not.
+//   5. The runs that one session alone published have its number. No run below them has another.
 // From: prefix reuse by a radix tree with leaf-first LRU as in SGLang's RadixAttention; one lookup over groups that
 // need unlike pages as in vLLM's hybrid cache manager.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -36,6 +37,7 @@ class PrefixPages {
   virtual void hold(int32_t group, int32_t page) noexcept = 0;        // takes a reference
   virtual void release(int32_t group, int32_t page) noexcept = 0;     // drops it
   virtual bool idle(int32_t group, int32_t page) const noexcept = 0;  // whether the index has the only reference
+  virtual bool held(int32_t group, int32_t page) const noexcept = 0;  // whether the index has one
 };
 
 // What a sequence that is published has.
@@ -50,6 +52,15 @@ class PublishedPages {
 
 class PrefixIndex {
  public:
+  static constexpr int32_t kMaxPriority = 100;
+
+  // How long published tokens are to be kept.
+  struct Terms {
+    uint64_t session = 0;  // 0 = none, or several
+    int64_t expires = 0;   // at this time they expire; 0 = never
+    int32_t priority = 0;  // 0..kMaxPriority
+    bool operator==(const Terms&) const = default;
+  };
   struct Match {
     int64_t tokens = 0;       // that every group can serve
     int64_t known = 0;        // that the index has seen in this order, whatever is left of their pages
@@ -59,6 +70,11 @@ class PrefixIndex {
   // rules: of each group. An encoder group holds another sequence's tokens: the index leaves it alone. max_checkpoints:
   // 0 without state groups.
   PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints);
+  static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints) noexcept;
+
+  // Time never goes back.
+  void set_time(int64_t now) noexcept { now_ = now > now_ ? now : now_; }
+  int64_t now() const noexcept { return now_; }
 
   // The longest prefix of at most `most` tokens that all groups can serve. It is remembered for the next three calls,
   // until the index changes or matches again.
@@ -73,16 +89,42 @@ class PrefixIndex {
 
   // Takes in the pages of a sequence that holds these tokens. Pages that the index has already replace the sequence's.
   // Returns how many tokens of the key the index knows then: fewer than all if it is full and nothing can be evicted.
-  int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages);
+  int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
-  // Gives back at least `wanted` idle pages of a group if there are so many, least recently used first. A leaf goes
-  // before its parent. Returns how many pages of the group it gave back.
+  // Sets priority and expiry of the known tokens of a key, or of what one session alone published.
+  void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires);
+  void set_session_terms(uint64_t session, int32_t priority, int64_t expires);
+  // Gives back the pages of everything that begins with a key (without tokens: with its salt), or of what one session
+  // alone published, idle or not.
+  void drop(const TokenRuns::Key& key, PrefixPages& pages);
+  void drop_session(uint64_t session, PrefixPages& pages);
+
+  // Gives back at least `wanted` idle pages of a group if there are so many. Returns how many pages of the group it
+  // gave back.
   int64_t evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept;
   // Gives back everything.
   void clear(PrefixPages& pages) noexcept;
 
   int64_t held_pages(int32_t group) const noexcept { return held_[static_cast<size_t>(group)]; }
   int64_t used_blocks() const noexcept { return runs_.max_blocks() - runs_.free_blocks(); }
+  // Calls visit(group, page) for every page that the index holds.
+  template <class Visit>
+  void for_each_page(Visit visit) const {
+    runs_.for_each_run([&](int32_t run) {
+      for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) {
+        for (int32_t g = 0; g < num_groups(); ++g) {
+          if (page(b, g) != 0) visit(g, page(b, g) - 1);
+        }
+      }
+    });
+    for (int32_t c = checkpoint_list_.oldest; c >= 0; c = checkpoints_[c].newer) {
+      for (int32_t g = 0; g < num_groups(); ++g) {
+        if (rules_[static_cast<size_t>(g)].holds_state()) visit(g, state_page(c, g));
+      }
+    }
+  }
+  // Folds everything that later calls depend on into a digest.
+  uint64_t digest(uint64_t digest) const;
   // Whether the invariants hold; for tests and audits.
   bool is_valid() const;
 
@@ -123,7 +165,25 @@ class PrefixIndex {
   void use_checkpoint(int32_t checkpoint) noexcept;
   void drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
   void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept;
-  void remove_last(int32_t run, PrefixPages& pages) noexcept;
+  bool remove_last(int32_t run, PrefixPages& pages) noexcept;
+  void remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept;
+  // In eviction, the order before that of last use: 0 = expired, else 1 + the priority.
+  static constexpr int32_t kLevels = kMaxPriority + 2;
+  int32_t level_of(int32_t run) const noexcept {
+    const Terms& terms = terms_[run];
+    return terms.expires != 0 && terms.expires <= now_ ? 0 : 1 + terms.priority;
+  }
+  bool may_have_level(int32_t level) const noexcept {
+    return level == 0 ? num_expiring_ > 0 : num_at_[static_cast<size_t>(level - 1)] > 0;
+  }
+  Terms merged(const Terms& old, const Terms& fresh) const noexcept;
+  void count_terms(int32_t run, int64_t by) noexcept;
+  void set_run_terms(int32_t run, const Terms& terms) noexcept;
+  int32_t cut_path(int32_t run, int64_t end) noexcept;
+  void merge_path(int32_t run, int64_t end, const Terms& terms) noexcept;
+  std::vector<int32_t> runs_of(uint64_t session) const;
+  void evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept;
+  void evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept;
   void touch_path(int32_t run) noexcept;
   void unlink(int32_t run, int32_t group) noexcept;
   void link_after(int32_t run, int32_t older, int32_t group) noexcept;
@@ -138,8 +198,12 @@ class PrefixIndex {
 
   std::vector<GroupRules> rules_;
   TokenRuns runs_;
-  LazyArray<int32_t> pages_;   // [max_blocks, groups]: page + 1, 0 = none
-  LazyArray<Link> links_;      // [max_runs, groups]
+  LazyArray<int32_t> pages_;                           // [max_blocks, groups]: page + 1, 0 = none
+  LazyArray<Link> links_;                              // [max_runs, groups]
+  LazyArray<Terms> terms_;                             // [max_runs]
+  std::array<int64_t, kMaxPriority + 1> num_at_ = {};  // runs of each priority
+  int64_t num_expiring_ = 0;                           // runs that will expire, or have
+  int64_t now_ = 0;
   std::vector<List> lists_;    // [groups]
   std::vector<int64_t> held_;  // [groups]
   bool has_states_ = false;

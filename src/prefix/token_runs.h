@@ -57,6 +57,8 @@ class TokenRuns {
   int32_t tokens_in(int32_t block) const noexcept { return counts_[block]; }
   int64_t begin_block(int32_t run) const noexcept { return runs_[run].begin; }
   bool is_leaf(int32_t run) const noexcept { return runs_[run].child_root < 0; }
+  // Some child of a run; -1 = it is a leaf.
+  int32_t some_child(int32_t run) const noexcept { return runs_[run].child_root; }
   uint64_t salt(int32_t run) const noexcept { return runs_[run].salt; }
   std::span<const int32_t> tokens(int32_t block) const noexcept {
     return {tokens_.data() + block * page_size_, static_cast<size_t>(counts_[block])};

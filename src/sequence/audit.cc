@@ -233,7 +233,24 @@ Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
       .in_group(group);
 }
 
-Status SequenceStore::check_invariants(const std::vector<std::span<const Reservation>>& open_steps) const {
+// The counts of pages that the prefix index refers to.
+Status SequenceStore::check_idle_pages(int32_t group) const {
+  const RefPool& pages = table(group).pages();
+  int64_t indexed = 0, idle = 0;
+  for (int32_t page = 0; page < pages.size(); ++page) {
+    indexed += pages.is_indexed(page);
+    idle += pages.is_idle(page);
+  }
+  if (indexed == pages.indexed() && idle == pages.idle()) return Status();
+  return Status::error(KVC_ERROR_INTERNAL,
+                       "group %d: the index has %lld pages and %lld of them alone, counted %lld and %lld", group,
+                       static_cast<long long>(pages.indexed()), static_cast<long long>(pages.idle()),
+                       static_cast<long long>(indexed), static_cast<long long>(idle))
+      .in_group(group);
+}
+
+Status SequenceStore::check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
+                                       std::span<const PageReference> others) const {
   for (int32_t g = 0; g < num_groups(); ++g) {
     ReferenceCount references(table(g), g);
     for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
@@ -272,7 +289,11 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
         if (step[i].copied_from >= 0) references.hold(step[i].copied_from);
       }
     }
+    for (const PageReference& other : others) {
+      if (other.group == g) references.hold(other.page);
+    }
     KVC_TRY(references.compare());
+    KVC_TRY(check_idle_pages(g));
   }
   int64_t used = 0;
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) used += records_[slot].used;

@@ -17,6 +17,14 @@ int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::G
   return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);
 }
 
+// Nodes of a group's table. Lists that a prefix index made may hold the same pages in nodes of their own, which the
+// bound of nodes_of does not count. So the index has a part of its own, and leaves nodes_of to everything else.
+int64_t all_nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
+  const int64_t nodes = nodes_of(config, group);
+  if (!config.indexed) return nodes;
+  return 2 * nodes + std::min<int64_t>(config.max_sequences, 64) * (group.num_pages / (PageTable::kFanout - 1) + 8);
+}
+
 // The lists of StoredLayers: the sequence's own tokens, then the encoder tokens of each cross group.
 std::vector<int32_t> lists_of(const SequenceStoreConfig& config, int32_t* num_lists) {
   std::vector<int32_t> lists;
@@ -35,10 +43,13 @@ SequenceStore::SequenceStore(SequenceStoreConfig config)
       free_slots_(config_.max_sequences),
       snapshots_(config_.max_snapshots),
       tree_parents_(config_.max_sequences * config_.max_tree_nodes),
-      path_(static_cast<size_t>(config_.max_tree_nodes)) {
+      path_(static_cast<size_t>(config_.max_tree_nodes)),
+      needed_pages_(config_.groups.size()),
+      donors_(config_.groups.size()) {
   tables_.reserve(config_.groups.size());
   for (const auto& group : config_.groups) {
-    tables_.emplace_back(group.num_pages, nodes_of(config_, group));
+    tables_.emplace_back(group.num_pages, all_nodes_of(config_, group));
+    reserved_nodes_.push_back(nodes_of(config_, group));
     has_encoders_ = has_encoders_ || group.rules.holds_encoder();
     has_windows_ = has_windows_ || group.rules.windowed();
     num_state_groups_ += group.rules.holds_state();
@@ -65,7 +76,7 @@ int64_t SequenceStore::bytes_needed(const SequenceStoreConfig& config) {
                   config.max_tree_nodes * static_cast<int64_t>(sizeof(int32_t));
   int64_t encoders = 0, states = 0;
   for (const auto& group : config.groups) {
-    bytes += group.num_pages * 8 + nodes_of(config, group) * (8 + PageTable::kFanout * 4);
+    bytes += group.num_pages * 8 + all_nodes_of(config, group) * (8 + PageTable::kFanout * 4);
     encoders += group.rules.holds_encoder();
     states += group.rules.holds_state();
   }
@@ -128,6 +139,7 @@ int32_t SequenceStore::take_slot() noexcept {
   record.nodes = 0;
   record.state = 0;
   record.used = true;
+  record.streamed = false;
   record.stream = {};
   stored_layers_.clear(slot);
   for (int32_t g = 0; g < num_groups(); ++g) edit_list(slot, g) = PageList{};
@@ -204,12 +216,12 @@ Status SequenceStore::check_works_at(int32_t slot, int64_t position, int64_t ind
 
 Status SequenceStore::check_pages(int32_t group, int64_t required, int64_t index) const {
   const PageTable& table = this->table(group);
-  if (required > table.free_pages()) {
+  if (required > table.available_pages()) {
     return Status::error(KVC_ERROR_OUT_OF_PAGES,
                          "%" PRId64 " pages of group %d needed, %" PRId64 " of %" PRId64 " free", required, group,
-                         table.free_pages(), table.num_pages())
+                         table.available_pages(), table.num_pages())
         .at(index)
-        .missing(required, table.free_pages())
+        .missing(required, table.available_pages())
         .in_group(group);
   }
   return Status();
@@ -243,18 +255,20 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   int64_t num_copies = 0;
   Shortage shortage;
   for (int32_t g = 0; g < num_groups(); ++g) {
+    int64_t& required = needed_pages_[static_cast<size_t>(g)];
+    required = 0;
     if (!rules(g).holds_tokens()) continue;  // shared as they are
-    int64_t required = 0, first_missing = -1;
+    int64_t first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
       if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;
-      if (++required > edit_table(g).free_pages() && first_missing < 0) first_missing = i;
+      if (++required > table(g).available_pages() && first_missing < 0) first_missing = i;
     }
     shortage.add(g, required, first_missing);
     num_copies += required;
   }
   KVC_TRY(check_pages(shortage.group, shortage.required, shortage.row));
   copies->reserve(copies->size() + static_cast<size_t>(num_copies));  // the last thing that may fail
-
+  make_room();
   for (int64_t i = 0; i < n; ++i) {
     const int32_t parent = slot_of(parents[static_cast<size_t>(i)]);
     const int64_t position = position_of(i, parent);
@@ -270,6 +284,7 @@ void SequenceStore::share_prefix(int32_t parent, int32_t child, int64_t position
                                  std::vector<SlotCopy>* copies) noexcept {
   records_[child].stored = position;
   records_[child].stream = stream(parent);
+  records_[child].streamed = records_[parent].streamed;
   stored_layers_.copy(parent, child, 0, position);
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t page_size = rules(g).page_size;

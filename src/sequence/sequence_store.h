@@ -52,6 +52,7 @@ struct SequenceStoreConfig {
   int64_t max_tree_nodes = 0;         // uncommitted nodes of a sequence, at most kMaxTreeNodes
   int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
   bool streaming = false;             // sequences may have streaming windows
+  bool indexed = false;               // there is a prefix index: set_evictor, attach and publish
   std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
 };
 
@@ -66,6 +67,22 @@ struct StepKind {
   bool with_trees = false;
   int32_t encoder_group = -1;
   LayerRange layers = {};  // the layers that it covers
+};
+
+// Frees pages of a group that only the prefix index refers to.
+class PageEvictor {
+ public:
+  virtual ~PageEvictor() = default;
+  // At least `pages` of them are idle (RefPool).
+  virtual void evict(int32_t group, int64_t pages) noexcept = 0;
+};
+
+// The pages of a prefix that a new sequence is to share.
+class PrefixSource {
+ public:
+  virtual ~PrefixSource() = default;
+  // Page of list entry `index`, or -1. Of a state group: the state after the prefix, whatever the index.
+  virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
 };
 
 class SequenceStore {
@@ -181,6 +198,30 @@ class SequenceStore {
             static_cast<size_t>(records_[slot].checkpoints)};
   }
 
+  // ---- Prefix index (published.cc) --------------------------------------------------------------------------------
+
+  // Frees idle pages when a call is short of pages; null without an index. Not owned.
+  void set_evictor(PageEvictor* evictor) noexcept { evictor_ = evictor; }
+  // Whether the first `tokens` tokens of a sequence may be published.
+  Status check_publish(uint64_t id, int64_t tokens, int32_t* slot) const;
+  // Page of a list entry, or -1; of a state group, the state after `tokens` tokens.
+  int32_t page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept;
+  // The sequence uses `page`, which holds the same tokens, in place of its own. Nothing happens if nodes are short.
+  void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
+  // A last page that the index refers to is not written any more.
+  void protect_tail(int32_t slot) noexcept;
+  // A new sequence with the pages of a prefix; a partial last page is copied. At most one copy a group.
+  Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
+  // First list entry that a sequence of so many tokens needs of the source.
+  int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
+  // References of the index and of its pins.
+  bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
+  bool is_idle(int32_t group, int32_t page) const noexcept { return table(group).pages().is_idle(page); }
+  void index_page(int32_t group, int32_t page) noexcept { edit_table(group).index_page(page); }
+  void unindex_page(int32_t group, int32_t page) noexcept { edit_table(group).unindex_page(page); }
+  void hold_page(int32_t group, int32_t page) noexcept { edit_table(group).hold_page(page); }
+  void unhold_page(int32_t group, int32_t page) noexcept { edit_table(group).unhold_page(page); }
+
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
   // -1 if all are taken.
@@ -195,8 +236,12 @@ class SequenceStore {
   // Throws std::bad_alloc; the other two as well.
   Counts count(int32_t group) const;
   uint64_t digest() const;
-  // The reservations of all open steps, each [rows, groups]: they hold pages of their own.
-  Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps) const;
+  struct PageReference {
+    int32_t group, page;
+  };
+  // The reservations of all open steps, each [rows, groups], hold pages of their own. others: references from outside.
+  Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
+                          std::span<const PageReference> others = {}) const;
 
  private:
   // States of a record.
@@ -212,6 +257,7 @@ class SequenceStore {
     int16_t nodes;  // uncommitted
     uint8_t state;
     bool used;
+    bool streamed;  // has or had a streaming window
     StreamWindow stream;
     bool removed() const noexcept { return id == 0; }
   };
@@ -289,6 +335,10 @@ class SequenceStore {
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
+  // Frees idle pages until the needed ones of every group are free; they are available.
+  void make_room() noexcept;
+  int32_t find_donor(const PrefixSource& source, int32_t group, int64_t count) const noexcept;
+  Status check_attach(const PrefixSource& source, int64_t tokens);
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
   int32_t list_of(int32_t group) const noexcept { return lists_of_groups_[static_cast<size_t>(group)]; }
@@ -300,6 +350,7 @@ class SequenceStore {
   bool fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
   Status check_tree(int32_t slot, int32_t group) const;
+  Status check_idle_pages(int32_t group) const;
 
   SequenceStoreConfig config_;
   IdLayout ids_;
@@ -325,6 +376,10 @@ class SequenceStore {
   int64_t num_sequences_ = 0;
   int64_t num_removed_ = 0;
   uint32_t mark_ = 0;
+  PageEvictor* evictor_ = nullptr;
+  std::vector<int64_t> needed_pages_;    // [groups]: what the last check found that the call takes
+  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that the index leaves to everything else
+  std::vector<int32_t> donors_;          // [groups]: scratch of attach
 };
 
 }  // namespace kvc

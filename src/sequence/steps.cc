@@ -37,7 +37,7 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (rules(g).holds_encoder()) continue;
     const int64_t page_size = rules(g).page_size;
-    int64_t pages = table(g).free_pages();
+    int64_t pages = table(g).available_pages();
     int64_t room = tail_room(slot, g);
     if (tail_needs_copy(slot, g) && --pages < 0) {
       room = 0;
@@ -46,6 +46,14 @@ int64_t SequenceStore::max_append(int32_t slot, int64_t limit) const noexcept {
     tokens = std::min(tokens, room + pages * page_size);
   }
   return tokens;
+}
+
+void SequenceStore::make_room() noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const int64_t missing = needed_pages_[static_cast<size_t>(g)] - table(g).free_pages();
+    if (missing > 0) evictor_->evict(g, missing);
+    KVC_ASSERT(missing <= 0 || table(g).free_pages() >= needed_pages_[static_cast<size_t>(g)], g, missing);
+  }
 }
 
 // The layers of each list that must hold all of its tokens: those that a step runs over. A step of encoder tokens
@@ -128,14 +136,15 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   }
   Shortage shortage;
   for (int32_t g = 0; g < num_groups(); ++g) {
+    int64_t& required = needed_pages_[static_cast<size_t>(g)];
+    required = 0;
     if (!grows(g, kind)) continue;
-    const int64_t free = table(g).free_pages();
-    int64_t required = 0;
+    const int64_t available = table(g).available_pages();
     int64_t first_missing = -1;
     for (size_t i = 0; i < ids.size(); ++i) {
       if (slots[i] < 0 || fits_tail(slots[i], g, lengths[i])) continue;
       required += pages_for_append(slots[i], g, lengths[i]);
-      if (required > free && first_missing < 0) first_missing = static_cast<int64_t>(i);
+      if (required > available && first_missing < 0) first_missing = static_cast<int64_t>(i);
     }
     shortage.add(g, required, first_missing);
   }
@@ -145,6 +154,7 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
                             std::span<Reservation> reservations, std::vector<SlotCopy>* copies,
                             StepKind kind) noexcept {
+  make_room();
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t slot = slots[i];
     const std::span<Reservation> row = reservations.subspan(i * static_cast<size_t>(num_groups()));

@@ -47,6 +47,7 @@ Status SequenceStore::set_streams(std::span<const uint64_t> ids, std::span<const
   for (size_t i = 0; i < ids.size(); ++i) {
     const int32_t slot = slot_of(ids[i]);
     records_[slot].stream = with_prefix(streams[i], length(slot), prefix_is_sink);
+    records_[slot].streamed = records_[slot].streamed || records_[slot].stream.on();
     KVC_ASSERT(!stream(slot).on() || stream(slot).sinks < stream(slot).window, stream(slot).sinks, stream(slot).window);
     drop_unseen(slot);
   }

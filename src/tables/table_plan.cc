@@ -318,7 +318,7 @@ Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part*
 }
 
 void TablePlan::make_tokens(int32_t step) {
-  TokenRuns& tokens = tokens_[static_cast<size_t>(step)].tokens;
+  StepTokens& tokens = tokens_[static_cast<size_t>(step)].tokens;
   const DraftShape shape = draft_;
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   const int32_t num_nodes = trees_ ? config_.num_draft_tokens : 0;

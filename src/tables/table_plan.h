@@ -54,7 +54,7 @@ class TablePlan {
   };
   struct Tokens {
     TokenSet set;
-    TokenRuns tokens;
+    StepTokens tokens;
   };
   // The arguments of a build.
   struct Batch {

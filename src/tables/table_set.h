@@ -55,7 +55,7 @@ class GrowingArray {
 };
 
 // The new tokens of a step.
-struct TokenRuns {
+struct StepTokens {
   std::vector<TokenRun> runs;  // [rows, runs_a_row]
   int32_t runs_a_row = 1;
   bool single = false;  // every run is one token
@@ -67,8 +67,8 @@ class TokenSet {
  public:
   explicit TokenSet(int64_t max_tokens = 0, int64_t max_rows = 0);  // not 0: fixed, as TableSet
 
-  Status check(const TokenRuns& tokens, const TableSource& source) const;
-  void write(const TokenRuns& tokens, const TableSource& source);
+  Status check(const StepTokens& tokens, const TableSource& source) const;
+  void write(const StepTokens& tokens, const TableSource& source);
   void describe(kvc_tables* out) noexcept;
 
  private:

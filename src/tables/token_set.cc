@@ -17,14 +17,14 @@ TokenSet::TokenSet(int64_t max_tokens, int64_t max_rows) : fixed_(max_tokens > 0
   rows_ = max_rows;
 }
 
-Status TokenSet::check(const TokenRuns& tokens, const TableSource& source) const {
+Status TokenSet::check(const StepTokens& tokens, const TableSource& source) const {
   for (const TokenRun& run : tokens.runs) {
     if (run.entry >= 0) KVC_TRY(source.check_slots(run.row, run.entry, run.entry + run.count));
   }
   return Status();
 }
 
-void TokenSet::write(const TokenRuns& all, const TableSource& source) {
+void TokenSet::write(const StepTokens& all, const TableSource& source) {
   const int64_t tokens = all.count, rows = static_cast<int64_t>(all.runs.size()) / all.runs_a_row;
   if (!fixed_) {
     slots_.reserve(tokens);

@@ -50,6 +50,10 @@ struct Valid {
   kvc_tables tables;
   kvc_plan_config plan_config;
   kvc_plan_args plan_args;
+  kvc_prefix_query prefix_query;
+  kvc_prefix_hit prefix_hit;
+  kvc_prefix_options prefix_options;
+  kvc_prefix_published prefix_published;
 
   Valid() {
     kvc_context_config_init(&context_config);
@@ -70,6 +74,10 @@ struct Valid {
     kvc_tables_init(&tables);
     kvc_plan_config_init(&plan_config);
     kvc_plan_args_init(&plan_args);
+    kvc_prefix_query_init(&prefix_query);
+    kvc_prefix_hit_init(&prefix_hit);
+    kvc_prefix_options_init(&prefix_options);
+    kvc_prefix_published_init(&prefix_published);
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_plan_create(context, &plan_config, &plan, &error), KVC_OK) << error.message;
   }

@@ -41,6 +41,7 @@ class Program {
     sequences_and_forwards();
     trees_and_graphs();
     states_and_encoders();
+    prefixes();
     tables_only();
     stateless();
     plans();
@@ -252,6 +253,36 @@ class Program {
     ok("kvc_forward_store_state", kvc_forward_store_state(cache.get(), forward, 2, 0, row.dl(), &error_));
     ok("kvc_forward_end", kvc_forward_end(cache.get(), forward, &error_));
     ok("kvc_seq_checkpoint", kvc_seq_checkpoint(cache.get(), 1, &seq, &error_));
+  }
+
+  void prefixes() {
+    CacheSpec spec;
+    spec.capacity_tokens = 256;
+    spec.flags = KVC_CACHE_PREFIX_INDEX;
+    const CachePtr cache = cache_of(spec);
+    kvc_seq seq = 0, other = 0;
+    ok("kvc_seq_add", kvc_seq_add(cache.get(), 1, &seq, &error_));
+    const kvc_forward forward = begin(cache.get(), seq, 20);
+    attend(cache.get(), forward, 0, 20);
+    ok("kvc_forward_end", kvc_forward_end(cache.get(), forward, &error_));
+    const std::vector<int32_t> tokens(20, 7);
+    kvc_prefix_query query;
+    kvc_prefix_query_init(&query);
+    query.tokens = tokens.data(), query.num_tokens = 20;
+    kvc_prefix_hit hit;
+    kvc_prefix_hit_init(&hit);
+    uint64_t pin = 0;
+    ok("kvc_cache_set_time", kvc_cache_set_time(cache.get(), 1, &error_));
+    ok("kvc_prefix_publish", kvc_prefix_publish(cache.get(), seq, &query, nullptr, nullptr, &error_));
+    ok("kvc_prefix_match", kvc_prefix_match(cache.get(), &query, &hit, &error_));
+    EXPECT_EQ(hit.tokens, 19);
+    ok("kvc_prefix_attach", kvc_prefix_attach(cache.get(), &query, nullptr, &hit, &other, &error_));
+    ok("kvc_prefix_pin", kvc_prefix_pin(cache.get(), &query, nullptr, &pin, &error_));
+    ok("kvc_prefix_unpin", kvc_prefix_unpin(cache.get(), pin, &error_));
+    ok("kvc_prefix_set_priority", kvc_prefix_set_priority(cache.get(), &query, 1, 0, &error_));
+    ok("kvc_prefix_set_session_priority", kvc_prefix_set_session_priority(cache.get(), 1, 1, 0, &error_));
+    ok("kvc_prefix_drop_session", kvc_prefix_drop_session(cache.get(), 1, nullptr, &error_));
+    ok("kvc_prefix_drop", kvc_prefix_drop(cache.get(), &query, nullptr, &error_));
   }
 
   void tables_only() {

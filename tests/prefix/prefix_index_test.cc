@@ -63,6 +63,9 @@ class Pool : public PrefixPages {
     const Page& p = pages[static_cast<size_t>(group)][static_cast<size_t>(page)];
     return p.indexed && p.refs == 1;
   }
+  bool held(int32_t group, int32_t page) const noexcept override {
+    return pages[static_cast<size_t>(group)][static_cast<size_t>(page)].indexed;
+  }
   int32_t take(int32_t group, uint64_t salt, Tokens prefix) {
     auto& list = pages[static_cast<size_t>(group)];
     list.push_back({1, false, salt, std::move(prefix)});
@@ -160,7 +163,7 @@ class Scene {
     sequence.append(tokens);
     return sequence;
   }
-  int64_t publish(Sequence& sequence) { return index.publish(sequence.key(), sequence, pool); }
+  int64_t publish(Sequence& sequence) { return index.publish(sequence.key(), sequence, pool, {}); }
 
   // A sequence that begins with what the index finds, whose every page is checked.
   Sequence attach(const Tokens& query, uint64_t salt, int64_t salt_begin, PrefixIndex::Match* match) {

@@ -165,6 +165,9 @@ static kvc_cache_config read_sizes(void) {
   config.rollback_tokens = integer("rollback_tokens", 0);
   if (text("rollback_tokens") && config.rollback_tokens == 0) config.flags |= KVC_CACHE_NO_ROLLBACK;
   if (flag("streaming")) config.flags |= KVC_CACHE_STREAMING;
+  if (flag("prefix_index")) config.flags |= KVC_CACHE_PREFIX_INDEX;
+  config.prefix_pages = integer("prefix_pages", 0);
+  config.prefix_checkpoints = integer("prefix_checkpoints", 0);
   if (flag("deterministic")) config.flags |= KVC_CACHE_DETERMINISTIC;
   config.flags |= sharing_flags[choice("sharing", sharing)];
   config.storage = choice("storage", storages);

@@ -45,7 +45,7 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Aborts open forwards and releases the cache. Pools live while exported views of them do. NULL does nothing.\n Threads: any, once, and no other call may be inside the cache. Since 0.1."]
     pub fn kvc_cache_destroy(cache: *mut kvc_cache);
-    #[doc = " Removes every sequence. Their ids become stale, and the memory of the pools stays reserved.\n Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1."]
+    #[doc = " Removes every sequence, everything that the prefix index holds, and every pin. Their ids become stale, and the memory of the\n pools stays reserved.\n Errors: BUSY (a forward is open). Threads: any. The cost follows what it frees. Since 0.1."]
     pub fn kvc_cache_clear(cache: *mut kvc_cache, error: *mut kvc_error) -> kvc_status;
     #[doc = " Adds n empty sequences; takes no page.\n   sequences  [n], filled\n Errors: TOO_MANY_SEQUENCES. Threads: any. Since 0.1."]
     pub fn kvc_seq_add(cache: *mut kvc_cache, n: i64, sequences: *mut kvc_seq, error: *mut kvc_error) -> kvc_status;
@@ -101,7 +101,7 @@ unsafe extern "C" {
         after: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
-    #[doc = " Says how many tokens each sequence, alone, could append in one forward now: 0..max_batch_tokens. For a sequence with an\n uncommitted tree it counts tree nodes. It considers the room in a partial last page, shared pages that must be copied,\n windows, and the free pages of every group.\n   tokens  [n], filled; 0 for a sequence in an open forward\n Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1."]
+    #[doc = " Says how many tokens each sequence, alone, could append in one forward now: 0..max_batch_tokens. For a sequence with an\n uncommitted tree it counts tree nodes. It considers the room in a partial last page, shared pages that must be copied,\n windows, and the free pages of every group, with those that can be evicted from the prefix index.\n   tokens  [n], filled; 0 for a sequence in an open forward\n Errors: STALE_ID. Threads: any. O(1) a sequence and group. Since 0.1."]
     pub fn kvc_seq_max_append(
         cache: *mut kvc_cache,
         n: i64,
@@ -154,7 +154,7 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Says whether kvc_forward_begin would succeed now, with the same status and numbers, and changes nothing.\n Errors: as kvc_forward_begin. Threads: any. Since 0.1."]
     pub fn kvc_cache_can_fit(cache: *mut kvc_cache, batch: *const kvc_batch, error: *mut kvc_error) -> kvc_status;
-    #[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, and plans the work. Either\n everything is reserved, or nothing changes. The T rows of q, k and v are the rows of the batch one after another, with\n append_lengths[i] tokens each.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n The cost follows the batch and its new pages, not the context.\n Errors with the row in error->index:\n   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE\n   UNCOMMITTED         plain or encoder tokens for a sequence with a tree\n   INVALID_ARGUMENT    encoder_group is no cross group, or comes with trees or spans; a span id below 0, or in a tree\n   OUT_OF_PAGES        error->index is the first row that does not fit; those before it fit. required and available are\n                       pages of error->group for the whole batch\n   OUT_OF_RANGE        a row that would pass 2^30 tokens\n   ORDER               a layer in range lacks tokens of the row; required = the sequence's tokens, available = those that\n                       the layer holds\n Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER\n (KVC_STORAGE_NONE: copies wait to be taken). Threads: any. Since 0.1."]
+    #[doc = " Begins a step: checks the batch, reserves every page for its new tokens in every group, and plans the work. Either\n everything is reserved, or nothing changes. The T rows of q, k and v are the rows of the batch one after another, with\n append_lengths[i] tokens each.\n   batch    borrowed, arrays included\n   stream   the device's stream for the whole forward; NULL on the CPU\n   forward  filled; closed by kvc_forward_end or kvc_forward_abort\n The cost follows the batch and its new pages, not the context.\n Errors with the row in error->index:\n   STALE_ID, DUPLICATE, BUSY (also: a forward is open in the graph), TREE_TOO_LARGE\n   UNCOMMITTED         plain or encoder tokens for a sequence with a tree\n   INVALID_ARGUMENT    encoder_group is no cross group, or comes with trees or spans; a span id below 0, or in a tree\n   OUT_OF_PAGES        error->index is the first row that does not fit; those before it fit. required and available are\n                       pages of error->group for the whole batch. Idle pages of the prefix index count as available: begin\n                       evicts them first. An abort does not bring them back\n   OUT_OF_RANGE        a row that would pass 2^30 tokens\n   ORDER               a layer in range lacks tokens of the row; required = the sequence's tokens, available = those that\n                       the layer holds\n Other errors: BATCH_TOO_LARGE (for the cache, or for the graph), TOO_MANY_FORWARDS, OUT_OF_RANGE (layers), ORDER\n (KVC_STORAGE_NONE: copies wait to be taken). Threads: any. Since 0.1."]
     pub fn kvc_forward_begin(
         cache: *mut kvc_cache,
         batch: *const kvc_batch,
@@ -342,6 +342,73 @@ unsafe extern "C" {
     ) -> kvc_status;
     #[doc = " Checks that a plan's arrays hold build `generation`. Call it before replaying recorded calls over its tables.\n Errors: STALE (they hold another build, or the last build was refused). Threads: as kvc_plan_build. Since 0.1."]
     pub fn kvc_plan_check(plan: *mut kvc_plan, generation: u64, error: *mut kvc_error) -> kvc_status;
+    #[doc = " Says what kvc_prefix_attach would find, and changes nothing.\n   query  borrowed, tokens included\n   hit    filled\n The cost follows the pages that it looks at.\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. Since 0.1. From: prefix reuse as in SGLang's RadixAttention."]
+    pub fn kvc_prefix_match(
+        cache: *mut kvc_cache,
+        query: *const kvc_prefix_query,
+        hit: *mut kvc_prefix_hit,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Makes a new sequence that holds the longest prefix of the query that every group can serve; nothing found gives an empty\n sequence. The sequence is like any other: it can be appended to, forked, truncated and published. In groups with a window it\n holds what its next query sees, and of the rollback margin what the index has.\n   query     borrowed, tokens included\n   stream    the device's stream for copies of partial pages; NULL on the CPU\n   hit       nullable: filled\n   sequence  filled\n Errors: OUT_OF_RANGE (num_tokens or salt_begin), TOO_MANY_SEQUENCES, OUT_OF_PAGES (one page a group for the copy), ORDER\n (KVC_STORAGE_NONE: too many copies wait), OUT_OF_MEMORY (nodes of page lists). Threads: any. Since 0.1."]
+    pub fn kvc_prefix_attach(
+        cache: *mut kvc_cache,
+        query: *const kvc_prefix_query,
+        stream: *mut ::core::ffi::c_void,
+        hit: *mut kvc_prefix_hit,
+        sequence: *mut kvc_seq,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Makes the first tokens of a sequence findable. The index takes references to its pages, and nothing is copied. The sequence uses\n whole pages that the index already holds for the same tokens in place of its own. It can be repeated while the sequence grows.\n   sequence   the library does not know its tokens: the query's must be those that were appended\n   query      borrowed; num_tokens is the sequence's length, or less. Recurrent groups: less only at a checkpoint of the\n              sequence (kvc_seq_checkpoint); else the tokens are not found by themselves\n   options    nullable: all zero; borrowed\n   published  nullable: filled\n The next forward that appends to the sequence copies its last page, if this is not full and was published.\n Errors: STALE_ID, BUSY, UNCOMMITTED, OUT_OF_RANGE (num_tokens above the length, salt_begin, priority, time_to_live), ORDER (a\n layer lacks some of the tokens, because a forward did not cover it), UNSUPPORTED (the sequence has or had a streaming window,\n or its keys are rotated by the long set of longrope). Threads: any. The cost follows the tokens. Since 0.1."]
+    pub fn kvc_prefix_publish(
+        cache: *mut kvc_cache,
+        sequence: kvc_seq,
+        query: *const kvc_prefix_query,
+        options: *const kvc_prefix_options,
+        published: *mut kvc_prefix_published,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without tokens it\n forgets all that was published with this salt from the first page on. Sequences keep their pages.\n   query  borrowed, tokens included\n   pages  nullable: how many pages the index gave back\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows what it gives back. Since 0.1."]
+    pub fn kvc_prefix_drop(
+        cache: *mut kvc_cache,
+        query: *const kvc_prefix_query,
+        pages: *mut i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Forgets what one session published and no publish with another session, or with none, shares.\n   session  not 0\n   pages    nullable: how many pages the index gave back\n Errors: none but misuse. Threads: any. The cost follows the size of the index. Since 0.1."]
+    pub fn kvc_prefix_drop_session(
+        cache: *mut kvc_cache,
+        session: u64,
+        pages: *mut i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Sets the priority and the time to live of the query's published tokens, from the first one on, whatever they had. Longer\n prefixes keep theirs after these tokens, and pages count as a whole.\n   query         borrowed, tokens included\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority or time_to_live). Threads: any. Since 0.1."]
+    pub fn kvc_prefix_set_priority(
+        cache: *mut kvc_cache,
+        query: *const kvc_prefix_query,
+        priority: i32,
+        time_to_live: i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Sets them for all that kvc_prefix_drop_session would drop.\n   session       not 0\n   priority      0..100\n   time_to_live  as in kvc_prefix_options\n Errors: OUT_OF_RANGE (priority or time_to_live). Threads: any. The cost follows the size of the index. Since 0.1."]
+    pub fn kvc_prefix_set_session_priority(
+        cache: *mut kvc_cache,
+        session: u64,
+        priority: i32,
+        time_to_live: i64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Keeps the pages of a published prefix from being evicted. The prefix is the one that match finds with KVC_PREFIX_ALLOW_ALL.\n   query  borrowed, tokens included\n   hit    nullable: filled with what is pinned\n   pin    filled: an id, never 0; ended by kvc_prefix_unpin or kvc_cache_clear\n Errors: OUT_OF_RANGE (num_tokens or salt_begin). Threads: any. The cost follows the pages. Since 0.1."]
+    pub fn kvc_prefix_pin(
+        cache: *mut kvc_cache,
+        query: *const kvc_prefix_query,
+        hit: *mut kvc_prefix_hit,
+        pin: *mut u64,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Ends a pin. Pages that nothing else holds become idle, or free if they were dropped meanwhile.\n Errors: STALE_ID. Threads: any. Since 0.1."]
+    pub fn kvc_prefix_unpin(cache: *mut kvc_cache, pin: u64, error: *mut kvc_error) -> kvc_status;
+    #[doc = " Tells the cache the time, in any unit. It starts at 0 and never goes back: an earlier time changes nothing. Give all ranks of an\n engine the same times.\n   now  >= 0\n Errors: OUT_OF_RANGE. Threads: any. Since 0.1."]
+    pub fn kvc_cache_set_time(cache: *mut kvc_cache, now: i64, error: *mut kvc_error) -> kvc_status;
     #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]
     pub fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status;
     #[doc = " Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.\n Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1."]

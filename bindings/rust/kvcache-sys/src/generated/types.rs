@@ -740,6 +740,8 @@ pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
 #[doc = " On one SIMD target, the output of a query has the same bits for any batch, cut into steps, number of threads and page\n ids, forked or not. States over every 1,024 keys are computed apart by one kernel and merged left to right, and prefixes\n are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
+#[doc = " The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12)."]
+pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
 #[doc = " the cache has page pools for every layer, in its own memory or in the caller's\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
@@ -784,10 +786,14 @@ pub struct kvc_cache_config {
     pub storage: i32,
     #[doc = " 0"]
     pub reserved: u32,
+    #[doc = " KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;\n0 = the pages of the largest group. Else 0"]
+    pub prefix_pages: i64,
+    #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,\nbelow 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.\nElse 0"]
+    pub prefix_checkpoints: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 96usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 112usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -816,6 +822,10 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, max_checkpoints) - 84usize];
     ["Offset of field: kvc_cache_config::storage"][::core::mem::offset_of!(kvc_cache_config, storage) - 88usize];
     ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 92usize];
+    ["Offset of field: kvc_cache_config::prefix_pages"]
+        [::core::mem::offset_of!(kvc_cache_config, prefix_pages) - 96usize];
+    ["Offset of field: kvc_cache_config::prefix_checkpoints"]
+        [::core::mem::offset_of!(kvc_cache_config, prefix_checkpoints) - 104usize];
 };
 #[doc = " What a cache of a config would need."]
 #[repr(C)]
@@ -1242,10 +1252,20 @@ pub struct kvc_stats {
     pub fragmentation_bytes: i64,
     #[doc = " bytes of the pools; as kvc_estimate.storage_bytes"]
     pub storage_bytes: i64,
+    #[doc = " pages that the prefix index holds"]
+    pub pages_published: i64,
+    #[doc = " of those, pages that nothing else holds: a call that is short of pages evicts them. They count\nas used"]
+    pub pages_idle: i64,
+    #[doc = " pages that such calls have evicted since create"]
+    pub pages_evicted: i64,
+    #[doc = " kvc_prefix_attach calls that succeeded since create (of the cache, in every group)"]
+    pub prefix_attaches: i64,
+    #[doc = " tokens that they found, likewise"]
+    pub prefix_tokens: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_stats"][::core::mem::size_of::<kvc_stats>() - 88usize];
+    ["Size of kvc_stats"][::core::mem::size_of::<kvc_stats>() - 128usize];
     ["Alignment of kvc_stats"][::core::mem::align_of::<kvc_stats>() - 8usize];
     ["Offset of field: kvc_stats::struct_size"][::core::mem::offset_of!(kvc_stats, struct_size) - 0usize];
     ["Offset of field: kvc_stats::num_sequences"][::core::mem::offset_of!(kvc_stats, num_sequences) - 4usize];
@@ -1260,6 +1280,11 @@ const _: () = {
     ["Offset of field: kvc_stats::fragmentation_bytes"]
         [::core::mem::offset_of!(kvc_stats, fragmentation_bytes) - 72usize];
     ["Offset of field: kvc_stats::storage_bytes"][::core::mem::offset_of!(kvc_stats, storage_bytes) - 80usize];
+    ["Offset of field: kvc_stats::pages_published"][::core::mem::offset_of!(kvc_stats, pages_published) - 88usize];
+    ["Offset of field: kvc_stats::pages_idle"][::core::mem::offset_of!(kvc_stats, pages_idle) - 96usize];
+    ["Offset of field: kvc_stats::pages_evicted"][::core::mem::offset_of!(kvc_stats, pages_evicted) - 104usize];
+    ["Offset of field: kvc_stats::prefix_attaches"][::core::mem::offset_of!(kvc_stats, prefix_attaches) - 112usize];
+    ["Offset of field: kvc_stats::prefix_tokens"][::core::mem::offset_of!(kvc_stats, prefix_tokens) - 120usize];
 };
 #[doc = " a query sees no later key: window_right is 0"]
 pub const KVC_FLASH_ATTN_CAUSAL: kvc_flash_attn_flags = 1;
@@ -1695,6 +1720,110 @@ const _: () = {
 pub struct kvc_plan {
     _unused: [u8; 0],
 }
+#[doc = " match and attach may find all tokens of the query. By default they find one less at most, because\nan engine needs the logits of the last token"]
+pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next turn begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that were not used for longer, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
+pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_prefix_query {
+    pub struct_size: u32,
+    #[doc = " KVC_PREFIX_*; ignored outside of match and attach"]
+    pub flags: u32,
+    #[doc = " borrowed; [num_tokens], host; nullable if num_tokens is 0. Any numbers"]
+    pub tokens: *const i32,
+    #[doc = " 0..2^30"]
+    pub num_tokens: i64,
+    #[doc = " any number; 0 = no salt"]
+    pub salt: u64,
+    #[doc = " the salt holds from the page that contains this token on, and earlier pages have salt 0. So tenants\ncan share a system prompt, and nothing after it. >= 0"]
+    pub salt_begin: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_prefix_query"][::core::mem::size_of::<kvc_prefix_query>() - 40usize];
+    ["Alignment of kvc_prefix_query"][::core::mem::align_of::<kvc_prefix_query>() - 8usize];
+    ["Offset of field: kvc_prefix_query::struct_size"][::core::mem::offset_of!(kvc_prefix_query, struct_size) - 0usize];
+    ["Offset of field: kvc_prefix_query::flags"][::core::mem::offset_of!(kvc_prefix_query, flags) - 4usize];
+    ["Offset of field: kvc_prefix_query::tokens"][::core::mem::offset_of!(kvc_prefix_query, tokens) - 8usize];
+    ["Offset of field: kvc_prefix_query::num_tokens"][::core::mem::offset_of!(kvc_prefix_query, num_tokens) - 16usize];
+    ["Offset of field: kvc_prefix_query::salt"][::core::mem::offset_of!(kvc_prefix_query, salt) - 24usize];
+    ["Offset of field: kvc_prefix_query::salt_begin"][::core::mem::offset_of!(kvc_prefix_query, salt_begin) - 32usize];
+};
+#[doc = " What the index holds of a query."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_prefix_hit {
+    pub struct_size: u32,
+    #[doc = " the group because of which `tokens` is below what was searched for and known; -1 = none"]
+    pub limited_by: i32,
+    #[doc = " the longest prefix that every group can serve"]
+    pub tokens: i64,
+    #[doc = " of these, the tokens in a last page that is not full: attach copies it"]
+    pub copied_tokens: i64,
+    #[doc = " tokens that were published in this order, whatever is left of their pages"]
+    pub known_tokens: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_prefix_hit"][::core::mem::size_of::<kvc_prefix_hit>() - 32usize];
+    ["Alignment of kvc_prefix_hit"][::core::mem::align_of::<kvc_prefix_hit>() - 8usize];
+    ["Offset of field: kvc_prefix_hit::struct_size"][::core::mem::offset_of!(kvc_prefix_hit, struct_size) - 0usize];
+    ["Offset of field: kvc_prefix_hit::limited_by"][::core::mem::offset_of!(kvc_prefix_hit, limited_by) - 4usize];
+    ["Offset of field: kvc_prefix_hit::tokens"][::core::mem::offset_of!(kvc_prefix_hit, tokens) - 8usize];
+    ["Offset of field: kvc_prefix_hit::copied_tokens"]
+        [::core::mem::offset_of!(kvc_prefix_hit, copied_tokens) - 16usize];
+    ["Offset of field: kvc_prefix_hit::known_tokens"][::core::mem::offset_of!(kvc_prefix_hit, known_tokens) - 24usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_prefix_options {
+    pub struct_size: u32,
+    #[doc = " 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the\nhighest of their priorities"]
+    pub priority: i32,
+    #[doc = " 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published"]
+    pub session: u64,
+    #[doc = " 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They\nare still found, but evicted before all others"]
+    pub time_to_live: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_prefix_options"][::core::mem::size_of::<kvc_prefix_options>() - 24usize];
+    ["Alignment of kvc_prefix_options"][::core::mem::align_of::<kvc_prefix_options>() - 8usize];
+    ["Offset of field: kvc_prefix_options::struct_size"]
+        [::core::mem::offset_of!(kvc_prefix_options, struct_size) - 0usize];
+    ["Offset of field: kvc_prefix_options::priority"][::core::mem::offset_of!(kvc_prefix_options, priority) - 4usize];
+    ["Offset of field: kvc_prefix_options::session"][::core::mem::offset_of!(kvc_prefix_options, session) - 8usize];
+    ["Offset of field: kvc_prefix_options::time_to_live"]
+        [::core::mem::offset_of!(kvc_prefix_options, time_to_live) - 16usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_prefix_published {
+    pub struct_size: u32,
+    pub reserved: u32,
+    #[doc = " tokens of the query that the index knows now; fewer than all if it is full of pages in use"]
+    pub known_tokens: i64,
+    #[doc = " pages that the index did not hold before, in all groups"]
+    pub pages_added: i64,
+    #[doc = " pages of the sequence that became free, because the index had others with the same tokens"]
+    pub pages_freed: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_prefix_published"][::core::mem::size_of::<kvc_prefix_published>() - 32usize];
+    ["Alignment of kvc_prefix_published"][::core::mem::align_of::<kvc_prefix_published>() - 8usize];
+    ["Offset of field: kvc_prefix_published::struct_size"]
+        [::core::mem::offset_of!(kvc_prefix_published, struct_size) - 0usize];
+    ["Offset of field: kvc_prefix_published::reserved"]
+        [::core::mem::offset_of!(kvc_prefix_published, reserved) - 4usize];
+    ["Offset of field: kvc_prefix_published::known_tokens"]
+        [::core::mem::offset_of!(kvc_prefix_published, known_tokens) - 8usize];
+    ["Offset of field: kvc_prefix_published::pages_added"]
+        [::core::mem::offset_of!(kvc_prefix_published, pages_added) - 16usize];
+    ["Offset of field: kvc_prefix_published::pages_freed"]
+        [::core::mem::offset_of!(kvc_prefix_published, pages_freed) - 24usize];
+};
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2090,10 +2219,82 @@ pub struct kvc_api {
     >,
     pub context_check:
         ::core::option::Option<unsafe extern "C" fn(context: *mut kvc_context, error: *mut kvc_error) -> kvc_status>,
+    pub prefix_match: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            query: *const kvc_prefix_query,
+            hit: *mut kvc_prefix_hit,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_attach: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            query: *const kvc_prefix_query,
+            stream: *mut ::core::ffi::c_void,
+            hit: *mut kvc_prefix_hit,
+            sequence: *mut kvc_seq,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_publish: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            query: *const kvc_prefix_query,
+            options: *const kvc_prefix_options,
+            published: *mut kvc_prefix_published,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_drop: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            query: *const kvc_prefix_query,
+            pages: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_drop_session: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, session: u64, pages: *mut i64, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub prefix_set_priority: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            query: *const kvc_prefix_query,
+            priority: i32,
+            time_to_live: i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_set_session_priority: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            session: u64,
+            priority: i32,
+            time_to_live: i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_pin: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            query: *const kvc_prefix_query,
+            hit: *mut kvc_prefix_hit,
+            pin: *mut u64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_unpin: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, pin: u64, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub cache_set_time: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, now: i64, error: *mut kvc_error) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 456usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 536usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2156,6 +2357,17 @@ const _: () = {
     ["Offset of field: kvc_api::graph_create"][::core::mem::offset_of!(kvc_api, graph_create) - 432usize];
     ["Offset of field: kvc_api::graph_destroy"][::core::mem::offset_of!(kvc_api, graph_destroy) - 440usize];
     ["Offset of field: kvc_api::context_check"][::core::mem::offset_of!(kvc_api, context_check) - 448usize];
+    ["Offset of field: kvc_api::prefix_match"][::core::mem::offset_of!(kvc_api, prefix_match) - 456usize];
+    ["Offset of field: kvc_api::prefix_attach"][::core::mem::offset_of!(kvc_api, prefix_attach) - 464usize];
+    ["Offset of field: kvc_api::prefix_publish"][::core::mem::offset_of!(kvc_api, prefix_publish) - 472usize];
+    ["Offset of field: kvc_api::prefix_drop"][::core::mem::offset_of!(kvc_api, prefix_drop) - 480usize];
+    ["Offset of field: kvc_api::prefix_drop_session"][::core::mem::offset_of!(kvc_api, prefix_drop_session) - 488usize];
+    ["Offset of field: kvc_api::prefix_set_priority"][::core::mem::offset_of!(kvc_api, prefix_set_priority) - 496usize];
+    ["Offset of field: kvc_api::prefix_set_session_priority"]
+        [::core::mem::offset_of!(kvc_api, prefix_set_session_priority) - 504usize];
+    ["Offset of field: kvc_api::prefix_pin"][::core::mem::offset_of!(kvc_api, prefix_pin) - 512usize];
+    ["Offset of field: kvc_api::prefix_unpin"][::core::mem::offset_of!(kvc_api, prefix_unpin) - 520usize];
+    ["Offset of field: kvc_api::cache_set_time"][::core::mem::offset_of!(kvc_api, cache_set_time) - 528usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -2314,6 +2526,34 @@ impl Default for kvc_plan_config {
     }
 }
 impl Default for kvc_plan_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_prefix_query {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_prefix_hit {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_prefix_options {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_prefix_published {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

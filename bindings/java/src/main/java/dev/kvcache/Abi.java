@@ -65,6 +65,7 @@ final class Abi {
   static final int KVC_CACHE_NO_PREFIX_SHARING = 4;
   static final int KVC_CACHE_SHARE_ALL_PREFIXES = 8;
   static final int KVC_CACHE_DETERMINISTIC = 16;
+  static final int KVC_CACHE_PREFIX_INDEX = 32;
   static final int KVC_STORAGE_OWN = 0;
   static final int KVC_STORAGE_NONE = 1;
   static final int KVC_STREAMING_PREFIX_IS_SINK = 1;
@@ -112,6 +113,7 @@ final class Abi {
   static final int KVC_PLAN_SLOTS = 4;
   static final int KVC_PLAN_LENGTHS_WITH_NEW = 8;
   static final int KVC_PLAN_ROWS_GREW = 1;
+  static final int KVC_PREFIX_ALLOW_ALL = 1;
 
   static final class Error {
     static final int SIZE = 512;
@@ -211,7 +213,7 @@ final class Abi {
   }
 
   static final class CacheConfig {
-    static final int SIZE = 96;
+    static final int SIZE = 112;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int LAYERS = 8;
@@ -230,6 +232,8 @@ final class Abi {
     static final int MAX_CHECKPOINTS = 84;
     static final int STORAGE = 88;
     static final int RESERVED = 92;
+    static final int PREFIX_PAGES = 96;
+    static final int PREFIX_CHECKPOINTS = 104;
   }
 
   static final class Estimate {
@@ -360,7 +364,7 @@ final class Abi {
   }
 
   static final class Stats {
-    static final int SIZE = 88;
+    static final int SIZE = 128;
     static final int STRUCT_SIZE = 0;
     static final int NUM_SEQUENCES = 4;
     static final int PAGES_TOTAL = 8;
@@ -373,6 +377,11 @@ final class Abi {
     static final int TOKENS_LOGICAL = 64;
     static final int FRAGMENTATION_BYTES = 72;
     static final int STORAGE_BYTES = 80;
+    static final int PAGES_PUBLISHED = 88;
+    static final int PAGES_IDLE = 96;
+    static final int PAGES_EVICTED = 104;
+    static final int PREFIX_ATTACHES = 112;
+    static final int PREFIX_TOKENS = 120;
   }
 
   static final class FlashAttnArgs {
@@ -493,8 +502,44 @@ final class Abi {
     static final int TREE_PARENTS = 56;
   }
 
+  static final class PrefixQuery {
+    static final int SIZE = 40;
+    static final int STRUCT_SIZE = 0;
+    static final int FLAGS = 4;
+    static final int TOKENS = 8;
+    static final int NUM_TOKENS = 16;
+    static final int SALT = 24;
+    static final int SALT_BEGIN = 32;
+  }
+
+  static final class PrefixHit {
+    static final int SIZE = 32;
+    static final int STRUCT_SIZE = 0;
+    static final int LIMITED_BY = 4;
+    static final int TOKENS = 8;
+    static final int COPIED_TOKENS = 16;
+    static final int KNOWN_TOKENS = 24;
+  }
+
+  static final class PrefixOptions {
+    static final int SIZE = 24;
+    static final int STRUCT_SIZE = 0;
+    static final int PRIORITY = 4;
+    static final int SESSION = 8;
+    static final int TIME_TO_LIVE = 16;
+  }
+
+  static final class PrefixPublished {
+    static final int SIZE = 32;
+    static final int STRUCT_SIZE = 0;
+    static final int RESERVED = 4;
+    static final int KNOWN_TOKENS = 8;
+    static final int PAGES_ADDED = 16;
+    static final int PAGES_FREED = 24;
+  }
+
   static final class Api {
-    static final int SIZE = 456;
+    static final int SIZE = 536;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -553,5 +598,15 @@ final class Abi {
     static final int GRAPH_CREATE = 432;
     static final int GRAPH_DESTROY = 440;
     static final int CONTEXT_CHECK = 448;
+    static final int PREFIX_MATCH = 456;
+    static final int PREFIX_ATTACH = 464;
+    static final int PREFIX_PUBLISH = 472;
+    static final int PREFIX_DROP = 480;
+    static final int PREFIX_DROP_SESSION = 488;
+    static final int PREFIX_SET_PRIORITY = 496;
+    static final int PREFIX_SET_SESSION_PRIORITY = 504;
+    static final int PREFIX_PIN = 512;
+    static final int PREFIX_UNPIN = 520;
+    static final int CACHE_SET_TIME = 528;
   }
 }

@@ -288,6 +288,56 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int prefixMatch(long cache, long query, long hit, long error) {
+    return Jni.kvj_prefix_match(cache, query, hit, error);
+  }
+
+  @Override
+  public int prefixAttach(long cache, long query, long stream, long hit, long sequence, long error) {
+    return Jni.kvj_prefix_attach(cache, query, stream, hit, sequence, error);
+  }
+
+  @Override
+  public int prefixPublish(long cache, long sequence, long query, long options, long published, long error) {
+    return Jni.kvj_prefix_publish(cache, sequence, query, options, published, error);
+  }
+
+  @Override
+  public int prefixDrop(long cache, long query, long pages, long error) {
+    return Jni.kvj_prefix_drop(cache, query, pages, error);
+  }
+
+  @Override
+  public int prefixDropSession(long cache, long session, long pages, long error) {
+    return Jni.kvj_prefix_drop_session(cache, session, pages, error);
+  }
+
+  @Override
+  public int prefixSetPriority(long cache, long query, int priority, long timeToLive, long error) {
+    return Jni.kvj_prefix_set_priority(cache, query, priority, timeToLive, error);
+  }
+
+  @Override
+  public int prefixSetSessionPriority(long cache, long session, int priority, long timeToLive, long error) {
+    return Jni.kvj_prefix_set_session_priority(cache, session, priority, timeToLive, error);
+  }
+
+  @Override
+  public int prefixPin(long cache, long query, long hit, long pin, long error) {
+    return Jni.kvj_prefix_pin(cache, query, hit, pin, error);
+  }
+
+  @Override
+  public int prefixUnpin(long cache, long pin, long error) {
+    return Jni.kvj_prefix_unpin(cache, pin, error);
+  }
+
+  @Override
+  public int cacheSetTime(long cache, long now, long error) {
+    return Jni.kvj_cache_set_time(cache, now, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

@@ -62,6 +62,16 @@ interface NativeCalls {
   int graphCreate(long cache, long config, long graph, long error);
   int graphDestroy(long cache, long graph, long error);
   int contextCheck(long context, long error);
+  int prefixMatch(long cache, long query, long hit, long error);
+  int prefixAttach(long cache, long query, long stream, long hit, long sequence, long error);
+  int prefixPublish(long cache, long sequence, long query, long options, long published, long error);
+  int prefixDrop(long cache, long query, long pages, long error);
+  int prefixDropSession(long cache, long session, long pages, long error);
+  int prefixSetPriority(long cache, long query, int priority, long timeToLive, long error);
+  int prefixSetSessionPriority(long cache, long session, int priority, long timeToLive, long error);
+  int prefixPin(long cache, long query, long hit, long pin, long error);
+  int prefixUnpin(long cache, long pin, long error);
+  int cacheSetTime(long cache, long now, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

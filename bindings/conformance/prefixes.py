@@ -1,0 +1,89 @@
+"""The prefix index on the model. Scripts publish whole pages of full groups, and nothing is evicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from model import Cache, Sequence
+from script import Op
+
+Expected = dict[str, Any]
+
+
+def common(a: list[int], b: list[int]) -> int:
+    """How many first elements are equal."""
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+@dataclass(eq=False)
+class Published:
+    """What a publish added to the prefix index, held by a sequence that the script does not see."""
+
+    tokens: list[int]
+    salt: int
+    session: int
+    sequence: Sequence
+
+    def cut(self, length: int) -> None:
+        self.sequence.cache.truncate(self.sequence, length)
+        self.tokens = self.tokens[:length]
+
+
+class PrefixReplay:
+    """The operations of the prefix index."""
+
+    published: list[Published]
+    bound: dict[int, Sequence]
+
+    def cache(self, op: Op) -> Cache:
+        raise NotImplementedError
+
+    def sequence(self, op: Op) -> Sequence:
+        raise NotImplementedError
+
+    def clear_prefixes(self, cache: Cache) -> None:
+        for entry in self.published:
+            if entry.sequence.cache is cache:
+                entry.cut(0)
+
+    def op_publish_prefix(self, op: Op) -> Expected:
+        tokens, cache = op.integers("prompt"), self.cache(op)
+        hidden = cache.fork(self.sequence(op), len(tokens))
+        cache.sequences.remove(hidden)
+        self.published.append(Published(tokens, op.integer("salt"), op.integer("session"), hidden))
+        return {"known": str(len(tokens))}
+
+    def found(self, op: Op) -> tuple[int, Sequence | None]:
+        tokens, best = op.integers("prompt"), (0, None)
+        for entry in self.published:
+            if entry.salt == op.integer("salt") and entry.sequence.cache is self.cache(op):
+                same = min(common(entry.tokens, tokens), len(tokens) - ("allow_all" not in op.words))
+                best = max(best, (same, entry.sequence), key=lambda each: each[0])
+        return best
+
+    def op_match_prefix(self, op: Op) -> Expected:
+        tokens = self.found(op)[0]
+        return {"tokens": str(tokens), "copied": str(tokens % self.cache(op).page_size)}
+
+    def op_attach_prefix(self, op: Op) -> Expected:
+        tokens, hidden = self.found(op)
+        cache = self.cache(op)
+        child = cache.fork(hidden, tokens) if hidden else Sequence(cache)
+        if hidden is None:
+            cache.sequences.append(child)
+        self.bound[op.integers("seqs")[0]] = child
+        return {"tokens": str(tokens), "copied": str(tokens % cache.page_size)}
+
+    def op_drop_prefix(self, op: Op) -> None:
+        tokens, size = op.integers("prompt"), self.cache(op).page_size
+        for entry in self.published:
+            if entry.sequence.cache is self.cache(op) and entry.tokens[: len(tokens)] == tokens:
+                entry.cut((len(tokens) - 1) // size * size)
+
+    def op_drop_session(self, op: Op) -> None:
+        of_cache = [entry for entry in self.published if entry.sequence.cache is self.cache(op)]
+        for entry in of_cache:
+            others = [common(entry.tokens, other.tokens) for other in of_cache if other.session != entry.session]
+            if entry.session == op.integer("session"):
+                entry.cut(max(others, default=0) // self.cache(op).page_size * self.cache(op).page_size)

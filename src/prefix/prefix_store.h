@@ -1,0 +1,114 @@
+// PrefixStore: the prefix index over the pages of a SequenceStore. It attaches and publishes sequences, keeps pins,
+// evicts idle pages when the sequence store is short of them, and counts all this.
+//
+// Pure. Thread safety: none; the owner locks. It must not outlive the sequence store. Invariants
+//   1. The index has one reference to each of its pages (RefPool::index), and a pin one to each of its own.
+//   2. A sequence does not write a page that the index refers to: its last page is replaced by a copy first.
+#pragma once
+
+#include <map>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "prefix/prefix_index.h"
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+
+class PrefixStore final : public PageEvictor {
+ public:
+  struct Config {
+    int64_t page_size = 0;
+    int64_t max_blocks = 0;
+    int64_t max_checkpoints = 0;
+  };
+  using Match = PrefixIndex::Match;
+  using Terms = PrefixIndex::Terms;
+
+  struct Published {
+    int64_t known = 0;  // tokens that the index knows
+    int64_t added = 0;  // pages that it took
+    int64_t freed = 0;  // pages of the sequence that others replaced, and that are free now
+  };
+  struct Counts {
+    int64_t attaches = 0;
+    int64_t attached_tokens = 0;
+  };
+
+  // Registers itself as the store's evictor.
+  PrefixStore(const Config& config, SequenceStore* store);
+  ~PrefixStore() override;
+  PrefixStore(const PrefixStore&) = delete;
+  PrefixStore& operator=(const PrefixStore&) = delete;
+
+  void set_time(int64_t now) noexcept { index_.set_time(now); }
+  int64_t now() const noexcept { return index_.now(); }
+
+  Match match(const TokenRuns::Key& key, int64_t most) { return index_.match(key, most); }
+  // Appends the copies to make to `copies`. Of a failure only evictions remain.
+  Status attach(const TokenRuns::Key& key, int64_t most, Match* match, uint64_t* id, std::vector<SlotCopy>* copies);
+  // The key's tokens are the first ones of the sequence.
+  Status publish(uint64_t id, const TokenRuns::Key& key, const Terms& terms, Published* published);
+  // These return how many pages the index gave back.
+  int64_t drop(const TokenRuns::Key& key);
+  int64_t drop_session(uint64_t session);
+  void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires) {
+    index_.set_terms(key, priority, expires);
+  }
+  void set_session_terms(uint64_t session, int32_t priority, int64_t expires) {
+    index_.set_session_terms(session, priority, expires);
+  }
+  Match pin(const TokenRuns::Key& key, uint64_t* pin);
+  Status unpin(uint64_t pin);
+  // Gives back all pages, and ends all pins.
+  void clear() noexcept;
+
+  void evict(int32_t group, int64_t pages) noexcept override;
+
+  const Counts& counts() const noexcept { return counts_; }
+  int64_t evicted(int32_t group) const noexcept { return evicted_[static_cast<size_t>(group)]; }
+  // Every reference of the index and of pins. Throws std::bad_alloc.
+  std::vector<SequenceStore::PageReference> references() const;
+  uint64_t digest(uint64_t digest) const;
+  Status check_invariants() const;
+
+ private:
+  // The sequence store as the index sees it.
+  class Pages final : public PrefixPages {
+   public:
+    explicit Pages(SequenceStore* store) : store_(*store) {}
+    void hold(int32_t group, int32_t page) noexcept override { store_.index_page(group, page); }
+    void release(int32_t group, int32_t page) noexcept override { store_.unindex_page(group, page); }
+    bool idle(int32_t group, int32_t page) const noexcept override { return store_.is_idle(group, page); }
+    bool held(int32_t group, int32_t page) const noexcept override { return store_.is_indexed(group, page); }
+
+   private:
+    SequenceStore& store_;
+  };
+
+  // What the last match found, as the sequence store sees it.
+  class Matched final : public PrefixSource {
+   public:
+    explicit Matched(const PrefixStore& prefixes) : prefixes_(prefixes) {}
+    int32_t at(int32_t group, int64_t index) const noexcept override;
+
+   private:
+    const PrefixStore& prefixes_;
+  };
+
+  int64_t held_pages() const noexcept;
+  int64_t free_pages() const noexcept;
+  void end_pin(const std::vector<SequenceStore::PageReference>& pages) noexcept;
+
+  SequenceStore& store_;
+  PrefixIndex index_;
+  Pages pages_;
+  Matched matched_;
+  std::map<uint64_t, std::vector<SequenceStore::PageReference>> pins_;
+  uint64_t last_pin_ = 0;
+  Counts counts_;
+  std::vector<int64_t> evicted_;  // [groups]
+};
+
+}  // namespace kvc

@@ -1,0 +1,135 @@
+// Priorities, expiry and sessions of published tokens, what is dropped by them, and the digest.
+#include <algorithm>
+
+#include "base/checked.h"
+#include "prefix/prefix_index.h"
+
+namespace kvc {
+
+// What tokens have that were published on both terms: the higher priority, and the later expiry of equal priorities.
+PrefixIndex::Terms PrefixIndex::merged(const Terms& old, const Terms& fresh) const noexcept {
+  const bool expired = old.expires != 0 && old.expires <= now_;
+  Terms terms = expired || fresh.priority > old.priority ? fresh : old;
+  if (!expired && fresh.priority == old.priority) {
+    terms.expires = old.expires == 0 || fresh.expires == 0 ? 0 : std::max(old.expires, fresh.expires);
+  }
+  terms.session = old.session == fresh.session ? old.session : 0;
+  return terms;
+}
+
+void PrefixIndex::count_terms(int32_t run, int64_t by) noexcept {
+  num_at_[static_cast<size_t>(terms_[run].priority)] += by;
+  if (terms_[run].expires != 0) num_expiring_ += by;
+}
+
+void PrefixIndex::set_run_terms(int32_t run, const Terms& terms) noexcept {
+  count_terms(run, -1);
+  terms_[run] = terms;
+  count_terms(run, 1);
+}
+
+// The run that ends at block `end` of a path, which `run` has: split off if it goes on.
+int32_t PrefixIndex::cut_path(int32_t run, int64_t end) noexcept {
+  const auto blocks = static_cast<int32_t>(end - runs_.begin_block(run));
+  return blocks < runs_.num_blocks(run) ? split(run, blocks) : run;
+}
+
+void PrefixIndex::merge_path(int32_t run, int64_t end, const Terms& terms) noexcept {
+  if (run == TokenRuns::kRoot) return;
+  if (merged(terms_[run], terms) != terms_[run]) run = cut_path(run, end);
+  for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set_run_terms(run, merged(terms_[run], terms));
+}
+
+void PrefixIndex::set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires) {
+  if (runs_.walk(key, &matched_blocks_, &matched_runs_) == 0) return;
+  int32_t run = cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size()));
+  for (; run != TokenRuns::kRoot; run = runs_.parent(run)) set_run_terms(run, {terms_[run].session, expires, priority});
+}
+
+// Parents first.
+std::vector<int32_t> PrefixIndex::runs_of(uint64_t session) const {
+  std::vector<int32_t> runs;
+  runs_.for_each_run([&](int32_t run) {
+    if (terms_[run].session == session) runs.push_back(run);
+  });
+  return runs;
+}
+
+void PrefixIndex::set_session_terms(uint64_t session, int32_t priority, int64_t expires) {
+  for (const int32_t run : runs_of(session)) set_run_terms(run, {session, expires, priority});
+}
+
+// Removes the blocks of a run from a sequence's block `index` on, with all that is below, and what has no page then.
+void PrefixIndex::remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept {
+  const auto remove_block = [&](int32_t of) {
+    for (int32_t g = 0; g < num_groups(); ++g) drop_page(of, runs_.last_block(of), g, pages);
+    return remove_last(of, pages);
+  };
+  while (!runs_.is_leaf(run)) {
+    int32_t leaf = run;
+    while (!runs_.is_leaf(leaf)) leaf = runs_.some_child(leaf);
+    while (!remove_block(leaf)) {
+    }
+  }
+  const int32_t parent = runs_.parent(run);
+  bool gone = false;
+  while (!gone && runs_.begin_block(run) + runs_.num_blocks(run) > index) gone = remove_block(run);
+  prune(gone ? parent : run, pages);
+}
+
+void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
+  const auto length = static_cast<int64_t>(key.tokens.size());
+  if (length > 0) {
+    // Several blocks may begin with the last tokens.
+    while (runs_.walk(key, &matched_blocks_, &matched_runs_) == length) {
+      remove_from(matched_runs_.back(), ceil_div(length, runs_.page_size()) - 1, pages);
+    }
+    return;
+  }
+  std::vector<int32_t> first;
+  runs_.for_each_run([&](int32_t run) {
+    if (runs_.parent(run) == TokenRuns::kRoot && runs_.salt(run) == key.salt) first.push_back(run);
+  });
+  for (const int32_t run : first) remove_from(run, 0, pages);
+}
+
+void PrefixIndex::drop_session(uint64_t session, PrefixPages& pages) {
+  const std::vector<int32_t> runs = runs_of(session);
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (terms_[*run].session == session && runs_.num_blocks(*run) > 0) {
+      remove_from(*run, runs_.begin_block(*run), pages);
+    }
+  }
+}
+
+uint64_t PrefixIndex::digest(uint64_t digest) const {
+  const auto add = [&](uint64_t word) {
+    digest = (digest ^ word) * 0x9E3779B97F4A7C15u;
+    digest ^= digest >> 29;
+  };
+  add(static_cast<uint64_t>(now_));
+  runs_.for_each_run([&](int32_t run) {
+    const Terms& terms = terms_[run];
+    add(static_cast<uint64_t>(run) << 32 | static_cast<uint64_t>(runs_.parent(run)));
+    add(runs_.salt(run));
+    add(terms.session);
+    add(static_cast<uint64_t>(terms.expires));
+    add(static_cast<uint64_t>(terms.priority));
+    for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) {
+      for (const int32_t token : runs_.tokens(b)) add(static_cast<uint32_t>(token));
+      for (int32_t g = 0; g < num_groups(); ++g) add(static_cast<uint64_t>(page(b, g)));
+    }
+  });
+  for (const List& list : lists_) {
+    const auto group = static_cast<int32_t>(&list - lists_.data());
+    for (int32_t run = list.oldest; run >= 0; run = link(run, group).newer) add(static_cast<uint64_t>(run));
+  }
+  for (int32_t c = checkpoint_list_.oldest; c >= 0; c = checkpoints_[c].newer) {
+    add(static_cast<uint64_t>(c) << 32 | static_cast<uint64_t>(checkpoints_[c].block));
+    add(static_cast<uint64_t>(checkpoints_[c].tail));
+    for (int32_t g = 0; g < num_groups(); ++g) add(static_cast<uint64_t>(state_page(c, g)));
+  }
+  return digest;
+}
+
+}  // namespace kvc

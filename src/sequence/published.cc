@@ -1,0 +1,151 @@
+// What the prefix index needs of sequences: their pages when they are published, and new sequences over its pages.
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/assert.h"
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+
+Status SequenceStore::check_publish(uint64_t id, int64_t tokens, int32_t* slot) const {
+  KVC_TRY(resolve(id, 0, slot));
+  KVC_TRY(check_idle(*slot, 0));
+  if (tokens > length(*slot)) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "%" PRId64 " tokens exceed the sequence's length %" PRId64, tokens,
+                         length(*slot));
+  }
+  if (records_[*slot].streamed) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has or had a streaming window", id);
+  }
+  for (size_t layer = 0; layer < config_.layer_groups.size(); ++layer) {
+    const int32_t group = config_.layer_groups[layer];
+    if (group < 0 || rules(group).holds_encoder()) continue;
+    const int64_t held = this->held(*slot, group, static_cast<int32_t>(layer));
+    if (held >= tokens) continue;
+    return Status::error(KVC_ERROR_ORDER,
+                         "layer %zu holds %" PRId64 " of the %" PRId64 " tokens, since a forward did not cover it",
+                         layer, held, tokens)
+        .at(static_cast<int64_t>(layer))
+        .missing(tokens, held);
+  }
+  return Status();
+}
+
+int32_t SequenceStore::page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept {
+  const PageList& pages = list(slot, group);
+  if (!rules(group).holds_state()) return index < pages.size ? table(group).at(pages, index) : -1;
+  if (tokens == length(slot)) return pages.tail_page;
+  const int64_t checkpoint = find_checkpoint(slot, tokens);
+  if (checkpoint < 0) return -1;
+  int32_t page = -1;
+  for_each_state_group([&](int32_t g, int32_t ordinal) {
+    if (g == group) page = checkpoint_pages(slot, checkpoint)[ordinal];
+  });
+  return page;
+}
+
+void SequenceStore::replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept {
+  const PageTable& pages = table(group);
+  if (pages.nodes().free() - list(slot, group).levels < reserved_nodes_[static_cast<size_t>(group)]) return;
+  edit_table(group).replace(edit_list(slot, group), index, page);
+}
+
+void SequenceStore::protect_tail(int32_t slot) noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    PageList& pages = edit_list(slot, g);
+    if (pages.tail_page >= 0 && is_indexed(g, pages.tail_page)) pages.tail_shared = true;
+  }
+}
+
+int64_t SequenceStore::first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept {
+  const GroupRules& rules = this->rules(group);
+  int64_t first = rules.first_visible(tokens) / rules.page_size;
+  // Of the rollback margin, what there is.
+  while (first > rules.droppable_pages(tokens) && source.at(group, first - 1) >= 0) --first;
+  return first;
+}
+
+// A sequence whose list begins with the same pages, whose nodes the new list can share; -1 if there is none.
+int32_t SequenceStore::find_donor(const PrefixSource& source, int32_t group, int64_t count) const noexcept {
+  if (rules(group).windowed()) return -1;
+  const int32_t last = source.at(group, count - 1);
+  for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
+    const PageList& pages = list(slot, group);
+    if (!records_[slot].used || pages.size < count || pages.has_hole() || table(group).at(pages, count - 1) != last) {
+      continue;
+    }
+    bool same = true;
+    table(group).for_each(pages, 0, count,
+                          [&](int64_t index, int32_t page) { same = same && source.at(group, index) == page; });
+    if (same) return slot;
+  }
+  return -1;
+}
+
+// Finds donors too. The copy of a last page needs a page that is neither taken nor one of the prefix itself.
+Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
+  if (num_sequences_ == config_.max_sequences) {
+    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)
+        .missing(num_sequences_ + 1, config_.max_sequences);
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    needed_pages_[static_cast<size_t>(g)] = 0;
+    donors_[static_cast<size_t>(g)] = -1;
+    if (!rules(g).holds_tokens() || tokens == 0) continue;
+    const int64_t count = ceil_div(tokens, rules(g).page_size);
+    const int64_t first = first_entry(source, g, tokens);
+    donors_[static_cast<size_t>(g)] = find_donor(source, g, count);
+    const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + 2 * PageTable::levels_for(count);
+    if (donors_[static_cast<size_t>(g)] < 0 &&
+        table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
+      return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
+                           g, count - first)
+          .in_group(g);
+    }
+    if (tokens % rules(g).page_size == 0) continue;
+    needed_pages_[static_cast<size_t>(g)] = 1;
+    int64_t available = table(g).available_pages();
+    for (int64_t i = first; available > 0 && i < count; ++i) available -= is_idle(g, source.at(g, i));
+    if (available > 0) continue;
+    return Status::error(KVC_ERROR_OUT_OF_PAGES, "a copy of the last page needs 1 page of group %d, and none is free",
+                         g)
+        .missing(1, 0)
+        .in_group(g);
+  }
+  return Status();
+}
+
+Status SequenceStore::attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies) {
+  KVC_TRY(check_attach(source, tokens));
+  copies->reserve(copies->size() + static_cast<size_t>(num_groups()));
+  const int32_t slot = take_slot();
+  *id = records_[slot].id;
+  records_[slot].stored = tokens;
+  if (tokens == 0) return Status();
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    PageList& target = edit_list(slot, g);
+    const int32_t donor = donors_[static_cast<size_t>(g)];
+    if (rules(g).holds_state()) edit_table(g).append_shared(target, source.at(g, 0));
+    if (!rules(g).holds_tokens()) continue;
+    const int64_t count = ceil_div(tokens, rules(g).page_size);
+    if (donor >= 0) {
+      target = edit_table(g).share(list(donor, g), count);
+      continue;
+    }
+    const int64_t first = first_entry(source, g, tokens);
+    if (first > 0) edit_table(g).begin_at(target, first);
+    for (int64_t i = first; i < count; ++i) edit_table(g).append_shared(target, source.at(g, i));
+  }
+  make_room();  // the sequence refers to the prefix's pages, so that they stay
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const int64_t page_size = rules(g).page_size;
+    if (!rules(g).holds_tokens() || tokens % page_size == 0) continue;
+    PageList& target = edit_list(slot, g);
+    const int32_t partial = target.tail_page;
+    const int32_t page = edit_table(g).replace_tail(target);
+    copies->push_back({g, static_cast<int32_t>(tokens % page_size), partial * page_size, page * page_size});
+  }
+  return Status();
+}
+
+}  // namespace kvc
