@@ -94,7 +94,7 @@ void call_prefix(World &w) {
       break;
     case 7:
       if (CALL(kvc_prefix_pin, w.handle(c), w.in.pointer(&query), nullptr, w.in.pointer(&pin), w.error()) == KVC_OK) {
-        CALL(kvc_prefix_unpin, w.handle(c), w.in.one_in(2) ? pin : w.in.number(pin), w.error());
+        CALL(kvc_prefix_unpin, w.handle(c), pin + (w.in.one_in(2) ? 1 : 0), w.error());
       }
       break;
     case 8:

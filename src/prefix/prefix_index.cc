@@ -268,10 +268,13 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       adopt(run, block, index, sequence, pages);
     }
   }
-  const int64_t published = std::min(length, index * size);
+  int64_t published = std::min(length, index * size);
   merge_path(run, index, terms);
   touch_path(run);
+  // Blocks without a page do not stay at an end: the sequence had none to give.
+  const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
+  if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
   if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages);
   return published;
 }

@@ -88,7 +88,8 @@ class PrefixIndex {
   void use() noexcept;
 
   // Takes in the pages of a sequence that holds these tokens. Pages that the index has already replace the sequence's.
-  // Returns how many tokens of the key the index knows then: fewer than all if it is full and nothing can be evicted.
+  // Returns how many tokens of the key the index knows then: fewer than all if it is full and nothing can be evicted,
+  // or if neither has pages of the last ones.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
   // Sets priority and expiry of the known tokens of a key, or of what one session alone published.

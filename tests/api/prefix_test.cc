@@ -1,129 +1,8 @@
 // The prefix index through the C API: each promise of section 12 of the header. tests/model/prefix_test.cc mixes them.
-#include <numeric>
-
-#include "fixture.h"
+#include "prefix_fixture.h"
 
 namespace kvt {
 namespace {
-
-using Tokens = std::vector<int32_t>;
-
-// A cache of one full group with pages of 4 tokens, or of other groups.
-struct Prefix {
-  static CacheSpec spec_of(std::vector<GroupSpec> groups, int64_t pages) {
-    CacheSpec spec;
-    spec.page_size = 4;
-    spec.max_sequences = 6;
-    spec.flags = KVC_CACHE_PREFIX_INDEX;
-    spec.groups = std::move(groups);
-    spec.layers.clear();
-    for (size_t g = 0; g < spec.groups.size(); g++) {
-      spec.groups[g].pages = pages;
-      spec.layers.push_back(LayerSpec{static_cast<int>(g), 2, 1, 4});
-    }
-    return spec;
-  }
-  explicit Prefix(int64_t pages = 40) : Prefix(spec_of({GroupSpec{}}, pages)) {}
-  explicit Prefix(const CacheSpec &s) : spec(s), context(make_context()), owner(make_cache(context.get(), s)) {}
-
-  kvc_cache *cache() const { return owner.get(); }
-  static kvc_prefix_query query(const Tokens &tokens, uint64_t salt = 0, int64_t salt_begin = 0) {
-    kvc_prefix_query q;
-    kvc_prefix_query_init(&q);
-    q.tokens = tokens.data();
-    q.num_tokens = static_cast<int64_t>(tokens.size());
-    q.salt = salt;
-    q.salt_begin = salt_begin;
-    return q;
-  }
-  kvc_seq add() {
-    kvc_seq seq = 0;
-    EXPECT_EQ(kvc_seq_add(cache(), 1, &seq, nullptr), KVC_OK);
-    return seq;
-  }
-  void remove(kvc_seq seq) { EXPECT_EQ(kvc_seq_remove(cache(), 1, &seq, nullptr), KVC_OK); }
-  kvc_status begin(kvc_seq seq, int32_t tokens, kvc_forward *f, kvc_error *error = nullptr) {
-    const kvc_batch batch = batch_of(seqs = {seq}, lengths = {tokens}, 0);
-    const kvc_status fits = kvc_cache_can_fit(cache(), &batch, nullptr);
-    const kvc_status begun = kvc_forward_begin(cache(), &batch, nullptr, f, error);
-    EXPECT_EQ(begun, fits);
-    return begun;
-  }
-  kvc_status step(kvc_seq seq, int32_t tokens, kvc_error *error = nullptr) {
-    kvc_forward f = 0;
-    if (const kvc_status begun = begin(seq, tokens, &f, error)) return begun;
-    for (size_t l = 0; l < spec.layers.size(); l++) {
-      LayerTensors t(spec.layers[l], tokens);
-      const kvc_append_args args = t.append_args();
-      EXPECT_EQ(kvc_forward_append(cache(), f, static_cast<int32_t>(l), &args, nullptr), KVC_OK);
-    }
-    return kvc_forward_end(cache(), f, error);
-  }
-  kvc_prefix_published publish(kvc_seq seq, const kvc_prefix_query &q, uint64_t session = 0, int32_t priority = 0,
-                               int64_t time_to_live = 0) {
-    kvc_prefix_options options;
-    kvc_prefix_options_init(&options);
-    options.session = session;
-    options.priority = priority;
-    options.time_to_live = time_to_live;
-    kvc_prefix_published published;
-    kvc_prefix_published_init(&published);
-    kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(kvc_prefix_publish(cache(), seq, &q, &options, &published, &error), KVC_OK) << error.message;
-    return published;
-  }
-  // A sequence of these tokens that was published and removed.
-  void remember(const kvc_prefix_query &q, uint64_t session = 0, int32_t priority = 0, int64_t time_to_live = 0) {
-    kvc_prefix_hit hit;
-    const kvc_seq seq = attach(q, &hit);
-    if (hit.tokens < q.num_tokens) {
-      EXPECT_EQ(step(seq, static_cast<int32_t>(q.num_tokens - hit.tokens)), KVC_OK);
-    }
-    publish(seq, q, session, priority, time_to_live);
-    remove(seq);
-  }
-  kvc_seq attach(kvc_prefix_query q, kvc_prefix_hit *hit) {
-    kvc_prefix_hit_init(hit);
-    q.flags = KVC_PREFIX_ALLOW_ALL;
-    kvc_seq seq = 0;
-    kvc_error error = KVC_ERROR_INIT;
-    EXPECT_EQ(kvc_prefix_attach(cache(), &q, nullptr, hit, &seq, &error), KVC_OK) << error.message;
-    return seq;
-  }
-  int64_t found(kvc_prefix_query q) {
-    kvc_prefix_hit hit;
-    kvc_prefix_hit_init(&hit);
-    q.flags = KVC_PREFIX_ALLOW_ALL;
-    EXPECT_EQ(kvc_prefix_match(cache(), &q, &hit, nullptr), KVC_OK);
-    return hit.tokens;
-  }
-  kvc_stats stats() const {
-    kvc_stats s;
-    kvc_stats_init(&s);
-    EXPECT_EQ(kvc_cache_stats(cache(), -1, &s, nullptr), KVC_OK);
-    return s;
-  }
-  std::vector<int32_t> pages(kvc_seq seq) const {
-    std::vector<int32_t> list(64);
-    int64_t count = 0;
-    EXPECT_EQ(kvc_seq_pages(cache(), seq, 0, list.data(), 64, &count, nullptr), KVC_OK);
-    list.resize(static_cast<size_t>(count));
-    return list;
-  }
-  ~Prefix() { EXPECT_EQ(kvc_cache_check_invariants(cache(), nullptr), KVC_OK); }
-
-  CacheSpec spec;
-  ContextPtr context;
-  CachePtr owner;
-  std::vector<kvc_seq> seqs;
-  std::vector<int32_t> lengths;
-};
-
-Tokens count_to(int32_t n, int32_t first = 1) {
-  Tokens tokens(static_cast<size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
 
 TEST(Prefixes, ASecondRequestSharesPagesAndCopiesTheTail) {
   Prefix p;
@@ -299,6 +178,42 @@ TEST(Prefixes, SaltsSeparateFromWhereTheyBegin) {
   EXPECT_EQ(p.found(p.query(tokens)), 8);
 }
 
+TEST(Prefixes, APageIsPublishedUnderOneSalt) {
+  Prefix p;
+  const kvc_seq seq = p.add();
+  ASSERT_EQ(p.step(seq, 10), KVC_OK);
+  p.publish(seq, p.query(count_to(10), 1));
+  const kvc_prefix_published again = p.publish(seq, p.query(count_to(10), 2));
+  EXPECT_EQ(again.known_tokens, 0);
+  EXPECT_EQ(again.pages_added, 0);
+  EXPECT_EQ(p.found(p.query(count_to(10), 2)), 0);
+  EXPECT_EQ(p.found(p.query(count_to(10), 1)), 10);
+}
+
+TEST(Prefixes, AnAttachedWindowHasOfItsRollbackMarginWhatThereIs) {
+  CacheSpec spec = Prefix::spec_of({GroupSpec{}, GroupSpec{4}}, 40);
+  spec.rollback = 8;
+  spec.groups[1].pages = 12;
+  Prefix p(spec);
+  p.remember(p.query(count_to(40)));  // pages 7 to 9 of the window: tokens 37 to 39 are seen, 29 to 36 are the margin
+  kvc_prefix_hit hit;
+  const kvc_seq seq = p.attach(p.query(count_to(40)), &hit);
+  int64_t before = 0;
+  ASSERT_EQ(kvc_seq_nearest_position(p.cache(), seq, 34, &before, nullptr, nullptr), KVC_OK);
+  EXPECT_EQ(before, 34);
+  p.remove(seq);
+  // Ten of the twelve pages are taken, so that one of the three goes: the first.
+  const kvc_seq other = p.add();
+  for (int i = 0; i < 3; i++) ASSERT_EQ(p.step(other, 10 + i), KVC_OK);
+  const kvc_seq third = p.add();
+  ASSERT_EQ(p.step(third, 24), KVC_OK);
+  const kvc_seq again = p.attach(p.query(count_to(40)), &hit);
+  EXPECT_EQ(hit.tokens, 40);
+  ASSERT_EQ(kvc_seq_nearest_position(p.cache(), again, 34, &before, nullptr, nullptr), KVC_OK);
+  EXPECT_EQ(before, 0);
+  EXPECT_EQ(p.step(again, 1), KVC_OK);
+}
+
 TEST(Prefixes, TheGroupThatLimitsAHitIsNamed) {
   Prefix p(Prefix::spec_of({GroupSpec{}, GroupSpec{8}}, 40));
   p.remember(p.query(count_to(40)));
@@ -387,98 +302,6 @@ TEST(Prefixes, ClearForgetsEverything) {
   ASSERT_EQ(kvc_cache_clear(p.cache(), nullptr), KVC_OK);
   EXPECT_EQ(p.stats().pages_used, 0);
   EXPECT_EQ(p.found(query), 0);
-}
-
-TEST(Prefixes, PublishRefusesWhatItCannotKeep) {
-  CacheSpec spec = Prefix::spec_of({GroupSpec{}}, 40);
-  spec.layers.push_back(spec.layers[0]);
-  spec.streaming = true;
-  Prefix p(spec);
-  const kvc_seq seq = p.add();
-  const Tokens tokens = count_to(6);
-  const kvc_prefix_query query = p.query(tokens);
-  const auto refuse = [&](kvc_status status, const std::vector<std::string> &mentions = {}) {
-    return refused(
-        p.cache(), {status}, "kvc_prefix_publish",
-        [&](kvc_error *e) { return kvc_prefix_publish(p.cache(), seq, &query, nullptr, nullptr, e); }, mentions);
-  };
-  refuse(KVC_ERROR_OUT_OF_RANGE, {"6", "length 0"});
-  kvc_forward f = 0;
-  const std::vector<kvc_seq> ids{seq};
-  const std::vector<int32_t> six{6};
-  kvc_batch batch = batch_of(ids, six, 0);
-  batch.layer_end = 1;
-  ASSERT_EQ(kvc_forward_begin(p.cache(), &batch, nullptr, &f, nullptr), KVC_OK);
-  refuse(KVC_ERROR_BUSY);
-  LayerTensors t(spec.layers[0], 6);
-  const kvc_append_args args = t.append_args();
-  ASSERT_EQ(kvc_forward_append(p.cache(), f, 0, &args, nullptr), KVC_OK);
-  ASSERT_EQ(kvc_forward_end(p.cache(), f, nullptr), KVC_OK);
-  const kvc_error lacking = refuse(KVC_ERROR_ORDER);  // layer 1 lacks the tokens
-  EXPECT_EQ(lacking.index, 1);
-  EXPECT_EQ(lacking.required, 6);
-  EXPECT_EQ(lacking.available, 0);
-  const int64_t zero = 0, window = 8;
-  ASSERT_EQ(kvc_seq_truncate(p.cache(), 1, &seq, &zero, nullptr), KVC_OK);
-  ASSERT_EQ(p.step(seq, 6), KVC_OK);
-  ASSERT_EQ(kvc_seq_set_streaming(p.cache(), 1, &seq, nullptr, &window, 0, nullptr), KVC_OK);
-  ASSERT_EQ(kvc_seq_set_streaming(p.cache(), 1, &seq, nullptr, &zero, 0, nullptr), KVC_OK);
-  refuse(KVC_ERROR_UNSUPPORTED, {"streaming"});
-}
-
-TEST(Prefixes, ArgumentsAreChecked) {
-  Prefix p;
-  const Tokens tokens = count_to(6);
-  kvc_prefix_query query = p.query(tokens);
-  kvc_prefix_hit hit;
-  kvc_prefix_hit_init(&hit);
-  const auto match = [&](kvc_error *e) { return kvc_prefix_match(p.cache(), &query, &hit, e); };
-  query.num_tokens = -1;
-  refused(p.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_match", match, {"num_tokens -1"});
-  query.num_tokens = 6;
-  query.salt_begin = -1;
-  refused(p.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_match", match, {"salt_begin -1"});
-  query.salt_begin = 0;
-  query.flags = 2;
-  refused(p.cache(), {KVC_ERROR_UNSUPPORTED}, "kvc_prefix_match", match, {"flags 0x2"});
-  query.flags = 0;
-  query.tokens = nullptr;
-  refused(p.cache(), {KVC_ERROR_NULL_ARGUMENT}, "kvc_prefix_match", match, {"tokens"});
-  query = p.query(tokens);
-  const auto priority = [&](int32_t value, int64_t time_to_live) {
-    refused(p.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_set_priority",
-            [&](kvc_error *e) { return kvc_prefix_set_priority(p.cache(), &query, value, time_to_live, e); });
-    refused(p.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_set_session_priority",
-            [&](kvc_error *e) { return kvc_prefix_set_session_priority(p.cache(), 1, value, time_to_live, e); });
-  };
-  priority(-1, 0);
-  priority(101, 0);
-  priority(0, -1);
-  refused(p.cache(), {KVC_ERROR_INVALID_ARGUMENT}, "kvc_prefix_drop_session",
-          [&](kvc_error *e) { return kvc_prefix_drop_session(p.cache(), 0, nullptr, e); });
-  refused(p.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_cache_set_time",
-          [&](kvc_error *e) { return kvc_cache_set_time(p.cache(), -1, e); });
-  World plain;
-  refused(plain.cache, {KVC_ERROR_UNSUPPORTED}, "kvc_prefix_match",
-          [&](kvc_error *e) { return kvc_prefix_match(plain.cache, &query, &hit, e); }, {"KVC_CACHE_PREFIX_INDEX"});
-}
-
-TEST(Prefixes, TheConfigIsChecked) {
-  const ContextPtr context = make_context();
-  const auto created = [&](uint32_t flags, int64_t pages, int64_t checkpoints) {
-    BuiltConfig built(Prefix::spec_of({GroupSpec{}}, 8));
-    built.config.flags = flags;
-    built.config.prefix_pages = pages;
-    built.config.prefix_checkpoints = checkpoints;
-    kvc_cache *cache = nullptr;
-    const kvc_status status = kvc_cache_create(context.get(), &built.config, &cache, nullptr);
-    kvc_cache_destroy(cache);
-    return status;
-  };
-  EXPECT_EQ(created(KVC_CACHE_PREFIX_INDEX, 4, 0), KVC_OK);
-  EXPECT_EQ(created(KVC_CACHE_PREFIX_INDEX, 0, 1), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(created(0, 1, 0), KVC_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(created(KVC_CACHE_PREFIX_INDEX, -1, 0), KVC_ERROR_INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -84,6 +84,8 @@ class PrefixWalk {
       if (kind == kSliding) group.visibility = KVC_VISIBLE_WINDOW, group.window_tokens = kWindow;
       if (kind == kChunked) group.visibility = KVC_VISIBLE_CHUNK, group.chunk_tokens = kChunk;
       if (kind == kLatent) group.row = KVC_ROW_LATENT, layer.latent_dim = kDim - 1;
+      // So that either kind of group is the one that is short.
+      if (!exact && seed % 2 == 1 && (kind == kSliding || kind == kChunked)) group.num_pages = 11;
       groups.push_back(group);
       layers.push_back(layer);
     }
@@ -442,7 +444,7 @@ class Prefixes : public testing::TestWithParam<int> {};
 TEST_P(Prefixes, AttachedSequencesHoldTheirTokens) {
   PrefixWalk walk(static_cast<uint64_t>(GetParam()), false);
   walk.run(1500);
-  EXPECT_GT(walk.hits(), 30);
+  EXPECT_GT(walk.hits(), 10);
   EXPECT_GT(walk.evicted(), 100);
   EXPECT_GT(walk.shortages(), 0);
 }

@@ -336,7 +336,7 @@ TEST(PrefixIndex, ARunThatGrowsIsNotEvicted) {
   scene.publish(first);
   first.remove();
   Sequence second = scene.run(count_to(40));  // of its first tokens only `first` had pages
-  EXPECT_EQ(scene.publish(second), 16);
+  EXPECT_EQ(scene.publish(second), 8);
   EXPECT_TRUE(scene.index.is_valid());
   EXPECT_EQ(scene.match(count_to(8)), 8);
 }
