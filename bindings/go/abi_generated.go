@@ -686,6 +686,31 @@ func (s *kvcPrefixPublished) init() {
 	*s = kvcPrefixPublished{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcPageKeysArgs struct {
+	_            structs.HostLayout
+	structSize   uint32
+	reserved     uint32
+	tokens       *int32
+	numTokens    int64
+	pageSize     int64
+	begin        int64
+	parent       *uint8
+	fingerprint  *uint8
+	adapter      *uint8
+	adapterBytes int64
+	salt         *uint8
+	saltBytes    int64
+	saltBegin    int64
+	numMedia     int64
+	mediaBegins  *int64
+	mediaTokens  *int64
+	mediaHashes  *uint8
+}
+
+func (s *kvcPageKeysArgs) init() {
+	*s = kvcPageKeysArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcApi struct {
 	_                        structs.HostLayout
 	structSize               uint32
@@ -756,4 +781,5 @@ type kvcApi struct {
 	prefixPin                uintptr
 	prefixUnpin              uintptr
 	cacheSetTime             uintptr
+	pageKeys                 uintptr
 }

@@ -34,6 +34,7 @@ type shared struct {
 	append  kvcAppendArgs
 	flash   kvcFlashAttnArgs
 	slots   kvcAppendSlotsArgs
+	keys    kvcPageKeysArgs
 	plan    kvcPlanArgs
 	tables  kvcTables
 	tensors [maxTensors]tensorSlot

@@ -205,6 +205,9 @@ static int32_t kvcgo_prefixUnpin(uintptr_t fn, uintptr_t p0, uint64_t p1, void *
 static int32_t kvcgo_cacheSetTime(uintptr_t fn, uintptr_t p0, int64_t p1, void *p2) {
   return ((int32_t (*)(uintptr_t, int64_t, void *))fn)(p0, p1, p2);
 }
+static int32_t kvcgo_pageKeys(uintptr_t fn, void *p0, void *p1, void *p2) {
+  return ((int32_t (*)(void *, void *, void *))fn)(p0, p1, p2);
+}
 */
 import "C"
 
@@ -472,4 +475,8 @@ func (l *library) prefixUnpin(a *arena, cache uintptr, pin uint64) Status {
 
 func (l *library) cacheSetTime(a *arena, cache uintptr, now int64) Status {
 	return Status(C.kvcgo_cacheSetTime(C.uintptr_t(l.api.cacheSetTime), C.uintptr_t(cache), C.int64_t(now), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) pageKeys(a *arena, args *kvcPageKeysArgs, keys *uint8) Status {
+	return Status(C.kvcgo_pageKeys(C.uintptr_t(l.api.pageKeys), unsafe.Pointer(args), unsafe.Pointer(keys), unsafe.Pointer(&a.err)))
 }

@@ -543,3 +543,10 @@ func (l *library) cacheSetTime(a *arena, cache uintptr, now int64) Status {
 	a.words[2] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.cacheSetTime, 3))
 }
+
+func (l *library) pageKeys(a *arena, args *kvcPageKeysArgs, keys *uint8) Status {
+	a.words[0] = a.hold(0, unsafe.Pointer(args))
+	a.words[1] = a.hold(1, unsafe.Pointer(keys))
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.pageKeys, 3))
+}

@@ -372,6 +372,25 @@ var layoutOfStructs = []layoutOfStruct{
 		{"pages_added", unsafe.Offsetof(kvcPrefixPublished{}.pagesAdded), unsafe.Sizeof(kvcPrefixPublished{}.pagesAdded)},
 		{"pages_freed", unsafe.Offsetof(kvcPrefixPublished{}.pagesFreed), unsafe.Sizeof(kvcPrefixPublished{}.pagesFreed)},
 	}},
+	{"kvc_page_keys_args", unsafe.Sizeof(kvcPageKeysArgs{}), unsafe.Alignof(kvcPageKeysArgs{}), []layoutOfField{
+		{"struct_size", unsafe.Offsetof(kvcPageKeysArgs{}.structSize), unsafe.Sizeof(kvcPageKeysArgs{}.structSize)},
+		{"reserved", unsafe.Offsetof(kvcPageKeysArgs{}.reserved), unsafe.Sizeof(kvcPageKeysArgs{}.reserved)},
+		{"tokens", unsafe.Offsetof(kvcPageKeysArgs{}.tokens), unsafe.Sizeof(kvcPageKeysArgs{}.tokens)},
+		{"num_tokens", unsafe.Offsetof(kvcPageKeysArgs{}.numTokens), unsafe.Sizeof(kvcPageKeysArgs{}.numTokens)},
+		{"page_size", unsafe.Offsetof(kvcPageKeysArgs{}.pageSize), unsafe.Sizeof(kvcPageKeysArgs{}.pageSize)},
+		{"begin", unsafe.Offsetof(kvcPageKeysArgs{}.begin), unsafe.Sizeof(kvcPageKeysArgs{}.begin)},
+		{"parent", unsafe.Offsetof(kvcPageKeysArgs{}.parent), unsafe.Sizeof(kvcPageKeysArgs{}.parent)},
+		{"fingerprint", unsafe.Offsetof(kvcPageKeysArgs{}.fingerprint), unsafe.Sizeof(kvcPageKeysArgs{}.fingerprint)},
+		{"adapter", unsafe.Offsetof(kvcPageKeysArgs{}.adapter), unsafe.Sizeof(kvcPageKeysArgs{}.adapter)},
+		{"adapter_bytes", unsafe.Offsetof(kvcPageKeysArgs{}.adapterBytes), unsafe.Sizeof(kvcPageKeysArgs{}.adapterBytes)},
+		{"salt", unsafe.Offsetof(kvcPageKeysArgs{}.salt), unsafe.Sizeof(kvcPageKeysArgs{}.salt)},
+		{"salt_bytes", unsafe.Offsetof(kvcPageKeysArgs{}.saltBytes), unsafe.Sizeof(kvcPageKeysArgs{}.saltBytes)},
+		{"salt_begin", unsafe.Offsetof(kvcPageKeysArgs{}.saltBegin), unsafe.Sizeof(kvcPageKeysArgs{}.saltBegin)},
+		{"num_media", unsafe.Offsetof(kvcPageKeysArgs{}.numMedia), unsafe.Sizeof(kvcPageKeysArgs{}.numMedia)},
+		{"media_begins", unsafe.Offsetof(kvcPageKeysArgs{}.mediaBegins), unsafe.Sizeof(kvcPageKeysArgs{}.mediaBegins)},
+		{"media_tokens", unsafe.Offsetof(kvcPageKeysArgs{}.mediaTokens), unsafe.Sizeof(kvcPageKeysArgs{}.mediaTokens)},
+		{"media_hashes", unsafe.Offsetof(kvcPageKeysArgs{}.mediaHashes), unsafe.Sizeof(kvcPageKeysArgs{}.mediaHashes)},
+	}},
 	{"kvc_api", unsafe.Sizeof(kvcApi{}), unsafe.Alignof(kvcApi{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcApi{}.structSize), unsafe.Sizeof(kvcApi{}.structSize)},
 		{"abi", unsafe.Offsetof(kvcApi{}.abi), unsafe.Sizeof(kvcApi{}.abi)},
@@ -441,6 +460,7 @@ var layoutOfStructs = []layoutOfStruct{
 		{"prefix_pin", unsafe.Offsetof(kvcApi{}.prefixPin), unsafe.Sizeof(kvcApi{}.prefixPin)},
 		{"prefix_unpin", unsafe.Offsetof(kvcApi{}.prefixUnpin), unsafe.Sizeof(kvcApi{}.prefixUnpin)},
 		{"cache_set_time", unsafe.Offsetof(kvcApi{}.cacheSetTime), unsafe.Sizeof(kvcApi{}.cacheSetTime)},
+		{"page_keys", unsafe.Offsetof(kvcApi{}.pageKeys), unsafe.Sizeof(kvcApi{}.pageKeys)},
 	}},
 }
 

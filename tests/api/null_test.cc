@@ -28,6 +28,7 @@ struct Valid {
   int32_t int32s[8] = {};
   int64_t int64s[8] = {};
   uint64_t uint64s[1] = {};
+  uint8_t bytes[32] = {};
   kvc_copy copies[8] = {};
   LayerTensors layer{world.spec.layers[0], 2};
   DLTensor tensor = *layer.q.dl();
@@ -50,6 +51,7 @@ struct Valid {
   kvc_tables tables;
   kvc_plan_config plan_config;
   kvc_plan_args plan_args;
+  kvc_page_keys_args page_keys_args;
   kvc_prefix_query prefix_query;
   kvc_prefix_hit prefix_hit;
   kvc_prefix_options prefix_options;
@@ -74,6 +76,9 @@ struct Valid {
     kvc_tables_init(&tables);
     kvc_plan_config_init(&plan_config);
     kvc_plan_args_init(&plan_args);
+    kvc_page_keys_args_init(&page_keys_args);
+    page_keys_args.tokens = int32s, page_keys_args.num_tokens = 8, page_keys_args.page_size = 8;
+    page_keys_args.fingerprint = bytes;
     kvc_prefix_query_init(&prefix_query);
     kvc_prefix_hit_init(&prefix_hit);
     kvc_prefix_options_init(&prefix_options);

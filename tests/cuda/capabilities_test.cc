@@ -42,6 +42,7 @@ class Program {
     trees_and_graphs();
     states_and_encoders();
     prefixes();
+    page_keys();
     tables_only();
     stateless();
     plans();
@@ -253,6 +254,15 @@ class Program {
     ok("kvc_forward_store_state", kvc_forward_store_state(cache.get(), forward, 2, 0, row.dl(), &error_));
     ok("kvc_forward_end", kvc_forward_end(cache.get(), forward, &error_));
     ok("kvc_seq_checkpoint", kvc_seq_checkpoint(cache.get(), 1, &seq, &error_));
+  }
+
+  void page_keys() {
+    const std::vector<int32_t> tokens(16, 7);
+    uint8_t fingerprint[32] = {}, key[32] = {};
+    kvc_page_keys_args args;
+    kvc_page_keys_args_init(&args);
+    args.tokens = tokens.data(), args.num_tokens = 16, args.page_size = 16, args.fingerprint = fingerprint;
+    ok("kvc_page_keys", kvc_page_keys(&args, key, &error_));
   }
 
   void prefixes() {

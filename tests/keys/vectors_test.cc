@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "keys/page_key.h"
+#include "kvcache.h"
 #include "tests/keys/hex.h"
 
 namespace kvc {
@@ -42,6 +43,28 @@ PageKey key_from_hex(const std::string& text) {
   return key;
 }
 
+// The same call through the C API.
+void check_public(const KeyedTokens& in, const std::vector<uint8_t>& expected) {
+  std::vector<int64_t> begins, lengths;
+  std::vector<uint8_t> hashes, keys(expected.size());
+  for (const MediaSpan& span : in.media) {
+    begins.push_back(span.begin);
+    lengths.push_back(span.tokens);
+    hashes.insert(hashes.end(), span.hash.begin(), span.hash.end());
+  }
+  kvc_page_keys_args args;
+  kvc_page_keys_args_init(&args);
+  args.tokens = in.tokens.data(), args.num_tokens = std::ssize(in.tokens), args.page_size = in.page_size;
+  args.begin = in.begin, args.parent = in.parent, args.fingerprint = in.fingerprint.data();
+  args.adapter = in.adapter.data(), args.adapter_bytes = std::ssize(in.adapter);
+  args.salt = in.salt.data(), args.salt_bytes = std::ssize(in.salt), args.salt_begin = in.salt_begin;
+  args.num_media = std::ssize(in.media), args.media_begins = begins.data(), args.media_tokens = lengths.data();
+  args.media_hashes = hashes.data();
+  kvc_error error = KVC_ERROR_INIT;
+  ASSERT_EQ(kvc_page_keys(&args, keys.data(), &error), KVC_OK) << error.message;
+  EXPECT_EQ(keys, expected);
+}
+
 void check_vector(Fields& vector, const Sha256Blocks& blocks) {
   const auto bytes = [&](const char* name) { return from_hex(vector[name].at(0)); };
   const auto number = [&](const char* name) { return int64_t{std::stoll(vector[name].at(0))}; };
@@ -68,6 +91,7 @@ void check_vector(Fields& vector, const Sha256Blocks& blocks) {
   for (size_t page = 0; page < expected.size(); ++page) {
     EXPECT_EQ(to_hex(std::span(keys).subspan(page * kPageKeyBytes, kPageKeyBytes)), expected[page]) << "page " << page;
   }
+  check_public(in, keys);
 }
 
 TEST(Vectors, EveryImplementation) {

@@ -1,6 +1,12 @@
 package main
 
-import "kvcache.dev/kvcache"
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"kvcache.dev/kvcache"
+)
 
 var stateless = map[string]func(*script) ([]string, error){
 	"flash_attn": func(s *script) ([]string, error) {
@@ -25,6 +31,26 @@ var stateless = map[string]func(*script) ([]string, error){
 			RotaryCos: s.tensor("rotary_cos"), RotarySin: s.tensor("rotary_sin"), Positions: s.tensor("positions"),
 			RotaryInterleaved: s.has("rotary_interleaved")})
 	}),
+	"page_keys": func(s *script) ([]string, error) {
+		args := kvcache.PageKeysArgs{Tokens: list(s, "tokens", int32Of), PageSize: s.integer("page_size"), Adapter: hexOf(s, "adapter"),
+			Salt: hexOf(s, "salt"), SaltBegin: int64(s.integer("salt_begin")), Begin: int64(s.integer("begin"))}
+		if s.has("fingerprint") {
+			args.Fingerprint = (*[32]byte)(hexOf(s, "fingerprint"))
+		}
+		if s.has("parent") {
+			args.Parent = (*kvcache.PageKey)(hexOf(s, "parent"))
+		}
+		lengths, hashes := list(s, "media_tokens", int64Of), hexOf(s, "media_hashes")
+		for i, begin := range list(s, "media_begins", int64Of) {
+			args.Media = append(args.Media, kvcache.MediaSpan{Begin: begin, Tokens: lengths[i], Hash: [32]byte(hashes[32*i:])})
+		}
+		keys, err := kvcache.PageKeys(args)
+		var text strings.Builder
+		for _, key := range keys {
+			fmt.Fprintf(&text, "%x", key)
+		}
+		return []string{result("keys", text.String())}, err
+	},
 	"plan_create": quiet(func(s *script) error {
 		mode := choice(s, "mode", map[string]kvcache.PlanMode{"decode": kvcache.PlanDecode, "extend": kvcache.PlanExtend,
 			"verify": kvcache.PlanVerify, "draft_decode": kvcache.PlanDraftDecode})
@@ -57,3 +83,5 @@ var stateless = map[string]func(*script) ([]string, error){
 		return s.plan().Close()
 	}),
 }
+
+func hexOf(s *script, key string) []byte { return parse(s.words[key], hex.DecodeString) }

@@ -57,6 +57,7 @@ from ._errors import (
     Uncommitted,
     Unsupported,
 )
+from ._keys import page_keys
 from ._kvcache import Step, Tables, Tensor, build_info, version
 from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
@@ -136,5 +137,6 @@ __all__ = [
     "flash_attn_with_kvcache",
     "get_include",
     "get_library",
+    "page_keys",
     "version",
 ]

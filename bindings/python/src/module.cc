@@ -4,6 +4,7 @@
 #include "cache.h"
 #include "context.h"
 #include "error.h"
+#include "keys.h"
 #include "kvcache.h"
 #include "stateless.h"
 #include "step.h"
@@ -22,6 +23,7 @@ NB_MODULE(_kvcache, module) {
   Tables::bind(module);
   Step::bind(module);
   bind_stateless(module);
+  bind_keys(module);
   Plan::bind(module);
   module.def("set_error_factories", &set_error_factories, nb::arg("make_error"), nb::arg("make_closed"));
   module.def("status_name", &kvc_status_name, nb::arg("status"));

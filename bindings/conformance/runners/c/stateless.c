@@ -1,4 +1,8 @@
 /* Calls over the script's own tensors, and plans. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "runner.h"
 
 static void read_flash_attn_indices(kvc_flash_attn_args *args) {
@@ -66,7 +70,45 @@ static kvc_status append_slots(void) {
   return kvc(append_slots)(context(), &args, NULL, &error);
 }
 
+/* The bytes of a word of hexadecimal digits; NULL if it is absent. */
+static uint8_t *bytes(const char *key, int64_t *count) {
+  const char *digits = text(key);
+  *count = digits ? (int64_t)strlen(digits) / 2 : 0;
+  uint8_t *found = digits ? take((size_t)*count + 1) : NULL;
+  for (int64_t i = 0; i < *count; i++) {
+    const char pair[3] = {digits[2 * i], digits[2 * i + 1], 0};
+    found[i] = (uint8_t)strtoul(pair, NULL, 16);
+  }
+  return found;
+}
+
+static kvc_status page_keys(void) {
+  int64_t n = 0;
+  kvc_page_keys_args args;
+  kvc_page_keys_args_init(&args);
+  args.tokens = integers_32("tokens", &args.num_tokens);
+  args.page_size = integer("page_size", 0);
+  args.begin = integer("begin", 0);
+  args.parent = bytes("parent", &n);
+  args.fingerprint = bytes("fingerprint", &n);
+  args.adapter = bytes("adapter", &args.adapter_bytes);
+  args.salt = bytes("salt", &args.salt_bytes);
+  args.salt_begin = integer("salt_begin", 0);
+  args.media_begins = integers("media_begins", &n);
+  args.media_tokens = integers("media_tokens", &args.num_media);
+  args.media_hashes = bytes("media_hashes", &n);
+  const int64_t pages = args.page_size > 0 ? args.num_tokens / args.page_size : 0;
+  uint8_t *keys = take((size_t)pages * 32 + 1);
+  const kvc_status status = kvc(page_keys)(&args, keys, &error);
+  if (status != KVC_OK) return status;
+  char *digits = take((size_t)pages * 64 + 1);
+  for (int64_t i = 0; i < pages * 32; i++) sprintf(digits + 2 * i, "%02x", keys[i]);
+  result_text("keys", digits);
+  return KVC_OK;
+}
+
 const operation stateless_operations[] = {
+    {"page_keys", page_keys},
     {"flash_attn", flash_attn},
     {"append_slots", append_slots},
     {NULL, NULL},

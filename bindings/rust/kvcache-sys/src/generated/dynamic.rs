@@ -513,6 +513,14 @@ pub unsafe fn kvc_cache_set_time(cache: *mut kvc_cache, now: i64, error: *mut kv
         None => { unsafe { failure("kvc_cache_set_time", error) } }
     }
 }
+#[doc = " Computes the keys of all whole pages of a token array. It needs no context and no cache.\n   args  borrowed, arrays included\n   keys  [num_tokens / page_size, 32], filled; not read if there is no whole page\n Errors (nothing written): NULL_ARGUMENT (an array that is needed), OUT_OF_RANGE (a number outside of what its field says, a span\n with its index in error->index), INVALID_ARGUMENT (begin without a parent, or not at a page; reserved). Threads: any. O(tokens\n and media). Since 0.1. From: block hashes of vLLM's prefix cache."]
+#[inline]
+pub unsafe fn kvc_page_keys(args: *const kvc_page_keys_args, keys: *mut u8, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.page_keys) {
+        Some(function) => unsafe { function(args, keys, error) },
+        None => { unsafe { failure("kvc_page_keys", error) } }
+    }
+}
 #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status {

@@ -1722,7 +1722,7 @@ pub struct kvc_plan {
 }
 #[doc = " match and attach may find all tokens of the query. By default they find one less at most, because\nan engine needs the logits of the last token"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next turn begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that were not used for longer, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that were not used for longer, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1823,6 +1823,77 @@ const _: () = {
         [::core::mem::offset_of!(kvc_prefix_published, pages_added) - 16usize];
     ["Offset of field: kvc_prefix_published::pages_freed"]
         [::core::mem::offset_of!(kvc_prefix_published, pages_freed) - 24usize];
+};
+#[doc = " ============================================================================================\n 13  Page keys: names of tokens outside of a cache\n ============================================================================================\n A page key names the content of one page of tokens in 32 bytes. It is equal in every process, on every machine and in every\n language. docs/reference/keys.md defines the bytes that are hashed (SHA-256), and has test vectors. A cache does not need keys:\n its prefix index compares tokens."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_page_keys_args {
+    pub struct_size: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " [num_tokens]; nullable if num_tokens is 0. Any numbers"]
+    pub tokens: *const i32,
+    #[doc = " 0..2^30; a last page that is not full has no key"]
+    pub num_tokens: i64,
+    #[doc = " 1..2^20"]
+    pub page_size: i64,
+    #[doc = " position of tokens[0] in its sequence: a multiple of page_size up to 2^30, 0 without a parent"]
+    pub begin: i64,
+    #[doc = " nullable: [32], the key of the page that ends at begin. It covers fingerprint and adapter"]
+    pub parent: *const u8,
+    #[doc = " [32]: computed by the engine from weights, quantisation and tokenizer; nullable with a parent"]
+    pub fingerprint: *const u8,
+    #[doc = " [adapter_bytes]; nullable if adapter_bytes is 0 = no adapter"]
+    pub adapter: *const u8,
+    #[doc = " 0..2^20"]
+    pub adapter_bytes: i64,
+    #[doc = " [salt_bytes]; nullable if salt_bytes is 0 = no salt"]
+    pub salt: *const u8,
+    #[doc = " 0..2^20"]
+    pub salt_bytes: i64,
+    #[doc = " the salt holds from the page that contains this position on; >= 0"]
+    pub salt_begin: i64,
+    #[doc = " spans of tokens that stand for an image or the like; 0..2^30"]
+    pub num_media: i64,
+    #[doc = " [num_media]: position in the sequence of the first token of each, ascending"]
+    pub media_begins: *const i64,
+    #[doc = " [num_media]: tokens of each, > 0. The spans do not overlap"]
+    pub media_tokens: *const i64,
+    #[doc = " [num_media, 32]: of the content, and of what changes how the model sees it"]
+    pub media_hashes: *const u8,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_page_keys_args"][::core::mem::size_of::<kvc_page_keys_args>() - 128usize];
+    ["Alignment of kvc_page_keys_args"][::core::mem::align_of::<kvc_page_keys_args>() - 8usize];
+    ["Offset of field: kvc_page_keys_args::struct_size"]
+        [::core::mem::offset_of!(kvc_page_keys_args, struct_size) - 0usize];
+    ["Offset of field: kvc_page_keys_args::reserved"][::core::mem::offset_of!(kvc_page_keys_args, reserved) - 4usize];
+    ["Offset of field: kvc_page_keys_args::tokens"][::core::mem::offset_of!(kvc_page_keys_args, tokens) - 8usize];
+    ["Offset of field: kvc_page_keys_args::num_tokens"]
+        [::core::mem::offset_of!(kvc_page_keys_args, num_tokens) - 16usize];
+    ["Offset of field: kvc_page_keys_args::page_size"]
+        [::core::mem::offset_of!(kvc_page_keys_args, page_size) - 24usize];
+    ["Offset of field: kvc_page_keys_args::begin"][::core::mem::offset_of!(kvc_page_keys_args, begin) - 32usize];
+    ["Offset of field: kvc_page_keys_args::parent"][::core::mem::offset_of!(kvc_page_keys_args, parent) - 40usize];
+    ["Offset of field: kvc_page_keys_args::fingerprint"]
+        [::core::mem::offset_of!(kvc_page_keys_args, fingerprint) - 48usize];
+    ["Offset of field: kvc_page_keys_args::adapter"][::core::mem::offset_of!(kvc_page_keys_args, adapter) - 56usize];
+    ["Offset of field: kvc_page_keys_args::adapter_bytes"]
+        [::core::mem::offset_of!(kvc_page_keys_args, adapter_bytes) - 64usize];
+    ["Offset of field: kvc_page_keys_args::salt"][::core::mem::offset_of!(kvc_page_keys_args, salt) - 72usize];
+    ["Offset of field: kvc_page_keys_args::salt_bytes"]
+        [::core::mem::offset_of!(kvc_page_keys_args, salt_bytes) - 80usize];
+    ["Offset of field: kvc_page_keys_args::salt_begin"]
+        [::core::mem::offset_of!(kvc_page_keys_args, salt_begin) - 88usize];
+    ["Offset of field: kvc_page_keys_args::num_media"]
+        [::core::mem::offset_of!(kvc_page_keys_args, num_media) - 96usize];
+    ["Offset of field: kvc_page_keys_args::media_begins"]
+        [::core::mem::offset_of!(kvc_page_keys_args, media_begins) - 104usize];
+    ["Offset of field: kvc_page_keys_args::media_tokens"]
+        [::core::mem::offset_of!(kvc_page_keys_args, media_tokens) - 112usize];
+    ["Offset of field: kvc_page_keys_args::media_hashes"]
+        [::core::mem::offset_of!(kvc_page_keys_args, media_hashes) - 120usize];
 };
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
@@ -2291,10 +2362,13 @@ pub struct kvc_api {
     pub cache_set_time: ::core::option::Option<
         unsafe extern "C" fn(cache: *mut kvc_cache, now: i64, error: *mut kvc_error) -> kvc_status,
     >,
+    pub page_keys: ::core::option::Option<
+        unsafe extern "C" fn(args: *const kvc_page_keys_args, keys: *mut u8, error: *mut kvc_error) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 536usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 544usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2368,6 +2442,7 @@ const _: () = {
     ["Offset of field: kvc_api::prefix_pin"][::core::mem::offset_of!(kvc_api, prefix_pin) - 512usize];
     ["Offset of field: kvc_api::prefix_unpin"][::core::mem::offset_of!(kvc_api, prefix_unpin) - 520usize];
     ["Offset of field: kvc_api::cache_set_time"][::core::mem::offset_of!(kvc_api, cache_set_time) - 528usize];
+    ["Offset of field: kvc_api::page_keys"][::core::mem::offset_of!(kvc_api, page_keys) - 536usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -2554,6 +2629,13 @@ impl Default for kvc_prefix_options {
     }
 }
 impl Default for kvc_prefix_published {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_page_keys_args {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

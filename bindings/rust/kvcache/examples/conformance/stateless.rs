@@ -10,6 +10,7 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
     let done = match name {
         "flash_attn" => flash_attn(s),
         "append_slots" => append(s),
+        "page_keys" => keys(s),
         "plan_create" => plan_create(s),
         "plan_build" => plan_build(s),
         "plan_tables" => plan_tables(s),
@@ -148,6 +149,37 @@ fn append(s: &mut Script) -> Done<Results> {
     s.keep("k_cache", Some(&k_cache));
     s.keep("v_cache", v_cache.as_ref());
     Ok(vec![])
+}
+
+fn bytes(s: &Script, key: &str) -> Done<Vec<u8>> {
+    let digits = s.word(key).unwrap_or_default();
+    let pairs = (0..digits.len() / 2).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16));
+    pairs.map(|byte| byte.map_err(|_| Stop::Skip)).collect()
+}
+
+fn key(s: &Script, name: &str) -> Done<Option<PageKey>> {
+    Ok(if s.has(name) { Some(bytes(s, name)?.try_into().map_err(|_| Stop::Skip)?) } else { None })
+}
+
+fn keys(s: &Script) -> Done<Results> {
+    let (begins, lengths): (Vec<usize>, Vec<usize>) = (s.list("media_begins")?, s.list("media_tokens")?);
+    let hashes = bytes(s, "media_hashes")?;
+    let hashes = hashes.chunks_exact(32).map(|hash| hash.try_into().unwrap_or_default());
+    let spans = begins.into_iter().zip(lengths).zip(hashes);
+    let media: Vec<_> = spans.map(|((begin, tokens), hash)| MediaSpan { begin, tokens, hash }).collect();
+    let (tokens, fingerprint, parent) = (s.list("tokens")?, key(s, "fingerprint")?, key(s, "parent")?);
+    let found = page_keys(&PageKeys {
+        tokens: &tokens,
+        page_size: s.number("page_size")?,
+        fingerprint: fingerprint.as_ref(),
+        adapter: &bytes(s, "adapter")?,
+        salt: &bytes(s, "salt")?,
+        salt_begin: s.number("salt_begin")?,
+        parent: parent.as_ref(),
+        begin: s.number("begin")?,
+        media: &media,
+    })?;
+    Ok(vec![("keys", found.concat().iter().map(|byte| format!("{byte:02x}")).collect())])
 }
 
 fn plan(s: &Script) -> Done<&Plan> {

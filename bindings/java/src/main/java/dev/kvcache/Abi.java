@@ -538,8 +538,29 @@ final class Abi {
     static final int PAGES_FREED = 24;
   }
 
+  static final class PageKeysArgs {
+    static final int SIZE = 128;
+    static final int STRUCT_SIZE = 0;
+    static final int RESERVED = 4;
+    static final int TOKENS = 8;
+    static final int NUM_TOKENS = 16;
+    static final int PAGE_SIZE = 24;
+    static final int BEGIN = 32;
+    static final int PARENT = 40;
+    static final int FINGERPRINT = 48;
+    static final int ADAPTER = 56;
+    static final int ADAPTER_BYTES = 64;
+    static final int SALT = 72;
+    static final int SALT_BYTES = 80;
+    static final int SALT_BEGIN = 88;
+    static final int NUM_MEDIA = 96;
+    static final int MEDIA_BEGINS = 104;
+    static final int MEDIA_TOKENS = 112;
+    static final int MEDIA_HASHES = 120;
+  }
+
   static final class Api {
-    static final int SIZE = 536;
+    static final int SIZE = 544;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -608,5 +629,6 @@ final class Abi {
     static final int PREFIX_PIN = 512;
     static final int PREFIX_UNPIN = 520;
     static final int CACHE_SET_TIME = 528;
+    static final int PAGE_KEYS = 536;
   }
 }

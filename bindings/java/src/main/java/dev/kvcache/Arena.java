@@ -208,6 +208,15 @@ final class Arena {
     return copy.address;
   }
 
+  long bytes(byte[] values) {
+    if (values == null || values.length == 0) {
+      return 0;
+    }
+    Mem copy = alloc(values.length);
+    copy.buffer.put(copy.at, values);
+    return copy.address;
+  }
+
   private static void initTensor(Mem slot) {
     slot.putInt(8, 1); // kDLCPU
     slot.putInt(12, 0);

@@ -338,6 +338,11 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int pageKeys(long args, long keys, long error) {
+    return Jni.kvj_page_keys(args, keys, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

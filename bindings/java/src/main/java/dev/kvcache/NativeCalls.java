@@ -72,6 +72,7 @@ interface NativeCalls {
   int prefixPin(long cache, long query, long hit, long pin, long error);
   int prefixUnpin(long cache, long pin, long error);
   int cacheSetTime(long cache, long now, long error);
+  int pageKeys(long args, long keys, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

@@ -14,6 +14,7 @@ import dev.kvcache.Import;
 import dev.kvcache.KvcacheException;
 import dev.kvcache.Layer;
 import dev.kvcache.Library;
+import dev.kvcache.PageKeys;
 import dev.kvcache.Plan;
 import dev.kvcache.PlanArgs;
 import dev.kvcache.RopeMode;
@@ -27,7 +28,9 @@ import java.io.PrintStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -385,6 +388,7 @@ public final class Runner {
     operation("append_slots", s -> s.context().appendSlots(AppendSlots.of(s.tensor("k"), s.tensor("v"), s.tensor("k_cache"),
         s.tensor("v_cache"), s.tensor("slots")).kScale(s.tensor("k_scale")).vScale(s.tensor("v_scale")).rotaryCos(s.tensor("rotary_cos"))
         .rotarySin(s.tensor("rotary_sin")).positions(s.tensor("positions")).rotaryInterleaved(s.has("rotary_interleaved"))));
+    operation("page_keys", Runner::pageKeys);
     operation("plan_create", s -> s.plans.put(s.integer("plan"), plan(s).build()));
     operation("plan_build", s -> s.results.put("generation", s.plan().build(PlanArgs.of(s.tensor("seq_lens"))
         .appendLengths(s.tensor("append_lengths")).rows(s.tensor("rows")).blockTable(s.tensor("block_table"))
@@ -397,6 +401,31 @@ public final class Runner {
     });
     operation("plan_check", s -> s.plan().check(s.integer("generation", 0)));
     operation("plan_close", s -> s.plan().close());
+  }
+
+  private static byte[] bytes(Script s, String key) {
+    return HexFormat.of().parseHex(s.word(key, ""));
+  }
+
+  private static void pageKeys(Script s) {
+    PageKeys call = PageKeys.of(s.has("tokens") ? s.ints("tokens") : new int[0], s.integer("page_size", 0)).adapter(bytes(s, "adapter"))
+        .salt(bytes(s, "salt"), s.integer("salt_begin", 0));
+    if (s.has("fingerprint")) {
+      call.fingerprint(bytes(s, "fingerprint"));
+    }
+    call.parent(s.has("parent") ? bytes(s, "parent") : null, s.integer("begin", 0));
+    if (s.has("media_begins")) {
+      long[] begins = s.longs("media_begins");
+      byte[] hashes = bytes(s, "media_hashes");
+      for (int i = 0; i < begins.length; i++) {
+        call.media(begins[i], s.longs("media_tokens")[i], Arrays.copyOfRange(hashes, 32 * i, 32 * i + 32));
+      }
+    }
+    StringBuilder text = new StringBuilder();
+    for (byte[] key : call.compute()) {
+      text.append(HexFormat.of().formatHex(key));
+    }
+    s.results.put("keys", text);
   }
 
   private static Plan.Builder plan(Script s) {
