@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 6
+#define KVC_BACKEND_VERSION 7
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -48,43 +48,102 @@ typedef struct kvc_backend_host {
 
 /* ---- Storage -------------------------------------------------------------------------------- */
 
-/* One of a layer's two pools. Strides are in elements; the innermost (dim) stride is 1. */
+/* Where the scales of stored elements lie. */
+enum kvc_backend_scale_place {
+  KVC_BACKEND_SCALES_NONE = 0,    /* an element is read as it is */
+  KVC_BACKEND_SCALES_APART = 1,   /* in a tensor of their own, which append does not write */
+  KVC_BACKEND_SCALES_SEGMENT = 2, /* in the row, after the elements of their segment */
+  KVC_BACKEND_SCALES_ROW = 3,     /* in the row, after the elements of all its segments */
+  KVC_BACKEND_SCALES_PAGE = 4     /* in the page, after the rows that they scale */
+};
+
+/* Scales of the elements of a segment. Neighbouring elements share a scale: those of `dims` dims, counted from the
+ * segment's first, of `tokens` tokens and of `heads` heads. 0 means all of them. */
+typedef struct kvc_backend_scale_format {
+  DLDataType dtype;      /* of a scale, whole bytes */
+  uint16_t dims;
+  uint16_t tokens, heads; /* 0 or 1 where the scales lie in the row */
+  uint8_t place;         /* KVC_BACKEND_SCALES_* */
+  uint8_t values;        /* values of one scale, side by side: 2 = a scale and an offset. 0 is 1 */
+  uint8_t order;         /* r > 1: of the n scales of a row, the one of index s lies at place (s % r) * (n / r) + s / r */
+  uint8_t reserved;
+} kvc_backend_scale_format;
+
+/* Neighbouring dims of a row that are stored alike. Elements are packed without gaps, the first in the lowest bits of
+ * the first byte, and a segment begins with a whole byte. */
+typedef struct kvc_backend_segment {
+  DLDataType dtype;  /* of an element; its bits may be fewer than 8 */
+  uint16_t dims;     /* 0: all dims of the row that are left */
+  uint16_t encoding; /* 0: elements are numbers of `dtype`. Others are the format's own, for example a code book */
+  kvc_backend_scale_format scales; /* an element is read as stored * scale */
+  kvc_backend_scale_format outer;  /* scales of these scales: an element is read as stored * scale * outer scale */
+} kvc_backend_segment;
+
+enum { KVC_BACKEND_MAX_SEGMENTS = 2 };
+
+/* How the row of one token and head is stored. */
+typedef struct kvc_backend_row_format {
+  kvc_backend_segment segments[2];
+  uint16_t num_segments;
+  uint16_t row_multiple;    /* a row, with the scales in it, is padded to a multiple of this number of bytes. 0 is 1 */
+  uint16_t scales_multiple; /* the same of a row's scales in the page */
+  uint16_t reserved;
+} kvc_backend_row_format;
+
+/* The order of rows and scales in a page that the library lays out. */
+enum kvc_backend_page_order {
+  KVC_BACKEND_PAGE_ROWS_FIRST = 0, /* K's rows, V's rows, K's scales, V's scales */
+  KVC_BACKEND_PAGE_POOLS = 1,      /* K's rows, K's scales, V's rows, V's scales */
+  KVC_BACKEND_PAGE_PAIRS = 2       /* V's row follows K's row of the same token and head; no scales after the rows */
+};
+
+/* How a layer stores K and V (StoredFormat). kernels/common/stored_format.h computes sizes and offsets from it. */
+typedef struct kvc_backend_format {
+  kvc_backend_row_format k, v;
+  uint16_t page_order;    /* KVC_BACKEND_PAGE_* */
+  uint16_t tokens_first;  /* rows of a page are [tokens, heads]; 0: [heads, tokens] */
+  uint16_t page_multiple; /* a page is padded to a multiple of this number of bytes. 0 is 1 */
+  uint16_t reserved;
+} kvc_backend_format;
+
+/* One of a layer's two pools: where its rows lie. */
 typedef struct kvc_backend_pool {
-  void *data; /* element (page, head, slot, dim): at page*page_stride + head*head_stride + slot*slot_stride + dim */
-  int64_t page_stride;
-  int64_t head_stride;
-  int64_t slot_stride;
+  void *data; /* row (page, head, slot): page*page_stride_bytes + head*head_stride_bytes + slot*slot_stride_bytes after it */
+  int64_t page_stride_bytes;
+  int64_t head_stride_bytes;
+  int64_t slot_stride_bytes;
+  int64_t row_bytes; /* of one row, with the scales and the padding in it: what a copy moves */
 } kvc_backend_pool;
 
-/* Scales of a quantised pool: an element is read as stored * scale. int8: a scale for each token and head, in the pages
- * beside what they scale. fp8: a scale for each head, or one for all; page_stride and slot_stride are 0. */
+/* Scales of a quantised pool. Those of tokens lie in the pages, those of heads (fp8) apart. */
 typedef struct kvc_backend_scales {
-  float *data; /* NULL: every scale is 1. Of (page, head, slot) at page*page_stride + head*head_stride + slot*slot_stride */
-  int64_t page_stride;
-  int64_t head_stride;
-  int64_t slot_stride;
+  void *data; /* NULL: every scale is 1. Else those of row (page, head, slot), as kvc_backend_pool.data */
+  int64_t page_stride_bytes;
+  int64_t head_stride_bytes;
+  int64_t slot_stride_bytes; /* 0: tokens have no scales of their own, and page_stride_bytes is 0 too */
+  int64_t row_bytes; /* of the scales of one row that lie after the rows of a page: what a copy moves. 0: none */
 } kvc_backend_scales;
 
 /* Shape, storage and rules of one layer; constant for the life of a cache. */
 typedef struct kvc_backend_layer {
-  kvc_backend_pool k, v;   /* [num_pages, num_kv_heads, page_size, head_dim | v_head_dim] */
+  kvc_backend_pool k, v;   /* [num_pages, num_kv_heads, page_size] rows of head_dim and v_head_dim dims */
   kvc_backend_scales k_scales, v_scales;
   int64_t num_pages;
   int32_t page_size;
   int32_t num_q_heads, num_kv_heads, head_dim, v_head_dim;
   int32_t window_tokens;   /* a query at p sees keys max(0, p-w+1)..p; 0 = all of 0..p */
   int32_t chunk_tokens;    /* c > 0: of those, keys j with j/c == p/c */
-  DLDataType dtype;        /* of both pools */
+  kvc_backend_format format; /* of the rows of k and v */
   float softmax_scale;
   int32_t rope_class;      /* index of the forward's cos/sin table for this layer, or -1: no rotation */
   int32_t rope_dim;        /* rotated dims: [rope_offset, rope_offset + rope_dim) */
   int32_t rope_offset;
   int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
-  uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): v and v_scales are k and k_scales, and a row is
-                              written and moved once. No rotated dim is below v_head_dim, and num_kv_heads is 1 */
+  uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): a row is written and moved once. v and v_scales
+                              are k and k_scales, but v.row_bytes is the part of V. No rotated dim is below v_head_dim,
+                              and num_kv_heads is 1 */
   uint32_t k_behind_v;     /* 1: a row of K is V's row, followed by that of the pool k, [head_dim - v_head_dim] (latent
                               and rotary parts in pools of their own). Attended only; without scales of tokens */
-  uint32_t reserved;
 } kvc_backend_layer;
 
 /* ---- Page tables ---------------------------------------------------------------------------- */
@@ -271,7 +330,7 @@ typedef struct kvc_backend_append {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
   const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
-  kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or of the layer's dtype as stored */
+  kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or elements as the layer stores them */
   kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is. If v_in_k: without data, or the head of the row
                                 [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
@@ -494,15 +553,15 @@ typedef struct kvc_backend_slot_copy {
   int32_t reserved;
 } kvc_backend_slot_copy;
 
-/* Copies stored rows to dense arrays of the layer's dtype: k [num_tokens, Hkv, D], v [num_tokens, Hkv, Dv], compact. */
+/* Copies stored rows to dense arrays, byte by byte: k and v are [num_tokens, Hkv, row_bytes of the pool]. */
 typedef struct kvc_backend_gather {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
   const int64_t *slots;         /* [num_tokens] */
   void *k;                      /* nullable */
   void *v;                      /* nullable */
-  float *k_scale;               /* nullable; [num_tokens, Hkv], compact: scales of int8 */
-  float *v_scale;               /* nullable */
+  void *k_scale;                /* nullable; [num_tokens, Hkv, row_bytes of the scales], compact */
+  void *v_scale;                /* nullable */
   const kvc_backend_step *step; /* nullable; else slots is an address on the device */
 } kvc_backend_gather;
 

@@ -45,7 +45,14 @@ KVC_HOST_DEVICE Type type_of(DLDataType dtype) {
 // Stored with scales: an element is read as stored * scale.
 KVC_HOST_DEVICE bool is_quantised(Type type) { return type == Type::kE4m3 || type == Type::kE5m2 || type == Type::kI8; }
 
-KVC_HOST_DEVICE int32_t type_bytes(Type type) { return type == Type::kF32 ? 4 : is_quantised(type) ? 1 : 2; }
+// Bits of an element.
+KVC_HOST_DEVICE int32_t element_bits(Type type) { return type == Type::kF32 ? 32 : is_quantised(type) ? 8 : 16; }
+
+// Bytes of an element of a caller's tensor. Sizes of stored rows follow from their format (stored_format.h).
+KVC_HOST_DEVICE int32_t element_bytes(Type type) { return element_bits(type) / 8; }
+
+// Bytes of n elements without gaps between them.
+KVC_HOST_DEVICE int64_t array_bytes(Type type, int64_t n) { return (n * element_bits(type) + 7) / 8; }
 
 KVC_HOST_DEVICE uint32_t float_bits(float x) {
   uint32_t bits;
@@ -147,7 +154,7 @@ KVC_HOST_DEVICE void narrow(float x, I8* out) {
 
 // Element `index` of an array of any alignment.
 KVC_HOST_DEVICE float load_element(Type type, const void* base, int64_t index) {
-  const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * type_bytes(type);
+  const unsigned char* bytes = static_cast<const unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) {
     float x;
     memcpy(&x, bytes, sizeof x);
@@ -170,7 +177,7 @@ KVC_HOST_DEVICE void store_narrowed(void* target, float x) {
 }
 
 KVC_HOST_DEVICE void store_element(Type type, void* base, int64_t index, float x) {
-  void* target = static_cast<unsigned char*>(base) + index * type_bytes(type);
+  void* target = static_cast<unsigned char*>(base) + index * element_bytes(type);
   if (type == Type::kF32) store_narrowed<float>(target, x);
   if (type == Type::kF16) store_narrowed<F16>(target, x);
   if (type == Type::kBf16) store_narrowed<Bf16>(target, x);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/convert.h"
 #include "kernels/common/fail.h"
+#include "kernels/common/stored_format.h"
 
 namespace kvc::kernels {
 
@@ -12,12 +12,14 @@ constexpr int32_t kMaxHeadDim = 1024;
 // OK, or UNSUPPORTED with the reason. backend: its name, for messages.
 [[maybe_unused]] static kvc_status check_layer_of(const char* backend, const kvc_backend_layer* layer,
                                                   kvc_error* error) {
-  if (type_of(layer->dtype) == Type::kNone) {
-    return fail(
-        error, KVC_ERROR_UNSUPPORTED,
-        "K/V dtype {code %d, bits %d, lanes %d}; the %s backend stores float32, float16, bfloat16, float8_e4m3fn, "
-        "float8_e5m2 and int8",
-        layer->dtype.code, layer->dtype.bits, layer->dtype.lanes, backend);
+  const DLDataType dtype = stored_dtype(*layer);
+  if (type_of(dtype) == Type::kNone) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "K/V dtype {code %d, bits %d, lanes %d}; the %s backend stores %s",
+                dtype.code, dtype.bits, dtype.lanes, backend, kStoredDtypes);
+  }
+  if (!same_format(layer->format, stored_format(dtype))) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "the %s backend stores K and V in one of the formats of a dtype",
+                backend);
   }
   if (layer->head_dim < 1 || layer->head_dim > kMaxHeadDim || layer->v_head_dim < 1 ||
       layer->v_head_dim > kMaxHeadDim) {

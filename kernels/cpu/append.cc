@@ -2,6 +2,7 @@
 // Roofline: reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/stream.h"
@@ -20,8 +21,8 @@ struct Source {
 
 Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
   const Type type = type_of(tensor.dtype);
-  return {static_cast<const unsigned char*>(tensor.data), type, tensor.token_stride * type_bytes(type),
-          tensor.head_stride * type_bytes(type), &scales};
+  return {static_cast<const unsigned char*>(tensor.data), type, tensor.token_stride * element_bytes(type),
+          tensor.head_stride * element_bytes(type), &scales};
 }
 
 float scale_of_row(const Source& source, int64_t token, int32_t head) {
@@ -33,21 +34,21 @@ struct Target {
   unsigned char* data;
   Type type;
   int32_t page_size;
-  int64_t page_bytes, head_bytes, slot_bytes;
+  int64_t page_bytes, head_bytes, slot_bytes;  // from one to the next
+  int64_t row_bytes;
   const kvc_backend_scales* scales;
   bool stream;  // past the caches
 };
 
 Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
                  bool stream) {
-  const Type type = type_of(layer.dtype);
-  const int64_t bytes = type_bytes(type);
   return {static_cast<unsigned char*>(pool.data),
-          type,
+          stored_type(layer),
           layer.page_size,
-          pool.page_stride * bytes,
-          pool.head_stride * bytes,
-          pool.slot_stride * bytes,
+          pool.page_stride_bytes,
+          pool.head_stride_bytes,
+          pool.slot_stride_bytes,
+          pool.row_bytes,
           &scales,
           stream};
 }
@@ -84,8 +85,7 @@ void convert_row(const Implementation& implementation, const Target& target, con
     implementation.convert_row(target.type, converted, type, row, dims);
     stored = converted;
   }
-  const int64_t bytes = dims * int64_t{type_bytes(target.type)};
-  stream_bytes(place.data, stored, bytes, stored + bytes);
+  stream_bytes(place.data, stored, target.row_bytes, stored + target.row_bytes);
 }
 
 // Rounds or quantises a float32 row.
@@ -143,13 +143,13 @@ kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, vo
   const Source k_source = source_of(args->k, args->k_scale);
   const Source v_source = parts || apart ? source_of(args->v, args->v_scale) : Source{};
   const int64_t token_elements = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
-  const bool stream = args->num_tokens * token_elements * type_bytes(type_of(layer.dtype)) >= kStreamBytes;
+  const int64_t token_bytes = layer.num_kv_heads * (layer.k.row_bytes + layer.v.row_bytes);
+  const bool stream = args->num_tokens * token_bytes >= kStreamBytes;
   const Target k_target = target_of(layer, layer.k, layer.k_scales, stream);
   const Target v_target = target_of(layer, layer.v, layer.v_scales, stream);
   // A head's rows are adjacent: threads that write close to each other take lines from each other, also by
   // the hardware's prefetches, which stay within 4 KiB (bf16, two threads: 0.70 of memcpy, and 0.83 so).
-  const int64_t row_bytes = int64_t{layer.head_dim} * type_bytes(k_target.type);
-  const int64_t apart_tokens = row_bytes < kPrefetchBytes ? kPrefetchBytes / row_bytes : 1;
+  const int64_t apart_tokens = k_target.row_bytes < kPrefetchBytes ? kPrefetchBytes / k_target.row_bytes : 1;
   const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = args->slots[t];

@@ -2,6 +2,7 @@
 // the target that it is based on.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/cpu/implementation.h"
 
 namespace kvc::kernels {
@@ -27,7 +28,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
   const kvc_backend_layer& layer = *args->layer;
   // Keys that are rotated as they are read, or lie in two pools, are staged as float32 (attend/staged_keys.h).
   const bool staged = layer.k_behind_v != 0 || key_table_of_row(args, item->row) != nullptr;
-  const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : type_of(layer.dtype);
+  const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);
   const int32_t rows = (item->q_end - item->q_begin) * (layer.num_q_heads / layer.num_kv_heads);
   // Deterministic caches compute all rows with one kernel, since bits depend on it.
@@ -36,7 +37,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
 }
 
 int32_t preferred_rows(const Implementation& implementation, const kvc_backend_layer* layer) {
-  const Type stored = type_of(layer->dtype);
+  const Type stored = stored_type(*layer);
   const int32_t group = find_format(implementation, stored, stored).row_group, multiple = 2 * implementation.lanes;
   const int32_t dims = layer->head_dim > layer->v_head_dim ? layer->head_dim : layer->v_head_dim;
   return rows_of_pass((dims + multiple - 1) / multiple * multiple) / group * group;

@@ -1,8 +1,7 @@
-// copy_slots and gather: stored bytes and their scales moved as they are.
+// copy_slots and gather move stored rows and their scales as bytes. They read no dtype.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/common/scales.h"
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/stream.h"
@@ -11,17 +10,16 @@ namespace kvc::kernels {
 namespace {
 
 unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t slot) {
-  return static_cast<unsigned char*>(pool.data) +
-         (slot / layer.page_size * pool.page_stride + slot % layer.page_size * pool.slot_stride) *
-             type_bytes(type_of(layer.dtype));
+  return static_cast<unsigned char*>(pool.data) + slot / layer.page_size * pool.page_stride_bytes +
+         slot % layer.page_size * pool.slot_stride_bytes;
 }
 
 // What one item moves of every slot: some heads of one of the two pools, and some bytes of their rows. No byte is in
-// two parts, and a byte of a slot only ever goes to the same byte of another: each part takes the copies in their
-// order, and none waits for another.
+// two parts, and a copy moves a byte of a slot to the same byte of another slot. So each part makes all copies in their
+// order, and no part waits for another.
 struct Part {
   const kvc_backend_pool* pool;
-  const kvc_backend_scales* scales;  // of the tokens, where they have their own; null: another part moves them
+  const kvc_backend_scales* scales;  // that lie in the pages; null: there are none, or another part moves them
   int64_t begin, end;                // bytes of a row
   int32_t head_begin, head_end;
 };
@@ -34,13 +32,14 @@ struct Cut {
 };
 
 constexpr int64_t kPrefetchLines = 32;
-constexpr int64_t kPartsPerThread = 4;  // so that a thread that comes late still finds some
+constexpr int64_t kPartsPerThread = 4;  // so that a thread that starts late still finds some
 
-// At least min(wanted, as many as there are) parts, wanted >= 1: heads first, which keep runs of slots whole.
+// At least `wanted` parts (1 or more), or as many as there are. Heads are divided first, which keeps runs of slots
+// whole.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.v_in_k != 0 ? 1 : 2, 1, 1};
-  const int64_t dims = layer.v_in_k != 0 ? layer.head_dim : std::min(layer.head_dim, layer.v_head_dim);
-  const int64_t lines = dims * type_bytes(type_of(layer.dtype)) / kLineBytes;
+  const int64_t row_bytes = layer.v_in_k != 0 ? layer.k.row_bytes : std::min(layer.k.row_bytes, layer.v.row_bytes);
+  const int64_t lines = row_bytes / kLineBytes;
   const auto divided = [&](int64_t parts, int64_t most) {
     return static_cast<int32_t>(std::clamp((wanted + parts - 1) / parts, int64_t{1}, std::max(most, int64_t{1})));
   };
@@ -52,24 +51,24 @@ Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
 Part part_of(const kvc_backend_layer& layer, const Cut& cut, int64_t index) {
   const int64_t piece = index % cut.pieces, heads = index / cut.pieces % cut.heads;
   const bool v = index / cut.pieces / cut.heads != 0;
-  const int64_t row_bytes = int64_t{v ? layer.v_head_dim : layer.head_dim} * type_bytes(type_of(layer.dtype));
+  const int64_t row_bytes = v ? layer.v.row_bytes : layer.k.row_bytes;
   const kvc_backend_scales& scales = v ? layer.v_scales : layer.k_scales;
   const Range bytes = share_of(row_bytes, cut.pieces == 1 ? row_bytes : kLineBytes, piece, cut.pieces);
   const Range range = share_of(layer.num_kv_heads, 1, heads, cut.heads);
   return {v ? &layer.v : &layer.k,
-          piece == 0 && has_token_scales(&scales) ? &scales : nullptr,
+          piece == 0 && scales.row_bytes > 0 ? &scales : nullptr,
           bytes.begin,
           bytes.end,
           static_cast<int32_t>(range.begin),
           static_cast<int32_t>(range.end)};
 }
 
-// Calls visit(offset, bytes) for each contiguous block of a part of `num_slots` slots of one page; offsets are bytes
-// from the first slot's place.
+// Calls visit(offset, bytes) for each contiguous block of a part of `num_slots` slots of one page. Offsets are bytes
+// from the begin of the first slot.
 template <class Visit>
-void for_each_block(const kvc_backend_layer& layer, const Part& part, int32_t num_slots, Visit visit) {
-  const int64_t bytes = type_bytes(type_of(layer.dtype)), row = part.end - part.begin;
-  const int64_t head_bytes = part.pool->head_stride * bytes, slot_bytes = part.pool->slot_stride * bytes;
+void for_each_block(const Part& part, int32_t num_slots, Visit visit) {
+  const int64_t row = part.end - part.begin;
+  const int64_t head_bytes = part.pool->head_stride_bytes, slot_bytes = part.pool->slot_stride_bytes;
   const bool heads_adjoin = head_bytes == row, slots_adjoin = slot_bytes == row;
   const int64_t num_heads = part.head_end - part.head_begin;
   const int64_t heads = heads_adjoin ? 1 : num_heads, slots = slots_adjoin ? 1 : num_slots;
@@ -80,7 +79,7 @@ void for_each_block(const kvc_backend_layer& layer, const Part& part, int32_t nu
   }
 }
 
-// Asks for the first lines of what the next copy reads and writes: hardware prefetches stop at the end of a block.
+// Prefetches the first lines that the next copy reads and writes. Hardware prefetches stop at the end of a block.
 void prefetch_block(const unsigned char* source, const unsigned char* target, int64_t bytes) {
   for (int64_t b = 0; b < bytes && b < kPrefetchLines * kLineBytes; b += kLineBytes) {
     __builtin_prefetch(source + b, 0);
@@ -88,14 +87,14 @@ void prefetch_block(const unsigned char* source, const unsigned char* target, in
   }
 }
 
-// In one page source and target may overlap, the target below: blocks are in the order of their slots.
+// In one page source and target may overlap, with the target below. So blocks are moved in the order of their slots.
 void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
                const kvc_backend_slot_copy& next, bool stream) {
   const unsigned char* source = slot_of(layer, *part.pool, copy.source_slot);
   unsigned char* target = slot_of(layer, *part.pool, copy.target_slot);
   const unsigned char* next_source = slot_of(layer, *part.pool, next.source_slot);
   const unsigned char* next_target = slot_of(layer, *part.pool, next.target_slot);
-  for_each_block(layer, part, copy.num_slots, [&](int64_t offset, int64_t bytes) {
+  for_each_block(part, copy.num_slots, [&](int64_t offset, int64_t bytes) {
     if (stream && (target + bytes <= source || source + bytes <= target)) {
       stream_bytes(target + offset, source + offset, bytes, next_source + offset);
       return;
@@ -105,46 +104,48 @@ void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backe
   });
 }
 
-float* scale_of_slot(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head, int64_t slot) {
-  return token_scale(&scales, slot / layer.page_size, head, slot % layer.page_size);
+// The scales of one row, which lie after the rows of its page.
+unsigned char* scales_of_row(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head,
+                             int64_t slot) {
+  return static_cast<unsigned char*>(scales.data) + slot / layer.page_size * scales.page_stride_bytes +
+         head * scales.head_stride_bytes + slot % layer.page_size * scales.slot_stride_bytes;
 }
 
-// The same for scales that tokens have of their own.
+// The same for the scales of the rows: those of a head in one block where they adjoin.
 void copy_scales(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
+  const kvc_backend_scales& scales = *part.scales;
+  const int32_t block = scales.slot_stride_bytes == scales.row_bytes ? copy.num_slots : 1;
   for (int32_t h = part.head_begin; h < part.head_end; ++h) {
-    for (int32_t i = 0; i < copy.num_slots; ++i) {
-      *scale_of_slot(layer, *part.scales, h, copy.target_slot + i) =
-          *scale_of_slot(layer, *part.scales, h, copy.source_slot + i);
+    for (int32_t i = 0; i < copy.num_slots; i += block) {
+      memmove(scales_of_row(layer, scales, h, copy.target_slot + i),
+              scales_of_row(layer, scales, h, copy.source_slot + i), static_cast<size_t>(block * scales.row_bytes));
     }
   }
 }
 
-// Scales of one slot to compact [num_kv_heads].
-void gather_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int64_t slot, float* target) {
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
-    target[h] = *scale_of_slot(layer, scales, h, slot);
+// Copies the scales of one slot to compact [num_kv_heads, row_bytes].
+void gather_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int64_t slot,
+                   unsigned char* target) {
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h, target += scales.row_bytes) {
+    memcpy(target, scales_of_row(layer, scales, h, slot), static_cast<size_t>(scales.row_bytes));
   }
 }
 
-// Copies the rows of one slot to compact [num_kv_heads, dims].
-void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims, int64_t slot,
-                 unsigned char* target) {
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
+// Copies the rows of one slot to compact [num_kv_heads, row_bytes].
+void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t slot, unsigned char* target) {
   const unsigned char* source = slot_of(layer, pool, slot);
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
-    memcpy(target + int64_t{h} * dims * bytes, source + h * pool.head_stride * bytes,
-           static_cast<size_t>(dims * bytes));
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h, target += pool.row_bytes) {
+    memcpy(target, source + h * pool.head_stride_bytes, static_cast<size_t>(pool.row_bytes));
   }
 }
 
 int64_t token_bytes(const kvc_backend_layer& layer) {
-  return static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim) *
-         type_bytes(type_of(layer.dtype));
+  return layer.num_kv_heads * (layer.k.row_bytes + layer.v.row_bytes);
 }
 
 }  // namespace
 
-// The caller holds the cache's lock: with the library's own threads or alone.
+// The caller holds the cache's lock. So the copies run on the library's own threads, or on the calling thread alone.
 kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer, const kvc_backend_slot_copy* copies,
                       int64_t num_copies, void*, kvc_error*) {
   int64_t num_slots = 0;
@@ -173,20 +174,20 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
 
 kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, void*, kvc_error*) {
   const kvc_backend_layer& layer = *args->layer;
-  const int64_t bytes = static_cast<int64_t>(layer.num_kv_heads) * type_bytes(type_of(layer.dtype));
+  const auto row_of = [&](void* rows, int64_t token, int64_t row_bytes) {
+    return static_cast<unsigned char*>(rows) + token * layer.num_kv_heads * row_bytes;
+  };
   parallel_chunks(device, args->num_tokens, token_bytes(layer), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      if (args->k != nullptr) {
-        gather_slot(layer, layer.k, layer.head_dim, args->slots[t],
-                    static_cast<unsigned char*>(args->k) + t * layer.head_dim * bytes);
+      const int64_t slot = args->slots[t];
+      if (args->k != nullptr) gather_slot(layer, layer.k, slot, row_of(args->k, t, layer.k.row_bytes));
+      if (args->v != nullptr) gather_slot(layer, layer.v, slot, row_of(args->v, t, layer.v.row_bytes));
+      if (args->k_scale != nullptr) {
+        gather_scales(layer, layer.k_scales, slot, row_of(args->k_scale, t, layer.k_scales.row_bytes));
       }
-      if (args->v != nullptr) {
-        gather_slot(layer, layer.v, layer.v_head_dim, args->slots[t],
-                    static_cast<unsigned char*>(args->v) + t * layer.v_head_dim * bytes);
+      if (args->v_scale != nullptr) {
+        gather_scales(layer, layer.v_scales, slot, row_of(args->v_scale, t, layer.v_scales.row_bytes));
       }
-      const int64_t heads = layer.num_kv_heads;
-      if (args->k_scale != nullptr) gather_scales(layer, layer.k_scales, args->slots[t], args->k_scale + t * heads);
-      if (args->v_scale != nullptr) gather_scales(layer, layer.v_scales, args->slots[t], args->v_scale + t * heads);
     }
   });
   return KVC_OK;

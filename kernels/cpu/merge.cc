@@ -21,7 +21,7 @@ struct Job {
 
 unsigned char* output_of(const kvc_backend_state& state, int64_t token, int64_t head, int32_t dim) {
   const int64_t element = token * state.out.token_stride + head * state.out.head_stride + dim;
-  return static_cast<unsigned char*>(state.out.data) + element * type_bytes(type_of(state.out.dtype));
+  return static_cast<unsigned char*>(state.out.data) + element * element_bytes(type_of(state.out.dtype));
 }
 
 float* lse_of(const kvc_backend_state& state, int64_t token, int64_t head) {

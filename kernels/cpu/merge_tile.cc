@@ -54,7 +54,7 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
       row[d] = static_cast<float>(static_cast<double>(static_cast<float>(sums[d])) * final.scale);
     }
     unsigned char* out =
-        static_cast<unsigned char*>(args.out.data) + out_element(args, first.row, token, head) * type_bytes(type);
+        static_cast<unsigned char*>(args.out.data) + out_element(args, first.row, token, head) * element_bytes(type);
     implementation.convert_row(type, out, Type::kF32, row, static_cast<int32_t>(dims));
     if (args.lse != nullptr) {
       memcpy(args.lse + lse_element(args, first.row, token, head), &final.lse, sizeof final.lse);

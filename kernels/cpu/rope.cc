@@ -15,7 +15,7 @@ void copy_rows(const kvc_backend_device& device, const kvc_backend_rope& args, i
   const auto copy = [&](const kvc_backend_tensor& from, int64_t position, float* to) {
     const Type type = type_of(from.dtype);
     const auto* data = static_cast<const unsigned char*>(from.data);
-    device.implementation->convert_row(Type::kF32, to, type, data + position * from.token_stride * type_bytes(type),
+    device.implementation->convert_row(Type::kF32, to, type, data + position * from.token_stride * element_bytes(type),
                                        half);
   };
   for (int64_t t = begin; t < end; ++t) {

@@ -9,6 +9,7 @@
 #include "kernels/common/query_place.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/common/tree_path.h"
 #include "kernels/cpu/implementation.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
   if (target_type == source_type) {
-    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(type_bytes(source_type)));
+    memcpy(target, source, static_cast<size_t>(array_bytes(source_type, n)));
     return;
   }
   for (int32_t i = 0; i < n; ++i) store_element(target_type, target, i, load_element(source_type, source, i));
@@ -81,27 +82,29 @@ struct State {
   double o[kMaxHeadDim];
 };
 
-// A stored row: its first element's index in its pool, and what its elements are multiplied by.
+// A stored row, and what its elements are multiplied by.
 struct StoredRow {
-  int64_t element;
+  const unsigned char* data;
   double scale;
 };
 
 StoredRow row_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
                  PageCursor* cursor, int32_t position, int32_t kv_head) {
   const int64_t page = page_at(cursor, position / layer.page_size), slot = position % layer.page_size;
-  return {page * pool.page_stride + kv_head * pool.head_stride + slot * pool.slot_stride,
+  return {static_cast<const unsigned char*>(pool.data) + page * pool.page_stride_bytes +
+              kv_head * pool.head_stride_bytes + slot * pool.slot_stride_bytes,
           static_cast<double>(scale_of(&scales, page, kv_head, slot))};
 }
 
-// The key at elements `k` of the pool of K and `v` of that of V as it attends: rotated at its position if it is stored
-// raw. key: [head_dim].
-void load_key(const kvc_backend_attend& args, const double* table, int64_t k, int64_t v, int32_t position, float* key) {
+// The key as it attends, of the stored rows k and v. It is rotated at its position if it is stored raw. key:
+// [head_dim].
+void load_key(const kvc_backend_attend& args, const double* table, const StoredRow& k, const StoredRow& v,
+              int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type type = type_of(layer.dtype);
+  const Type type = stored_type(layer);
   const int32_t k_begin = layer.k_behind_v != 0 ? layer.v_head_dim : 0;
-  for (int32_t d = 0; d < k_begin; ++d) key[d] = load_element(type, layer.v.data, v + d);
-  for (int32_t d = k_begin; d < layer.head_dim; ++d) key[d] = load_element(type, layer.k.data, k + d - k_begin);
+  for (int32_t d = 0; d < k_begin; ++d) key[d] = load_element(type, v.data, d);
+  for (int32_t d = k_begin; d < layer.head_dim; ++d) key[d] = load_element(type, k.data, d - k_begin);
   if (table == nullptr) return;
   double coarse[kMaxHeadDim];
   float cos_sin[kMaxHeadDim];
@@ -122,7 +125,7 @@ double score_of(const kvc_backend_attend& args, double dot, int32_t row, int32_t
 
 void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, const Query& query, State* state) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type type = type_of(layer.dtype);
+  const Type type = stored_type(layer);
   const int32_t kv_head = query.head / (layer.num_q_heads / layer.num_kv_heads);
   const bool by_path = args.plan->fold_keys > 0;
   const QueryMask mask = by_path ? path_mask(&args, &item, query.place.row, query.place.query)
@@ -142,7 +145,7 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
     const StoredRow v = row_of(layer, layer.v, layer.v_scales, &cursor, key, kv_head);
     const int32_t position = key_position(&tree, key);
     float stored[kMaxHeadDim];
-    load_key(args, key_table, k.element, v.element, position, stored);
+    load_key(args, key_table, k, v, position, stored);
     double dot = 0.0;
     for (int32_t d = 0; d < layer.head_dim; ++d) {
       dot += static_cast<double>(query.q[d]) * static_cast<double>(stored[d]);
@@ -158,7 +161,7 @@ void attend_query(const kvc_backend_attend& args, const kvc_backend_item& item, 
     const double p = score == -INFINITY ? 0.0 : exp(score - state->m);  // also where nothing else was seen yet
     state->l += p;
     for (int32_t d = 0; d < layer.v_head_dim; ++d) {
-      state->o[d] += p * (v.scale * value_scale) * static_cast<double>(load_element(type, layer.v.data, v.element + d));
+      state->o[d] += p * (v.scale * value_scale) * static_cast<double>(load_element(type, v.data, d));
     }
   }
 }

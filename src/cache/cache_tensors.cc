@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/element_bytes.h"
 #include "base/read_once.h"
 #include "cache/cache.h"
 
@@ -18,7 +19,7 @@ struct ExportParts {
     std::shared_ptr<DeviceMemory> memory;
 
     int64_t bytes() const {
-      int64_t bytes = dtype.bits / 8;
+      int64_t bytes = element_bytes(dtype);
       for (int32_t i = 0; i < rank; ++i) bytes *= shape[i];
       return bytes;
     }
@@ -44,17 +45,19 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
     wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
     if (layer.v_in_k != 0) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
   }
-  const bool token_scales = layer.k_scales.slot_stride != 0;
+  const bool token_scales = layer.k_scales.row_bytes != 0;
   const int64_t heads = layer.num_kv_heads;
   for (uint32_t i = 0; i < 4; ++i) {
     Part& part = parts[i];
     part.wanted = (wanted >> i & 1u) != 0;
     const bool scale = i >= 2;
-    part.dtype = scale ? DLDataType{kDLFloat, 32, 1} : exported_dtype(layer.dtype);
+    const ExportedRow row =
+        i == 0 ? exported_row(layer.format.k, layer.head_dim) : exported_row(layer.format.v, layer.v_head_dim);
+    part.dtype = scale ? DLDataType{kDLFloat, 32, 1} : row.dtype;
     part.rank = !scale ? 3 : token_scales ? 2 : 1;
     part.shape[0] = part.rank == 1 ? heads : 0;
     part.shape[1] = heads;
-    part.shape[2] = i == 0 ? layer.head_dim : layer.v_head_dim;
+    part.shape[2] = row.elements;
   }
   return Status();
 }
@@ -113,8 +116,8 @@ Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& s
   }
   args.k = data[0];
   args.v = data[1];
-  args.k_scale = static_cast<float*>(data[2]);
-  args.v_scale = static_cast<float*>(data[3]);
+  args.k_scale = data[2];
+  args.v_scale = data[3];
   if (args.num_tokens == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context->backend().gather(context->device(), &args, stream, &error), error);

@@ -4,12 +4,14 @@
 #include <cstring>
 #include <functional>
 
+#include "base/element_bytes.h"
+
 namespace kvc {
 namespace {
 
 int64_t bytes_of(const DLTensor& array) noexcept {
   const int64_t elements = array.ndim == 2 ? array.shape[0] * array.strides[0] : array.shape[0];
-  return elements * (array.dtype.bits / 8);
+  return elements * element_bytes(array.dtype);
 }
 
 }  // namespace

@@ -7,11 +7,13 @@
 #include "base/checked.h"
 #include "base/dtype_text.h"
 #include "context/context.h"
+#include "kernels/common/stored_format.h"
 #include "layer/group_config.h"
 #include "layer/layer_storage.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
 #include "tensor/latent_rows.h"
+#include "tensor/tensor_check.h"
 
 namespace kvc {
 namespace {
@@ -29,23 +31,11 @@ Status check_range(const char* what, int64_t value, int64_t low, int64_t high) {
                        high);
 }
 
-bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
-
 Status check_dtype(DLDataType* dtype, int64_t index) {
-  if (same(*dtype, {0, 0, 0})) *dtype = {kDLFloat, 32, 1};
-  for (const DLDataType known : {DLDataType{kDLFloat, 32, 1},
-                                 {kDLFloat, 16, 1},
-                                 {kDLBfloat, 16, 1},
-                                 {kDLFloat8_e4m3fn, 8, 1},
-                                 {kDLFloat8_e5m2, 8, 1},
-                                 {kDLInt, 8, 1}}) {
-    if (same(*dtype, known)) return Status();
-  }
-  return Status::error(KVC_ERROR_DTYPE,
-                       "layer %" PRId64
-                       ": dtype %s is not float32, float16, bfloat16, "
-                       "float8_e4m3fn, float8_e5m2 or int8",
-                       index, DtypeText(*dtype).c_str())
+  if (same_dtype(*dtype, {0, 0, 0})) *dtype = {kDLFloat, 32, 1};
+  if (kernels::type_of(*dtype) != kernels::Type::kNone) return Status();
+  return Status::error(KVC_ERROR_DTYPE, "layer %" PRId64 ": dtype %s is none of %s", index, DtypeText(*dtype).c_str(),
+                       kernels::kStoredDtypes)
       .at(index);
 }
 
@@ -114,9 +104,9 @@ Status check_layer_rope(const kvc_layer_config& c, int64_t index) {
 }
 
 // The scales of a float8 layer, one a kv head; other layers have none.
-Status read_scales(const kvc_layer_config& c, DLDataType dtype, const float* scales, const char* name, int64_t index,
-                   std::vector<float>* out) {
-  const bool float8 = dtype.code == kDLFloat8_e4m3fn || dtype.code == kDLFloat8_e5m2;
+Status read_scales(const kvc_layer_config& c, const kvc_backend_format& format, const float* scales, const char* name,
+                   int64_t index, std::vector<float>* out) {
+  const bool float8 = kernels::place_of_scales(format) == KVC_BACKEND_SCALES_APART;
   const bool counted = c.num_scales == 0 || (float8 && (c.num_scales == 1 || c.num_scales == c.num_kv_heads));
   if (!counted) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
@@ -202,8 +192,8 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
       {"num_kv_heads", a.num_kv_heads, b.num_kv_heads},
       {"head_dim", a.head_dim, b.head_dim},
       {"v_head_dim", a.v_head_dim, b.v_head_dim},
-      {"dtype code", a.dtype.code, b.dtype.code},
-      {"dtype bits", a.dtype.bits, b.dtype.bits},
+      {"dtype code", kernels::stored_dtype(a).code, kernels::stored_dtype(b).code},
+      {"dtype bits", kernels::stored_dtype(a).bits, kernels::stored_dtype(b).bits},
       {"rope class", a.rope_class, b.rope_class},
       {"rope_offset", a.rope_offset, b.rope_offset},
       {"rope interleaved", a.rope_interleaved, b.rope_interleaved},
@@ -225,6 +215,14 @@ Status check_layer_group(const kvc_layer_config& c, int64_t index, int64_t num_g
       .at(index);
 }
 
+// What a copy moves of each row.
+void set_row_bytes(kvc_backend_layer* layer) {
+  layer->k.row_bytes = kernels::row_bytes(layer->format.k, layer->head_dim);
+  layer->v.row_bytes = kernels::row_bytes(layer->format.v, layer->v_head_dim);
+  layer->k_scales.row_bytes = kernels::page_scale_bytes(layer->format.k, layer->head_dim);
+  layer->v_scales.row_bytes = kernels::page_scale_bytes(layer->format.v, layer->v_head_dim);
+}
+
 Status make_layer(const Context& context, const CacheConfig& in, int64_t index, Geometry* geometry) {
   kvc_layer_config config = in.layers[static_cast<size_t>(index)];
   const GroupRules& rules = geometry->store.groups[static_cast<size_t>(config.group)].rules;
@@ -235,10 +233,11 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   KVC_TRY(check_layer_of_group(config, index, rules));
   DLDataType dtype = config.dtype;
   KVC_TRY(check_dtype(&dtype, index));
-  KVC_TRY(check_storage(config, dtype, index));
+  const kvc_backend_format format = kernels::stored_format(dtype);
+  KVC_TRY(check_storage(config, format, index));
   LayerGeometry geo;
-  KVC_TRY(read_scales(config, dtype, config.k_scales, "k_scales", index, &geo.k_scales));
-  KVC_TRY(read_scales(config, dtype, config.v_scales, "v_scales", index, &geo.v_scales));
+  KVC_TRY(read_scales(config, format, config.k_scales, "k_scales", index, &geo.k_scales));
+  KVC_TRY(read_scales(config, format, config.v_scales, "v_scales", index, &geo.v_scales));
   geo.group = config.group;
   kvc_backend_layer& layer = geo.layer;
   layer.page_size = geometry->page_size;
@@ -249,7 +248,8 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.v_in_k = rules.row == RowKind::kLatent ? 1 : 0;
   layer.window_tokens = rules.visible.window;
   layer.chunk_tokens = rules.visible.chunk;
-  layer.dtype = dtype;
+  layer.format = format;
+  set_row_bytes(&layer);
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
   set_rope(config, geometry, &layer);

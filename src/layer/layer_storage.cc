@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/element_bytes.h"
+#include "kernels/common/stored_format.h"
 #include "layer/page_layout.h"
 #include "tensor/pool_overlap.h"
 #include "tensor/tensor_check.h"
@@ -15,7 +17,7 @@ constexpr int64_t kSmallAlignment = 4096;
 
 }  // namespace
 
-Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t index) {
+Status check_storage(const kvc_layer_config& config, const kvc_backend_format& format, int64_t index) {
   const bool apart = config.k_storage != nullptr || config.v_storage != nullptr;
   if (config.latent_dim != 0 && (config.kv_storage != nullptr || config.v_storage != nullptr)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage of an MLA group is k_storage alone",
@@ -28,7 +30,7 @@ Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t i
                          "layer %" PRId64 ": storage is kv_storage alone, or k_storage with v_storage", index)
         .at(index);
   }
-  if (dtype.code == kDLInt && (apart || config.kv_storage != nullptr)) {
+  if (kernels::place_of_scales(format) == KVC_BACKEND_SCALES_PAGE && (apart || config.kv_storage != nullptr)) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "layer %" PRId64 ": pages of int8 hold scales, and the library lays them out: no storage",
                          index)
@@ -80,36 +82,35 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   if (adopted) storage->tell_alignment(index);
   if (!geometry.k_scales.empty()) KVC_TRY(storage->allocate_head_scales(geometry));
   if (kvc_backend_layer& layer = storage->layer_; layer.v_in_k != 0) {
+    const int64_t v_bytes = layer.v.row_bytes;
     layer.v = layer.k;
+    layer.v.row_bytes = v_bytes;
     layer.v_scales = layer.k_scales;
   }
   *out = std::move(storage);
   return Status();
 }
 
-// As page_layout says: HND.
+// As page_layout says.
 Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const int64_t bytes = geometry.page_bytes * layer_.num_pages;
   const bool huge = bytes >= 2 * kHugePage;
   KVC_TRY(DeviceMemory::allocate(context_, bytes, huge ? kHugePage : kSmallAlignment, huge, &memory_));
   const PageLayout layout = page_layout(layer_);
-  const int64_t element_bytes = layer_.dtype.bits / 8;
-  const int64_t page_size = layer_.page_size;
   together_ = layout.together;
-  k_to_v_ = layout.v.offset_bytes / element_bytes;
+  k_to_v_bytes_ = layout.v.rows.offset_bytes - layout.k.rows.offset_bytes;
   auto* base = static_cast<char*>(memory_->data());
-  const auto pool = [&](const PoolLayout& p, int32_t dims) {
-    return kvc_backend_pool{base + p.offset_bytes, p.page_bytes / element_bytes, page_size * dims, dims};
+  const auto place = [base](const RowsLayout& rows, auto* out) {
+    if (rows.row_bytes == 0) return;
+    out->data = base + rows.offset_bytes;
+    out->page_stride_bytes = rows.page_stride_bytes;
+    out->head_stride_bytes = rows.head_stride_bytes;
+    out->slot_stride_bytes = rows.slot_stride_bytes;
   };
-  const auto scales = [&](const PoolLayout& p) {
-    return kvc_backend_scales{reinterpret_cast<float*>(base + p.scales_offset_bytes),
-                              p.page_bytes / int64_t{sizeof(float)}, page_size, 1};
-  };
-  layer_.k = pool(layout.k, layer_.head_dim);
-  layer_.v = pool(layout.v, layer_.v_head_dim);
-  if (!layout.token_scales) return Status();
-  layer_.k_scales = scales(layout.k);
-  layer_.v_scales = scales(layout.v);
+  place(layout.k.rows, &layer_.k);
+  place(layout.v.rows, &layer_.v);
+  place(layout.k.scales, &layer_.k_scales);
+  place(layout.v.scales, &layer_.v_scales);
   return Status();
 }
 
@@ -121,34 +122,46 @@ Status LayerStorage::allocate_head_scales(const LayerGeometry& geometry) {
   std::vector<float> both = geometry.k_scales;
   both.insert(both.end(), geometry.v_scales.begin(), geometry.v_scales.end());
   KVC_TRY(context_->upload_now(data, both.data(), bytes));
-  layer_.k_scales = {data, 0, 1, 0};
-  layer_.v_scales = {data + heads, 0, 1, 0};
+  layer_.k_scales = {data, 0, sizeof(float), 0, 0};
+  layer_.v_scales = {data + heads, 0, sizeof(float), 0, 0};
   return Status();
+}
+
+// Points a pool to a tensor [pages, heads, page_size, elements of a row].
+void LayerStorage::point_to(void* data, const int64_t* strides, const ExportedRow& row, kvc_backend_pool* pool) {
+  const int64_t bytes = element_bytes(row.dtype);
+  pool->data = data;
+  pool->page_stride_bytes = strides[0] * bytes;
+  pool->head_stride_bytes = strides[1] * bytes;
+  pool->slot_stride_bytes = strides[2] * bytes;
 }
 
 Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   const DLDevice device = context_->dl_device();
   const auto data = [](const DLTensor& t) { return static_cast<char*>(t.data) + t.byte_offset; };
+  const ExportedRow k = stored_row(layer_.format.k, layer_.head_dim);
+  const ExportedRow v = stored_row(layer_.format.v, layer_.v_head_dim);
   int64_t strides[5];
   if (geometry.kv_storage != nullptr) {
-    const int64_t shape[5] = {layer_.num_pages, 2, layer_.num_kv_heads, layer_.page_size, layer_.head_dim};
-    KVC_TRY(check_pool(*geometry.kv_storage, "kv_storage", index, device, layer_.dtype, 5, shape, strides));
+    const int64_t shape[5] = {layer_.num_pages, 2, layer_.num_kv_heads, layer_.page_size, k.elements};
+    KVC_TRY(check_pool(*geometry.kv_storage, "kv_storage", index, device, k.dtype, 5, shape, strides));
     together_ = true;
-    k_to_v_ = strides[1];
+    k_to_v_bytes_ = strides[1] * element_bytes(k.dtype);
+    const int64_t of_half[3] = {strides[0], strides[2], strides[3]};
     char* base = data(geometry.kv_storage->dl_tensor);
-    layer_.k = {base, strides[0], strides[2], strides[3]};
-    layer_.v = {base + k_to_v_ * (layer_.dtype.bits / 8), strides[0], strides[2], strides[3]};
+    point_to(base, of_half, k, &layer_.k);
+    point_to(base + k_to_v_bytes_, of_half, v, &layer_.v);
     adopted_[0] = geometry.kv_storage;
     return Status();
   }
-  int64_t shape[4] = {layer_.num_pages, layer_.num_kv_heads, layer_.page_size, layer_.head_dim};
-  KVC_TRY(check_pool(*geometry.k_storage, "k_storage", index, device, layer_.dtype, 4, shape, strides));
-  layer_.k = {data(geometry.k_storage->dl_tensor), strides[0], strides[1], strides[2]};
+  int64_t shape[4] = {layer_.num_pages, layer_.num_kv_heads, layer_.page_size, k.elements};
+  KVC_TRY(check_pool(*geometry.k_storage, "k_storage", index, device, k.dtype, 4, shape, strides));
+  point_to(data(geometry.k_storage->dl_tensor), strides, k, &layer_.k);
   adopted_[0] = geometry.k_storage;
   if (layer_.v_in_k != 0) return Status();
-  shape[3] = layer_.v_head_dim;
-  KVC_TRY(check_pool(*geometry.v_storage, "v_storage", index, device, layer_.dtype, 4, shape, strides));
-  layer_.v = {data(geometry.v_storage->dl_tensor), strides[0], strides[1], strides[2]};
+  shape[3] = v.elements;
+  KVC_TRY(check_pool(*geometry.v_storage, "v_storage", index, device, v.dtype, 4, shape, strides));
+  point_to(data(geometry.v_storage->dl_tensor), strides, v, &layer_.v);
   adopted_[1] = geometry.v_storage;
   return Status();
 }
@@ -157,7 +170,7 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
 void LayerStorage::tell_alignment(int64_t index) const {
   if (context_->is_host()) return;
   for (const kvc_backend_pool* pool : {&layer_.k, &layer_.v}) {
-    const int64_t strides = (pool->page_stride | pool->head_stride | pool->slot_stride) * (layer_.dtype.bits / 8);
+    const int64_t strides = pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes;
     if ((reinterpret_cast<uintptr_t>(pool->data) | static_cast<uintptr_t>(strides)) % 16 == 0) continue;
     context_->log(KVC_LOG_WARNING,
                   "layer %" PRId64
@@ -172,22 +185,25 @@ Status LayerStorage::export_view(const std::shared_ptr<LayerStorage>& self, int3
                                  DLManagedTensorVersioned** out) {
   if (pool == KVC_POOL_K_SCALE || pool == KVC_POOL_V_SCALE) return export_scales(self, pool, writable, out);
   const kvc_backend_layer& layer = self->layer_;
-  const DLDataType dtype = exported_dtype(layer.dtype);
   const kvc_backend_pool& part = pool == KVC_POOL_V ? layer.v : layer.k;
-  const int64_t dims = pool == KVC_POOL_V ? layer.v_head_dim : layer.head_dim;
+  const ExportedRow row = pool == KVC_POOL_V ? exported_row(layer.format.v, layer.v_head_dim)
+                                             : exported_row(layer.format.k, layer.head_dim);
   if (pool == KVC_POOL_KV && !self->together_) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "K and V of this layer are no two halves of a page: export KVC_POOL_K and KVC_POOL_V");
   }
   const DLDevice device = self->context_->dl_device();
+  const int64_t bytes = element_bytes(row.dtype);
+  const int64_t page = part.page_stride_bytes / bytes, head = part.head_stride_bytes / bytes,
+                slot = part.slot_stride_bytes / bytes;
   if (pool == KVC_POOL_KV) {
-    const int64_t shape[5] = {layer.num_pages, 2, layer.num_kv_heads, layer.page_size, dims};
-    const int64_t strides[5] = {part.page_stride, self->k_to_v_, part.head_stride, part.slot_stride, 1};
-    *out = make_tensor(self, part.data, device, dtype, 5, shape, strides, writable);
+    const int64_t shape[5] = {layer.num_pages, 2, layer.num_kv_heads, layer.page_size, row.elements};
+    const int64_t strides[5] = {page, self->k_to_v_bytes_ / bytes, head, slot, 1};
+    *out = make_tensor(self, part.data, device, row.dtype, 5, shape, strides, writable);
   } else {
-    const int64_t shape[4] = {layer.num_pages, layer.num_kv_heads, layer.page_size, dims};
-    const int64_t strides[4] = {part.page_stride, part.head_stride, part.slot_stride, 1};
-    *out = make_tensor(self, part.data, device, dtype, 4, shape, strides, writable);
+    const int64_t shape[4] = {layer.num_pages, layer.num_kv_heads, layer.page_size, row.elements};
+    const int64_t strides[4] = {page, head, slot, 1};
+    *out = make_tensor(self, part.data, device, row.dtype, 4, shape, strides, writable);
   }
   return Status();
 }
@@ -201,9 +217,11 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
   }
   constexpr DLDataType kFloat = {kDLFloat, 32, 1};
   const DLDevice device = self->context_->dl_device();
-  if (scales.slot_stride != 0) {
+  constexpr int64_t kBytes = sizeof(float);
+  const int64_t head_stride = scales.head_stride_bytes / kBytes;
+  if (scales.row_bytes != 0) {
     const int64_t shape[3] = {layer.num_pages, layer.num_kv_heads, layer.page_size};
-    const int64_t strides[3] = {scales.page_stride, scales.head_stride, scales.slot_stride};
+    const int64_t strides[3] = {scales.page_stride_bytes / kBytes, head_stride, scales.slot_stride_bytes / kBytes};
     *out = make_tensor(self, scales.data, device, kFloat, 3, shape, strides, writable);
     return Status();
   }
@@ -211,7 +229,7 @@ Status LayerStorage::export_scales(const std::shared_ptr<LayerStorage>& self, in
     return Status::error(KVC_ERROR_UNSUPPORTED, "the scales of a float8 layer are constant: no KVC_POOL_WRITABLE");
   }
   const int64_t shape[1] = {layer.num_kv_heads};
-  *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &scales.head_stride, false);
+  *out = make_tensor(self, scales.data, device, kFloat, 1, shape, &head_stride, false);
   return Status();
 }
 
@@ -225,8 +243,8 @@ Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& stora
   for (size_t i = 0; i < storages.size(); ++i) {
     if (!storages[i] || !storages[i]->adopted()) continue;
     const kvc_backend_layer& layer = storages[i]->layer();
-    pools.push_back({PoolRows(layer, layer.k, layer.head_dim), i, 'K'});
-    if (layer.v_in_k == 0) pools.push_back({PoolRows(layer, layer.v, layer.v_head_dim), i, 'V'});
+    pools.push_back({PoolRows(layer, layer.k), i, 'K'});
+    if (layer.v_in_k == 0) pools.push_back({PoolRows(layer, layer.v), i, 'V'});
   }
   std::stable_sort(pools.begin(), pools.end(),
                    [](const Pool& a, const Pool& b) { return a.rows.begin() < b.rows.begin(); });
@@ -242,9 +260,14 @@ Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& stora
   return Status();
 }
 
-DLDataType exported_dtype(DLDataType dtype) noexcept {
-  const bool float8 = dtype.code == kDLFloat8_e4m3fn || dtype.code == kDLFloat8_e5m2;
-  return float8 ? DLDataType{kDLUInt, 8, 1} : dtype;
+ExportedRow stored_row(const kvc_backend_row_format& row, int32_t dims) noexcept {
+  if (kernels::is_array(row)) return {row.segments[0].dtype, dims};
+  return {{kDLUInt, 8, 1}, kernels::row_bytes(row, dims)};
+}
+
+ExportedRow exported_row(const kvc_backend_row_format& row, int32_t dims) noexcept {
+  const ExportedRow stored = stored_row(row, dims);
+  return is_float8_dtype(stored.dtype) ? ExportedRow{{kDLUInt, 8, 1}, stored.elements} : stored;
 }
 
 DLManagedTensorVersioned* make_tensor(std::shared_ptr<void> owner, void* data, DLDevice device, DLDataType dtype,

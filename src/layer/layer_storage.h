@@ -1,8 +1,8 @@
 // LayerStorage: the page pools of one layer, in memory of its own or adopted from the caller, and the scales of
 // quantised ones.
 //
-// Ownership: shared by the cache and by every exported view; the last one releases the memory, on its thread, without a
-// lock. Thread safety: does not change after the cache is created.
+// Ownership: the cache and every exported view share it. The last of them releases the memory, on its thread, without a
+// lock. Thread safety: it does not change after the cache was created.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,20 @@
 
 namespace kvc {
 
-// Which storages a layer may give: all pools of its kind, or none.
-Status check_storage(const kvc_layer_config& config, DLDataType dtype, int64_t index);
+// Checks which storages a layer gives: all pools of its kind, or none.
+Status check_storage(const kvc_layer_config& config, const kvc_backend_format& format, int64_t index);
+
+// A stored row as the innermost dimension of a tensor.
+struct ExportedRow {
+  DLDataType dtype;
+  int64_t elements;
+};
+
+// A row whose elements are an array has those elements. Any other row is its bytes.
+ExportedRow stored_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
+
+// The same for exports: float8 is exported as uint8, which every consumer of DLPack reads.
+ExportedRow exported_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
 
 // No tensor may be adopted twice: its deleter runs once. Without storage there is none.
 Status check_storages(const std::vector<LayerGeometry>& layers, bool tables_only);
@@ -45,6 +57,7 @@ class LayerStorage {
   explicit LayerStorage(std::shared_ptr<Context> context, const LayerGeometry& geometry);
   Status allocate(const LayerGeometry& geometry);
   Status adopt(const LayerGeometry& geometry, int64_t index);
+  static void point_to(void* data, const int64_t* strides, const ExportedRow& row, kvc_backend_pool* pool);
   void tell_alignment(int64_t index) const;
   Status allocate_head_scales(const LayerGeometry& geometry);
   static Status export_scales(const std::shared_ptr<LayerStorage>& self, int32_t pool, bool writable,
@@ -57,16 +70,13 @@ class LayerStorage {
   DLManagedTensorVersioned* adopted_[2] = {nullptr, nullptr};
   bool owned_ = false;
   bool together_ = false;  // K and V in one tensor [pages, 2, ...]
-  int64_t k_to_v_ = 0;     // elements from K to V, if together
+  int64_t k_to_v_bytes_ = 0;
 };
 
 // Refuses adopted pools that share memory. [layers]: null for those without storage of their own.
 Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& storages);
 
-// What a stored dtype is exported as: itself, and float8 as uint8, which every consumer of DLPack knows.
-DLDataType exported_dtype(DLDataType dtype) noexcept;
-
-// A tensor that owns `owner` and releases it in its deleter. strides in elements. Throws std::bad_alloc.
+// Makes a tensor that owns `owner` and releases it in its deleter. Strides are in elements. Throws std::bad_alloc.
 DLManagedTensorVersioned* make_tensor(std::shared_ptr<void> owner, void* data, DLDevice device, DLDataType dtype,
                                       int32_t rank, const int64_t* shape, const int64_t* strides, bool writable);
 

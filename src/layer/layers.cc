@@ -4,6 +4,7 @@
 #include <cinttypes>
 
 #include "context/host_memory.h"
+#include "kernels/common/stored_format.h"
 
 namespace kvc {
 namespace {
@@ -33,7 +34,8 @@ WorkShape work_shape(const Context& context, const Geometry& geometry, const Lay
   shape.num_kv_heads = layer.layer.num_kv_heads;
   shape.head_dim = layer.layer.head_dim;
   shape.v_head_dim = layer.layer.v_head_dim;
-  shape.key_bytes = (layer.layer.head_dim + layer.layer.v_head_dim) * (layer.layer.dtype.bits / 8);
+  shape.key_bytes = static_cast<int32_t>(kernels::row_bytes(layer.layer.format.k, layer.layer.head_dim) +
+                                         kernels::row_bytes(layer.layer.format.v, layer.layer.v_head_dim));
   shape.page_size = layer.layer.page_size;
   shape.window_tokens = layer.layer.window_tokens;
   shape.chunk_tokens = layer.layer.chunk_tokens;

@@ -1,48 +1,139 @@
 #include "layer/page_layout.h"
 
+#include <cstring>
+
+#include "kernels/common/stored_format.h"
+
 namespace kvc {
 namespace {
 
-constexpr int64_t kLineBytes = 64;
-constexpr int64_t kScaleBytes = sizeof(float);
+using kernels::RowFormat;
+using kernels::ScaleFormat;
 
-int64_t round_up(int64_t bytes, int64_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+// The rows of one page, or their scales: an array [heads, tokens], or [tokens, heads].
+struct Block {
+  int64_t heads, tokens, row_bytes;
+
+  int64_t bytes() const { return heads * tokens * row_bytes; }
+  // stride_bytes: from one row to the next, if it is more than a row.
+  RowsLayout at(int64_t offset_bytes, bool tokens_first, int64_t stride_bytes) const {
+    RowsLayout layout;
+    layout.offset_bytes = offset_bytes;
+    layout.head_stride_bytes = tokens_first ? stride_bytes : tokens * stride_bytes;
+    layout.slot_stride_bytes = tokens_first ? heads * stride_bytes : stride_bytes;
+    layout.row_bytes = row_bytes;
+    return layout;
+  }
+};
+
+// What a page has of K, or of V.
+struct Parts {
+  Block rows, scales;
+  int64_t scale_alignment = 1;
+
+  Parts(const RowFormat& format, const kvc_backend_layer& layer, int32_t dims)
+      : rows{layer.num_kv_heads, layer.page_size, kernels::row_bytes(format, dims)}, scales{} {
+    const int64_t bytes = kernels::page_scale_bytes(format, dims);
+    if (bytes == 0) return;
+    const ScaleFormat* of_page = &format.segments[0].scales;
+    if (of_page->place != KVC_BACKEND_SCALES_PAGE) of_page = &format.segments[1].scales;
+    scales = {kernels::num_scales(layer.num_kv_heads, of_page->heads),
+              kernels::num_scales(layer.page_size, of_page->tokens), bytes};
+    scale_alignment = of_page->dtype.bits / 8;
+  }
+  int64_t bytes() const { return rows.bytes() + scales.bytes(); }
+};
+
+// Places blocks one after another in a page.
+class PageWriter {
+ public:
+  PageWriter(int64_t first_offset, bool tokens_first)
+      : begin_(first_offset), end_(first_offset), tokens_first_(tokens_first) {}
+
+  void add_rows(const Parts& parts, PoolLayout* pool) {
+    pool->rows = parts.rows.at(end_, tokens_first_, parts.rows.row_bytes);
+    end_ += parts.rows.bytes();
+  }
+  void add_scales(const Parts& parts, PoolLayout* pool) {
+    if (parts.scales.row_bytes == 0) return;
+    end_ = begin_ + kernels::round_up_bytes(end_ - begin_, parts.scale_alignment);
+    pool->scales = parts.scales.at(end_, tokens_first_, parts.scales.row_bytes);
+    end_ += parts.scales.bytes();
+  }
+  // Rows of K and V side by side.
+  void add_pairs(const Parts& k, const Parts& v, PageLayout* layout) {
+    const int64_t pair_bytes = k.rows.row_bytes + v.rows.row_bytes;
+    layout->k.rows = k.rows.at(end_, tokens_first_, pair_bytes);
+    layout->v.rows = v.rows.at(end_ + k.rows.row_bytes, tokens_first_, pair_bytes);
+    end_ += k.rows.bytes() + v.rows.bytes();
+  }
+  int64_t page_bytes(int64_t multiple) const { return kernels::round_up_bytes(end_ - begin_, multiple); }
+
+ private:
+  const int64_t begin_;
+  int64_t end_;
+  const bool tokens_first_;
+};
+
+void set_page_stride(int64_t page_bytes, PoolLayout* pool) {
+  pool->rows.page_stride_bytes = page_bytes;
+  if (pool->scales.row_bytes > 0) pool->scales.page_stride_bytes = page_bytes;
+}
+
+// A pool of K's pages alone, or of V's. Returns the bytes of a page.
+int64_t lay_out_alone(const Parts& parts, const kvc_backend_format& format, int64_t offset_bytes, PoolLayout* pool) {
+  PageWriter writer(offset_bytes, format.tokens_first != 0);
+  writer.add_rows(parts, pool);
+  writer.add_scales(parts, pool);
+  const int64_t page_bytes = writer.page_bytes(format.page_multiple);
+  set_page_stride(page_bytes, pool);
+  return page_bytes;
+}
+
+void lay_out_together(const Parts& k, const Parts& v, const kvc_backend_format& format, PageLayout* layout) {
+  PageWriter writer(0, format.tokens_first != 0);
+  switch (format.page_order) {
+    case KVC_BACKEND_PAGE_PAIRS:
+      writer.add_pairs(k, v, layout);
+      break;
+    case KVC_BACKEND_PAGE_POOLS:
+      writer.add_rows(k, &layout->k);
+      writer.add_scales(k, &layout->k);
+      writer.add_rows(v, &layout->v);
+      writer.add_scales(v, &layout->v);
+      break;
+    default:
+      writer.add_rows(k, &layout->k);
+      writer.add_rows(v, &layout->v);
+      writer.add_scales(k, &layout->k);
+      writer.add_scales(v, &layout->v);
+      break;
+  }
+  layout->page_bytes = writer.page_bytes(format.page_multiple);
+  set_page_stride(layout->page_bytes, &layout->k);
+  set_page_stride(layout->page_bytes, &layout->v);
+}
 
 }  // namespace
 
 PageLayout page_layout(const kvc_backend_layer& layer) noexcept {
+  const kvc_backend_format& format = layer.format;
   PageLayout layout;
-  const int64_t slots = int64_t{layer.num_kv_heads} * layer.page_size;
-  const int64_t element_bytes = layer.dtype.bits / 8;
-  const int64_t k_bytes = slots * layer.head_dim * element_bytes;
-  const int64_t v_bytes = slots * layer.v_head_dim * element_bytes;
-  layout.together = layer.head_dim == layer.v_head_dim;
-  layout.token_scales = layer.dtype.code == kDLInt;
-  const int64_t scale_bytes = layout.token_scales ? slots * kScaleBytes : 0;
-  const auto padded = [&](int64_t rows, int64_t scales) {
-    return layout.token_scales ? round_up(round_up(rows, kScaleBytes) + scales, kLineBytes) : rows;
-  };
+  const Parts k(format.k, layer, layer.head_dim), v(format.v, layer, layer.v_head_dim);
   if (layer.v_in_k != 0) {
-    layout.k = {0, round_up(k_bytes, kScaleBytes), padded(k_bytes, scale_bytes)};
+    layout.page_bytes = lay_out_alone(k, format, 0, &layout.k);
     layout.v = layout.k;
-    layout.together = false;
-    layout.page_bytes = layout.k.page_bytes;
-    layout.token_bytes = (k_bytes + scale_bytes) / layer.page_size;
+    layout.token_bytes = k.bytes() / layer.page_size;
     return layout;
   }
-  if (layout.together) {
-    layout.page_bytes = padded(k_bytes + v_bytes, 2 * scale_bytes);
-    const int64_t scales = round_up(k_bytes + v_bytes, kScaleBytes);
-    layout.k = {0, scales, layout.page_bytes};
-    layout.v = {k_bytes, scales + scale_bytes, layout.page_bytes};
-  } else {
-    layout.k = {0, round_up(k_bytes, kScaleBytes), padded(k_bytes, scale_bytes)};
-    layout.v.page_bytes = padded(v_bytes, scale_bytes);
-    layout.v.offset_bytes = layout.k.page_bytes * layer.num_pages;
-    layout.v.scales_offset_bytes = layout.v.offset_bytes + round_up(v_bytes, kScaleBytes);
-    layout.page_bytes = layout.k.page_bytes + layout.v.page_bytes;
+  layout.token_bytes = (k.bytes() + v.bytes()) / layer.page_size;
+  layout.together = layer.head_dim == layer.v_head_dim && std::memcmp(&format.k, &format.v, sizeof format.k) == 0;
+  if (layout.together || format.page_order != KVC_BACKEND_PAGE_ROWS_FIRST) {
+    lay_out_together(k, v, format, &layout);
+    return layout;
   }
-  layout.token_bytes = (k_bytes + v_bytes + 2 * scale_bytes) / layer.page_size;
+  const int64_t k_page_bytes = lay_out_alone(k, format, 0, &layout.k);
+  layout.page_bytes = k_page_bytes + lay_out_alone(v, format, k_page_bytes * layer.num_pages, &layout.v);
   return layout;
 }
 

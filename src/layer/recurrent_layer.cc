@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
+#include "base/element_bytes.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
@@ -30,7 +31,7 @@ Status make_state(const kvc_state_config& config, int64_t layer, size_t index, S
   if (config.reserved != 0) return fail(KVC_ERROR_UNSUPPORTED, "reserved", config.reserved, "0");
   if (config.rank < 1 || config.rank > 4) return fail(KVC_ERROR_INVALID_ARGUMENT, "rank", config.rank, "in 1..4");
   out->rank = config.rank;
-  out->bytes = out->dtype.bits / 8;
+  out->bytes = element_bytes(out->dtype);
   for (int32_t i = 0; i < 4; ++i) {
     const bool used = i < config.rank;
     if (used ? config.shape[i] < 1 : config.shape[i] != 0) {

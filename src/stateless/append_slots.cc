@@ -4,6 +4,8 @@
 #include <cinttypes>
 
 #include "base/dtype_text.h"
+#include "base/element_bytes.h"
+#include "kernels/common/stored_format.h"
 #include "stateless/staged_call.h"
 #include "tensor/tensor_overlap.h"
 
@@ -33,7 +35,7 @@ Status read_rows(const DLTensor* tensor, const char* name, int64_t tokens, int64
 Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_layer& layer, DLDevice device,
                   TensorView* out, kvc_backend_scales* scales) {
   if (tensor == nullptr) return Status();
-  if (!is_float8_dtype(layer.dtype)) {
+  if (kernels::place_of_scales(layer.format) != KVC_BACKEND_SCALES_APART) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and the cache is not float8", name);
   }
   static constexpr int64_t kAny = -1;
@@ -45,7 +47,7 @@ Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_la
     return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " elements, not 1 or %d", name, out->shape[0],
                          layer.num_kv_heads);
   }
-  *scales = {reinterpret_cast<float*>(out->data), 0, out->shape[0] == 1 ? 0 : out->strides[0], 0};
+  *scales = {out->data, 0, out->shape[0] == 1 ? 0 : out->strides[0] * element_bytes(out->dtype), 0, 0};
   return Status();
 }
 
@@ -95,6 +97,7 @@ Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlo
   layer.v_head_dim = static_cast<int32_t>(latent_dims);
   layer.v_in_k = 1;
   layer.v = layer.k;
+  layer.v.row_bytes = kernels::row_bytes(layer.format.v, layer.v_head_dim);
   return Status();
 }
 
@@ -114,7 +117,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   if (call->latent) KVC_TRY(read_latent(args, device, call));
   kvc_backend_layer& layer = call->cache.layer;
   const int64_t tokens = call->slots.size(), k_dims = layer.head_dim - (call->latent ? layer.v_head_dim : 0);
-  const DLDataType stored = call->latent ? DLDataType{kDLFloat, 32, 1} : layer.dtype;
+  const DLDataType stored = call->latent ? DLDataType{kDLFloat, 32, 1} : kernels::stored_dtype(layer);
   KVC_TRY(read_rows(args.k, "k", tokens, layer.num_kv_heads, k_dims, stored, device, &call->k));
   KVC_TRY(read_rows(args.v, "v", tokens, layer.num_kv_heads, layer.v_head_dim, stored, device, &call->v));
   KVC_TRY(read_scale(args.k_scale, "k_scale", layer, device, &call->k_scale, &layer.k_scales));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/element_bytes.h"
 #include "context/run_attend.h"
+#include "kernels/common/stored_format.h"
 #include "stateless/flash_attn_device.h"
 #include "stateless/staged_call.h"
 
@@ -15,7 +17,8 @@ WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
   shape.num_kv_heads = layer.num_kv_heads;
   shape.head_dim = layer.head_dim;
   shape.v_head_dim = layer.v_head_dim;
-  shape.key_bytes = (layer.head_dim + layer.v_head_dim) * (layer.dtype.bits / 8);
+  shape.key_bytes = static_cast<int32_t>(kernels::row_bytes(layer.format.k, layer.head_dim) +
+                                         kernels::row_bytes(layer.format.v, layer.v_head_dim));
   shape.page_size = layer.page_size;
   shape.window_tokens = layer.window_tokens;
   shape.chunk_tokens = layer.chunk_tokens;
@@ -46,13 +49,14 @@ kvc_backend_tensor tokens_from(const TensorView& t, int64_t row, int64_t token, 
   kvc_backend_tensor tensor = rows_of(t);
   int64_t element = token * tensor.token_stride;
   if (t.rank == 4) element += row * (t.strides[0] - row_tokens * t.strides[1]);
-  tensor.data = t.data == nullptr ? nullptr : t.data + element * (t.dtype.bits / 8);
+  tensor.data = t.data == nullptr ? nullptr : t.data + element * element_bytes(t.dtype);
   return tensor;
 }
 
 kvc_backend_scales scales_of_row(const kvc_backend_row_scales& scales, int64_t row) {
   if (scales.data == nullptr) return {};
-  return {const_cast<float*>(scales.data) + row * scales.row_stride, 0, scales.head_stride, 0};
+  const int64_t head_stride_bytes = scales.head_stride * static_cast<int64_t>(sizeof(float));
+  return {const_cast<float*>(scales.data) + row * scales.row_stride, 0, head_stride_bytes, 0, 0};
 }
 
 // Whether the rows of a batch are adjacent in memory, as their tokens are.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/dtype_text.h"
+#include "kernels/common/stored_format.h"
 #include "tensor/tensor_overlap.h"
 
 namespace kvc {
@@ -133,7 +134,7 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
                          {name, device_, ragged ? 3 : 4, ragged ? packed : batched,
                           ragged ? "[tokens, heads, dims]" : "[rows, tokens, heads, dims]"},
                          view));
-    if (is_float_dtype(view->dtype) || same_dtype(view->dtype, cache.layer.dtype)) return Status();
+    if (is_float_dtype(view->dtype) || same_dtype(view->dtype, kernels::stored_dtype(cache.layer))) return Status();
     return bad_dtype(name, view->dtype, "float32, float16, bfloat16 or that of the cache");
   };
   KVC_TRY(read(args.k, "k", -1, cache.layer.head_dim, &k));
@@ -207,8 +208,8 @@ Status FlashAttnCall::read_scales(const kvc_flash_attn_args& args) {
     return Status();
   };
   KVC_TRY(read(args.q_descale, "q_descale", q.dtype, &q_descale, &attend.q_scales));
-  KVC_TRY(read(args.k_descale, "k_descale", layer.dtype, &k_descale, &attend.k_scales));
-  KVC_TRY(read(args.v_descale, "v_descale", layer.dtype, &v_descale, &attend.v_scales));
+  KVC_TRY(read(args.k_descale, "k_descale", kernels::stored_dtype(layer), &k_descale, &attend.k_scales));
+  KVC_TRY(read(args.v_descale, "v_descale", kernels::stored_dtype(layer), &v_descale, &attend.v_scales));
   unlike_scales = appends && (args.k_descale != nullptr || args.v_descale != nullptr);
   if (qv.rank == 0 || (args.k_descale == nullptr && args.v_descale == nullptr)) return Status();
   return Status::error(KVC_ERROR_UNSUPPORTED, "qv with k_descale or v_descale: a score has parts of unlike scales");
@@ -310,11 +311,12 @@ Status FlashAttnCall::read(const kvc_flash_attn_args& args, const Context& conte
     kvc_backend_layer& layer = call.layer;
     const TensorView &k = call.cache.k, &v = call.cache.v;
     layer.head_dim += layer.v_head_dim;
-    bool behind = layer.num_kv_heads == 1 && k.data == v.data + int64_t{layer.v_head_dim} * (k.dtype.bits / 8);
+    bool behind = layer.num_kv_heads == 1 && k.data == v.data + layer.v.row_bytes;
     for (int dim = 0; dim < 2; ++dim) behind = behind && (k.shape[dim] <= 1 || k.strides[dim] == v.strides[dim]);
     layer.v_in_k = behind ? 1 : 0;
     layer.k_behind_v = behind ? 0 : 1;
-    if (behind) layer.k = layer.v;
+    const int64_t k_row_bytes = layer.k.row_bytes;
+    if (behind) layer.k = layer.v, layer.k.row_bytes += k_row_bytes;
   }
   KVC_TRY(call.read_indexes(args));
   KVC_TRY(call.check_index_devices());

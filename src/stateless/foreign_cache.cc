@@ -3,6 +3,8 @@
 #include <cinttypes>
 
 #include "base/dtype_text.h"
+#include "base/element_bytes.h"
+#include "kernels/common/stored_format.h"
 
 namespace kvc {
 namespace {
@@ -10,7 +12,10 @@ namespace {
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxDims = 1024;
 
-kvc_backend_pool pool_of(const TensorView& t) noexcept { return {t.data, t.strides[0], t.strides[2], t.strides[1]}; }
+kvc_backend_pool pool_of(const TensorView& t) noexcept {
+  const int64_t bytes = element_bytes(t.dtype);
+  return {t.data, t.strides[0] * bytes, t.strides[2] * bytes, t.strides[1] * bytes, t.shape[3] * bytes};
+}
 
 Status check_stored_dtype(const TensorView& t, const char* name) {
   if (is_float_dtype(t.dtype) || is_float8_dtype(t.dtype)) return Status();
@@ -42,7 +47,7 @@ Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DL
   KVC_TRY(check_stored_dtype(out->k, "k_cache"));
   KVC_TRY(check_sizes(out->k, "k_cache"));
   kvc_backend_layer& layer = out->layer;
-  layer.dtype = out->k.dtype;
+  layer.format = kernels::stored_format(out->k.dtype);
   layer.num_pages = out->k.shape[0];
   layer.page_size = static_cast<int32_t>(out->k.shape[1]);
   layer.num_q_heads = layer.num_kv_heads = static_cast<int32_t>(out->k.shape[2]);
@@ -52,9 +57,9 @@ Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DL
   if (v == nullptr) return Status();
   const int64_t wanted[4] = {layer.num_pages, layer.page_size, layer.num_kv_heads, -1};
   KVC_TRY(check_tensor(v, {"v_cache", device, 4, wanted, letters, true, written}, &out->v));
-  if (!same_dtype(out->v.dtype, layer.dtype)) {
+  if (!same_dtype(out->v.dtype, out->k.dtype)) {
     return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype %s, k_cache %s", DtypeText(out->v.dtype).c_str(),
-                         DtypeText(layer.dtype).c_str());
+                         DtypeText(out->k.dtype).c_str());
   }
   KVC_TRY(check_sizes(out->v, "v_cache"));
   layer.v_head_dim = static_cast<int32_t>(out->v.shape[3]);

@@ -4,7 +4,9 @@
 #include <cinttypes>
 
 #include "base/checked.h"
+#include "base/element_bytes.h"
 #include "context/run_attend.h"
+#include "kernels/common/stored_format.h"
 #include "tensor/tensor_check.h"
 
 namespace kvc {
@@ -15,8 +17,6 @@ constexpr int32_t kPageSize = 1 << 30;  // of the one page that decompressed K a
 constexpr int64_t kZeroBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(sizeof(int32_t));
 constexpr DLDataType kFloat = {kDLFloat, 32, 1};
 
-int64_t bytes_of(DLDataType type) noexcept { return type.bits / 8; }
-
 // A pointer that may leave its array: it is only used with indexes that lead back.
 void* shifted(void* data, int64_t bytes) noexcept {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes));
@@ -25,7 +25,7 @@ void* shifted(void* data, int64_t bytes) noexcept {
 // The part of a tensor from a token and head on.
 kvc_backend_tensor from(kvc_backend_tensor tensor, int64_t token, int64_t head) noexcept {
   const int64_t elements = token * tensor.token_stride + head * tensor.head_stride;
-  tensor.data = shifted(tensor.data, elements * bytes_of(tensor.dtype));
+  tensor.data = shifted(tensor.data, elements * element_bytes(tensor.dtype));
   return tensor;
 }
 
@@ -150,8 +150,8 @@ class LatentScratch::Run {
   bool is_decompressed(int32_t row) const noexcept {
     const bool streams = rows_.stream_windows != nullptr && rows_.stream_windows[row] > 0;
     // The two forms have unlike bits, and the choice follows how tokens are cut into steps.
-    if (has_flag(KVC_ATTEND_PAST) || streams || call_.slots == nullptr || layer_.dtype.bits == 8 ||
-        scratch_.deterministic_)
+    if (has_flag(KVC_ATTEND_PAST) || streams || call_.slots == nullptr ||
+        kernels::place_of_scales(layer_.format) != KVC_BACKEND_SCALES_NONE || scratch_.deterministic_)
       return false;
     return decompresses(call_.shape, tokens_of(row), past_of(row));
   }
@@ -166,7 +166,7 @@ class LatentScratch::Run {
   template <class Body>
   Status for_each_heads(int64_t tokens, Body body) {
     const int64_t start = used_, room = scratch_.buffer_->bytes() - start - kLatentPadding;
-    const int64_t head_bytes = latent_head_bytes(call_.shape, tokens, bytes_of(element_));
+    const int64_t head_bytes = latent_head_bytes(call_.shape, tokens, element_bytes(element_));
     const int32_t at_once = latent_heads_at_once(layer_.num_q_heads, head_bytes, room);
     for (int32_t head = 0; head < layer_.num_q_heads; head += at_once) {
       KVC_TRY(body(head, std::min(at_once, layer_.num_q_heads - head)));
@@ -187,7 +187,7 @@ class LatentScratch::Run {
   Status run_decompressed(int32_t row) {
     const int64_t token = rows_.token_begin[row], tokens = tokens_of(row);
     used_ = 0;
-    void* rows = take(tokens * layer_.head_dim * bytes_of(layer_.dtype));
+    void* rows = take(tokens * layer_.k.row_bytes);
     kvc_backend_gather gather = {};
     gather.layer = &layer_;
     gather.num_tokens = tokens;
@@ -195,7 +195,7 @@ class LatentScratch::Run {
     gather.k = rows;
     gather.step = step_.get();
     KVC_TRY(call_backend(&kvc_backend::gather, gather));
-    kvc_backend_tensor stored = compact(rows, 1, layer_.head_dim, layer_.dtype);
+    kvc_backend_tensor stored = compact(rows, 1, layer_.head_dim, kernels::stored_dtype(layer_));
     stored.head_stride = 0;
     return for_each_heads(tokens, [&](int32_t head, int32_t heads) { return both_parts(row, stored, head, heads); });
   }
@@ -281,7 +281,7 @@ class LatentScratch::Run {
     const LatentShape& s = call_.shape;
     const int64_t token = rows_.token_begin[begin], tokens = rows_.token_begin[end] - token;
     const kvc_backend_tensor q =
-        compact(take(tokens * heads * s.row_dims * bytes_of(element_)), heads, s.row_dims, element_);
+        compact(take(tokens * heads * s.row_dims * element_bytes(element_)), heads, s.row_dims, element_);
     const kvc_backend_tensor o = compact(take(tokens * heads * s.latent_dims * 4), heads, s.latent_dims, kFloat);
     KVC_TRY(project(tokens, heads, from(call_.attend.q, token, head), s.nope_dims, from(call_.w_uk, head, 0), false,
                     s.latent_dims, s.rotary_dims(), q));
@@ -302,9 +302,10 @@ class LatentScratch::Run {
     const LatentShape& s = call_.shape;
     const int64_t tokens = tokens_of(row), q_dims = s.nope_dims + s.rotary_dims();
     const int64_t first = rows_.kv_lengths[row] - tokens;
-    const kvc_backend_tensor k = compact(take(tokens * heads * q_dims * bytes_of(element_)), heads, q_dims, element_);
+    const kvc_backend_tensor k =
+        compact(take(tokens * heads * q_dims * element_bytes(element_)), heads, q_dims, element_);
     const kvc_backend_tensor v =
-        compact(take(tokens * heads * s.v_dims * bytes_of(element_)), heads, s.v_dims, element_);
+        compact(take(tokens * heads * s.v_dims * element_bytes(element_)), heads, s.v_dims, element_);
     KVC_TRY(project(tokens, heads, stored, s.latent_dims, from(call_.w_uk, head, 0), true, s.nope_dims, s.rotary_dims(),
                     k));
     KVC_TRY(project(tokens, heads, stored, s.latent_dims, from(call_.w_uv, head, 0), true, s.v_dims, 0, v));
@@ -313,12 +314,17 @@ class LatentScratch::Run {
     layer.head_dim = static_cast<int32_t>(q_dims);
     layer.v_head_dim = static_cast<int32_t>(s.v_dims);
     layer.rope_offset += static_cast<int32_t>(s.nope_dims - s.latent_dims);
-    layer.dtype = element_;
+    layer.format = kernels::stored_format(element_);
     layer.v_in_k = 0;
     layer.num_pages = 1;
     layer.page_size = kPageSize;
-    layer.k = {from(k, -first, 0).data, 0, k.head_stride, k.token_stride};
-    layer.v = {from(v, -first, 0).data, 0, v.head_stride, v.token_stride};
+    const auto pool_of = [&](const kvc_backend_tensor& rows, int64_t dims) {
+      const int64_t bytes = element_bytes(rows.dtype);
+      return kvc_backend_pool{from(rows, -first, 0).data, 0, rows.head_stride * bytes, rows.token_stride * bytes,
+                              dims * bytes};
+    };
+    layer.k = pool_of(k, q_dims);
+    layer.v = pool_of(v, s.v_dims);
     kvc_backend_attend args = part(layer, head, call_.attend.sinks, to);
     args.q = from(call_.attend.q, 0, head);
     const uint32_t flags = call_.plan.flags | KVC_ATTEND_SELF;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "base/element_bytes.h"
 #include "context/run_attend.h"
 #include "step/step.h"
 #include "tensor/tensor_overlap.h"
@@ -67,7 +68,7 @@ struct Rows {
 
  private:
   int64_t extent(int64_t tokens) const noexcept {
-    return ((tokens - 1) * tensor.token_stride + (heads - 1) * tensor.head_stride + dims) * (tensor.dtype.bits / 8);
+    return ((tokens - 1) * tensor.token_stride + (heads - 1) * tensor.head_stride + dims) * element_bytes(tensor.dtype);
   }
 };
 

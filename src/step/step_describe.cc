@@ -16,9 +16,8 @@ std::string Step::describe_group(int32_t group) {
     const auto first = std::find_if(layers_.begin(), layers_.end(), [&](const Layer& l) { return l.work_class == c; });
     const int64_t layers = std::count_if(first, layers_.end(), [&](const Layer& l) { return l.work_class == c; });
     const kvc_backend_layer& layer = first->backend;
-    const int64_t rows = layer.v_in_k != 0 ? 1 : 2, dims = layer.head_dim + (rows == 1 ? 0 : layer.v_head_dim);
-    const int64_t scale_bytes = layer.k_scales.slot_stride != 0 ? rows * int64_t{sizeof(float)} : 0;
-    const int64_t key_bytes = dims * (layer.dtype.bits / 8) + scale_bytes;
+    const int64_t k_bytes = layer.k.row_bytes + layer.k_scales.row_bytes;
+    const int64_t key_bytes = k_bytes + (layer.v_in_k != 0 ? 0 : layer.v.row_bytes + layer.v_scales.row_bytes);
     int64_t bytes = 0;
     int64_t decode_items = 0;
     for (const kvc_backend_item& item : plan.items()) {

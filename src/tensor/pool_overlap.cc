@@ -4,13 +4,11 @@
 
 namespace kvc {
 
-PoolRows::PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t dims)
-    : begin_(reinterpret_cast<uintptr_t>(pool.data)) {
-  const int64_t element_bytes = layer.dtype.bits / 8;
-  row_bytes_ = dims * element_bytes;
-  const Dim all[3] = {{layer.num_pages, pool.page_stride * element_bytes},
-                      {layer.num_kv_heads, pool.head_stride * element_bytes},
-                      {layer.page_size, pool.slot_stride * element_bytes}};
+PoolRows::PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool)
+    : begin_(reinterpret_cast<uintptr_t>(pool.data)), row_bytes_(pool.row_bytes) {
+  const Dim all[3] = {{layer.num_pages, pool.page_stride_bytes},
+                      {layer.num_kv_heads, pool.head_stride_bytes},
+                      {layer.page_size, pool.slot_stride_bytes}};
   for (const Dim& dim : all) {
     if (dim.count > 1) dims_[num_dims_++] = dim;
   }

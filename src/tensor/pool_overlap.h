@@ -12,8 +12,8 @@ namespace kvc {
 
 class PoolRows {
  public:
-  // Rows of `dims` elements, at [pages, heads, page_size] of the layer by the pool's strides.
-  PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t dims);
+  // The pool's rows, at [pages, heads, page_size] of the layer by its strides.
+  PoolRows(const kvc_backend_layer& layer, const kvc_backend_pool& pool);
 
   uintptr_t begin() const noexcept { return begin_; }
   uintptr_t end() const noexcept { return begin_ + static_cast<uintptr_t>(extent(0)); }

@@ -6,6 +6,8 @@
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
+#include "base/element_bytes.h"
+#include "kernels/common/stored_format.h"
 #include "tensor/host_reads.h"
 #include "tensor/latent_rows.h"
 
@@ -95,7 +97,7 @@ Status resolve_strides(const DLTensor& t, const char* name, const int64_t* used,
   }
   int64_t bytes = 0;
   uintptr_t end = reinterpret_cast<uintptr_t>(t.data);
-  if (!checked_mul(extent, t.dtype.bits / 8, &bytes) || __builtin_add_overflow(end, t.byte_offset, &end) ||
+  if (!checked_mul(extent, element_bytes(t.dtype), &bytes) || __builtin_add_overflow(end, t.byte_offset, &end) ||
       __builtin_add_overflow(end, static_cast<uintptr_t>(bytes), &end)) {
     return Status::error(KVC_ERROR_STRIDE,
                          "%s reaches %" PRId64 " elements beyond byte offset %" PRIu64 ", outside the address space",
@@ -129,9 +131,9 @@ Status data_of(const DLTensor& t, const char* name, bool empty, void** data) {
   }
   if (t.data == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no data", name);
   *data = static_cast<char*>(t.data) + t.byte_offset;
-  if (reinterpret_cast<uintptr_t>(*data) % (t.dtype.bits / 8u) != 0) {
+  if (reinterpret_cast<uintptr_t>(*data) % static_cast<uintptr_t>(element_bytes(t.dtype)) != 0) {
     return Status::error(KVC_ERROR_STRIDE, "%s is at an address that is not aligned to its %d-byte elements", name,
-                         t.dtype.bits / 8);
+                         element_bytes(t.dtype));
   }
   return Status();
 }
@@ -176,7 +178,7 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
 
 Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_backend_tensor& rows,
                         const kvc_backend_layer& layer, int64_t tokens, DLDevice device, kvc_backend_tensor* out) {
-  const bool wanted = is_quantised(rows.dtype) && layer.dtype.code == kDLInt;
+  const bool wanted = is_quantised(rows.dtype) && kernels::place_of_scales(layer.format) == KVC_BACKEND_SCALES_PAGE;
   if (!wanted && tensor == nullptr) return Status();
   if (!wanted) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and k and v are not stored bytes of int8", name);
@@ -197,7 +199,7 @@ Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, i
   *out = {};
   if (layer.v_in_k != 0) return check_latent_rows(tensors, layer, tokens, device, out);
   const int64_t heads = layer.num_kv_heads;
-  const DLDataType stored = tensors.as_stored ? layer.dtype : DLDataType{0, 0, 0};
+  const DLDataType stored = tensors.as_stored ? kernels::stored_dtype(layer) : DLDataType{0, 0, 0};
   KVC_TRY(check_rows(tensors.k, {"k", tokens, heads, layer.head_dim, device, false, stored}, &out->k));
   KVC_TRY(check_rows(tensors.v, {"v", tokens, heads, layer.v_head_dim, device, false, stored}, &out->v));
   if (is_quantised(out->k.dtype) != is_quantised(out->v.dtype)) {
@@ -235,7 +237,7 @@ Status check_states(const DLTensor* tensor, const char* name, int64_t rows, DLDa
     return Status::error(KVC_ERROR_STRIDE, "%s has stride %" PRId64 " in dim %d: a row must be compact", name,
                          strides[i], i);
   }
-  out->row_stride_bytes = strides[0] * (dtype.bits / 8);
+  out->row_stride_bytes = strides[0] * element_bytes(dtype);
   return data_of(t, name, rows == 0, &out->rows);
 }
 

@@ -2,16 +2,16 @@
 
 #include <cstdint>
 
+#include "base/element_bytes.h"
+
 namespace kvc {
 namespace {
 
-int64_t element_bytes(const TensorView& t) noexcept { return t.dtype.bits / 8; }
-
 // Bytes from the first element to the end of the last, by the dims whose stride is below `limit` bytes.
 int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
-  int64_t bytes = element_bytes(t);
+  int64_t bytes = element_bytes(t.dtype);
   for (int32_t i = 0; i < t.rank; ++i) {
-    const int64_t stride = t.strides[i] * element_bytes(t);
+    const int64_t stride = t.strides[i] * element_bytes(t.dtype);
     if (stride < limit) bytes += (t.shape[i] - 1) * stride;
   }
   return bytes;
@@ -20,7 +20,7 @@ int64_t extent_bytes(const TensorView& t, int64_t limit) noexcept {
 // Whether every dim steps within [0, pitch) or by whole pitches.
 bool divides(const TensorView& t, int64_t pitch) noexcept {
   for (int32_t i = 0; i < t.rank; ++i) {
-    const int64_t stride = t.strides[i] * element_bytes(t);
+    const int64_t stride = t.strides[i] * element_bytes(t.dtype);
     if (t.shape[i] > 1 && stride >= pitch && stride % pitch != 0) return false;
   }
   return extent_bytes(t, pitch) <= pitch;
@@ -38,7 +38,7 @@ bool in_different_columns(const TensorView& a, const TensorView& b, int64_t pitc
 
 bool separable(const TensorView& a, const TensorView& b, const TensorView& pitches) noexcept {
   for (int32_t i = 0; i < pitches.rank; ++i) {
-    const int64_t pitch = pitches.strides[i] * element_bytes(pitches);
+    const int64_t pitch = pitches.strides[i] * element_bytes(pitches.dtype);
     if (pitches.shape[i] > 1 && pitch > 0 && in_different_columns(a, b, pitch)) return true;
   }
   return false;

@@ -14,6 +14,7 @@
 #include "kernels/cuda/attend/common/plan.h"
 #include "kernels/cuda/attend/simple/plan.h"
 #include "opened.h"
+#include "pool.h"
 #include "staged_attend.h"
 
 namespace kvc::kernels::cuda {
@@ -64,13 +65,13 @@ TEST(Append, OfMoreBlocksThanAGridHasIsRefused) {
   alignas(16) static unsigned char rows[16];
   kvc_backend_layer layer = {};
   layer.num_kv_heads = 32, layer.head_dim = layer.v_head_dim = 512, layer.page_size = 1;  // 32 blocks of a token
-  layer.num_pages = 1, layer.dtype = {kDLFloat, 16, 1};
-  layer.k = layer.v = {rows, 32 * 512, 512, 512};
+  layer.num_pages = 1, layer.format = stored_format({kDLFloat, 16, 1});
+  layer.k = layer.v = test::pool_of(stored_dtype(layer), rows, 32 * 512, 512, 512, 512);
   kvc_backend_append args = {};
   args.layer = &layer;
   args.num_tokens = (int64_t{1} << 27) + 1;  // 2^32 + 32 blocks
   args.device_slots = {nullptr, 0, -1, 0};   // none of which would store anything
-  args.k = args.v = {rows, 32 * 512, 512, layer.dtype, 0};
+  args.k = args.v = {rows, 32 * 512, 512, stored_dtype(layer), 0};
   EXPECT_EQ(table->append(opened.device, &args, nullptr, &error), KVC_ERROR_BATCH_TOO_LARGE);
   table->close(opened.device);
 }
@@ -116,12 +117,12 @@ TEST(Copies, AreMadeInTheirOrder) {
       for (float& scale : scales) scale = static_cast<float>(random());
       kvc_backend_layer layer = {};
       layer.num_kv_heads = kHeads, layer.head_dim = layer.v_head_dim = dim, layer.page_size = kPageSize;
-      layer.num_pages = kPages, layer.dtype = dtype;
-      layer.k = {k, kPageSize * kHeads * dim, kPageSize * dim, dim};
-      layer.v = {v, kPageSize * kHeads * dim, kPageSize * dim, dim};
+      layer.num_pages = kPages, layer.format = stored_format(dtype);
+      layer.k = test::pool_of(dtype, k, kPageSize * kHeads * dim, kPageSize * dim, dim, dim);
+      layer.v = test::pool_of(dtype, v, kPageSize * kHeads * dim, kPageSize * dim, dim, dim);
       if (dtype.code == kDLInt) {
-        layer.k_scales = {scales.data(), kPageSize * kHeads, kPageSize, 1};
-        layer.v_scales = {scales.data() + kSlots * kHeads, kPageSize * kHeads, kPageSize, 1};
+        layer.k_scales = test::scales_of_tokens(scales.data(), kPageSize * kHeads, kPageSize, 1);
+        layer.v_scales = test::scales_of_tokens(scales.data() + kSlots * kHeads, kPageSize * kHeads, kPageSize, 1);
       }
       const std::vector<kvc_backend_slot_copy> copies = random_copies(round, random);
       const auto place = [&](int64_t head, int64_t slot) {
@@ -248,12 +249,12 @@ TEST(Fold, SameBitsHoweverItIsCut) {
     for (float& x : *values) x = normal(random);
   }
   kvc_backend_layer layer = {};
-  layer.k = {k.data(), kKeys * kDims, kKeys * kDims, kDims};
-  layer.v = {v.data(), kKeys * kDims, kKeys * kDims, kDims};
+  layer.k = test::pool_of({kDLFloat, 32, 1}, k.data(), kKeys * kDims, kKeys * kDims, kDims, kDims);
+  layer.v = test::pool_of({kDLFloat, 32, 1}, v.data(), kKeys * kDims, kKeys * kDims, kDims, kDims);
   layer.num_pages = layer.num_q_heads = layer.num_kv_heads = 1;
   layer.page_size = kKeys;
   layer.head_dim = layer.v_head_dim = kDims;
-  layer.dtype = {kDLFloat, 32, 1};
+  layer.format = stored_format({kDLFloat, 32, 1});
   layer.softmax_scale = 0.7f;
   layer.rope_class = -1;
   const int32_t token_begin[] = {0, 1}, length = kKeys, position = kKeys - 1, pages[] = {0};

@@ -14,6 +14,7 @@
 #include "kernels/common/convert.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/cuda/backend.h"
+#include "pool.h"
 #include "staged_attend.h"
 
 namespace kvc::kernels::cuda {
@@ -49,9 +50,9 @@ class Folding {
     open.simd = simd;
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(table_->open(&open, &device_, &error), KVC_OK) << error.message;
-    layer_.dtype = stored == Type::kBf16 ? DLDataType{kDLBfloat, 16, 1}
-                   : stored == Type::kI8 ? DLDataType{kDLInt, 8, 1}
-                                         : DLDataType{kDLFloat8_e4m3fn, 8, 1};
+    layer_.format = stored_format(stored == Type::kBf16 ? DLDataType{kDLBfloat, 16, 1}
+                                  : stored == Type::kI8 ? DLDataType{kDLInt, 8, 1}
+                                                        : DLDataType{kDLFloat8_e4m3fn, 8, 1});
     layer_.num_pages = kPages;
     layer_.page_size = kPage;
     layer_.num_q_heads = kHeads;
@@ -69,13 +70,13 @@ class Folding {
     const kvc_backend_rope_table table = {rope.dim, 0, frequencies.data(), 1.1, key_table_.data()};
     fill_rope_table(&table, key_table_.data());
     layer_.softmax_scale = 0.2f;
-    k_ = pool_of(&layer_.k);
-    v_ = pool_of(&layer_.v);
+    k_ = fill(&layer_.k);
+    v_ = fill(&layer_.v);
     if (latent > 0) layer_.v = layer_.k;
     std::normal_distribution<float> normal;
     if (stored == Type::kI8) {
       for (int i = 0; i < kPages * kPage; ++i) scales_.push_back(0.01f + 0.001f * static_cast<float>(i % 7));
-      layer_.k_scales = layer_.v_scales = {scales_.data(), kPage, kPage, 1};
+      layer_.k_scales = layer_.v_scales = test::scales_of_tokens(scales_.data(), kPage, kPage, 1);
     }
     q_.resize(static_cast<size_t>(kQueries * kHeads * dim));
     for (Bf16& x : q_) narrow(normal(random_), &x);
@@ -106,14 +107,14 @@ class Folding {
   }
 
  private:
-  void* pool_of(kvc_backend_pool* pool) {
+  void* fill(kvc_backend_pool* pool) {
     const int64_t elements = int64_t{kPages} * kPage * dim_;
-    void* const data = aligned_alloc(16, static_cast<size_t>(elements * type_bytes(stored_)));
+    void* const data = aligned_alloc(16, static_cast<size_t>(elements * element_bytes(stored_)));
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < elements; ++i) {
       store_element(stored_, data, i, normal(random_) * (stored_ == Type::kI8 ? 40.0f : 1.0f));
     }
-    *pool = {data, int64_t{kPage} * dim_, int64_t{kPage} * dim_, dim_};
+    *pool = test::pool_of(stored_dtype(layer_), data, int64_t{kPage} * dim_, int64_t{kPage} * dim_, dim_, dim_);
     return data;
   }
 

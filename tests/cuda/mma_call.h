@@ -10,6 +10,7 @@
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend/mma/plan.h"
 #include "kernels/cuda/backend.h"
+#include "pool.h"
 #include "staged_attend.h"
 
 namespace kvc::kernels::cuda {
@@ -34,13 +35,14 @@ struct Call {
   kvc_backend_plan plan = {};
   kvc_backend_attend args = {};
   explicit Call(Type q = Type::kBf16, Type stored = Type::kBf16, int32_t head_dim = 128, int32_t v_head_dim = 128) {
-    layer.dtype = dtype(stored);
+    layer.format = stored_format(dtype(stored));
     layer.head_dim = head_dim;
     layer.v_head_dim = v_head_dim;
     layer.page_size = 16;
     layer.num_q_heads = 8;
     layer.num_kv_heads = 2;
-    for (kvc_backend_pool* pool : {&layer.k, &layer.v}) *pool = {nullptr, 4096, 1024, 128};
+    layer.k = test::pool_of(dtype(stored), nullptr, 4096, 1024, 128, head_dim);
+    layer.v = test::pool_of(dtype(stored), nullptr, 4096, 1024, 128, v_head_dim);
     args.q.dtype = dtype(q);
     point();
   }
@@ -78,7 +80,7 @@ inline Attended attend_on(const char* simd, int rows, int32_t head_dim, Type sto
   std::vector<int32_t> positions, nodes(32);
   for (int i = 0; i < rows; ++i) positions.push_back(length - rows + i);
   for (int i = 0; i < 32; ++i) nodes[i] = i;
-  const size_t bytes = static_cast<size_t>(type_bytes(stored));
+  const size_t bytes = static_cast<size_t>(element_bytes(stored));
   std::vector<uint16_t> q(static_cast<size_t>(rows * head_dim), 0x3c00);
   std::vector<float> out(q.size(), -1.0f);
   unsigned char* const pool = static_cast<unsigned char*>(aligned_alloc(16, 32 * 16 * head_dim * bytes));
@@ -92,7 +94,7 @@ inline Attended attend_on(const char* simd, int rows, int32_t head_dim, Type sto
   call.layer.rope_offset = head_dim - rope_dim;
   const std::vector<double> key_table(static_cast<size_t>(KVC_BACKEND_ROPE_LEVELS * KVC_BACKEND_ROPE_RADIX * rope_dim));
   call.args.key_tables = rope_dim > 0 ? key_table.data() : nullptr;
-  call.layer.k = call.layer.v = {pool, 16 * head_dim, 16 * head_dim, head_dim};
+  call.layer.k = call.layer.v = test::pool_of(dtype(stored), pool, 16 * head_dim, 16 * head_dim, head_dim, head_dim);
   kvc_backend_rows all_rows = {};
   all_rows.num_rows = 1;
   all_rows.num_tokens = rows;

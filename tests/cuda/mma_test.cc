@@ -204,14 +204,14 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   EXPECT_EQ(fold.why(), "");
   fold.layer.v_in_k = 1;
   EXPECT_EQ(fold.why(), "");
-  for (int64_t kvc_backend_pool::* stride :
-       {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
+  for (int64_t kvc_backend_pool::* stride : {&kvc_backend_pool::page_stride_bytes, &kvc_backend_pool::head_stride_bytes,
+                                             &kvc_backend_pool::slot_stride_bytes}) {
     Call k, v, bytes(Type::kBf16, Type::kE4m3);
-    k.layer.k.*stride += 4;
-    v.layer.v.*stride += 4;
+    k.layer.k.*stride += 8;
+    v.layer.v.*stride += 8;
     bytes.layer.k.*stride += 8;
     for (const Call* unaligned : {&k, &v, &bytes}) EXPECT_EQ(unaligned->why(), "rows are not aligned to 16 bytes");
-    k.layer.k.*stride += 4;
+    k.layer.k.*stride += 8;
     EXPECT_EQ(k.why(), "");
   }
   Call pointer;
@@ -237,8 +237,8 @@ TEST(MmaPlan, SharedMemoryIsCutWithoutOverlap) {
           EXPECT_GE(shape.v_pitch, 2 * call.layer.v_head_dim);
           EXPECT_EQ(shape.k_pitch % 128 + shape.v_pitch % 128 + shape.q_at % 128, 0);
           EXPECT_EQ(shape.records_at, static_cast<int32_t>(sizeof(MmaFixed)));
-          EXPECT_EQ(shape.v_elements_at - shape.records_at, (shape.stages + 1) * static_cast<int32_t>(sizeof(MmaTile)));
-          EXPECT_GE(shape.q_at, shape.v_elements_at + (shape.stages + 1) * kMmaTileKeys * 8);
+          EXPECT_EQ(shape.v_rows_at - shape.records_at, (shape.stages + 1) * static_cast<int32_t>(sizeof(MmaTile)));
+          EXPECT_GE(shape.q_at, shape.v_rows_at + (shape.stages + 1) * kMmaTileKeys * 8);
           EXPECT_EQ(shape.tiles_at, shape.q_at + rows * shape.k_pitch);
           const int32_t tile = kMmaTileKeys * (shape.k_pitch + shape.v_pitch);
           const bool raw = stored == Type::kE4m3;
@@ -275,7 +275,7 @@ TEST(MmaPlan, LatentTilesHaveRoomForP) {
           EXPECT_EQ(shape.k_pitch % 128, 0);
           EXPECT_EQ(shape.v_pitch + shape.v_raw, 0);
           EXPECT_EQ(shape.cut.rows, rows);
-          EXPECT_GE(shape.q_at, shape.v_elements_at + (apart ? 3 * keys * 8 : 0));
+          EXPECT_GE(shape.q_at, shape.v_rows_at + (apart ? 3 * keys * 8 : 0));
           const bool raw = stored == Type::kE4m3;
           EXPECT_EQ(shape.raw_at - shape.tiles_at, (raw ? 1 : 2) * keys * shape.k_pitch);
           EXPECT_GE(shape.shared_bytes, shape.raw_at + (raw ? 2 * keys * dim[0] : 0));

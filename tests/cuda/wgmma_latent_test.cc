@@ -35,19 +35,22 @@ TEST(WgmmaLatentPlan, WhatWarpgroupsCompute) {
     return call.why();
   };
   EXPECT_EQ(LatentCall().why(), "");
-  EXPECT_EQ(but([](LatentCall& c) { c.args.q.dtype = c.layer.dtype = {kDLFloat, 16, 1}; }), "");
+  EXPECT_EQ(
+      but([](LatentCall& c) { c.args.q.dtype = {kDLFloat, 16, 1}, c.layer.format = stored_format(c.args.q.dtype); }),
+      "");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.v_in_k = 0, c.layer.k_behind_v = 1; }), "");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.v_in_k = 0; }), "V is not in K's row");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.head_dim = 512; }), "rows are not 512 + 64 dims");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.v_head_dim = 256; }), "rows are not 512 + 64 dims");
   EXPECT_EQ(but([](LatentCall& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
   EXPECT_EQ(but([](LatentCall& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
-  EXPECT_EQ(but([](LatentCall& c) { c.layer.dtype = {kDLFloat8_e4m3fn, 8, 1}; }), "K has another type than q");
+  EXPECT_EQ(but([](LatentCall& c) { c.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1}); }),
+            "K has another type than q");
   const double table = 0.0;
   EXPECT_EQ(but([&](LatentCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
   EXPECT_EQ(but([](LatentCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.page_size = 12; }), "the page size is no multiple of 8");
-  EXPECT_EQ(but([](LatentCall& c) { c.layer.v.slot_stride += 4; }), "rows are not aligned to 16 bytes");
+  EXPECT_EQ(but([](LatentCall& c) { c.layer.v.slot_stride_bytes += 8; }), "rows are not aligned to 16 bytes");
 }
 
 TEST(WgmmaLatentPlan, BlocksOfFewRowsThatAQueryFills) {
@@ -113,7 +116,8 @@ struct QueryCall : LatentCall {
     layer.softmax_scale = negative ? -0.05f : 0.05f;
     layer.rope_dim = kRope;
     layer.rope_offset = 512;
-    layer.k = layer.v = {fill(kPages * kPage * 576, &pool_memory), kPage * 576, kPage * 576, 576};
+    layer.k = layer.v = test::pool_of(stored_dtype(layer), fill(kPages * kPage * 576, &pool_memory), kPage * 576,
+                                      kPage * 576, 576, 576);
     const int behind = parted ? 0 : 512, width = behind + kRope;
     const DLDataType type = dtype(Type::kBf16);
     uint16_t* const q = fill(static_cast<size_t>(kRows * kHeads * 576 + 8), &q_memory);

@@ -41,11 +41,11 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   };
   EXPECT_EQ(but([](WideCall& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
   EXPECT_EQ(but([](WideCall& c) { c.args.q.dtype = {kDLFloat, 16, 1}; }), "K has another type than q");
-  EXPECT_EQ(but([](WideCall& c) { c.layer.dtype = {kDLInt, 8, 1}; }), "tokens have scales");
+  EXPECT_EQ(but([](WideCall& c) { c.layer.format = stored_format({kDLInt, 8, 1}); }), "tokens have scales");
   for (const uint8_t code : {kDLFloat8_e4m3fn, kDLFloat8_e5m2}) {
     for (const auto& [dims, v_dims] : kDimsOfInstances) {
       WideCall call(dims, v_dims);
-      call.layer.dtype = {code, 8, 1};
+      call.layer.format = stored_format({code, 8, 1});
       EXPECT_EQ(call.why(), dims > 128 ? "K and V have 8 bits and more than 128 dims" : "") << dims;
     }
   }
@@ -55,10 +55,10 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
   for (int32_t page_size : {1, 4, 12, 100}) {
     EXPECT_EQ(but([&](WideCall& c) { c.layer.page_size = page_size; }), "the page size is no multiple of 8");
   }
-  for (int64_t kvc_backend_pool::* stride :
-       {&kvc_backend_pool::page_stride, &kvc_backend_pool::head_stride, &kvc_backend_pool::slot_stride}) {
-    EXPECT_EQ(but([&](WideCall& c) { c.layer.v.*stride += 4; }), "rows are not aligned to 16 bytes");
-    EXPECT_EQ(but([&](WideCall& c) { c.layer.k.*stride = int64_t{1} << 39; }),
+  for (int64_t kvc_backend_pool::* stride : {&kvc_backend_pool::page_stride_bytes, &kvc_backend_pool::head_stride_bytes,
+                                             &kvc_backend_pool::slot_stride_bytes}) {
+    EXPECT_EQ(but([&](WideCall& c) { c.layer.v.*stride += 8; }), "rows are not aligned to 16 bytes");
+    EXPECT_EQ(but([&](WideCall& c) { c.layer.k.*stride = int64_t{1} << 40; }),
               "a stride is not in the copy engine's range");
   }
 }
@@ -78,7 +78,7 @@ TEST(WgmmaPlan, SharedMemoryIsCutWithoutOverlap) {
     EXPECT_LE(shape.shared_bytes, 227 * 1024);
     if (dims > 128) continue;
     WideCall bytes(dims);
-    bytes.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};
+    bytes.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1});
     const WgmmaShape raw = wgmma_shape(bytes.layer, static_cast<int32_t>(sizeof(WgmmaFixed)));
     EXPECT_EQ(raw.raw_at, shape.shared_bytes);
     EXPECT_EQ(raw.shared_bytes, raw.raw_at + 3 * 128 * dims);

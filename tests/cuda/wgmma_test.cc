@@ -12,6 +12,7 @@
 #include "cuda_runtime.h"
 #include "kernels/cuda/attend/wgmma/tiles.cuh"
 #include "kernels/cuda/backend.h"
+#include "pool.h"
 
 namespace kvc::kernels::cuda {
 namespace {
@@ -253,12 +254,12 @@ struct Pool {
     layer.num_kv_heads = layer.num_q_heads = heads;
     layer.page_size = slots;
     layer.head_dim = layer.v_head_dim = dims;
-    layer.dtype = {kDLBfloat, 16, 1};
+    layer.format = stored_format({kDLBfloat, 16, 1});
     const int64_t slot = nhd ? heads * dims : dims, head = nhd ? dims : slots * dims, page = heads * slots * dims + 8;
     elements.resize(static_cast<size_t>(pages * page + 8));
     for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<uint16_t>(i);
     void* const data = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(elements.data()) + 15) / 16 * 16);
-    layer.k = layer.v = {data, page, head, slot};
+    layer.k = layer.v = test::pool_of(stored_dtype(layer), data, page, head, slot, dims);
   }
   CUresult encode(int32_t keys, CUtensorMap* map) const {
     const PoolBoxes boxes = pool_boxes(layer, layer.k, layer.head_dim, keys);
@@ -268,8 +269,7 @@ struct Pool {
                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   }
   uint16_t at(int page, int head, int slot, int dim) const {
-    const auto* const data = static_cast<const uint16_t*>(layer.k.data);
-    return data[page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride + dim];
+    return reinterpret_cast<const uint16_t*>(test::address_of_row(layer.k, page, head, slot))[dim];
   }
 };
 
@@ -363,13 +363,13 @@ TEST(Wgmma, MapsThatTheDriverRefuses) {
   EXPECT_EQ(pool.encode(16, &map), CUDA_SUCCESS);
   EXPECT_EQ(pool.encode(512, &map), CUDA_ERROR_INVALID_VALUE);  // a box has at most 256
   Pool odd = pool;
-  odd.layer.k.slot_stride += 4;
+  odd.layer.k.slot_stride_bytes += 8;
   EXPECT_EQ(odd.encode(16, &map), CUDA_ERROR_INVALID_VALUE);
   odd = pool;
   odd.layer.k.data = static_cast<unsigned char*>(odd.layer.k.data) + 8;
   EXPECT_EQ(odd.encode(16, &map), CUDA_ERROR_INVALID_VALUE);
   odd = pool;
-  odd.layer.k.page_stride = int64_t{1} << 39;
+  odd.layer.k.page_stride_bytes = int64_t{1} << 40;
   EXPECT_EQ(odd.encode(16, &map), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -382,11 +382,10 @@ TEST(Wgmma, StridesOfPools) {
   EXPECT_EQ(boxes(nhd).heads_first, 1);
   EXPECT_EQ(boxes(nhd).strides[0], 128u * 2);
   EXPECT_EQ(boxes(nhd).box[2], 8u);
-  one.layer.k.head_stride = 0;  // may be anything
+  one.layer.k.head_stride_bytes = 0;  // may be anything
   EXPECT_EQ(boxes(one).heads_first, 0);
   EXPECT_EQ(boxes(one).strides[1], 24u * 128 * 2);
-  hnd.layer.dtype = {kDLFloat8_e4m3fn, 8, 1};  // rows as stored
-  EXPECT_EQ(boxes(hnd).strides[1], 24u * 128);
+  hnd.layer.format = stored_format({kDLFloat8_e4m3fn, 8, 1});  // rows as stored
   EXPECT_EQ(boxes(hnd).box[0], 128u);
   one.layer.num_pages = 0;  // not known
   EXPECT_EQ(boxes(one).sizes[3], static_cast<uint64_t>(INT32_MAX));

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "host_stub.h"
+#include "pool.h"
 #include "scene.h"
 #include "staged_attend.h"
 
@@ -117,8 +118,12 @@ TEST(Backend, ChecksLayers) {
     };
     refuses([](kvc_backend_layer& l) { l.head_dim = 1025; });
     refuses([](kvc_backend_layer& l) { l.v_head_dim = 0; });
-    refuses([](kvc_backend_layer& l) { l.dtype = {kDLUInt, 8, 1}; });
-    refuses([](kvc_backend_layer& l) { l.dtype = {kDLFloat, 64, 1}; });
+    refuses([](kvc_backend_layer& l) { l.format = stored_format({kDLUInt, 8, 1}); });
+    refuses([](kvc_backend_layer& l) { l.format = stored_format({kDLFloat, 64, 1}); });
+    // Formats that only the descriptor can express.
+    refuses([](kvc_backend_layer& l) { l.format.v = stored_format({kDLFloat8_e4m3fn, 8, 1}).v; });
+    refuses([](kvc_backend_layer& l) { l.format.k.num_segments = 2; });
+    refuses([](kvc_backend_layer& l) { l.format.k.segments[0].scales.place = KVC_BACKEND_SCALES_ROW; });
     refuses([](kvc_backend_layer& l) { l.num_q_heads = 5; });
     kvc_backend_tiling tiling = {};
     test_backend()->tiling(device, &good, &tiling);
@@ -243,14 +248,14 @@ TEST(Backend, BuffersAtGuardPages) {
         const Guarded k(kv_length * dim * bytes), v(kv_length * dim * bytes), q(queries * heads * dim * bytes);
         const Guarded out(queries * heads * dim * bytes), lse(queries * heads * sizeof(float));
         kvc_backend_layer layer = {};
-        layer.k = {k.data(), dim, dim, dim};  // pages of one token
-        layer.v = {v.data(), dim, dim, dim};
+        layer.k = pool_of(dtype_of(kind), k.data(), dim, dim, dim, dim);  // pages of one token
+        layer.v = pool_of(dtype_of(kind), v.data(), dim, dim, dim, dim);
         layer.num_pages = kv_length;
         layer.page_size = 1;
         layer.num_q_heads = heads;
         layer.num_kv_heads = 1;
         layer.head_dim = layer.v_head_dim = dim;
-        layer.dtype = dtype_of(kind);
+        layer.format = stored_format(dtype_of(kind));
         layer.softmax_scale = 1.0f;
         layer.rope_class = -1;
         int32_t nodes[32], root = 0, levels = 1;
@@ -293,13 +298,14 @@ TEST(Backend, FarPages) {
   void* pool = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pool == MAP_FAILED) GTEST_SKIP() << "no address space for a sparse pool";
   kvc_backend_layer layer = {};
-  layer.k = {pool, page_stride, 64, 64};
-  layer.v = {static_cast<uint16_t*>(pool) + 4096, page_stride, 64, 64};
+  const DLDataType dtype = dtype_of(Kind::kBf16);
+  layer.k = pool_of(dtype, pool, page_stride, 64, 64, 64);
+  layer.v = pool_of(dtype, static_cast<uint16_t*>(pool) + 4096, page_stride, 64, 64, 64);
   layer.num_pages = 10;
   layer.page_size = 16;
   layer.num_q_heads = layer.num_kv_heads = 1;
   layer.head_dim = layer.v_head_dim = 64;
-  layer.dtype = dtype_of(Kind::kBf16);
+  layer.format = stored_format(dtype);
   layer.softmax_scale = 1.0f;
   std::vector<float> k(64, 1.0f), v(64, 3.0f), q(64, 0.5f), out(64);
   const int64_t slot = 9 * 16;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "host_stub.h"
+#include "pool.h"
 #include "scene.h"
 
 namespace kvc::kernels::test {
@@ -29,23 +30,24 @@ class CopyPools {
     layer.num_q_heads = layer.num_kv_heads = c.heads;
     layer.head_dim = c.k_dim;
     layer.v_head_dim = c.v_dim;
-    layer.dtype = dtype_of(c.kind);
+    const DLDataType dtype = dtype_of(c.kind);
+    layer.format = stored_format(dtype);
     layer.v_in_k = c.layout == Layout::kLatent;
     std::mt19937 random(11);
     for (int which = 0; which < 2; ++which) {
       kvc_backend_pool& pool = which == 0 ? layer.k : layer.v;
       const int dims = which == 0 ? c.k_dim : c.v_dim;
-      pool.slot_stride = c.layout == Layout::kNhd ? dims * c.heads : dims;
-      pool.head_stride = c.layout == Layout::kNhd ? dims : int64_t{dims} * c.page_size;
-      pool.page_stride = int64_t{dims} * c.heads * c.page_size + 8;  // a gap, which must survive
-      rows[which].resize(static_cast<size_t>(pool.page_stride * kPages * bytes_));
+      const int64_t page_stride = int64_t{dims} * c.heads * c.page_size + 8;  // a gap, which must survive
+      const bool nhd = c.layout == Layout::kNhd;
+      rows[which].resize(static_cast<size_t>(page_stride * kPages * bytes_));
       for (unsigned char& b : rows[which]) b = static_cast<unsigned char>(random());
-      pool.data = rows[which].data();
+      pool = pool_of(dtype, rows[which].data(), page_stride, nhd ? dims : int64_t{dims} * c.page_size,
+                     nhd ? dims * c.heads : dims, dims);
       kvc_backend_scales& scale = which == 0 ? layer.k_scales : layer.v_scales;
       if (c.kind != Kind::kI8) continue;
       scales[which].resize(static_cast<size_t>(kPages * c.page_size * c.heads));
       for (float& s : scales[which]) s = static_cast<float>(random());
-      scale = {scales[which].data(), int64_t{c.page_size} * c.heads, c.page_size, 1};
+      scale = scales_of_tokens(scales[which].data(), int64_t{c.page_size} * c.heads, c.page_size, 1);
     }
     if (layer.v_in_k != 0) {
       layer.v = layer.k;
@@ -67,9 +69,8 @@ class CopyPools {
 
  private:
   int64_t place(const kvc_backend_pool& pool, int64_t slot, int head) const {
-    return (slot / layer.page_size * pool.page_stride + slot % layer.page_size * pool.slot_stride +
-            head * pool.head_stride) *
-           bytes_;
+    return slot / layer.page_size * pool.page_stride_bytes + slot % layer.page_size * pool.slot_stride_bytes +
+           head * pool.head_stride_bytes;
   }
   void copy_slot(int64_t source, int64_t target) {
     for (int which = 0; which < (layer.v_in_k != 0 ? 1 : 2); ++which) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "pool.h"
 #include "scene.h"
 
 namespace kvc::kernels::test {
@@ -197,16 +198,17 @@ struct Rows {
     layer.head_dim = kRow;
     layer.v_head_dim = kLatent;
     layer.v_in_k = 1;
-    layer.dtype = dtype_of(kind);
+    layer.format = stored_format(dtype_of(kind));
     layer.rope_dim = kRow - kLatent;
     layer.rope_offset = kLatent;
     layer.rope_interleaved = 1;
     memory.assign(static_cast<size_t>(kPages * kPageSize * kRow * bytes_of(kind)), 0xee);
-    layer.k = {memory.data(), kPageSize * kRow, kPageSize * kRow, kRow};
+    layer.k = pool_of(dtype_of(kind), memory.data(), kPageSize * kRow, kPageSize * kRow, kRow, kRow);
     layer.v = layer.k;
+    layer.v.row_bytes = kLatent * bytes_of(kind);
     if (kind != Kind::kI8) return;
     scales.assign(kPages * kPageSize, 7.0f);
-    layer.k_scales = {scales.data(), kPageSize, kPageSize, 1};
+    layer.k_scales = scales_of_tokens(scales.data(), kPageSize, kPageSize, 1);
     layer.v_scales = layer.k_scales;
   }
 };

@@ -11,6 +11,7 @@
 
 #include "host_stub.h"
 #include "kernels/common/convert.h"
+#include "pool.h"
 #include "scene.h"
 #include "staged_attend.h"
 
@@ -57,7 +58,7 @@ DLDataType dtype_of(Type type) {
 
 // Elements of one value in a type; `scale`: of int8.
 std::vector<unsigned char> filled(Type type, int64_t count, float value) {
-  std::vector<unsigned char> data(static_cast<size_t>(count * type_bytes(type)));
+  std::vector<unsigned char> data(static_cast<size_t>(count * element_bytes(type)));
   for (int64_t i = 0; i < count; ++i) store_element(type, data.data(), i, value);
   return data;
 }
@@ -109,7 +110,8 @@ class FlatCall {
     v_pool_ = filled(flat_.kv, int64_t{kPage} * v_dim_, stored);
     scales_.assign(kPage, scale);
     value_ = static_cast<double>(load_element(flat_.kv, k_pool_.data(), 0)) * static_cast<double>(scale);
-    layer_.dtype = dtype_of(flat_.kv);
+    const DLDataType dtype = dtype_of(flat_.kv);
+    layer_.format = stored_format(dtype);
     layer_.num_pages = 1;
     layer_.page_size = kPage;
     layer_.num_q_heads = flat_.q_heads;
@@ -119,10 +121,10 @@ class FlatCall {
     layer_.v_in_k = flat_.latent > 0 ? 1 : 0;
     layer_.rope_class = -1;
     layer_.softmax_scale = 0.25f;
-    layer_.k = {k_pool_.data(), int64_t{kPage} * flat_.head_dim, 0, flat_.head_dim};
-    layer_.v = {v_pool_.data(), int64_t{kPage} * v_dim_, 0, v_dim_};
+    layer_.k = pool_of(dtype, k_pool_.data(), int64_t{kPage} * flat_.head_dim, 0, flat_.head_dim, flat_.head_dim);
+    layer_.v = pool_of(dtype, v_pool_.data(), int64_t{kPage} * v_dim_, 0, v_dim_, v_dim_);
     if (flat_.latent > 0) layer_.v = layer_.k;
-    if (is_int8) layer_.k_scales = layer_.v_scales = {scales_.data(), 0, 0, 1};
+    if (is_int8) layer_.k_scales = layer_.v_scales = scales_of_tokens(scales_.data(), 0, 0, 1);
   }
   void make_rows() {
     for (int32_t i = 0; i < flat_.queries; ++i) positions_.push_back(flat_.length - flat_.queries + i);

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "pool.h"
 #include "scene.h"
 
 namespace kvc::kernels::test {
@@ -29,14 +30,14 @@ struct Pool {
     layer.page_size = 4;
     layer.num_q_heads = layer.num_kv_heads = 1;
     layer.head_dim = layer.v_head_dim = dims;
-    layer.dtype = dtype_of(kind);
+    layer.format = stored_format(dtype_of(kind));
     layer.rope_dim = dims;
-    layer.k = {bytes.data(), int64_t{4} * dims, int64_t{4} * dims, dims};
+    layer.k = pool_of(dtype_of(kind), bytes.data(), int64_t{4} * dims, int64_t{4} * dims, dims, dims);
     other = bytes;
     layer.v = layer.k;
     layer.v.data = other.data();
     if (kind != Kind::kI8) return;
-    layer.k_scales = {scales.data(), 4, 4, 1};
+    layer.k_scales = scales_of_tokens(scales.data(), 4, 4, 1);
     other_scales = scales;
     layer.v_scales = layer.k_scales;
     layer.v_scales.data = other_scales.data();
@@ -123,10 +124,10 @@ TEST(Quantise, EveryByteIsReadAsMlDtypesReadsIt) {
         Scene scene(config);
         const kvc_backend_layer layer = scene.layer();
         for (int64_t page = 0; page < layer.num_pages; ++page) {
-          unsigned char* row = static_cast<unsigned char*>(layer.v.data) + page * layer.v.page_stride;
+          unsigned char* row = address_of_row(layer.v, page, 0, 0);
           for (int d = 0; d < 256; ++d) row[d] = static_cast<unsigned char>(d);
         }
-        const float scale = head_scales == 0 ? 1.0f : layer.v_scales.data[0];
+        const float scale = head_scales == 0 ? 1.0f : *static_cast<const float*>(layer.v_scales.data);
         for_each_implementation(
             1,
             [&](const std::string& name, kvc_backend_device* device) {

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "pool.h"
 #include "scene.h"
 
 namespace kvc::kernels::test {
@@ -93,11 +94,11 @@ struct Store {
     layer.page_size = 1;
     layer.num_q_heads = layer.num_kv_heads = heads;
     layer.head_dim = layer.v_head_dim = dims;
-    layer.dtype = dtype_of(kind);
+    layer.format = stored_format(dtype_of(kind));
     for (auto* part : {&k_memory, &v_memory})
       part->assign(static_cast<size_t>(tokens * heads * dims * bytes_of(kind)), 0);
-    layer.k = {k_memory.data(), int64_t{heads} * dims, dims, dims};
-    layer.v = {v_memory.data(), int64_t{heads} * dims, dims, dims};
+    layer.k = pool_of(dtype_of(kind), k_memory.data(), int64_t{heads} * dims, dims, dims, dims);
+    layer.v = pool_of(dtype_of(kind), v_memory.data(), int64_t{heads} * dims, dims, dims, dims);
   }
   kvc_backend_layer layer = {};
   std::vector<unsigned char> k_memory, v_memory;

@@ -8,7 +8,9 @@
 #include <functional>
 #include <random>
 
+#include "kernels/common/scales.h"
 #include "kernels/cpu/backend.h"
+#include "pool.h"
 #include "staged_attend.h"
 
 namespace kvc::kernels::test {
@@ -99,7 +101,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.v_head_dim = config_.v_head_dim;
   layer_.window_tokens = config_.window;
   layer_.chunk_tokens = config_.chunk;
-  layer_.dtype = dtype_of(config_.kv);
+  layer_.format = stored_format(dtype_of(config_.kv));
   layer_.softmax_scale = static_cast<float>(config_.scale != 0.0 ? config_.scale : 1.0 / std::sqrt(config_.head_dim));
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
@@ -201,22 +203,28 @@ void Scene::build_pages() {
   layer_.num_pages = total;
   const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
     const int64_t gap = has_aligned_pools(config_) ? 16 / bytes_of(config_.kv) : 3;
+    int64_t page_stride = 0, head_stride = 0, slot_stride = 0;
     if (config_.nhd) {
-      pool.head_stride = dims + gap;
-      pool.slot_stride = pool.head_stride * config_.kv_heads;
-      pool.page_stride = pool.slot_stride * config_.page_size + gap;
+      head_stride = dims + gap;
+      slot_stride = head_stride * config_.kv_heads;
+      page_stride = slot_stride * config_.page_size + gap;
     } else {
-      pool.slot_stride = dims;
-      pool.head_stride = pool.slot_stride * config_.page_size;
-      pool.page_stride = pool.head_stride * config_.kv_heads + gap;
+      slot_stride = dims;
+      head_stride = slot_stride * config_.page_size;
+      page_stride = head_stride * config_.kv_heads + gap;
     }
-    memory.assign(static_cast<size_t>(pool.page_stride) * total * bytes_of(config_.kv) + pool_misalignment(config_),
+    memory.assign(static_cast<size_t>(page_stride) * total * bytes_of(config_.kv) + pool_misalignment(config_),
                   0xff);  // 0xff..: NaN
-    pool.data = memory.data() + pool_misalignment(config_);
+    pool = pool_of(dtype_of(config_.kv), memory.data() + pool_misalignment(config_), page_stride, head_stride,
+                   slot_stride, dims);
   };
   lay_out(layer_.k, config_.head_dim - k_begin(), k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
-  if (layer_.v_in_k != 0) layer_.v = layer_.k;
+  if (layer_.v_in_k != 0) {
+    const int64_t v_row_bytes = layer_.v.row_bytes;
+    layer_.v = layer_.k;
+    layer_.v.row_bytes = v_row_bytes;
+  }
   build_scales();
 
   const auto lay_out_tensor = [&](kvc_backend_tensor& tensor, Kind kind, int dims, std::vector<unsigned char>& memory) {
@@ -236,19 +244,16 @@ void Scene::build_pages() {
 void Scene::build_scales() {
   const auto lay_out = [&](kvc_backend_scales& scales, float first, std::vector<float>& memory) {
     if (config_.kv == Kind::kI8) {
-      scales.slot_stride = config_.nhd ? config_.kv_heads + 1 : 1;
-      scales.head_stride = config_.nhd ? 1 : config_.page_size;
-      scales.page_stride = int64_t{config_.kv_heads + 1} * config_.page_size + 5;
-      memory.assign(static_cast<size_t>(scales.page_stride * layer_.num_pages), NAN);
+      const int64_t page_stride = int64_t{config_.kv_heads + 1} * config_.page_size + 5;
+      memory.assign(static_cast<size_t>(page_stride * layer_.num_pages), NAN);
+      scales = scales_of_tokens(memory.data(), page_stride, config_.nhd ? 1 : config_.page_size,
+                                config_.nhd ? config_.kv_heads + 1 : 1);
     } else if (is_quantised(config_.kv) && config_.head_scales > 0) {
-      scales.head_stride = config_.head_scales == 2 ? 1 : 0;
       for (int h = 0; h < (config_.head_scales == 2 ? config_.kv_heads : 1); ++h) {
         memory.push_back(first * std::ldexp(1.0f + 0.1f * static_cast<float>(h), h % 5 - 4));
       }
-    } else {
-      return;
+      scales = scales_of_heads(memory.data(), config_.head_scales == 2 ? 1 : 0);
     }
-    scales.data = memory.data();
   };
   lay_out(layer_.k_scales, 0.3f, k_scales_);
   lay_out(layer_.v_scales, 0.07f, v_scales_);
@@ -260,13 +265,12 @@ void Scene::store_row(const kvc_backend_pool& pool, const kvc_backend_scales& sc
                       int64_t slot, float* values, int dims) {
   float scale = 1.0f;
   if (scales.data != nullptr) {
-    float& stored = scales.data[page * scales.page_stride + head * scales.head_stride + slot * scales.slot_stride];
+    float& stored = *token_scale(&scales, page, head, slot);
     if (config_.kv == Kind::kI8) stored = int8_scale(values, dims);
     scale = stored;
   }
   const int bytes = bytes_of(config_.kv);
-  unsigned char* target = static_cast<unsigned char*>(pool.data) +
-                          (page * pool.page_stride + head * pool.head_stride + slot * pool.slot_stride) * bytes;
+  unsigned char* target = address_of_row(pool, page, head, slot);
   for (int d = 0; d < dims; ++d) {
     write_number(config_.kv, target + d * bytes, values[d] / scale);
     values[d] = read_number(config_.kv, target + d * bytes) * scale;
@@ -286,11 +290,8 @@ void Scene::poison_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
     const auto fill = [&](const kvc_backend_pool& pool, const kvc_backend_scales& scales, int dims) {
-      const int64_t element = page * pool.page_stride + h * pool.head_stride + slot * pool.slot_stride;
-      const int bytes = bytes_of(config_.kv);
-      std::memset(static_cast<unsigned char*>(pool.data) + element * bytes, 0xff, static_cast<size_t>(dims) * bytes);
-      if (config_.kv != Kind::kI8) return;
-      scales.data[page * scales.page_stride + h * scales.head_stride + slot * scales.slot_stride] = NAN;
+      std::memset(address_of_row(pool, page, h, slot), 0xff, static_cast<size_t>(dims) * bytes_of(config_.kv));
+      if (config_.kv == Kind::kI8) *token_scale(&scales, page, h, slot) = NAN;
     };
     fill(layer_.k, layer_.k_scales, config_.head_dim - k_begin());
     fill(layer_.v, layer_.v_scales, config_.v_head_dim);

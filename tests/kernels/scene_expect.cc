@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/common/scales.h"
 #include "scene.h"
 
 namespace kvc::kernels::test {
@@ -133,7 +134,7 @@ Kind Scene::rounding_of_p() const {
 float Scene::value_scale(int row, int key, int head) const {
   const kvc_backend_scales& scales = layer_.v_scales;
   const int64_t page = pages_[row][key / config_.page_size], slot = key % config_.page_size;
-  return scales.data[page * scales.page_stride + head * scales.head_stride + slot * scales.slot_stride];
+  return *token_scale(&scales, page, head, slot);
 }
 
 Expected Scene::expect(int token, int head) const {

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "pool.h"
 #include "scene.h"
 
 namespace kvc::kernels::test {
@@ -23,20 +24,21 @@ struct Pools {
     layer.num_q_heads = layer.num_kv_heads = heads;
     layer.head_dim = k_dim;
     layer.v_head_dim = v_dim;
-    layer.dtype = dtype_of(kind);
+    layer.format = stored_format(dtype_of(kind));
     layer.rope_dim = k_dim / 2 * 2;
     const auto lay_out = [&](kvc_backend_pool& pool, int dims, std::vector<unsigned char>& memory) {
-      pool.slot_stride = nhd ? dims * heads : dims;
-      pool.head_stride = nhd ? dims : dims * page_size;
-      pool.page_stride = int64_t{dims} * heads * page_size;
-      memory.assign(static_cast<size_t>(pool.page_stride * pages * bytes_of(kind)), 0xee);
-      pool.data = memory.data();
+      const int64_t page_stride = int64_t{dims} * heads * page_size;
+      memory.assign(static_cast<size_t>(page_stride * pages * bytes_of(kind)), 0xee);
+      pool = pool_of(dtype_of(kind), memory.data(), page_stride, nhd ? dims : dims * page_size,
+                     nhd ? dims * heads : dims, dims);
     };
     lay_out(layer.k, k_dim, k_memory);
     lay_out(layer.v, v_dim, v_memory);
   }
   static int64_t element(const kvc_backend_layer& l, const kvc_backend_pool& pool, int64_t slot, int head) {
-    return slot / l.page_size * pool.page_stride + slot % l.page_size * pool.slot_stride + head * pool.head_stride;
+    const int64_t bytes = slot / l.page_size * pool.page_stride_bytes + slot % l.page_size * pool.slot_stride_bytes +
+                          head * pool.head_stride_bytes;
+    return bytes / (stored_dtype(l).bits / 8);
   }
   kvc_backend_layer layer = {};
   std::vector<unsigned char> k_memory, v_memory;

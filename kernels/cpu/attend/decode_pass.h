@@ -261,7 +261,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
       }
       if constexpr (Format::kTokenScales) {
         const kvc_backend_layer& layer = *view.layer;
-        const int64_t k_stride = layer.k_scales.head_stride, v_stride = layer.v_scales.head_stride;
+        const int64_t k_stride = scale_head_stride(&layer.k_scales), v_stride = scale_head_stride(&layer.v_scales);
         const KeyBlock& next = *decode_keys.next.block;
         copy_scales(block->k_scale, block->count, head * k_stride, next.k_scale, next_head * k_stride, layer.page_size,
                     scales.k);

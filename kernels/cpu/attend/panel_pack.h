@@ -61,7 +61,7 @@ KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk,
 // The scale of a key's row, of the pass's head.
 template <class Format>
 KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_scales& scales, const PanelPass& pass) {
-  if constexpr (Format::kTokenScales) return *key + pass.head * scales.head_stride;
+  if constexpr (Format::kTokenScales) return *key + pass.head * scale_head_stride(&scales);
   return nullptr;
 }
 

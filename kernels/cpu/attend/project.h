@@ -13,14 +13,14 @@ namespace kvc::kernels::KVC_TARGET {
 
 KVC_INLINE const unsigned char* row_of_tensor(const kvc_backend_tensor& tensor, int64_t token, int64_t head) {
   return static_cast<const unsigned char*>(tensor.data) +
-         (token * tensor.token_stride + head * tensor.head_stride) * type_bytes(type_of(tensor.dtype));
+         (token * tensor.token_stride + head * tensor.head_stride) * element_bytes(type_of(tensor.dtype));
 }
 
 // Columns [column, column + columns) of the matrix as it lies: [in_dims][kStrip], zeros after `columns`.
 static void pack_columns(const kvc_backend_project& args, int32_t head, int32_t column, int32_t columns, float* strip) {
   const Type type = type_of(args.weights.dtype);
   for (int32_t i = 0; i < args.in_dims; ++i, strip += kStrip) {
-    const unsigned char* row = row_of_tensor(args.weights, head, i) + column * type_bytes(type);
+    const unsigned char* row = row_of_tensor(args.weights, head, i) + column * element_bytes(type);
     convert_row(Type::kF32, strip, type, row, columns);
     for (int32_t c = columns; c < kStrip; ++c) strip[c] = 0.0f;
   }
@@ -51,7 +51,7 @@ static void project_rows(const kvc_backend_project* args, int32_t head, int64_t 
                          Scratch* scratch) {
   const Type in_type = type_of(args->in.dtype), out_type = type_of(args->out.dtype);
   const int32_t rows = static_cast<int32_t>(token_end - token_begin), padded = round_up(rows, kTileRows);
-  const int64_t out_bytes = type_bytes(out_type);
+  const int64_t out_bytes = element_bytes(out_type);
   for (int32_t r = 0; r < padded; ++r) {
     float* row = scratch->q + static_cast<int64_t>(r) * args->in_dims;
     if (r >= rows) {
@@ -63,7 +63,7 @@ static void project_rows(const kvc_backend_project* args, int32_t head, int64_t 
     if (args->tail_dims == 0) continue;
     unsigned char* tail =
         const_cast<unsigned char*>(row_of_tensor(args->out, token_begin + r, head)) + args->out_dims * out_bytes;
-    convert_row(out_type, tail, in_type, in + args->in_dims * type_bytes(in_type), args->tail_dims);
+    convert_row(out_type, tail, in_type, in + args->in_dims * element_bytes(in_type), args->tail_dims);
   }
   float tile[kTileRows * kStrip];
   for (int32_t column = 0; column < args->out_dims; column += kStrip) {

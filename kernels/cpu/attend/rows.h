@@ -23,7 +23,7 @@ static void convert_elements(unsigned char* target, const unsigned char* source,
 
 static void convert_row(Type target_type, void* target, Type source_type, const void* source, int32_t n) {
   if (target_type == source_type) {
-    memcpy(target, source, static_cast<size_t>(n) * static_cast<size_t>(type_bytes(source_type)));
+    memcpy(target, source, static_cast<size_t>(array_bytes(source_type, n)));
     return;
   }
   using Convert = void (*)(unsigned char*, const unsigned char*, int32_t);
@@ -88,7 +88,7 @@ static void widen_row(Type type, const unsigned char* from, int32_t n, float* to
 KVC_INLINE const unsigned char* query_row(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place,
                                           int32_t head) {
   const int64_t element = place.token * tensor.token_stride + place.row * row_stride + head * tensor.head_stride;
-  return static_cast<const unsigned char*>(tensor.data) + element * type_bytes(type_of(tensor.dtype));
+  return static_cast<const unsigned char*>(tensor.data) + element * element_bytes(type_of(tensor.dtype));
 }
 
 // A caller's row of q, or of qv, to out[0, n).
@@ -103,14 +103,14 @@ KVC_INLINE void prefetch_row(const unsigned char* row, int32_t bytes) {
 
 KVC_INLINE void prefetch_query(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_tensor& q = view.args->q;
-  prefetch_row(query_row(q, view.args->q_row_stride, place, head), view.head_dim * type_bytes(type_of(q.dtype)));
+  prefetch_row(query_row(q, view.args->q_row_stride, place, head), view.head_dim * element_bytes(type_of(q.dtype)));
 }
 
 // Prefetches a row of out that finish_row is about to write.
 KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_tensor& out = view.args->out;
   if (place.partial_offset >= 0) return;
-  const int32_t bytes = type_bytes(type_of(out.dtype));
+  const int32_t bytes = element_bytes(type_of(out.dtype));
   const int64_t element = out_element(*view.args, place.row, place.token, head);
   prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
@@ -206,7 +206,7 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
   }
   const Type type = type_of(args.out.dtype);
   unsigned char* target =
-      static_cast<unsigned char*>(args.out.data) + out_element(args, place.row, token, head) * type_bytes(type);
+      static_cast<unsigned char*>(args.out.data) + out_element(args, place.row, token, head) * element_bytes(type);
   convert_row(type, target, Type::kF32, o, view.v_head_dim);
   if (args.lse != nullptr) {
     memcpy(args.lse + lse_element(args, place.row, token, head), &final.lse, sizeof final.lse);

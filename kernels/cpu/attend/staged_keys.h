@@ -36,19 +36,20 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
 [[gnu::noinline]] static DecodeKeys stage_keys(const View& view, const DecodeKeys& keys, int32_t head,
                                                KeyBlock* staged) {
   Scratch& scratch = *view.scratch;
-  const Type type = type_of(view.layer->dtype);
+  const Type type = stored_type(*view.layer);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
   const int32_t k_begin = view.layer->k_behind_v != 0 ? view.v_head_dim : 0;  // dim of K's row where its pool begins
   staged->begin = keys.now.block->begin;
   staged->count = keys.now.block->count;
   staged->adjacent = false;
   for (int32_t i = 0; i < staged->count; ++i) {
-    prefetch_row(keys.next.block->k[i] + keys.next.k_offset, (view.head_dim - k_begin) * view.kv_bytes);
-    prefetch_row(keys.next.block->v[i] + keys.next.v_offset, view.v_head_dim * view.kv_bytes);
+    prefetch_row(keys.next.block->k[i] + keys.next.k_offset, static_cast<int32_t>(view.layer->k.row_bytes));
+    prefetch_row(keys.next.block->v[i] + keys.next.v_offset, static_cast<int32_t>(view.layer->v.row_bytes));
     float* k = scratch.staged_k + i * kMaxHeadDim;
     if (k_begin > 0) widen_row(type, keys.now.block->v[i] + keys.now.v_offset, k_begin, k);
     widen_row(type, keys.now.block->k[i] + keys.now.k_offset, view.head_dim - k_begin, k + k_begin);
-    if (token_scales) scale_row(keys.now.block->k_scale[i][head * view.layer->k_scales.head_stride], view.head_dim, k);
+    if (token_scales)
+      scale_row(keys.now.block->k_scale[i][head * scale_head_stride(&view.layer->k_scales)], view.head_dim, k);
     if (view.key_table != nullptr) rotate_row(view.layer, scratch.key_cos_sin + i * view.layer->rope_dim, k);
     staged->k[i] = reinterpret_cast<const unsigned char*>(k);
     staged->v[i] = keys.now.block->v[i] + keys.now.v_offset;
@@ -56,7 +57,7 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
     float* v = scratch.staged_v + i * kMaxHeadDim;
     widen_row(type, staged->v[i], view.v_head_dim, v);
     if (token_scales)
-      scale_row(keys.now.block->v_scale[i][head * view.layer->v_scales.head_stride], view.v_head_dim, v);
+      scale_row(keys.now.block->v_scale[i][head * scale_head_stride(&view.layer->v_scales)], view.v_head_dim, v);
     staged->v[i] = reinterpret_cast<const unsigned char*>(v);
   }
   for (int32_t i = staged->count; i < kKeyBlock; ++i) {

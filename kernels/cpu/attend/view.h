@@ -7,6 +7,7 @@
 #include "kernels/common/page_walk.h"
 #include "kernels/common/rope_table.h"
 #include "kernels/common/scales.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/common/tree_path.h"
 #include "kernels/cpu/attend/score.h"
 #include "kernels/cpu/scratch.h"
@@ -23,7 +24,6 @@ struct View {
   int32_t head_dim;
   int32_t v_head_dim;
   int32_t num_rows;            // queries of the item x group
-  int32_t kv_bytes;            // bytes of a stored element
   KeyTree tree;                // of the item's row; rows share no nodes. None if the call numbers keys by paths
   KeyTree path;                // the same tree if the call numbers keys by paths (tree_path.h); else none
   const int32_t* key_indexes;  // with paths, in a panel of one query: the index of each key of the panel
@@ -56,7 +56,6 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.head_dim = layer->head_dim;
   view.v_head_dim = layer->v_head_dim;
   view.num_rows = (item->q_end - item->q_begin) * view.group;
-  view.kv_bytes = type_bytes(type_of(layer->dtype));
   constexpr KeyTree kNoTree = {INT32_MAX, nullptr};
   view.tree = is_shared(item) ? kNoTree : tree_of_row(&args->plan->arrays.rows, item->row);
   view.path = kNoTree;
@@ -74,9 +73,9 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.options = score_options(args, item->row, view.natural_scale);
   if (view.options.any) view.natural_scale = 1.0;
   view.exp2_scale = static_cast<float>(view.natural_scale * 1.44269504088896340736);
-  view.stored_unit = type_of(layer->dtype) == Type::kE4m3 ? kE4m3Unit : 1.0f;
-  view.k_head_bytes = layer->k.head_stride * view.kv_bytes;
-  view.v_head_bytes = layer->v.head_stride * view.kv_bytes;
+  view.stored_unit = stored_type(*layer) == Type::kE4m3 ? kE4m3Unit : 1.0f;
+  view.k_head_bytes = layer->k.head_stride_bytes;
+  view.v_head_bytes = layer->v.head_stride_bytes;
   return view;
 }
 
@@ -135,12 +134,13 @@ KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t pag
                                int32_t end, KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
   const int64_t page = page_at(cursor, page_index);
-  const int64_t k_element = page * layer.k.page_stride + slot * layer.k.slot_stride;
-  const int64_t v_element = page * layer.v.page_stride + slot * layer.v.slot_stride;
-  const unsigned char* k = static_cast<const unsigned char*>(layer.k.data) + k_element * view.kv_bytes;
-  const unsigned char* v = static_cast<const unsigned char*>(layer.v.data) + v_element * view.kv_bytes;
+  const kvc_backend_pool &of_k = layer.k, &of_v = layer.v;
+  const unsigned char* k =
+      static_cast<const unsigned char*>(of_k.data) + page * of_k.page_stride_bytes + slot * of_k.slot_stride_bytes;
+  const unsigned char* v =
+      static_cast<const unsigned char*>(of_v.data) + page * of_v.page_stride_bytes + slot * of_v.slot_stride_bytes;
   if (has_token_scales(&layer.k_scales)) load_key_scales(layer, page, slot - i, i, end, block);
-  for (; i < end; ++i, k += layer.k.slot_stride * view.kv_bytes, v += layer.v.slot_stride * view.kv_bytes) {
+  for (; i < end; ++i, k += of_k.slot_stride_bytes, v += of_v.slot_stride_bytes) {
     block->k[i] = k;
     block->v[i] = v;
   }
@@ -162,7 +162,8 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
   while (i < block->count) {
     const int32_t run_end = min_of(block->count, i + layer.page_size - slot);
     if (run_end - i == kKeyBlock) {
-      block->adjacent = layer.k.slot_stride == layer.head_dim && layer.v.slot_stride == layer.v_head_dim;
+      block->adjacent =
+          layer.k.slot_stride_bytes == layer.k.row_bytes && layer.v.slot_stride_bytes == layer.v.row_bytes;
     }
     load_page_keys(view, cursor, page_index, slot, i, run_end, block);
     i = run_end;

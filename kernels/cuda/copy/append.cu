@@ -3,6 +3,7 @@
 // Roofline: reads the new rows once (int8 twice, from the cache) and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/faults.cuh"
@@ -67,15 +68,14 @@ __device__ __forceinline__ float rotated(const Row& row, int32_t d) {
 
 // Copies a row that is stored as it is, its scale too.
 __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
-                                         int64_t element, void* pool, int32_t dims, int32_t lane) {
+                                         unsigned char* target, int64_t row_bytes, int32_t lane) {
   const kvc_backend_append& args = row.call->args;
   const kvc_backend_tensor &from = row.of_k ? args.k : args.v, &from_scales = row.of_k ? args.k_scale : args.v_scale;
-  const int64_t bytes = type_bytes(type_of(from.dtype));
+  const int64_t bytes = element_bytes(type_of(from.dtype));
   const unsigned char* source =
       static_cast<const unsigned char*>(from.data) +
       (row_element(row, row.of_k) + row.token * from.token_stride + row.head * from.head_stride) * bytes;
-  unsigned char* target = static_cast<unsigned char*>(pool) + element * bytes;
-  for (int64_t i = lane; i < dims * bytes; i += kWarpSize) target[i] = source[i];
+  for (int64_t i = lane; i < row_bytes; i += kWarpSize) target[i] = source[i];
   if (lane != 0 || !has_token_scales(&scales)) return;
   *token_scale(&scales, page, row.head, slot) = static_cast<const float*>(
       from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
@@ -96,16 +96,17 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
                                           int32_t lane) {
   const kvc_backend_layer& layer = row.call->layer;
   const kvc_backend_append& args = row.call->args;
-  const Type type = type_of(layer.dtype);
+  const Type type = stored_type(layer);
   const int64_t page = stored / layer.page_size, slot = stored % layer.page_size;
-  const int64_t element = page * pool.page_stride + row.head * pool.head_stride + slot * pool.slot_stride;
+  unsigned char* const target = static_cast<unsigned char*>(pool.data) + page * pool.page_stride_bytes +
+                                row.head * pool.head_stride_bytes + slot * pool.slot_stride_bytes;
   const bool parts = layer.v_in_k != 0 && args.v.data != nullptr;
   if (!parts && row.cos_sin == nullptr && type_of((row.of_k ? args.k : args.v).dtype) == type) {
-    copy_row(row, scales, page, slot, element, pool.data, dims, lane);
+    copy_row(row, scales, page, slot, target, pool.row_bytes, lane);
     return;
   }
   if (!is_quantised(type)) {
-    for (int32_t d = lane; d < dims; d += kWarpSize) store_element(type, pool.data, element + d, rotated(row, d));
+    for (int32_t d = lane; d < dims; d += kWarpSize) store_element(type, target, d, rotated(row, d));
     return;
   }
   const kvc_backend_row_scales& of_rows = row.of_k ? args.k_row_scales : args.v_row_scales;
@@ -113,7 +114,7 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
                                         : head_scale(&scales, row.head) * row_factor(&of_rows, row.batch_row, row.head);
   const bool is_number = type != Type::kI8 || scale == scale;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
-    store_element(type, pool.data, element + d, is_number ? rotated(row, d) / scale : 0.0f);
+    store_element(type, target, d, is_number ? rotated(row, d) / scale : 0.0f);
   }
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
@@ -161,53 +162,52 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
 // Rows that are stored as they come, a thread a word: all of K's in a token, then all of V's. A block has words of one
 // token.
 KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t word_bytes) {
-  const int32_t dims = layer.head_dim + (layer.v_in_k != 0 ? 0 : layer.v_head_dim);
-  return layer.num_kv_heads * dims * static_cast<int32_t>(type_bytes(type_of(layer.dtype))) / word_bytes;
+  const int64_t row_bytes = layer.k.row_bytes + (layer.v_in_k != 0 ? 0 : layer.v.row_bytes);
+  return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
 template <class Word>
 __global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
-  const int32_t bytes = static_cast<int32_t>(type_bytes(type_of(layer.dtype))), size = sizeof(Word);
+  constexpr int32_t size = sizeof(Word);
   const int32_t words = words_of_token(layer, size), blocks = (words + kThreads - 1) / kThreads;
   const int32_t token = static_cast<int32_t>(blockIdx.x) / blocks;
   const int32_t place = static_cast<int32_t>(blockIdx.x) % blocks * kThreads + static_cast<int32_t>(threadIdx.x);
   if (place >= words) return;
   const int64_t stored = slot_of(call, token, place == 0);
   if (stored < 0) return;
-  const int32_t k_words = layer.num_kv_heads * layer.head_dim * bytes / size;
+  const int32_t k_words = layer.num_kv_heads * static_cast<int32_t>(layer.k.row_bytes) / size;
   const bool of_k = place < k_words;
   const int32_t within = of_k ? place : place - k_words,
-                row_words = (of_k ? layer.head_dim : layer.v_head_dim) * bytes / size;
+                row_words = static_cast<int32_t>(of_k ? layer.k.row_bytes : layer.v.row_bytes) / size;
   const int32_t head = within / row_words, word = within - head * row_words;
   const int64_t batch_row = call.args.device_rows != nullptr ? call.args.device_rows[token] : 0;
   const kvc_backend_tensor& from = of_k ? call.args.k : call.args.v;
   const kvc_backend_pool& pool = of_k ? layer.k : layer.v;
   const int64_t source = batch_row * (of_k ? call.args.k_row_stride : call.args.v_row_stride) +
                          token * from.token_stride + head * from.head_stride;
-  const int64_t target = stored / layer.page_size * pool.page_stride + head * pool.head_stride +
-                         stored % layer.page_size * pool.slot_stride;
-  reinterpret_cast<Word*>(static_cast<unsigned char*>(pool.data) + target * bytes)[word] =
-      reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source * bytes)[word];
+  const int64_t target = stored / layer.page_size * pool.page_stride_bytes + head * pool.head_stride_bytes +
+                         stored % layer.page_size * pool.slot_stride_bytes;
+  const int64_t source_bytes = source * element_bytes(type_of(from.dtype));
+  reinterpret_cast<Word*>(static_cast<unsigned char*>(pool.data) + target)[word] =
+      reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source_bytes)[word];
 }
 
 // Whether K and V are stored as they come: not rotated, of the pools' type, with no scale of a token beside them, and a
 // row of K is one.
 bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
-  const Type type = type_of(layer.dtype);
+  const Type type = stored_type(layer);
   return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
          (layer.v_in_k != 0 ? args.v.data == nullptr : type_of(args.v.dtype) == type);
 }
 
 // Bytes that words have to divide: addresses, strides and rows, of tensors and pools.
 uint64_t places_of(const kvc_backend_append& args, const kvc_backend_layer& layer) {
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
-  const auto of = [bytes](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride,
-                          int32_t dims) {
-    return places_of_pool(pool, from.token_stride | from.head_stride | row_stride | dims, bytes) |
-           reinterpret_cast<uintptr_t>(from.data);
+  const auto of = [](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride) {
+    const int64_t strides = (from.token_stride | from.head_stride | row_stride) * element_bytes(type_of(from.dtype));
+    return places_of_pool(pool) | static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(from.data);
   };
-  const uint64_t of_k = of(layer.k, args.k, args.k_row_stride, layer.head_dim);
-  return layer.v_in_k != 0 ? of_k : of_k | of(layer.v, args.v, args.v_row_stride, layer.v_head_dim);
+  const uint64_t of_k = of(layer.k, args.k, args.k_row_stride);
+  return layer.v_in_k != 0 ? of_k : of_k | of(layer.v, args.v, args.v_row_stride);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// copy_slots and gather: stored bytes and their scales moved as they are, in words as long as everything is aligned to.
+// copy_slots and gather move stored rows and their scales as bytes, in words as long as everything is aligned to. They
+// read no dtype.
 // Roofline: bytes, read once and written once; a thread moves 16 at a time where head dims and strides allow it.
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/common/scales.h"
 #include "kernels/cuda/copy/plan.h"
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
@@ -13,6 +13,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int32_t kSlotsOfThread = 16;  // of copies that do not meet each other
 constexpr int kAtOnce = 4;              // of any: loads before the first store
+constexpr int64_t kScaleWord = 4;       // bytes in which scales are moved: those of a row are a multiple
 constexpr int64_t kMostBlocks = 65535;  // of a grid's further dimensions
 static_assert(kSlotsOfThread % kAtOnce == 0);
 
@@ -21,10 +22,10 @@ struct CopyCall {
   const kvc_backend_slot_copy* copies;  // on the device
   const int64_t* chains;                // [num_chains + 1], of copies that meet: where each begins; else null
   int64_t num_chains;
-  int64_t k_words, v_words, scales;  // of one slot, all heads: words of K and V, and scales of K and as many of V
+  int64_t k_words, v_words, scales;  // of one slot, all heads: words of K and V, and 4 bytes of scales of K, V alike
 };
 
-// A word (or scale) of a head in a pool.
+// A word of a head's row in a pool, or 4 bytes of the scales of the row.
 struct Column {
   unsigned char* data;
   int64_t page_stride, slot_stride;  // bytes
@@ -32,28 +33,26 @@ struct Column {
 };
 
 template <class Word>
-__device__ __forceinline__ Column pool_column(const kvc_backend_pool& pool, int64_t element_bytes, int32_t dims,
-                                              int64_t index) {
-  const int64_t row_words = dims * element_bytes / static_cast<int64_t>(sizeof(Word)), head = index / row_words;
-  return {static_cast<unsigned char*>(pool.data) + head * pool.head_stride * element_bytes +
+__device__ __forceinline__ Column pool_column(const kvc_backend_pool& pool, int64_t index) {
+  const int64_t row_words = pool.row_bytes / static_cast<int64_t>(sizeof(Word)), head = index / row_words;
+  return {static_cast<unsigned char*>(pool.data) + head * pool.head_stride_bytes +
               index % row_words * static_cast<int64_t>(sizeof(Word)),
-          pool.page_stride * element_bytes, pool.slot_stride * element_bytes, false};
+          pool.page_stride_bytes, pool.slot_stride_bytes, false};
 }
 
-__device__ __forceinline__ Column scale_column(const kvc_backend_scales& scales, int64_t head) {
-  constexpr int64_t kBytes = sizeof(float);
-  return {reinterpret_cast<unsigned char*>(scales.data + head * scales.head_stride), scales.page_stride * kBytes,
-          scales.slot_stride * kBytes, true};
+__device__ __forceinline__ Column scale_column(const kvc_backend_scales& scales, int64_t index) {
+  const int64_t row_words = scales.row_bytes / kScaleWord, head = index / row_words;
+  return {static_cast<unsigned char*>(scales.data) + head * scales.head_stride_bytes + index % row_words * kScaleWord,
+          scales.page_stride_bytes, scales.slot_stride_bytes, true};
 }
 
 // What a thread moves: the same place of every slot.
 template <class Word>
 __device__ Column column_of(const CopyCall& call, int64_t index) {
   const kvc_backend_layer& layer = call.layer;
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
-  if (index < call.k_words) return pool_column<Word>(layer.k, bytes, layer.head_dim, index);
+  if (index < call.k_words) return pool_column<Word>(layer.k, index);
   index -= call.k_words;
-  if (index < call.v_words) return pool_column<Word>(layer.v, bytes, layer.v_head_dim, index);
+  if (index < call.v_words) return pool_column<Word>(layer.v, index);
   index -= call.v_words;
   return index < call.scales ? scale_column(layer.k_scales, index) : scale_column(layer.v_scales, index - call.scales);
 }
@@ -185,13 +184,11 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (thread >= token_size * call.args.num_tokens) return;
   const int64_t token = thread / token_size, slot = call.args.slots[token];
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
   int64_t index = thread - token * token_size;
   if (index < call.k_words + call.v_words) {
     const bool of_k = index < call.k_words;
     if (!of_k) index -= call.k_words;
-    const Column column = of_k ? pool_column<Word>(layer.k, bytes, layer.head_dim, index)
-                               : pool_column<Word>(layer.v, bytes, layer.v_head_dim, index);
+    const Column column = of_k ? pool_column<Word>(layer.k, index) : pool_column<Word>(layer.v, index);
     Word* const target = static_cast<Word*>(of_k ? call.args.k : call.args.v);
     target[token * (of_k ? call.k_words : call.v_words) + index] =
         *reinterpret_cast<const Word*>(in_slot(column, slot, layer.page_size));
@@ -199,7 +196,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
   }
   index -= call.k_words + call.v_words;
   const bool of_k = index < call.scales;
-  float* target = of_k ? call.args.k_scale : call.args.v_scale;
+  float* target = static_cast<float*>(of_k ? call.args.k_scale : call.args.v_scale);
   if (target == nullptr) return;
   const Column column = scale_column(of_k ? layer.k_scales : layer.v_scales, of_k ? index : index - call.scales);
   target[token * call.scales + (of_k ? index : index - call.scales)] =
@@ -208,9 +205,16 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
 
 // Bytes of a layer's pools that words have to divide: addresses, strides, and what a row has.
 uint64_t places_of(const kvc_backend_layer& layer, bool with_v) {
-  const int64_t bytes = type_bytes(type_of(layer.dtype));
-  return places_of_pool(layer.k, layer.head_dim, bytes) |
-         (with_v ? places_of_pool(layer.v, layer.v_head_dim, bytes) : 0);
+  return places_of_pool(layer.k) | (with_v ? places_of_pool(layer.v) : 0);
+}
+
+template <class Word>
+int64_t words_of_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool) {
+  return layer.num_kv_heads * (pool.row_bytes / static_cast<int64_t>(sizeof(Word)));
+}
+
+int64_t scales_of_slot(const kvc_backend_layer& layer) {
+  return layer.num_kv_heads * (layer.k_scales.row_bytes / kScaleWord);
 }
 
 }  // namespace
@@ -231,15 +235,13 @@ kvc_status copy_slots(kvc_backend_device* opened, const kvc_backend_layer* layer
   Piece pieces[] = {piece_of(cut.copies, num_copies), piece_of(cut.begins, cut.chains + 1)};
   return with_locked_upload(&device.upload, pieces, 2, stream, error, [&] {
     return with_words(places_of(*layer, layer->v_in_k == 0), [&]<class Word>(Word) {
-      const int64_t words = int64_t{layer->num_kv_heads} * type_bytes(type_of(layer->dtype));
-      const auto of_slot = [&](int32_t dims) { return words * dims / static_cast<int64_t>(sizeof(Word)); };
       const CopyCall call = {*layer,
                              on_device<const kvc_backend_slot_copy>(pieces[0]),
                              on_device<const int64_t>(pieces[1]),
                              cut.chains,
-                             of_slot(layer->head_dim),
-                             layer->v_in_k != 0 ? 0 : of_slot(layer->v_head_dim),
-                             has_token_scales(&layer->k_scales) ? layer->num_kv_heads : 0};
+                             words_of_slot<Word>(*layer, layer->k),
+                             layer->v_in_k != 0 ? 0 : words_of_slot<Word>(*layer, layer->v),
+                             scales_of_slot(*layer)};
       const unsigned columns = blocks_for(call.k_words + call.v_words + 2 * call.scales, kThreads);
       if (cut.begins != nullptr) {
         const auto chains = static_cast<unsigned>(std::min(cut.chains, kMostBlocks));
@@ -262,11 +264,9 @@ kvc_status gather(kvc_backend_device* opened, const kvc_backend_gather* args, vo
     const uint64_t places = places_of(layer, args->v != nullptr) | reinterpret_cast<uintptr_t>(args->k) |
                             reinterpret_cast<uintptr_t>(args->v);
     return with_words(places, [&]<class Word>(Word) {
-      const int64_t words = int64_t{layer.num_kv_heads} * type_bytes(type_of(layer.dtype));
-      const auto of_slot = [&](int32_t dims) { return words * dims / static_cast<int64_t>(sizeof(Word)); };
-      GatherCall call = {*args, layer, args->k != nullptr ? of_slot(layer.head_dim) : 0,
-                         args->v != nullptr ? of_slot(layer.v_head_dim) : 0,
-                         args->k_scale != nullptr || args->v_scale != nullptr ? layer.num_kv_heads : 0};
+      GatherCall call = {*args, layer, args->k != nullptr ? words_of_slot<Word>(layer, layer.k) : 0,
+                         args->v != nullptr ? words_of_slot<Word>(layer, layer.v) : 0,
+                         args->k_scale != nullptr || args->v_scale != nullptr ? scales_of_slot(layer) : 0};
       call.args.slots = slots;
       const int64_t threads = (call.k_words + call.v_words + 2 * call.scales) * args->num_tokens;
       return launch("gather", stream, {blocks_for(threads, kThreads), 1, 1}, kThreads, 0, error, gather_kernel<Word>,

@@ -12,14 +12,14 @@ struct alignas(16) Word16 {
   uint64_t low, high;
 };
 
-// Of rows of a pool: its address and strides, and what else they go by, in elements, one or-ed to the other.
-inline uint64_t places_of_pool(const kvc_backend_pool& pool, int64_t elements, int64_t element_bytes) {
-  const int64_t all = pool.page_stride | pool.head_stride | pool.slot_stride | elements;
-  return reinterpret_cast<uintptr_t>(pool.data) | static_cast<uint64_t>(all * element_bytes);
+// The address, the strides and the row of a pool in bytes, one or-ed to the other.
+inline uint64_t places_of_pool(const kvc_backend_pool& pool) {
+  const int64_t all = pool.page_stride_bytes | pool.head_stride_bytes | pool.slot_stride_bytes | pool.row_bytes;
+  return reinterpret_cast<uintptr_t>(pool.data) | static_cast<uint64_t>(all);
 }
 
-// Calls run(Word{}) with words of 16, 4 or 1 bytes: the longest that divide `places`, all addresses, strides and sizes
-// in bytes, one or-ed to the other.
+// Calls run(Word{}) with words of 16, 4 or 1 bytes: the longest that divide `places`. These are all addresses, strides
+// and sizes in bytes, one or-ed to the other.
 template <class Run>
 auto with_words(uint64_t places, const Run& run) {
   if (places % 16 == 0) return run(Word16{});

@@ -6,7 +6,7 @@ namespace kvc::kernels::cuda {
 
 // P takes the scales of tokens, which float16 may not hold: bfloat16 where there are any.
 MmaKernel mma_kernel_of_f16(const MmaCall& call) {
-  const bool token_scales = type_of(call.attend.layer.dtype) == Type::kI8;
+  const bool token_scales = stored_type(call.attend.layer) == Type::kI8;
   return token_scales ? mma_kernel_of<F16, Bf16, false>(call) : mma_kernel_of<F16, F16, false>(call);
 }
 

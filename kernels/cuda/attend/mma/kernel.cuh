@@ -256,7 +256,7 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
 template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
   const MmaShape& shape = state.call->shape;
-  const Type stored = type_of(state.call->attend.layer.dtype);
+  const Type stored = stored_type(state.call->attend.layer);
   const int32_t stages = shape.stages;
   for (int32_t i = 0; i < stages; ++i) prepare_tile(state);
   __syncthreads();

@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-#include "kernels/common/convert.h"
+#include "kernels/common/stored_format.h"
 #include "kvcache_backend.h"
 
 namespace kvc::kernels::cuda {
@@ -29,7 +29,7 @@ KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.v_
 //   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
+  const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
   if (layer.head_dim % 16 != 0 || layer.v_head_dim % 16 != 0) return "a head dim is no multiple of 16";
@@ -43,8 +43,8 @@ inline const char* why_simple(const kvc_backend_attend& args) {
     return "dims of V turn where they are K's";
   }
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
-    const uint64_t elements = static_cast<uint64_t>(pool->page_stride | pool->head_stride | pool->slot_stride);
-    const uint64_t bytes = elements * static_cast<uint64_t>(type_bytes(stored));
+    const int64_t strides = pool->page_stride_bytes | pool->head_stride_bytes | pool->slot_stride_bytes;
+    const uint64_t bytes = static_cast<uint64_t>(strides);
     if ((bytes | reinterpret_cast<uintptr_t>(pool->data)) % 16 != 0) return "rows are not aligned to 16 bytes";
   }
   return nullptr;
@@ -104,14 +104,14 @@ struct MmaShape {
   int32_t p_chunk;                   // of 16 bytes, where P begins in a row of a latent tile
   int32_t turned_begin, turned_end;  // whole steps of the products around the rotated dims; equal: none is
   int32_t lower_pitch;
-  int32_t records_at, v_elements_at, q_at, tiles_at, raw_at, lower_at, folded_at;
+  int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;
 };
 
 inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                 const MmaSizes& sizes, int32_t stages) {
   const auto pitch_of = [](int32_t dims) { return (dims + 63) / 64 * 128; };
-  const bool raw = is_quantised(type_of(layer.dtype)), latent = is_latent(layer);
+  const bool raw = is_quantised(stored_type(layer)), latent = is_latent(layer);
   MmaShape shape = {};
   shape.cut = cut_of_block(layer, rows);
   shape.stages = stages;
@@ -130,8 +130,8 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   shape.k_raw = raw ? layer.head_dim : 0;
   shape.v_raw = raw && !latent ? layer.v_head_dim : 0;
   shape.records_at = sizes.fixed;
-  shape.v_elements_at = shape.records_at + (stages + 1) * sizes.tile;
-  const int32_t fixed_end = shape.v_elements_at + (layer.v_in_k != 0 ? 0 : (stages + 1) * shape.cut.keys * 8);
+  shape.v_rows_at = shape.records_at + (stages + 1) * sizes.tile;
+  const int32_t fixed_end = shape.v_rows_at + (layer.v_in_k != 0 ? 0 : (stages + 1) * shape.cut.keys * 8);
   shape.q_at = (fixed_end + 127) / 128 * 128;
   shape.tiles_at = shape.q_at + rows * shape.k_pitch;
   const int32_t tiles = raw ? 1 : stages;

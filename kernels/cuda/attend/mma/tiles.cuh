@@ -32,10 +32,10 @@ struct MmaCall {
 
 // One tile of keys, from `prepare` until it was computed.
 struct MmaTile {
-  int32_t begin;                    // its first key
-  int32_t is_full;                  // every row sees every key, and `seen` is not filled
-  uint64_t seen[kMostRows];         // of each row, its keys
-  int64_t k_element[kMmaTileKeys];  // of the pool; -1: no row sees the key
+  int32_t begin;                // its first key
+  int32_t is_full;              // every row sees every key, and `seen` is not filled
+  uint64_t seen[kMostRows];     // of each row, its keys
+  int64_t k_row[kMmaTileKeys];  // bytes from the begin of the pool; -1: no row sees the key
   float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
   int32_t position[kMmaTileKeys];
 };
@@ -73,11 +73,11 @@ struct MmaState {
     MmaTile* const tiles = reinterpret_cast<MmaTile*>(shared + call->shape.records_at);
     return tiles[index % (call->shape.stages + 1)];
   }
-  // Where V's rows of a tile are, as its k_element.
-  __device__ __forceinline__ int64_t* v_elements(int32_t index) const {
-    if (call->attend.layer.v_in_k != 0) return tile(index).k_element;
-    int64_t* const elements = reinterpret_cast<int64_t*>(shared + call->shape.v_elements_at);
-    return elements + index % (call->shape.stages + 1) * call->shape.cut.keys;
+  // Where V's rows of a tile are, as its k_row.
+  __device__ __forceinline__ int64_t* v_rows(int32_t index) const {
+    if (call->attend.layer.v_in_k != 0) return tile(index).k_row;
+    int64_t* const rows = reinterpret_cast<int64_t*>(shared + call->shape.v_rows_at);
+    return rows + index % (call->shape.stages + 1) * call->shape.cut.keys;
   }
   __device__ __forceinline__ unsigned char* k_tile(int32_t index) const {
     const MmaShape& shape = call->shape;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
 }
 
 // Where key `i` of a tile is, and what is known of it.
-__device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_elements, int32_t i) {
+__device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_rows, int32_t i) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const int32_t key = tile.begin + i, head = state.fixed->block.head;
   PageCursor pages = state.fixed->pages;
@@ -153,8 +153,9 @@ __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int
   const int64_t page = page_at(&pages, key / layer.page_size), slot = key % layer.page_size;
   state.leaf = pages.leaf;
   state.leaf_index = static_cast<int32_t>(pages.leaf_index);
-  tile.k_element[i] = page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
-  v_elements[i] = page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
+  tile.k_row[i] =
+      page * layer.k.page_stride_bytes + head * layer.k.head_stride_bytes + slot * layer.k.slot_stride_bytes;
+  v_rows[i] = page * layer.v.page_stride_bytes + head * layer.v.head_stride_bytes + slot * layer.v.slot_stride_bytes;
   tile.position[i] = key_position(&state.fixed->tree, key);
   if (!has_token_scales(&layer.k_scales)) return;
   tile.k_scale[i] = *token_scale(&layer.k_scales, page, head, slot);
@@ -193,14 +194,14 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
       continue;
     }
     if (state.thread < static_cast<int32_t>(keys)) {
-      int64_t* const v_elements = state.v_elements(state.prepared);
+      int64_t* const v_rows = state.v_rows(state.prepared);
       tile.begin = static_cast<int32_t>(begin);
       tile.is_full = is_full ? 1 : 0;
       const int32_t i = state.thread;
-      tile.k_element[i] = v_elements[i] = -1;
+      tile.k_row[i] = v_rows[i] = -1;
       tile.k_scale[i] = tile.v_scale[i] = 1.0f;
       tile.position[i] = 0;
-      if (((any >> i) & 1u) != 0) find_mma_key(state, tile, v_elements, i);
+      if (((any >> i) & 1u) != 0) find_mma_key(state, tile, v_rows, i);
     }
     ++state.prepared;
     return true;
@@ -216,18 +217,17 @@ struct TileRows {
 };
 
 // Begins the copies of a tile's rows of `row_bytes`.
-__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* elements,
-                                          int32_t element_bytes, int32_t row_bytes, const TileRows& target) {
+__device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
+                                          int32_t row_bytes, const TileRows& target) {
   const int32_t chunks = row_bytes / 16, keys = state.call->shape.cut.keys, threads = state.threads();
   const int32_t keys_on = threads / chunks, chunks_on = threads % chunks;
   int32_t key = state.thread / chunks, chunk = state.thread % chunks;
 #pragma unroll 2
   while (key < keys) {
     const int32_t place = target.first_chunk + chunk;
-    const int64_t element = elements[key];
-    const bool there = element >= 0;
-    const unsigned char* source =
-        static_cast<const unsigned char*>(pool) + (there ? element * element_bytes + chunk * 16 : 0);
+    const int64_t row = rows[key];
+    const bool there = row >= 0;
+    const unsigned char* source = static_cast<const unsigned char*>(pool) + (there ? row + chunk * 16 : 0);
     begin_copy(
         target.begin + (target.is_swizzled ? swizzled(key, place, target.pitch) : key * target.pitch + place * 16),
         source, there);
@@ -248,7 +248,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   const bool raw = shape.k_raw > 0;
   const int32_t bytes = raw ? 1 : 2, behind = layer.k_behind_v != 0 ? layer.v_head_dim * bytes : 0;
   unsigned char* const k = raw ? state.raw_tile(index) : state.k_tile(index);
-  copy_rows(state, layer.k.data, tile.k_element, bytes, layer.head_dim * bytes - behind,
+  copy_rows(state, layer.k.data, tile.k_row, layer.head_dim * bytes - behind,
             {k, raw ? shape.k_raw : shape.k_pitch, behind / 16, !raw});
   if (layer.v_in_k != 0) return;
   TileRows v = {k, raw ? shape.k_raw : shape.k_pitch, 0, !raw};
@@ -256,7 +256,7 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
     v.begin = raw ? k + shape.cut.keys * shape.k_raw : state.v_tile(index);
     v.pitch = raw ? shape.v_raw : shape.v_pitch;
   }
-  copy_rows(state, layer.v.data, state.v_elements(index), bytes, layer.v_head_dim * bytes, v);
+  copy_rows(state, layer.v.data, state.v_rows(index), layer.v_head_dim * bytes, v);
 }
 
 // A tile's rows of `dims` bytes to a swizzled tile.

@@ -51,7 +51,7 @@ struct Fixed {
   float units[kMaxBlockRows];    // scales that a dot is to be multiplied by
   float m[kMaxBlockRows], l[kMaxBlockRows], alpha[kMaxBlockRows];
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
-  int64_t k_element[kBlockKeys], v_element[kBlockKeys];  // of the pools; -1: no row sees the key
+  int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // bytes from the begin of the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
   int32_t position[kBlockKeys];
   float p[kMaxBlockRows][kBlockKeys];
@@ -67,21 +67,26 @@ struct AttendState {
   int32_t rows, group, warp, lane, thread;
 };
 
-// Element d of a key at elements k and v of the pools: K's row may begin with V's.
+template <class T>
+__device__ __forceinline__ const T* row_at(const kvc_backend_pool& pool, int64_t bytes) {
+  return reinterpret_cast<const T*>(static_cast<const unsigned char*>(pool.data) + bytes);
+}
+
+// Element d of a key whose rows lie k and v bytes from the begin of the pools. K's row may begin with V's.
 template <class T>
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
   if (layer.k_behind_v != 0) {
-    if (d < layer.v_head_dim) return widen(static_cast<const T*>(layer.v.data)[v + d]);
+    if (d < layer.v_head_dim) return widen(row_at<T>(layer.v, v)[d]);
     d -= layer.v_head_dim;
   }
-  return widen(static_cast<const T*>(layer.k.data)[k + d]);
+  return widen(row_at<T>(layer.k, k)[d]);
 }
 
 // A key's dim as it attends: rotated at its position if it is stored raw.
 template <class T>
 __device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
-  const int64_t k = state.fixed->k_element[key], v = state.fixed->v_element[key];
+  const int64_t k = state.fixed->k_row[key], v = state.fixed->v_row[key];
   if (table == nullptr || !is_rotated(layer, d)) return key_element<T>(layer, k, v, d);
   const Pair pair = pair_of(layer, d);
   float cos, sin;
@@ -136,15 +141,15 @@ __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCurs
   for (int32_t r = 0; r < state.rows; ++r) any |= fixed.seen[r];
   if (state.warp == 0) {
     const int32_t key = begin + state.lane;
-    fixed.k_element[state.lane] = fixed.v_element[state.lane] = -1;
+    fixed.k_row[state.lane] = fixed.v_row[state.lane] = -1;
     fixed.k_scale[state.lane] = fixed.v_scale[state.lane] = 1.0f;
     if (((any >> state.lane) & 1u) != 0) {
       const int64_t page = page_at(cursor, key / layer.page_size), slot = key % layer.page_size;
       const int64_t head = state.block.head;
-      fixed.k_element[state.lane] =
-          page * layer.k.page_stride + head * layer.k.head_stride + slot * layer.k.slot_stride;
-      fixed.v_element[state.lane] =
-          page * layer.v.page_stride + head * layer.v.head_stride + slot * layer.v.slot_stride;
+      fixed.k_row[state.lane] =
+          page * layer.k.page_stride_bytes + head * layer.k.head_stride_bytes + slot * layer.k.slot_stride_bytes;
+      fixed.v_row[state.lane] =
+          page * layer.v.page_stride_bytes + head * layer.v.head_stride_bytes + slot * layer.v.slot_stride_bytes;
       fixed.position[state.lane] = key_position(&fixed.tree, key);
       if (has_token_scales(&layer.k_scales)) {
         fixed.k_scale[state.lane] = *token_scale(&layer.k_scales, page, state.block.head, slot);
@@ -168,7 +173,7 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
     const int32_t dims = head_dim - d_begin < kBlockDims ? head_dim - d_begin : kBlockDims;
     for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
       const int32_t key = i / kBlockDims, d = i % kBlockDims;
-      const bool there = d < dims && fixed.k_element[key] >= 0;
+      const bool there = d < dims && fixed.k_row[key] >= 0;
       fixed.stage[key][d] = there ? attended_key<T>(state, table, key, d_begin + d) : 0.0f;
     }
     __syncthreads();
@@ -246,14 +251,13 @@ template <class T>
 __device__ __forceinline__ void weigh_values(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
-  const T* values = static_cast<const T*>(layer.v.data);
   const int32_t v_dim = layer.v_head_dim;
   for (int32_t d_begin = 0; d_begin < v_dim; d_begin += kBlockDims) {
     const int32_t dims = v_dim - d_begin < kBlockDims ? v_dim - d_begin : kBlockDims;
     for (int32_t i = state.thread; i < kBlockKeys * kBlockDims; i += kAttendThreads) {
       const int32_t key = i / kBlockDims, d = i % kBlockDims;
-      const bool there = d < dims && fixed.v_element[key] >= 0;
-      fixed.stage[key][d] = there ? widen(values[fixed.v_element[key] + d_begin + d]) : 0.0f;
+      const bool there = d < dims && fixed.v_row[key] >= 0;
+      fixed.stage[key][d] = there ? widen(row_at<T>(layer.v, fixed.v_row[key])[d_begin + d]) : 0.0f;
     }
     __syncthreads();
     const int32_t d = state.thread % kBlockDims;

@@ -1,6 +1,7 @@
 // Which instance of the simple kernel computes a call, and its launch.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/cuda/attend/common/call.cuh"
 #include "kernels/cuda/attend/simple/kernel.cuh"
 #include "kernels/cuda/attend/simple/launch.h"
@@ -21,7 +22,7 @@ kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, k
     return launch("attend", stream, {static_cast<unsigned>(blocks), 1, 1}, kAttendThreads, static_cast<size_t>(shared),
                   error, kernel, simple);
   };
-  switch (type_of(layer.dtype)) {
+  switch (stored_type(layer)) {
     case Type::kF32:
       return run(attend_kernel<float>);
     case Type::kF16:

@@ -123,7 +123,7 @@ template <class Tiles>
 __device__ __forceinline__ void convert_tiles(const WgmmaState& state) {
   if constexpr (!Tiles::kRaw) {
     clean_tiles<Tiles>(state);
-  } else if (type_of(state.call->attend.layer.dtype) == Type::kE4m3) {
+  } else if (stored_type(state.call->attend.layer) == Type::kE4m3) {
     widen_tiles<Tiles, Type::kE4m3>(state);
   } else {
     widen_tiles<Tiles, Type::kE5m2>(state);

@@ -101,13 +101,14 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
     }
     if (!sees[0] && !sees[1]) continue;
     const int64_t page = page_at(&cursor, key / layer.page_size);
-    const Element* const values = static_cast<const Element*>(layer.v.data) + page * layer.v.page_stride +
-                                  state.block.head * layer.v.head_stride + key % layer.page_size * layer.v.slot_stride +
-                                  state.lane % 4 * 2;
+    const unsigned char* const row = static_cast<const unsigned char*>(layer.v.data) +
+                                     page * layer.v.page_stride_bytes + state.block.head * layer.v.head_stride_bytes +
+                                     key % layer.page_size * layer.v.slot_stride_bytes;
+    const Element* const values = reinterpret_cast<const Element*>(row) + state.lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < Tiles::kValueDims / 4; ++j) {
       const Element element = values[j / 2 * 8 + j % 2];
-      if (!is_odd(type_of(layer.dtype), element)) continue;
+      if (!is_odd(stored_type(layer), element)) continue;
       if (sees[0]) rows.o[j / 2 * 4 + j % 2] += widen_odd(element);
       if (sees[1]) rows.o[j / 2 * 4 + 2 + j % 2] += widen_odd(element);
     }

@@ -27,8 +27,8 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
   if (result == CUDA_SUCCESS) return KVC_OK;
   return fail(error, KVC_ERROR_DEVICE_FAILED,
               "cuTensorMapEncodeTiled gave %d for a pool with strides of %lld, %lld, %lld", static_cast<int>(result),
-              static_cast<long long>(pool.page_stride), static_cast<long long>(pool.head_stride),
-              static_cast<long long>(pool.slot_stride));
+              static_cast<long long>(pool.page_stride_bytes), static_cast<long long>(pool.head_stride_bytes),
+              static_cast<long long>(pool.slot_stride_bytes));
 }
 
 // A kernel, and how it takes a call: threads of a block, parts of a block that are one's, dims of a row of K's pool.
@@ -40,7 +40,7 @@ struct Instance {
 kvc_status launch_instance(const Device& device, const AttendCall& call, const Instance& instance,
                            const WgmmaShape& shape, int64_t blocks, void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
-  const bool raw = is_quantised(type_of(layer.dtype));
+  const bool raw = is_quantised(stored_type(layer));
   WgmmaCall wgmma = {};
   wgmma.attend = call;
   wgmma.shape = shape;
@@ -96,7 +96,7 @@ kvc_status use_wgmma(Device* device, kvc_error* error) {
 kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t blocks, void* stream, kvc_error* error) {
   const kvc_backend_layer& layer = call.layer;
   const int32_t dims = layer.head_dim;
-  const bool raw = is_quantised(type_of(layer.dtype)), is_f16 = type_of(call.args.q.dtype) == Type::kF16;
+  const bool raw = is_quantised(stored_type(layer)), is_f16 = type_of(call.args.q.dtype) == Type::kF16;
   const WgmmaKernel kernel = is_f16 ? wgmma_kernel_of_f16(dims, raw) : wgmma_kernel_of_bf16(dims, raw);
   return launch_instance(device, call, {kernel, kWgmmaThreads, 1, dims},
                          wgmma_shape(layer, static_cast<int32_t>(sizeof(WgmmaFixed))), blocks, stream, error);

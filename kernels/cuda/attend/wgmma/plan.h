@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/common/convert.h"
+#include "kernels/common/stored_format.h"
 #include "kernels/cuda/attend/common/plan.h"
 #include "kernels/cuda/attend/wgmma/layout.h"
 
@@ -28,13 +28,12 @@ constexpr int32_t kRawStages = 3;
 
 // Why TMA cannot load boxes of a layer's pools: words, or null.
 inline const char* why_not_boxes(const kvc_backend_layer& layer) {
-  const int32_t bytes = type_bytes(type_of(layer.dtype));
   if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
-    const int64_t strides[] = {pool->page_stride, pool->head_stride, pool->slot_stride};
+    const int64_t strides[] = {pool->page_stride_bytes, pool->head_stride_bytes, pool->slot_stride_bytes};
     for (const int64_t stride : strides) {
-      if (stride * bytes % 16 != 0) return "rows are not aligned to 16 bytes";
-      if (stride < 0 || stride >= (int64_t{1} << 40) / bytes) return "a stride is not in the copy engine's range";
+      if (stride % 16 != 0) return "rows are not aligned to 16 bytes";
+      if (stride < 0 || stride >= int64_t{1} << 40) return "a stride is not in the copy engine's range";
     }
     if (reinterpret_cast<uintptr_t>(pool->data) % 16 != 0) return "rows are not aligned to 16 bytes";
   }
@@ -48,7 +47,7 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
 //   - TMA writes rows of 64 dims, 8 of them to a pattern: boxes are slots of a page, in eights.
 inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
-  const Type q = type_of(args.q.dtype), stored = type_of(layer.dtype);
+  const Type q = type_of(args.q.dtype), stored = stored_type(layer);
   if (q != Type::kF16 && q != Type::kBf16) return "q has not 16 bits";
   if (stored == Type::kI8) return "tokens have scales";
   if (stored != q && !is_quantised(stored)) return "K has another type than q";
@@ -90,7 +89,7 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
   shape.k_at = shape.q_at + kWideRows.rows * dims * 2;
   shape.v_at = shape.k_at + rows * dims * 2;
   shape.raw_at = shape.v_at + rows * v_dims * 2;
-  shape.shared_bytes = shape.raw_at + (is_quantised(type_of(layer.dtype)) ? kRawStages * keys * dims : 0);
+  shape.shared_bytes = shape.raw_at + (is_quantised(stored_type(layer)) ? kRawStages * keys * dims : 0);
   return shape;
 }
 
@@ -104,11 +103,10 @@ struct PoolBoxes {
 };
 inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
                             int32_t box_keys) {
-  const int32_t bytes = type_bytes(type_of(layer.dtype));
   const uint64_t slots = static_cast<uint64_t>(layer.page_size), heads = static_cast<uint64_t>(layer.num_kv_heads);
-  const uint64_t slot = static_cast<uint64_t>(pool.slot_stride * bytes);
-  const uint64_t head = static_cast<uint64_t>(pool.head_stride * bytes);
-  const uint64_t page = static_cast<uint64_t>(pool.page_stride * bytes), box = static_cast<uint64_t>(box_keys);
+  const uint64_t slot = static_cast<uint64_t>(pool.slot_stride_bytes);
+  const uint64_t head = static_cast<uint64_t>(pool.head_stride_bytes);
+  const uint64_t page = static_cast<uint64_t>(pool.page_stride_bytes), box = static_cast<uint64_t>(box_keys);
   const bool heads_first = heads > 1 && head < slot;
   PoolBoxes boxes = {};
   boxes.heads_first = heads_first ? 1 : 0;
@@ -121,7 +119,7 @@ inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_po
   boxes.strides[0] = heads_first ? head : slot;
   boxes.strides[1] = heads_first ? slot : heads > 1 ? head : slot * slots;
   boxes.strides[2] = page > 0 ? page : slot * slots;
-  boxes.box[0] = static_cast<uint32_t>(bytes == 1 ? dims : kPanelDims);
+  boxes.box[0] = static_cast<uint32_t>(is_quantised(stored_type(layer)) ? dims : kPanelDims);
   boxes.box[1] = static_cast<uint32_t>(heads_first ? 1 : box);
   boxes.box[2] = static_cast<uint32_t>(heads_first ? box : 1);
   boxes.box[3] = 1;

@@ -1,0 +1,207 @@
+// StoredFormat: how a layer stores K and V. Sizes of rows, scales and pages, and the place of every element and scale,
+// follow from the descriptor kvc_backend_format. Copies, exports and checks use these sizes and need no dtype.
+//
+// A row holds the elements of one token and head. It has up to KVC_BACKEND_MAX_SEGMENTS segments of unlike formats, for
+// example 512 dims of float8 and then 64 dims of bfloat16. Scales lie in the row, in the page after its rows, or apart.
+// tests/layer/stored_format_test.cc describes the packed rows of current models with it.
+//
+// The formats that the backends can store are those of `stored_format`.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/common/convert.h"
+#include "kvcache_backend.h"
+
+namespace kvc::kernels {
+
+using StoredFormat = kvc_backend_format;
+using RowFormat = kvc_backend_row_format;
+using ScaleFormat = kvc_backend_scale_format;
+
+KVC_HOST_DEVICE int64_t round_up_bytes(int64_t bytes, int64_t multiple) {
+  return multiple > 1 ? (bytes + multiple - 1) / multiple * multiple : bytes;
+}
+
+// ---- Scales ---------------------------------------------------------------------------------------
+
+KVC_HOST_DEVICE bool has_scales(const ScaleFormat& scales) { return scales.place != KVC_BACKEND_SCALES_NONE; }
+
+// The number of scales that n tokens, heads or dims have, of which `shared` neighbours have one together (0: all).
+KVC_HOST_DEVICE int64_t num_scales(int64_t n, uint16_t shared) { return shared == 0 ? 1 : (n + shared - 1) / shared; }
+
+KVC_HOST_DEVICE int64_t scale_bytes(const ScaleFormat& scales) {
+  return int64_t{scales.dtype.bits / 8} * (scales.values == 0 ? 1 : scales.values);
+}
+
+// Bytes of the scales of a row's segment of `dims` dims, if they lie at `place`. 0 if they lie elsewhere.
+KVC_HOST_DEVICE int64_t scales_at(const ScaleFormat& scales, int32_t place, int64_t dims) {
+  return scales.place == place && has_scales(scales) ? num_scales(dims, scales.dims) * scale_bytes(scales) : 0;
+}
+
+// The place of scale `index` of `count` among the scales of its segment.
+KVC_HOST_DEVICE int64_t place_of_scale(const ScaleFormat& scales, int64_t index, int64_t count) {
+  const int64_t ranks = scales.order;
+  return ranks > 1 ? index % ranks * (count / ranks) + index / ranks : index;
+}
+
+// ---- Rows -----------------------------------------------------------------------------------------
+
+// One segment of a row of `row_dims` dims: its first dim, and how many it has.
+struct SegmentDims {
+  int32_t first, count;
+};
+
+KVC_HOST_DEVICE SegmentDims dims_of_segment(const RowFormat& row, int32_t row_dims, int32_t index) {
+  int32_t first = 0;
+  for (int32_t i = 0; i < index; ++i) first += row.segments[i].dims;
+  const int32_t own = row.segments[index].dims;
+  return {first, own == 0 ? row_dims - first : own};
+}
+
+KVC_HOST_DEVICE int32_t segment_of_dim(const RowFormat& row, int32_t row_dims, int32_t dim) {
+  int32_t index = 0;
+  while (index + 1 < row.num_segments) {
+    const SegmentDims dims = dims_of_segment(row, row_dims, index);
+    if (dim < dims.first + dims.count) break;
+    ++index;
+  }
+  return index;
+}
+
+// Bytes of the elements of a segment.
+KVC_HOST_DEVICE int64_t segment_bytes(const kvc_backend_segment& segment, int64_t dims) {
+  return (dims * segment.dtype.bits + 7) / 8;
+}
+
+// Bytes of the segments [0, count) of a row: elements, and the scales that follow the elements of each segment.
+KVC_HOST_DEVICE int64_t bytes_of_segments(const RowFormat& row, int32_t row_dims, int32_t count) {
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const kvc_backend_segment& segment = row.segments[i];
+    const int32_t dims = dims_of_segment(row, row_dims, i).count;
+    bytes += segment_bytes(segment, dims) + scales_at(segment.scales, KVC_BACKEND_SCALES_SEGMENT, dims);
+  }
+  return bytes;
+}
+
+// Bytes of those scales of the segments [0, count) that lie at `place`, for one row.
+KVC_HOST_DEVICE int64_t bytes_of_scales(const RowFormat& row, int32_t row_dims, int32_t count, int32_t place) {
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    bytes += scales_at(row.segments[i].scales, place, dims_of_segment(row, row_dims, i).count);
+  }
+  return bytes;
+}
+
+// Bytes of a row of `dims` dims, with the scales and the padding in it.
+KVC_HOST_DEVICE int64_t row_bytes(const RowFormat& row, int32_t dims) {
+  return round_up_bytes(bytes_of_segments(row, dims, row.num_segments) +
+                            bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_ROW),
+                        row.row_multiple);
+}
+
+// Bytes of the scales of one row that lie after the rows of its page.
+KVC_HOST_DEVICE int64_t page_scale_bytes(const RowFormat& row, int32_t dims) {
+  return round_up_bytes(bytes_of_scales(row, dims, row.num_segments, KVC_BACKEND_SCALES_PAGE), row.scales_multiple);
+}
+
+// The lowest bit of an element, counted from its row's first byte.
+KVC_HOST_DEVICE int64_t bit_of_element(const RowFormat& row, int32_t row_dims, int32_t dim) {
+  const int32_t index = segment_of_dim(row, row_dims, dim);
+  const int32_t within = dim - dims_of_segment(row, row_dims, index).first;
+  return bytes_of_segments(row, row_dims, index) * 8 + int64_t{within} * row.segments[index].dtype.bits;
+}
+
+// The byte of the scale of a dim, counted from the row's first byte if it lies in the row. Else it is counted from the
+// first byte of the row's scales.
+KVC_HOST_DEVICE int64_t byte_of_scale(const RowFormat& row, int32_t row_dims, int32_t dim) {
+  const int32_t index = segment_of_dim(row, row_dims, dim);
+  const SegmentDims dims = dims_of_segment(row, row_dims, index);
+  const kvc_backend_segment& segment = row.segments[index];
+  const ScaleFormat& scales = segment.scales;
+  const int64_t count = num_scales(dims.count, scales.dims);
+  const int64_t number = scales.dims == 0 ? 0 : (dim - dims.first) / scales.dims;
+  const int64_t within = place_of_scale(scales, number, count) * scale_bytes(scales);
+  if (scales.place == KVC_BACKEND_SCALES_SEGMENT) {
+    return bytes_of_segments(row, row_dims, index) + segment_bytes(segment, dims.count) + within;
+  }
+  const int64_t before = bytes_of_scales(row, row_dims, index, scales.place);
+  if (scales.place != KVC_BACKEND_SCALES_ROW) return before + within;
+  return bytes_of_segments(row, row_dims, row.num_segments) + before + within;
+}
+
+// Whether a row is an array of elements of whole bytes and nothing else, as tensors have them.
+KVC_HOST_DEVICE bool is_array(const RowFormat& row) {
+  const kvc_backend_segment& segment = row.segments[0];
+  const bool inline_scales =
+      segment.scales.place == KVC_BACKEND_SCALES_SEGMENT || segment.scales.place == KVC_BACKEND_SCALES_ROW;
+  return row.num_segments == 1 && row.row_multiple <= 1 && segment.dtype.bits % 8 == 0 && !inline_scales;
+}
+
+// ---- The formats that backends store --------------------------------------------------------------
+
+// The dtypes that name one, for messages.
+constexpr const char* kStoredDtypes = "float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8";
+
+// One dtype for K and V, without scales.
+KVC_HOST_DEVICE StoredFormat format_without_scales(DLDataType dtype) {
+  StoredFormat format = {};
+  format.k.num_segments = 1;
+  format.k.segments[0].dtype = dtype;
+  format.v = format.k;
+  return format;
+}
+
+// float8: each kv head has a scale, which is constant.
+KVC_HOST_DEVICE StoredFormat float8_format(DLDataType dtype) {
+  StoredFormat format = format_without_scales(dtype);
+  ScaleFormat& scales = format.k.segments[0].scales;
+  scales.dtype = {kDLFloat, 32, 1};
+  scales.heads = 1;
+  scales.place = KVC_BACKEND_SCALES_APART;
+  format.v = format.k;
+  return format;
+}
+
+// int8: each row has a scale, in its page. Pages are whole cache lines, so that rows lie as they do without scales.
+KVC_HOST_DEVICE StoredFormat int8_format() {
+  StoredFormat format = format_without_scales({kDLInt, 8, 1});
+  ScaleFormat& scales = format.k.segments[0].scales;
+  scales.dtype = {kDLFloat, 32, 1};
+  scales.tokens = scales.heads = 1;
+  scales.place = KVC_BACKEND_SCALES_PAGE;
+  format.v = format.k;
+  format.page_multiple = 64;
+  return format;
+}
+
+// The format that a dtype of a layer names. A dtype that no backend stores gives a format that check_layer refuses.
+KVC_HOST_DEVICE StoredFormat stored_format(DLDataType dtype) {
+  switch (type_of(dtype)) {
+    case Type::kE4m3:
+    case Type::kE5m2:
+      return float8_format(dtype);
+    case Type::kI8:
+      return int8_format();
+    default:
+      return format_without_scales(dtype);
+  }
+}
+
+KVC_HOST_DEVICE bool same_format(const StoredFormat& a, const StoredFormat& b) {
+  return memcmp(&a, &b, sizeof a) == 0;  // every byte of the struct belongs to a field
+}
+static_assert(sizeof(ScaleFormat) == 14 && sizeof(kvc_backend_segment) == 2 * sizeof(ScaleFormat) + 8);
+static_assert(sizeof(RowFormat) == KVC_BACKEND_MAX_SEGMENTS * sizeof(kvc_backend_segment) + 8);
+static_assert(sizeof(StoredFormat) == 2 * sizeof(RowFormat) + 8);
+
+// The dtype of a layer's elements. Layers that check_layer accepts have one for K and V.
+KVC_HOST_DEVICE DLDataType stored_dtype(const kvc_backend_layer& layer) { return layer.format.k.segments[0].dtype; }
+
+KVC_HOST_DEVICE Type stored_type(const kvc_backend_layer& layer) { return type_of(stored_dtype(layer)); }
+
+// Where the scales of a layer lie: KVC_BACKEND_SCALES_*.
+KVC_HOST_DEVICE int32_t place_of_scales(const StoredFormat& format) { return format.k.segments[0].scales.place; }
+
+}  // namespace kvc::kernels
