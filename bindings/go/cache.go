@@ -108,7 +108,7 @@ func (c *Cache) enter(function string) (*arena, *handle, error) {
 	return takeArena(), c.handle, nil
 }
 
-// Clear removes every sequence.
+// Clear removes every sequence, everything that the prefix index holds, and every pin.
 func (c *Cache) Clear() error {
 	a, h, err := c.enter("Cache.Clear")
 	if err != nil {
@@ -131,6 +131,11 @@ type Stats struct {
 	TokensLogical      int64 // what a cache without sharing would hold
 	FragmentationBytes int64 // bytes of used pages that hold no token
 	StorageBytes       int64
+	PagesPublished     int64 // pages that the prefix index holds
+	PagesIdle          int64 // of those, pages that nothing else holds: calls that are short of pages evict them. They count as used
+	PagesEvicted       int64 // pages that such calls have evicted
+	PrefixAttaches     int64 // calls of AttachPrefix that succeeded (of the cache, in every group)
+	PrefixTokens       int64 // tokens that they found, likewise
 }
 
 // Stats counts a group, or WholeCache. For dashboards, not for every step.
@@ -147,7 +152,9 @@ func (c *Cache) Stats(group int) (Stats, error) {
 	}
 	return Stats{Sequences: int(s.numSequences), PagesTotal: s.pagesTotal, PagesUsed: s.pagesUsed, PagesFree: s.pagesFree,
 		PagesShared: s.pagesShared, PagesPeak: s.pagesPeak, TokensHeld: s.tokensHeld, TokensShared: s.tokensShared,
-		TokensLogical: s.tokensLogical, FragmentationBytes: s.fragmentationBytes, StorageBytes: s.storageBytes}, nil
+		TokensLogical: s.tokensLogical, FragmentationBytes: s.fragmentationBytes, StorageBytes: s.storageBytes,
+		PagesPublished: s.pagesPublished, PagesIdle: s.pagesIdle, PagesEvicted: s.pagesEvicted,
+		PrefixAttaches: s.prefixAttaches, PrefixTokens: s.prefixTokens}, nil
 }
 
 // Digest is a hash of all bookkeeping: equal after equal calls on equal configs.

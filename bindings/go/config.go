@@ -23,6 +23,10 @@ type Config struct {
 	SharePrefixes  SharePrefixes // whether forks that decode side by side read their prompt once
 	Deterministic  bool          // same bits for any batch, thread count and cut into steps
 	Storage        Storage       // whether the cache has pools for K and V; a layer's may be the caller's
+	// PrefixIndex: tokens that were published stay findable after their sequence is removed (PublishPrefix).
+	PrefixIndex       bool
+	PrefixPages       int64 // most pages of tokens that the index holds in each group; 0 = the pages of the largest group
+	PrefixCheckpoints int64 // most positions whose recurrent states the index holds; 0 = MaxSequences
 }
 
 // SharePrefixes decides whether rows that begin with the same pages are attended together.
@@ -172,7 +176,8 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c := new(kvcCacheConfig)
 	c.init()
 	c.flags = uint32(config.SharePrefixes) | flag(config.NoRollback, kvcCacheNoRollback) |
-		flag(config.Streaming, kvcCacheStreaming) | flag(config.Deterministic, kvcCacheDeterministic)
+		flag(config.Streaming, kvcCacheStreaming) | flag(config.Deterministic, kvcCacheDeterministic) |
+		flag(config.PrefixIndex, kvcCachePrefixIndex)
 	c.layers, c.numLayers = address(a, layers), narrow(len(layers))
 	c.groups, c.numGroups = address(a, groups), narrow(len(groups))
 	c.pageSize, c.maxSequences = narrow(config.PageSize), narrow(config.MaxSequences)
@@ -180,6 +185,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.maxTreeNodes, c.maxCheckpoints = narrow(config.MaxTreeNodes), narrow(config.MaxCheckpoints)
 	c.rollbackTokens, c.storage = config.RollbackTokens, int32(config.Storage)
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
+	c.prefixPages, c.prefixCheckpoints = config.PrefixPages, config.PrefixCheckpoints
 	return c, nil
 }
 

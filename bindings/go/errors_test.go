@@ -19,7 +19,10 @@ func callsOfCache(c *Cache) map[string]error {
 		"Clear": c.Clear(), "CheckInvariants": c.CheckInvariants(), "Remove": c.Remove(1), "Checkpoint": c.Checkpoint(1),
 		"Truncate": c.Truncate([]Seq{1}, []int64{0}), "Commit": c.Commit([]Seq{1}, []int32{-1}),
 		"SetRope": c.SetRope(RopeSetLong, 1), "SetStreaming": c.SetStreaming(Window{}, false, 1),
-		"CanFit": c.CanFit(Batch{}), "Import": c.Import(1, Import{}),
+		"CanFit": c.CanFit(Batch{}), "Import": c.Import(1, Import{}), "SetTime": c.SetTime(1),
+	}
+	for name, err := range callsOnPrefixes(c, 1) {
+		found[name] = err
 	}
 	_, found["Add"] = c.Add()
 	_, found["AddMany"] = c.AddMany(2)
@@ -39,6 +42,20 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["ViewPool"] = c.ViewPool(0, PoolK, false)
 	_, found["TakeCopies"] = c.TakeCopies()
 	_, found["NewGraph"] = c.NewGraph(GraphConfig{})
+	return found
+}
+
+// callsOnPrefixes are calls of every method that needs the prefix index.
+func callsOnPrefixes(c *Cache, sequence Seq) map[string]error {
+	query := PrefixQuery{Tokens: []int32{1, 2}}
+	found := map[string]error{"SetPrefixPriority": c.SetPrefixPriority(query, 1, 0),
+		"SetSessionPriority": c.SetSessionPriority(1, 1, 0), "UnpinPrefix": c.UnpinPrefix(1)}
+	_, found["MatchPrefix"] = c.MatchPrefix(query)
+	_, _, found["AttachPrefix"] = c.AttachPrefix(query)
+	_, found["PublishPrefix"] = c.PublishPrefix(sequence, query, PrefixOptions{})
+	_, found["DropPrefix"] = c.DropPrefix(query)
+	_, found["DropSession"] = c.DropSession(1)
+	_, _, found["PinPrefix"] = c.PinPrefix(query)
 	return found
 }
 

@@ -245,3 +245,57 @@ func ExampleConfig_adoptedPools() {
 	fmt.Println(pool[:dim]) // K of token 0 in page 0
 	// Output: [1 1 1 1 1 1 1 1]
 }
+
+// The loop of an engine that remembers what it computed: a prompt that begins like an earlier one computes the rest alone.
+func ExampleCache_AttachPrefix() {
+	ctx := context.Background()
+	cache, err := kvcache.New(kvcache.Config{Layers: []kvcache.Layer{{QHeads: 1, KVHeads: 1, HeadDim: 8}}, PageSize: 4,
+		CapacityTokens: 64, PrefixIndex: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cache.Close()
+	compute := func(sequence kvcache.Seq, tokens []int32) error { // a step of the model
+		n := len(tokens)
+		step, err := cache.Begin(ctx, kvcache.Batch{Sequences: []kvcache.Seq{sequence}, AppendLengths: []int32{int32(n)}})
+		if err != nil {
+			return err
+		}
+		defer step.Close()
+		rows := func() kvcache.Tensor { return kvcache.F32(make([]float32, n*8), n, 1, 8) }
+		if err := step.Attend(ctx, 0, kvcache.Attend{Q: rows(), K: rows(), V: rows(), Out: rows()}); err != nil {
+			return err
+		}
+		return step.End()
+	}
+	serve := func(tokens []int32) error {
+		query := kvcache.PrefixQuery{Tokens: tokens}
+		sequence, hit, err := cache.AttachPrefix(query)
+		if err != nil {
+			return err
+		}
+		defer cache.Remove(sequence) // the pages stay, until they are needed
+		fmt.Println("found", hit.Tokens, "of", len(tokens))
+		if err := compute(sequence, tokens[hit.Tokens:]); err != nil { // at least one token: its logits are needed
+			return err
+		}
+		if _, err := cache.PublishPrefix(sequence, query, kvcache.PrefixOptions{}); err != nil { // others find the prompt now
+			return err
+		}
+		query.Tokens = append(query.Tokens, 9) // the answer
+		if err := compute(sequence, []int32{9}); err != nil {
+			return err
+		}
+		_, err = cache.PublishPrefix(sequence, query, kvcache.PrefixOptions{}) // the next request begins with it
+		return err
+	}
+	for _, prompt := range [][]int32{{1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 7, 8}, {1, 2, 3, 4, 5, 6, 9, 1}} {
+		if err := serve(prompt); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// found 0 of 6
+	// found 4 of 6
+	// found 7 of 8
+}

@@ -102,5 +102,7 @@ func configOf(s *script) kvcache.Config {
 		CapacityTokens: int64(s.integer("capacity_tokens")), CapacityPages: int64(s.integer("capacity_pages")),
 		CapacityBytes: int64(s.integer("capacity_bytes")), Streaming: s.has("streaming"), Deterministic: s.has("deterministic"),
 		SharePrefixes: choice(s, "sharing", map[string]kvcache.SharePrefixes{"never": kvcache.ShareNever, "always": kvcache.ShareAlways}),
-		Storage:       choice(s, "storage", map[string]kvcache.Storage{"none": kvcache.StorageNone})}
+		Storage:       choice(s, "storage", map[string]kvcache.Storage{"none": kvcache.StorageNone}),
+		PrefixIndex:   s.has("prefix_index"), PrefixPages: int64(s.integer("prefix_pages")),
+		PrefixCheckpoints: int64(s.integer("prefix_checkpoints"))}
 }

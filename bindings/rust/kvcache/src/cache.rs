@@ -96,7 +96,7 @@ impl Cache {
         &self.0.context
     }
 
-    /// Removes every sequence.
+    /// Removes every sequence, everything that the prefix index holds, and every pin.
     pub fn clear(&self) -> Result<()> {
         // SAFETY: a live cache.
         check(|error| unsafe { sys::kvc_cache_clear(self.raw(), error) })

@@ -39,6 +39,12 @@ pub struct CacheConfig {
     pub prefix_sharing: PrefixSharing,
     /// The same bits whatever else is in the batch.
     pub deterministic: bool,
+    /// Tokens that were published stay findable after their sequence is removed ([`crate::Cache::publish_prefix`]).
+    pub prefix_index: bool,
+    /// Most pages of tokens that the prefix index holds in each group; 0 = the pages of the largest group.
+    pub prefix_pages: usize,
+    /// Most positions whose recurrent states the prefix index holds; 0 = `max_sequences`.
+    pub prefix_checkpoints: usize,
     pub storage: Storage,
 }
 
@@ -354,6 +360,8 @@ impl CacheConfig {
                 Storage::Own => sys::KVC_STORAGE_OWN as i32,
                 Storage::None => sys::KVC_STORAGE_NONE as i32,
             },
+            prefix_pages: wide(self.prefix_pages),
+            prefix_checkpoints: wide(self.prefix_checkpoints),
             ..Default::default()
         })
     }
@@ -369,6 +377,7 @@ impl CacheConfig {
             | when(self.rollback_tokens == Some(0), sys::KVC_CACHE_NO_ROLLBACK)
             | when(self.streaming, sys::KVC_CACHE_STREAMING)
             | when(self.deterministic, sys::KVC_CACHE_DETERMINISTIC)
+            | when(self.prefix_index, sys::KVC_CACHE_PREFIX_INDEX)
     }
 }
 

@@ -13,6 +13,7 @@ mod keys;
 mod names;
 mod plan;
 mod pools;
+mod prefix;
 mod stateless;
 mod step;
 mod tables;
@@ -33,6 +34,7 @@ pub use keys::{page_keys, MediaSpan, PageKey, PageKeys};
 pub use kvcache_sys as sys;
 pub use plan::{GraphCapacity, Plan, PlanConfig, PlanMode, PlanStep, PlanTable};
 pub use pools::{Pools, TokenCopy};
+pub use prefix::{PrefixHit, PrefixOptions, PrefixPin, PrefixPublished, PrefixQuery};
 pub use stateless::{append_slots, flash_attn_with_kvcache, AppendSlots, FlashAttn, FlashCache, Rotary};
 pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
 /// What a cache would need.

@@ -163,14 +163,15 @@ fn config(s: &Script) -> Done<CacheConfig> {
             _ => PrefixSharing::Auto,
         },
         deterministic: s.has("deterministic"),
+        prefix_index: s.has("prefix_index"),
+        prefix_pages: s.number("prefix_pages")?,
+        prefix_checkpoints: s.number("prefix_checkpoints")?,
         storage: if s.word("storage") == Some("none") { Storage::None } else { Storage::Own },
     })
 }
 
 fn estimate(s: &Script) -> Done<Results> {
-    let group = s.optional::<i64>("group")?.unwrap_or(-1);
-    let group = if group == -1 { None } else { Some(usize::try_from(group).map_err(|_| Stop::Skip)?) };
-    let estimate = Cache::estimate(s.context()?, &config(s)?, group)?;
+    let estimate = Cache::estimate(s.context()?, &config(s)?, s.group()?)?;
     Ok(vec![
         ("num_pages", estimate.num_pages.to_string()),
         ("page_bytes", estimate.page_bytes.to_string()),

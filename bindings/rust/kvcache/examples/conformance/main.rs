@@ -4,6 +4,7 @@
 //!     KVCACHE_LIBRARY=... cargo run --release --features dynamic --example conformance -- SCRIPT...
 mod configure;
 mod operations_generated;
+mod prefixes;
 mod script;
 mod sequences;
 mod stateless;
@@ -67,9 +68,15 @@ fn status(error: &kvcache::Error) -> String {
 }
 
 fn run(script: &mut Script, name: &str) -> Done<Results> {
-    for operations in
-        [operations_generated::run, configure::run, sequences::run, steps::run, transfer::run, stateless::run]
-    {
+    for operations in [
+        operations_generated::run,
+        configure::run,
+        sequences::run,
+        prefixes::run,
+        steps::run,
+        transfer::run,
+        stateless::run,
+    ] {
         if let Some(results) = operations(script, name) {
             return results;
         }

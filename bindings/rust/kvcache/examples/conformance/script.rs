@@ -96,6 +96,14 @@ impl Script {
         Ok(())
     }
 
+    /// A group, or the whole cache.
+    pub fn group(&self) -> Done<Option<usize>> {
+        match self.optional::<i64>("group")? {
+            None | Some(-1) => Ok(None),
+            Some(group) => usize::try_from(group).map(Some).map_err(|_| Stop::Skip),
+        }
+    }
+
     pub fn context(&self) -> Done<&Context> {
         self.contexts.get(&self.number("context")?).ok_or(Stop::Skip)
     }

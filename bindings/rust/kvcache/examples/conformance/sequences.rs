@@ -62,9 +62,7 @@ fn in_cache(s: &Script, name: &str) -> Option<Done<Results>> {
 }
 
 fn stats(s: &Script) -> Done<Results> {
-    let group = s.optional::<i64>("group")?.unwrap_or(-1);
-    let group = if group == -1 { None } else { Some(usize::try_from(group).map_err(|_| Stop::Skip)?) };
-    let stats = s.cache()?.stats(group)?;
+    let stats = s.cache()?.stats(s.group()?)?;
     Ok(vec![
         ("num_sequences", stats.num_sequences.to_string()),
         ("pages_total", stats.pages_total.to_string()),

@@ -506,6 +506,94 @@ unsafe extern "C" fn seq_import(
     0
 }
 
+unsafe fn tokens_of(query: *const sys::kvc_prefix_query) -> i64 {
+    unsafe { sum((*query).tokens, (*query).num_tokens) }
+}
+
+unsafe fn found(query: *const sys::kvc_prefix_query, hit: *mut sys::kvc_prefix_hit) {
+    unsafe {
+        assert_ne!((*hit).struct_size, 0);
+        ((*hit).tokens, (*hit).known_tokens, (*hit).limited_by) = (tokens_of(query), (*query).salt_begin, -1);
+    }
+}
+
+unsafe extern "C" fn prefix_match(
+    _: *mut sys::kvc_cache,
+    query: *const sys::kvc_prefix_query,
+    hit: *mut sys::kvc_prefix_hit,
+    _: *mut sys::kvc_error,
+) -> i32 {
+    unsafe { found(query, hit) };
+    0
+}
+
+unsafe extern "C" fn prefix_attach(
+    _: *mut sys::kvc_cache,
+    query: *const sys::kvc_prefix_query,
+    _: *mut c_void,
+    hit: *mut sys::kvc_prefix_hit,
+    sequence: *mut u64,
+    _: *mut sys::kvc_error,
+) -> i32 {
+    unsafe {
+        found(query, hit);
+        *sequence = 9;
+    }
+    0
+}
+
+unsafe extern "C" fn prefix_publish(
+    _: *mut sys::kvc_cache,
+    sequence: u64,
+    query: *const sys::kvc_prefix_query,
+    options: *const sys::kvc_prefix_options,
+    published: *mut sys::kvc_prefix_published,
+    error: *mut sys::kvc_error,
+) -> i32 {
+    unsafe {
+        if sequence == 99 {
+            return fail(error, sys::KVC_ERROR_STALE_ID, 0);
+        }
+        ((*published).known_tokens, (*published).pages_added) = (tokens_of(query), (*options).time_to_live);
+    }
+    0
+}
+
+unsafe extern "C" fn prefix_drop(
+    _: *mut sys::kvc_cache,
+    query: *const sys::kvc_prefix_query,
+    pages: *mut i64,
+    _: *mut sys::kvc_error,
+) -> i32 {
+    unsafe { *pages = tokens_of(query) };
+    0
+}
+
+unsafe extern "C" fn prefix_set_priority(
+    _: *mut sys::kvc_cache,
+    query: *const sys::kvc_prefix_query,
+    priority: i32,
+    _: i64,
+    _: *mut sys::kvc_error,
+) -> i32 {
+    assert_eq!(unsafe { tokens_of(query) }, priority.into());
+    0
+}
+
+unsafe extern "C" fn prefix_pin(
+    _: *mut sys::kvc_cache,
+    query: *const sys::kvc_prefix_query,
+    hit: *mut sys::kvc_prefix_hit,
+    pin: *mut u64,
+    _: *mut sys::kvc_error,
+) -> i32 {
+    unsafe {
+        found(query, hit);
+        *pin = 5;
+    }
+    0
+}
+
 /// Makes it the library of this process.
 pub fn install() {
     static ONCE: Once = Once::new();
@@ -541,6 +629,12 @@ pub fn install() {
         api.merge_states = Some(fake_merge);
         api.seq_export = Some(seq_export);
         api.seq_import = Some(seq_import);
+        api.prefix_match = Some(prefix_match);
+        api.prefix_attach = Some(prefix_attach);
+        api.prefix_publish = Some(prefix_publish);
+        api.prefix_drop = Some(prefix_drop);
+        api.prefix_set_priority = Some(prefix_set_priority);
+        api.prefix_pin = Some(prefix_pin);
         // SAFETY: they do what the tests expect.
         unsafe { sys::dynamic::install(&api) }.unwrap();
     });

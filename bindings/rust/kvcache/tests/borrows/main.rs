@@ -179,3 +179,21 @@ fn tensors_out_and_in() {
     let k = unsafe { ManagedTensor::from_raw(k.into_raw()) }.unwrap();
     std::thread::spawn(move || drop(k)).join().unwrap();
 }
+
+#[test]
+fn tokens_are_borrowed_for_a_call() {
+    let cache = cache();
+    let tokens = vec![1, 2, 3];
+    let query = PrefixQuery { salt: u64::MAX, salt_begin: 4, ..PrefixQuery::new(&tokens[1..]) };
+    let hit = PrefixHit { tokens: 5, known_tokens: 4, ..PrefixHit::default() };
+    assert_eq!(cache.match_prefix(&query).unwrap(), hit);
+    assert_eq!(cache.attach_prefix(&query, Stream::NONE).unwrap(), (Seq(9), hit));
+    assert_eq!(cache.pin_prefix(&query).unwrap(), (PrefixPin(5), hit));
+    let options = PrefixOptions { time_to_live: u64::MAX, ..PrefixOptions::default() };
+    let published = cache.publish_prefix(Seq(1), &query, &options).unwrap();
+    assert_eq!((published.known_tokens, published.pages_added), (5, i64::MAX as usize));
+    assert_eq!(cache.publish_prefix(Seq(99), &query, &options).unwrap_err().status(), Status::STALE_ID);
+    cache.set_prefix_priority(&query, 5, 0).unwrap();
+    let empty = PrefixQuery::default();
+    assert_eq!((cache.match_prefix(&empty).unwrap().tokens, cache.drop_prefix(&empty).unwrap()), (0, 0));
+}

@@ -4,6 +4,7 @@ mod errors;
 mod graphs;
 mod groups;
 mod hostile;
+mod prefix;
 mod sequences;
 mod stateless;
 mod storage;

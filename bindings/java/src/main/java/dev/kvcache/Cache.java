@@ -304,7 +304,7 @@ public final class Cache implements AutoCloseable {
     return nodes;
   }
 
-  /** Removes every sequence. */
+  /** Removes every sequence, everything that the prefix index holds, and every pin. */
   public void clear() {
     Arena arena = enter("Cache.clear");
     try {
@@ -312,6 +312,92 @@ public final class Cache implements AutoCloseable {
     } finally {
       leave(arena);
     }
+  }
+
+  // ---- prefix index: what the cache remembers ------------------------------------------------------------------------
+
+  /** Says what {@link #attachPrefix} would find, and changes nothing. All of this needs {@link CacheBuilder#prefixIndex}. */
+  public PrefixHit matchPrefix(PrefixQuery query) {
+    return Prefixes.match(this, query);
+  }
+
+  /** A new sequence, and what the index had for it. */
+  public record AttachedPrefix(long sequence, PrefixHit hit) {}
+
+  /**
+   * A new sequence that holds the longest prefix of the query that every group can serve. Whole pages are shared, and a part of
+   * a page is copied. If nothing is found, the sequence is empty.
+   *
+   * @throws OutOfPagesException if no page is free for the copy
+   */
+  public AttachedPrefix attachPrefix(PrefixQuery query) {
+    return Prefixes.attach(this, query);
+  }
+
+  /** Without options. */
+  public PrefixPublished publishPrefix(long sequence, PrefixQuery query) {
+    return publishPrefix(sequence, query, PrefixOptions.create());
+  }
+
+  /**
+   * Makes the first tokens of a sequence findable: those of the query, which must be the tokens that were appended to it. The
+   * index shares its pages, and copies nothing. The call can be repeated while the sequence grows.
+   */
+  public PrefixPublished publishPrefix(long sequence, PrefixQuery query, PrefixOptions options) {
+    return Prefixes.publish(this, sequence, query, options);
+  }
+
+  /**
+   * Forgets every published prefix that begins with the query's tokens: their last page and all that continues it. Without
+   * tokens it forgets all that was published with the salt from the first page on. Sequences keep their pages.
+   *
+   * @return how many pages the index gave back
+   */
+  public long dropPrefix(PrefixQuery query) {
+    return Prefixes.drop(this, query);
+  }
+
+  /**
+   * Forgets what a session alone published.
+   *
+   * @return how many pages the index gave back
+   */
+  public long dropSession(long session) {
+    return Prefixes.dropSession(this, session);
+  }
+
+  /**
+   * Sets the priority and the time to live of the query's published tokens, as in {@link PrefixOptions}, whatever they had.
+   * Longer prefixes keep theirs after these tokens.
+   */
+  public void setPrefixPriority(PrefixQuery query, int priority, long timeToLive) {
+    Prefixes.setPriority(this, query, priority, timeToLive);
+  }
+
+  /** Sets them for all that {@link #dropSession} would drop. */
+  public void setSessionPriority(long session, int priority, long timeToLive) {
+    Prefixes.setSessionPriority(this, session, priority, timeToLive);
+  }
+
+  /** The id of a pin, and the prefix that it keeps. The pin lives until {@link #unpinPrefix} or {@link #clear}. */
+  public record PinnedPrefix(long pin, PrefixHit hit) {}
+
+  /** Keeps the pages of a published prefix from being evicted: of the one that matchPrefix finds with allowAll. */
+  public PinnedPrefix pinPrefix(PrefixQuery query) {
+    return Prefixes.pin(this, query);
+  }
+
+  /** Ends a pin. Pages that nothing else holds can be evicted again. */
+  public void unpinPrefix(long pin) {
+    Prefixes.unpin(this, pin);
+  }
+
+  /**
+   * Tells the cache the time, in any unit, because the library reads no clock. It starts at 0 and never goes back. Give all ranks
+   * of an engine the same times.
+   */
+  public void setTime(long now) {
+    Prefixes.setTime(this, now);
   }
 
   // ---- steps ---------------------------------------------------------------------------------------------------------
@@ -536,7 +622,9 @@ public final class Cache implements AutoCloseable {
       return new Stats(s.getInt(Abi.Stats.NUM_SEQUENCES), s.getLong(Abi.Stats.PAGES_TOTAL), s.getLong(Abi.Stats.PAGES_USED),
           s.getLong(Abi.Stats.PAGES_FREE), s.getLong(Abi.Stats.PAGES_SHARED), s.getLong(Abi.Stats.PAGES_PEAK),
           s.getLong(Abi.Stats.TOKENS_HELD), s.getLong(Abi.Stats.TOKENS_SHARED), s.getLong(Abi.Stats.TOKENS_LOGICAL),
-          s.getLong(Abi.Stats.FRAGMENTATION_BYTES), s.getLong(Abi.Stats.STORAGE_BYTES));
+          s.getLong(Abi.Stats.FRAGMENTATION_BYTES), s.getLong(Abi.Stats.STORAGE_BYTES), s.getLong(Abi.Stats.PAGES_PUBLISHED),
+          s.getLong(Abi.Stats.PAGES_IDLE), s.getLong(Abi.Stats.PAGES_EVICTED), s.getLong(Abi.Stats.PREFIX_ATTACHES),
+          s.getLong(Abi.Stats.PREFIX_TOKENS));
     } finally {
       leave(arena);
     }

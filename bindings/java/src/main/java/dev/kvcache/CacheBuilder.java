@@ -22,6 +22,8 @@ public final class CacheBuilder {
   private int maxTreeNodes;
   private int maxCheckpoints;
   private boolean tablesOnly;
+  private long prefixPages;
+  private long prefixCheckpoints;
 
   CacheBuilder() {}
 
@@ -123,6 +125,24 @@ public final class CacheBuilder {
     return this;
   }
 
+  /** Tokens that were published stay findable after their sequence is removed ({@link Cache#publishPrefix}). */
+  public CacheBuilder prefixIndex() {
+    flags |= Abi.KVC_CACHE_PREFIX_INDEX;
+    return this;
+  }
+
+  /** Most pages of tokens that the prefix index holds in each group; 0 = the pages of the largest group. */
+  public CacheBuilder prefixPages(long n) {
+    prefixPages = n;
+    return this;
+  }
+
+  /** Most positions whose recurrent states the prefix index holds; 0 = maxSequences. */
+  public CacheBuilder prefixCheckpoints(long n) {
+    prefixCheckpoints = n;
+    return this;
+  }
+
   public CacheBuilder sharePrefixes(Cache.SharePrefixes when) {
     sharePrefixes = when;
     return this;
@@ -203,6 +223,8 @@ public final class CacheBuilder {
     c.putInt(Abi.CacheConfig.MAX_TREE_NODES, maxTreeNodes);
     c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
     c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
+    c.putLong(Abi.CacheConfig.PREFIX_PAGES, prefixPages);
+    c.putLong(Abi.CacheConfig.PREFIX_CHECKPOINTS, prefixCheckpoints);
     return c;
   }
 }

@@ -45,6 +45,7 @@ public final class Runner {
 
   static {
     GeneratedOperations.register(OPERATIONS);
+    PrefixOperations.register(OPERATIONS);
     configuration();
     sequences();
     steps();
@@ -157,6 +158,10 @@ public final class Runner {
     if (s.has("deterministic")) {
       config.deterministic();
     }
+    if (s.has("prefix_index")) {
+      config.prefixIndex();
+    }
+    config.prefixPages(s.integer("prefix_pages", 0)).prefixCheckpoints(s.integer("prefix_checkpoints", 0));
     return s.word("storage", "").equals("none") ? config.tablesOnly() : config;
   }
 
