@@ -26,8 +26,8 @@ def test_quick_start_of_the_package(capsys):
     assert printed(ROOT / "bindings/python/README.md", capsys) == "preempt row 4: 47 pages are missing\n"
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/guide/features.md").read_text(), re.DOTALL)
+def blocks(language, page="features.md"):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs/guide" / page).read_text(), re.DOTALL)
 
 
 def test_every_kind_of_cache_and_attention():
@@ -42,16 +42,16 @@ def test_every_kind_of_cache_and_attention():
     assert all(np.isfinite(out).all() for out in names["outs"])
 
 
-def test_the_tutorial(capsys):
-    """Each program of the tutorial goes on where the one before ended, and prints what its comments say."""
-    text = (ROOT / "docs/guide/tutorial.md").read_text()
+@pytest.mark.parametrize(("page", "least"), [("tutorial.md", 6), ("prefix.md", 2)])
+def test_programs_print_what_their_comments_say(page, least, capsys):
+    """Each program of a page goes on where the one before ended."""
     names, checked = {}, 0
-    for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(program, "docs/guide/tutorial.md", "exec"), names)
+    for program in blocks("python", page):
+        exec(compile(program, f"docs/guide/{page}", "exec"), names)
         expected = re.findall(r"print\(.*\)\s+# (.*)", program)
         assert capsys.readouterr().out.splitlines() == expected
         checked += len(expected)
-    assert checked >= 6
+    assert checked >= least
 
 
 # What the lines of C use without a declaration.
@@ -62,6 +62,7 @@ static kvc_layer_config layers[6]; static kvc_group_config groups[2]; static kvc
 static kvc_merge_args merge; static kvc_forward step; static kvc_seq seq, parents[2], children[2];
 static kvc_state_config state; static kvc_rope_scaling scaling; static int64_t before, after; static int32_t num_frames;
 static float k_scales[1], v_scales[1];
+static const int32_t *prompt; static int64_t n; static uint64_t tenant; static void *stream;
 static DLTensor q, out, lse, latent_and_rope, w_uk, w_uv, states, slopes, sink_logits, cos_sin;
 """
 
@@ -70,7 +71,7 @@ def test_the_lines_of_c_compile(tmp_path):
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
-    bodies = "\n".join(f"void block_{i}(void);\nvoid block_{i}(void) {{\n{body}}}" for i, body in enumerate(blocks("c")))
+    bodies = "\n".join(f"void block_{i}(void);\nvoid block_{i}(void) {{\n{body}}}" for i, body in enumerate([*blocks("c"), *blocks("c", "prefix.md")]))
     assert bodies.count("block_") > 15
     source = tmp_path / "lines.c"
     source.write_text(DECLARATIONS + bodies)

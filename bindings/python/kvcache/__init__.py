@@ -59,6 +59,7 @@ from ._errors import (
 )
 from ._keys import page_keys
 from ._kvcache import Step, Tables, Tensor, build_info, version
+from ._prefixes import PrefixHit, Published
 from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
 from ._tables import Plan
@@ -109,6 +110,8 @@ __all__ = [
     "OutOfPages",
     "OutOfRange",
     "Plan",
+    "PrefixHit",
+    "Published",
     "Rank",
     "Recurrent",
     "RecurrentLayer",

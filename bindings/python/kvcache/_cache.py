@@ -11,8 +11,9 @@ from typing import Any
 from . import _kvcache
 from ._config import Context, Group, Layer, RecurrentLayer, _group_fields, _with_storage
 from ._errors import InvalidArgument, StaleId
+from ._prefixes import Prefixes
 
-_NO_ROLLBACK, _STREAMING, _DETERMINISTIC = 1, 2, 16  # KVC_CACHE_*
+_NO_ROLLBACK, _STREAMING, _DETERMINISTIC, _PREFIX_INDEX = 1, 2, 16, 32  # KVC_CACHE_*
 _SHARING = {"auto": 0, "never": 4, "always": 8}  # KVC_CACHE_NO_PREFIX_SHARING, KVC_CACHE_SHARE_ALL_PREFIXES
 
 
@@ -40,6 +41,16 @@ class Stats:
     """Bytes of used pages that hold no token."""
     storage_bytes: int
     """Bytes of the pools."""
+    pages_published: int
+    """Pages that the prefix index holds."""
+    pages_idle: int
+    """Of those, pages that nothing else holds: they are evicted when pages are short. They count as used."""
+    pages_evicted: int
+    """Pages evicted since the cache was made."""
+    prefix_attaches: int
+    """Calls of attach_prefix that succeeded (of the cache, in every group)."""
+    prefix_tokens: int
+    """Tokens that they found, likewise."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +89,16 @@ class Estimate:
 def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_bytes: int, max_sequences: int,
            max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None, max_tree_nodes: int,
            max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool,
-           storage: int) -> tuple[int, ...]:
+           storage: int, prefix_index: bool, prefix_pages: int, prefix_checkpoints: int) -> tuple[int, ...]:
     if share_prefixes not in _SHARING:
         raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
                               status=1)  # fmt: skip
     flags = _SHARING[share_prefixes] | (_DETERMINISTIC if deterministic else 0)
     flags |= (_NO_ROLLBACK if rollback_tokens == 0 else 0) | (_STREAMING if streaming else 0)
+    flags |= _PREFIX_INDEX if prefix_index else 0
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
-            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage)  # fmt: skip
+            capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage, prefix_pages,
+            prefix_checkpoints)  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
@@ -93,7 +106,8 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
              max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
              share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
-             storage: Any = "own") -> Estimate:
+             storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
+             prefix_checkpoints: int = 0) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -104,7 +118,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                   deterministic, kind)
+                   deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints)
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -113,7 +127,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
                     tuple(GroupEstimate(*fields[:4]) for fields in by_group))
 
 
-class Cache(_kvcache.Cache):
+class Cache(Prefixes):
     """Page pools for every layer of a model, and sequences in them.
 
     Sequences are integers: nothing happens to them when they are garbage-collected. The cache itself gives its memory
@@ -144,6 +158,11 @@ class Cache(_kvcache.Cache):
             None for the library's; shapes as in Layer, which has none then. None: page tables only, for engines with
             pools and kernels of their own: take_copies() hands over the copies that the cache would have made, and
             attend, append, exports and imports raise Unsupported.
+        prefix_index: published tokens stay findable after their sequence is removed (publish_prefix, attach_prefix).
+        prefix_pages: with prefix_index: most pages of tokens that the index holds in each group; 0 = the pages of the
+            largest group.
+        prefix_checkpoints: with prefix_index and a Recurrent group: most positions whose states the index holds; 0 =
+            max_sequences.
 
     Raises:
         InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage,
@@ -157,11 +176,12 @@ class Cache(_kvcache.Cache):
                  max_batch_tokens: int = 2048, max_open_forwards: int = 2, rollback_tokens: int | None = None,
                  max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
                  share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
-                 storage: Any = "own") -> None:
+                 storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
+                 prefix_checkpoints: int = 0) -> None:
         layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                       deterministic, kind)
+                       deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
         self._made = True

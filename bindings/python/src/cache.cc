@@ -141,7 +141,8 @@ nb::tuple stats_tuple(const Cache& self, int64_t group) {
   kvc_stats_init(&s);
   call_quick([&](kvc_error* error) { return kvc_cache_stats(handle->cache, saturate(group), &s, error); });
   return nb::make_tuple(s.num_sequences, s.pages_total, s.pages_used, s.pages_free, s.pages_shared, s.pages_peak,
-                        s.tokens_held, s.tokens_shared, s.tokens_logical, s.fragmentation_bytes, s.storage_bytes);
+                        s.tokens_held, s.tokens_shared, s.tokens_logical, s.fragmentation_bytes, s.storage_bytes,
+                        s.pages_published, s.pages_idle, s.pages_evicted, s.prefix_attaches, s.prefix_tokens);
 }
 
 nb::tuple estimate_tuple(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb::tuple sizes,
@@ -293,12 +294,14 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
             auto handle = self.open();
             call_without_gil([&](kvc_error* error) { return kvc_cache_clear(handle->cache, error); });
           },
-          "Removes every sequence; their ids become stale. Raises Busy while a forward is open.");
+          "Removes every sequence, and forgets every published prefix. Ids become stale. Raises Busy while a forward "
+          "is open.");
   bind_batches(cls);
   bind_graphs(cls);
   bind_sequences(cls);
   bind_trees(cls);
   bind_groups(cls);
+  bind_prefixes(cls);
   bind_tensors(cls);
   module.def("estimate", &estimate_tuple, nb::arg("context"), nb::arg("layers"), nb::arg("groups"), nb::arg("sizes"),
              nb::arg("group"));

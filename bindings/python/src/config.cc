@@ -54,6 +54,8 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
   config_.max_tree_nodes = int32_field(sizes, 9);
   config_.max_checkpoints = int32_field(sizes, 10);
   config_.storage = int32_field(sizes, 11);
+  config_.prefix_pages = integer_from_python(sizes[12]);
+  config_.prefix_checkpoints = integer_from_python(sizes[13]);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }

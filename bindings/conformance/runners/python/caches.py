@@ -87,11 +87,11 @@ def state(s: Script) -> None:
 
 def config(s: Script) -> dict[str, Any]:
     sizes = ("page_size", "capacity_tokens", "capacity_pages", "capacity_bytes", "max_sequences", "max_batch_tokens",
-             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "rollback_tokens")  # fmt: skip
+             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "rollback_tokens", "prefix_pages", "prefix_checkpoints")  # fmt: skip
     return {
         "layers": [kvcache.RecurrentLayer(**f) if "states" in f else kvcache.Layer(**f) for f in s.layers],
         "groups": s.groups or None, "context": s.context, "streaming": s.has("streaming"),
-        "deterministic": s.has("deterministic"), "share_prefixes": s.words.get("sharing", "auto"),
+        "deterministic": s.has("deterministic"), "prefix_index": s.has("prefix_index"), "share_prefixes": s.words.get("sharing", "auto"),
         "storage": s.words.get("storage", "own"), **{size: s.integer(size) for size in sizes if s.has(size)},
     }  # fmt: skip
 
@@ -115,6 +115,8 @@ def cache_create(s: Script) -> None:
 
 # ---- cache and sequences ----
 
+PREFIX_COUNTS = ("pages_published", "pages_idle", "pages_evicted", "prefix_attaches", "prefix_tokens")
+
 
 @operation
 def cache_close(s: Script) -> None:
@@ -123,7 +125,17 @@ def cache_close(s: Script) -> None:
 
 @operation
 def stats(s: Script) -> dict[str, str]:
-    return {key: str(value) for key, value in asdict(s.cache.stats(s.integer("group", -1))).items()}
+    return counts(s, of_prefixes=False)
+
+
+@operation
+def prefix_stats(s: Script) -> dict[str, str]:
+    return counts(s, of_prefixes=True)
+
+
+def counts(s: Script, of_prefixes: bool) -> dict[str, str]:
+    fields = asdict(s.cache.stats(s.integer("group", -1))).items()
+    return {key: str(value) for key, value in fields if (key in PREFIX_COUNTS) == of_prefixes}
 
 
 @operation

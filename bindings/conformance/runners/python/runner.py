@@ -11,6 +11,7 @@ import sys
 import caches  # noqa: F401 - operations register themselves
 import kvcache
 import operations_generated  # noqa: F401
+import prefixes  # noqa: F401
 import steps  # noqa: F401
 from script import OPERATIONS, Script
 

@@ -1,0 +1,187 @@
+// The prefix index of kvcache.Cache. kvcache/_prefixes.py makes classes of the tuples.
+#include "cache.h"
+#include "error.h"
+
+namespace kvcpy {
+
+namespace {
+
+// A query and the tokens that it points to.
+struct Query {
+  std::vector<int32_t> tokens;
+  kvc_prefix_query query;
+
+  Query(const char* function, nb::handle given, uint64_t salt, int64_t salt_begin, bool allow_all = true) {
+    const Integers values = integers_from_python(given);
+    if (values.is_scalar) throw nb::type_error("tokens must be a list or an array of token ids");
+    tokens.reserve(values.values.size());
+    for (const int64_t token : values.values) {
+      if (token < INT32_MIN || token > INT32_MAX) {
+        raise(KVC_ERROR_OUT_OF_RANGE, static_cast<int64_t>(tokens.size()),
+              "%s: token %" PRId64 " has more than 32 bits", function, token);
+      }
+      tokens.push_back(static_cast<int32_t>(token));
+    }
+    kvc_prefix_query_init(&query);
+    query.tokens = tokens.data();
+    query.num_tokens = values.size();
+    query.salt = salt;
+    query.salt_begin = salt_begin;
+    query.flags = allow_all ? KVC_PREFIX_ALLOW_ALL : 0;
+  }
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
+};
+
+nb::tuple hit_tuple(const kvc_prefix_hit& hit) {
+  const nb::object limited = hit.limited_by < 0 ? nb::object(nb::none()) : nb::object(nb::int_(hit.limited_by));
+  return nb::make_tuple(hit.tokens, hit.copied_tokens, hit.known_tokens, limited);
+}
+
+nb::tuple match(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all) {
+  auto handle = self.open();
+  const Query query("match_prefix", tokens, salt, salt_begin, allow_all);
+  kvc_prefix_hit hit;
+  kvc_prefix_hit_init(&hit);
+  call_without_gil([&](kvc_error* error) { return kvc_prefix_match(handle->cache, &query.query, &hit, error); });
+  return hit_tuple(hit);
+}
+
+nb::tuple attach(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all,
+                 nb::handle stream) {
+  auto handle = self.open();
+  const Work work = self.work(stream);
+  const Query query("attach_prefix", tokens, salt, salt_begin, allow_all);
+  kvc_prefix_hit hit;
+  kvc_prefix_hit_init(&hit);
+  kvc_seq sequence = 0;
+  call_without_gil([&](kvc_error* error) {
+    return kvc_prefix_attach(handle->cache, &query.query, work.stream(), &hit, &sequence, error);
+  });
+  return nb::make_tuple(sequence, hit_tuple(hit));
+}
+
+nb::tuple publish(const Cache& self, nb::handle sequence, nb::handle tokens, uint64_t salt, int64_t salt_begin,
+                  uint64_t session, int64_t priority, int64_t time_to_live) {
+  auto handle = self.open();
+  const Integers id = integers_from_python(sequence);
+  if (!id.is_scalar) throw nb::type_error("publish_prefix: one sequence id is needed");
+  const Query query("publish_prefix", tokens, salt, salt_begin);
+  kvc_prefix_options options;
+  kvc_prefix_options_init(&options);
+  options.session = session;
+  options.priority = saturate(priority);
+  options.time_to_live = time_to_live;
+  kvc_prefix_published published;
+  kvc_prefix_published_init(&published);
+  call_without_gil([&](kvc_error* error) {
+    return kvc_prefix_publish(handle->cache, id.sequences()[0], &query.query, &options, &published, error);
+  });
+  return nb::make_tuple(published.known_tokens, published.pages_added, published.pages_freed);
+}
+
+int64_t drop(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin) {
+  auto handle = self.open();
+  const Query query("drop_prefix", tokens, salt, salt_begin);
+  int64_t pages = 0;
+  call_without_gil([&](kvc_error* error) { return kvc_prefix_drop(handle->cache, &query.query, &pages, error); });
+  return pages;
+}
+
+int64_t drop_session(const Cache& self, uint64_t session) {
+  auto handle = self.open();
+  int64_t pages = 0;
+  call_without_gil([&](kvc_error* error) { return kvc_prefix_drop_session(handle->cache, session, &pages, error); });
+  return pages;
+}
+
+void set_priority(const Cache& self, nb::handle tokens, int64_t priority, int64_t time_to_live, uint64_t salt,
+                  int64_t salt_begin) {
+  auto handle = self.open();
+  const Query query("set_prefix_priority", tokens, salt, salt_begin);
+  call_without_gil([&](kvc_error* error) {
+    return kvc_prefix_set_priority(handle->cache, &query.query, saturate(priority), time_to_live, error);
+  });
+}
+
+void set_session_priority(const Cache& self, uint64_t session, int64_t priority, int64_t time_to_live) {
+  auto handle = self.open();
+  call_without_gil([&](kvc_error* error) {
+    return kvc_prefix_set_session_priority(handle->cache, session, saturate(priority), time_to_live, error);
+  });
+}
+
+nb::tuple pin(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin) {
+  auto handle = self.open();
+  const Query query("pin_prefix", tokens, salt, salt_begin);
+  kvc_prefix_hit hit;
+  kvc_prefix_hit_init(&hit);
+  uint64_t pin = 0;
+  call_without_gil([&](kvc_error* error) { return kvc_prefix_pin(handle->cache, &query.query, &hit, &pin, error); });
+  return nb::make_tuple(pin, hit_tuple(hit));
+}
+
+void unpin(const Cache& self, uint64_t pin) {
+  auto handle = self.open();
+  call_quick([&](kvc_error* error) { return kvc_prefix_unpin(handle->cache, pin, error); });
+}
+
+void set_time(const Cache& self, int64_t now) {
+  auto handle = self.open();
+  call_quick([&](kvc_error* error) { return kvc_cache_set_time(handle->cache, now, error); });
+}
+
+}  // namespace
+
+void Cache::bind_prefixes(nb::class_<Cache>& cls) {
+  cls.def("_match_prefix", &match, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"))
+      .def("_attach_prefix", &attach, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),
+           nb::arg("stream").none())
+      .def("_publish_prefix", &publish, nb::arg("sequence"), nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"),
+           nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"))
+      .def("_pin_prefix", &pin, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"))
+      .def("drop_prefix", &drop, nb::arg("tokens"), nb::kw_only(), nb::arg("salt") = 0, nb::arg("salt_begin") = 0,
+           R"(Forgets every published prefix that begins with these tokens: their last page and all that continues it.
+
+Args:
+    tokens: token ids. Empty: all that was published with this salt from the first page on.
+    salt, salt_begin: as in publish_prefix().
+
+Returns:
+    How many pages the index gave back. Sequences keep their pages.
+
+Raises: OutOfRange, Unsupported (a cache without prefix_index).)")
+      .def("drop_session", &drop_session, nb::arg("session"),
+           R"(Forgets what one session published, and no publish with another session or with none shares.
+
+Args:
+    session: not 0.
+
+Returns:
+    How many pages the index gave back. Sequences keep their pages.
+
+Raises: InvalidArgument, Unsupported (a cache without prefix_index).)")
+      .def("set_prefix_priority", &set_priority, nb::arg("tokens"), nb::arg("priority"), nb::arg("time_to_live") = 0,
+           nb::kw_only(), nb::arg("salt") = 0, nb::arg("salt_begin") = 0,
+           R"(Sets the priority and the time to live of published tokens, from the first one on.
+
+Args:
+    tokens: token ids. Longer prefixes keep theirs after these tokens.
+    priority: 0 to 100; lower ones are evicted first.
+    time_to_live: 0 = no limit, else as in publish_prefix().
+    salt, salt_begin: as in publish_prefix().
+
+Raises: OutOfRange, Unsupported (a cache without prefix_index).)")
+      .def("set_session_priority", &set_session_priority, nb::arg("session"), nb::arg("priority"),
+           nb::arg("time_to_live") = 0,
+           R"(Sets the priority and the time to live of all that drop_session() would drop.
+
+Raises: InvalidArgument (session 0), OutOfRange, Unsupported (a cache without prefix_index).)")
+      .def("unpin_prefix", &unpin, nb::arg("pin"), "Ends a pin of pin_prefix(). Raises StaleId.")
+      .def("set_time", &set_time, nb::arg("now"),
+           R"(Tells the cache the time, in any unit: of time_to_live. An earlier time than the last one changes nothing.
+
+Raises: OutOfRange (negative).)");
+}
+
+}  // namespace kvcpy
