@@ -255,7 +255,7 @@ TEST(Prefixes, TreesAndGraphsGoOnFromAnAttachedSequence) {
   batch.tree_parents = parents.data();
   kvc_forward f = 0;
   ASSERT_EQ(kvc_forward_begin(p.cache(), &batch, nullptr, &f, nullptr), KVC_OK);
-  LayerTensors t(p.spec.layers[0], 2);
+  LayerTensors t(p.spec.layers[0], 8);  // the capacity of the graph
   const kvc_append_args args = t.append_args();
   ASSERT_EQ(kvc_forward_append(p.cache(), f, 0, &args, nullptr), KVC_OK);
   ASSERT_EQ(kvc_forward_end(p.cache(), f, nullptr), KVC_OK);
