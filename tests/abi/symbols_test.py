@@ -15,7 +15,7 @@ NEEDED_PATTERN = r"ld-linux[\w-]*\.so\.\d"
 # Output, exit handlers and static destructors have no place in a library in a foreign process; CUDA is a plug-in.
 FORBIDDEN = r"(cu[A-Z]\w*|cuda\w*|__cxa_atexit|atexit|on_exit|exit|_exit|printf|puts|putchar|perror|stdout|stderr" \
             r"|signal|sigaction|_ZSt4cout|_ZSt4cerr|_ZSt4clog)"
-STRIPPED_LIMIT_BYTES = 3_500_000
+STRIPPED_LIMIT_BYTES = 3 << 20
 
 
 def output(*command) -> str:
