@@ -1,4 +1,4 @@
-"""The demo: several users share one system prompt's pages and are decoded as one batch."""
+"""The demo: several users share one system prompt's pages and are decoded as one batch. Later conversations find them again."""
 import sys
 import time
 
@@ -12,7 +12,7 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) ->
     texts = Texts.read(files)
     system, users = texts.system, [texts.system + user for user in texts.users]
     lengths = [len(system)] + [len(user) + max_new_tokens for user in users]
-    engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens)
+    engine = Engine(model, capacity_for(lengths, page_size), len(lengths), page_size, chunk_tokens, prefix_index=True)
 
     show = display.Display([f"{i + 1}. {question}" for i, question in enumerate(texts.questions)])
     print(f"{len(users)} users share a system prompt of {len(system)} tokens\n", flush=True)
@@ -42,3 +42,18 @@ def run(model, files, max_new_tokens: int, page_size: int, chunk_tokens: int) ->
     print(f"\n{'speed':<15} {tokens / seconds:.1f} tokens/s: {tokens} tokens of {len(requests)} users in {seconds:.1f} s"
           f" (system prompt, read once: {len(system) / (prefilled - started):.0f} tokens/s)")
     print("\n".join(picture.summary(usages, names, picture.symbols_for(sys.stdout))))
+
+    engine.remove([shared, *(request.sequence for request in requests)])
+    answer = requests[0].tokens + ([] if requests[0].tokens[-1] in texts.stop_ids else texts.paragraph)
+    again(engine, files.tokenizer, texts, max_new_tokens, {"a new visitor": system + texts.new_visitor,
+                                                           "visitor 1 again": answer + texts.follow_up})
+
+
+def again(engine, tokenizer, texts, max_new_tokens: int, prompts: dict) -> None:
+    """Conversations that begin when every sequence is gone. The prefix index still holds the pages of the earlier ones."""
+    print("\nAll sequences are removed. Later conversations find their pages in the prefix index:\n")
+    for name, tokens in prompts.items():
+        request = Request(tokens, max_new_tokens)
+        engine.run([request], texts.stop_ids)
+        print(f"{name}: {request.found} of {request.prompt_tokens} tokens found, {request.prompt_tokens - request.found} computed\n"
+              f"   {' '.join(tokenizer.decode(request.output).split())}", flush=True)

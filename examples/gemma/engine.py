@@ -18,11 +18,13 @@ class Request:
 
     `tokens` is the prompt, growing by each generated token; `sequence` (0: none yet) holds the first
     `cached` of them. With a `parent`, the sequence starts as its fork: then `cached` is the parent's length.
+    Without one, the sequence starts with the `found` tokens that the engine's prefix index held.
     """
     tokens: list
     max_new_tokens: int
     parent: int = 0
     cached: int = 0
+    found: int = 0
     sequence: int = 0
     finished: bool = False
 
@@ -63,9 +65,12 @@ def capacity_for(lengths, page_size: int) -> int:
 
 
 class Engine:
-    """Greedy decoding of many requests. Not thread-safe; owns its cache."""
+    """Greedy decoding of many requests. Not thread-safe; owns its cache.
 
-    def __init__(self, model, capacity_tokens: int, max_sequences: int, page_size: int = 16, chunk_tokens: int = 256):
+    With `prefix_index`, a request finds the tokens of all earlier ones, also of those whose sequence was removed."""
+
+    def __init__(self, model, capacity_tokens: int, max_sequences: int, page_size: int = 16, chunk_tokens: int = 256,
+                 prefix_index: bool = False):
         c = model.config
         self.model, self.page_size = model, page_size
         self.max_sequences = max_sequences
@@ -76,7 +81,8 @@ class Engine:
                                   scale=c.attention_scale) for i in range(c.layers)],
             groups=[kvcache.Sliding(c.window_tokens), kvcache.Full()], page_size=page_size,
             capacity_tokens=capacity_tokens, max_sequences=max_sequences, max_batch_tokens=self.chunk_tokens,
-            context=kvcache.Context(model.device))
+            prefix_index=prefix_index, context=kvcache.Context(model.device))
+        self.prefix_index = prefix_index
         self._open_sequences = 0
 
     def forward(self, sequences, token_lists, wanted_rows=None):
@@ -114,6 +120,7 @@ class Engine:
             self._step(active, stop_ids, on_token)
             on_step()
             finished = [request for request in active if request.finished]
+            self._publish(finished)
             active = [request for request in active if not request.finished]
             if not keep:
                 self.remove([request.sequence for request in finished])
@@ -136,8 +143,18 @@ class Engine:
             for request, child in zip(forked, self.cache.fork([request.parent for request in forked])):
                 request.sequence = child
         for request in fresh:
-            request.sequence = self.cache.add()
+            if self.prefix_index:
+                request.sequence, hit = self.cache.attach_prefix(request.tokens)
+                request.found = request.cached = hit.tokens
+            else:
+                request.sequence = self.cache.add()
         self._open_sequences += len(requests)
+
+    def _publish(self, requests) -> None:
+        """Makes the tokens of these requests findable. The last generated one is not in the cache."""
+        if self.prefix_index:
+            for request in requests:
+                self.cache.publish_prefix(request.sequence, request.tokens[:request.cached])
 
     def _step(self, active, stop_ids, on_token) -> None:
         rows, parts = self._plan(active)
@@ -146,6 +163,8 @@ class Engine:
         logits = self.forward([request.sequence for request in rows], parts, wanted_rows=complete)
         for request, part in zip(rows, parts):
             request.cached += len(part)
+        # After each chunk of a prompt, while the sliding layers still have its pages.
+        self._publish([request for request in rows if request.cached <= request.prompt_tokens])
         for row, i in enumerate(complete):
             request, token = rows[i], int(np.argmax(logits[row]))
             request.tokens.append(token)

@@ -1,5 +1,6 @@
 """generate.py as a user starts it: the stable interface, the demo, and one clear line for bad input."""
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,11 @@ def test_demo_without_a_terminal():
     done = generate("--max-new-tokens", 2)
     assert (done.returncode, done.stderr) == (0, "")
     assert "tokens/s" in done.stdout and "saved by sharing" in done.stdout and "page table" in done.stdout
+    found = [line.split(": ")[1] for line in done.stdout.splitlines() if " tokens found, " in line]
+    assert len(found) == 2, done.stdout
+    for line in found:  # all but the new question, and the token whose logits are needed
+        held, total, computed = (int(number) for number in re.findall(r"\d+", line))
+        assert held + computed == total and held >= 536 and 0 < computed < 16, line
     assert not [c for c in done.stdout if ord(c) < 32 and c != "\n"]
 
 

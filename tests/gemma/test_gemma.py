@@ -30,9 +30,9 @@ def decode(engine, requests):
     return [Run(request.output, np.stack(run.logits)) for request, run in runs.items()]
 
 
-def new_engine(model, page_size, prompts, sequences):
+def new_engine(model, page_size, prompts, sequences, **options):
     lengths = [len(ids) + STEPS for ids in prompts] * 3  # parent, child and sibling
-    return Engine(model, capacity_for(lengths, page_size), sequences, page_size, chunk_tokens=192)
+    return Engine(model, capacity_for(lengths, page_size), sequences, page_size, chunk_tokens=192, **options)
 
 
 def run_alone(model, page_size, prompts):
@@ -65,6 +65,21 @@ def run_forked_batch(model, page_size, prompts):
     engine = new_engine(model, page_size, prompts, sequences=3 * len(prompts))
     pairs = [forked_requests(engine, ids)[1] for ids in prompts]
     return decode(engine, [request for pair in pairs for request in pair])[::2]
+
+
+def run_found(model, page_size, prompts):
+    """Each prompt after a sibling with which it shares two thirds, and once more after itself. No sequence is left of
+    either: the prefix index serves the tokens."""
+    engine, runs = new_engine(model, page_size, prompts, sequences=1, prefix_index=True), []
+    for ids in prompts:
+        held = len(ids) * 2 // 3
+        decode(engine, [Request(ids[:held] + ids[held:][::-1], STEPS)])
+        first, again = Request(ids, STEPS), Request(ids, STEPS)
+        runs += decode(engine, [first])
+        assert held <= first.found < len(ids)
+        assert decode(engine, [again])[0].output == runs[-1].output
+        assert again.found == len(ids) - 1
+    return runs
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +116,7 @@ def test_prompts_have_no_near_ties(expected):
 
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
-@pytest.mark.parametrize("way", [run_alone, run_batch, run_forked_alone, run_forked_batch])
+@pytest.mark.parametrize("way", [run_alone, run_batch, run_forked_alone, run_forked_batch, run_found])
 def test_logits_and_tokens_equal_the_recompute(model, prompts, alone, expected, way, page_size):
     runs = alone if (way, page_size) == (run_alone, 16) else way(model, page_size, prompts)
     for number, (run, reference) in enumerate(zip(runs, expected)):
