@@ -1,6 +1,7 @@
 // The C boundary: handles, error translation, extensible structs. Every exported function is a thin call through here.
 //
-// No exception crosses: memory that cannot be had becomes KVC_ERROR_OUT_OF_MEMORY, anything else KVC_ERROR_INTERNAL.
+// No exception crosses the boundary. A failed allocation becomes KVC_ERROR_OUT_OF_MEMORY, any other exception
+// KVC_ERROR_INTERNAL.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,7 @@ namespace kvc::api {
 // Runs `body` and writes its failure to `error`.
 template <class Body>
 kvc_status call(const char* function, kvc_error* error, Body body) noexcept {
-  if (error != nullptr && error->struct_size != sizeof(kvc_error)) return KVC_ERROR_STRUCT_SIZE;  // nowhere to write
+  if (error != nullptr && error->struct_size != sizeof(kvc_error)) return KVC_ERROR_STRUCT_SIZE;  // without a message
   const auto report = [&](const Status& status) {
     if (!status.ok() && error != nullptr) status.write_to(function, error);
     return status.code();
@@ -51,7 +52,8 @@ inline Status check_not_null(const void* pointer, const char* name) {
   return pointer != nullptr ? Status() : Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
 }
 
-// The same for a call on a context that may have index arrays on a device: it tells first what earlier ones had there.
+// The same for a call on a context whose calls may have index arrays on a device. It first reports the faults that the
+// device found in arrays of earlier calls.
 template <class Body>
 kvc_status context_call(const char* function, kvc_context* context, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -61,7 +63,7 @@ kvc_status context_call(const char* function, kvc_context* context, kvc_error* e
   });
 }
 
-// The same for a call on a cache: of one whose device has failed for good, only audits work, as they ask no device.
+// The same for a call on a cache that uses no device. It also works after the device has failed permanently.
 template <class Body>
 kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -70,7 +72,7 @@ kvc_status audit_call(const char* function, kvc_cache* cache, kvc_error* error, 
   });
 }
 
-// Debug builds check the cache's invariants after each.
+// The same for all other calls on a cache. Debug builds check the cache's invariants after each call.
 template <class Body>
 kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, Body body) noexcept {
   return call(function, error, [&]() -> Status {
@@ -84,19 +86,21 @@ kvc_status cache_call(const char* function, kvc_cache* cache, kvc_error* error, 
   });
 }
 
-// n elements at `array`.
+// `array` must have n elements.
 inline Status check_array(int64_t n, const void* array, const char* name) {
   if (n < 0) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "n %" PRId64 " is negative", n);
   return n == 0 ? Status() : check_not_null(array, name);
 }
 
-// What a call fills must not overlap what it reads: n elements each.
+// The array that a call writes must not overlap one that it reads. Both have n elements. The test compares distances,
+// because the end of an array with a wrong n may lie outside the address space.
 template <class In, class Out>
 Status check_disjoint(int64_t n, const In* in, const char* in_name, const Out* out, const char* out_name) {
   const auto i = reinterpret_cast<uintptr_t>(in);
   const auto o = reinterpret_cast<uintptr_t>(out);
   const auto count = static_cast<uintptr_t>(n);
-  if (n == 0 || in == nullptr || i + count * sizeof(In) <= o || o + count * sizeof(Out) <= i) return Status();
+  const bool disjoint = i <= o ? (o - i) / sizeof(In) >= count : (i - o) / sizeof(Out) >= count;
+  if (n == 0 || in == nullptr || disjoint) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s[%" PRId64 "] overlaps %s[%" PRId64 "]", out_name, n, in_name, n);
 }
 
@@ -105,10 +109,10 @@ std::span<T> span_of(T* data, int64_t n) {
   return {data, static_cast<size_t>(n)};
 }
 
-// Larger than any version of a struct will be: a bigger struct_size is a struct that was never initialised.
+// No version of a struct is larger than this. A larger struct_size means that the struct was never initialised.
 inline constexpr uint32_t kMaxStructSize = 4096;
 
-// A struct_size that some version of T has.
+// `size` must be the struct_size of some version of T.
 template <class T>
 Status check_size(uint32_t size, const char* name) {
   if (size >= kFirstSize<T> && size <= kMaxStructSize && size % 8 == 0) return Status();
@@ -116,14 +120,14 @@ Status check_size(uint32_t size, const char* name) {
                        size, static_cast<uint32_t>(sizeof(T)));
 }
 
-// struct_size of `in`, which is of the same type as this library's T in some version.
+// `in` must be a T of some version.
 template <class T>
 Status check_struct_size(const T* in, const char* name) {
   KVC_TRY(check_not_null(in, name));
   return check_size<T>(read_once(&in->struct_size), name);
 }
 
-// Copies the fields of an input struct of `size` bytes that this library has; a later version's fields must be zero.
+// Copies the fields of an input struct of `size` bytes that this library has. Fields of later versions must be zero.
 template <class T>
 Status read_sized(const T* in, uint32_t size, const char* name, T* out) {
   KVC_TRY(check_size<T>(size, name));
@@ -167,7 +171,7 @@ Status read_array(const T* items, int64_t n, const char* name, std::vector<T>* o
   return Status();
 }
 
-// Writes an output struct in the caller's size; fields that only the caller knows keep their value.
+// Writes an output struct of the caller's size. Fields that only the caller's version has keep their value.
 template <class T>
 void write_struct(const T& value, T* out) {
   const uint32_t size = out->struct_size;
@@ -175,7 +179,7 @@ void write_struct(const T& value, T* out) {
   out->struct_size = size;
 }
 
-// Text into a caller's buffer; capacity 0 only asks for the length.
+// Copies text to a caller's buffer. With capacity 0 it only writes the length.
 inline Status write_text(const std::string& text, char* buffer, int64_t capacity, int64_t* length) {
   const auto size = static_cast<int64_t>(text.size());
   if (length != nullptr) *length = size;

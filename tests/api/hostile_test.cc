@@ -46,6 +46,42 @@ TEST(Hostile, OutputsThatOverlapInputs) {
           [&](kvc_error *e) { return kvc_seq_max_append(w.cache, 2, ids, numbers, e); }, {"overlaps"});
 }
 
+// The end of an array was computed beyond 2^64, so that arrays that overlap looked disjoint.
+TEST(Hostile, OverlapsWhoseEndLeavesTheAddressSpace) {
+  World w;
+  auto *const last = reinterpret_cast<kvc_seq *>(UINTPTR_MAX - 31);
+  refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_seq_lengths",
+          [&](kvc_error *e) { return kvc_seq_lengths(w.cache, 8, last, reinterpret_cast<int64_t *>(last), e); },
+          {"overlaps"});
+  kvc_seq ids[2] = {w.seq, w.forked};
+  auto *const numbers = reinterpret_cast<int64_t *>(ids) + 1;
+  for (const int64_t n : {int64_t{1} << 61, INT64_MAX}) {
+    refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_seq_lengths",
+            [&](kvc_error *e) { return kvc_seq_lengths(w.cache, n, ids, numbers, e); }, {"overlaps"});
+  }
+}
+
+// encoder_group - 1 overflowed where encoder_group was INT32_MIN.
+TEST(Hostile, EncoderGroupsThatDoNotExist) {
+  World w;  // two groups, and no cross group
+  const int32_t length = 1;
+  for (const int32_t group : {-1, 1, 2, 3, INT32_MAX, INT32_MIN}) {
+    SCOPED_TRACE(group);
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = &w.seq;
+    batch.append_lengths = &length;
+    batch.num_sequences = 1;
+    batch.encoder_group = group;
+    kvc_forward f = 0;
+    refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_begin",
+            [&](kvc_error *e) { return kvc_forward_begin(w.cache, &batch, nullptr, &f, e); },
+            {"encoder_group", std::to_string(group)});
+    refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_cache_can_fit",
+            [&](kvc_error *e) { return kvc_cache_can_fit(w.cache, &batch, e); }, {"encoder_group"});
+  }
+}
+
 // A host's thread that steals a task which asks this cache something must not find its lock taken.
 struct Stealing {
   kvc_cache *cache = nullptr;
