@@ -9,8 +9,8 @@
  * Pools, tensors, partials and cos/sin are memory of the backend's device. Index arrays (slots, positions, page ids,
  * copies) are host memory that may change as soon as a call returns, so an asynchronous device takes copies of them.
  * There are two exceptions. A call that names a step (kvc_backend_step) gives addresses on the device, where the step's
- * arrays were staged. The index arrays of a caller without a cache may be the device's (kvc_backend_indexes), and then
- * so is all that is made of them (plan_*). Every array has its shape beside it. Shape letters are those of kvcache.h.
+ * arrays were staged. A caller without a cache may pass index arrays in device memory (kvc_backend_indexes), and plan_*
+ * then makes further arrays of them there. Every array has its shape beside it. Shape letters are those of kvcache.h.
  */
 #ifndef KVCACHE_BACKEND_H_
 #define KVCACHE_BACKEND_H_
@@ -21,14 +21,14 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 7
+#define KVC_BACKEND_VERSION 8
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
-/* How much work a run is, all items together: whether other threads are worth their price. */
+/* How much work the items of a run are together. It decides whether other threads help. */
 enum kvc_backend_effort {
   KVC_EFFORT_TINY = 0,  /* about a microsecond: the caller runs the items itself */
-  KVC_EFFORT_SMALL = 1, /* done before a sleeping thread has come (tens of microseconds): shared with those awake */
+  KVC_EFFORT_SMALL = 1, /* shorter than the wake-up of a thread (tens of microseconds): shared with threads that are awake */
   KVC_EFFORT_LARGE = 2  /* worth waking threads for */
 };
 
@@ -36,11 +36,11 @@ enum kvc_backend_effort {
 typedef struct kvc_backend_host {
   void *self;
   int32_t num_workers; /* worker indices, each with a scratch of its own; more than the threads that run at once */
-  /* How many items run at once on threads of the library's own, the caller's included. Where it is not above 1, run() may
-   * bring the host's threads, and with them its code: what runs under a lock of the library then does all on the caller's. */
+  /* Items that run at once on the library's own threads, the caller's thread included. If it is 1, run() may use threads of
+   * the host, which may run code of the host. A call under a lock of the library then runs its items on the caller's thread. */
   int32_t own_threads;
   /* Runs item(arg, i, worker) once for each i in [0, n): items are claimed from a shared counter, so the caller can
-   * finish alone. worker in [0, num_workers) names a scratch of its own: no two items run on one worker at once.
+   * finish alone. worker in [0, num_workers) selects a scratch: no two items run with one worker index at once.
    * Returns when every item is done. effort: a kvc_backend_effort. */
   void (*run)(void *self, int64_t n, int32_t effort, void (*item)(void *arg, int64_t index, int32_t worker),
               void *arg);
@@ -51,7 +51,7 @@ typedef struct kvc_backend_host {
 /* Where the scales of stored elements lie. */
 enum kvc_backend_scale_place {
   KVC_BACKEND_SCALES_NONE = 0,    /* an element is read as it is */
-  KVC_BACKEND_SCALES_APART = 1,   /* in a tensor of their own, which append does not write */
+  KVC_BACKEND_SCALES_APART = 1,   /* in a tensor of their own, outside the pages. append does not write them */
   KVC_BACKEND_SCALES_SEGMENT = 2, /* in the row, after the elements of their segment */
   KVC_BACKEND_SCALES_ROW = 3,     /* in the row, after the elements of all its segments */
   KVC_BACKEND_SCALES_PAGE = 4     /* in the page, after the rows that they scale */
@@ -115,14 +115,28 @@ typedef struct kvc_backend_pool {
   int64_t row_bytes; /* of one row, with the scales and the padding in it: what a copy moves */
 } kvc_backend_pool;
 
-/* Scales of a quantised pool. Those of tokens lie in the pages, those of heads (fp8) apart. */
+/* Scales of a quantised pool. Scales of tokens lie in the pages. Scales of heads (fp8) lie in memory of their own. */
 typedef struct kvc_backend_scales {
-  void *data; /* NULL: every scale is 1. Else those of row (page, head, slot), as kvc_backend_pool.data */
+  void *data; /* NULL: every scale is 1. Else the scales of row (page, head, slot) lie as the row of kvc_backend_pool.data */
   int64_t page_stride_bytes;
   int64_t head_stride_bytes;
   int64_t slot_stride_bytes; /* 0: tokens have no scales of their own, and page_stride_bytes is 0 too */
   int64_t row_bytes; /* of the scales of one row that lie after the rows of a page: what a copy moves. 0: none */
 } kvc_backend_scales;
+
+/* What a layer stores of a token and kv head, and in which pools. head_dim and v_head_dim are the dims of K and of V, as a
+ * query attends them, in every kind. */
+enum kvc_backend_row_kind {
+  /* A row of K in the pool k, and a row of V in the pool v. */
+  KVC_BACKEND_ROW_KV = 0,
+  /* An MLA row, [latent | rotary], in the pool k. All of it is K, and its first v_head_dim dims are V. It is written and
+   * copied once. v and v_scales are equal to k and k_scales, but v.row_bytes is the size of the latent part. num_kv_heads
+   * is 1, and no rotated dim is below v_head_dim. */
+  KVC_BACKEND_ROW_LATENT = 1,
+  /* The two parts of an MLA row in two pools: the latent part in v, the rotary part [head_dim - v_head_dim] in k. V is
+   * the latent part, and K is both. Only attend takes such a layer. There are no scales of tokens. */
+  KVC_BACKEND_ROW_LATENT_SPLIT = 2
+};
 
 /* Shape, storage and rules of one layer; constant for the life of a cache. */
 typedef struct kvc_backend_layer {
@@ -139,33 +153,30 @@ typedef struct kvc_backend_layer {
   int32_t rope_dim;        /* rotated dims: [rope_offset, rope_offset + rope_dim) */
   int32_t rope_offset;
   int32_t rope_interleaved; /* pairs of rotated dims: 0 = (i, i + rope_dim/2), 1 = (2i, 2i+1) */
-  uint32_t v_in_k;         /* 1: V is the first v_head_dim dims of K (MLA): a row is written and moved once. v and v_scales
-                              are k and k_scales, but v.row_bytes is the part of V. No rotated dim is below v_head_dim,
-                              and num_kv_heads is 1 */
-  uint32_t k_behind_v;     /* 1: a row of K is V's row, followed by that of the pool k, [head_dim - v_head_dim] (latent
-                              and rotary parts in pools of their own). Attended only; without scales of tokens */
+  uint32_t row_kind;       /* KVC_BACKEND_ROW_* */
+  uint32_t reserved;
 } kvc_backend_layer;
 
 /* ---- Page tables ---------------------------------------------------------------------------- */
 
 /* A sequence's page list is a tree with KVC_BACKEND_NODE_FANOUT children a node, `levels` levels deep; level 1 nodes
  * hold page ids, higher ones node ids, both -1 = none. List index i is reached from the root by the base-FANOUT
- * digits of i. Lists share nodes, and a node that an open forward can reach is never changed: forks cost nothing, and
- * a device copy of the node pool takes deltas.
- * Lists that are arrays, as callers without a cache have them: row r's are pages[page_begin[r]], and what follows. Entries
- * that no query sees are never read, of either kind. */
+ * digits of i. Lists share nodes, so a fork copies nothing. A node that an open forward can reach is never changed, so a
+ * device copy of the node pool only needs the changed nodes.
+ * The page lists of callers without a cache are arrays: row r's list begins at pages[page_begin[r]]. In both forms, entries
+ * that no query sees are never read. */
 enum { KVC_BACKEND_NODE_FANOUT_LOG2 = 5, KVC_BACKEND_NODE_FANOUT = 32 };
 
 typedef struct kvc_backend_tables {
   const int32_t *nodes;  /* [num_nodes, FANOUT] */
   const int32_t *roots;  /* [num_rows]: root node of each row, -1 = no page */
   const int32_t *levels; /* [num_rows]: levels of each row's tree, 0 = no page */
-  const int32_t *pages;  /* nullable: trees. Else arrays, and the three above are not read */
-  const int64_t *page_begin; /* [num_rows]: of arrays */
+  const int32_t *pages;  /* NULL: the lists are trees. Else they are arrays, and the three fields above are not read */
+  const int64_t *page_begin; /* [num_rows]: where each list begins in `pages` */
 } kvc_backend_tables;
 
 /* The leaf of a tree that holds list index `index`: the page ids of FANOUT list indices, from index & ~(FANOUT - 1) on.
- * The tree has that index, and no node on the way to it is -1. */
+ * The caller makes sure that the tree has that index, and that no node on the way to it is -1. */
 #if defined(__CUDACC__)
 __host__ __device__
 #endif
@@ -189,7 +200,7 @@ typedef struct kvc_backend_step kvc_backend_step;
  * or itself) iff enter(k) <= enter(q) < exit(k). Its key comes after its parent's. */
 typedef struct kvc_backend_tree_node {
   int32_t enter, exit;
-  int32_t position; /* committed length + depth: windows, chunks and biases go by it */
+  int32_t position; /* committed length + depth. Windows, chunks and biases use it */
   int32_t parent;   /* node of the same tree; -1 = root */
 } kvc_backend_tree_node;
 
@@ -199,8 +210,8 @@ typedef struct kvc_backend_rows {
   int32_t num_rows;
   int32_t num_tokens;           /* T */
   const int32_t *token_begin;   /* [num_rows + 1]: tokens [token_begin[r], token_begin[r+1]) of q, k, v are row r's */
-  const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included. In a cross layer: of the
-                                   encoder sequence, which may be none */
+  const int32_t *kv_lengths;    /* [num_rows]: tokens of the sequence, the new ones included. In a cross layer: tokens of
+                                   the encoder sequence, possibly 0 */
   const int32_t *positions;     /* [num_tokens] */
   const int32_t *key_ends;      /* nullable; [num_tokens]: a query sees keys below its key_ends, not only up to itself */
   /* Streaming rows: with a window w > 0 and s sinks, s < w, a query at p sees keys j < s and max(s, p-(w-s)+1) <= j <= p.
@@ -212,8 +223,8 @@ typedef struct kvc_backend_rows {
   const int32_t *tree_begin;     /* [num_rows]; kv_lengths[r] = no tree */
   const int32_t *tree_offset;    /* [num_rows] */
   const kvc_backend_tree_node *tree_nodes;
-  const int32_t *key_begins; /* nullable: all 0. [num_rows]: no query sees a key before it (left padding); chunks are
-                                counted from it. positions may then be below it, and without it below 0: sees nothing */
+  const int32_t *key_begins; /* nullable: all 0. [num_rows]: no query sees a key before it (left padding), and chunks are
+                                counted from it. A query whose position is below it sees no key */
 } kvc_backend_rows;
 
 /* A borrowed tensor of rows [T, heads, dims]; strides in elements, innermost 1. */
@@ -242,11 +253,12 @@ enum kvc_backend_part {
  * apply on top, so key ranges may be generous. partial_offset < 0: the item covers all keys and writes out itself.
  * Otherwise it writes its unnormalised state to partials + partial_offset (floats), laid out
  *   o[q_count][Hq_of_item][Dv], then m[q_count][Hq_of_item], then l[q_count][Hq_of_item]
- * (m: largest scaled score in natural-log units, -inf if none; l: sum of exp(score - m); o: sum of exp(score - m) * v),
- * and the item of `tile` that finishes last merges.
- * A shared item (span_begin < span_end) covers queries of several rows that have these keys in common, in the same
- * pages: those of its spans, one after another, over the page list of `row`, the first span's. Its q_begin is 0, q_end
- * the number of its queries, tile and partial_offset are -1: it writes states only, of each span where the span says. */
+ * (m: largest scaled score in natural-log units, -inf if none; l: sum of exp(score - m); o: sum of exp(score - m) * v).
+ * The item of `tile` that finishes last merges these states.
+ * A shared item (span_begin < span_end) covers queries of several rows that share the pages of these keys. Its queries are
+ * those of its spans, one span after another. It reads the page list of `row`, which is the first span's row. Its q_begin
+ * is 0, q_end is the number of its queries, and tile and partial_offset are -1. It writes states only, and the
+ * partial_offset of each span says where. */
 typedef struct kvc_backend_item {
   int32_t row;
   int32_t q_begin, q_end;
@@ -280,15 +292,15 @@ typedef struct kvc_backend_tile {
 
 /* How work is to be cut for a layer; a pure function of its arguments. */
 typedef struct kvc_backend_tiling {
-  int32_t decode_max_queries; /* rows with at most so many new tokens: items over all kv heads, split */
-  int32_t query_tile;         /* else: new tokens an item covers */
-  int32_t heads_per_item;     /* else: kv heads an item covers; the fewest of a split */
-  int32_t split_align;        /* splits start at multiples of so many keys */
-  int32_t min_split_keys;     /* a split is never shorter, so that its merge pays */
+  int32_t decode_max_queries; /* rows with at most this many new tokens get items over all kv heads, split along the keys */
+  int32_t query_tile;         /* other rows: new tokens that an item covers */
+  int32_t heads_per_item;     /* other rows: kv heads that an item covers; also the fewest that an item of a split covers */
+  int32_t split_align;        /* a split begins at a multiple of this many keys */
+  int32_t min_split_keys;     /* a split has at least this many keys, so that it saves more than its merge costs */
   int32_t parallel_items;     /* items that run at once; 0 = as many as the context has threads */
 } kvc_backend_tiling;
 
-/* A caller's index array that only the device reads. What is outside its range there leaves its token, or row, alone. */
+/* A caller's index array that only the device reads. A token, or row, whose value is out of range is skipped. */
 typedef struct kvc_backend_indexes {
   const void *data; /* the device's: element i at i * stride. NULL: element i is value + i * stride */
   int64_t stride;
@@ -331,8 +343,9 @@ typedef struct kvc_backend_append {
   int64_t num_tokens;
   const int64_t *slots;      /* [num_tokens]: page * page_size + offset; negative = skip the token */
   kvc_backend_tensor k;      /* [num_tokens, Hkv, D]: float32, float16 or bfloat16, or elements as the layer stores them */
-  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is. If v_in_k: without data, or the head of the row
-                                [num_tokens, 1, Dv], and then k its rest [num_tokens, 1, D - Dv], neither quantised */
+  kvc_backend_tensor v;      /* [num_tokens, Hkv, Dv]; as stored if k is. KVC_BACKEND_ROW_LATENT: k is the whole row and v has
+                                no data; or, not quantised, v is the latent part [num_tokens, 1, Dv] and k the rotary
+                                part [num_tokens, 1, D - Dv] */
   kvc_backend_tensor k_scale, v_scale; /* [num_tokens, Hkv] float32 if k and v are stored int8; else without data */
   const float *cos_sin;      /* nullable: store k as it is. Else as kvc_backend_rope.cos_sin */
   const kvc_backend_step *step; /* nullable; else slots is an address on the device */
@@ -359,7 +372,7 @@ typedef struct kvc_backend_plan_arrays {
   const int64_t *parts;          /* [num_parts]: offsets of states in the partials */
 } kvc_backend_plan_arrays;
 
-/* What the backend keeps of a plan that was staged: its own thread blocks, say. */
+/* What the backend keeps of a staged plan, for example its thread blocks. */
 typedef struct kvc_backend_staged_plan kvc_backend_staged_plan;
 
 /* How the attention of a step is cut into work, for all layers of one work class: those that see the same keys with the
@@ -369,8 +382,8 @@ typedef struct kvc_backend_plan {
   kvc_backend_plan_arrays arrays; /* at the addresses of the side that reads this struct. In a plan of the core: the
                                      host's. A backend's copy of the struct for its kernels has the device's here */
   kvc_backend_plan_arrays device; /* at the device's addresses. Valid while `staged` is, or device_item_queries > 0 */
-  const kvc_backend_staged_plan *staged; /* NULL: not staged. Valid until the next stage of the step, or stage_plan of
-                                            its slot, or end_call */
+  const kvc_backend_staged_plan *staged; /* NULL: not staged. Valid until the next stage of the step, the next stage_plan
+                                            of its slot, or end_call */
   const kvc_backend_layer *layer;        /* of the work class: its heads, page size and masks. Its pools are not read */
   uint32_t flags;                        /* KVC_ATTEND_* of every call */
   int32_t slot;                          /* number among the plans of the step's limits */
@@ -379,13 +392,13 @@ typedef struct kvc_backend_plan {
   int32_t *counters; /* host, [num_tiles]: 0 at the start of a call, any value after it. Not read by kernels of a device
                         that orders the items of a tile otherwise */
   float *partials;   /* what the items' partial_offset index */
-  /* 0: as fast as it gets. Else, a multiple of 512: an output's bits depend on nothing but the query, its keys and its
-   * options. States over keys [i * fold_keys, (i + 1) * fold_keys) are computed apart, in one way whatever rows are
-   * beside them, rounded as partials are, and merged left to right, by the item itself if it covers several; items that
-   * are split cover one each. */
+  /* 0: the order of sums is free, for speed. Else a multiple of 512, and the bits of an output depend only on the query, its
+   * keys and its options, not on other rows. For this, the state over each fold, keys [i * fold_keys, (i + 1) * fold_keys),
+   * is computed alone and rounded as partials are. States of folds are merged left to right. An item that covers several
+   * folds merges them itself, and an item of a split covers one. */
   int32_t fold_keys;
-  int32_t device_item_queries; /* 0: the host has made the plan. Else plan_flash did, there are no host arrays, and an
-                                  item has at most so many queries, and all kv heads */
+  int32_t device_item_queries; /* 0: the host made the plan. Else plan_flash made it, there are no host arrays, and an
+                                  item has at most this many queries, and all kv heads */
 } kvc_backend_plan;
 
 /* Attention of one layer over what is stored. */
@@ -399,7 +412,7 @@ typedef struct kvc_backend_attend {
   const float *cos_sin;          /* nullable: q is taken as it is. Else rotate q, and round it to q's dtype */
   const float *cos_sin_sinks;    /* the same for items of KVC_BACKEND_PART_SINKS: at min(p, w-1) of a streaming row */
   const double *key_tables;      /* nullable: stored k is as it attends. Else as kvc_backend_rope.tables: stored k is raw, and
-                                    is rotated at its position, in float32, where it is read */
+                                    is rotated at its position, in float32, when it is read */
   /* Score of q and k: s = scale * (q.k), then softcap * tanh(s / softcap), then - slope * |p_q - p_k|, or with
    * KVC_ATTEND_ALIBI_SIGNED - slope * (p_q - p_k). */
   double softmax_scale;          /* 0 = the layer's */
@@ -408,7 +421,7 @@ typedef struct kvc_backend_attend {
   const float *sinks;            /* nullable; [Hq]: a logit that joins the denominator once, at the final write */
   const int32_t *cancel_host;    /* nullable; read with relaxed atomic loads between items; not 0 = stop: the rest is
                                     skipped, and attend returns KVC_ERROR_CANCELLED */
-  /* What only callers with tensors of their own have; all 0 in a forward. */
+  /* Only stateless calls set the fields below. They are 0 in a forward. */
   kvc_backend_tensor qv;         /* without data: q is whole. Else [T, Hq, Dv] of q's dtype: a query is qv's row, followed
                                     by that of q, [T, Hq, D - Dv] */
   int64_t q_row_stride;          /* tokens of row r lie r * so many elements after where token_stride says: batches */
@@ -419,18 +432,18 @@ typedef struct kvc_backend_attend {
   kvc_backend_row_scales q_scales, k_scales, v_scales; /* beside the layer's scales; q may be float8 then. No shared items */
 } kvc_backend_attend;
 
-/* What the index tensors of a stateless call say, where those are on the device: rows, page lists, slots and items as the
- * core makes them of tensors that it reads, made on the stream. Sizes are those of the capacity, what is not used is inert:
- * items without queries, tiles without items, slot -1, rotation -1. A row of which a value is out of its range is refused: it
- * has no queries, and its new tokens no slots. */
+/* The plan of a stateless call whose index tensors are on the device. plan_flash makes on the stream what the core makes of
+ * host tensors: rows, page lists, slots and items. Arrays have the sizes of the capacity. Unused entries are inert: items
+ * without queries, tiles without items, slot -1, rotation -1. A row with a value out of range has no queries, and its new
+ * tokens have no slots. */
 typedef struct kvc_backend_flash_plan {
   const kvc_backend_layer *layer; /* that attends */
   int32_t num_rows;
   uint32_t flags;                 /* KVC_ATTEND_* */
-  int64_t num_tokens;             /* rows of q, */
-  int64_t num_new;                /* of k */
-  int64_t capacity;               /* tokens that a row's cache holds, */
-  int64_t num_cache_rows;         /* and how many there are */
+  int64_t num_tokens;             /* rows of q */
+  int64_t num_new;                /* rows of k */
+  int64_t capacity;               /* tokens that a cache row holds */
+  int64_t num_cache_rows;
   kvc_backend_indexes cu_seqlens_q, cu_seqlens_k_new; /* [num_rows + 1] */
   kvc_backend_indexes cache_seqlens, cache_batch_idx, cache_leftpad, rotary_seqlens; /* [num_rows] */
   const void *block_table;        /* nullable: a cache row is a page. [num_cache_rows, table_columns], rows by table_stride */
@@ -440,8 +453,8 @@ typedef struct kvc_backend_flash_plan {
   int64_t num_rotations;          /* rows of cos and sin; 0 = nothing is rotated */
   int32_t rotary_given;           /* 0: rotations begin at cache_seqlens, not at rotary_seqlens */
   int32_t queries_advance;        /* 0: all queries of a row are rotated alike */
-  int32_t window_right;           /* a query sees so many keys after itself; 0 or less: as the flags say */
-  int32_t item_queries;           /* that a tile has at most */
+  int32_t window_right;           /* a query sees this many keys after itself; 0 or less: as the flags say */
+  int32_t item_queries;           /* queries that a tile has at most */
   int32_t key_splits;             /* items of a tile: parts of its keys */
   int32_t split_align, min_split_keys; /* as kvc_backend_tiling */
   int32_t lengths_array;          /* KVC_BACKEND_ARRAY_*: what cache_seqlens is, for faults */
@@ -463,7 +476,7 @@ typedef struct kvc_backend_flash_plan {
   int32_t *new_rotations;         /* nullable; [num_new] */
   kvc_backend_item *items;        /* [max_tiles, key_splits] */
   kvc_backend_tile *tiles;        /* [max_tiles] */
-  kvc_backend_plan *plan;         /* out, host: what attend takes, with these arrays in `device`. partials is the caller's */
+  kvc_backend_plan *plan;         /* out, host: for attend, with these arrays in `device`. The caller sets partials */
 } kvc_backend_flash_plan;
 
 /* One table of a plan: a step and a part of it, in arrays of the device, by their capacity. */
@@ -492,9 +505,9 @@ typedef struct kvc_backend_tokens {
   int32_t *last_rows;    /* [max_rows of the config] */
 } kvc_backend_tokens;
 
-/* A build of a graph plan over arrays that only the device reads: what kvc_plan_build writes, made on the stream, every
- * element of every array. What the core would refuse for its lengths, rows, parents or capacity leaves the arrays and sets
- * the generation word to 0; a device that validates looks at ids too. */
+/* A build of a graph plan over arrays that only the device reads. It writes on the stream what kvc_plan_build writes, every
+ * element of every array. Lengths, rows, parents or a capacity that the core would refuse leave the arrays as they were and
+ * set the generation word to 0. A device that validates also checks ids. */
 typedef struct kvc_backend_table_plan {
   const kvc_plan_config *config; /* with every default filled in */
   int64_t num_rows;              /* B, at most max_rows */
@@ -506,8 +519,8 @@ typedef struct kvc_backend_table_plan {
   int32_t table_of_slots;        /* 1: slots of tokens */
   int32_t num_tables;
   const kvc_backend_table *tables; /* host, [num_tables] */
-  const kvc_backend_tokens *tokens; /* host, nullable; one a step */
-  int64_t generation;            /* to be written to */
+  const kvc_backend_tokens *tokens; /* host, nullable; one for each step */
+  int64_t generation;            /* written to generation_word */
   int64_t *generation_word;
 } kvc_backend_table_plan;
 
@@ -519,8 +532,8 @@ typedef struct kvc_backend_state {
   int64_t lse_token_stride, lse_head_stride;
 } kvc_backend_state;
 
-/* Merges states over disjoint keys, left to right; an LSE of -inf is an empty part, whose out is not read. The result may
- * be parts[0] in place. */
+/* Merges states over disjoint keys, left to right. A part with an LSE of -inf is empty, and its out is not read. The result
+ * may overwrite parts[0]. */
 typedef struct kvc_backend_merge {
   const kvc_backend_state *parts; /* [num_parts] */
   int32_t num_parts;              /* 1 or more */
@@ -530,9 +543,9 @@ typedef struct kvc_backend_merge {
   kvc_backend_state result;
 } kvc_backend_merge;
 
-/* A product with a matrix for each head: out[t, h, 0..out_dims) = in[t, h, 0..in_dims) W[h], summed in float32; W[h] is
- * weights[h] as it lies, [in_dims, out_dims], or its transpose. Then out[t, h, out_dims..out_dims+tail_dims) =
- * in[t, h, in_dims..in_dims+tail_dims). No dims exceed 1024. out overlaps nothing. */
+/* A product with a matrix for each head: out[t, h, 0..out_dims) = in[t, h, 0..in_dims) W[h], summed in float32. W[h] is
+ * weights[h], [in_dims, out_dims], or its transpose. The tail is copied: out[t, h, out_dims..out_dims+tail_dims) =
+ * in[t, h, in_dims..in_dims+tail_dims). No dims exceed 1024. out overlaps no input. */
 typedef struct kvc_backend_project {
   int64_t num_tokens;         /* T */
   int32_t num_heads;          /* H */
@@ -544,9 +557,9 @@ typedef struct kvc_backend_project {
   kvc_backend_tensor out;     /* [T, H, out_dims + tail_dims] */
 } kvc_backend_project;
 
-/* Copies num_slots slots of one page to as many of one page, all heads, K and V with their scales: a part of a page to a
- * copy of that page, or nodes of a tree to where their path is kept. Copies take effect in order, and source and target may overlap. Runs
- * under the cache's lock: on the library's own threads (kvc_backend_host.own_threads), never on the host's, whose code could call back. */
+/* Copies num_slots slots within one page, or from one page to another: all heads, K and V with their scales. Copies take
+ * effect in order, and source and target may overlap. It runs under the cache's lock, so it uses only the library's own
+ * threads (kvc_backend_host.own_threads): code on the host's threads could call the library back. */
 typedef struct kvc_backend_slot_copy {
   int64_t source_slot, target_slot; /* page * page_size + offset */
   int32_t num_slots;
@@ -580,14 +593,14 @@ typedef struct kvc_backend_states {
 
 enum kvc_backend_state_page {
   KVC_BACKEND_STATE_ZERO = -1, /* load: the row becomes zeros. Not in a store */
-  KVC_BACKEND_STATE_SKIP = -2  /* the row is left alone */
+  KVC_BACKEND_STATE_SKIP = -2  /* the row is not changed */
 };
 
 /* ---- What a device keeps of a cache's bookkeeping --------------------------------------------- */
 
 /* For asynchronous devices. The core orders streams by events. Before the first call of a step it sends the step's
- * index arrays in one copy, with the plans of its attends. Where each array lies in the step's memory is the core's
- * choice, so that both addresses of an array are known before it is sent. */
+ * index arrays and the plans of its attends in one copy. The core chooses where each array lies in the step's memory, so
+ * it has both addresses of an array before the copy. */
 typedef struct kvc_backend_device kvc_backend_device;
 typedef struct kvc_backend_event kvc_backend_event;   /* a point in a stream's work */
 typedef struct kvc_backend_mirror kvc_backend_mirror; /* the device's copy of a node pool */
@@ -614,25 +627,24 @@ typedef struct kvc_backend_stage {
   kvc_backend_plan *const *plans;
   int32_t num_arrays, num_changes, num_plans;
   int32_t num_tokens, num_rows; /* rows: those that have states */
-  /* 0, or of a step of a graph the most tokens and rows that one has: arrays lie at the same addresses in every step,
-   * and calls on streams that are being captured may be replayed in later steps, whose sizes they read on the device.
-   */
+  /* 0 outside graphs. In a graph: the most tokens and rows that a step has. Arrays then lie at the same addresses in every
+   * step. Captured calls may be replayed in later steps, and read the sizes of those steps on the device. */
   int32_t max_tokens, max_rows;
   uint32_t reserved;
 } kvc_backend_stage;
 
-/* What a step has memory for. More changes than that are sent in further copies. */
+/* What a step has memory for. Changes beyond num_changes are sent in further copies. */
 typedef struct kvc_backend_step_limits {
-  int64_t array_bytes;                  /* that the core gives out to arrays */
+  int64_t array_bytes;                  /* memory in which the core places arrays */
   int64_t num_changes;                  /* nodes */
   const kvc_backend_plan *const *plans; /* [num_plans], by slot: their layers and max_* are read */
   int32_t num_plans;
-  int32_t num_stage_plans; /* the first so many are sent by stage, or by stage_plan; the others by stage_plan alone */
+  int32_t num_stage_plans; /* these first plans are sent by stage or stage_plan; the others by stage_plan alone */
 } kvc_backend_step_limits;
 
 /* ---- Validation ------------------------------------------------------------------------------- */
 
-/* Calls of kvcache.h, and their arrays, of which a device finds bad values. */
+/* Calls of kvcache.h whose arrays a device checks, and those arrays. */
 enum kvc_backend_call {
   KVC_BACKEND_CALL_FLASH_ATTN = 0,
   KVC_BACKEND_CALL_APPEND_SLOTS = 1,
@@ -661,10 +673,10 @@ enum kvc_backend_fault_kind {
   KVC_BACKEND_FAULT_PAGE = 1,    /* no page of `most` tokens begins at the slot `value` */
   KVC_BACKEND_FAULT_COLUMNS = 2, /* the row needs `value` columns of the table, which has `most` */
   KVC_BACKEND_FAULT_PAGES = 3,   /* the row has `value` pages, and the plan has room for `most` */
-  KVC_BACKEND_FAULT_SUM = 4      /* the array's rows make `value` (tokens, or keys), and there is room for `most` */
+  KVC_BACKEND_FAULT_SUM = 4      /* the rows have `value` tokens or keys together, and there is room for `most` */
 };
 
-/* A bad value that a kernel found in an array that only the device reads. Its row, token or build is left out. */
+/* A bad value that a kernel found in an array that only the device reads. Its row, token or build was skipped. */
 typedef struct kvc_backend_fault {
   int32_t kind;  /* KVC_BACKEND_FAULT_* */
   int32_t call;  /* KVC_BACKEND_CALL_* */
@@ -682,7 +694,7 @@ typedef struct kvc_backend_fault {
 typedef struct kvc_backend_open_args {
   const kvc_backend_host *host; /* valid until close */
   int32_t device_id;
-  uint32_t validate;            /* 1: faults are kept, and page ids that only the device reads are checked there */
+  uint32_t validate;            /* 1: faults are recorded, and the device checks page ids that only it reads */
   const char *simd;             /* nullable; as kvc_context_config.simd */
 } kvc_backend_open_args;
 
@@ -706,7 +718,7 @@ typedef struct kvc_backend {
   /* tokens: tokens of the batch; a hint. */
   void (*tiling)(kvc_backend_device *device, const kvc_backend_layer *layer, kvc_backend_tiling *tiling);
 
-  /* Device memory, `alignment` a power of two, zeroed (lazily where the system can). huge: worth huge pages. */
+  /* Device memory of zeros (zeroed lazily where the system can). alignment: a power of two. huge: 1 = use huge pages. */
   kvc_status (*allocate)(kvc_backend_device *device, int64_t bytes, int64_t alignment, int32_t huge, void **memory,
                          kvc_error *error);
   void (*release)(kvc_backend_device *device, void *memory, int64_t bytes);
@@ -715,7 +727,7 @@ typedef struct kvc_backend {
   kvc_status (*upload)(kvc_backend_device *device, void *target, const void *source, int64_t bytes, int32_t wait,
                        void *stream, kvc_error *error);
 
-  /* Once a cache and RoPE class, not on the hot path. */
+  /* Called once for each RoPE class of a cache, not on the hot path. */
   kvc_status (*rope_table)(kvc_backend_device *device, const kvc_backend_rope_table *args, kvc_error *error);
   kvc_status (*rope)(kvc_backend_device *device, const kvc_backend_rope *args, void *stream, kvc_error *error);
   kvc_status (*append)(kvc_backend_device *device, const kvc_backend_append *args, void *stream, kvc_error *error);
@@ -728,53 +740,53 @@ typedef struct kvc_backend {
   kvc_status (*project)(kvc_backend_device *device, const kvc_backend_project *args, void *stream, kvc_error *error);
 
   /* All that follow are NULL in backends whose calls return with their work done. */
-  /* KVC_OK, or that the device has failed for good, and why. Any thread; costs a load. */
+  /* KVC_OK, or why the device can never work again. Any thread; costs one load. */
   kvc_status (*health)(kvc_backend_device *device, kvc_error *error);
   /* ORDER, if the stream is being captured. */
   kvc_status (*check_stream)(kvc_backend_device *device, void *stream, kvc_error *error);
   kvc_status (*event_create)(kvc_backend_device *device, kvc_backend_event **event, kvc_error *error);
   void (*event_destroy)(kvc_backend_device *device, kvc_backend_event *event);
-  /* The event becomes the end of what the stream has by now. */
+  /* The event becomes the end of the work that the stream has now. */
   kvc_status (*event_record)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
-  /* What is enqueued on the stream from now on runs after the event as it was last recorded. The host does not wait. */
+  /* Work enqueued on the stream after this call runs after the event as last recorded. The host does not wait. */
   kvc_status (*event_wait)(kvc_backend_device *device, kvc_backend_event *event, void *stream, kvc_error *error);
-  /* nodes: the host's pool [num_nodes, FANOUT], at this address for as long as the mirror lives. on_device: out, the
+  /* nodes: the host's pool [num_nodes, FANOUT], which stays at this address while the mirror exists. on_device: out, the
    * address of the copy, for kvc_backend_plan.device. */
   kvc_status (*mirror_create)(kvc_backend_device *device, const int32_t *nodes, int64_t num_nodes,
                               kvc_backend_mirror **mirror, const int32_t **on_device, kvc_error *error);
   void (*mirror_destroy)(kvc_backend_device *device, kvc_backend_mirror *mirror);
-  /* arrays: out, the address on the device of the step's limits->array_bytes, which the core gives out. */
+  /* arrays: out, the device address of limits->array_bytes bytes, in which the core places arrays. */
   kvc_status (*step_create)(kvc_backend_device *device, const kvc_backend_step_limits *limits, kvc_backend_step **step,
                             void **arrays, kvc_error *error);
   void (*step_destroy)(kvc_backend_device *device, kvc_backend_step *step);
-  /* Enqueues the copy of a step's arrays and the changes of nodes; what was staged in the step before is gone. The
-   * caller has made the stream wait for whatever reads the step's last arrays, or the nodes that change. Host memory
+  /* Enqueues the copy of a step's arrays and of changed nodes. It replaces what was staged in this step before. The caller
+   * has already made the stream wait for all work that reads the replaced arrays, or the nodes that change. Host memory
    * may change as soon as it returns. */
   kvc_status (*stage)(kvc_backend_device *device, kvc_backend_step *step, const kvc_backend_stage *args, void *stream,
                       kvc_error *error);
   /* Stages one plan that was made after the step's stage: its items, tiles, spans and parts, in one copy. The other
-   * arrays of its `device` are filled. The last plan in its slot is gone, once calls that are enqueued have run. ORDER,
+   * arrays of its `device` are filled. It replaces the plan in its slot, after calls that are enqueued have run. ORDER,
    * if the stream is being captured. */
   kvc_status (*stage_plan)(kvc_backend_device *device, kvc_backend_step *step, kvc_backend_plan *plan, void *stream,
                            kvc_error *error);
-  /* Of a step of a graph: what is captured and runs after this touches nothing, until the next stage. */
+  /* For a step of a graph. Captured calls that run after it and before the next stage read and write nothing. */
   kvc_status (*unstage)(kvc_backend_device *device, kvc_backend_step *step, void *stream, kvc_error *error);
-  /* The stage of a call without a cache, which is several calls of the backend: its arrays, and all of `plan`
-   * (nullable), go up in one copy. They stay on the device until end_call, which comes after the last of those calls on
-   * the stream. Fills the arrays' and the plan's addresses on the device. step: NULL = there was nothing to send. */
+  /* The stage of a stateless call, which makes several calls of the backend. One copy sends its arrays and all of `plan`
+   * (nullable), and their device addresses are filled in. They stay on the device until end_call, which the core calls after
+   * the last of those calls on the stream. step: out; NULL = there was nothing to send. */
   kvc_status (*begin_call)(kvc_backend_device *device, kvc_backend_array *arrays, int32_t num_arrays,
                            kvc_backend_plan *plan, void *stream, const kvc_backend_step **step, kvc_error *error);
   kvc_status (*end_call)(kvc_backend_device *device, const kvc_backend_step *step, void *stream, kvc_error *error);
-  /* Memory for what one call enqueues on a stream. No other call gets it until what was enqueued by give_scratch has
-   * run. If the stream is captured, it stays that capture's. Allocates only where more, or larger, is in use than ever
-   * before. */
+  /* Memory for the work that one call enqueues on a stream. No other call gets it before the work that was enqueued until
+   * give_scratch has run. If the stream is being captured, the memory stays with that capture. It allocates only when more
+   * memory, or a larger block, is in use than ever before. */
   kvc_status (*take_scratch)(kvc_backend_device *device, int64_t bytes, void *stream, void **memory, kvc_error *error);
   kvc_status (*give_scratch)(kvc_backend_device *device, void *memory, void *stream, kvc_error *error);
   kvc_status (*plan_flash)(kvc_backend_device *device, const kvc_backend_flash_plan *args, void *stream,
                            kvc_error *error);
   kvc_status (*plan_tables)(kvc_backend_device *device, const kvc_backend_table_plan *args, void *stream,
                             kvc_error *error);
-  /* 1 and the first fault that was found since the last one was taken, or 0. Any thread; costs a load, waits for nothing. */
+  /* 1 and the first fault since the last one was taken, or 0. Any thread; costs one load and does not wait. */
   int32_t (*take_fault)(kvc_backend_device *device, kvc_backend_fault *fault);
 } kvc_backend;
 

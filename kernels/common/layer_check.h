@@ -36,12 +36,17 @@ constexpr int32_t kMaxHeadDim = 1024;
     return fail(error, KVC_ERROR_UNSUPPORTED, "%d rotated dims from %d on of a head dim of %d; even, within the head",
                 layer->rope_dim, layer->rope_offset, layer->head_dim);
   }
-  if (layer->v_in_k != 0 && (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
-                             (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
+  if (layer->row_kind > KVC_BACKEND_ROW_LATENT_SPLIT) {
+    return fail(error, KVC_ERROR_UNSUPPORTED, "row_kind %u; the %s backend has 0..%d", layer->row_kind, backend,
+                KVC_BACKEND_ROW_LATENT_SPLIT);
+  }
+  if (layer->row_kind == KVC_BACKEND_ROW_LATENT &&
+      (layer->num_kv_heads != 1 || layer->v_head_dim > layer->head_dim ||
+       (layer->rope_class >= 0 && layer->rope_offset < layer->v_head_dim))) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "V in the first %d of %d dims of K, of %d kv heads, rotated from %d on",
                 layer->v_head_dim, layer->head_dim, layer->num_kv_heads, layer->rope_offset);
   }
-  if (layer->k_behind_v != 0 && layer->v_head_dim >= layer->head_dim) {
+  if (layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT && layer->v_head_dim >= layer->head_dim) {
     return fail(error, KVC_ERROR_UNSUPPORTED, "K's row of %d dims begins with V's %d", layer->head_dim,
                 layer->v_head_dim);
   }

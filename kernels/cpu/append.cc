@@ -1,4 +1,4 @@
-// append: rounds or quantises (and rotates) a step's K and V rows into their slots.
+// append: rotates a step's rows of K and V, rounds or quantises them, and stores them in their slots.
 // Roofline: reads the new rows once and writes them once.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
@@ -16,7 +16,7 @@ struct Source {
   const unsigned char* data;
   Type type;
   int64_t token_bytes, head_bytes;
-  const kvc_backend_tensor* scales;  // of rows that are int8 already
+  const kvc_backend_tensor* scales;  // of rows that the caller quantised to int8
 };
 
 Source source_of(const kvc_backend_tensor& tensor, const kvc_backend_tensor& scales) {
@@ -34,10 +34,10 @@ struct Target {
   unsigned char* data;
   Type type;
   int32_t page_size;
-  int64_t page_bytes, head_bytes, slot_bytes;  // from one to the next
+  int64_t page_bytes, head_bytes, slot_bytes;  // from one page, head or slot to the next
   int64_t row_bytes;
   const kvc_backend_scales* scales;
-  bool stream;  // past the caches
+  bool stream;  // whether stores bypass the CPU caches
 };
 
 Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, const kvc_backend_scales& scales,
@@ -53,14 +53,14 @@ Target target_of(const kvc_backend_layer& layer, const kvc_backend_pool& pool, c
           stream};
 }
 
-// One row to float32, rotated if cos_sin is given.
+// Converts one row to float32, and rotates it if cos_sin is given.
 void load_row(const Implementation& implementation, const Source& source, const unsigned char* from, int32_t dims,
               const float* cos_sin, const kvc_backend_layer& layer, float* row) {
   implementation.convert_row(Type::kF32, row, source.type, from, dims);
   if (cos_sin != nullptr) implementation.rotate_row(&layer, cos_sin, row);
 }
 
-// Where one row of a token goes.
+// Where one row of a token is stored.
 struct Place {
   unsigned char* data;
   int64_t page, offset;
@@ -72,7 +72,7 @@ Place place_of(const Target& target, int64_t slot) {
   return {target.data + page * target.page_bytes + offset * target.slot_bytes, page, offset, 0};
 }
 
-// A row to one of the types that are not quantised, or as it is.
+// Stores a row as a type that is not quantised, or without a change of its type.
 void convert_row(const Implementation& implementation, const Target& target, const Place& place, Type type,
                  const void* row, int32_t dims) {
   if (!target.stream) {
@@ -100,7 +100,7 @@ void store_row(const Implementation& implementation, const Target& target, const
   if (has_token_scales(target.scales)) *token_scale(target.scales, place.page, place.head, place.offset) = scale;
 }
 
-// Stores one token's heads. cos_sin: null, or the token's.
+// Stores the rows of one token's heads. cos_sin: those of the token, or null.
 void append_token(const Implementation& implementation, const Source& source, const Target& target, int64_t token,
                   int64_t slot, const kvc_backend_layer& layer, int32_t dims, const float* cos_sin) {
   const unsigned char* from = source.data + token * source.token_bytes;
@@ -123,14 +123,15 @@ void append_token(const Implementation& implementation, const Source& source, co
   }
 }
 
-// Stores one token's row from its two parts, `head` [Dv] and `rest` [D - Dv].
-void append_parts(const Implementation& implementation, const Source& head, const Source& rest, const Target& target,
-                  int64_t token, int64_t slot, const kvc_backend_layer& layer, const float* cos_sin) {
+// Stores one token's latent row from its parts: `latent` [Dv] and `rotary` [D - Dv].
+void append_parts(const Implementation& implementation, const Source& latent, const Source& rotary,
+                  const Target& target, int64_t token, int64_t slot, const kvc_backend_layer& layer,
+                  const float* cos_sin) {
   float row[kMaxHeadDim];
-  const int32_t head_dims = layer.v_head_dim;
-  implementation.convert_row(Type::kF32, row, head.type, head.data + token * head.token_bytes, head_dims);
-  implementation.convert_row(Type::kF32, row + head_dims, rest.type, rest.data + token * rest.token_bytes,
-                             layer.head_dim - head_dims);
+  const int32_t latent_dims = layer.v_head_dim;
+  implementation.convert_row(Type::kF32, row, latent.type, latent.data + token * latent.token_bytes, latent_dims);
+  implementation.convert_row(Type::kF32, row + latent_dims, rotary.type, rotary.data + token * rotary.token_bytes,
+                             layer.head_dim - latent_dims);
   if (cos_sin != nullptr) implementation.rotate_row(&layer, cos_sin, row);
   store_row(implementation, target, place_of(target, slot), row, layer.head_dim);
 }
@@ -139,28 +140,29 @@ void append_parts(const Implementation& implementation, const Source& head, cons
 
 kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void*, kvc_error*) {
   const kvc_backend_layer& layer = *args->layer;
-  const bool parts = layer.v_in_k != 0 && args->v.data != nullptr, apart = layer.v_in_k == 0;
+  const bool has_v_rows = layer.row_kind != KVC_BACKEND_ROW_LATENT;
+  const bool in_parts = !has_v_rows && args->v.data != nullptr;
   const Source k_source = source_of(args->k, args->k_scale);
-  const Source v_source = parts || apart ? source_of(args->v, args->v_scale) : Source{};
+  const Source v_source = in_parts || has_v_rows ? source_of(args->v, args->v_scale) : Source{};
   const int64_t token_elements = static_cast<int64_t>(layer.num_kv_heads) * (layer.head_dim + layer.v_head_dim);
   const int64_t token_bytes = layer.num_kv_heads * (layer.k.row_bytes + layer.v.row_bytes);
   const bool stream = args->num_tokens * token_bytes >= kStreamBytes;
   const Target k_target = target_of(layer, layer.k, layer.k_scales, stream);
   const Target v_target = target_of(layer, layer.v, layer.v_scales, stream);
-  // A head's rows are adjacent: threads that write close to each other take lines from each other, also by
-  // the hardware's prefetches, which stay within 4 KiB (bf16, two threads: 0.70 of memcpy, and 0.83 so).
+  // Rows of a head are adjacent. Threads that write near each other contend for cache lines, also through the hardware
+  // prefetcher, which stays within 4 KiB. So chunks of tokens are at least that long.
   const int64_t apart_tokens = k_target.row_bytes < kPrefetchBytes ? kPrefetchBytes / k_target.row_bytes : 1;
   const auto store = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = args->slots[t];
       if (slot < 0) continue;
       const float* cos_sin = args->cos_sin == nullptr ? nullptr : args->cos_sin + t * layer.rope_dim;
-      if (parts) {
+      if (in_parts) {
         append_parts(*device->implementation, v_source, k_source, k_target, t, slot, layer, cos_sin);
         continue;
       }
       append_token(*device->implementation, k_source, k_target, t, slot, layer, layer.head_dim, cos_sin);
-      if (!apart) continue;
+      if (!has_v_rows) continue;
       append_token(*device->implementation, v_source, v_target, t, slot, layer, layer.v_head_dim, nullptr);
     }
     if (stream) end_stream();

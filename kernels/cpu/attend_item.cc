@@ -27,7 +27,7 @@ void attend_item(const Implementation& implementation, const kvc_backend_attend*
                  Scratch* scratch) {
   const kvc_backend_layer& layer = *args->layer;
   // Keys that are rotated as they are read, or lie in two pools, are staged as float32 (attend/staged_keys.h).
-  const bool staged = layer.k_behind_v != 0 || key_table_of_row(args, item->row) != nullptr;
+  const bool staged = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || key_table_of_row(args, item->row) != nullptr;
   const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);
   const int32_t rows = (item->q_end - item->q_begin) * (layer.num_q_heads / layer.num_kv_heads);

@@ -37,8 +37,9 @@ constexpr int64_t kPartsPerThread = 4;  // so that a thread that starts late sti
 // At least `wanted` parts (1 or more), or as many as there are. Heads are divided first, which keeps runs of slots
 // whole.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
-  Cut cut = {layer.v_in_k != 0 ? 1 : 2, 1, 1};
-  const int64_t row_bytes = layer.v_in_k != 0 ? layer.k.row_bytes : std::min(layer.k.row_bytes, layer.v.row_bytes);
+  Cut cut = {layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2, 1, 1};
+  const int64_t row_bytes =
+      layer.row_kind == KVC_BACKEND_ROW_LATENT ? layer.k.row_bytes : std::min(layer.k.row_bytes, layer.v.row_bytes);
   const int64_t lines = row_bytes / kLineBytes;
   const auto divided = [&](int64_t parts, int64_t most) {
     return static_cast<int32_t>(std::clamp((wanted + parts - 1) / parts, int64_t{1}, std::max(most, int64_t{1})));

@@ -15,7 +15,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   constexpr int32_t kSplitAlign = 64, kDecodeQueries = 8;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads;
   const int64_t k_bytes = row_bytes(layer->format.k, layer->head_dim);
-  const int64_t v_bytes = layer->v_in_k != 0 ? 0 : row_bytes(layer->format.v, layer->v_head_dim);
+  const int64_t v_bytes = layer->row_kind == KVC_BACKEND_ROW_LATENT ? 0 : row_bytes(layer->format.v, layer->v_head_dim);
   const int64_t token_bytes = layer->num_kv_heads * (k_bytes + v_bytes);
   const int64_t split_keys = (kSplitBytes / token_bytes + kSplitAlign - 1) / kSplitAlign * kSplitAlign;
   const int32_t queries = preferred_rows(*device->implementation, layer) / group;

@@ -102,7 +102,7 @@ void load_key(const kvc_backend_attend& args, const double* table, const StoredR
               int32_t position, float* key) {
   const kvc_backend_layer& layer = *args.layer;
   const Type type = stored_type(layer);
-  const int32_t k_begin = layer.k_behind_v != 0 ? layer.v_head_dim : 0;
+  const int32_t k_begin = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? layer.v_head_dim : 0;
   for (int32_t d = 0; d < k_begin; ++d) key[d] = load_element(type, v.data, d);
   for (int32_t d = k_begin; d < layer.head_dim; ++d) key[d] = load_element(type, k.data, d - k_begin);
   if (table == nullptr) return;

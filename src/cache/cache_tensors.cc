@@ -43,7 +43,7 @@ Status ExportParts::choose(const kvc_backend_layer& layer, uint32_t wanted) {
   }
   if (wanted == 0) {
     wanted = quantised ? kAll : KVC_EXPORT_K | KVC_EXPORT_V;
-    if (layer.v_in_k != 0) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
+    if (layer.row_kind == KVC_BACKEND_ROW_LATENT) wanted &= ~uint32_t{KVC_EXPORT_V | KVC_EXPORT_V_SCALE};
   }
   const bool token_scales = layer.k_scales.row_bytes != 0;
   const int64_t heads = layer.num_kv_heads;
@@ -110,7 +110,8 @@ Status gather(const Layers& layers, int32_t index, const std::vector<int64_t>& s
     KVC_TRY(DeviceMemory::allocate(context, std::max<int64_t>(part.bytes(), 1), 4096, false, &part.memory));
     data[i] = part.memory->data();
     if (part.rank > 1) continue;
-    const std::vector<float>& scales = i == 2 || layer.v_in_k != 0 ? stored.k_scales : stored.v_scales;
+    const std::vector<float>& scales =
+        i == 2 || layer.row_kind == KVC_BACKEND_ROW_LATENT ? stored.k_scales : stored.v_scales;
     KVC_TRY(context->upload(data[i], scales.data(), part.bytes(), stream));
     data[i] = nullptr;
   }
@@ -134,7 +135,8 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "num_layers %d is not the cache's %d", args.num_layers,
                          num_layers);
   }
-  const bool needs_v = std::any_of(layers.begin(), layers.end(), [](const Layer& l) { return l.backend.v_in_k == 0; });
+  const bool needs_v = std::any_of(layers.begin(), layers.end(),
+                                   [](const Layer& l) { return l.backend.row_kind != KVC_BACKEND_ROW_LATENT; });
   if (args.k == nullptr || (needs_v && args.v == nullptr)) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", args.k == nullptr ? "k" : "v");
   }

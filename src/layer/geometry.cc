@@ -245,7 +245,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.num_kv_heads = config.num_kv_heads;
   layer.head_dim = config.head_dim;
   layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
-  layer.v_in_k = rules.row == RowKind::kLatent ? 1 : 0;
+  layer.row_kind = rules.row == RowKind::kLatent ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
   layer.window_tokens = rules.visible.window;
   layer.chunk_tokens = rules.visible.chunk;
   layer.format = format;

@@ -81,7 +81,7 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   KVC_TRY(adopted ? storage->adopt(geometry, index) : storage->allocate(geometry));
   if (adopted) storage->tell_alignment(index);
   if (!geometry.k_scales.empty()) KVC_TRY(storage->allocate_head_scales(geometry));
-  if (kvc_backend_layer& layer = storage->layer_; layer.v_in_k != 0) {
+  if (kvc_backend_layer& layer = storage->layer_; layer.row_kind == KVC_BACKEND_ROW_LATENT) {
     const int64_t v_bytes = layer.v.row_bytes;
     layer.v = layer.k;
     layer.v.row_bytes = v_bytes;
@@ -158,7 +158,7 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   KVC_TRY(check_pool(*geometry.k_storage, "k_storage", index, device, k.dtype, 4, shape, strides));
   point_to(data(geometry.k_storage->dl_tensor), strides, k, &layer_.k);
   adopted_[0] = geometry.k_storage;
-  if (layer_.v_in_k != 0) return Status();
+  if (layer_.row_kind == KVC_BACKEND_ROW_LATENT) return Status();
   shape[3] = v.elements;
   KVC_TRY(check_pool(*geometry.v_storage, "v_storage", index, device, v.dtype, 4, shape, strides));
   point_to(data(geometry.v_storage->dl_tensor), strides, v, &layer_.v);
@@ -244,7 +244,7 @@ Status check_pools_apart(const std::vector<std::shared_ptr<LayerStorage>>& stora
     if (!storages[i] || !storages[i]->adopted()) continue;
     const kvc_backend_layer& layer = storages[i]->layer();
     pools.push_back({PoolRows(layer, layer.k), i, 'K'});
-    if (layer.v_in_k == 0) pools.push_back({PoolRows(layer, layer.v), i, 'V'});
+    if (layer.row_kind != KVC_BACKEND_ROW_LATENT) pools.push_back({PoolRows(layer, layer.v), i, 'V'});
   }
   std::stable_sort(pools.begin(), pools.end(),
                    [](const Pool& a, const Pool& b) { return a.rows.begin() < b.rows.begin(); });

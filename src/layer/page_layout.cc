@@ -120,7 +120,7 @@ PageLayout page_layout(const kvc_backend_layer& layer) noexcept {
   const kvc_backend_format& format = layer.format;
   PageLayout layout;
   const Parts k(format.k, layer, layer.head_dim), v(format.v, layer, layer.v_head_dim);
-  if (layer.v_in_k != 0) {
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT) {
     layout.page_bytes = lay_out_alone(k, format, 0, &layout.k);
     layout.v = layout.k;
     layout.token_bytes = k.bytes() / layer.page_size;

@@ -95,7 +95,7 @@ Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlo
                          "v_scale is given, and v_cache is NULL: k_scale scales whole rows");
   }
   layer.v_head_dim = static_cast<int32_t>(latent_dims);
-  layer.v_in_k = 1;
+  layer.row_kind = KVC_BACKEND_ROW_LATENT;
   layer.v = layer.k;
   layer.v.row_bytes = kernels::row_bytes(layer.format.v, layer.v_head_dim);
   return Status();

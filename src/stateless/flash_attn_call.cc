@@ -311,12 +311,11 @@ Status FlashAttnCall::read(const kvc_flash_attn_args& args, const Context& conte
     kvc_backend_layer& layer = call.layer;
     const TensorView &k = call.cache.k, &v = call.cache.v;
     layer.head_dim += layer.v_head_dim;
-    bool behind = layer.num_kv_heads == 1 && k.data == v.data + layer.v.row_bytes;
-    for (int dim = 0; dim < 2; ++dim) behind = behind && (k.shape[dim] <= 1 || k.strides[dim] == v.strides[dim]);
-    layer.v_in_k = behind ? 1 : 0;
-    layer.k_behind_v = behind ? 0 : 1;
+    bool one_row = layer.num_kv_heads == 1 && k.data == v.data + layer.v.row_bytes;
+    for (int dim = 0; dim < 2; ++dim) one_row = one_row && (k.shape[dim] <= 1 || k.strides[dim] == v.strides[dim]);
+    layer.row_kind = one_row ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_LATENT_SPLIT;
     const int64_t k_row_bytes = layer.k.row_bytes;
-    if (behind) layer.k = layer.v, layer.k.row_bytes += k_row_bytes;
+    if (one_row) layer.k = layer.v, layer.k.row_bytes += k_row_bytes;
   }
   KVC_TRY(call.read_indexes(args));
   KVC_TRY(call.check_index_devices());

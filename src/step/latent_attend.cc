@@ -93,7 +93,7 @@ Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& la
                         LatentCall* call) {
   call->shape = {layer.head_dim, layer.v_head_dim, layer.v_head_dim, layer.v_head_dim};
   if (args.w_uk == nullptr && args.w_uv == nullptr) return Status();
-  if (layer.v_in_k == 0) {
+  if (layer.row_kind != KVC_BACKEND_ROW_LATENT) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "w_uk or w_uv is given, and the layer's group is not MLA");
   }
   if (args.w_uk == nullptr || args.w_uv == nullptr) {
@@ -315,7 +315,7 @@ class LatentScratch::Run {
     layer.v_head_dim = static_cast<int32_t>(s.v_dims);
     layer.rope_offset += static_cast<int32_t>(s.nope_dims - s.latent_dims);
     layer.format = kernels::stored_format(element_);
-    layer.v_in_k = 0;
+    layer.row_kind = KVC_BACKEND_ROW_KV;
     layer.num_pages = 1;
     layer.page_size = kPageSize;
     const auto pool_of = [&](const kvc_backend_tensor& rows, int64_t dims) {
@@ -369,7 +369,7 @@ class LatentScratch::Run {
 LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry& geometry) {
   Needs needs;
   for (const LayerGeometry& of : geometry.layers) {
-    if (of.layer.v_in_k == 0) continue;
+    if (of.layer.row_kind != KVC_BACKEND_ROW_LATENT) continue;
     kvc_backend_layer layer = of.layer;
     if (layer.num_q_heads > needs.layer.num_q_heads) needs.layer = layer;
     const int64_t bytes = latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens);
@@ -384,7 +384,7 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
     }
   }
   for (const LayerGeometry& of : geometry.layers) {
-    if (of.layer.v_in_k == 0) continue;
+    if (of.layer.row_kind != KVC_BACKEND_ROW_LATENT) continue;
     const kvc_backend_layer& layer = of.layer;
     needs.items = std::max(needs.items, max_decompressed_items(layer.head_dim, layer.v_head_dim, geometry.limits.tokens,
                                                                layer.num_q_heads, needs.buffer_bytes));

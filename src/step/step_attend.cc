@@ -81,7 +81,9 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   const kvc_backend_attend& attend = call.attend;
   const int64_t heads = shape.num_q_heads, kv_heads = shape.num_kv_heads;
   const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims();
-  const int64_t k_dims = shape.v_in_k != 0 && kv.v.data != nullptr ? shape.head_dim - shape.v_head_dim : shape.head_dim;
+  const int64_t k_dims = shape.row_kind == KVC_BACKEND_ROW_LATENT && kv.v.data != nullptr
+                             ? shape.head_dim - shape.v_head_dim
+                             : shape.head_dim;
   const kvc_backend_tensor lse = {attend.lse, attend.lse_token_stride, attend.lse_head_stride, {kDLFloat, 32, 1}, 0};
   const Rows written[] = {{"out", attend.out, heads, call.shape.v_dims}, {"lse", lse, heads, 1}};
   const Rows read[] = {
@@ -169,7 +171,8 @@ Status Step::attend(int32_t layer, const kvc_attend_args& args) {
   KVC_TRY(layers_.check_has_storage(layer));
   KVC_TRY(check_attend_flags(args.flags));
   const kvc_backend_layer& shape = layers_[layer].backend;
-  if (shape.v_in_k != 0 ? args.k == nullptr && args.v != nullptr : (args.k == nullptr) != (args.v == nullptr)) {
+  if (shape.row_kind == KVC_BACKEND_ROW_LATENT ? args.k == nullptr && args.v != nullptr
+                                               : (args.k == nullptr) != (args.v == nullptr)) {
     return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL and %s is not: give both or neither",
                          args.k == nullptr ? "k" : "v", args.k == nullptr ? "v" : "k");
   }

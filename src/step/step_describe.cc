@@ -17,7 +17,8 @@ std::string Step::describe_group(int32_t group) {
     const int64_t layers = std::count_if(first, layers_.end(), [&](const Layer& l) { return l.work_class == c; });
     const kvc_backend_layer& layer = first->backend;
     const int64_t k_bytes = layer.k.row_bytes + layer.k_scales.row_bytes;
-    const int64_t key_bytes = k_bytes + (layer.v_in_k != 0 ? 0 : layer.v.row_bytes + layer.v_scales.row_bytes);
+    const int64_t key_bytes =
+        k_bytes + (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 0 : layer.v.row_bytes + layer.v_scales.row_bytes);
     int64_t bytes = 0;
     int64_t decode_items = 0;
     for (const kvc_backend_item& item : plan.items()) {

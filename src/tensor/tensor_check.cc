@@ -197,7 +197,7 @@ Status check_scale_rows(const DLTensor* tensor, const char* name, const kvc_back
 Status check_kv_rows(const KvTensors& tensors, const kvc_backend_layer& layer, int64_t tokens, DLDevice device,
                      KvRows* out) {
   *out = {};
-  if (layer.v_in_k != 0) return check_latent_rows(tensors, layer, tokens, device, out);
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT) return check_latent_rows(tensors, layer, tokens, device, out);
   const int64_t heads = layer.num_kv_heads;
   const DLDataType stored = tensors.as_stored ? kernels::stored_dtype(layer) : DLDataType{0, 0, 0};
   KVC_TRY(check_rows(tensors.k, {"k", tokens, heads, layer.head_dim, device, false, stored}, &out->k));

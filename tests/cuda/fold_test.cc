@@ -59,7 +59,7 @@ class Folding {
     layer_.num_kv_heads = 1;
     layer_.head_dim = dim;
     layer_.v_head_dim = v_dim_;
-    layer_.v_in_k = latent > 0 ? 1 : 0;
+    layer_.row_kind = latent > 0 ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
     layer_.rope_class = -1;
     layer_.rope_dim = rope.dim;
     layer_.rope_offset = rope.offset;

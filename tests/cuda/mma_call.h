@@ -64,8 +64,7 @@ struct Call {
 inline Call latent_call(Type q, Type stored, int32_t head_dim, int32_t v_head_dim, bool apart = false) {
   Call call(q, stored, head_dim, v_head_dim);
   call.layer.num_kv_heads = 1;
-  call.layer.v_in_k = apart ? 0 : 1;
-  call.layer.k_behind_v = apart ? 1 : 0;
+  call.layer.row_kind = apart ? KVC_BACKEND_ROW_LATENT_SPLIT : KVC_BACKEND_ROW_LATENT;
   return call;
 }
 
@@ -87,7 +86,7 @@ inline Attended attend_on(const char* simd, int rows, int32_t head_dim, Type sto
   for (int i = 0; i < 32 * 16 * head_dim; ++i) store_element(stored, pool, i, 0.5f);
   const int32_t v_dim = latent_dim > 0 ? latent_dim : head_dim;
   Call call(Type::kF16, stored, head_dim, v_dim);
-  call.layer.v_in_k = latent_dim > 0 ? 1 : 0;
+  call.layer.row_kind = latent_dim > 0 ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
   call.layer.num_q_heads = call.layer.num_kv_heads = 1;
   call.layer.softmax_scale = 0.1f;
   call.layer.rope_dim = rope_dim;

@@ -202,7 +202,7 @@ TEST(MmaPlan, WhatIsLeftToTheSimpleKernel) {
   Call fold;
   fold.plan.fold_keys = 1024;
   EXPECT_EQ(fold.why(), "");
-  fold.layer.v_in_k = 1;
+  fold.layer.row_kind = KVC_BACKEND_ROW_LATENT;
   EXPECT_EQ(fold.why(), "");
   for (int64_t kvc_backend_pool::* stride : {&kvc_backend_pool::page_stride_bytes, &kvc_backend_pool::head_stride_bytes,
                                              &kvc_backend_pool::slot_stride_bytes}) {

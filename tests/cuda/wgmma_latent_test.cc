@@ -18,7 +18,7 @@ namespace {
 
 struct LatentCall : Call {
   explicit LatentCall(int32_t heads = 128) : Call(Type::kBf16, Type::kBf16, 576, 512) {
-    layer.v_in_k = 1;
+    layer.row_kind = KVC_BACKEND_ROW_LATENT;
     layer.num_kv_heads = 1;
     layer.num_q_heads = heads;
   }
@@ -38,8 +38,8 @@ TEST(WgmmaLatentPlan, WhatWarpgroupsCompute) {
   EXPECT_EQ(
       but([](LatentCall& c) { c.args.q.dtype = {kDLFloat, 16, 1}, c.layer.format = stored_format(c.args.q.dtype); }),
       "");
-  EXPECT_EQ(but([](LatentCall& c) { c.layer.v_in_k = 0, c.layer.k_behind_v = 1; }), "");
-  EXPECT_EQ(but([](LatentCall& c) { c.layer.v_in_k = 0; }), "V is not in K's row");
+  EXPECT_EQ(but([](LatentCall& c) { c.layer.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT; }), "");
+  EXPECT_EQ(but([](LatentCall& c) { c.layer.row_kind = KVC_BACKEND_ROW_KV; }), "V is not in K's row");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.head_dim = 512; }), "rows are not 512 + 64 dims");
   EXPECT_EQ(but([](LatentCall& c) { c.layer.v_head_dim = 256; }), "rows are not 512 + 64 dims");
   EXPECT_EQ(but([](LatentCall& c) { c.args.q.dtype = {kDLFloat, 32, 1}; }), "q has not 16 bits");
@@ -76,8 +76,7 @@ TEST(WgmmaLatentPlan, RotaryDimsAreBehindThoseOfV) {
   LatentCall call;
   EXPECT_EQ(rotary_dims(call.layer).dims, 576);
   EXPECT_EQ(rotary_dims(call.layer).first, 512);
-  call.layer.v_in_k = 0;
-  call.layer.k_behind_v = 1;
+  call.layer.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT;
   EXPECT_EQ(rotary_dims(call.layer).dims, 64);
   EXPECT_EQ(rotary_dims(call.layer).first, 0);
 }

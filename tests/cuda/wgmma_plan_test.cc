@@ -50,7 +50,7 @@ TEST(WgmmaPlan, WhatWarpgroupsCompute) {
     }
   }
   EXPECT_EQ(but([&](WideCall& c) { c.args.key_tables = &table; }), "keys turn where they are read");
-  EXPECT_EQ(but([](WideCall& c) { c.layer.k_behind_v = 1; }), "K is in two pools");
+  EXPECT_EQ(but([](WideCall& c) { c.layer.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT; }), "K is in two pools");
   EXPECT_EQ(but([](WideCall& c) { c.plan.fold_keys = 1024; }), "the cache is deterministic");
   for (int32_t page_size : {1, 4, 12, 100}) {
     EXPECT_EQ(but([&](WideCall& c) { c.layer.page_size = page_size; }), "the page size is no multiple of 8");

@@ -32,7 +32,7 @@ class CopyPools {
     layer.v_head_dim = c.v_dim;
     const DLDataType dtype = dtype_of(c.kind);
     layer.format = stored_format(dtype);
-    layer.v_in_k = c.layout == Layout::kLatent;
+    layer.row_kind = c.layout == Layout::kLatent ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
     std::mt19937 random(11);
     for (int which = 0; which < 2; ++which) {
       kvc_backend_pool& pool = which == 0 ? layer.k : layer.v;
@@ -49,7 +49,7 @@ class CopyPools {
       for (float& s : scales[which]) s = static_cast<float>(random());
       scale = scales_of_tokens(scales[which].data(), int64_t{c.page_size} * c.heads, c.page_size, 1);
     }
-    if (layer.v_in_k != 0) {
+    if (layer.row_kind == KVC_BACKEND_ROW_LATENT) {
       layer.v = layer.k;
       layer.v_scales = layer.k_scales;
     }
@@ -73,7 +73,7 @@ class CopyPools {
            head * pool.head_stride_bytes;
   }
   void copy_slot(int64_t source, int64_t target) {
-    for (int which = 0; which < (layer.v_in_k != 0 ? 1 : 2); ++which) {
+    for (int which = 0; which < (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2); ++which) {
       const kvc_backend_pool& pool = which == 0 ? layer.k : layer.v;
       const int64_t row = (which == 0 ? layer.head_dim : layer.v_head_dim) * bytes_;
       for (int h = 0; h < layer.num_kv_heads; ++h) {

@@ -18,7 +18,7 @@ SceneConfig latent(int heads, int row, int latent_dims) {
   config.kv_heads = 1;
   config.head_dim = row;
   config.v_head_dim = latent_dims;
-  config.v_in_k = true;
+  config.row_kind = KVC_BACKEND_ROW_LATENT;
   config.scale = 0.13523;
   return config;
 }
@@ -58,7 +58,8 @@ TEST(Latent, Grid) {
         config.query_tile = random() % 2 == 0 ? 0 : 1 + static_cast<int>(random() % 4);
         config.rotate = row[0] - row[1] > 1 && random() % 2 == 0;
         config.on_read = config.rotate && random() % 2 == 0;
-        config.apart = row[0] > row[1] && config.kv != Kind::kI8 && random() % 4 == 0;
+        if (row[0] > row[1] && config.kv != Kind::kI8 && random() % 4 == 0)
+          config.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT;
         config.rows = {{queries, queries + static_cast<int>(random() % 90)}, {1, 1 + static_cast<int>(random() % 80)}};
         config.seed = seed++;
         if (seed % kSampling == 0) run_scene(config, 1 + static_cast<int>(random() % 3));
@@ -83,7 +84,8 @@ TEST(Latent, TilesOfKeys) {
     config.page_size = i % 4 == 0 ? 1 : 16;
     config.splits = i % 3 == 0 ? 2 : 1;
     config.rotate = i % 2 == 0 && config.head_dim > config.v_head_dim;
-    config.apart = i % 4 == 1 && config.head_dim > config.v_head_dim && config.kv != Kind::kI8;
+    if (i % 4 == 1 && config.head_dim > config.v_head_dim && config.kv != Kind::kI8)
+      config.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT;
     const int tokens = queries[i % 5];
     config.rows = {{tokens, 150 + static_cast<int>(i)}, {1, 31 + static_cast<int>(i % 3)}};
     if (i % 6 == 1) config.window = 70;
@@ -197,7 +199,7 @@ struct Rows {
     layer.num_q_heads = layer.num_kv_heads = 1;
     layer.head_dim = kRow;
     layer.v_head_dim = kLatent;
-    layer.v_in_k = 1;
+    layer.row_kind = KVC_BACKEND_ROW_LATENT;
     layer.format = stored_format(dtype_of(kind));
     layer.rope_dim = kRow - kLatent;
     layer.rope_offset = kLatent;
@@ -331,7 +333,9 @@ TEST(Latent, LayersThatMakeNoSense) {
     refuses([](kvc_backend_layer& l) { l.num_kv_heads = l.num_q_heads = 2; });
     refuses([](kvc_backend_layer& l) { l.v_head_dim = Rows::kRow + 1; });
     refuses([](kvc_backend_layer& l) { l.rope_offset = Rows::kLatent - 2; });
-    // Many heads: a row of queries is as long as one pass takes, and never none.
+    refuses([](kvc_backend_layer& l) { l.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT, l.v_head_dim = l.head_dim; });
+    refuses([](kvc_backend_layer& l) { l.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT + 1; });
+    // Many heads: a row of queries has as many as one pass takes, at least one.
     rows.layer.num_q_heads = 128;
     kvc_backend_tiling tiling;
     test_backend()->tiling(device, &rows.layer, &tiling);

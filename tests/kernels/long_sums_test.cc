@@ -118,7 +118,7 @@ class FlatCall {
     layer_.num_kv_heads = 1;
     layer_.head_dim = flat_.head_dim;
     layer_.v_head_dim = v_dim_;
-    layer_.v_in_k = flat_.latent > 0 ? 1 : 0;
+    layer_.row_kind = flat_.latent > 0 ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
     layer_.rope_class = -1;
     layer_.softmax_scale = 0.25f;
     layer_.k = pool_of(dtype, k_pool_.data(), int64_t{kPage} * flat_.head_dim, 0, flat_.head_dim, flat_.head_dim);

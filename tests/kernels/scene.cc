@@ -48,7 +48,8 @@ std::string SceneConfig::describe() const {
                      (nhd ? " NHD" : " HND") + (rotate ? " rotate" : "") + " splits " + std::to_string(splits) +
                      " tile " + std::to_string(query_tile) + " heads " + std::to_string(heads_per_item) + " scales " +
                      std::to_string(head_scales) + " rows";
-  text.append(on_read ? " on-read" : "").append(v_in_k ? " v-in-k" : "").append(apart ? " apart" : "");
+  text.append(on_read ? " on-read" : "").append(row_kind == KVC_BACKEND_ROW_LATENT ? " latent" : "");
+  text.append(row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? " latent-split" : "");
   for (const SceneRow& row : rows)
     text += " " + std::to_string(row.queries) + "@" + std::to_string(row.kv_length) + "/" +
             std::to_string(row.stream_window) + "/" + std::to_string(row.stream_sinks) + "/" +
@@ -87,7 +88,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   }
   q_values_.resize(static_cast<size_t>(num_tokens_) * config_.q_heads * config_.head_dim);
   for (float& x : q_values_) x = normal(random);
-  const int rope_offset = config_.v_in_k ? config_.v_head_dim : 0;
+  const int rope_offset = is_latent() ? config_.v_head_dim : 0;
   const int rope_dim = (config_.head_dim - rope_offset) / 2 * 2;
   for (std::vector<float>* table : {&cos_sin_, &cos_sin_sinks_}) {
     table->resize(static_cast<size_t>(num_tokens_) * rope_dim);
@@ -106,8 +107,7 @@ Scene::Scene(const SceneConfig& config) : config_(config) {
   layer_.rope_class = config_.rotate ? 0 : -1;
   layer_.rope_dim = rope_dim;
   layer_.rope_offset = rope_offset;
-  layer_.v_in_k = config_.v_in_k && !config_.apart ? 1 : 0;
-  layer_.k_behind_v = config_.apart ? 1 : 0;
+  layer_.row_kind = config_.row_kind;
   if (config_.on_read) {
     std::vector<double> frequencies;
     for (int i = 0; i < rope_dim / 2; ++i) frequencies.push_back(std::pow(10.0, -2.0 * i / rope_dim));
@@ -127,7 +127,7 @@ float& Scene::k(int row, int position, int head, int dim) {
   return k_values_[row][(static_cast<size_t>(position) * config_.kv_heads + head) * config_.head_dim + dim];
 }
 float& Scene::v(int row, int position, int head, int dim) {
-  if (config_.v_in_k) return k(row, position, head, dim);
+  if (is_latent()) return k(row, position, head, dim);
   return v_values_[row][(static_cast<size_t>(position) * config_.kv_heads + head) * config_.v_head_dim + dim];
 }
 float& Scene::q(int token, int head, int dim) {
@@ -220,7 +220,7 @@ void Scene::build_pages() {
   };
   lay_out(layer_.k, config_.head_dim - k_begin(), k_pool_);
   lay_out(layer_.v, config_.v_head_dim, v_pool_);
-  if (layer_.v_in_k != 0) {
+  if (layer_.row_kind == KVC_BACKEND_ROW_LATENT) {
     const int64_t v_row_bytes = layer_.v.row_bytes;
     layer_.v = layer_.k;
     layer_.v.row_bytes = v_row_bytes;
@@ -257,7 +257,7 @@ void Scene::build_scales() {
   };
   lay_out(layer_.k_scales, 0.3f, k_scales_);
   lay_out(layer_.v_scales, 0.07f, v_scales_);
-  if (config_.v_in_k) layer_.v_scales = layer_.k_scales;
+  if (is_latent()) layer_.v_scales = layer_.k_scales;
 }
 
 // Stores a row of one head; values: then as they are read.
@@ -281,7 +281,7 @@ void Scene::store_key(int row, int position) {
   const int64_t page = pages_[row][position / config_.page_size], slot = position % config_.page_size;
   for (int h = 0; h < config_.kv_heads; ++h) {
     store_row(layer_.k, layer_.k_scales, page, h, slot, &k(row, position, h, k_begin()), config_.head_dim - k_begin());
-    if (layer_.v_in_k != 0) continue;
+    if (layer_.row_kind == KVC_BACKEND_ROW_LATENT) continue;
     store_row(layer_.v, layer_.v_scales, page, h, slot, &v(row, position, h, 0), config_.v_head_dim);
   }
 }

@@ -43,8 +43,7 @@ struct SceneConfig {
   std::vector<SceneRow> rows = {{1, 100}};
   std::vector<SceneShare> shares = {};
   bool nhd = false;
-  bool v_in_k = false;   // MLA: V is the first v_head_dim dims of K; the rotated dims follow
-  bool apart = false;    // of those rows: V's dims are in the pool of V, the others in that of K
+  uint32_t row_kind = KVC_BACKEND_ROW_KV;
   bool rotate = false;   // pass cos_sin to attend
   bool on_read = false;  // keys are raw, and rotated on read
   int head_scales = 0;   // of fp8: 0 = none, 1 = one for all, 2 = one a kv head
@@ -130,7 +129,9 @@ class Scene {
   void add_shared_items(int64_t* offset);
   // Whether a key must hold numbers: a query sees it, or it is a node of a tree.
   bool needed(int row, int key) const;
-  int k_begin() const { return config_.apart ? config_.v_head_dim : 0; }  // dim of K's row where its pool begins
+  bool is_latent() const { return config_.row_kind != KVC_BACKEND_ROW_KV; }
+  bool is_split() const { return config_.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT; }
+  int k_begin() const { return is_split() ? config_.v_head_dim : 0; }  // dim of K's row where its pool begins
   int key_position(int row, int key) const;
   double distance(int token, int key) const;
   void build_scales();

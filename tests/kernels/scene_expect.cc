@@ -166,9 +166,8 @@ Expected Scene::expect(int token, int head) const {
     const float scale = config_.kv == Kind::kI8 ? value_scale(row, keys[i], kv_head) : 1.0f;
     const float weight = p_kind == Kind::kF32 ? naive_p : rounded(p_kind, naive_p * scale) / scale;
     const float* v =
-        config_.v_in_k
-            ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]
-            : &v_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.v_head_dim];
+        is_latent() ? &k_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.head_dim]
+                    : &v_values_[row][(static_cast<size_t>(keys[i]) * config_.kv_heads + kv_head) * config_.v_head_dim];
     for (int d = 0; d < config_.v_head_dim; ++d) {
       e.exact[d] += exact_p * static_cast<double>(v[d]);
       naive_o[d] += weight * v[d];

@@ -53,8 +53,7 @@ TEST(Turned, LatentRows) {
     config.kv_heads = 1;
     config.head_dim = dims[(i + i / 4) % 4][0];
     config.v_head_dim = dims[(i + i / 4) % 4][1];
-    config.v_in_k = true;
-    config.apart = i % 3 == 1;
+    config.row_kind = i % 3 == 1 ? KVC_BACKEND_ROW_LATENT_SPLIT : KVC_BACKEND_ROW_LATENT;
     config.scale = 3.0 / std::sqrt(config.head_dim);
     config.on_read = config.rotate = true;
     config.splits = i % 3 == 2 ? 2 : 1;

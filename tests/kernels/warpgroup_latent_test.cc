@@ -16,7 +16,7 @@ SceneConfig latent_config(int heads, Kind kind) {
   config.kv_heads = 1;
   config.head_dim = 576;
   config.v_head_dim = 512;
-  config.v_in_k = true;
+  config.row_kind = KVC_BACKEND_ROW_LATENT;
   config.scale = 0.05;
   config.q = config.kv = config.out = kind;
   config.rows = {{1, 150}};
@@ -31,10 +31,10 @@ TEST(Warpgroup, LatentHeadsAndPages) {
   } cases[] = {{16, 1, 64}, {16, 3, 16},    {20, 1, 8},   {64, 1, 64},
                {40, 2, 24}, {128, 1, 1024}, {128, 2, 16}, {16, 9, 32}};
   for (const auto& [heads, queries, page_size] : cases) {
-    for (const bool apart : {false, true}) {
+    for (const uint32_t row_kind : {KVC_BACKEND_ROW_LATENT, KVC_BACKEND_ROW_LATENT_SPLIT}) {
       SceneConfig config = latent_config(heads, seed % 2 == 0 ? Kind::kBf16 : Kind::kF16);
       config.page_size = page_size;
-      config.apart = apart;
+      config.row_kind = row_kind;
       config.out = seed % 3 == 0 ? Kind::kF32 : config.q;
       config.rows = {{queries, 70 + 23 * static_cast<int>(seed % 5)}, {1, 30}};
       config.seed = ++seed;
@@ -48,7 +48,7 @@ TEST(Warpgroup, LatentRowsOfSeveralHeads) {
   for (const bool nhd : {false, true}) {
     SceneConfig config = latent_config(40, Kind::kBf16);
     config.kv_heads = 2;
-    config.apart = true;
+    config.row_kind = KVC_BACKEND_ROW_LATENT_SPLIT;
     config.nhd = nhd;
     config.rows = {{1, 100}, {2, 70}};
     config.seed = nhd ? 261 : 262;

@@ -66,7 +66,7 @@ struct Pages {
     layer.page_size = page_size;
     layer.head_dim = dims;
     layer.v_head_dim = v_dims == 0 ? dims : v_dims;
-    layer.v_in_k = v_dims == 0 ? 1 : 0;
+    layer.row_kind = v_dims == 0 ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
     layout = page_layout(layer);
   }
   const RowFormat& row(bool v) const { return v ? layer.format.v : layer.format.k; }
@@ -111,7 +111,7 @@ void expect_apart(const Pages& pages) {
       bits[static_cast<size_t>(i)] = mark;
     }
   };
-  for (int which = 0; which < (layer.v_in_k != 0 ? 1 : 2); ++which) {
+  for (int which = 0; which < (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2); ++which) {
     const bool v = which == 1;
     for (int32_t h = 0; h < layer.num_kv_heads; ++h) {
       for (int32_t t = 0; t < layer.page_size; ++t) {

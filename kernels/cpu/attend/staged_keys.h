@@ -1,6 +1,6 @@
 // RoPE on read: a block of raw keys of one kv head becomes a block of rotated float32 keys in scratch, with its values
 // in float32 beside it, on which the kernels run as on stored float32. So do keys that lie in two pools
-// (kvc_backend_layer.k_behind_v): a block has one part after the other.
+// (KVC_BACKEND_ROW_LATENT_SPLIT): a block has one part after the other.
 //
 // Cost: cos and sin of a key once for all heads of an item (a complex product in float64 an angle), and of each key and
 // head one pass over its row in L1. Bits are those that an append would have stored in a float32 layer.
@@ -38,7 +38,8 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
   Scratch& scratch = *view.scratch;
   const Type type = stored_type(*view.layer);
   const bool token_scales = has_token_scales(&view.layer->k_scales);
-  const int32_t k_begin = view.layer->k_behind_v != 0 ? view.v_head_dim : 0;  // dim of K's row where its pool begins
+  // The dim of K where the rows of pool k begin.
+  const int32_t k_begin = view.layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? view.v_head_dim : 0;
   staged->begin = keys.now.block->begin;
   staged->count = keys.now.block->count;
   staged->adjacent = false;

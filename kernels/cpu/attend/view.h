@@ -66,7 +66,7 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   view.key_indexes = nullptr;
   view.indexes_begin = 0;
   view.key_table = key_table_of_row(args, item->row);
-  view.staged = view.key_table != nullptr || layer->k_behind_v != 0;
+  view.staged = view.key_table != nullptr || layer->row_kind == KVC_BACKEND_ROW_LATENT_SPLIT;
   const double scale = args->softmax_scale != 0.0 ? args->softmax_scale : static_cast<double>(layer->softmax_scale);
   view.q_sign = scale > 0.0 ? 1.0f : scale < 0.0 ? -1.0f : 0.0f;
   view.natural_scale = scale > 0.0 ? scale : scale < 0.0 ? -scale : 1.0;

@@ -1,6 +1,7 @@
-// append: rounds or quantises (and rotates) a step's K and V rows into their slots, a warp a row; where they are stored
-// as they come, a thread moves a word.
-// Roofline: reads the new rows once (int8 twice, from the cache) and writes them once.
+// append: stores a step's rows of K and V in their slots. A warp rotates, rounds or quantises one row. Rows that need
+// none of this are copied: a thread moves one word.
+// Roofline: reads the new rows once (int8 rows twice, the second time from the cache) and writes them once.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/scales.h"
 #include "kernels/common/stored_format.h"
@@ -17,25 +18,25 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 
-// By value; slots are on the device.
+// Passed to the kernels by value. Its slots are on the device.
 struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
-  const int64_t* live_tokens;  // where the call may be replayed in later steps; else null: num_tokens
+  const int64_t* live_tokens;  // of a call that later steps may replay; null: num_tokens holds
   FaultSink sink;
 };
 
-// One row to store: of K or of V, of a token and head.
+// One row of K or V to store, of one token and head.
 struct Row {
   const AppendCall* call;
   int64_t token;
   int32_t head;
-  int32_t batch_row;  // of the token, if rows have strides and scales of their own
+  int32_t batch_row;  // the token's row, if rows have strides and scales of their own
   bool of_k;
   const float* cos_sin;  // null: not rotated
 };
 
-// Of the row's part of k, or of v, by the strides of batch rows.
+// Elements from the begin of k, or of v, to the batch row's part.
 __device__ __forceinline__ int64_t row_element(const Row& row, bool of_k) {
   const kvc_backend_append& args = row.call->args;
   return row.batch_row * (of_k ? args.k_row_stride : args.v_row_stride);
@@ -47,11 +48,11 @@ __device__ __forceinline__ float tensor_element(const Row& row, bool of_k, int32
                       row_element(row, of_k) + row.token * tensor.token_stride + row.head * tensor.head_stride + d);
 }
 
-// Dim d as it was given: a row of K in two parts begins with that of V.
+// Dim d as the caller gave it. A latent row in two parts begins with v, the latent part.
 __device__ __forceinline__ float given(const Row& row, int32_t d) {
   const AppendCall& call = *row.call;
   if (!row.of_k) return tensor_element(row, false, d);
-  if (call.layer.v_in_k != 0 && call.args.v.data != nullptr) {
+  if (call.layer.row_kind == KVC_BACKEND_ROW_LATENT && call.args.v.data != nullptr) {
     if (d < call.layer.v_head_dim) return tensor_element(row, false, d);
     d -= call.layer.v_head_dim;
   }
@@ -66,7 +67,7 @@ __device__ __forceinline__ float rotated(const Row& row, int32_t d) {
                 row.cos_sin[layer.rope_dim / 2 + pair.index]);
 }
 
-// Copies a row that is stored as it is, its scale too.
+// Copies a row that has the stored type, and its scale.
 __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scales& scales, int64_t page, int64_t slot,
                                          unsigned char* target, int64_t row_bytes, int32_t lane) {
   const kvc_backend_append& args = row.call->args;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void copy_row(const Row& row, const kvc_backend_scale
       from_scales.data)[row.token * from_scales.token_stride + row.head * from_scales.head_stride];
 }
 
-// The warp's int8 row gets a scale of its own.
+// The scale of the warp's int8 row.
 __device__ __forceinline__ float scale_of_row(const Row& row, int32_t dims, int32_t lane) {
   uint32_t largest = 0;
   for (int32_t d = lane; d < dims; d += kWarpSize) {
@@ -100,7 +101,7 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   const int64_t page = stored / layer.page_size, slot = stored % layer.page_size;
   unsigned char* const target = static_cast<unsigned char*>(pool.data) + page * pool.page_stride_bytes +
                                 row.head * pool.head_stride_bytes + slot * pool.slot_stride_bytes;
-  const bool parts = layer.v_in_k != 0 && args.v.data != nullptr;
+  const bool parts = layer.row_kind == KVC_BACKEND_ROW_LATENT && args.v.data != nullptr;
   if (!parts && row.cos_sin == nullptr && type_of((row.of_k ? args.k : args.v).dtype) == type) {
     copy_row(row, scales, page, slot, target, pool.row_bytes, lane);
     return;
@@ -119,8 +120,8 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
-// A token's slot, negative if it is to be skipped; of slots that only the device has, that too which is none of the
-// cache's, and that of a token whose position is none. says: whether the thread reports those.
+// A token's slot, or a negative number if the token is skipped. Slots that only the device reads are checked here: a
+// token whose slot or position is out of range is skipped too. says: whether this thread reports such a fault.
 __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
   const kvc_backend_append& args = call.args;
   if (call.live_tokens != nullptr && token >= *call.live_tokens) return -1;
@@ -139,7 +140,8 @@ __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token
 
 __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_constant__ AppendCall call) {
   const kvc_backend_layer& layer = call.layer;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, parts = layer.v_in_k != 0 ? 1 : 2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize,
+                parts = layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
   const int64_t rows_of_token = static_cast<int64_t>(layer.num_kv_heads) * parts;
   if (index >= call.args.num_tokens * rows_of_token) return;
@@ -159,10 +161,10 @@ __global__ void __launch_bounds__(kThreads, 8) append_kernel(const __grid_consta
   }
 }
 
-// Rows that are stored as they come, a thread a word: all of K's in a token, then all of V's. A block has words of one
-// token.
+// Copies rows that are stored as they are given. A thread moves one word, and a block moves words of one token: those
+// of K first, then those of V.
 KVC_HOST_DEVICE int32_t words_of_token(const kvc_backend_layer& layer, int32_t word_bytes) {
-  const int64_t row_bytes = layer.k.row_bytes + (layer.v_in_k != 0 ? 0 : layer.v.row_bytes);
+  const int64_t row_bytes = layer.k.row_bytes + (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 0 : layer.v.row_bytes);
   return layer.num_kv_heads * static_cast<int32_t>(row_bytes) / word_bytes;
 }
 template <class Word>
@@ -192,22 +194,22 @@ __global__ void __launch_bounds__(kThreads) append_words_kernel(const __grid_con
       reinterpret_cast<const Word*>(static_cast<const unsigned char*>(from.data) + source_bytes)[word];
 }
 
-// Whether K and V are stored as they come: not rotated, of the pools' type, with no scale of a token beside them, and a
-// row of K is one.
+// Whether K and V are stored as they are given: not rotated, of the pools' type, without scales of tokens, and a row of
+// K is not in two parts.
 bool is_stored_as_given(const kvc_backend_append& args, const kvc_backend_layer& layer) {
   const Type type = stored_type(layer);
   return args.cos_sin == nullptr && !has_token_scales(&layer.k_scales) && type_of(args.k.dtype) == type &&
-         (layer.v_in_k != 0 ? args.v.data == nullptr : type_of(args.v.dtype) == type);
+         (layer.row_kind == KVC_BACKEND_ROW_LATENT ? args.v.data == nullptr : type_of(args.v.dtype) == type);
 }
 
-// Bytes that words have to divide: addresses, strides and rows, of tensors and pools.
+// All addresses, strides and row sizes of tensors and pools, in bytes, as bits: a word must divide each of them.
 uint64_t places_of(const kvc_backend_append& args, const kvc_backend_layer& layer) {
   const auto of = [](const kvc_backend_pool& pool, const kvc_backend_tensor& from, int64_t row_stride) {
     const int64_t strides = (from.token_stride | from.head_stride | row_stride) * element_bytes(type_of(from.dtype));
     return places_of_pool(pool) | static_cast<uint64_t>(strides) | reinterpret_cast<uintptr_t>(from.data);
   };
   const uint64_t of_k = of(layer.k, args.k, args.k_row_stride);
-  return layer.v_in_k != 0 ? of_k : of_k | of(layer.v, args.v, args.v_row_stride);
+  return layer.row_kind == KVC_BACKEND_ROW_LATENT ? of_k : of_k | of(layer.v, args.v, args.v_row_stride);
 }
 
 }  // namespace
@@ -230,7 +232,8 @@ kvc_status append(kvc_backend_device* opened, const kvc_backend_append* args, vo
                       append_words_kernel<Word>, call);
       });
     }
-    const int64_t rows = call.args.num_tokens * call.layer.num_kv_heads * (call.layer.v_in_k != 0 ? 1 : 2);
+    const int64_t rows =
+        call.args.num_tokens * call.layer.num_kv_heads * (call.layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2);
     return launch("append", stream, {blocks_for(rows, kWarps), 1, 1}, kThreads, 0, error, append_kernel, call);
   };
   if (args->slots == nullptr) return run();

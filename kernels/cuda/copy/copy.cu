@@ -1,6 +1,7 @@
-// copy_slots and gather move stored rows and their scales as bytes, in words as long as everything is aligned to. They
-// read no dtype.
-// Roofline: bytes, read once and written once; a thread moves 16 at a time where head dims and strides allow it.
+// copy_slots and gather copy stored rows and their scales as bytes, whatever the dtype. They use the longest words to
+// which all addresses, strides and rows are aligned, at most 16 bytes.
+// Roofline: memory bandwidth. Each byte is read once and written once.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/copy/plan.h"
 #include "kernels/cuda/copy/words.cuh"
@@ -11,21 +12,21 @@ namespace kvc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int32_t kSlotsOfThread = 16;  // of copies that do not meet each other
-constexpr int kAtOnce = 4;              // of any: loads before the first store
-constexpr int64_t kScaleWord = 4;       // bytes in which scales are moved: those of a row are a multiple
-constexpr int64_t kMostBlocks = 65535;  // of a grid's further dimensions
+constexpr int32_t kSlotsOfThread = 16;  // in copies that do not overlap
+constexpr int kAtOnce = 4;              // loads of a thread before its first store
+constexpr int64_t kScaleWord = 4;       // bytes: the scales of a row are a multiple of it
+constexpr int64_t kMostBlocks = 65535;  // in the dimensions y and z of a grid
 static_assert(kSlotsOfThread % kAtOnce == 0);
 
 struct CopyCall {
   kvc_backend_layer layer;
   const kvc_backend_slot_copy* copies;  // on the device
-  const int64_t* chains;                // [num_chains + 1], of copies that meet: where each begins; else null
+  const int64_t* chains;                // [num_chains + 1]: where each chain of overlapping copies begins; or null
   int64_t num_chains;
-  int64_t k_words, v_words, scales;  // of one slot, all heads: words of K and V, and 4 bytes of scales of K, V alike
+  int64_t k_words, v_words, scales;  // of one slot, all heads: words of K, words of V, scales (of 4 bytes) of either
 };
 
-// A word of a head's row in a pool, or 4 bytes of the scales of the row.
+// The same word of a head's row in every slot of a pool, or the same 4 bytes of the row's scales.
 struct Column {
   unsigned char* data;
   int64_t page_stride, slot_stride;  // bytes
@@ -46,7 +47,7 @@ __device__ __forceinline__ Column scale_column(const kvc_backend_scales& scales,
           scales.page_stride_bytes, scales.slot_stride_bytes, true};
 }
 
-// What a thread moves: the same place of every slot.
+// The column that a thread moves.
 template <class Word>
 __device__ Column column_of(const CopyCall& call, int64_t index) {
   const kvc_backend_layer& layer = call.layer;
@@ -58,21 +59,21 @@ __device__ Column column_of(const CopyCall& call, int64_t index) {
 }
 
 __device__ __forceinline__ int64_t count_columns(const CopyCall& call) {
-  return call.k_words + call.v_words + (call.layer.v_in_k != 0 ? call.scales : 2 * call.scales);
+  return call.k_words + call.v_words + (call.layer.row_kind == KVC_BACKEND_ROW_LATENT ? call.scales : 2 * call.scales);
 }
 
 __device__ __forceinline__ unsigned char* in_slot(const Column& column, int64_t slot, int32_t page_size) {
   return column.data + slot / page_size * column.page_stride + slot % page_size * column.slot_stride;
 }
 
-// Copies [first, end) one slot after the other. In one page source and target may overlap: slots go in the order that
-// reads each before it is written.
+// The slots of copies [first, end), one after another. Source and target of a copy may overlap in a page, so its slots
+// are in the order that reads each slot before it is written.
 struct Moves {
   const kvc_backend_slot_copy* copies;
   int64_t first, end;
   int32_t moved;  // slots of copies[first]
 
-  // The next slot's source and target; false: there is none.
+  // Source and target of the next slot. Returns false after the last one.
   __device__ __forceinline__ bool next(int64_t* source, int64_t* target) {
     while (first < end && moved == copies[first].num_slots) {
       ++first;
@@ -88,8 +89,8 @@ struct Moves {
   }
 };
 
-// All of them of a column, as if one were done before the next begins: several are loaded before the first is stored,
-// up to one that reads what another of them writes.
+// Moves a column of all slots, with the result of moving one slot after another. Up to kAtOnce slots are loaded before
+// the first is stored. A group ends early before a slot whose source the group writes.
 template <class Word>
 __device__ __forceinline__ void move_in_order(const Column& column, Moves moves, int32_t page_size) {
   int64_t source = 0, target = 0;
@@ -117,8 +118,9 @@ __device__ __forceinline__ void move_in_order(const Column& column, Moves moves,
   }
 }
 
-// Copies take effect in their order, and each thread makes all of a chain (copy/plan.h) for its own place in a slot:
-// no thread waits for another. blockIdx.x is places in a slot, .y the chain, and those kMostBlocks on.
+// Copies that overlap. They take effect in order: a thread moves its column through all copies of a chain
+// (copy/plan.h), so no thread waits for another. blockIdx.x selects columns. blockIdx.y is the first chain, and
+// gridDim.y the step to the next.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_constant__ CopyCall call) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) copy_in_order_kernel(const __grid_co
   }
 }
 
-// The same place of up to kSlotsOfThread slots from `first` on.
+// Moves a column of up to kSlotsOfThread slots, from slot `first` of the copy on.
 template <class Word>
 __device__ __forceinline__ void move_slots(const Column& column, const kvc_backend_slot_copy& copy, int32_t first,
                                            int32_t page_size) {
@@ -154,8 +156,8 @@ __device__ __forceinline__ void move_slots(const Column& column, const kvc_backe
   }
 }
 
-// Copies of which none writes what another one, or itself, reads or writes: blockIdx.x is places in a slot, .y slots,
-// .z the copy.
+// Copies that do not overlap: none writes a slot that it, or another copy, reads or writes. blockIdx.x selects columns,
+// blockIdx.y slots, and blockIdx.z the copy.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_apart_kernel(const __grid_constant__ CopyCall call) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -173,10 +175,10 @@ __global__ void __launch_bounds__(kThreads) copy_apart_kernel(const __grid_const
 struct GatherCall {
   kvc_backend_gather args;  // slots are on the device
   kvc_backend_layer layer;
-  int64_t k_words, v_words, scales;  // of one slot; 0 where nothing is asked for
+  int64_t k_words, v_words, scales;  // of one slot; 0 where the caller wants none
 };
 
-// A thread a word of a slot's rows, or a scale.
+// A thread copies one word of a slot's rows, or one scale.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherCall call) {
   const kvc_backend_layer& layer = call.layer;
@@ -203,7 +205,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
       *reinterpret_cast<const float*>(in_slot(column, slot, layer.page_size));
 }
 
-// Bytes of a layer's pools that words have to divide: addresses, strides, and what a row has.
+// All addresses, strides and row sizes of the layer's pools, in bytes, as bits: a word must divide each of them.
 uint64_t places_of(const kvc_backend_layer& layer, bool with_v) {
   return places_of_pool(layer.k) | (with_v ? places_of_pool(layer.v) : 0);
 }
@@ -234,13 +236,13 @@ kvc_status copy_slots(kvc_backend_device* opened, const kvc_backend_layer* layer
   const CopyCut cut = cut_copies(copies, num_copies, fits, memory);
   Piece pieces[] = {piece_of(cut.copies, num_copies), piece_of(cut.begins, cut.chains + 1)};
   return with_locked_upload(&device.upload, pieces, 2, stream, error, [&] {
-    return with_words(places_of(*layer, layer->v_in_k == 0), [&]<class Word>(Word) {
+    return with_words(places_of(*layer, layer->row_kind != KVC_BACKEND_ROW_LATENT), [&]<class Word>(Word) {
       const CopyCall call = {*layer,
                              on_device<const kvc_backend_slot_copy>(pieces[0]),
                              on_device<const int64_t>(pieces[1]),
                              cut.chains,
                              words_of_slot<Word>(*layer, layer->k),
-                             layer->v_in_k != 0 ? 0 : words_of_slot<Word>(*layer, layer->v),
+                             layer->row_kind == KVC_BACKEND_ROW_LATENT ? 0 : words_of_slot<Word>(*layer, layer->v),
                              scales_of_slot(*layer)};
       const unsigned columns = blocks_for(call.k_words + call.v_words + 2 * call.scales, kThreads);
       if (cut.begins != nullptr) {

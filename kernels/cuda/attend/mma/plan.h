@@ -19,7 +19,7 @@ constexpr int32_t kMaxStages = 3;       // tiles in shared memory or on their wa
 
 // Whether V is the first dims of K's row, in one pool (MLA) or with the rest of K's row in another: a tile is then
 // loaded once and multiplied twice, by the kernel of attend/mma/latent.cuh.
-KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.v_in_k != 0 || layer.k_behind_v != 0; }
+KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
 // Why attention of a call is left to the simple kernel (attend/simple/kernel.cuh): words, or null where tensor cores
 // compute it.
@@ -131,7 +131,8 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   shape.v_raw = raw && !latent ? layer.v_head_dim : 0;
   shape.records_at = sizes.fixed;
   shape.v_rows_at = shape.records_at + (stages + 1) * sizes.tile;
-  const int32_t fixed_end = shape.v_rows_at + (layer.v_in_k != 0 ? 0 : (stages + 1) * shape.cut.keys * 8);
+  const int32_t fixed_end =
+      shape.v_rows_at + (layer.row_kind == KVC_BACKEND_ROW_LATENT ? 0 : (stages + 1) * shape.cut.keys * 8);
   shape.q_at = (fixed_end + 127) / 128 * 128;
   shape.tiles_at = shape.q_at + rows * shape.k_pitch;
   const int32_t tiles = raw ? 1 : stages;

@@ -75,7 +75,7 @@ struct MmaState {
   }
   // Where V's rows of a tile are, as its k_row.
   __device__ __forceinline__ int64_t* v_rows(int32_t index) const {
-    if (call->attend.layer.v_in_k != 0) return tile(index).k_row;
+    if (call->attend.layer.row_kind == KVC_BACKEND_ROW_LATENT) return tile(index).k_row;
     int64_t* const rows = reinterpret_cast<int64_t*>(shared + call->shape.v_rows_at);
     return rows + index % (call->shape.stages + 1) * call->shape.cut.keys;
   }
@@ -246,11 +246,12 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   const MmaShape& shape = state.call->shape;
   const MmaTile& tile = state.tile(index);
   const bool raw = shape.k_raw > 0;
-  const int32_t bytes = raw ? 1 : 2, behind = layer.k_behind_v != 0 ? layer.v_head_dim * bytes : 0;
+  const int32_t bytes = raw ? 1 : 2,
+                behind = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT ? layer.v_head_dim * bytes : 0;
   unsigned char* const k = raw ? state.raw_tile(index) : state.k_tile(index);
   copy_rows(state, layer.k.data, tile.k_row, layer.head_dim * bytes - behind,
             {k, raw ? shape.k_raw : shape.k_pitch, behind / 16, !raw});
-  if (layer.v_in_k != 0) return;
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT) return;
   TileRows v = {k, raw ? shape.k_raw : shape.k_pitch, 0, !raw};
   if (behind == 0) {
     v.begin = raw ? k + shape.cut.keys * shape.k_raw : state.v_tile(index);

@@ -75,7 +75,7 @@ __device__ __forceinline__ const T* row_at(const kvc_backend_pool& pool, int64_t
 // Element d of a key whose rows lie k and v bytes from the begin of the pools. K's row may begin with V's.
 template <class T>
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
-  if (layer.k_behind_v != 0) {
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
     if (d < layer.v_head_dim) return widen(row_at<T>(layer.v, v)[d]);
     d -= layer.v_head_dim;
   }

@@ -47,7 +47,7 @@ struct RotaryDims {
   int32_t dims, first;  // of the pool's row; of them the first one
 };
 KVC_HOST_DEVICE RotaryDims rotary_dims(const kvc_backend_layer& layer) {
-  if (layer.k_behind_v != 0) return {kLatentKeyDims - kLatentValueDims, 0};
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) return {kLatentKeyDims - kLatentValueDims, 0};
   return {kLatentKeyDims, kLatentValueDims};
 }
 

@@ -56,7 +56,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   }
   if (is_quantised(stored) && layer.head_dim > 128) return "K and V have 8 bits and more than 128 dims";
   if (args.key_tables != nullptr) return "keys turn where they are read";
-  if (layer.k_behind_v != 0) return "K is in two pools";
+  if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) return "K is in two pools";
   if (args.plan->fold_keys > 0) return "the cache is deterministic";
   return why_not_boxes(layer);
 }
