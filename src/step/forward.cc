@@ -59,10 +59,7 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
     if (!geometry.store.groups[static_cast<size_t>(g)].rules.holds_state()) continue;
     forward->state_pages.push_back({g, StepArray<int32_t>(rows), StepArray<int32_t>(rows)});
   }
-  forward->layer_state.resize(geometry.layers.size());
-  forward->stored_states.resize(geometry.layers.size());
-  forward->recorded_layers.resize(geometry.layers.size());
-  forward->recorded_states.resize(geometry.layers.size());
+  forward->calls = LayerCalls(geometry.layers.size());
   int64_t tiles = 0;
   for (size_t i = 0; i < classes.size(); ++i) {
     const WorkClass& c = classes[i];
@@ -100,8 +97,7 @@ Status Forward::create(const std::shared_ptr<Context>& context, const Geometry& 
 
 void Forward::start() noexcept {
   __atomic_store_n(&cancelled, 0, __ATOMIC_RELAXED);
-  std::fill(layer_state.begin(), layer_state.end(), uint8_t{0});
-  std::fill(stored_states.begin(), stored_states.end(), uint16_t{0});
+  calls.start();
   for (Planned& planned : plans_) {
     planned.made = false;
     planned.plan.staged = nullptr;
@@ -270,7 +266,7 @@ Status Forward::stage(std::span<const kvc_backend_node_changes> changes) {
   return device_step_.stage(args, stream);
 }
 
-Status Forward::unstage() { return graph && device_step_.get() != nullptr ? device_step_.unstage(stream) : Status(); }
+Status Forward::unstage() { return replayed() ? device_step_.unstage(stream) : Status(); }
 
 void Forward::device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept {
   const bool empty = step() != nullptr && !graph && num_rows == 0;  // the step has no such arrays
@@ -293,7 +289,7 @@ Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, 
   Rotation& rotation = rotations_[rope_class];
   *out = nullptr;
   // A captured call finds them in a later step, when rows stream.
-  const bool later = graph && device_step_.get() != nullptr && limits.streaming;
+  const bool later = replayed() && limits.streaming;
   if (batch->stream_windows() == nullptr && !later) return Status();
   auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());
   if (!rotation.made_sinks) {

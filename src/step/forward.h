@@ -18,6 +18,7 @@
 #include "sequence/sequence_store.h"
 #include "step/forward_tables.h"
 #include "step/latent_attend.h"
+#include "step/layer_calls.h"
 
 namespace kvc {
 
@@ -52,32 +53,9 @@ class Forward {
   std::unique_ptr<BatchPlan> batch;
   std::unique_ptr<LatentScratch> latent;  // null without MLA layers
   ForwardTables tables;                   // for other kernels, as far as they were asked for
-  std::vector<uint8_t> layer_state;       // [layers]: kAppended | kAttended*
-  std::vector<uint16_t> stored_states;    // [layers]: a bit for each state tensor that was stored
-  // What some step of the graph has run so far, in the same form: a replay runs recorded calls, which the host does not
-  // see.
-  std::vector<uint8_t> recorded_layers;
-  std::vector<uint16_t> recorded_states;
-  BatchLimits limits;               // of the cache, or of the graph
-  int64_t info_shapes[2] = {0, 0};  // tokens, rows: what kvc_forward_info's tensors point to
-
-  static constexpr uint8_t kAppended = 1;
-  static constexpr uint8_t kAttendedPast = 2;
-  static constexpr uint8_t kAttendedSelf = 4;
-
-  // A layer has its K and V, or a state of its: in this step, or by a recorded call that a replay may have run.
-  void note_append(size_t layer) noexcept {
-    layer_state[layer] |= kAppended;
-    recorded_layers[layer] |= kAppended;
-  }
-  void note_state(size_t layer, int32_t state) noexcept {
-    stored_states[layer] |= static_cast<uint16_t>(1u << state);
-    recorded_states[layer] |= static_cast<uint16_t>(1u << state);
-  }
-  bool has_append(size_t layer) const noexcept {
-    return ((replayed() ? recorded_layers : layer_state)[layer] & kAppended) != 0;
-  }
-  uint32_t states_of(size_t layer) const noexcept { return (replayed() ? recorded_states : stored_states)[layer]; }
+  LayerCalls calls;                       // which calls the step has run for each layer
+  BatchLimits limits;                     // of the cache, or of the graph
+  int64_t info_shapes[2] = {0, 0};        // tokens, rows: what kvc_forward_info's tensors point to
 
   std::span<const int32_t> row_slots() const noexcept { return {slots.data(), static_cast<size_t>(num_rows)}; }
   std::span<const int32_t> row_lengths() const noexcept {
@@ -113,6 +91,8 @@ class Forward {
   Status stage(std::span<const kvc_backend_node_changes> changes);
   // Of a graph, when its step closes: replays are stale from here on.
   Status unstage();
+  // Whether recorded calls may run in this step: it is of a graph, on a device that replays them.
+  bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
   // Rows that tensors of the step's calls have at least, one a token, or a sequence: of a graph on a device those of
   // later steps too, as calls may be captured.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
@@ -143,7 +123,6 @@ class Forward {
     bool made_sinks = false;
     bool sets_made = false;
   };
-  bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
   void make_plan(Planned& planned, uint32_t flags) noexcept;
   const int32_t* key_sets_of(const Planned& planned) noexcept;
   void point_to_device(Planned& planned) noexcept;

@@ -81,13 +81,13 @@ Status Step::check_complete() const {
     if (forward_->batch->rows().num_tokens == 0) continue;  // nothing to append
     if (layers_[layer].states && forward_->kind.encoder_group < 0) {
       const size_t states = layers_.geometry(layer).states.size();
-      const uint32_t missing = ((1u << states) - 1) & ~forward_->states_of(index);
+      const uint32_t missing = ((1u << states) - 1) & ~forward_->calls.states(index, forward_->replayed());
       if (missing == 0) continue;
       return Status::error(KVC_ERROR_ORDER, "state %d of layer %d was not stored", __builtin_ctz(missing), layer)
           .at(layer);
     }
     if (layers_.geometry().tables_only || !appends(layer)) continue;
-    if (forward_->has_append(index)) continue;
+    if (forward_->calls.has_append(index, forward_->replayed())) continue;
     return Status::error(KVC_ERROR_ORDER, "layer %d was not appended", layer).at(layer);
   }
   return Status();

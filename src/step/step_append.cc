@@ -38,7 +38,7 @@ Status Step::check_appends(int32_t layer) const {
 
 Status Step::check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const {
   KVC_TRY(check_appends(layer));
-  if ((forward_->layer_state[static_cast<size_t>(layer)] & Forward::kAppended) != 0) {
+  if (forward_->calls.appended(static_cast<size_t>(layer))) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was appended already in this forward", layer).at(layer);
   }
   out->as_stored = tensors.as_stored;
@@ -84,7 +84,7 @@ Status Step::run_append(int32_t layer, const NewKv& kv) {
     kvc_error error = KVC_ERROR_INIT;
     KVC_TRY(Status::from(context().backend().append(context().device(), &args, forward_->stream, &error), error));
   }
-  forward_->note_append(static_cast<size_t>(layer));
+  forward_->calls.note_append(static_cast<size_t>(layer));
   return Status();
 }
 

@@ -10,11 +10,11 @@
 namespace kvc {
 namespace {
 
-// Which parts of a layer's attention a call computes, as bits of Forward::layer_state.
+// Which parts of a layer's attention a call computes, as bits of LayerCalls.
 uint8_t parts_of(uint32_t flags) {
-  if ((flags & KVC_ATTEND_PAST) != 0) return Forward::kAttendedPast;
-  if ((flags & KVC_ATTEND_SELF) != 0) return Forward::kAttendedSelf;
-  return Forward::kAttendedPast | Forward::kAttendedSelf;
+  if ((flags & KVC_ATTEND_PAST) != 0) return LayerCalls::kPast;
+  if ((flags & KVC_ATTEND_SELF) != 0) return LayerCalls::kSelf;
+  return LayerCalls::kPast | LayerCalls::kSelf;
 }
 
 Status check_attend_flags(uint32_t flags) {
@@ -127,7 +127,7 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
     const bool calls = args->plan->num_items > 0 || forward_->tensor_rows() > 0;
     if (calls) KVC_TRY(kvc::run_attend(context(), *args, forward_->stream));
   }
-  forward_->layer_state[static_cast<size_t>(layer)] |= parts_of(flags);
+  forward_->calls.note_attend(static_cast<size_t>(layer), parts_of(flags));
   return Status();
 }
 
@@ -145,7 +145,7 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
                          forward_->kind.encoder_group + 1)
         .at(layer);
   }
-  if ((forward_->layer_state[static_cast<size_t>(layer)] & parts_of(args.flags)) != 0) {
+  if (forward_->calls.attended(static_cast<size_t>(layer), parts_of(args.flags))) {
     return Status::error(KVC_ERROR_ORDER, "layer %d was attended already in this forward", layer).at(layer);
   }
   const bool past = (args.flags & KVC_ATTEND_PAST) != 0;
@@ -160,7 +160,7 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
                          layer, stored, forward_->kind.layers.begin, forward_->kind.layers.end)
         .at(layer);
   }
-  const bool appended = (forward_->layer_state[static_cast<size_t>(stored)] & Forward::kAppended) != 0;
+  const bool appended = forward_->calls.appended(static_cast<size_t>(stored));
   if (args.k != nullptr || appended || past) return Status();
   return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and layer %d was not appended before", layer, stored)
       .at(layer);

@@ -32,7 +32,7 @@ Status Step::copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bo
   args.store = store ? 1 : 0;
   kvc_error error = KVC_ERROR_INIT;
   const kvc_status copied = context().backend().states(context().device(), &args, forward_->stream, &error);
-  if (store && copied == KVC_OK) forward_->note_state(index, state);
+  if (store && copied == KVC_OK) forward_->calls.note_state(index, state);
   return run(Status::from(copied, error));
 }
 
