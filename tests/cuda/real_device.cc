@@ -14,7 +14,7 @@
 namespace {
 
 [[noreturn]] void give_up(const char* what) {
-  std::fprintf(stderr, "tests on a GPU: %s\n", what);
+  std::fprintf(stderr, "tests of a plug-in: %s\n", what);
   std::exit(1);
 }
 
@@ -27,13 +27,17 @@ struct Driver {
   int (*set_current)(void*);
   int (*host_alloc)(void**, size_t, unsigned);
   int (*synchronize)();
+  const char* missing = nullptr;  // what this machine lacks; null: device 0 is ready
 
   Driver() {
     void* const library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (library == nullptr) give_up("no CUDA driver (libcuda.so.1)");
+    if (library == nullptr) {
+      missing = "no CUDA driver (libcuda.so.1)";
+      return;
+    }
     const auto find = [&](auto* function, const char* name) {
       *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(dlsym(library, name));
-      if (*function == nullptr) give_up(name);
+      if (*function == nullptr) missing = name;
     };
     find(&init, "cuInit");
     find(&retain, "cuDevicePrimaryCtxRetain");
@@ -41,7 +45,8 @@ struct Driver {
     find(&host_alloc, "cuMemHostAlloc");
     find(&synchronize, "cuCtxSynchronize");
     void* context = nullptr;
-    if (init(0) != 0 || retain(&context, 0) != 0 || set_current(context) != 0) give_up("no context of device 0");
+    if (missing != nullptr) return;
+    if (init(0) != 0 || retain(&context, 0) != 0 || set_current(context) != 0) missing = "no context of device 0";
   }
 };
 
@@ -50,11 +55,12 @@ Driver& driver() {
   return opened;
 }
 
-// Blocks of powers of two, each after 64 bytes that hold its class; freed ones are used again.
+// Blocks of powers of two, each after 64 bytes that hold its class. Freed blocks are used again.
 class Arena {
  public:
   Arena() {
     if (!is_path(std::getenv("KVC_KERNEL_BACKEND"))) return;
+    if (driver().missing != nullptr) return;  // then real_backend refuses plug-ins for a card
     // One address space for host and device: such memory has one address for both.
     constexpr unsigned kPortableAndMapped = 3;
     void* memory = nullptr;
@@ -106,8 +112,8 @@ Arena& arena() {
 const kvc_backend* tested = nullptr;
 bool on_card = false;
 
-// Calls a function of the table that is tested, once its arguments have been looked at, and waits for a card: a launch
-// that failed there is then this call's.
+// Checks the arguments of a function of the tested table, calls it, and waits for a card. So a launch that fails is
+// reported by the call that made it.
 template <auto kFunction, class... Arguments>
 kvc_status then_wait(Arguments... arguments) {
   (kvc::kernels::test::check_arguments(arguments), ...);
@@ -152,13 +158,14 @@ const kvc_backend* checked_backend(const kvc_backend* emulated) {
 }
 
 const kvc_backend* real_backend(const char* path) {
-  if (on_card) return checked_backend(tested);
-  on_card = true;
+  if (tested != nullptr) return checked_backend(tested);
   void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) give_up(dlerror());
   const auto get = reinterpret_cast<kvc_backend_get_fn>(dlsym(library, "kvc_backend_get"));
   const kvc_backend* const plugin = get == nullptr ? nullptr : get(KVC_BACKEND_VERSION);
   if (plugin == nullptr) give_up("the plug-in has no table of this version");
+  on_card = plugin->device_type == kDLCUDA;
+  if (on_card && driver().missing != nullptr) give_up(driver().missing);
   return checked_backend(plugin);
 }
 
