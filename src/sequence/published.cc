@@ -95,7 +95,7 @@ Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
     const int64_t count = ceil_div(tokens, rules(g).page_size);
     const int64_t first = first_entry(source, g, tokens);
     donors_[static_cast<size_t>(g)] = find_donor(source, g, count);
-    const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + 2 * PageTable::levels_for(count);
+    const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
     if (donors_[static_cast<size_t>(g)] < 0 &&
         table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
       return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
