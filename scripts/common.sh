@@ -64,3 +64,8 @@ install_python_package_alone() {
     return 1 # explicit, because `set -e` has no effect in a condition
   echo "$now" > "$stamp"
 }
+
+# The first program in a language of a README.
+program_of() { # README LANGUAGE
+  sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" "$1" | sed '1d; /^```$/,$d'
+}

@@ -8,11 +8,6 @@ release=${KVCACHE_RELEASE_BUILD:-$root/build/release}
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-# The first program in a language of a README.
-program_of() { # README LANGUAGE
-  sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" "$1" | sed '1d; /^```$/,$d'
-}
-
 tarball() { # it is unpacked and moved; compilers, CMake and dlopen find it by its path alone
   for way in install pkg_config find_package dlopen; do
     python3 tests/consumer/consumer_test.py $way --build "$release" --tarball "$packages"/kvcache-*.tar.gz

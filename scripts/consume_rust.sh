@@ -14,7 +14,7 @@ for crate in kvcache-sys kvcache; do
 done
 cmp include/kvcache.h "$place/kvcache-sys/libkvcache/include/kvcache.h"
 mkdir -p "$place/program/src"
-sed -n '/^```rust$/,/^```$/p' "$place/kvcache/README.md" | grep -v '^```' > "$place/program/src/main.rs"
+program_of "$place/kvcache/README.md" rust > "$place/program/src/main.rs"
 cp bindings/rust/Cargo.lock "$place/program"
 cat > "$place/program/Cargo.toml" <<'TOML'
 [package]
