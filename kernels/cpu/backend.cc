@@ -11,29 +11,40 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int32_t kMaxImplementations = 7;
+struct Target {
+  const Implementation* implementation;
+  bool (*runs)(const CpuFeatures&);
+};
 
-// Fills `list` with what this machine can run, best last; the reference is never the best. Returns how many.
-int32_t list_implementations(const Implementation** list) {
-  int32_t n = 0;
-  list[n++] = &kReferenceImplementation;
-  list[n++] = &kScalarImplementation;
+// All targets of this build, best last. The reference is never the best.
+constexpr Target kTargets[] = {
+    {&kReferenceImplementation, [](const CpuFeatures&) { return true; }},
+    {&kScalarImplementation, [](const CpuFeatures&) { return true; }},
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
-  const CpuFeatures features = detect_cpu_features();
-  if (features.avx2) list[n++] = &kAvx2Implementation;
-  // Best last: where the bf16 dot is slower than converting to float32, it stays selectable by name.
-  if (features.avx512_bf16 && !features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
-  if (features.avx512) list[n++] = &kAvx512Implementation;
-  if (features.avx512_vbmi) list[n++] = &kAvx512VbmiImplementation;
-  if (features.fast_bf16_dots) list[n++] = &kAvx512Bf16Implementation;
-  if (features.amx_bf16) list[n++] = &kAvx512AmxImplementation;
+    {&kAvx2Implementation, [](const CpuFeatures& cpu) { return cpu.avx2; }},
+    // Where the bf16 dot is slower than converting to float32, its target is not the best, but can be chosen by name.
+    {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && !cpu.fast_bf16_dots; }},
+    {&kAvx512Implementation, [](const CpuFeatures& cpu) { return cpu.avx512; }},
+    {&kAvx512VbmiImplementation, [](const CpuFeatures& cpu) { return cpu.avx512_vbmi; }},
+    {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.fast_bf16_dots; }},
+    {&kAvx512AmxImplementation, [](const CpuFeatures& cpu) { return cpu.amx_bf16; }},
 #elif defined(__aarch64__)
-  list[n++] = &kNeonImplementation;  // part of the architecture: nothing to detect
+    {&kNeonImplementation, [](const CpuFeatures&) { return true; }},  // part of the architecture
 #endif
+};
+constexpr int32_t kMaxImplementations = sizeof kTargets / sizeof kTargets[0];
+
+// Fills `list` with the targets that this machine can run, best last. Returns how many.
+int32_t list_implementations(const Implementation** list) {
+  const CpuFeatures features = detect_cpu_features();
+  int32_t n = 0;
+  for (const Target& target : kTargets) {
+    if (target.runs(features)) list[n++] = target.implementation;
+  }
   return n;
 }
 
-// Whether the system lets this process run it.
+// Whether the system lets this process run an implementation.
 bool is_allowed(const Implementation* implementation) {
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
   if (implementation == &kAvx512AmxImplementation) return request_amx();
@@ -41,7 +52,7 @@ bool is_allowed(const Implementation* implementation) {
   return implementation != nullptr;
 }
 
-// The implementation of a name; of none, the best that the system lets run.
+// The implementation of that name. Without a name, the best one that the system lets this process run.
 kvc_status choose(const char* name, const Implementation** chosen, kvc_error* error) {
   const Implementation* list[kMaxImplementations];
   int32_t n = list_implementations(list);
@@ -50,10 +61,11 @@ kvc_status choose(const char* name, const Implementation** chosen, kvc_error* er
     *chosen = list[n - 1];
     return KVC_OK;
   }
-  char known[128] = "";
+  char known[256] = "";
   size_t length = 0;
   for (int32_t i = 0; i < n; ++i) {
     if (strcmp(name, list[i]->name) == 0) *chosen = list[i];
+    if (length >= sizeof known) continue;  // the message is cut off
     length +=
         static_cast<size_t>(snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", list[i]->name));
   }
@@ -103,7 +115,7 @@ int32_t implementations(kvc_backend_device*, const char** names, int32_t capacit
 
 const char* implementation(kvc_backend_device* device) { return device->implementation->name; }
 
-// What is left NULL is for devices that work later than the host.
+// What is left NULL is for asynchronous devices.
 constexpr kvc_backend make_table() {
   kvc_backend table = {};
   table.struct_size = sizeof table;
