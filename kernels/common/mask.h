@@ -11,7 +11,7 @@ KVC_HOST_DEVICE KeyRange visible_positions(const kvc_backend_attend* args, const
                                            int32_t token) {
   const kvc_backend_rows* rows = &args->plan->arrays.rows;
   const int32_t p = rows->positions[token];
-  const VisibleRule rule = rule_of_row(args->layer->window_tokens, args->layer->chunk_tokens, rows, row);
+  const VisibleRule rule = rule_of_row(rule_of_layer(args->layer), rows, row);
   int32_t end = rows->key_ends != nullptr ? rows->key_ends[token] : causal_end(p);
   if ((args->plan->flags & KVC_ATTEND_NON_CAUSAL) != 0) end = INT32_MAX;
   if (item->part == KVC_BACKEND_PART_SINKS) return KeyRange{0, visible_sinks(rule, end)};

@@ -35,6 +35,8 @@ struct VisibleRule {
   int32_t chunk;   // > 0: positions of other chunks are hidden; chunks are `chunk` positions long and begin at `first`
   int32_t sinks;   // positions below it are visible in spite of the window; then `first` is the same number
   int32_t first;   // positions below it are hidden unless they are sinks: left padding, or the number of sinks
+
+  friend bool operator==(const VisibleRule&, const VisibleRule&) = default;
 };
 
 KVC_HOST_DEVICE VisibleRule see_window(int32_t window) {
@@ -51,13 +53,30 @@ KVC_HOST_DEVICE VisibleRule see_stream(int32_t sinks, int32_t stream_window) {
   return rule;
 }
 
-// The rule of a row in a layer with these settings. A row streams only in layers without a window and chunks.
-KVC_HOST_DEVICE VisibleRule rule_of_row(int32_t window, int32_t chunk, const kvc_backend_rows* rows, int32_t row) {
+// A layer's rule, as its fields say it, and the fields from a rule. Neither has sinks or left padding.
+KVC_HOST_DEVICE VisibleRule rule_of_layer(const kvc_backend_layer* layer) {
+  const VisibleRule rule = {layer->window_tokens, layer->chunk_tokens, 0, 0};
+  return rule;
+}
+inline void set_rule_of_layer(const VisibleRule& rule, kvc_backend_layer* layer) {
+  layer->window_tokens = rule.window;
+  layer->chunk_tokens = rule.chunk;
+}
+
+// The rule of a plan for other kernels, whose config was checked.
+KVC_HOST_DEVICE VisibleRule rule_of_plan(const kvc_plan_config* config) {
+  const VisibleRule rule = {static_cast<int32_t>(config->window_tokens), static_cast<int32_t>(config->chunk_tokens), 0,
+                            0};
+  return rule;
+}
+
+// The rule of a row in a layer with this rule. A row streams only in layers that hide nothing.
+KVC_HOST_DEVICE VisibleRule rule_of_row(VisibleRule of_layer, const kvc_backend_rows* rows, int32_t row) {
   if (rows->stream_windows != nullptr && rows->stream_windows[row] > 0) {
     return see_stream(rows->stream_sinks[row], rows->stream_windows[row]);
   }
-  const VisibleRule rule = {window, chunk, 0, rows->key_begins == nullptr ? 0 : rows->key_begins[row]};
-  return rule;
+  if (rows->key_begins != nullptr) of_layer.first = rows->key_begins[row];
+  return of_layer;
 }
 
 KVC_HOST_DEVICE bool hides_nothing(const VisibleRule& rule) { return rule.window <= 0 && rule.chunk <= 0; }

@@ -246,8 +246,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.head_dim = config.head_dim;
   layer.v_head_dim = config.v_head_dim == 0 ? config.head_dim : config.v_head_dim;
   layer.row_kind = rules.row == RowKind::kLatent ? KVC_BACKEND_ROW_LATENT : KVC_BACKEND_ROW_KV;
-  layer.window_tokens = rules.visible.window;
-  layer.chunk_tokens = rules.visible.chunk;
+  kernels::set_rule_of_layer(rules.visible, &layer);
   layer.format = format;
   set_row_bytes(&layer);
   layer.softmax_scale =

@@ -37,8 +37,7 @@ WorkShape work_shape(const Context& context, const Geometry& geometry, const Lay
   shape.key_bytes = static_cast<int32_t>(kernels::row_bytes(layer.layer.format.k, layer.layer.head_dim) +
                                          kernels::row_bytes(layer.layer.format.v, layer.layer.v_head_dim));
   shape.page_size = layer.layer.page_size;
-  shape.window_tokens = layer.layer.window_tokens;
-  shape.chunk_tokens = layer.layer.chunk_tokens;
+  shape.visible = kernels::rule_of_layer(&layer.layer);
   const GroupRules& rules = geometry.store.groups[static_cast<size_t>(layer.group)].rules;
   shape.streaming = geometry.limits.streaming && rules.streams();
   context.backend().tiling(context.device(), &layer.layer, &shape.tiling);

@@ -47,10 +47,10 @@ int64_t max_bases(const WorkShape& shape, const BatchLimits& limits) noexcept {
 
 bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
   const auto key = [](const WorkShape& s) {
-    return std::tie(s.num_q_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.key_bytes, s.page_size, s.window_tokens,
-                    s.chunk_tokens, s.streaming, s.tiling.decode_max_queries, s.tiling.query_tile,
-                    s.tiling.heads_per_item, s.tiling.split_align, s.tiling.min_split_keys, s.num_threads,
-                    s.fixed_splits, s.key_splits, s.sharing, s.key_sets_class);
+    return std::tie(s.num_q_heads, s.num_kv_heads, s.head_dim, s.v_head_dim, s.key_bytes, s.page_size, s.visible,
+                    s.streaming, s.tiling.decode_max_queries, s.tiling.query_tile, s.tiling.heads_per_item,
+                    s.tiling.split_align, s.tiling.min_split_keys, s.num_threads, s.fixed_splits, s.key_splits,
+                    s.sharing, s.key_sets_class);
   };
   return key(a) == key(b);
 }
@@ -70,8 +70,7 @@ int64_t WorkPlan::max_tiles(const WorkShape& shape, const BatchLimits& limits) n
 }
 
 int64_t WorkPlan::max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept {
-  if (shape.sharing == PrefixSharing::kNever || shape.fixed_splits || shape.window_tokens > 0 || shape.chunk_tokens > 0)
-    return 0;
+  if (shape.sharing == PrefixSharing::kNever || shape.fixed_splits || !kernels::hides_nothing(shape.visible)) return 0;
   const int64_t queries = std::min(limits.tokens, limits.rows * shape.tiling.decode_max_queries);
   return std::min(kSharedParts * queries, kMaxSharedFloats / (shape.num_q_heads * (int64_t{shape.v_head_dim} + 2)));
 }
@@ -118,7 +117,7 @@ WorkPlan::WorkPlan(int64_t max_items, int64_t max_tiles) : trie_(0) {
 }
 
 kernels::VisibleRule WorkPlan::rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept {
-  return kernels::rule_of_row(shape_.window_tokens, shape_.chunk_tokens, &rows, row);
+  return kernels::rule_of_row(shape_.visible, &rows, row);
 }
 
 int32_t WorkPlan::first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept {

@@ -1,17 +1,17 @@
 // WorkPlan: cuts one layer's attention over a batch into work items that any thread can run in any order.
 //
 // A row with few new tokens (decode) becomes an item over all kv heads. A row with many (prefill) becomes tiles of
-// queries for a few heads. An item that is larger than an even share is split. Small decode items are split by heads,
-// so that no states are merged; all others along the keys, at multiples of split_align. The last prefill tiles come
-// first, since they have the most keys. A query of a streaming row sees sinks and a window with different rotations:
-// each is an item, and they are merged as splits are. Short rows that begin with the same pages are attended there
-// together if that is cheaper (prefix_trie.h, prefix_cost.h; shared_work.cc). Items of their stacked queries then come
-// before the items over the rest of each row.
+// queries for a few heads. An item that costs more than an even share is split. Small decode items are split by heads,
+// so that no states are merged. All other items are split along the keys, at multiples of split_align. The last prefill
+// tiles come first, because they have the most keys. A query of a streaming row meets sinks and window with different
+// rotations. So each of the two is an item, and their states are merged like those of splits. Short rows that begin
+// with the same pages can attend to these pages together, if that is cheaper (prefix_trie.h, prefix_cost.h,
+// shared_work.cc). The items of such rows' stacked queries come before the items over the rest of each row.
 //
 // Pure: a function of its arguments. Thread safety: none. Allocates in the constructor only.
-// Invariants, for each row, query and head: the items that cover it have key ranges that follow one another without gap
-// or overlap, and together cover every key that the query sees; items of a tile are consecutive and in key order, and
-// its parts come before them.
+// Invariants, for each row, query and head
+// 1. The key ranges of its items follow one another without gap or overlap, and cover every key that the query sees.
+// 2. Items of a tile are consecutive and in key order, and the tile's parts come before them.
 // From: split-KV as in Flash-Decoding; balanced item lists as in FlashInfer's plan; shared prefixes as in Hydragen and
 // FlashInfer's cascade.
 #pragma once
@@ -28,7 +28,7 @@ namespace kvc {
 
 enum class PrefixSharing : int32_t { kByCost, kNever, kAlways };
 
-// What of a layer decides how its work is cut.
+// The properties of a layer that decide how its work is cut.
 struct WorkShape {
   int32_t num_q_heads = 1;
   int32_t num_kv_heads = 1;
@@ -36,18 +36,18 @@ struct WorkShape {
   int32_t v_head_dim = 1;
   int32_t key_bytes = 1;  // K and V of one token and kv head
   int32_t page_size = 1;
-  int32_t window_tokens = 0;  // which keys a query sees, as in kvc_backend_layer
-  int32_t chunk_tokens = 0;
-  bool streaming = false;  // rows may have streaming windows
+  kernels::VisibleRule visible = {};  // of the layer
+  bool streaming = false;             // rows may have streaming windows
   kvc_backend_tiling tiling = {};
   int32_t num_threads = 1;  // items that run at once
-  // Bits of outputs must not depend on how work is cut: items are split at every multiple of split_align or not at all.
+  // Whether items are split at every multiple of split_align or not at all, so that bits do not depend on the cut.
   bool fixed_splits = false;
-  int32_t key_splits = 0;  // 0: by cost. Else parts that keys are cut into, fewer where they have fewer blocks
+  int32_t key_splits =
+      0;  // 0: by cost. Else the number of parts of the keys, at most one for each block of split_align
   PrefixSharing sharing = PrefixSharing::kByCost;
-  int32_t key_sets_class = -1;  // the RoPE class whose factor sets rotate stored keys, where it has several
+  int32_t key_sets_class = -1;  // the RoPE class that rotates stored keys, if it has several factor sets
 
-  // Keys of a state in a deterministic cache: the same number in every cache, since bits depend on it.
+  // Keys of a state in a deterministic cache. It is the same in every cache, because bits depend on it.
   static constexpr int32_t kFoldKeys = 1024;
   void fix_splits() noexcept {
     fixed_splits = true;
@@ -57,13 +57,13 @@ struct WorkShape {
   friend bool operator==(const WorkShape& a, const WorkShape& b) noexcept;
 };
 
-// The largest batch: sizes buffers.
+// The largest batch. Buffers have its size.
 struct BatchLimits {
   int64_t rows = 0;
   int64_t tokens = 0;
-  int64_t tree_nodes = 0;  // of a row, those of earlier steps included
+  int64_t tree_nodes = 0;  // of one row, nodes of earlier steps included
   bool streaming = false;  // sequences may have streaming windows
-  // Bits must not depend on the step in which a row becomes longer than its window: its sinks are always apart.
+  // Whether sinks are always an item of their own, so that bits do not depend on when a row outgrows its window.
   bool sinks_apart = false;
 };
 
@@ -72,38 +72,39 @@ class WorkPlan {
   // Room for any batch within `limits`. Throws std::bad_alloc.
   WorkPlan(const WorkShape& shape, const BatchLimits& limits);
 
-  // Room for so many, whatever the shape, which set_shape gives; no prefixes are shared.
+  // Room for these numbers, whatever the shape, which set_shape sets later. Such a plan shares no prefixes.
   WorkPlan(int64_t max_items, int64_t max_tiles);
-  // The next build is for this shape.
+  // Sets the shape of the next build.
   void set_shape(const WorkShape& shape) noexcept { shape_ = shape; }
 
-  // flags: the KVC_ATTEND_* of the call that the plan is for; they decide which keys items cover. tables: where shared
-  // prefixes are looked for; nullable: nowhere. key_sets: nullable; [tokens]: rows of unlike ones share no prefix.
+  // flags: KVC_ATTEND_* of the call, which decide the keys that items cover. tables: the page lists in which shared
+  // prefixes are found; nullable: none are shared. key_sets: nullable; [tokens]: rows with unlike sets share no prefix.
   void build(const kvc_backend_rows& rows, uint32_t flags = 0, const kvc_backend_tables* tables = nullptr,
              const int32_t* key_sets = nullptr) noexcept;
 
-  // The last build as a backend takes it: everything of *out but what the caller has for all its plans: device,
-  // counters, partials and slot. rows, tables, key_sets (nullable): of the build, as in kvc_backend_plan_arrays. layer:
-  // one of the work class, which lives as long as the plan. Room for the largest batch is known before the first build.
+  // Writes the last build for a backend. It leaves the fields that the caller has for all its plans: device, counters,
+  // partials and slot. rows, tables and key_sets (nullable) are those of the build, as in kvc_backend_plan_arrays.
+  // layer is one of the work class, and lives as long as the plan. The max_* fields are right before the first build
+  // too.
   void fill(const kvc_backend_rows& rows, const kvc_backend_tables& tables, const int32_t* key_sets,
             const kvc_backend_layer& layer, kvc_backend_plan* out) const noexcept;
 
-  // The first key, sinks aside, that a query of `row` at `position` or a later one of that row may see.
+  // The first key, sinks aside, that a query of `row` at `position` or later may see.
   int32_t first_key(const kvc_backend_rows& rows, int32_t row, int32_t position) const noexcept;
 
   const std::vector<kvc_backend_item>& items() const noexcept { return items_; }
   const std::vector<kvc_backend_tile>& tiles() const noexcept { return tiles_; }
   const std::vector<kvc_backend_span>& spans() const noexcept { return spans_; }
   const std::vector<int64_t>& parts() const noexcept { return parts_; }
-  // Prefixes that are attended by several rows together.
+  // Prefixes to which several rows attend together.
   int64_t num_prefix_groups() const noexcept { return static_cast<int64_t>(prefixes_.size()); }
   int64_t partial_floats() const noexcept { return partial_floats_; }
   const WorkShape& shape() const noexcept { return shape_; }
 
-  // The most that build can make for a shape.
+  // The largest numbers that build can make for a shape.
   static int64_t max_items(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_tiles(const WorkShape& shape, const BatchLimits& limits) noexcept;
-  // Queries of shared items and of the other items of their rows, counted once a part; spans and parts are no more.
+  // Queries of shared items, and of the other items of their rows, once for each part. Bounds spans and parts too.
   static int64_t max_shared_queries(const WorkShape& shape, const BatchLimits& limits) noexcept;
   static int64_t max_partial_floats(const WorkShape& shape, const BatchLimits& limits) noexcept;
   // Host memory of a plan.
@@ -111,23 +112,23 @@ class WorkPlan {
 
  private:
   kernels::VisibleRule rule_of(const kvc_backend_rows& rows, int32_t row) const noexcept;
-  // rows trie_[begin, end) attend together to the keys [key_begin, key_end), cut into parts of keys_each from a
-  // multiple of split_align to the next, and of heads_each kv heads.
+  // The rows trie_[begin, end) attend together to the keys [key_begin, key_end). These are cut into parts of keys_each
+  // keys, which begin at multiples of split_align, and of heads_each kv heads.
   struct Prefix {
     int32_t begin, end;
     int32_t key_begin, key_end;
     int32_t queries;
     int32_t keys_each, heads_each;
   };
-  // What shared items do for a row.
+  // The share of one row in shared items.
   struct RowShare {
-    int32_t keys;   // it sees from the front through them
-    int32_t parts;  // states that it gets from them
-    int32_t items;  // that write those
+    int32_t keys;   // of its first keys, those that shared items cover
+    int32_t parts;  // states that shared items write for it
+    int32_t items;  // shared items that write these states
     int32_t tile;   // -1: none
   };
 
-  // All keys of some queries and heads, before they are split: one item, or those of the sinks and those of the window.
+  // All keys of some queries and heads, before splits: one item, or one for the sinks and one for the window.
   struct Base {
     kvc_backend_item parts[2];
     int32_t num_parts;
@@ -160,9 +161,9 @@ class WorkPlan {
   std::vector<int64_t> parts_;
   PrefixTrie trie_;
   std::vector<Prefix> prefixes_;
-  LazyArray<RowShare> shares_;  // [rows]; of the last build that had prefixes
+  LazyArray<RowShare> shares_;  // [rows]: set by the last build that had prefixes
   int64_t shared_queries_ = 0;  // as in max_shared_queries
-  int64_t fixed_items_ = 0;     // of split rows, with fixed splits
+  int64_t fixed_items_ = 0;     // of split rows, if splits are fixed
   int64_t fixed_floats_ = 0;
   int64_t partial_floats_ = 0;
   uint32_t flags_ = 0;

@@ -20,8 +20,7 @@ WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
   shape.key_bytes = static_cast<int32_t>(kernels::row_bytes(layer.format.k, layer.head_dim) +
                                          kernels::row_bytes(layer.format.v, layer.v_head_dim));
   shape.page_size = layer.page_size;
-  shape.window_tokens = layer.window_tokens;
-  shape.chunk_tokens = layer.chunk_tokens;
+  shape.visible = kernels::rule_of_layer(&layer);
   context.backend().tiling(context.device(), &layer, &shape.tiling);
   shape.num_threads = context.parallel_items(shape.tiling);
   shape.key_splits = call.num_splits;

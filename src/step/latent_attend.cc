@@ -40,8 +40,7 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   shape.num_q_heads = layer.num_q_heads;
   shape.num_kv_heads = layer.num_kv_heads;
   shape.v_head_dim = layer.v_head_dim;
-  shape.window_tokens = layer.window_tokens;
-  shape.chunk_tokens = layer.chunk_tokens;
+  shape.visible = kernels::rule_of_layer(&layer);
   context.backend().tiling(context.device(), &layer, &shape.tiling);
   shape.num_threads = context.parallel_items(shape.tiling);
   shape.sharing = PrefixSharing::kNever;

@@ -82,8 +82,7 @@ int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().window
 
 GroupRules TablePlan::rules() const noexcept {
   GroupRules rules;
-  rules.visible.window = static_cast<int32_t>(config_.window_tokens);  // checked: at most one of the two
-  rules.visible.chunk = static_cast<int32_t>(config_.chunk_tokens);
+  rules.visible = kernels::rule_of_plan(&config_);
   rules.page_size = config_.page_size;
   return rules;
 }

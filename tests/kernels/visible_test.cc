@@ -223,7 +223,7 @@ TEST(Visible, WhatLaterQueriesSee) {
     constexpr int kLength = 70;
     d.committed = kLength;
     const Call call(d);
-    const VisibleRule rule = rule_of_row(d.window, d.chunk, &call.rows, 0);
+    const VisibleRule rule = rule_of_row({d.window, d.chunk, 0, 0}, &call.rows, 0);
     EXPECT_FALSE(hides_nothing(rule));
     EXPECT_EQ(visible_sinks(rule, INT32_MAX), d.stream_sinks);
     EXPECT_EQ(visible_sinks(rule, 2), std::min(d.stream_sinks, 2));

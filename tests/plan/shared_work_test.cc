@@ -266,10 +266,10 @@ TEST(SharedWork, WhatDoesNotShare) {
   EXPECT_EQ(groups(shape, KVC_ATTEND_PAST, nullptr), 1);
   EXPECT_EQ(groups(shape, KVC_ATTEND_SELF, nullptr), 0);
   WorkShape sliding = shape;
-  sliding.window_tokens = 100;
+  sliding.visible.window = 100;
   EXPECT_EQ(groups(sliding, 0, nullptr), 0);
   WorkShape chunked = shape;
-  chunked.chunk_tokens = 100;
+  chunked.visible.chunk = 100;
   EXPECT_EQ(groups(chunked, 0, nullptr), 0);
   batch.token_begin = {0, 5, 6};
   EXPECT_EQ(groups(shape, 0, nullptr), 0);

@@ -33,7 +33,7 @@ WorkShape shape_of(int32_t threads, int32_t window = 0) {
   shape.num_q_heads = 12;
   shape.num_kv_heads = 3;
   shape.v_head_dim = 10;
-  shape.window_tokens = window;
+  shape.visible.window = window;
   shape.tiling = {4, 8, 2, 16, 32};
   shape.num_threads = threads;
   return shape;
@@ -76,9 +76,9 @@ void expect_covers(const WorkPlan& plan, const Batch& batch, const BatchLimits& 
     const int32_t queries = batch.token_begin[row + 1] - batch.token_begin[row];
     for (int32_t q = 0; q < queries; ++q) {
       const int32_t position = batch.kv_lengths[row] - queries + q;
-      const int64_t first = shape.chunk_tokens > 0    ? position / shape.chunk_tokens * shape.chunk_tokens
-                            : shape.window_tokens > 0 ? std::max<int64_t>(0, position - shape.window_tokens + 1)
-                                                      : 0;
+      const int64_t first = shape.visible.chunk > 0    ? position / shape.visible.chunk * shape.visible.chunk
+                            : shape.visible.window > 0 ? std::max<int64_t>(0, position - shape.visible.window + 1)
+                                                       : 0;
       for (int32_t h = 0; h < shape.num_kv_heads; ++h) {
         const auto& ranges = seen[{static_cast<int32_t>(row), q, h}];
         ASSERT_FALSE(ranges.empty());
@@ -96,7 +96,7 @@ TEST(WorkPlan, CoversEveryKeyOnce) {
   for (int round = 0; round < 400; ++round) {
     const int32_t threads = 1 + static_cast<int32_t>(random() % 9);
     WorkShape shape = shape_of(threads, round % 3 == 0 ? 1 + static_cast<int32_t>(random() % 100) : 0);
-    if (round % 3 == 1) shape.chunk_tokens = 1 + static_cast<int32_t>(random() % 100);
+    if (round % 3 == 1) shape.visible.chunk = 1 + static_cast<int32_t>(random() % 100);
     shape.key_bytes = round % 2 == 1 ? 64 << 10 : 1 << 10;  // long rows are cut by keys alone, or by heads too
     if (round % 5 == 1) shape.fix_splits();
     WorkPlan plan(shape, limits);
@@ -234,8 +234,8 @@ TEST(WorkPlan, ItemsCoverNoKeyThatNoQuerySees) {
   for (int round = 0; round < 300; ++round) {
     WorkShape shape = shape_of(1);
     const int32_t kind = round % 4, n = 1 + below(60);
-    shape.window_tokens = kind == 1 ? n : 0;
-    shape.chunk_tokens = kind == 2 ? n : 0;
+    shape.visible.window = kind == 1 ? n : 0;
+    shape.visible.chunk = kind == 2 ? n : 0;
     shape.streaming = kind == 3;
     WorkPlan plan(shape, {4, 64, 0, shape.streaming});
     Batch batch;

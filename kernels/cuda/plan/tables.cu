@@ -293,7 +293,7 @@ int64_t place(const kvc_backend_table_plan& args, unsigned char* memory, TablePl
   };
   const kvc_plan_config& config = *args.config;
   plan->args = args;
-  plan->rule = {static_cast<int32_t>(config.window_tokens), static_cast<int32_t>(config.chunk_tokens), 0, 0};
+  plan->rule = rule_of_plan(&config);
   plan->shape.num_steps = config.num_steps > 1 ? config.num_steps : 1;
   plan->shape.top_k = config.top_k > 1 ? config.top_k : 1;
   plan->shape.page_size = plan->page_size = config.page_size;
