@@ -73,13 +73,13 @@
  *             calls can run in one context at once; a ninth waits for one of them.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
  *             A call with a stream only enqueues work. The device makes the stream wait for earlier work of the cache, on
- *             any stream. All calls of a forward use the stream of its begin. What they read and write must live until the
- *             stream has passed it.
- *   fork()    The child of fork() may call everything on caches that no thread was inside at that moment (for stateless
- *             calls and plans: on contexts). Its copy is independent: open forwards can end or abort in both processes,
- *             worker threads start anew with the child's first compute call, and exports are released in each. Other
- *             caches, memory that both processes map shared, and children of clone() or _Fork() (which run no fork
- *             handlers) are undefined.
+ *             any stream. All calls of a forward use the stream of its begin. Memory that they read and write must stay valid
+ *             until the stream has done this work.
+ *   fork()    The child of fork() may use a cache if no thread was inside a call on it during fork(). For stateless calls
+ *             and plans, this holds for the context. The child has its own copy: both processes can end or abort open
+ *             forwards, and both release exports. Worker threads start again with the child's first compute call. Behaviour
+ *             is undefined for other caches, for memory that both processes map as shared, and for children of clone() or
+ *             _Fork(), which run no fork handlers.
  *   NULL      A pointer argument must not be NULL unless it is marked "nullable".
  *   Arrays    What a call fills must not overlap what it reads. Every pointer is to host memory, except a tensor's data. An array
  *             of ids or numbers is read once: if another thread writes it meanwhile, each element has its old or its new value.
@@ -156,7 +156,7 @@ enum kvc_status_code {
   /* Misuse. */
   KVC_ERROR_INVALID_ARGUMENT = 1,  /* a value out of its range, or values that contradict each other */
   KVC_ERROR_NULL_ARGUMENT = 2,     /* NULL where a pointer is needed */
-  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size below the first release's, or unlike its neighbours' */
+  KVC_ERROR_STRUCT_SIZE = 3,       /* struct_size below that of the first release, or unlike the first element's */
   KVC_ERROR_UNSUPPORTED = 4,       /* well formed, but this library or backend cannot do it */
   KVC_ERROR_DTYPE = 5,             /* a tensor's dtype */
   KVC_ERROR_DEVICE = 6,            /* a tensor's device, or a stream that the device does not have */
@@ -417,7 +417,7 @@ typedef struct kvc_layer_config {
   DLManagedTensorVersioned *kv_storage; /* nullable; adopted by kvc_cache_create: the layer's page pool in the caller's
                                            memory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1
                                            (so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.
-                                           Neither a tensor nor memory may be given twice: pools may interleave, but not
+                                           No tensor may be given twice. Pools may interleave in memory, but not
                                            overlap. Its deleter runs once, when the cache and all exported views of it are
                                            gone. NULL deleter: the memory outlives them all. docs/reference/storage.md has
                                            layouts */
@@ -465,7 +465,7 @@ enum kvc_visibility {
                              KVC_ROPE_NONE */
 };
 
-/* Every group needs a layer (INVALID_ARGUMENT): page tables without one would use memory for nothing. A pipeline stage
+/* Every group needs a layer (else INVALID_ARGUMENT), because page tables without one would waste memory. A pipeline stage
  * configures the layers that it runs, and their groups. */
 typedef struct kvc_group_config {
   uint32_t struct_size;
@@ -474,9 +474,9 @@ typedef struct kvc_group_config {
   uint32_t reserved;      /* 0 */
   int64_t window_tokens;  /* KVC_VISIBLE_WINDOW: w, 1..2^30; else 0 */
   int64_t chunk_tokens;   /* KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0 */
-  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: each
-                             sequence has one, and one more in an open forward, for each checkpoint, and while it has an
-                             uncommitted tree; 0 = max_sequences * (2 + max_checkpoints) */
+  int64_t num_pages;      /* pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a
+                             sequence has one page, one more in an open forward, one for each checkpoint, and one while
+                             it has an uncommitted tree; 0 = max_sequences * (2 + max_checkpoints) */
 } kvc_group_config;
 
 static inline void kvc_group_config_init(kvc_group_config *config) {
@@ -495,8 +495,8 @@ enum kvc_cache_flags {
    * next two flags override the model, for comparisons and tests; set at most one. (Hydragen; FlashInfer's cascade.) */
   KVC_CACHE_NO_PREFIX_SHARING = 4,  /* never share: each row reads all of its keys */
   KVC_CACHE_SHARE_ALL_PREFIXES = 8, /* share wherever rows have a page in common */
-  /* On one SIMD target, the output of a query has the same bits for any batch, cut into steps, number of threads and page
-   * ids, forked or not. States over every 1,024 keys are computed apart by one kernel and merged left to right, and prefixes
+  /* On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or
+   * forks. The state over each 1,024 keys is computed alone, by one kernel, and states are merged left to right. Prefixes
    * are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures. */
   KVC_CACHE_DETERMINISTIC = 16,
   /* The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12). */
@@ -508,8 +508,8 @@ enum kvc_storage {
                           (kvc_layer_config.kv_storage) */
   KVC_STORAGE_NONE = 1 /* tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as
                           always, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.
-                          append, attend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is
-                          enough). Recurrent states are in the cache, so kvc_forward_load_state works */
+                          append, attend, exports and imports are UNSUPPORTED. Layers give the size of a page (one layer a group
+                          is enough). Recurrent states are in the cache, so kvc_forward_load_state works */
 };
 
 typedef struct kvc_cache_config {
@@ -1020,8 +1020,8 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
  *              is 0.
  *   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not
  *              written.
- *   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not
- *              captured. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended
+ *   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin
+ *              and an end. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended
  *              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A
  *              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.
  *

@@ -8,7 +8,7 @@
 namespace kvc::kernels {
 namespace {
 
-// Multiply-adds of a call that one thread does within about a microsecond, and before a sleeping one would have come.
+// Multiply-adds that one thread computes within about a microsecond, and within the wake-up time of another thread.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 
@@ -16,11 +16,11 @@ struct Job {
   const kvc_backend_attend* args;
   const Implementation* implementation;
   Scratch* scratch;  // [workers]
-  int32_t skipped;   // atomic: an item was left out
+  int32_t skipped;   // atomic: 1 = an item was skipped
 };
 
-// An item of the tile is done: the last one merges. Release: its partials are written; acquire: the last one sees
-// everyone's.
+// Counts a finished item of a tile. The last one merges the tile. The counter's release makes an item's partials
+// visible to the last one, which acquires it.
 void finish_item_of(const Job& job, int32_t index, Scratch* scratch) {
   const kvc_backend_plan& plan = *job.args->plan;
   const kvc_backend_tile& tile = plan.arrays.tiles[index];
@@ -48,7 +48,7 @@ void run_item(void* arg, int64_t index, int32_t worker) {
   if (!is_shared(&item) && item.tile >= 0) finish_item_of(job, item.tile, scratch);
 }
 
-// Looks at a bounded number of items.
+// How much work the call is. It reads at most 32 items.
 int32_t effort_of(const kvc_backend_attend& args) {
   const kvc_backend_plan& plan = *args.plan;
   if (plan.num_items > 32) return KVC_EFFORT_LARGE;

@@ -91,7 +91,7 @@ Status LayerStorage::create(const std::shared_ptr<Context>& context, const Layer
   return Status();
 }
 
-// As page_layout says.
+// Places pools and scales in memory of the library, by page_layout.
 Status LayerStorage::allocate(const LayerGeometry& geometry) {
   const int64_t bytes = geometry.page_bytes * layer_.num_pages;
   const bool huge = bytes >= 2 * kHugePage;
@@ -166,7 +166,7 @@ Status LayerStorage::adopt(const LayerGeometry& geometry, int64_t index) {
   return Status();
 }
 
-// A GPU's fast kernels copy 16 bytes at once, in memory that allows it; others attend in what does not.
+// Warns of pools without the alignment to 16 bytes that a GPU's fast kernels need. Slower kernels attend in them.
 void LayerStorage::tell_alignment(int64_t index) const {
   if (context_->is_host()) return;
   for (const kvc_backend_pool* pool : {&layer_.k, &layer_.v}) {

@@ -1,8 +1,8 @@
-// LayerStorage: the page pools of one layer, in memory of its own or adopted from the caller, and the scales of
-// quantised ones.
+// LayerStorage: the page pools of one layer, with the scales of a quantised one. Pools lie in memory of its own, or in
+// tensors adopted from the caller.
 //
-// Ownership: the cache and every exported view share it. The last of them releases the memory, on its thread, without a
-// lock. Thread safety: it does not change after the cache was created.
+// Ownership: the cache and every exported view share it. The last owner releases the memory, on its own thread and
+// without a lock. Thread safety: it does not change after the cache was created.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace kvc {
 
-// Checks which storages a layer gives: all pools of its kind, or none.
+// Checks that a layer's config gives storage for all of its pools, or for none.
 Status check_storage(const kvc_layer_config& config, const kvc_backend_format& format, int64_t index);
 
 // A stored row as the innermost dimension of a tensor.
@@ -23,13 +23,13 @@ struct ExportedRow {
   int64_t elements;
 };
 
-// A row whose elements are an array has those elements. Any other row is its bytes.
+// If all elements of a row have one dtype of whole bytes, these are the elements. Any other row is exported as bytes.
 ExportedRow stored_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
 
 // The same for exports: float8 is exported as uint8, which every consumer of DLPack reads.
 ExportedRow exported_row(const kvc_backend_row_format& row, int32_t dims) noexcept;
 
-// No tensor may be adopted twice: its deleter runs once. Without storage there is none.
+// Checks that no tensor is adopted twice, because its deleter runs once. With KVC_STORAGE_NONE there must be none.
 Status check_storages(const std::vector<LayerGeometry>& layers, bool tables_only);
 
 class LayerStorage {

@@ -1,7 +1,7 @@
-// What a layer group, and a streaming window of a sequence, mean for page lists: what pages hold, which of them may be
-// freed, and at which positions a sequence can be cut. A group is a kind of row times a visibility: neither depends on
-// the other, except that states are not seen by queries (src/layer/group_config.h).
-// Pure functions of lengths; all in tokens unless named otherwise. Positions are below 2^30.
+// GroupRules: what a layer group, and a streaming window of a sequence, mean for page lists. They say what pages hold,
+// which pages may be freed, and at which positions a sequence can be cut. A group is a kind of row times a visibility.
+// Any row goes with any visibility, except that queries do not see states (src/layer/group_config.h).
+// These are pure functions of lengths, in tokens unless named otherwise. Positions are below 2^30.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace kvc {
 enum class RowKind : uint8_t {
   kKeyValue,  // K and V
   kLatent,    // one row [latent | rotary] for all heads (MLA): K is the row, and V its latent part
-  kState      // no rows: the state after all of the sequence's tokens, one page, a fresh one for each step
+  kState      // no rows: one page with the state after all tokens; each step writes a new page
 };
 
 // A streaming window of a sequence: a query sees the first `sinks` tokens and the newest ones, itself included,
@@ -37,11 +37,11 @@ struct Hole {
 };
 
 struct GroupRules {
-  kernels::VisibleRule visible = {};  // of the sequence's own tokens: all, a window or a chunk
+  kernels::VisibleRule visible = {};  // which of the sequence's own tokens a query sees: all, a window or a chunk
   int64_t rollback_tokens = 0;
-  int64_t page_size = 1;  // of states: more than any length, so that a list has one page
+  int64_t page_size = 1;  // for states, more than any length: then a list has one page
   RowKind row = RowKind::kKeyValue;
-  bool encoder = false;  // queries see all rows of another sequence, which has a length and steps of its own
+  bool encoder = false;  // queries see all rows of an encoder sequence, which has its own length and steps
 
   bool holds_tokens() const noexcept { return row != RowKind::kState && !encoder; }
   bool holds_encoder() const noexcept { return encoder; }
@@ -64,18 +64,18 @@ struct GroupRules {
   }
 
   int64_t sink_tokens() const noexcept { return kernels::visible_sinks(visible, INT32_MAX); }
-  // Pages with a sink in them: never freed.
+  // Pages that hold a sink. They are never freed.
   int64_t sink_pages() const noexcept { return ceil_div(sink_tokens(), page_size); }
 
-  // Tokens that no query from `length - rollback` on can read, sinks aside, and the whole pages of them. The pages from
-  // sink_pages() on are freed when a sequence reaches `length`.
+  // Tokens that no query from position `length - rollback` on can read, sinks aside; and the whole pages of such
+  // tokens. When a sequence reaches `length`, these pages are freed, except the first sink_pages().
   int64_t droppable_tokens(int64_t length) const noexcept {
     return first_visible(std::max<int64_t>(0, length - rollback_tokens));
   }
   int64_t droppable_pages(int64_t length) const noexcept { return droppable_tokens(length) / page_size; }
 
-  // Whether a sequence with such a hole can be cut at `position` and go on from there. With s sinks, and H and F the
-  // tokens before the hole and at its end, it can if
+  // Whether a sequence with this hole can be cut at `position` and continue from there. Let s be the number of sinks,
+  // and [H, F) the tokens of the hole. It can if
   //   position <= H                               no key before the cut is gone, or
   //   s <= H and first_visible(position) >= F     no key that a query from there on sees is gone.
   // first_visible never decreases, so these positions are 0..H and first_after(hole) and up.
@@ -90,8 +90,8 @@ struct GroupRules {
     return kernels::first_query_beyond(visible, static_cast<int32_t>(hole.end * page_size));
   }
 
-  // The most pages that one sequence holds: its sinks; before the next query its window or chunk and the rollback
-  // margin; the tokens of a step; and one page because neither end needs to be aligned.
+  // The most pages that one sequence holds. They hold its sinks, its window or chunk with the rollback margin, and the
+  // tokens of a step. One page more is needed, because neither end of this range is aligned.
   int64_t peak_pages(int64_t step_tokens) const noexcept {
     const int64_t before = kernels::most_before(visible) + rollback_tokens;
     return sink_pages() + ceil_div(before + step_tokens, page_size) + 1;

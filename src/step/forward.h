@@ -1,7 +1,7 @@
-// Forward: what a Step computes with: its batch and index arrays, plans, angles and scratch. They are made when the
-// cache is created, or the graph that the step is of, and every step uses them again.
+// Forward: the buffers of a Step: its batch and index arrays, plans, cos and sin, and scratch. They are made with the
+// cache, or with the graph of the step, and every step uses them again.
 //
-// Thread safety: none: it belongs to its Step, but for `cancelled`, which any thread may set.
+// Thread safety: none, because it belongs to its Step. But any thread may set `cancelled`.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ class Forward {
                        const std::vector<WorkClass>& classes, std::span<const kvc_backend_layer* const> layers,
                        std::unique_ptr<Forward>* out);
 
-  // Host and device memory that create takes.
+  // Bytes of host and device memory that create allocates.
   static int64_t scratch_bytes(const Context& context, const Geometry& geometry, const std::vector<WorkClass>& classes);
 
-  // Where the rows' states of a group are: [rows] each, or KVC_BACKEND_STATE_*.
+  // The pages of the rows' states in a group, or KVC_BACKEND_STATE_*: [rows] each.
   struct StatePages {
     int32_t group;
-    StepArray<int32_t> before, after;  // the step
+    StepArray<int32_t> before, after;  // before and after the step
   };
 
-  bool graph = false;     // what callers see keeps the shapes of the limits
+  bool graph = false;     // tensors of callers have the shapes of the limits
   int32_t cancelled = 0;  // read and written by __atomic builtins: a backend polls it
 
   // The batch.
@@ -52,10 +52,10 @@ class Forward {
   std::vector<StatePages> state_pages;  // of recurrent groups
   std::unique_ptr<BatchPlan> batch;
   std::unique_ptr<LatentScratch> latent;  // null without MLA layers
-  ForwardTables tables;                   // for other kernels, as far as they were asked for
+  ForwardTables tables;                   // for other kernels, if the caller requested them
   LayerCalls calls;                       // which calls the step has run for each layer
   BatchLimits limits;                     // of the cache, or of the graph
-  int64_t info_shapes[2] = {0, 0};        // tokens, rows: what kvc_forward_info's tensors point to
+  int64_t info_shapes[2] = {0, 0};        // tokens, rows: shapes of kvc_forward_info's tensors
 
   std::span<const int32_t> row_slots() const noexcept { return {slots.data(), static_cast<size_t>(num_rows)}; }
   std::span<const int32_t> row_lengths() const noexcept {
@@ -68,55 +68,55 @@ class Forward {
     return {reservations.data(), static_cast<size_t>(num_rows) * static_cast<size_t>(groups)};
   }
 
-  // Forgets what the last step had planned.
+  // Begins a step: drops the plans, calls and cancellation of the last one.
   void start() noexcept;
-  // After the batch is built: the shapes that callers see.
+  // Sets the shapes that callers see, after the batch was built.
   void finish_batch() noexcept;
-  // How the work of a class is cut, made by the first layer that needs it. flags: the call's KVC_ATTEND_*; a class
-  // keeps the plan of its last ones.
+  // How the work of a class is cut. The first layer that needs it makes it. flags: the call's KVC_ATTEND_*; a class
+  // keeps the plan of its last flags.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
-  // The same for calls of the backend: staged, once, where the backend needs that.
+  // The same for calls of the backend. The plan is staged once, if the backend stages plans.
   Status plan(size_t work_class, uint32_t flags, const kvc_backend_plan** out);
-  // Rows and page lists of a class, and no items.
+  // A plan with the rows and page lists of a class, without items.
   kvc_backend_plan plan_without_items(size_t work_class, uint32_t flags) noexcept;
-  // cos and sin of a RoPE class, made by the first layer that needs them.
+  // cos and sin of a RoPE class. The first layer that needs them computes them.
   Status cos_sin(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // The same for queries that meet sinks of streaming windows; null if no row streams.
+  // The same for queries that attend to sinks of streaming windows. *out is null if no row streams.
   Status cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out);
-  // Which table of the class rotates each token; null: the first for all. [num_tokens]
+  // Which table of the class rotates each token: [num_tokens]; null: the first table rotates all tokens.
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
-  // Sends the step's index arrays and what changed in the page lists to a device that keeps them; to others nothing.
-  // Plans of classes that the step before used go with them, for the flags that it had.
+  // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. The plans of
+  // classes that the last step used are made for the same flags, and sent with them.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Of a graph, when its step closes: replays are stale from here on.
+  // When a step of a graph closes: from here on, replays are stale.
   Status unstage();
   // Whether recorded calls may run in this step: it is of a graph, on a device that replays them.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
-  // Rows that tensors of the step's calls have at least, one a token, or a sequence: of a graph on a device those of
-  // later steps too, as calls may be captured.
+  // The fewest rows that tensors of the step's calls may have, counted in tokens or in sequences. Where calls may be
+  // replayed, this is the capacity, because later steps can be larger.
   int64_t tensor_rows() const noexcept { return replayed() ? limits.tokens : batch->rows().num_tokens; }
   int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
-  // What calls to the backend name; null where nothing is staged.
+  // The step that calls of the backend name; null if nothing is staged.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
-  // For plans that are made and staged beside those of the classes.
+  // For plans beside those of the classes.
   DeviceStep& device_step() noexcept { return device_step_; }
 
-  // Positions and last rows of the batch where the context's device reads them.
+  // Positions and last rows of the batch, at addresses of the context's device.
   void device_rows(const int32_t** positions, const int32_t** last_rows) const noexcept;
 
  private:
   struct Planned {
     WorkPlan work;
     int32_t group;
-    const kvc_backend_layer* layer;  // one of the class
+    const kvc_backend_layer* layer;  // one layer of the class
     kvc_backend_plan plan = {};      // of the last build
     bool made = false;               // in this step
-    bool used = true;                // by a call of this step; before the first step: to be expected
+    bool used = true;                // by a call of this step. Before the first step: true
   };
   struct Rotation {
     std::shared_ptr<DeviceMemory> cos_sin;        // [max tokens, 2, rope_dim / 2]
-    std::shared_ptr<DeviceMemory> cos_sin_sinks;  // likewise; null if sequences do not stream
+    std::shared_ptr<DeviceMemory> cos_sin_sinks;  // the same; null if sequences do not stream
     StepArray<int32_t> sets;                      // [max tokens] if the class has several
     int64_t long_from = INT64_MAX;                // RopeClass::long_from
     bool made = false;

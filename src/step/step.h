@@ -1,10 +1,10 @@
 // Step: one forward, from begin to end or abort. It checks and runs what an engine does within the step: append and
-// attend for a layer, states, tables for other kernels, descriptions. A Step is used again by later steps; that of a
-// graph keeps its addresses.
+// attend for a layer, states, tables for other kernels, descriptions. Later steps use a closed Step again. The Step of
+// a graph has the same addresses in all its steps.
 //
-// Thread safety: methods of the first section are called under the cache's lock. Those of the second belong to the
-// thread that entered the step, one at a time, and take no lock; cancel may come from any thread.
-// Ownership: of its buffers; borrows the cache's layers, which live longer.
+// Thread safety: methods of the first section are called under the cache's lock. Methods of the second section are
+// called by the thread that entered the step, one at a time, without a lock. Any thread may call cancel. Ownership: a
+// Step owns its buffers, and borrows the cache's layers, which live longer.
 #pragma once
 
 #include <memory>
@@ -21,8 +21,8 @@ namespace kvc {
 class Step {
  public:
   static Status create(const Layers& layers, std::unique_ptr<Step>* out);
-  // Of a graph, whose callers see the shapes of these limits. pages_per_row: columns of block tables, 0 = the pages of
-  // the group.
+  // Makes the Step of a graph, whose tensors have the shapes of these limits. pages_per_row: columns of block tables; 0
+  // = the pages of the group.
   static Status create_graph(const Layers& layers, const BatchLimits& limits, int32_t pages_per_row,
                              std::unique_ptr<Step>* out);
   Step(const Step&) = delete;
@@ -32,7 +32,7 @@ class Step {
 
   bool is_open() const noexcept { return open_; }
   bool is_graph() const noexcept { return forward_->graph; }
-  // Of its id: another one for each step, but one for all steps of a graph.
+  // The generation in its id. It changes with each step, but not between steps of a graph.
   uint64_t generation() const noexcept { return generation_; }
   void set_generation(uint64_t generation) noexcept { generation_ = generation; }
   // Whether a call is inside the step. enter returns false if another one is.
@@ -44,7 +44,7 @@ class Step {
     return true;
   }
   void leave() noexcept { in_use_ = false; }
-  // Whether the device failed in the last call that entered, so that the step cannot go on.
+  // Whether the device failed in the last call that entered. Then the step cannot continue.
   bool broken() const noexcept { return broken_; }
   void cancel() noexcept { __atomic_store_n(&forward_->cancelled, 1, __ATOMIC_RELAXED); }
   bool cancelled() const noexcept { return __atomic_load_n(&forward_->cancelled, __ATOMIC_RELAXED) != 0; }
@@ -59,22 +59,23 @@ class Step {
     return std::as_const(*forward_).row_reservations(layers_.num_groups());
   }
 
-  // Takes over a checked batch: [rows] slots.
+  // Begins a step with a checked batch. slots: [rows].
   void start(StepKind kind, const BatchArrays& batch, std::span<const int32_t> slots, const RopeSets& rope_sets,
              void* stream) noexcept;
-  // Opens the step, whose pages are reserved: writes its index arrays, and gives the store the nodes of its trees.
+  // Opens the step after its pages were reserved. Writes its index arrays, and adds the nodes of its trees to the
+  // store.
   void open(SequenceStore* store, const BatchArrays& batch) noexcept;
-  // Sends the index arrays, and what changed in the page lists, to a device that keeps them.
+  // Sends the index arrays, and changed nodes of page lists, to a device that keeps copies of them.
   bool is_staged() const noexcept { return forward_->step() != nullptr; }
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // Before the stage: the device's mirror of a group's node pool.
+  // Sets the device address of a group's node pool. Called before stage.
   void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
     forward_->batch->set_device_nodes(group, nodes);
   }
   Status unstage() { return forward_->unstage(); }
-  // Whether all layers in range have what end keeps.
+  // Whether all layers in range have stored their tokens and states.
   Status check_complete() const;
-  // The tables of the step become stale.
+  // Closes the step. Its tables become stale.
   void close() noexcept;
   Status info(kvc_forward_info* out) const;
 
@@ -82,28 +83,28 @@ class Step {
 
   Status append(int32_t layer, const kvc_append_args& args);
   Status attend(int32_t layer, const kvc_attend_args& args);
-  // A state tensor of a recurrent layer: into the cache (store), or out of it.
+  // Copies a state tensor of a recurrent layer into the cache (store), or out of it.
   Status copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bool store);
   Status tables(int32_t group, kvc_tables* out);
   Status describe(std::string* out);
-  // An append of rows that were checked.
+  // Appends rows that were already checked.
   Status append_rows(int32_t layer, const KvRows& rows, bool as_stored);
-  // Whether the step's tokens go to a layer.
+  // Whether the step stores its tokens in a layer.
   bool appends(int32_t layer) const;
 
  private:
-  // A layer's new K and V, checked.
+  // New K and V of a layer, after their checks.
   struct NewKv {
     KvRows rows = {};
     bool as_stored = false;
-    const float* cos_sin = nullptr;  // the caller's, or null: by position
+    const float* cos_sin = nullptr;  // the caller's; null: by the tokens' positions
   };
 
   Step(const Layers& layers, std::unique_ptr<Forward> forward) : layers_(layers), forward_(std::move(forward)) {
     if (limits().streaming) forward_->tables.streams().reserve(static_cast<size_t>(limits().rows));
   }
   const Context& context() const noexcept { return *layers_.context(); }
-  // What the device said: after any failure but a cancellation the step is closed as by abort.
+  // Passes on the status of a device call. After any failure but a cancellation, the step will be closed as by abort.
   Status run(Status status) noexcept {
     broken_ = !status.ok() && status.code() != KVC_ERROR_CANCELLED;
     return status;
