@@ -500,7 +500,18 @@ enum kvc_cache_flags {
    * are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures. */
   KVC_CACHE_DETERMINISTIC = 16,
   /* The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12). */
-  KVC_CACHE_PREFIX_INDEX = 32
+  KVC_CACHE_PREFIX_INDEX = 32,
+  /* A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no sequence ever
+   * sees bytes of another one, whatever reads the pools. It costs one write of each new page. Needs pools (KVC_STORAGE_OWN) */
+  KVC_CACHE_ZERO_ON_FREE = 64
+};
+
+/* Which idle prefix the prefix index evicts first, among those of equal priority. A continuation always goes before what it
+ * continues. benchmarks/results/README.md has hit rates of both. */
+enum kvc_prefix_policy {
+  KVC_PREFIX_POLICY_REUSE = 0, /* least recently used, and each of the last three uses counts as half the age at which prefixes
+                                  are evicted. So prefixes that were used once (a scan) go before those that come back */
+  KVC_PREFIX_POLICY_LRU = 1    /* least recently used */
 };
 
 enum kvc_storage {
@@ -534,7 +545,7 @@ typedef struct kvc_cache_config {
   int32_t max_tree_nodes;         /* uncommitted tree nodes of a sequence, all its rounds together, 1..1024; 0 = 64 */
   int32_t max_checkpoints;        /* kvc_seq_checkpoint of one sequence, 1..1024; 0 = 1. Only with a recurrent group */
   int32_t storage;                /* KVC_STORAGE_* */
-  uint32_t reserved;              /* 0 */
+  int32_t prefix_policy;          /* KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0 */
   int64_t prefix_pages;           /* KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;
                                      0 = the pages of the largest group. Else 0 */
   int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,
@@ -1690,7 +1701,7 @@ KVC_API kvc_status kvc_plan_check(kvc_plan *plan, uint64_t generation, kvc_error
  *             new sequence has no encoder tokens.
  *   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:
  *             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of
- *             lower priority, then those that were not used for longer, and a continuation before what it continues.
+ *             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.
  *             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted
  *             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.
  *   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other
@@ -1722,7 +1733,8 @@ static inline void kvc_prefix_query_init(kvc_prefix_query *query) {
 /* What the index holds of a query. */
 typedef struct kvc_prefix_hit {
   uint32_t struct_size;
-  int32_t limited_by;    /* the group because of which `tokens` is below what was searched for and known; -1 = none */
+  int32_t limited_by;    /* the group because of which `tokens` is below what was searched for and known; -1 = none. It lacks the
+                            page that begins at `tokens`, or (recurrent) a state at a later position */
   int64_t tokens;        /* the longest prefix that every group can serve */
   int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
   int64_t known_tokens;  /* tokens that were published in this order, whatever is left of their pages */

@@ -561,7 +561,7 @@ typedef struct kvc_backend_project {
  * effect in order, and source and target may overlap. It runs under the cache's lock, so it uses only the library's own
  * threads (kvc_backend_host.own_threads): code on the host's threads could call the library back. */
 typedef struct kvc_backend_slot_copy {
-  int64_t source_slot, target_slot; /* page * page_size + offset */
+  int64_t source_slot, target_slot; /* page * page_size + offset; source_slot -1: the target becomes zero bytes */
   int32_t num_slots;
   int32_t reserved;
 } kvc_backend_slot_copy;

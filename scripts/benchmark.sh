@@ -3,6 +3,7 @@
 #   benchmark.sh                      size of the library, cold start, hand-off to the thread pool, the manager
 #   benchmark.sh plans [ARGS]         plans without a cache
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
+#   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
 #   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
@@ -68,6 +69,10 @@ case ${1:-} in
   keys)
     build page_keys
     "$build/benchmarks/page_keys" "${@:2}"
+    ;;
+  store)
+    build kvcache prefixes
+    "$build/benchmarks/prefixes" "${@:2}"
     ;;
   peers)
     build kvcache attention

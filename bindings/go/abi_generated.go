@@ -40,6 +40,9 @@ const (
 	kvcCacheShareAllPrefixes        = 8
 	kvcCacheDeterministic           = 16
 	kvcCachePrefixIndex             = 32
+	kvcCacheZeroOnFree              = 64
+	kvcPrefixPolicyReuse            = 0
+	kvcPrefixPolicyLru              = 1
 	kvcStorageOwn                   = 0
 	kvcStorageNone                  = 1
 	kvcStreamingPrefixIsSink        = 1
@@ -295,7 +298,7 @@ type kvcCacheConfig struct {
 	maxTreeNodes      int32
 	maxCheckpoints    int32
 	storage           int32
-	reserved          uint32
+	prefixPolicy      int32
 	prefixPages       int64
 	prefixCheckpoints int64
 }

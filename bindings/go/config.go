@@ -27,7 +27,19 @@ type Config struct {
 	PrefixIndex       bool
 	PrefixPages       int64 // most pages of tokens that the index holds in each group; 0 = the pages of the largest group
 	PrefixCheckpoints int64 // most positions whose recurrent states the index holds; 0 = MaxSequences
+	PrefixPolicy      PrefixPolicy
+	ZeroOnFree        bool // pages are cleared before they are given to a sequence, so that none sees bytes of another one
 }
+
+// PrefixPolicy decides what the prefix index evicts first, among tokens of equal priority.
+type PrefixPolicy int32
+
+const (
+	// PrefixReuse is the default: the least recently used. Each of the last three uses lets a prefix live longer, so that
+	// prefixes which were used once go first.
+	PrefixReuse PrefixPolicy = kvcPrefixPolicyReuse
+	PrefixLRU   PrefixPolicy = kvcPrefixPolicyLru // the least recently used
+)
 
 // SharePrefixes decides whether rows that begin with the same pages are attended together.
 type SharePrefixes uint32
@@ -177,7 +189,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.init()
 	c.flags = uint32(config.SharePrefixes) | flag(config.NoRollback, kvcCacheNoRollback) |
 		flag(config.Streaming, kvcCacheStreaming) | flag(config.Deterministic, kvcCacheDeterministic) |
-		flag(config.PrefixIndex, kvcCachePrefixIndex)
+		flag(config.PrefixIndex, kvcCachePrefixIndex) | flag(config.ZeroOnFree, kvcCacheZeroOnFree)
 	c.layers, c.numLayers = address(a, layers), narrow(len(layers))
 	c.groups, c.numGroups = address(a, groups), narrow(len(groups))
 	c.pageSize, c.maxSequences = narrow(config.PageSize), narrow(config.MaxSequences)
@@ -186,6 +198,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.rollbackTokens, c.storage = config.RollbackTokens, int32(config.Storage)
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
 	c.prefixPages, c.prefixCheckpoints = config.PrefixPages, config.PrefixCheckpoints
+	c.prefixPolicy = int32(config.PrefixPolicy)
 	return c, nil
 }
 

@@ -88,6 +88,27 @@ void prefetch_block(const unsigned char* source, const unsigned char* target, in
   }
 }
 
+// The scales of one row, which lie after the rows of its page.
+unsigned char* scales_of_row(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head,
+                             int64_t slot) {
+  return static_cast<unsigned char*>(scales.data) + slot / layer.page_size * scales.page_stride_bytes +
+         head * scales.head_stride_bytes + slot % layer.page_size * scales.slot_stride_bytes;
+}
+
+// Clears the rows and the scales of a copy without a source.
+void clear_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
+  unsigned char* target = slot_of(layer, *part.pool, copy.target_slot);
+  for_each_block(part, copy.num_slots,
+                 [&](int64_t offset, int64_t bytes) { memset(target + offset, 0, static_cast<size_t>(bytes)); });
+  if (part.scales == nullptr) return;
+  for (int32_t h = part.head_begin; h < part.head_end; ++h) {
+    for (int32_t i = 0; i < copy.num_slots; ++i) {
+      memset(scales_of_row(layer, *part.scales, h, copy.target_slot + i), 0,
+             static_cast<size_t>(part.scales->row_bytes));
+    }
+  }
+}
+
 // In one page source and target may overlap, with the target below. So blocks are moved in the order of their slots.
 void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
                const kvc_backend_slot_copy& next, bool stream) {
@@ -103,13 +124,6 @@ void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backe
     prefetch_block(next_source + offset, next_target + offset, bytes);
     memmove(target + offset, source + offset, static_cast<size_t>(bytes));
   });
-}
-
-// The scales of one row, which lie after the rows of its page.
-unsigned char* scales_of_row(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int32_t head,
-                             int64_t slot) {
-  return static_cast<unsigned char*>(scales.data) + slot / layer.page_size * scales.page_stride_bytes +
-         head * scales.head_stride_bytes + slot % layer.page_size * scales.slot_stride_bytes;
 }
 
 // The same for the scales of the rows: those of a head in one block where they adjoin.
@@ -159,7 +173,12 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
     for (int64_t p = begin; p < end; ++p) {
       const Part part = part_of(*layer, cut, p);
       for (int64_t i = 0; i < num_copies; ++i) {
-        copy_rows(*layer, part, copies[i], copies[i + 1 < num_copies ? i + 1 : i], stream);
+        if (copies[i].source_slot < 0) {
+          clear_rows(*layer, part, copies[i]);
+          continue;
+        }
+        const bool more = i + 1 < num_copies && copies[i + 1].source_slot >= 0;
+        copy_rows(*layer, part, copies[i], copies[more ? i + 1 : i], stream);
         if (part.scales != nullptr) copy_scales(*layer, part, copies[i]);
       }
     }

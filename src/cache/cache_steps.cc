@@ -114,6 +114,7 @@ Status Cache::begin(const kvc_batch& batch, void* stream, kvc_forward* out) {
   if (!step.is_graph()) step.set_generation(step.generation() + 1);
   step.start(kind, batch_, checked_slots_, rope_sets_, stream);
   copies_.clear();
+  copies_.reserve(static_cast<size_t>(store_.most_copies(static_cast<int64_t>(batch_.ids().size()))));
   store_.reserve(step.slots(), step.lengths(), step.reservations(), &copies_, kind);
   if (Status copied = copy_slots(copies_, stream); !copied.ok()) {
     store_.rollback(step.slots(), step.reservations());

@@ -275,10 +275,12 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
   const bool indexed = geometry->store.indexed;
   KVC_TRY(check_range("prefix_pages", config.prefix_pages, 0, INT32_MAX));
   KVC_TRY(check_range("prefix_checkpoints", config.prefix_checkpoints, 0, INT32_MAX));
-  if (!indexed && (config.prefix_pages != 0 || config.prefix_checkpoints != 0)) {
+  KVC_TRY(check_range("prefix_policy", config.prefix_policy, KVC_PREFIX_POLICY_REUSE, KVC_PREFIX_POLICY_LRU));
+  if (!indexed && (config.prefix_pages != 0 || config.prefix_checkpoints != 0 || config.prefix_policy != 0)) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "prefix_pages %" PRId64 " or prefix_checkpoints %" PRId64 " without KVC_CACHE_PREFIX_INDEX",
-                         config.prefix_pages, config.prefix_checkpoints);
+                         "prefix_pages %" PRId64 ", prefix_checkpoints %" PRId64
+                         " or prefix_policy %d without KVC_CACHE_PREFIX_INDEX",
+                         config.prefix_pages, config.prefix_checkpoints, config.prefix_policy);
   }
   if (config.prefix_checkpoints != 0 && !recurrent) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 ", and no group is recurrent",
@@ -286,6 +288,7 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
   }
   geometry->prefixes.page_size = geometry->page_size;
   geometry->prefixes.max_blocks = config.prefix_pages;
+  geometry->prefixes.rewards_reuse = config.prefix_policy == KVC_PREFIX_POLICY_REUSE;
   if (!indexed || !recurrent) return Status();
   geometry->prefixes.max_checkpoints =
       config.prefix_checkpoints != 0 ? config.prefix_checkpoints : geometry->store.max_sequences;
@@ -417,7 +420,7 @@ bool Geometry::has_rope_sets() const noexcept {
 
 Status make_geometry(const Context& context, const CacheConfig& in, Geometry* geometry) {
   const kvc_cache_config& config = in.config;
-  KVC_TRY(read_cache_flags(config.flags, geometry));
+  KVC_TRY(read_cache_flags(config.flags, config.storage, geometry));
   const auto or_default = [](int32_t value, int32_t fallback) { return value == 0 ? fallback : value; };
   geometry->page_size = or_default(config.page_size, 16);
   geometry->store.max_sequences = or_default(config.max_sequences, 64);
@@ -433,7 +436,6 @@ Status make_geometry(const Context& context, const CacheConfig& in, Geometry* ge
   KVC_TRY(check_range("max_tree_nodes", geometry->limits.tree_nodes, 1, kMaxTreeNodes));
   KVC_TRY(check_range("max_checkpoints", config.max_checkpoints, 0, 1024));
   KVC_TRY(check_range("storage", config.storage, KVC_STORAGE_OWN, KVC_STORAGE_NONE));
-  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", config.reserved);
   geometry->tables_only = config.storage == KVC_STORAGE_NONE;
   const bool recurrent =
       std::any_of(in.groups.begin(), in.groups.end(), [](const auto& g) { return g.row == KVC_ROW_STATE; });

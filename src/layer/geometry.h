@@ -78,7 +78,7 @@ struct CacheConfig {
 };
 
 // The flags of a config, checked (cache_flags.cc).
-Status read_cache_flags(uint32_t flags, Geometry* geometry);
+Status read_cache_flags(uint32_t flags, int32_t storage, Geometry* geometry);
 
 // Checks everything but adopted storage, and asks the context's backend about each layer.
 Status make_geometry(const Context& context, const CacheConfig& config, Geometry* geometry);

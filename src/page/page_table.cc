@@ -69,7 +69,7 @@ std::span<const int32_t> PageTable::changes() noexcept {
     if (nodes_.refs(node) > 0) {
       changed_[used++] = node;
     } else {
-      is_changed_[node] = 0;  // written anew before anybody reads it again
+      is_changed_[node] = 0;  // written again before it is read
     }
   }
   num_changed_ = used;
@@ -175,9 +175,20 @@ void PageTable::begin_at(PageList& list, int64_t count) noexcept {
   assert_list(list);
 }
 
-void PageTable::append_shared(PageList& list, int32_t page) noexcept {
-  pages_.ref(page);
-  append_page(list, page, true);
+void PageTable::append_shared(PageList& list, std::span<const int32_t> pages) noexcept {
+  assert_list(list);
+  while (!pages.empty()) {
+    const int64_t index = list.size, begin = index & (kFanout - 1);
+    const auto count = std::min<size_t>(static_cast<size_t>(kFanout - begin), pages.size());
+    grow_to(list, index);
+    std::copy_n(pages.begin(), count, own_path_to(list, index) + begin);
+    for (const int32_t page : pages.first(count)) pages_.ref(page);
+    list.size += static_cast<int32_t>(count);
+    list.tail_page = pages[count - 1];
+    list.tail_shared = true;
+    pages = pages.subspan(count);
+  }
+  assert_list(list);
 }
 
 void PageTable::replace(PageList& list, int64_t index, int32_t page) noexcept {

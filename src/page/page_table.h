@@ -102,8 +102,8 @@ class PageTable {
 
   // Makes an empty list one whose first `count` entries were freed.
   void begin_at(PageList& list, int64_t count) noexcept;
-  // Adds a page that something else refers to at the end, and a reference to it.
-  void append_shared(PageList& list, int32_t page) noexcept;
+  // Adds pages that something else refers to at the end, and a reference to each.
+  void append_shared(PageList& list, std::span<const int32_t> pages) noexcept;
   // Puts a page that something else refers to in place of the one at `index`, which loses this list's reference.
   void replace(PageList& list, int64_t index, int32_t page) noexcept;
 

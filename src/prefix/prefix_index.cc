@@ -6,13 +6,16 @@
 
 namespace kvc {
 
-PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints)
+PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
+                         bool rewards_reuse)
     : rules_(std::move(rules)),
       runs_(page_size, max_blocks),
       pages_(max_blocks * num_groups()),
       links_(runs_.max_runs() * num_groups()),
       terms_(runs_.max_runs()),
-      lists_(rules_.size()),
+      uses_(runs_.max_runs()),
+      rewards_reuse_(rewards_reuse),
+      lists_(rules_.size() * (kMostUses + 1)),
       held_(rules_.size()),
       has_states_(std::any_of(rules_.begin(), rules_.end(), [](const GroupRules& r) { return r.holds_state(); })),
       checkpoints_(max_checkpoints),
@@ -22,7 +25,8 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
 
 int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks,
                                   int64_t max_checkpoints) noexcept {
-  const auto block = static_cast<int64_t>(groups * (sizeof(int32_t) + sizeof(Link)) + sizeof(Terms) + sizeof(int32_t));
+  const auto block =
+      static_cast<int64_t>(groups * (sizeof(int32_t) + sizeof(Link)) + sizeof(Terms) + sizeof(Use) + sizeof(int32_t));
   const auto checkpoint = static_cast<int64_t>(sizeof(Checkpoint) + (page_size + groups) * sizeof(int32_t));
   return TokenRuns::bytes_needed(page_size, max_blocks) + (max_blocks + 1) * block + max_checkpoints * checkpoint;
 }
@@ -38,14 +42,14 @@ bool PrefixIndex::has_pages(int32_t block) const noexcept {
 
 void PrefixIndex::unlink(int32_t run, int32_t group) noexcept {
   const Link& l = link(run, group);
-  List& list = lists_[static_cast<size_t>(group)];
+  List& list = this->list(group, uses_[run].number);
   (l.older >= 0 ? link(l.older, group).newer : list.oldest) = l.newer;
   (l.newer >= 0 ? link(l.newer, group).older : list.newest) = l.older;
 }
 
-// Puts a run into the list right after `older`, or first if that is -1.
+// Puts a run into its list right after `older`, or first if that is -1.
 void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept {
-  List& list = lists_[static_cast<size_t>(group)];
+  List& list = this->list(group, uses_[run].number);
   Link& l = link(run, group);
   l.older = older;
   l.newer = older >= 0 ? link(older, group).newer : list.oldest;
@@ -53,13 +57,18 @@ void PrefixIndex::link_after(int32_t run, int32_t older, int32_t group) noexcept
   (l.newer >= 0 ? link(l.newer, group).older : list.newest) = run;
 }
 
-// Makes a run and those above it the most recently used, a run before its parent.
-void PrefixIndex::touch_path(int32_t run) noexcept {
+// Makes a run and those above it the most recently used, a run before its parent. again: they are used once more.
+void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
+  ++clock_;
   for (; run > TokenRuns::kRoot; run = runs_.parent(run)) {
+    Use& use = uses_[run];
+    const int32_t number = again && rewards_reuse_ ? std::min(use.number + 1, kMostUses) : use.number;
     for (int32_t g = 0; g < num_groups(); ++g) {
-      if (link(run, g).pages == 0) continue;
-      unlink(run, g);
-      link_after(run, lists_[static_cast<size_t>(g)].newest, g);
+      if (link(run, g).pages > 0) unlink(run, g);
+    }
+    use = {clock_, number};
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      if (link(run, g).pages > 0) link_after(run, list(g, number).newest, g);
     }
   }
 }
@@ -68,7 +77,7 @@ void PrefixIndex::set_page(int32_t run, int32_t block, int32_t group, int32_t ne
   pages.hold(group, new_page);
   page(block, group) = new_page + 1;
   ++held_[static_cast<size_t>(group)];
-  if (link(run, group).pages++ == 0) link_after(run, lists_[static_cast<size_t>(group)].newest, group);
+  if (link(run, group).pages++ == 0) link_after(run, list(group, uses_[run].number).newest, group);
 }
 
 void PrefixIndex::drop_page(int32_t run, int32_t block, int32_t group, PrefixPages& pages) noexcept {
@@ -82,6 +91,7 @@ void PrefixIndex::drop_page(int32_t run, int32_t block, int32_t group, PrefixPag
 int32_t PrefixIndex::split(int32_t run, int32_t k) noexcept {
   const int32_t upper = runs_.split(run, k);
   terms_[upper] = terms_[run];
+  uses_[upper] = uses_[run];
   count_terms(upper, 1);
   for (int32_t g = 0; g < num_groups(); ++g) {
     int32_t count = 0;
@@ -103,8 +113,11 @@ int64_t PrefixIndex::servable(int32_t group, int64_t position) const noexcept {
   if (!rules.holds_tokens()) return position;
   // A missing page makes everything from its first token on impossible while a query sees that token. Windows only move
   // on, so no page is looked at twice.
-  for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= rules.first_visible(position) / size; --i) {
-    if (page(matched_blocks_[static_cast<size_t>(i)], group) == 0) position = i * size;
+  int64_t first = rules.first_visible(position) / size;
+  for (int64_t i = ceil_div(position, size) - 1; position > 0 && i >= first; --i) {
+    if (page(matched_blocks_[static_cast<size_t>(i)], group) != 0) continue;
+    position = i * size;
+    first = rules.first_visible(position) / size;
   }
   return position;
 }
@@ -161,8 +174,17 @@ int32_t PrefixIndex::matched_page(int32_t group, int64_t index) const noexcept {
   return page(matched_blocks_[static_cast<size_t>(index)], group) - 1;
 }
 
+void PrefixIndex::read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept {
+  for (size_t i = 0; i < pages.size(); ++i) {
+    pages[i] = page(matched_blocks_[static_cast<size_t>(begin) + i], group) - 1;
+  }
+}
+
 void PrefixIndex::use() noexcept {
-  if (!matched_runs_.empty()) touch_path(matched_runs_.back());
+  // What goes on after the match was not used.
+  if (!matched_runs_.empty()) {
+    touch_path(cut_path(matched_runs_.back(), static_cast<int64_t>(matched_blocks_.size())), true);
+  }
   if (matched_checkpoint_ >= 0) use_checkpoint(matched_checkpoint_);
 }
 
@@ -179,10 +201,32 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
     if (page(block, g) == 0) {
       // A page of other tokens' or another salt's: the caller published it as that before.
       if (!pages.held(g, own)) set_page(run, block, g, own, pages);
-    } else if (page(block, g) != own + 1 && runs_.tokens_in(block) == runs_.page_size()) {
+    } else if (page(block, g) != own + 1 &&
+               (block != runs_.last_block(run) || runs_.last_tokens(run) == runs_.page_size())) {
       sequence.replace(g, index, page(block, g) - 1);
     }
   }
+}
+
+// Whole blocks that the index knows. Returns the run of the last one.
+int32_t PrefixIndex::adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept {
+  const auto blocks = static_cast<int64_t>(own_pages_.size()) / num_groups();
+  int32_t run = TokenRuns::kRoot;
+  int64_t end = 0;
+  for (int64_t index = 0, r = -1; index < whole_blocks; ++index) {
+    if (index == end) {
+      run = matched_runs_[static_cast<size_t>(++r)];
+      end = runs_.begin_block(run) + runs_.num_blocks(run);
+    }
+    const int32_t block = matched_blocks_[static_cast<size_t>(index)];
+    bool is_same = true;
+    for (int32_t g = 0; g < num_groups(); ++g) {
+      const int32_t own = own_pages_[static_cast<size_t>(g * blocks + index)];
+      is_same = is_same && (own < 0 || page(block, g) == own + 1);
+    }
+    if (!is_same) adopt(run, block, index, sequence, pages);
+  }
+  return run;
 }
 
 // The run after which a sequence goes on by itself that shares its first whole_blocks blocks with the matched path.
@@ -194,18 +238,12 @@ int32_t PrefixIndex::branch_point(int64_t whole_blocks) noexcept {
   return shared == runs_.num_blocks(run) ? run : split(run, shared);
 }
 
-bool PrefixIndex::make_block(PrefixPages& pages) noexcept {
-  for (int32_t level = 0; runs_.free_blocks() == 0 && level < kLevels; ++level) {
-    if (!may_have_level(level)) continue;
-    for (int32_t g = 0; runs_.free_blocks() == 0 && g < num_groups(); ++g) {
-      for (int32_t run = lists_[static_cast<size_t>(g)].oldest; run >= 0 && runs_.free_blocks() == 0;) {
-        const int32_t newer = link(run, g).newer;
-        if (level_of(run) <= level) trim(run, pages);
-        run = newer;
-      }
-    }
+// The pages of the sequence's first blocks, in every group that holds tokens.
+void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexcept {
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_[static_cast<size_t>(g)].holds_tokens()) continue;
+    sequence.read(g, std::span(own_pages_).subspan(static_cast<size_t>(g) * blocks, blocks));
   }
-  return runs_.free_blocks() > 0;
 }
 
 int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
@@ -214,22 +252,19 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   const auto most_blocks = static_cast<size_t>(std::min(ceil_div(length, size), runs_.max_blocks()));
   matched_blocks_.reserve(most_blocks);  // nothing that may fail comes after this
   matched_runs_.reserve(most_blocks);
+  own_pages_.assign(static_cast<size_t>(num_groups()) * most_blocks, -1);
   const int64_t known = runs_.walk(key, &matched_blocks_, &matched_runs_);
   const auto block_tokens = [&](int64_t index) {
     return key.tokens.subspan(static_cast<size_t>(index * size),
                               static_cast<size_t>(std::min(size, length - index * size)));
   };
-  int64_t index = 0;
-  int32_t run = TokenRuns::kRoot, block = -1;
-  for (size_t r = 0; index < known / size; ++index) {
-    while (index >= runs_.begin_block(matched_runs_[r]) + runs_.num_blocks(matched_runs_[r])) ++r;
-    run = matched_runs_[r];
-    block = matched_blocks_[static_cast<size_t>(index)];
-    adopt(run, block, index, sequence, pages);
-  }
+  read_own(sequence, most_blocks);
+  int64_t index = known / size;
+  int32_t run = adopt_known(index, sequence, pages), block = -1;
   if (known % size != 0) {  // the next block has its first tokens in common with the sequence's
     const int32_t partial = matched_blocks_[static_cast<size_t>(index)];
-    const int64_t same = known % size, count = runs_.tokens_in(partial);
+    const int32_t last = matched_runs_.back();
+    const int64_t same = known % size, count = partial == runs_.last_block(last) ? runs_.last_tokens(last) : size;
     const bool all = known == length;
     if (all || same == count) {
       run = matched_runs_.back();
@@ -261,16 +296,19 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
         run = runs_.add_run(run, salt, block_tokens(index));
         block = runs_.last_block(run);
         for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
+        uses_[run] = {clock_, 0};
         terms_[run] = terms;
         count_terms(run, 1);
       }
       for (int32_t g = 0; g < num_groups(); ++g) page(block, g) = 0;
       adopt(run, block, index, sequence, pages);
+      matched_blocks_.resize(static_cast<size_t>(index));
+      matched_blocks_.push_back(block);
     }
   }
   int64_t published = std::min(length, index * size);
   merge_path(run, index, terms);
-  touch_path(run);
+  touch_path(run, false);
   // Blocks without a page do not stay at an end: the sequence had none to give.
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
@@ -317,10 +355,10 @@ void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexce
   free_checkpoint_ = checkpoint;
 }
 
-// The key is known in full. Its state is kept, unless the index has one of this position.
+// The key is known in full, and matched_blocks_ are its blocks. Its state is kept, unless the index has one of this
+// position.
 void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
-  if (runs_.walk(key, &matched_blocks_, &matched_runs_) < length) return;  // its blocks have no page in any group
   int64_t at = 0;
   if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -358,93 +396,6 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
   }
 }
 
-// ---- Eviction -------------------------------------------------------------------------------------------------------
-
-// Removes a leaf's last block, which has no page, and the checkpoints after it. Returns whether the run is gone.
-bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
-  const int32_t block = runs_.last_block(run);
-  while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
-  if (!runs_.remove_last(run)) return false;
-  count_terms(run, -1);
-  return true;
-}
-
-// Removes blocks at the end of a leaf that have no page, and then of its parent if that has become a leaf.
-void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
-  while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !has_pages(runs_.last_block(run))) {
-    const int32_t parent = runs_.parent(run);
-    if (remove_last(run, pages)) run = parent;
-  }
-}
-
-// Gives back the pages of a leaf's last block, if all of them are idle. Returns whether it did.
-bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
-  if (!runs_.is_leaf(run) || run == growing_) return false;
-  const int32_t block = runs_.last_block(run);
-  for (int32_t g = 0; g < num_groups(); ++g) {
-    if (page(block, g) != 0 && !pages.idle(g, page(block, g) - 1)) return false;
-  }
-  for (int32_t g = 0; g < num_groups(); ++g) drop_page(run, block, g, pages);
-  prune(run, pages);
-  return true;
-}
-
-// Gives back checkpoints with an idle page in the group, the least recently used first, until the group has `until`.
-void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept {
-  for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
-    const int32_t newer = checkpoints_[c].newer;
-    if (pages.idle(group, state_page(c, group))) drop_checkpoint(c, pages);
-    c = newer;
-  }
-}
-
-// Gives back idle pages of runs up to a level until the group has `until`. Of a level above all: any idle page.
-void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept {
-  const bool any = level == kLevels || rules_[static_cast<size_t>(group)].windowed();
-  for (int32_t run = lists_[static_cast<size_t>(group)].oldest; run >= 0 && held_pages(group) > until;) {
-    const int32_t newer = link(run, group).newer;
-    if (level_of(run) > level) {
-      run = newer;
-      continue;
-    }
-    if (any) {
-      for (int32_t b = runs_.first_block(run); b >= 0 && held_pages(group) > until; b = runs_.next_block(b)) {
-        if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
-      }
-      prune(run, pages);
-    } else {  // no query can use what comes after a missing page: from the end
-      while (held_pages(group) > until && link(run, group).pages > 0 && trim(run, pages)) {
-      }
-    }
-    run = newer;
-  }
-}
-
-int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept {
-  const int64_t before = held_pages(group), until = std::max<int64_t>(0, before - wanted);
-  if (rules_[static_cast<size_t>(group)].holds_state()) {
-    evict_states(group, until, pages);
-  } else {
-    for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
-      if (may_have_level(level)) evict_level(group, level, until, pages);
-    }
-    // A block may have an idle page here while a sequence uses its page of another group.
-    if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
-  }
-  return before - held_pages(group);
-}
-
-void PrefixIndex::clear(PrefixPages& pages) noexcept {
-  while (checkpoint_list_.oldest >= 0) drop_checkpoint(checkpoint_list_.oldest, pages);
-  for (int32_t group = 0; group < num_groups(); ++group) {
-    while (lists_[static_cast<size_t>(group)].oldest >= 0) {
-      const int32_t run = lists_[static_cast<size_t>(group)].oldest;
-      for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) drop_page(run, b, group, pages);
-      prune(run, pages);
-    }
-  }
-}
-
 bool PrefixIndex::is_valid() const {
   std::vector<int64_t> held(rules_.size());
   bool valid = runs_.is_valid();
@@ -455,7 +406,10 @@ bool PrefixIndex::is_valid() const {
       valid = valid && count == link(run, g).pages;
       held[static_cast<size_t>(g)] += count;
     }
-    valid = valid && (!runs_.is_leaf(run) || has_pages(runs_.last_block(run)));
+    const int32_t parent = runs_.parent(run);
+    valid = valid && (!runs_.is_leaf(run) || has_pages(runs_.last_block(run))) &&
+            (parent == TokenRuns::kRoot ||
+             (uses_[parent].at >= uses_[run].at && uses_[parent].number >= uses_[run].number));
   });
   int64_t kept = 0;
   for (int32_t c = checkpoint_list_.oldest, older = -1; c >= 0; older = c, c = checkpoints_[c].newer, ++kept) {
@@ -467,17 +421,19 @@ bool PrefixIndex::is_valid() const {
       continue;
     }
     int64_t listed = 0;
-    int32_t older = -1;
-    std::vector<bool> seen(static_cast<size_t>(runs_.max_runs()));
-    for (int32_t run = lists_[static_cast<size_t>(g)].oldest; run >= 0; run = link(run, g).newer) {
-      valid = valid && link(run, g).older == older && link(run, g).pages > 0 &&
-              !seen[static_cast<size_t>(runs_.parent(run))];
-      listed += link(run, g).pages;
-      older = run;
-      seen[static_cast<size_t>(run)] = true;
+    for (int32_t uses = 0; uses <= kMostUses; ++uses) {
+      int32_t older = -1;
+      std::vector<bool> seen(static_cast<size_t>(runs_.max_runs()));
+      for (int32_t run = list(g, uses).oldest; run >= 0; run = link(run, g).newer) {
+        valid = valid && link(run, g).older == older && link(run, g).pages > 0 && uses_[run].number == uses &&
+                (older < 0 || uses_[older].at <= uses_[run].at) && !seen[static_cast<size_t>(runs_.parent(run))];
+        listed += link(run, g).pages;
+        older = run;
+        seen[static_cast<size_t>(run)] = true;
+      }
+      valid = valid && older == list(g, uses).newest;
     }
-    valid = valid && older == lists_[static_cast<size_t>(g)].newest && listed == held[static_cast<size_t>(g)] &&
-            listed == held_[static_cast<size_t>(g)];
+    valid = valid && listed == held[static_cast<size_t>(g)] && listed == held_[static_cast<size_t>(g)];
   }
   return valid;
 }

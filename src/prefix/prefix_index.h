@@ -3,13 +3,15 @@
 //
 // The index decides by token ids and salts, never by a hash. It holds one reference on each of its pages, through
 // PrefixPages. A page that nothing else holds is idle, and only idle pages are evicted. Expired runs are evicted first,
-// then those of lower priority, then those that were not used for longer, and leaves before their parents.
+// then those of lower priority, then those of the earliest time of use, and leaves before their parents. If the index
+// rewards reuse, each use after the first, up to kMostUses, moves this time by half the age at which runs are evicted.
+// So tokens that were used once do not drive out those that come back.
 //
 // Pure. Thread safety: none; the owner locks. Allocates in the constructor, and while its scratch grows to the longest
 // query. Invariants
 //   1. A block has at most one page in each group. The index holds every one of them once.
-//   2. A run is in the list of a group if and only if a block of it has a page in that group. The list is ordered by
-//      last use, and a run is used no later than its parent.
+//   2. A run is in a list of a group if and only if a block of it has a page in that group. There is a list for each
+//      number of uses, ordered by last use. A run is used no later than its parent, and no more often.
 //   3. A leaf's last block has a page in some group.
 //   4. A state is kept by a checkpoint, which has a page in every state group. It belongs to the last whole block
 //      before its position, and remembers the tokens between the two: whole blocks are unique, and blocks that share
@@ -46,6 +48,10 @@ class PublishedPages {
   virtual ~PublishedPages() = default;
   // Page of list entry `index`, or -1. Of a state group: the state at the published length, whatever the index.
   virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
+  // The first pages.size() entries of a group that holds tokens.
+  virtual void read(int32_t group, std::span<int32_t> pages) const noexcept {
+    for (size_t i = 0; i < pages.size(); ++i) pages[i] = at(group, static_cast<int64_t>(i));
+  }
   // The sequence is to use `page`, which holds the same tokens, in place of its own.
   virtual void replace(int32_t group, int64_t index, int32_t page) noexcept = 0;
 };
@@ -68,8 +74,9 @@ class PrefixIndex {
   };
 
   // rules: of each group. An encoder group holds another sequence's tokens: the index leaves it alone. max_checkpoints:
-  // 0 without state groups.
-  PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints);
+  // 0 without state groups. rewards_reuse: false = plain LRU.
+  PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
+              bool rewards_reuse = true);
   static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints) noexcept;
 
   // Time never goes back.
@@ -82,9 +89,11 @@ class PrefixIndex {
   // Page of list entry `index` of the last match, or -1. The last entry may belong to a longer block: its first tokens
   // match.
   int32_t matched_page(int32_t group, int64_t index) const noexcept;
+  // The same for the entries from `begin` on.
+  void read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept;
   // The state of a state group after the matched tokens. The match was not empty.
   int32_t matched_state(int32_t group) const noexcept { return state_page(matched_checkpoint_, group); }
-  // The last match is the most recently used prefix now.
+  // The last match is the most recently used prefix now, and was used once more.
   void use() noexcept;
 
   // Takes in the pages of a sequence that holds these tokens. Pages that the index has already replace the sequence's.
@@ -138,6 +147,12 @@ class PrefixIndex {
   struct List {
     int32_t oldest = -1, newest = -1;
   };
+  struct Use {
+    int64_t at;      // clock of its last use
+    int32_t number;  // uses after the first one, at most kMostUses; 0 without rewards_reuse
+  };
+  static constexpr int32_t kMostUses = 3;
+  static constexpr int64_t kAgeUnit = 16;
   struct Checkpoint {
     int32_t block;         // after which it is; kNoBlock = at the beginning
     int32_t next;          // of the same block; -1 = none
@@ -151,6 +166,17 @@ class PrefixIndex {
   int32_t page(int32_t block, int32_t group) const noexcept { return pages_[int64_t{block} * num_groups() + group]; }
   Link& link(int32_t run, int32_t group) noexcept { return links_[int64_t{run} * num_groups() + group]; }
   const Link& link(int32_t run, int32_t group) const noexcept { return links_[int64_t{run} * num_groups() + group]; }
+
+  List& list(int32_t group, int32_t uses) noexcept {
+    return lists_[static_cast<size_t>(group * (kMostUses + 1) + uses)];
+  }
+  const List& list(int32_t group, int32_t uses) const noexcept {
+    return lists_[static_cast<size_t>(group * (kMostUses + 1) + uses)];
+  }
+  // When a run would have been used last if it had been used once.
+  int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
+  template <class Visit>
+  void for_each_oldest(int32_t group, Visit visit);
 
   bool has_pages(int32_t block) const noexcept;
   int64_t servable(int32_t group, int64_t position) const noexcept;
@@ -185,13 +211,15 @@ class PrefixIndex {
   std::vector<int32_t> runs_of(uint64_t session) const;
   void evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept;
   void evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept;
-  void touch_path(int32_t run) noexcept;
+  void touch_path(int32_t run, bool again) noexcept;
   void unlink(int32_t run, int32_t group) noexcept;
   void link_after(int32_t run, int32_t older, int32_t group) noexcept;
   void set_page(int32_t run, int32_t block, int32_t group, int32_t new_page, PrefixPages& pages) noexcept;
   void drop_page(int32_t run, int32_t block, int32_t group, PrefixPages& pages) noexcept;
   int32_t split(int32_t run, int32_t k) noexcept;
   void adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence, PrefixPages& pages) noexcept;
+  void read_own(const PublishedPages& sequence, size_t blocks) noexcept;
+  int32_t adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept;
   int32_t branch_point(int64_t whole_blocks) noexcept;
   bool make_block(PrefixPages& pages) noexcept;
   bool trim(int32_t run, PrefixPages& pages) noexcept;
@@ -205,7 +233,11 @@ class PrefixIndex {
   std::array<int64_t, kMaxPriority + 1> num_at_ = {};  // runs of each priority
   int64_t num_expiring_ = 0;                           // runs that will expire, or have
   int64_t now_ = 0;
-  std::vector<List> lists_;    // [groups]
+  LazyArray<Use> uses_;  // [max_runs]
+  const bool rewards_reuse_;
+  int64_t clock_ = 0;          // uses of the index
+  int64_t age_ = 0;            // kAgeUnit times the mean age, in uses, of the last runs whose pages were evicted
+  std::vector<List> lists_;    // [groups, kMostUses + 1]
   std::vector<int64_t> held_;  // [groups]
   bool has_states_ = false;
   LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
@@ -216,6 +248,7 @@ class PrefixIndex {
   List checkpoint_list_;
   int32_t free_checkpoint_ = -1, fresh_checkpoint_ = 0;
 
+  std::vector<int32_t> own_pages_;  // [groups, blocks]: of the sequence that is published
   std::vector<int32_t> matched_blocks_, matched_runs_;
   int32_t matched_checkpoint_ = -1;
   int32_t growing_ = -1;  // the run below which publish adds blocks: it is not evicted

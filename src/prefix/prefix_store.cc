@@ -18,6 +18,7 @@ class Publishing final : public PublishedPages {
   int32_t at(int32_t group, int64_t index) const noexcept override {
     return store_.page_at(slot_, group, index, tokens_);
   }
+  void read(int32_t group, std::span<int32_t> pages) const noexcept override { store_.read_pages(slot_, group, pages); }
   void replace(int32_t group, int64_t index, int32_t page) noexcept override {
     store_.replace_page(slot_, group, index, page);
   }
@@ -32,7 +33,7 @@ class Publishing final : public PublishedPages {
 
 PrefixStore::PrefixStore(const Config& config, SequenceStore* store)
     : store_(*store),
-      index_(rules_of(*store), config.page_size, config.max_blocks, config.max_checkpoints),
+      index_(rules_of(*store), config.page_size, config.max_blocks, config.max_checkpoints, config.rewards_reuse),
       pages_(store),
       matched_(*this),
       evicted_(static_cast<size_t>(store->num_groups())) {

@@ -22,6 +22,7 @@ class PrefixStore final : public PageEvictor {
     int64_t page_size = 0;
     int64_t max_blocks = 0;
     int64_t max_checkpoints = 0;
+    bool rewards_reuse = true;  // KVC_PREFIX_POLICY_REUSE, else LRU
   };
   using Match = PrefixIndex::Match;
   using Terms = PrefixIndex::Terms;
@@ -92,6 +93,9 @@ class PrefixStore final : public PageEvictor {
    public:
     explicit Matched(const PrefixStore& prefixes) : prefixes_(prefixes) {}
     int32_t at(int32_t group, int64_t index) const noexcept override;
+    void read(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept override {
+      prefixes_.index_.read_matched(group, begin, pages);
+    }
 
    private:
     const PrefixStore& prefixes_;

@@ -116,13 +116,20 @@ uint64_t PrefixIndex::digest(uint64_t digest) const {
     add(static_cast<uint64_t>(terms.expires));
     add(static_cast<uint64_t>(terms.priority));
     for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) {
-      for (const int32_t token : runs_.tokens(b)) add(static_cast<uint32_t>(token));
+      const int64_t count = b == runs_.last_block(run) ? runs_.last_tokens(run) : runs_.page_size();
+      for (int64_t i = 0; i < count; ++i) add(static_cast<uint32_t>(runs_.token(b, i)));
       for (int32_t g = 0; g < num_groups(); ++g) add(static_cast<uint64_t>(page(b, g)));
     }
   });
-  for (const List& list : lists_) {
-    const auto group = static_cast<int32_t>(&list - lists_.data());
-    for (int32_t run = list.oldest; run >= 0; run = link(run, group).newer) add(static_cast<uint64_t>(run));
+  add(static_cast<uint64_t>(clock_));
+  add(static_cast<uint64_t>(age_));
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    for (int32_t uses = 0; uses <= kMostUses; ++uses) {
+      for (int32_t run = list(group, uses).oldest; run >= 0; run = link(run, group).newer) {
+        add(static_cast<uint64_t>(run) << 32 | static_cast<uint64_t>(uses));
+        add(static_cast<uint64_t>(uses_[run].at));
+      }
+    }
   }
   for (int32_t c = checkpoint_list_.oldest; c >= 0; c = checkpoints_[c].newer) {
     add(static_cast<uint64_t>(c) << 32 | static_cast<uint64_t>(checkpoints_[c].block));

@@ -6,23 +6,61 @@ namespace kvc {
 
 TokenRuns::TokenRuns(int64_t page_size, int64_t max_blocks)
     : page_size_(page_size),
-      tokens_(max_blocks * page_size),
-      counts_(max_blocks),
+      low_(max_blocks * page_size),
+      middle_(max_blocks * page_size),
+      high_(max_blocks * page_size),
       next_(max_blocks),
       runs_(max_blocks + 1) {
-  runs_[kRoot] = {-1, -1, -1, 0, -1, -1, -1, 0, 0};
+  runs_[kRoot] = {-1, -1, -1, 0, 0, -1, -1, -1, 0, 0};
 }
 
 int64_t TokenRuns::bytes_needed(int64_t page_size, int64_t max_blocks) noexcept {
-  return max_blocks * (page_size + 2) * static_cast<int64_t>(sizeof(int32_t)) +
+  return max_blocks * (page_size + 1) * static_cast<int64_t>(sizeof(int32_t)) +
          (max_blocks + 1) * static_cast<int64_t>(sizeof(Run));
 }
 
-int32_t TokenRuns::common(int32_t block, std::span<const int32_t> tokens) const noexcept {
-  const std::span<const int32_t> own = this->tokens(block);
-  const size_t most = std::min(own.size(), tokens.size());
-  return static_cast<int32_t>(
-      std::mismatch(own.begin(), own.begin() + static_cast<int64_t>(most), tokens.begin()).first - own.begin());
+// Whether `count` tokens from a block's first one on are these. They may go on in blocks whose ids follow.
+bool TokenRuns::same(int32_t block, const int32_t* tokens, int64_t count) const noexcept {
+  const uint16_t* const low = low_.data() + block * page_size_;
+  const uint8_t* const middle = middle_.data() + block * page_size_;
+  uint32_t differences = 0;  // without branches, so that the compiler compares vectors
+  if (!wide_) {
+    for (int64_t i = 0; i < count; ++i) {
+      differences |= static_cast<uint32_t>(tokens[i]) ^ (uint32_t{low[i]} | uint32_t{middle[i]} << 16);
+    }
+    return differences == 0;
+  }
+  const uint8_t* const high = high_.data() + block * page_size_;
+  for (int64_t i = 0; i < count; ++i) {
+    differences |=
+        static_cast<uint32_t>(tokens[i]) ^ (uint32_t{low[i]} | uint32_t{middle[i]} << 16 | uint32_t{high[i]} << 24);
+  }
+  return differences == 0;
+}
+
+// How many of a block's first tokens are those given. The block has `count`.
+int32_t TokenRuns::common(int32_t block, int32_t count, std::span<const int32_t> tokens) const noexcept {
+  const auto most = std::min<int32_t>(count, static_cast<int32_t>(tokens.size()));
+  if (same(block, tokens.data(), most)) return most;
+  int32_t common = 0;
+  while (token(block, common) == tokens[static_cast<size_t>(common)]) ++common;
+  return common;
+}
+
+void TokenRuns::store(int32_t block, std::span<const int32_t> tokens) noexcept {
+  const int64_t begin = block * page_size_;
+  uint32_t all = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto token = static_cast<uint32_t>(tokens[i]);
+    low_[begin + static_cast<int64_t>(i)] = static_cast<uint16_t>(token);
+    middle_[begin + static_cast<int64_t>(i)] = static_cast<uint8_t>(token >> 16);
+    all |= token;
+  }
+  wide_ = wide_ || all >> 24 != 0;
+  if (!wide_) return;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    high_[begin + static_cast<int64_t>(i)] = static_cast<uint8_t>(static_cast<uint32_t>(tokens[i]) >> 24);
+  }
 }
 
 // The child that shares most tokens with `tokens`. Children are ordered, so it is one of those that the search passes.
@@ -36,15 +74,15 @@ int32_t TokenRuns::find_child(int32_t parent, uint64_t salt, std::span<const int
       node = salt < run.salt ? run.left : run.right;
       continue;
     }
-    const std::span<const int32_t> own = this->tokens(run.first);
-    const int32_t same = common(run.first, tokens);
+    const auto own = static_cast<size_t>(first_tokens(node));
+    const int32_t same = common(run.first, static_cast<int32_t>(own), tokens);
     if (same > *matched) {
       best = node;
       *matched = same;
     }
     const auto at = static_cast<size_t>(same);
-    if (at == own.size() && at == tokens.size()) return node;
-    const bool lower = at == tokens.size() || (at < own.size() && tokens[at] < own[at]);
+    if (at == own && at == tokens.size()) return node;
+    const bool lower = at == tokens.size() || (at < own && tokens[at] < token(run.first, same));
     node = lower ? run.left : run.right;
   }
   return best;
@@ -54,37 +92,62 @@ int64_t TokenRuns::walk(const Key& key, std::vector<int32_t>* blocks, std::vecto
   blocks->clear();
   runs->clear();
   const auto length = static_cast<int64_t>(key.tokens.size());
+  const int64_t first_salted = this->first_salted(key);
   const auto rest = [&](int64_t position) {
     return key.tokens.subspan(static_cast<size_t>(position),
                               static_cast<size_t>(std::min(page_size_, length - position)));
   };
-  int32_t run = kRoot;
-  int64_t position = 0;
+  int32_t id = kRoot;
+  int64_t index = 0, position = 0;  // of the next block
   while (position < length) {
-    const uint64_t salt = salt_of(key, position / page_size_);
     int32_t same = 0;
-    run = find_child(run, salt, rest(position), &same);
-    if (run < 0) return position;
-    runs->push_back(run);
-    const int32_t end = next_[runs_[run].last];
-    for (int32_t block = runs_[run].first;;) {
-      blocks->push_back(block);
-      position += same;
-      if (same < page_size_ || position == length) return position;
-      block = next_[block];
-      if (block == end) break;
-      if (salt_of(key, position / page_size_) != salt) return position;
-      same = common(block, rest(position));
-      if (same == 0) return position;
+    id = find_child(id, index >= first_salted ? key.salt : 0, rest(position), &same);
+    if (id < 0) return position;
+    runs->push_back(id);
+    const Run& run = runs_[id];
+    blocks->push_back(run.first);
+    position += same;
+    if (same < page_size_ || position == length) return position;
+    ++index;
+    // A run has one salt. So a run of salt 0 matches up to the block from which on the key has a salt.
+    const int64_t run_end = run.begin + run.blocks;
+    const int64_t end = run.salt == key.salt ? run_end : std::min(run_end, first_salted);
+    for (int32_t block = next_[run.first]; index < end;) {
+      // Blocks that were added one after another have ids in order, and their tokens are compared at once.
+      const int64_t last_full = run_end - (run.last_tokens < page_size_ ? 1 : 0);
+      const int64_t most = std::min({end, last_full, length / page_size_}) - index;
+      int64_t count = std::min<int64_t>(most, 1);
+      while (count > 0 && count < most && next_[block + count - 1] == block + count) ++count;
+      if (count > 0 && this->same(block, key.tokens.data() + position, count * page_size_)) {
+        for (int64_t i = 0; i < count; ++i) blocks->push_back(block + static_cast<int32_t>(i));
+        block = next_[block + count - 1];
+        index += count;
+        position += count * page_size_;
+        if (position == length) return position;
+        continue;
+      }
+      for (;; ++index, block = next_[block]) {  // the block with the first difference, or the last one
+        const auto own = static_cast<int32_t>(block == run.last ? run.last_tokens : page_size_);
+        same = position < length ? common(block, own, rest(position)) : 0;
+        if (same == 0) return position;
+        blocks->push_back(block);
+        position += same;
+        if (same < page_size_) return position;
+      }
     }
+    if (end < run_end) return position;
   }
   return position;
 }
 
 bool TokenRuns::before(int32_t a, int32_t b) const noexcept {
   if (runs_[a].salt != runs_[b].salt) return runs_[a].salt < runs_[b].salt;
-  const std::span<const int32_t> left = tokens(runs_[a].first), right = tokens(runs_[b].first);
-  return std::lexicographical_compare(left.begin(), left.end(), right.begin(), right.end());
+  const int32_t left = first_tokens(a), right = first_tokens(b);
+  for (int32_t i = 0; i < left && i < right; ++i) {
+    const int32_t of_a = token(runs_[a].first, i), of_b = token(runs_[b].first, i);
+    if (of_a != of_b) return of_a < of_b;
+  }
+  return left < right;
 }
 
 // All of a are before all of b. (Loops, since a caller chooses the tokens, and so how deep a treap gets.)
@@ -150,8 +213,7 @@ int32_t TokenRuns::take_block(std::span<const int32_t> tokens) noexcept {
     ++fresh_block_;
   }
   ++used_blocks_;
-  std::copy(tokens.begin(), tokens.end(), tokens_.data() + block * page_size_);
-  counts_[block] = static_cast<int32_t>(tokens.size());
+  store(block, tokens);
   next_[block] = -1;
   return block;
 }
@@ -165,6 +227,7 @@ int32_t TokenRuns::split(int32_t run, int32_t k) noexcept {
   runs_[upper] = rest;
   runs_[upper].last = last;
   runs_[upper].blocks = k;
+  runs_[upper].last_tokens = static_cast<int32_t>(page_size_);
   runs_[upper].child_root = run;
   // The upper part has another weight than the run had: take the run out and put the upper part in.
   *link = merge(rest.left, rest.right);
@@ -180,7 +243,8 @@ int32_t TokenRuns::split(int32_t run, int32_t k) noexcept {
 
 int32_t TokenRuns::add_run(int32_t parent, uint64_t salt, std::span<const int32_t> tokens) noexcept {
   const int32_t run = take_run(), block = take_block(tokens);
-  runs_[run] = {parent, block, block, 1, -1, -1, -1, runs_[parent].begin + runs_[parent].blocks, salt};
+  const auto count = static_cast<int32_t>(tokens.size());
+  runs_[run] = {parent, block, block, 1, count, -1, -1, -1, runs_[parent].begin + runs_[parent].blocks, salt};
   insert(parent, run);
   return run;
 }
@@ -189,6 +253,7 @@ int32_t TokenRuns::add_block(int32_t run, std::span<const int32_t> tokens) noexc
   const int32_t block = take_block(tokens);
   next_[runs_[run].last] = block;
   runs_[run].last = block;
+  runs_[run].last_tokens = static_cast<int32_t>(tokens.size());
   ++runs_[run].blocks;
   return block;
 }
@@ -197,8 +262,8 @@ void TokenRuns::grow_last(int32_t run, std::span<const int32_t> tokens) noexcept
   const int32_t block = runs_[run].last, parent = runs_[run].parent;
   const bool is_key = runs_[run].blocks == 1;  // its place among its siblings may change
   if (is_key) remove(run);
-  std::copy(tokens.begin(), tokens.end(), tokens_.data() + block * page_size_);
-  counts_[block] = static_cast<int32_t>(tokens.size());
+  store(block, tokens);
+  runs_[run].last_tokens = static_cast<int32_t>(tokens.size());
   if (is_key) insert(parent, run);
 }
 
@@ -215,6 +280,7 @@ bool TokenRuns::remove_last(int32_t run) noexcept {
     int32_t last = r.first;
     while (next_[last] != block) last = next_[last];
     r.last = last;
+    r.last_tokens = static_cast<int32_t>(page_size_);
     next_[last] = -1;
     --r.blocks;
   }
@@ -240,11 +306,9 @@ bool TokenRuns::is_valid() const {
   for_each_run([&](int32_t r) {
     const Run& run = runs_[r];
     int32_t count = 0, last = -1;
-    for (int32_t b = run.first; b >= 0; b = next_[b], ++count) {
-      last = b;
-      const bool partial_allowed = next_[b] < 0 && run.child_root < 0;
-      valid = valid && counts_[b] > 0 && counts_[b] <= page_size_ && (partial_allowed || counts_[b] == page_size_);
-    }
+    for (int32_t b = run.first; b >= 0; b = next_[b], ++count) last = b;
+    valid = valid && run.last_tokens > 0 && run.last_tokens <= page_size_ &&
+            (run.child_root < 0 || run.last_tokens == page_size_);
     const Run& above = runs_[run.parent];
     valid = valid && count == run.blocks && count > 0 && count <= kRunBlocks && last == run.last &&
             run.begin == above.begin + above.blocks && treap_is_valid(run.child_root, r);

@@ -2,6 +2,9 @@
 // tokens (the last block of a leaf may have fewer). Blocks and runs are ids, so that an owner can keep data for each of
 // them in arrays.
 //
+// Token ids are stored in planes of 16, 8 and 8 bits, so that ids below 2^24 touch three bytes each. The last plane is
+// first touched by an id that needs it.
+//
 // Thread safety: none; the owner locks. Allocates in the constructor only.
 // Invariants
 //   1. The runs of a path follow each other without a gap: a run begins at the block where its parent ends.
@@ -41,9 +44,8 @@ class TokenRuns {
   int64_t max_runs() const noexcept { return runs_.size(); }
 
   // The salt in force in block `block` of a key.
-  uint64_t salt_of(const Key& key, int64_t block) const noexcept {
-    return (block + 1) * page_size_ > key.salt_begin ? key.salt : 0;
-  }
+  uint64_t salt_of(const Key& key, int64_t block) const noexcept { return block >= first_salted(key) ? key.salt : 0; }
+  int64_t first_salted(const Key& key) const noexcept { return key.salt_begin / page_size_; }
 
   // Finds the longest prefix of the key that the tree has, in tokens. `blocks` becomes the block ids on the way, of
   // which the last one may match in part; `runs` becomes their runs, the root excluded.
@@ -54,14 +56,18 @@ class TokenRuns {
   int32_t last_block(int32_t run) const noexcept { return runs_[run].last; }
   int32_t num_blocks(int32_t run) const noexcept { return runs_[run].blocks; }
   int32_t next_block(int32_t block) const noexcept { return next_[block]; }
-  int32_t tokens_in(int32_t block) const noexcept { return counts_[block]; }
+  // Tokens of a run's last block; the others are full.
+  int32_t last_tokens(int32_t run) const noexcept { return runs_[run].last_tokens; }
   int64_t begin_block(int32_t run) const noexcept { return runs_[run].begin; }
   bool is_leaf(int32_t run) const noexcept { return runs_[run].child_root < 0; }
   // Some child of a run; -1 = it is a leaf.
   int32_t some_child(int32_t run) const noexcept { return runs_[run].child_root; }
   uint64_t salt(int32_t run) const noexcept { return runs_[run].salt; }
-  std::span<const int32_t> tokens(int32_t block) const noexcept {
-    return {tokens_.data() + block * page_size_, static_cast<size_t>(counts_[block])};
+  // Of a block; 0 where it has no such token, or had none.
+  int32_t token(int32_t block, int64_t index) const noexcept {
+    const int64_t at = block * page_size_ + index;
+    return static_cast<int32_t>(uint32_t{low_[at]} | uint32_t{middle_[at]} << 16 |
+                                (wide_ ? uint32_t{high_[at]} << 24 : 0));
   }
 
   // Makes the first k blocks of a run a run of their own, which becomes the parent of the rest; 0 < k < num_blocks.
@@ -90,6 +96,7 @@ class TokenRuns {
     int32_t parent;
     int32_t first, last;
     int32_t blocks;
+    int32_t last_tokens;  // of its last block
     int32_t child_root;   // of the treap of its children; -1 = none
     int32_t left, right;  // in the treap of its parent's children
     int64_t begin;        // index of its first block in a sequence
@@ -109,7 +116,12 @@ class TokenRuns {
       stack.push_back(runs_[node].child_root);
     }
   }
-  int32_t common(int32_t block, std::span<const int32_t> tokens) const noexcept;
+  int32_t first_tokens(int32_t run) const noexcept {
+    return runs_[run].blocks == 1 ? runs_[run].last_tokens : static_cast<int32_t>(page_size_);
+  }
+  bool same(int32_t block, const int32_t* tokens, int64_t count) const noexcept;
+  int32_t common(int32_t block, int32_t count, std::span<const int32_t> tokens) const noexcept;
+  void store(int32_t block, std::span<const int32_t> tokens) noexcept;
   int32_t find_child(int32_t parent, uint64_t salt, std::span<const int32_t> tokens, int32_t* matched) const noexcept;
   bool before(int32_t a, int32_t b) const noexcept;
   static uint32_t weight(int32_t run) noexcept { return static_cast<uint32_t>(run) * 2654435769u; }
@@ -123,8 +135,10 @@ class TokenRuns {
   bool treap_is_valid(int32_t node, int32_t parent) const;
 
   int64_t page_size_;
-  LazyArray<int32_t> tokens_;  // [max_blocks, page_size]
-  LazyArray<int32_t> counts_;  // [max_blocks]: tokens of each block
+  LazyArray<uint16_t> low_;    // [max_blocks, page_size]: bits 0 to 15 of each token id
+  LazyArray<uint8_t> middle_;  // likewise: bits 16 to 23
+  LazyArray<uint8_t> high_;    // likewise: bits 24 to 31, if wide_
+  bool wide_ = false;          // some token id has had bits from 24 on
   LazyArray<int32_t> next_;    // [max_blocks]: the block after it in its run, or in the list of free blocks; -1 = none
   LazyArray<Run> runs_;        // [max_blocks + 1]
   int32_t free_block_ = -1, fresh_block_ = 0;

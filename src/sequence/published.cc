@@ -44,6 +44,13 @@ int32_t SequenceStore::page_at(int32_t slot, int32_t group, int64_t index, int64
   return page;
 }
 
+void SequenceStore::read_pages(int32_t slot, int32_t group, std::span<int32_t> pages) const noexcept {
+  const PageList& own = list(slot, group);
+  std::fill(pages.begin(), pages.end(), -1);
+  const auto count = std::min<int64_t>(own.size, static_cast<int64_t>(pages.size()));
+  table(group).for_each(own, 0, count, [&](int64_t index, int32_t page) { pages[static_cast<size_t>(index)] = page; });
+}
+
 void SequenceStore::replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept {
   const PageTable& pages = table(group);
   if (pages.nodes().free() - list(slot, group).levels < reserved_nodes_[static_cast<size_t>(group)]) return;
@@ -65,18 +72,27 @@ int64_t SequenceStore::first_entry(const PrefixSource& source, int32_t group, in
   return first;
 }
 
-// A sequence whose list begins with the same pages, whose nodes the new list can share; -1 if there is none.
-int32_t SequenceStore::find_donor(const PrefixSource& source, int32_t group, int64_t count) const noexcept {
+// The entries that a sequence of so many tokens takes from a source: those before `tokens` from first_entry on.
+std::span<const int32_t> SequenceStore::read_source(const PrefixSource& source, int32_t group,
+                                                    int64_t tokens) noexcept {
+  const int64_t first = first_entry(source, group, tokens), count = ceil_div(tokens, rules(group).page_size);
+  const auto pages = std::span(source_pages_).first(static_cast<size_t>(count - first));
+  source.read(group, first, pages);
+  return pages;
+}
+
+// A sequence whose list begins with these pages, whose nodes the new list can share; -1 if there is none.
+int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages) const noexcept {
   if (rules(group).windowed()) return -1;
-  const int32_t last = source.at(group, count - 1);
+  const auto count = static_cast<int64_t>(pages.size());
   for (int32_t slot = 0; slot < fresh_slot_; ++slot) {
-    const PageList& pages = list(slot, group);
-    if (!records_[slot].used || pages.size < count || pages.has_hole() || table(group).at(pages, count - 1) != last) {
+    const PageList& own = list(slot, group);
+    if (!records_[slot].used || own.size < count || own.has_hole() || table(group).at(own, count - 1) != pages.back()) {
       continue;
     }
     bool same = true;
-    table(group).for_each(pages, 0, count,
-                          [&](int64_t index, int32_t page) { same = same && source.at(group, index) == page; });
+    table(group).for_each(
+        own, 0, count, [&](int64_t index, int32_t page) { same = same && pages[static_cast<size_t>(index)] == page; });
     if (same) return slot;
   }
   return -1;
@@ -89,12 +105,17 @@ Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
         .missing(num_sequences_ + 1, config_.max_sequences);
   }
   for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules(g).holds_tokens()) continue;
+    source_pages_.resize(std::max(source_pages_.size(), static_cast<size_t>(ceil_div(tokens, rules(g).page_size))));
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) {
     needed_pages_[static_cast<size_t>(g)] = 0;
     donors_[static_cast<size_t>(g)] = -1;
     if (!rules(g).holds_tokens() || tokens == 0) continue;
     const int64_t count = ceil_div(tokens, rules(g).page_size);
-    const int64_t first = first_entry(source, g, tokens);
-    donors_[static_cast<size_t>(g)] = find_donor(source, g, count);
+    const std::span<const int32_t> pages = read_source(source, g, tokens);
+    const int64_t first = count - static_cast<int64_t>(pages.size());
+    donors_[static_cast<size_t>(g)] = find_donor(g, pages);
     const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
     if (donors_[static_cast<size_t>(g)] < 0 &&
         table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
@@ -105,7 +126,7 @@ Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
     if (tokens % rules(g).page_size == 0) continue;
     needed_pages_[static_cast<size_t>(g)] = 1;
     int64_t available = table(g).available_pages();
-    for (int64_t i = first; available > 0 && i < count; ++i) available -= is_idle(g, source.at(g, i));
+    for (size_t i = 0; available > 0 && i < pages.size(); ++i) available -= is_idle(g, pages[i]);
     if (available > 0) continue;
     return Status::error(KVC_ERROR_OUT_OF_PAGES, "a copy of the last page needs 1 page of group %d, and none is free",
                          g)
@@ -117,7 +138,7 @@ Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
 
 Status SequenceStore::attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies) {
   KVC_TRY(check_attach(source, tokens));
-  copies->reserve(copies->size() + static_cast<size_t>(num_groups()));
+  copies->reserve(copies->size() + static_cast<size_t>(2 * num_groups()));
   const int32_t slot = take_slot();
   *id = records_[slot].id;
   records_[slot].stored = tokens;
@@ -125,16 +146,20 @@ Status SequenceStore::attach(const PrefixSource& source, int64_t tokens, uint64_
   for (int32_t g = 0; g < num_groups(); ++g) {
     PageList& target = edit_list(slot, g);
     const int32_t donor = donors_[static_cast<size_t>(g)];
-    if (rules(g).holds_state()) edit_table(g).append_shared(target, source.at(g, 0));
+    if (const int32_t state = rules(g).holds_state() ? source.at(g, 0) : -1; state >= 0) {
+      edit_table(g).append_shared(target, {&state, 1});
+    }
     if (!rules(g).holds_tokens()) continue;
     const int64_t count = ceil_div(tokens, rules(g).page_size);
     if (donor >= 0) {
       target = edit_table(g).share(list(donor, g), count);
       continue;
     }
-    const int64_t first = first_entry(source, g, tokens);
-    if (first > 0) edit_table(g).begin_at(target, first);
-    for (int64_t i = first; i < count; ++i) edit_table(g).append_shared(target, source.at(g, i));
+    const std::span<const int32_t> pages = read_source(source, g, tokens);
+    if (const int64_t first = count - static_cast<int64_t>(pages.size()); first > 0) {
+      edit_table(g).begin_at(target, first);
+    }
+    edit_table(g).append_shared(target, pages);
   }
   make_room();  // the sequence refers to the prefix's pages, so that they stay
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -144,6 +169,7 @@ Status SequenceStore::attach(const PrefixSource& source, int64_t tokens, uint64_
     const int32_t partial = target.tail_page;
     const int32_t page = edit_table(g).replace_tail(target);
     copies->push_back({g, static_cast<int32_t>(tokens % page_size), partial * page_size, page * page_size});
+    clear_rest(g, page, tokens % page_size, copies);
   }
   return Status();
 }

@@ -267,7 +267,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     num_copies += required;
   }
   KVC_TRY(check_pages(shortage.group, shortage.required, shortage.row));
-  copies->reserve(copies->size() + static_cast<size_t>(num_copies));  // the last thing that may fail
+  copies->reserve(copies->size() + static_cast<size_t>(2 * num_copies));  // the last thing that may fail
   make_room();
   for (int64_t i = 0; i < n; ++i) {
     const int32_t parent = slot_of(parents[static_cast<size_t>(i)]);
@@ -302,6 +302,7 @@ void SequenceStore::share_prefix(int32_t parent, int32_t child, int64_t position
     const int32_t partial = target.tail_page;
     const int32_t page = edit_table(g).replace_tail(target);
     copies->push_back({g, static_cast<int32_t>(position % page_size), partial * page_size, page * page_size});
+    clear_rest(g, page, position % page_size, copies);
   }
   if (!has_states()) return;
   copy_checkpoints(parent, child, position);

@@ -35,7 +35,7 @@ namespace kvc {
 struct SlotCopy {
   int32_t group;
   int32_t tokens;
-  int64_t source;
+  int64_t source;  // -1: the target is to be cleared
   int64_t target;
 };
 
@@ -53,6 +53,7 @@ struct SequenceStoreConfig {
   int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
   bool streaming = false;             // sequences may have streaming windows
   bool indexed = false;               // there is a prefix index: set_evictor, attach and publish
+  bool cleared = false;               // a page that is taken is cleared first, where no copy fills it
   std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
 };
 
@@ -83,6 +84,10 @@ class PrefixSource {
   virtual ~PrefixSource() = default;
   // Page of list entry `index`, or -1. Of a state group: the state after the prefix, whatever the index.
   virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
+  // The entries of a group that holds tokens, from `begin` on.
+  virtual void read(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept {
+    for (size_t i = 0; i < pages.size(); ++i) pages[i] = at(group, begin + static_cast<int64_t>(i));
+  }
 };
 
 class SequenceStore {
@@ -155,8 +160,10 @@ class SequenceStore {
   // the step passed check_trees, so sequences with uncommitted nodes are welcome.
   Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
                     StepKind kind = {});
+  // At most so many copies does reserve append for the step that was checked last, of so many rows.
+  int64_t most_copies(int64_t rows) const noexcept;
   // Reserves the pages of a checked step: reservations [rows, groups]; page copies to make are appended to `copies`
-  // (at most one a row and group; the vector has the room).
+  // (the vector has room for most_copies).
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}) noexcept;
   // Keeps the step's tokens, frees pages that left a window, and frees sequences removed meanwhile.
@@ -206,6 +213,8 @@ class SequenceStore {
   Status check_publish(uint64_t id, int64_t tokens, int32_t* slot) const;
   // Page of a list entry, or -1; of a state group, the state after `tokens` tokens.
   int32_t page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept;
+  // The first entries of a group that holds tokens; -1 where it has none.
+  void read_pages(int32_t slot, int32_t group, std::span<int32_t> pages) const noexcept;
   // The sequence uses `page`, which holds the same tokens, in place of its own. Nothing happens if nodes are short.
   void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
   // A last page that the index refers to is not written any more.
@@ -337,7 +346,8 @@ class SequenceStore {
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
   // Frees idle pages until the needed ones of every group are free; they are available.
   void make_room() noexcept;
-  int32_t find_donor(const PrefixSource& source, int32_t group, int64_t count) const noexcept;
+  int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
+  std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
   Status check_attach(const PrefixSource& source, int64_t tokens);
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
@@ -349,6 +359,7 @@ class SequenceStore {
   int64_t tail_room(int32_t slot, int32_t group) const noexcept;
   bool fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   bool tail_needs_copy(int32_t slot, int32_t group) const noexcept;
+  void clear_rest(int32_t group, int32_t page, int64_t filled, std::vector<SlotCopy>* copies) const;
   Status check_tree(int32_t slot, int32_t group) const;
   Status check_idle_pages(int32_t group) const;
 
@@ -380,6 +391,7 @@ class SequenceStore {
   std::vector<int64_t> needed_pages_;    // [groups]: what the last check found that the call takes
   std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that the index leaves to everything else
   std::vector<int32_t> donors_;          // [groups]: scratch of attach
+  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, what a new list begins with
 };
 
 }  // namespace kvc

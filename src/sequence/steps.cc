@@ -151,6 +151,20 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   return check_pages(shortage.group, shortage.required, shortage.row);
 }
 
+int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
+  int64_t copies = rows * num_groups();
+  if (!config_.cleared) return copies;
+  for (const int64_t pages : needed_pages_) copies += pages;
+  return copies;
+}
+
+// What a copy of the first `filled` tokens leaves of a page that was taken.
+void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std::vector<SlotCopy>* copies) const {
+  const int64_t page_size = rules(group).page_size;
+  if (!config_.cleared || filled == page_size) return;
+  copies->push_back({group, static_cast<int32_t>(page_size - filled), -1, page * page_size + filled});
+}
+
 void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths,
                             std::span<Reservation> reservations, std::vector<SlotCopy>* copies,
                             StepKind kind) noexcept {
@@ -178,9 +192,13 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
         if (!rules(g).holds_state()) {
           copies->push_back(
               {g, static_cast<int32_t>(page_size - room), reservation.copied_from * page_size, target * page_size});
+          clear_rest(g, target, page_size - room, copies);
         }
       }
-      for (; room < lengths[i]; room += page_size) edit_table(g).append(tail);
+      for (; room < lengths[i]; room += page_size) {
+        const int32_t page = edit_table(g).append(tail);
+        if (!rules(g).holds_state()) clear_rest(g, page, 0, copies);
+      }
       if (rules(g).holds_state()) tail.tail_shared = true;  // never written again
       KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }

@@ -159,8 +159,13 @@ static kvc_status copy_slots(kvc_backend_device *device, const kvc_backend_layer
       const int32_t slot = copy->target_slot > copy->source_slot ? copy->num_slots - 1 - moved : moved;
       for (p = 0; p < num_pools; ++p) {
         for (head = 0; head < layer->num_kv_heads; ++head) {
-          memmove(row_at(&pools[p], layer->page_size, copy->target_slot + slot, head),
-                  row_at(&pools[p], layer->page_size, copy->source_slot + slot, head), (size_t)pools[p].row_bytes);
+          unsigned char *const target = row_at(&pools[p], layer->page_size, copy->target_slot + slot, head);
+          if (copy->source_slot < 0) {
+            memset(target, 0, (size_t)pools[p].row_bytes);
+            continue;
+          }
+          memmove(target, row_at(&pools[p], layer->page_size, copy->source_slot + slot, head),
+                  (size_t)pools[p].row_bytes);
         }
       }
     }

@@ -124,7 +124,8 @@ TEST(Copies, AreMadeInTheirOrder) {
         layer.k_scales = test::scales_of_tokens(scales.data(), kPageSize * kHeads, kPageSize, 1);
         layer.v_scales = test::scales_of_tokens(scales.data() + kSlots * kHeads, kPageSize * kHeads, kPageSize, 1);
       }
-      const std::vector<kvc_backend_slot_copy> copies = random_copies(round, random);
+      std::vector<kvc_backend_slot_copy> copies = random_copies(round, random);
+      for (size_t i = 0; round % 3 == 1 && i < copies.size(); i += 2) copies[i].source_slot = -1;  // these clear slots
       const auto place = [&](int64_t head, int64_t slot) {
         return slot / kPageSize * kPageSize * kHeads + head * kPageSize + slot % kPageSize;
       };
@@ -134,8 +135,15 @@ TEST(Copies, AreMadeInTheirOrder) {
         const std::vector<unsigned char> rows[2] = {wanted[0], wanted[1]};
         const std::vector<float> old = wanted_scales;
         for (int64_t i = 0; i < copy.num_slots * kHeads; ++i) {
-          const int64_t from = place(i % kHeads, copy.source_slot + i / kHeads),
-                        to = place(i % kHeads, copy.target_slot + i / kHeads);
+          const int64_t to = place(i % kHeads, copy.target_slot + i / kHeads);
+          if (copy.source_slot < 0) {
+            for (int of = 0; of < 2; ++of) {
+              std::fill_n(wanted[of].data() + to * row, row, static_cast<unsigned char>(0));
+              wanted_scales[of * kSlots * kHeads + to] = 0;
+            }
+            continue;
+          }
+          const int64_t from = place(i % kHeads, copy.source_slot + i / kHeads);
           for (int of = 0; of < 2; ++of) {
             std::copy_n(rows[of].data() + from * row, row, wanted[of].data() + to * row);
             wanted_scales[of * kSlots * kHeads + to] = old[of * kSlots * kHeads + from];

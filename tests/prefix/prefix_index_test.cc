@@ -146,8 +146,8 @@ struct Sequence : PublishedPages {
 
 class Scene {
  public:
-  Scene(std::vector<GroupRules> group_rules, int64_t max_blocks)
-      : rules(std::move(group_rules)), pool(rules.size()), index(rules, kPage, max_blocks, 50) {}
+  Scene(std::vector<GroupRules> group_rules, int64_t max_blocks, bool rewards_reuse = true)
+      : rules(std::move(group_rules)), pool(rules.size()), index(rules, kPage, max_blocks, 50, rewards_reuse) {}
 
   Sequence make(uint64_t salt = 0, int64_t salt_begin = 0) {
     Sequence sequence;
@@ -310,6 +310,43 @@ TEST(PrefixIndex, EvictsLeavesFirstAndLeastRecentlyUsed) {
   EXPECT_EQ(scene.index.used_blocks(), 0);
 }
 
+TEST(PrefixIndex, AScanDoesNotDriveOutWhatIsUsedAgain) {
+  const auto found_after_scan = [](bool rewards_reuse) {
+    Scene scene({full()}, 100, rewards_reuse);
+    const auto request = [&](const Tokens& tokens) {
+      while (scene.index.held_pages(0) > 20 - static_cast<int64_t>(tokens.size()) / kPage) {
+        scene.index.evict(0, 1, scene.pool);
+      }
+      PrefixIndex::Match match;
+      Sequence sequence = scene.attach(tokens, 0, 0, &match);
+      sequence.append(Tokens(tokens.begin() + match.tokens, tokens.end()));
+      scene.publish(sequence);
+      sequence.remove();
+      return match.tokens;
+    };
+    for (int32_t i = 1; i < 30; ++i) request(count_to(8, 1000 * i));  // prefixes reach their age of eviction
+    for (int use = 0; use < 4; ++use) request(count_to(16));
+    for (int32_t i = 50; i < 62; ++i) request(count_to(8, 1000 * i));
+    return request(count_to(16));
+  };
+  EXPECT_EQ(found_after_scan(true), 16);
+  EXPECT_EQ(found_after_scan(false), 0);
+}
+
+TEST(PrefixIndex, WhatGoesOnAfterAMatchIsNotUsed) {
+  Scene scene({full()}, 100);
+  Sequence base = scene.run(count_to(16)), other = scene.run(count_to(8, 500));
+  scene.publish(base);
+  scene.publish(other);
+  base.remove();
+  other.remove();
+  EXPECT_EQ(scene.match(count_to(8)), 8);  // half of base
+  scene.index.use();
+  EXPECT_EQ(scene.index.evict(0, 2, scene.pool), 2);
+  EXPECT_EQ(scene.match(count_to(16)), 8);  // the other half was the oldest
+  EXPECT_EQ(scene.match(count_to(8, 500)), 8);
+}
+
 TEST(PrefixIndex, AFullIndexForgetsTheOldestOrTakesLess) {
   Scene scene({full()}, 4);
   Sequence first = scene.run(count_to(8)), second = scene.run(count_to(12, 50));
@@ -404,7 +441,7 @@ TEST_P(PrefixWalk, HoldsWhatItSays) {
                                                       {full(), sliding(9), chunked(8), state()}};
   const auto& mixture = mixtures[static_cast<size_t>(seed) % mixtures.size()];
   const bool evicts = seed % 2 == 0, only_full = mixture.size() == 1;
-  Scene scene(mixture, evicts ? 60 : 100000);
+  Scene scene(mixture, evicts ? 60 : 100000, seed % 3 != 0);
   std::vector<Sequence> live;
   Published published;
   int64_t hits = 0;

@@ -112,6 +112,27 @@ TEST(TokenRuns, GrowingALeafKeepsTheOrderOfItsSiblings) {
   EXPECT_EQ(walk(tree, {1, 10, 5}), 3);
 }
 
+// Ids are stored in planes, and the last plane is used from the first id on that needs it.
+TEST(TokenRuns, TokensMayBeAnyNumbers) {
+  for (const int32_t bit : {0, 7, 8, 15, 16, 23, 24, 30, 31}) {
+    TokenRuns tree(4, 100);
+    Tokens tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
+    const Tokens before = tokens;
+    tree.add_block(tree.add_run(0, 0, part(before, 0, 4)), part(before, 4, 8));
+    for (int32_t& token : tokens) token = static_cast<int32_t>(static_cast<uint32_t>(token) ^ 1u << bit);
+    EXPECT_EQ(walk(tree, tokens), 0) << bit;
+    add_chain(tree, tokens);
+    EXPECT_EQ(walk(tree, tokens), 13) << bit;
+    EXPECT_EQ(walk(tree, before), 8) << bit;
+    for (size_t i = 1; i < tokens.size(); ++i) {
+      Tokens query = tokens;
+      query[i] = static_cast<int32_t>(static_cast<uint32_t>(query[i]) ^ 1u << bit);
+      EXPECT_EQ(walk(tree, query), static_cast<int64_t>(i)) << bit << " at " << i;
+    }
+    EXPECT_TRUE(tree.is_valid());
+  }
+}
+
 TEST(TokenRuns, ManyChildrenAgainstAPlainList) {
   std::mt19937 random(1);
   TokenRuns tree(4, 4000);

@@ -104,5 +104,6 @@ func configOf(s *script) kvcache.Config {
 		SharePrefixes: choice(s, "sharing", map[string]kvcache.SharePrefixes{"never": kvcache.ShareNever, "always": kvcache.ShareAlways}),
 		Storage:       choice(s, "storage", map[string]kvcache.Storage{"none": kvcache.StorageNone}),
 		PrefixIndex:   s.has("prefix_index"), PrefixPages: int64(s.integer("prefix_pages")),
-		PrefixCheckpoints: int64(s.integer("prefix_checkpoints"))}
+		PrefixCheckpoints: int64(s.integer("prefix_checkpoints")), ZeroOnFree: s.has("zero_on_free"),
+		PrefixPolicy: choice(s, "prefix_policy", map[string]kvcache.PrefixPolicy{"lru": kvcache.PrefixLRU})}
 }

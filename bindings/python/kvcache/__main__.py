@@ -1,4 +1,4 @@
-"""`kvcache info` and `kvcache bench`, also as `python -m kvcache`."""
+"""`kvcache info`, `kvcache bench` and `kvcache replay`, also as `python -m kvcache`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import kvcache
+from kvcache import _replay
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -33,13 +35,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bench.add_argument("--threads", type=int, default=0, help="0: as many as this process may use")
     bench.add_argument("--simd", help="a target's name, as info prints them")
     bench.add_argument("--seconds", type=float, default=1.0, help="of each row")
+    replay = commands.add_parser("replay", help="hit rates of a prefix index over a trace of requests")
+    replay.add_argument("trace", type=Path, help="JSON lines with hash_ids or input_length, or CSV with a column of lengths")
+    replay.add_argument("--blocks", type=_numbers, default=[1000, 5000, 10000, 20000, 50000], help="sizes of the index")
+    replay.add_argument("--block-tokens", type=int, default=512, help="tokens of a block, where the trace has lengths alone")
+    replay.add_argument("--json", action="store_true", help="one JSON object")
+    replay.add_argument("--plot", type=Path, help="an SVG file to write")
     options = parser.parse_args(arguments)
     try:
-        _info(options.json) if options.command == "info" else _bench(options)
+        if options.command == "info":
+            _info(options.json)
+        elif options.command == "bench":
+            _bench(options)
+        else:
+            _replay.run(options.trace, options.blocks, options.block_tokens, options.json, options.plot)
     except kvcache.Error as error:
         print(f"kvcache: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def _info(as_json: bool) -> None:

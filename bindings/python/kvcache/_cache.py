@@ -13,7 +13,8 @@ from ._config import Context, Group, Layer, RecurrentLayer, _group_fields, _with
 from ._errors import InvalidArgument, StaleId
 from ._prefixes import Prefixes
 
-_NO_ROLLBACK, _STREAMING, _DETERMINISTIC, _PREFIX_INDEX = 1, 2, 16, 32  # KVC_CACHE_*
+_NO_ROLLBACK, _STREAMING, _DETERMINISTIC, _PREFIX_INDEX, _ZERO_ON_FREE = 1, 2, 16, 32, 64  # KVC_CACHE_*
+_POLICIES = {"reuse": 0, "lru": 1}  # KVC_PREFIX_POLICY_*
 _SHARING = {"auto": 0, "never": 4, "always": 8}  # KVC_CACHE_NO_PREFIX_SHARING, KVC_CACHE_SHARE_ALL_PREFIXES
 
 
@@ -89,16 +90,19 @@ class Estimate:
 def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_bytes: int, max_sequences: int,
            max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None, max_tree_nodes: int,
            max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool,
-           storage: int, prefix_index: bool, prefix_pages: int, prefix_checkpoints: int) -> tuple[int, ...]:
+           storage: int, prefix_index: bool, prefix_pages: int, prefix_checkpoints: int, prefix_policy: str,
+           zero_on_free: bool) -> tuple[int, ...]:
     if share_prefixes not in _SHARING:
         raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
                               status=1)  # fmt: skip
+    if prefix_policy not in _POLICIES:
+        raise InvalidArgument(f'Cache: prefix_policy must be "reuse" or "lru", not {prefix_policy!r}', status=1)
     flags = _SHARING[share_prefixes] | (_DETERMINISTIC if deterministic else 0)
     flags |= (_NO_ROLLBACK if rollback_tokens == 0 else 0) | (_STREAMING if streaming else 0)
-    flags |= _PREFIX_INDEX if prefix_index else 0
+    flags |= (_PREFIX_INDEX if prefix_index else 0) | (_ZERO_ON_FREE if zero_on_free else 0)
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
             capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage, prefix_pages,
-            prefix_checkpoints)  # fmt: skip
+            prefix_checkpoints, _POLICIES[prefix_policy])  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
@@ -107,7 +111,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
              share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
              storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
-             prefix_checkpoints: int = 0) -> Estimate:
+             prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -118,7 +122,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                   deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints)
+                   deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free)
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -163,6 +167,9 @@ class Cache(Prefixes):
             largest group.
         prefix_checkpoints: with prefix_index and a Recurrent group: most positions whose states the index holds; 0 =
             max_sequences.
+        prefix_policy: with prefix_index: what is evicted first. "lru": the least recently used; "reuse": the same, but each
+            of the last three uses of a prefix lets it live longer, so that prefixes which were used once go first.
+        zero_on_free: pages are cleared before they are given to a sequence, so that none sees bytes of another one.
 
     Raises:
         InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage,
@@ -177,11 +184,11 @@ class Cache(Prefixes):
                  max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
                  share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
                  storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
-                 prefix_checkpoints: int = 0) -> None:
+                 prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False) -> None:
         layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                       deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints)
+                       deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free)
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
         self._made = True

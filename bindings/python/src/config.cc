@@ -56,6 +56,7 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
   config_.storage = int32_field(sizes, 11);
   config_.prefix_pages = integer_from_python(sizes[12]);
   config_.prefix_checkpoints = integer_from_python(sizes[13]);
+  config_.prefix_policy = int32_field(sizes, 14);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }

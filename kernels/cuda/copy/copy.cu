@@ -83,7 +83,7 @@ struct Moves {
     const kvc_backend_slot_copy copy = copies[first];
     const int32_t slot = copy.target_slot > copy.source_slot ? copy.num_slots - 1 - moved : moved;
     ++moved;
-    *source = copy.source_slot + slot;
+    *source = copy.source_slot < 0 ? -1 : copy.source_slot + slot;
     *target = copy.target_slot + slot;
     return true;
   }
@@ -105,7 +105,7 @@ __device__ __forceinline__ void move_in_order(const Column& column, Moves moves,
 #pragma unroll
       for (int j = 0; j < i; ++j) waits = waits || targets[j] == source;
       if (waits) break;
-      words[i] = *reinterpret_cast<const Word*>(in_slot(column, source, page_size));
+      if (source >= 0) words[i] = *reinterpret_cast<const Word*>(in_slot(column, source, page_size));
       targets[i] = target;
       count = i + 1;
       left = moves.next(&source, &target);
@@ -145,7 +145,7 @@ __device__ __forceinline__ void move_slots(const Column& column, const kvc_backe
     Word words[kAtOnce] = {};
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (slot + i >= end) break;
+      if (slot + i >= end || copy.source_slot < 0) break;
       words[i] = *reinterpret_cast<const Word*>(in_slot(column, copy.source_slot + slot + i, page_size));
     }
 #pragma unroll

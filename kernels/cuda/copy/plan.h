@@ -23,7 +23,8 @@ struct SlotRange {
 inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, SlotRange* ranges) {
   for (int64_t i = 0; i < count; ++i) {
     const kvc_backend_slot_copy& copy = copies[i];
-    ranges[2 * i] = {copy.source_slot, copy.source_slot + copy.num_slots, i, false};
+    const int64_t read = copy.source_slot < 0 ? INT64_MAX : copy.source_slot;  // one that clears reads no slot
+    ranges[2 * i] = {read, copy.source_slot < 0 ? read : read + copy.num_slots, i, false};
     ranges[2 * i + 1] = {copy.target_slot, copy.target_slot + copy.num_slots, i, true};
   }
   std::sort(ranges, ranges + 2 * count, [](const SlotRange& a, const SlotRange& b) { return a.begin < b.begin; });

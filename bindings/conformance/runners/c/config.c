@@ -168,6 +168,9 @@ static kvc_cache_config read_sizes(void) {
   if (flag("prefix_index")) config.flags |= KVC_CACHE_PREFIX_INDEX;
   config.prefix_pages = integer("prefix_pages", 0);
   config.prefix_checkpoints = integer("prefix_checkpoints", 0);
+  const char *policy = text("prefix_policy");
+  if (policy && strcmp(policy, "lru") == 0) config.prefix_policy = KVC_PREFIX_POLICY_LRU;
+  if (flag("zero_on_free")) config.flags |= KVC_CACHE_ZERO_ON_FREE;
   if (flag("deterministic")) config.flags |= KVC_CACHE_DETERMINISTIC;
   config.flags |= sharing_flags[choice("sharing", sharing)];
   config.storage = choice("storage", storages);

@@ -91,7 +91,8 @@ def config(s: Script) -> dict[str, Any]:
     return {
         "layers": [kvcache.RecurrentLayer(**f) if "states" in f else kvcache.Layer(**f) for f in s.layers],
         "groups": s.groups or None, "context": s.context, "streaming": s.has("streaming"),
-        "deterministic": s.has("deterministic"), "prefix_index": s.has("prefix_index"), "share_prefixes": s.words.get("sharing", "auto"),
+        "deterministic": s.has("deterministic"), "prefix_index": s.has("prefix_index"),
+        "prefix_policy": s.words.get("prefix_policy", "reuse"), "zero_on_free": s.has("zero_on_free"), "share_prefixes": s.words.get("sharing", "auto"),
         "storage": s.words.get("storage", "own"), **{size: s.integer(size) for size in sizes if s.has(size)},
     }  # fmt: skip
 

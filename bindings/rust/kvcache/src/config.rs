@@ -45,7 +45,21 @@ pub struct CacheConfig {
     pub prefix_pages: usize,
     /// Most positions whose recurrent states the prefix index holds; 0 = `max_sequences`.
     pub prefix_checkpoints: usize,
+    pub prefix_policy: PrefixPolicy,
+    /// Pages are cleared before they are given to a sequence, so that none sees bytes of another one.
+    pub zero_on_free: bool,
     pub storage: Storage,
+}
+
+/// What the prefix index evicts first, among tokens of equal priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PrefixPolicy {
+    /// The least recently used. Each of the last three uses lets a prefix live longer, so that prefixes which were used once go
+    /// first.
+    #[default]
+    Reuse,
+    /// The least recently used.
+    Lru,
 }
 
 /// Whether the cache has page pools.
@@ -362,6 +376,10 @@ impl CacheConfig {
             },
             prefix_pages: wide(self.prefix_pages),
             prefix_checkpoints: wide(self.prefix_checkpoints),
+            prefix_policy: match self.prefix_policy {
+                PrefixPolicy::Reuse => sys::KVC_PREFIX_POLICY_REUSE as i32,
+                PrefixPolicy::Lru => sys::KVC_PREFIX_POLICY_LRU as i32,
+            },
             ..Default::default()
         })
     }
@@ -378,6 +396,7 @@ impl CacheConfig {
             | when(self.streaming, sys::KVC_CACHE_STREAMING)
             | when(self.deterministic, sys::KVC_CACHE_DETERMINISTIC)
             | when(self.prefix_index, sys::KVC_CACHE_PREFIX_INDEX)
+            | when(self.zero_on_free, sys::KVC_CACHE_ZERO_ON_FREE)
     }
 }
 

@@ -22,7 +22,7 @@ mod transfer;
 
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
 pub use config::{
-    CacheConfig, Capacity, Group, Layer, LongRope, PrefixSharing, Rope, RopeMode, RopeScaling, Row, State, Storage,
+    CacheConfig, Capacity, Group, Layer, LongRope, PrefixPolicy, PrefixSharing, Rope, RopeMode, RopeScaling, Row, State, Storage,
     Visibility, Yarn,
 };
 pub use context::{Context, ContextConfig, LogLevel};

@@ -310,7 +310,7 @@ pub const KVC_OK: kvc_status_code = 0;
 pub const KVC_ERROR_INVALID_ARGUMENT: kvc_status_code = 1;
 #[doc = " NULL where a pointer is needed"]
 pub const KVC_ERROR_NULL_ARGUMENT: kvc_status_code = 2;
-#[doc = " struct_size below the first release's, or unlike its neighbours'"]
+#[doc = " struct_size below that of the first release, or unlike the first element's"]
 pub const KVC_ERROR_STRUCT_SIZE: kvc_status_code = 3;
 #[doc = " well formed, but this library or backend cannot do it"]
 pub const KVC_ERROR_UNSUPPORTED: kvc_status_code = 4;
@@ -626,7 +626,7 @@ pub struct kvc_layer_config {
     pub rope_scaling: *const kvc_rope_scaling,
     #[doc = " 1e-30..1e30; 0 = head_dim^-0.5. MLA: required, because the row's width does not imply it\n(DeepSeek-V3: 0.13523, docs/reference/mla.md)"]
     pub softmax_scale: f64,
-    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1\n(so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.\nNeither a tensor nor memory may be given twice: pools may interleave, but not\noverlap. Its deleter runs once, when the cache and all exported views of it are\ngone. NULL deleter: the memory outlives them all. docs/reference/storage.md has\nlayouts"]
+    #[doc = " nullable; adopted by kvc_cache_create: the layer's page pool in the caller's\nmemory, [>= pages, 2, Hkv, page_size, D] with any strides and innermost stride 1\n(so HND and NHD). Index 0 of dim 1 is K, 1 is V. Needs D == Dv. Must be writable.\nNo tensor may be given twice. Pools may interleave in memory, but not\noverlap. Its deleter runs once, when the cache and all exported views of it are\ngone. NULL deleter: the memory outlives them all. docs/reference/storage.md has\nlayouts"]
     pub kv_storage: *mut DLManagedTensorVersioned,
     #[doc = " nullable; adopted; K alone: [>= pages, Hkv, page_size, D]"]
     pub k_storage: *mut DLManagedTensorVersioned,
@@ -698,7 +698,7 @@ pub const KVC_VISIBLE_CHUNK: kvc_visibility = 2;
 #[doc = " a cross group: it sees all keys of the sequence's encoder sequence (image, audio, source text).\nThat has a length of its own, and is appended in forwards of its own\n(kvc_batch.encoder_group). Forks share it, and truncate does not change it. Layers have\nKVC_ROPE_NONE"]
 pub const KVC_VISIBLE_ENCODER: kvc_visibility = 3;
 pub type kvc_visibility = ::core::ffi::c_uint;
-#[doc = " Every group needs a layer (INVALID_ARGUMENT): page tables without one would use memory for nothing. A pipeline stage\n configures the layers that it runs, and their groups."]
+#[doc = " Every group needs a layer (else INVALID_ARGUMENT), because page tables without one would waste memory. A pipeline stage\n configures the layers that it runs, and their groups."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_group_config {
@@ -713,7 +713,7 @@ pub struct kvc_group_config {
     pub window_tokens: i64,
     #[doc = " KVC_VISIBLE_CHUNK: c, 1..2^30, no multiple of the page size needed; else 0"]
     pub chunk_tokens: i64,
-    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: each\nsequence has one, and one more in an open forward, for each checkpoint, and while it has an\nuncommitted tree; 0 = max_sequences * (2 + max_checkpoints)"]
+    #[doc = " pages of this group's pool, below 2^31; 0 = from the cache's capacity. Recurrent: a\nsequence has one page, one more in an open forward, one for each checkpoint, and one while\nit has an uncommitted tree; 0 = max_sequences * (2 + max_checkpoints)"]
     pub num_pages: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -738,14 +738,22 @@ pub const KVC_CACHE_STREAMING: kvc_cache_flags = 2;
 pub const KVC_CACHE_NO_PREFIX_SHARING: kvc_cache_flags = 4;
 #[doc = " share wherever rows have a page in common"]
 pub const KVC_CACHE_SHARE_ALL_PREFIXES: kvc_cache_flags = 8;
-#[doc = " On one SIMD target, the output of a query has the same bits for any batch, cut into steps, number of threads and page\n ids, forked or not. States over every 1,024 keys are computed apart by one kernel and merged left to right, and prefixes\n are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures."]
+#[doc = " On one SIMD target, the bits of an output do not depend on the batch, the cut into steps, the threads, the page ids or\n forks. The state over each 1,024 keys is computed alone, by one kernel, and states are merged left to right. Prefixes\n are not attended together. Decoding takes about twice as long: benchmarks/results/README.md lists figures."]
 pub const KVC_CACHE_DETERMINISTIC: kvc_cache_flags = 16;
 #[doc = " The cache has a prefix index: tokens that were published stay findable after their sequence is removed (section 12)."]
 pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
+#[doc = " A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no sequence ever\n sees bytes of another one, whatever reads the pools. It costs one write of each new page. Needs pools (KVC_STORAGE_OWN)"]
+pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
+#[doc = " least recently used, and each of the last three uses counts as half the age at which prefixes\nare evicted. So prefixes that were used once (a scan) go before those that come back"]
+pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
+#[doc = " least recently used"]
+pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
+#[doc = " Which idle prefix the prefix index evicts first, among those of equal priority. A continuation always goes before what it\n continues. benchmarks/results/README.md has hit rates of both."]
+pub type kvc_prefix_policy = ::core::ffi::c_uint;
 #[doc = " the cache has page pools for every layer, in its own memory or in the caller's\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
-#[doc = " tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as\nalways, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.\nappend, attend, exports and imports are UNSUPPORTED. Layers say what a page takes (one a group is\nenough). Recurrent states are in the cache, so kvc_forward_load_state works"]
+#[doc = " tables only, for engines with pools and kernels of their own. Sequences, pages and steps work as\nalways, but the cache has no K and V. kvc_cache_take_copies gives the copies of tokens to make.\nappend, attend, exports and imports are UNSUPPORTED. Layers give the size of a page (one layer a group\nis enough). Recurrent states are in the cache, so kvc_forward_load_state works"]
 pub const KVC_STORAGE_NONE: kvc_storage = 1;
 pub type kvc_storage = ::core::ffi::c_uint;
 #[repr(C)]
@@ -784,8 +792,8 @@ pub struct kvc_cache_config {
     pub max_checkpoints: i32,
     #[doc = " KVC_STORAGE_*"]
     pub storage: i32,
-    #[doc = " 0"]
-    pub reserved: u32,
+    #[doc = " KVC_CACHE_PREFIX_INDEX: KVC_PREFIX_POLICY_*. Else 0"]
+    pub prefix_policy: i32,
     #[doc = " KVC_CACHE_PREFIX_INDEX: most pages of tokens that the index holds in each group, below 2^31;\n0 = the pages of the largest group. Else 0"]
     pub prefix_pages: i64,
     #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,\nbelow 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.\nElse 0"]
@@ -821,7 +829,8 @@ const _: () = {
     ["Offset of field: kvc_cache_config::max_checkpoints"]
         [::core::mem::offset_of!(kvc_cache_config, max_checkpoints) - 84usize];
     ["Offset of field: kvc_cache_config::storage"][::core::mem::offset_of!(kvc_cache_config, storage) - 88usize];
-    ["Offset of field: kvc_cache_config::reserved"][::core::mem::offset_of!(kvc_cache_config, reserved) - 92usize];
+    ["Offset of field: kvc_cache_config::prefix_policy"]
+        [::core::mem::offset_of!(kvc_cache_config, prefix_policy) - 92usize];
     ["Offset of field: kvc_cache_config::prefix_pages"]
         [::core::mem::offset_of!(kvc_cache_config, prefix_pages) - 96usize];
     ["Offset of field: kvc_cache_config::prefix_checkpoints"]
@@ -1069,7 +1078,7 @@ const _: () = {
     ["Offset of field: kvc_forward_info::positions"][::core::mem::offset_of!(kvc_forward_info, positions) - 32usize];
     ["Offset of field: kvc_forward_info::last_rows"][::core::mem::offset_of!(kvc_forward_info, last_rows) - 80usize];
 };
-#[doc = " Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds\n its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in\n              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word\n              is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not\n              written.\n   CUDA       Capture append, attend, load_state and store_state between a begin and an end, after such a step that was not\n              captured. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended\n              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A\n              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to\n its capacity, so one graph is enough for a server that records several batch sizes."]
+#[doc = " Graph mode is for steps whose calls are recorded once and replayed, by a CUDA graph, or by a compiled program that holds\n its arguments as constants.\n\n   kvc_graph_config config;  kvc_graph_config_init(&config);                  // once\n   config.max_sequences = config.max_tokens = 64;                             // decode, up to 64 rows\n   if (kvc_graph_create(cache, &config, &graph, &error)) return report(error.message);\n   batch.graph = graph;\n   for (;;) {                                                                 // each step\n     ... this step's batch.sequences, batch.append_lengths, batch.num_sequences ...\n     if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n     replay();        // recorded: the model, with kvc_forward_attend(cache, graph, layer, &args[layer], &error) in it\n     kvc_forward_end(cache, graph, &error);\n   }\n\n   Ids        A forward in a graph has the graph's id, in every step. A call with that id acts on the forward that is open in\n              the graph. While none is open, a replay is stale: such calls return KVC_ERROR_STALE and touch nothing.\n   Addresses  kvc_forward_get_info and kvc_forward_tables give the same addresses in every step, in shapes of the graph's\n              capacity. Entries that a step does not use are inert: position 0, slot -1, last row -1, table rows without\n              keys. Call kvc_forward_tables in each step to fill tables. Until then, and between steps, their generation word\n              is 0.\n   Tensors    Tensors of recorded calls have max_tokens rows, those of states max_sequences. Rows after the step's are not\n              written.\n   CUDA       Run one step without a capture first. Then capture append, attend, load_state and store_state between a begin\n              and an end. All other calls must be outside (ORDER). kvc_forward_end checks that each layer in range was appended\n              in the graph at least once. It cannot see what a replay ran, so replay all captured layers before it. A\n              replay while no forward is open writes nothing. Use one stream for all forwards of a graph.\n\n A graph has buffers for one forward, which does not count towards max_open_forwards. It serves recordings of any size up to\n its capacity, so one graph is enough for a server that records several batch sizes."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_graph_config {
@@ -1722,7 +1731,7 @@ pub struct kvc_plan {
 }
 #[doc = " match and attach may find all tokens of the query. By default they find one less at most, because\nan engine needs the logits of the last token"]
 pub const KVC_PREFIX_ALLOW_ALL: kvc_prefix_query_flags = 1;
-#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that were not used for longer, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
+#[doc = " ============================================================================================\n 12  Prefix index: what the cache remembers\n ============================================================================================\n A cache with KVC_CACHE_PREFIX_INDEX can keep the pages of tokens after their sequence is gone. A later request that begins with\n the same tokens gets these pages, and computes only the rest. The loop of an engine:\n\n   kvc_prefix_query query;  kvc_prefix_query_init(&query);\n   query.tokens = prompt;  query.num_tokens = n;  query.salt = tenant;\n   kvc_prefix_hit hit;  kvc_prefix_hit_init(&hit);\n   kvc_seq seq;\n   if (kvc_prefix_attach(cache, &query, stream, &hit, &seq, &error)) return report(error.message);\n   ... a forward that appends prompt[hit.tokens .. n) to seq ...         // at least one token: its logits are needed\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // others find the prompt while this one decodes\n   ... forwards that append one token each; `prompt` and n grow ...\n   query.tokens = prompt;  query.num_tokens = n;\n   kvc_prefix_publish(cache, seq, &query, NULL, NULL, &error);           // the answer too: the next request begins with it\n   kvc_seq_remove(cache, 1, &seq, &error);                               // the pages stay, until they are needed\n\n   Sharing   Whole pages are shared. A part of a page, down to one token, is copied into a fresh page of the new sequence.\n   Groups    A hit is the longest prefix that every group can serve. Full groups and latent rows need every page up to the hit.\n             Sliding and chunked groups need what the next query sees. Recurrent groups need the states after exactly these\n             tokens: the index holds those of the lengths at which sequences were published. Cross groups are left alone: the\n             new sequence has no encoder tokens.\n   Eviction  A published page that no sequence and no pin holds is idle. Calls that are short of pages evict idle pages:\n             kvc_forward_begin, kvc_seq_fork, kvc_seq_import and kvc_prefix_attach. Expired prefixes go first, then those of\n             lower priority, then those that kvc_cache_config.prefix_policy chooses, and a continuation before what it continues.\n             OUT_OF_PAGES means that even eviction of all idle pages would not help. What a failed or aborted call evicted\n             stays evicted. Equal calls evict equal pages, so page ids are equal on every rank.\n   Salts     Tokens under different salts never match. K and V must follow from the tokens before them and the salt: use other\n             salts for tenants, adapters, images, and anything else that changes them.\n   Time      The library reads no clock. kvc_cache_set_time gives it the time.\n Every call of this section is UNSUPPORTED in a cache without KVC_CACHE_PREFIX_INDEX, but for kvc_cache_set_time."]
 pub type kvc_prefix_query_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1755,7 +1764,7 @@ const _: () = {
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_hit {
     pub struct_size: u32,
-    #[doc = " the group because of which `tokens` is below what was searched for and known; -1 = none"]
+    #[doc = " the group because of which `tokens` is below what was searched for and known; -1 = none. It lacks the\npage that begins at `tokens`, or (recurrent) a state at a later position"]
     pub limited_by: i32,
     #[doc = " the longest prefix that every group can serve"]
     pub tokens: i64,

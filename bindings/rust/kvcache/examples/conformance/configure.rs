@@ -166,6 +166,8 @@ fn config(s: &Script) -> Done<CacheConfig> {
         prefix_index: s.has("prefix_index"),
         prefix_pages: s.number("prefix_pages")?,
         prefix_checkpoints: s.number("prefix_checkpoints")?,
+        prefix_policy: if s.word("prefix_policy") == Some("lru") { PrefixPolicy::Lru } else { PrefixPolicy::Reuse },
+        zero_on_free: s.has("zero_on_free"),
         storage: if s.word("storage") == Some("none") { Storage::None } else { Storage::Own },
     })
 }

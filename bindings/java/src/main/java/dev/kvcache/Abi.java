@@ -66,6 +66,9 @@ final class Abi {
   static final int KVC_CACHE_SHARE_ALL_PREFIXES = 8;
   static final int KVC_CACHE_DETERMINISTIC = 16;
   static final int KVC_CACHE_PREFIX_INDEX = 32;
+  static final int KVC_CACHE_ZERO_ON_FREE = 64;
+  static final int KVC_PREFIX_POLICY_REUSE = 0;
+  static final int KVC_PREFIX_POLICY_LRU = 1;
   static final int KVC_STORAGE_OWN = 0;
   static final int KVC_STORAGE_NONE = 1;
   static final int KVC_STREAMING_PREFIX_IS_SINK = 1;
@@ -231,7 +234,7 @@ final class Abi {
     static final int MAX_TREE_NODES = 80;
     static final int MAX_CHECKPOINTS = 84;
     static final int STORAGE = 88;
-    static final int RESERVED = 92;
+    static final int PREFIX_POLICY = 92;
     static final int PREFIX_PAGES = 96;
     static final int PREFIX_CHECKPOINTS = 104;
   }

@@ -28,6 +28,23 @@ public final class Cache implements AutoCloseable {
     return new CacheBuilder();
   }
 
+  /** What the prefix index evicts first, among tokens of equal priority. */
+  public enum PrefixPolicy {
+    /**
+     * The least recently used. Each of the last three uses lets a prefix live longer, so that prefixes which were used once go
+     * first.
+     */
+    REUSE(Abi.KVC_PREFIX_POLICY_REUSE),
+    /** The least recently used. */
+    LRU(Abi.KVC_PREFIX_POLICY_LRU);
+
+    final int value;
+
+    PrefixPolicy(int value) {
+      this.value = value;
+    }
+  }
+
   /** When rows of a step that begin with the same pages are attended together. */
   public enum SharePrefixes {
     /** Where a cost model says that it pays. */

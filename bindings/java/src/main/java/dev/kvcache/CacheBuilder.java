@@ -23,6 +23,7 @@ public final class CacheBuilder {
   private int maxCheckpoints;
   private boolean tablesOnly;
   private long prefixPages;
+  private Cache.PrefixPolicy prefixPolicy = Cache.PrefixPolicy.REUSE;
   private long prefixCheckpoints;
 
   CacheBuilder() {}
@@ -143,6 +144,18 @@ public final class CacheBuilder {
     return this;
   }
 
+  /** What the prefix index evicts first, among tokens of equal priority. */
+  public CacheBuilder prefixPolicy(Cache.PrefixPolicy policy) {
+    prefixPolicy = policy;
+    return this;
+  }
+
+  /** Clears pages before they are given to a sequence, so that none sees bytes of another one. */
+  public CacheBuilder zeroOnFree() {
+    flags |= Abi.KVC_CACHE_ZERO_ON_FREE;
+    return this;
+  }
+
   public CacheBuilder sharePrefixes(Cache.SharePrefixes when) {
     sharePrefixes = when;
     return this;
@@ -224,6 +237,7 @@ public final class CacheBuilder {
     c.putInt(Abi.CacheConfig.MAX_CHECKPOINTS, maxCheckpoints);
     c.putInt(Abi.CacheConfig.STORAGE, tablesOnly ? Abi.KVC_STORAGE_NONE : Abi.KVC_STORAGE_OWN);
     c.putLong(Abi.CacheConfig.PREFIX_PAGES, prefixPages);
+    c.putInt(Abi.CacheConfig.PREFIX_POLICY, prefixPolicy == null ? 0 : prefixPolicy.value);
     c.putLong(Abi.CacheConfig.PREFIX_CHECKPOINTS, prefixCheckpoints);
     return c;
   }

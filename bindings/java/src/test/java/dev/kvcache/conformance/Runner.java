@@ -161,6 +161,12 @@ public final class Runner {
     if (s.has("prefix_index")) {
       config.prefixIndex();
     }
+    if (s.word("prefix_policy", "").equals("lru")) {
+      config.prefixPolicy(Cache.PrefixPolicy.LRU);
+    }
+    if (s.has("zero_on_free")) {
+      config.zeroOnFree();
+    }
     config.prefixPages(s.integer("prefix_pages", 0)).prefixCheckpoints(s.integer("prefix_checkpoints", 0));
     return s.word("storage", "").equals("none") ? config.tablesOnly() : config;
   }

@@ -1,0 +1,121 @@
+// What the prefix index gives back when it is short of pages or blocks, and in which order.
+#include <algorithm>
+
+#include "prefix/prefix_index.h"
+
+namespace kvc {
+
+// Calls visit(run) for the runs of a group in the order of eviction, until it returns false. It may change the run.
+template <class Visit>
+void PrefixIndex::for_each_oldest(int32_t group, Visit visit) {
+  std::array<int32_t, kMostUses + 1> next = {};
+  for (int32_t uses = 0; uses <= kMostUses; ++uses) next[static_cast<size_t>(uses)] = list(group, uses).oldest;
+  for (;;) {
+    int32_t* first = nullptr;
+    for (int32_t& run : next) {
+      if (run >= 0 && (first == nullptr || time_of(run) < time_of(*first))) first = &run;
+    }
+    if (first == nullptr) return;
+    const int32_t run = *first;
+    *first = link(run, group).newer;
+    if (!visit(run)) return;
+  }
+}
+
+// Removes a leaf's last block, which has no page, and the checkpoints after it. Returns whether the run is gone.
+bool PrefixIndex::remove_last(int32_t run, PrefixPages& pages) noexcept {
+  const int32_t block = runs_.last_block(run);
+  while (has_states_ && first_checkpoint(block) != 0) drop_checkpoint(first_checkpoint(block) - 1, pages);
+  if (!runs_.remove_last(run)) return false;
+  count_terms(run, -1);
+  return true;
+}
+
+// Removes blocks at the end of a leaf that have no page, and then of its parent if that has become a leaf.
+void PrefixIndex::prune(int32_t run, PrefixPages& pages) noexcept {
+  while (run > TokenRuns::kRoot && run != growing_ && runs_.is_leaf(run) && !has_pages(runs_.last_block(run))) {
+    const int32_t parent = runs_.parent(run);
+    if (remove_last(run, pages)) run = parent;
+  }
+}
+
+// Gives back the pages of a leaf's last block, if all of them are idle. Returns whether it did.
+bool PrefixIndex::trim(int32_t run, PrefixPages& pages) noexcept {
+  if (!runs_.is_leaf(run) || run == growing_) return false;
+  const int32_t block = runs_.last_block(run);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (page(block, g) != 0 && !pages.idle(g, page(block, g) - 1)) return false;
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) drop_page(run, block, g, pages);
+  prune(run, pages);
+  return true;
+}
+
+// Gives back checkpoints with an idle page in the group, the least recently used first, until the group has `until`.
+void PrefixIndex::evict_states(int32_t group, int64_t until, PrefixPages& pages) noexcept {
+  for (int32_t c = checkpoint_list_.oldest; c >= 0 && held_pages(group) > until;) {
+    const int32_t newer = checkpoints_[c].newer;
+    if (pages.idle(group, state_page(c, group))) drop_checkpoint(c, pages);
+    c = newer;
+  }
+}
+
+// Gives back idle pages of runs up to a level until the group has `until`. Of a level above all: any idle page.
+void PrefixIndex::evict_level(int32_t group, int32_t level, int64_t until, PrefixPages& pages) noexcept {
+  const bool any = level == kLevels || rules_[static_cast<size_t>(group)].windowed();
+  for_each_oldest(group, [&](int32_t run) {
+    if (level_of(run) > level) return true;
+    const int64_t before = held_pages(group), at = uses_[run].at;
+    if (any) {
+      for (int32_t b = runs_.first_block(run); b >= 0 && held_pages(group) > until; b = runs_.next_block(b)) {
+        if (page(b, group) != 0 && pages.idle(group, page(b, group) - 1)) drop_page(run, b, group, pages);
+      }
+      prune(run, pages);
+    } else {  // no query can use what comes after a missing page: from the end
+      while (held_pages(group) > until && link(run, group).pages > 0 && trim(run, pages)) {
+      }
+    }
+    if (held_pages(group) < before) age_ += clock_ - at - age_ / kAgeUnit;
+    return held_pages(group) > until;
+  });
+}
+
+int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept {
+  const int64_t before = held_pages(group), until = std::max<int64_t>(0, before - wanted);
+  if (rules_[static_cast<size_t>(group)].holds_state()) {
+    evict_states(group, until, pages);
+  } else {
+    for (int32_t level = 0; held_pages(group) > until && level < kLevels; ++level) {
+      if (may_have_level(level)) evict_level(group, level, until, pages);
+    }
+    // A block may have an idle page here while a sequence uses its page of another group.
+    if (held_pages(group) > until) evict_level(group, kLevels, until, pages);
+  }
+  return before - held_pages(group);
+}
+
+void PrefixIndex::clear(PrefixPages& pages) noexcept {
+  while (checkpoint_list_.oldest >= 0) drop_checkpoint(checkpoint_list_.oldest, pages);
+  for (int32_t group = 0; group < num_groups(); ++group) {
+    for_each_oldest(group, [&](int32_t run) {
+      for (int32_t b = runs_.first_block(run); b >= 0; b = runs_.next_block(b)) drop_page(run, b, group, pages);
+      prune(run, pages);
+      return true;
+    });
+  }
+}
+
+bool PrefixIndex::make_block(PrefixPages& pages) noexcept {
+  for (int32_t level = 0; runs_.free_blocks() == 0 && level < kLevels; ++level) {
+    if (!may_have_level(level)) continue;
+    for (int32_t g = 0; runs_.free_blocks() == 0 && g < num_groups(); ++g) {
+      for_each_oldest(g, [&](int32_t run) {
+        if (level_of(run) <= level) trim(run, pages);
+        return runs_.free_blocks() == 0;
+      });
+    }
+  }
+  return runs_.free_blocks() > 0;
+}
+
+}  // namespace kvc
