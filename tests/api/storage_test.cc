@@ -283,7 +283,7 @@ TEST(StorageNone, BadConfigs) {
   };
   create("storage 2", KVC_ERROR_INVALID_ARGUMENT, [](BuiltConfig &b) { b.config.storage = 2; });
   create("storage -1", KVC_ERROR_INVALID_ARGUMENT, [](BuiltConfig &b) { b.config.storage = -1; });
-  create("reserved", KVC_ERROR_UNSUPPORTED, [](BuiltConfig &b) { b.config.reserved = 1; });
+  create("prefix_policy 1", KVC_ERROR_INVALID_ARGUMENT, [](BuiltConfig &b) { b.config.prefix_policy = 1; });
   create("layer 0", KVC_ERROR_INVALID_ARGUMENT,
          [](BuiltConfig &b) { add_pools(Layout::kNhd, {40, 40}, 4, &b.layers); });
   EXPECT_EQ(Pool::alive, 0);
