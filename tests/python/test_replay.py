@@ -16,7 +16,7 @@ from kvcache import _replay
 
 
 def chats(seed, turns=400):
-    """Chats that grow by a few blocks a turn, and requests that come once."""
+    """Chats that grow by a few blocks with each request, and requests that come once."""
     rng = random.Random(seed)
     requests, live, fresh = [], [], iter(range(1, 1 << 30))
     for _ in range(turns):
