@@ -27,7 +27,7 @@ struct AttendCall {
   const AttendBlock* blocks;   // null: items were made on the device (device_block)
   const int64_t* live_blocks;  // on the device: how many of the launched blocks have work; null: all
   int32_t many_rows;           // rows of a block of many rows: kManyRows or kWideRows
-  // The sign of the softmax scale, or 0. q is multiplied by it, so the largest score belongs to the largest dot product.
+  // The sign of the softmax scale, or 0. q is multiplied by it, so the largest score has the largest dot product.
   float q_sign;
   double natural_scale;  // a score times this is in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
