@@ -41,7 +41,7 @@ Status check_number(int32_t value, int32_t most, const char* name) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
 }
 
-// Strides between rows of a batch, beside those between tokens.
+// The stride between rows of a batch, in addition to that between tokens.
 int64_t row_stride_of(const TensorView& t) noexcept {
   return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
 }
@@ -54,7 +54,7 @@ Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const
 
 }  // namespace
 
-// Rows of tokens: batched or ragged as q is.
+// Checks rows of tokens, which are batched or ragged like q.
 Status FlashAttnCall::check_tokens(const DLTensor* tensor, const char* name, int64_t dims, bool written,
                                    TensorView* view) const {
   const int64_t heads = layer.num_q_heads;
@@ -256,7 +256,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
   return Status();
 }
 
-// All on the host, or, but for single numbers, all on the device.
+// Index tensors must be all on the host, or all on the device. Single numbers may be on the host in either case.
 Status FlashAttnCall::check_index_devices() {
   const char *host = nullptr, *device = nullptr;
   const auto place = [&](const char* name, bool on_host) { (on_host ? host : device) = name; };

@@ -45,7 +45,7 @@ Status check_config(const kvc_plan_config& c) {
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);
 }
 
-// With defaults in place of zeros.
+// The config with defaults in place of zeros.
 kvc_plan_config complete(kvc_plan_config config) {
   if (config.page_size == 0) config.page_size = 16;
   if (config.arrays == 0) config.arrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
@@ -60,7 +60,7 @@ kvc_plan_config complete(kvc_plan_config config) {
 
 Status complete_config(const kvc_plan_config& config, kvc_plan_config* out) {
   kvc_plan_config checked = complete(config);
-  // The default padding is not the caller's: it does not count as given.
+  // The default padding was not given by the caller, so it is not checked as a given value.
   if ((config.flags & KVC_PLAN_PAD_VALUE) == 0) checked.pad_value = config.pad_value;
   KVC_TRY(check_config(checked));
   *out = complete(config);
