@@ -224,9 +224,9 @@ class SequenceStore {
   void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
   // The index refers to the sequence's last page, so the sequence must no longer write it.
   void protect_tail(int32_t slot) noexcept;
-  // Makes a sequence with the pages of a prefix. A partial last page is copied, so there is at most one copy a group.
+  // A new sequence with the pages of a prefix; a partial last page is copied. At most one copy a group.
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
-  // The first list entry that a sequence of `tokens` tokens takes from the source.
+  // First list entry that a sequence of so many tokens needs of the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
   // References of the index, and of its pins.
   bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
