@@ -202,7 +202,7 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	return c, nil
 }
 
-// c writes the layer as the C struct. It works on a copy, so that C reads what was checked here.
+// c writes the layer as C has it. It works on a copy, so that what is checked is what C reads.
 func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	if len(layer.VScales) != len(layer.KScales) && len(layer.VScales) != 0 {
 		return misuse(ErrInvalidArgument, "a layer has %d KScales, but %d VScales", len(layer.KScales), len(layer.VScales))

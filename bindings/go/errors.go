@@ -49,10 +49,10 @@ func (e *Error) Is(target error) bool {
 	return ok && status == e.Status
 }
 
-// Unwrap returns the error of the context that cancelled the step, or nil.
+// Unwrap is what ended the context that cancelled the step, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// OutOfPages is returned if a step or fork does not fit now. Nothing has changed. Preempt a sequence, or try with less.
+// OutOfPages says that a step or fork does not fit now. Nothing has changed; preempt a sequence, or try with less.
 type OutOfPages struct {
 	Row       int   // the first row, or child, that does not fit
 	Group     int   // the layer group without pages

@@ -23,10 +23,10 @@ var (
 	loading sync.Mutex
 )
 
-// Load finds and loads libkvcache, once for the process. If the environment variable KVCACHE_LIBRARY is set, it loads
-// that file and no other. Else it tries the file beside the executable, the one in the folder lib beside the
-// executable's folder, and then the system's loader. New and NewContext call it. The error lists every place and what
-// was wrong there. A later call tries again.
+// Load finds and loads libkvcache, once for the process: the file that the environment variable KVCACHE_LIBRARY names, and
+// nothing else if it is set; else the file beside the executable or in lib beside its folder; else what the system's
+// loader finds. New and NewContext do this by themselves. The error lists every place and what was wrong there; a later
+// call tries again.
 func Load() error {
 	_, err := load()
 	return err

@@ -42,8 +42,7 @@ class Context {
   Status check_stream(void* stream) const;  // DEVICE if the device does not have this stream
   // Whether the host and the device read and write the same memory.
   bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
-  // Copies host memory to the device, in the order of the stream, or before it returns. The source may change after the
-  // call.
+  // Copies host memory to the device's; the source may change at once. In the stream's order, or done on return.
   Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
   Status upload_now(void* target, const void* source, int64_t bytes) const noexcept;
 

@@ -236,7 +236,7 @@ class SequenceStore {
   void hold_page(int32_t group, int32_t page) noexcept { edit_table(group).hold_page(page); }
   void unhold_page(int32_t group, int32_t page) noexcept { edit_table(group).unhold_page(page); }
 
-  // ---- Snapshots: lists that do not change while their pages are read outside the lock ---------------------------
+  // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
   // Returns -1 if all snapshots are taken.
   int32_t take_snapshot(int32_t slot, int32_t group) noexcept;
@@ -259,7 +259,7 @@ class SequenceStore {
                           std::span<const PageReference> others = {}) const;
 
  private:
-  // Bits of a record's state.
+  // States of a record.
   static constexpr uint8_t kBusy = 1;       // in an open step
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes

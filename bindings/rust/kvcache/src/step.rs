@@ -122,9 +122,8 @@ impl Batch {
     }
 }
 
-/// An open step. It keeps its cache alive. One thread at a time may use it (`Send`, not `Sync`); a [`Canceller`]
-/// cancels it from other threads. If it is dropped without [`Step::end`], it is aborted, and its tokens and pages are
-/// returned.
+/// An open step; it keeps its cache alive. One thread at a time may use it (`Send`, not `Sync`), and a [`Canceller`] stops
+/// it from others. Dropped without [`Step::end`], it is aborted: its tokens and pages are given back.
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
