@@ -447,10 +447,10 @@ Status TablePlan::check(uint64_t generation) const {
   if (word_ != 0 && generation == static_cast<uint64_t>(word_)) return Status();
   if (word_ == 0) {
     return Status::error(KVC_ERROR_STALE,
-                         "generation %" PRIu64 " is asked for, and the last build was refused or none was made",
+                         "generation %" PRIu64 " was requested, but the last build was refused or none was made",
                          generation);
   }
-  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " is asked for, and the tables hold %" PRId64, generation,
+  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables hold %" PRId64, generation,
                        word_);
 }
 

@@ -112,7 +112,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
              storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
              prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False) -> Estimate:
-    """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
+    """Returns what Cache(...) with the same arguments would allocate, or raises its error. It allocates no pool.
 
     Raises:
         What Cache raises, except OutOfMemory for the pools.
@@ -134,8 +134,8 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
 class Cache(Prefixes):
     """Page pools for every layer of a model, and sequences in them.
 
-    Sequences are integers: nothing happens to them when they are garbage-collected. The cache itself gives its memory
-    back by close(), at the end of a `with` block, or when it is collected.
+    Sequences are integers, and live until they are removed. The cache frees its memory on close(), at the end of a `with`
+    block, or when it is garbage-collected.
 
     Args:
         layers: one Layer for each layer of the model.
