@@ -167,7 +167,7 @@ Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
   KVC_TRY(IndexTensor::read(other_name ? args.seqused_k : args.cache_seqlens,
                             {other_name ? "seqused_k" : "cache_seqlens", device_, rows, true}, &cache_seqlens));
   if (appends && !cache_seqlens.given()) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is to be appended behind it");
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is given: it says where k is appended");
   }
   KVC_TRY(IndexTensor::read(args.cache_batch_idx, {"cache_batch_idx", device_, rows}, &batch_idx));
   KVC_TRY(IndexTensor::read(args.cache_leftpad, {"cache_leftpad", device_, rows, true}, &leftpad));

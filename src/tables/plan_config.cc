@@ -39,7 +39,8 @@ Status check_config(const kvc_plan_config& c) {
                          c.window_tokens, c.chunk_tokens);
   }
   if (draft && (c.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_LENGTHS_WITH_NEW with draft steps: of which one?");
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "KVC_PLAN_LENGTHS_WITH_NEW with draft steps, which add tokens one after another");
   }
   if ((c.flags & KVC_PLAN_PAD_VALUE) != 0 || c.pad_value == 0) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);

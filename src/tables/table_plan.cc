@@ -102,7 +102,7 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
   }
   if ((args.flags & KVC_PLAN_ROWS_GREW) != 0 && config_.mode > KVC_PLAN_EXTEND) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, whose drafts come and go",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, which drops drafts again",
                          config_.mode);
   }
   return Status();
@@ -450,8 +450,8 @@ Status TablePlan::check(uint64_t generation) const {
                          "generation %" PRIu64 " was requested, but the last build was refused or none was made",
                          generation);
   }
-  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables hold %" PRId64, generation,
-                       word_);
+  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables hold %" PRId64,
+                       generation, word_);
 }
 
 }  // namespace kvc
