@@ -20,7 +20,7 @@ import (
 	"runtime"
 )
 
-// Cache is the page pools for every layer of a model, and the sequences in them.
+// Cache is page pools for every layer of a model, and the sequences in them.
 type Cache struct{ handle *handle }
 
 // WholeCache is the group of Stats and Estimate that stands for all groups.

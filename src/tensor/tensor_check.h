@@ -63,7 +63,7 @@ struct TensorSpec {
   const char* name;  // for messages
   DLDevice device;
   int32_t rank;          // at most 5
-  const int64_t* shape;  // [rank]; -1 = any size, and the first dim may be larger than that
+  const int64_t* shape;  // [rank]; -1 = any size, and the first dim may be larger than asked for
   const char* letters;   // of the shape, for messages
   bool dense = true;     // innermost stride 1
   bool written = false;  // elements must not overlap

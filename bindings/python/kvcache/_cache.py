@@ -112,7 +112,7 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
              storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
              prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False) -> Estimate:
-    """Returns what Cache(...) with the same arguments would allocate, or raises its error. It allocates no pool.
+    """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
         What Cache raises, except OutOfMemory for the pools.
