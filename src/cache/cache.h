@@ -133,7 +133,7 @@ class Cache {
   Status find_step(kvc_forward graph, int32_t* index) const KVC_REQUIRES(mutex_);
   Status enter_step(kvc_forward id, bool even_cancelled, Step** step);
   void leave_step(Step& step) noexcept;
-  // Open steps, graphs' too.
+  // All open steps, those of graphs included.
   template <class Visit>
   void for_each_open(Visit visit) const {
     for (const auto& step : steps_) {

@@ -243,8 +243,8 @@ class PrefixIndex {
   LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
   LazyArray<int32_t> tails_;           // [max_checkpoints, page_size]: tokens of each tail
   LazyArray<int32_t> state_pages_;     // [max_checkpoints, groups]: page of each state group
-  LazyArray<int32_t>
-      checkpoints_of_;  // [max_blocks + 1]: first of each block's + 1, 0 = none; the last: those of kNoBlock
+  // [max_blocks + 1]: the first checkpoint of each block + 1, 0: none. The last entry is for kNoBlock.
+  LazyArray<int32_t> checkpoints_of_;
   List checkpoint_list_;
   int32_t free_checkpoint_ = -1, fresh_checkpoint_ = 0;
 
