@@ -22,8 +22,8 @@ struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
   kvc_backend_plan plan;  // its arrays are on the device
-  const kvc_backend_plan*
-      live_plan;  // on the device: read in place of `plan` if the call may be replayed in later steps. Else null
+  // On the device: read in place of `plan` if the call may be replayed in later steps. Else null.
+  const kvc_backend_plan* live_plan;
   const AttendBlock* blocks;   // null: items were made on the device (device_block)
   const int64_t* live_blocks;  // on the device: how many of the launched blocks have work; null: all
   int32_t many_rows;           // rows of a block of many rows: kManyRows or kWideRows

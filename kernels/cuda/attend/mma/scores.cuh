@@ -172,9 +172,8 @@ __device__ __forceinline__ void scale_values(const MmaState& state, const MmaTil
 #pragma unroll
   for (int i = 0; i < kTiles * 4; ++i) {
     float& p = s[i / 4][i % 4];
-    p = p == 0.0f ? 0.0f
-                  // scales of unseen keys may be NaN
-                  : p * tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2];
+    // A p of 0 stays 0, because the scales of unseen keys may be NaN.
+    p = p == 0.0f ? 0.0f : p * tile.v_scale[key0 + i / 4 * 8 + state.lane % 4 * 2 + i % 2];
   }
 }
 
