@@ -6,13 +6,13 @@ import (
 	"unsafe"
 )
 
-// arena holds everything that one call to the library needs besides the caller's own slices, so that a call allocates
-// nothing. C sees addresses of what is in shared, so
+// arena holds all that a call to the library needs besides the caller's own slices, so that a call allocates nothing. C
+// gets addresses within shared. So
 //
-//  1. an arena is made once, pinned for ever, and goes back to the list of free ones after the call; there are as many as
-//     calls were inside the library at once;
-//  2. every Go address that C reads is in an argument, in shared or in a slice that is pinned for the call (data);
-//  3. after the call nothing in it points to the caller's memory any more (giveBack).
+//  1. an arena is made once and pinned for ever. After a call it returns to the list of free ones. There are as many arenas as
+//     there were calls inside the library at once;
+//  2. every Go address that C reads is in an argument, in shared, or in a slice that is pinned for the call (data);
+//  3. after the call, nothing in the arena points to the caller's memory (giveBack).
 type arena struct {
 	*shared
 	words  [maxWords]uintptr        // purego: the arguments as registers hold them
@@ -101,7 +101,7 @@ func (a *arena) giveBack() {
 	free.Unlock()
 }
 
-// pin keeps p where it is until giveBack. Nothing happens to addresses outside Go's memory.
+// pin pins p until giveBack. It does nothing for addresses outside of Go's memory.
 func (a *arena) pin(p unsafe.Pointer) {
 	if p != nil {
 		a.data[min(a.pinned/5, len(a.data)-1)].Pin(p)
@@ -109,7 +109,7 @@ func (a *arena) pin(p unsafe.Pointer) {
 	}
 }
 
-// tensor makes t a DLTensor in slot i; nil for an absent one.
+// tensor writes t as a DLTensor to slot i. It returns nil for an absent tensor.
 func (a *arena) tensor(i int, t *Tensor) *dlTensor {
 	if !t.present() {
 		return nil
@@ -133,8 +133,8 @@ func (s *tensorSlot) fill(t *Tensor) {
 	}
 }
 
-// list makes DLTensors of any number of tensors, and the array of their addresses that C wants: nil for absent ones. The slice
-// is one that no other goroutine has: its tensors were checked, and are read again here.
+// list writes any number of tensors as DLTensors, and the array of their addresses for C, with nil for absent ones. No
+// other goroutine has the slice. Its tensors were checked, and are read again here.
 func (a *arena) list(tensors []Tensor) **dlTensor {
 	if len(tensors) == 0 {
 		return nil
@@ -154,8 +154,8 @@ func (a *arena) list(tensors []Tensor) **dlTensor {
 	return &list[0]
 }
 
-// address of a slice's first element, nil of an empty slice, pinned for the call. Only for slices inside of structs: an
-// argument is kept by the call itself.
+// address returns the address of a slice's first element, pinned for the call; nil for an empty slice. It is for slices
+// in structs. Arguments are kept alive by the call itself.
 func address[T any](a *arena, s []T) *T {
 	p := unsafe.SliceData(s)
 	if len(s) == 0 {
@@ -165,7 +165,7 @@ func address[T any](a *arena, s []T) *T {
 	return p
 }
 
-// first is the address of a slice's first element, nil of an empty slice.
+// first returns the address of a slice's first element; nil for an empty slice.
 func first[T any](s []T) *T {
 	if len(s) == 0 {
 		return nil

@@ -1,18 +1,19 @@
 // Package kvcache is libkvcache for Go: a paged KV cache and the attention that reads it, for LLM engines.
 //
-// A Cache has page pools for every layer of a model. A sequence (Seq) is an id in it. Each step of the model is a Step:
-// Begin reserves pages for the new tokens of a batch, or changes nothing and says what is missing; Attend stores a layer's
-// new K and V and computes attention over everything stored; End keeps the new tokens, Close without End drops them.
+// A Cache has page pools for every layer of a model. A sequence (Seq) is an id in it. Each step of the model is a Step.
+// Begin reserves pages for the new tokens of a batch, or changes nothing and reports what is missing. Attend stores a
+// layer's new K and V, and computes attention over everything stored. End keeps the new tokens; Close without End drops
+// them.
 //
 // Tensors are slices with dimensions: F32(slice, rows, heads, dim). Errors are values: *Error with a Status, *OutOfPages.
 // A context that ends cancels the step that was begun with it.
 //
-// Engines with kernels, pools or a cache of their own take Step.Tables or a Plan, Layer.KVStorage or StorageNone, and
-// Context.FlashAttnWithKVCache.
+// For engines with their own kernels, pools or cache there are Step.Tables and Plan, Layer.KVStorage and StorageNone,
+// and Context.FlashAttnWithKVCache.
 //
-// Methods may be called by any goroutine; calls on one Step are one at a time. The library is found at run time (Load).
-// Whatever was not closed is released when it is unreachable (but for a PoolView, whose slice may be elsewhere), but a
-// garbage collector never removes a sequence or ends a step: page ids would depend on it.
+// Any goroutine may call methods; calls on one Step must follow each other. The library is found at run time (Load).
+// The garbage collector releases unreachable objects that were not closed, except a PoolView, whose slice may be
+// elsewhere. It never removes a sequence or ends a step, because page ids would depend on it.
 package kvcache
 
 import (
@@ -25,7 +26,7 @@ type Cache struct{ handle *handle }
 // WholeCache is the group of Stats and Estimate that stands for all groups.
 const WholeCache = -1
 
-// New creates a cache: it reserves all its memory, which pages take when they are first written.
+// New creates a cache. It reserves all its memory; the system provides a page of it when it is first written.
 func New(config Config) (*Cache, error) {
 	a, context, err := config.enter("New")
 	if err != nil {
@@ -47,7 +48,7 @@ func New(config Config) (*Cache, error) {
 	return cache, nil
 }
 
-// enter enters the config's Context, or a new one that lives as long as its cache.
+// enter enters the Context of the config, or a new one that lives as long as its cache.
 func (config *Config) enter(function string) (*arena, *handle, error) {
 	if config.Context != nil {
 		return config.Context.enter(function)
@@ -70,7 +71,7 @@ type Estimate struct {
 	ScratchBytes     int64 // all groups only
 }
 
-// EstimateOf says what New would allocate for a group or for WholeCache, or why it would refuse.
+// EstimateOf returns what New would allocate for a group or for WholeCache, or the error of New.
 func EstimateOf(config Config, group int) (Estimate, error) {
 	a, context, err := config.enter("EstimateOf")
 	if err != nil {
@@ -92,8 +93,8 @@ func EstimateOf(config Config, group int) (Estimate, error) {
 		BookkeepingBytes: e.bookkeepingBytes, ScratchBytes: e.scratchBytes}, nil
 }
 
-// Close aborts open steps and releases the cache: now, or when the last call that is inside it returns. Later calls are
-// errors; closing it again does nothing.
+// Close aborts open steps and releases the cache: now, or when the last call that is inside it returns. Later calls
+// return errors. Closing it again does nothing.
 func (c *Cache) Close() error {
 	if c != nil {
 		c.handle.close()
@@ -118,7 +119,7 @@ func (c *Cache) Clear() error {
 	return a.check(h.lib.cacheClear(a, h.address))
 }
 
-// Stats is counts of one group or of the whole cache.
+// Stats has the counts of one group or of the whole cache.
 type Stats struct {
 	Sequences          int
 	PagesTotal         int64
@@ -168,7 +169,7 @@ func (c *Cache) Digest() (uint64, error) {
 	return a.id, err
 }
 
-// CheckInvariants checks that references add up: an error with ErrInternal says what does not hold.
+// CheckInvariants checks the bookkeeping. An error with ErrInternal says which invariant does not hold.
 func (c *Cache) CheckInvariants() error {
 	a, h, err := c.enter("Cache.CheckInvariants")
 	if err != nil {

@@ -78,7 +78,7 @@ type Layer struct {
 	KStorage, VStorage Tensor // [pages, Hkv, page size, D] and Dv (MLA: KStorage alone)
 }
 
-// RopeMode says who rotates q and k.
+// RopeMode decides who rotates q and k, and when.
 type RopeMode int32
 
 const (
@@ -169,7 +169,7 @@ func (g Group) Latent() Group {
 	return g
 }
 
-// c is the config as C has it, pinned for the call; the caller's pools for as long as kept is not released.
+// c writes the config as the C struct, pinned for the call. The caller's pools are pinned until kept is released.
 func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	layers := make([]kvcLayerConfig, len(config.Layers))
 	for i := range layers {

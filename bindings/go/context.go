@@ -16,7 +16,7 @@ type ContextConfig struct {
 // any goroutine.
 type Context struct{ handle *handle }
 
-// NewContext opens the CPU. Its threads start with the first call that is worth them.
+// NewContext opens the CPU. Its threads start with the first call that is large enough.
 func NewContext(config ContextConfig) (*Context, error) {
 	lib, err := load()
 	if err != nil {
@@ -39,7 +39,7 @@ func NewContext(config ContextConfig) (*Context, error) {
 	return context, nil
 }
 
-// Close gives the Context up; caches in it stay as they are. Closing it again does nothing.
+// Close releases the Context. Caches in it continue to work. Closing it again does nothing.
 func (c *Context) Close() error {
 	if c != nil {
 		c.handle.close()
@@ -71,7 +71,8 @@ func (c *Context) Describe() (string, error) {
 	})
 }
 
-// Check returns what a device has found bad in index tensors of earlier calls: on the CPU nothing, as calls say so themselves.
+// Check returns an error if a device found a bad value in index tensors of earlier calls. On the CPU it returns nil,
+// because each call reports its own.
 func (c *Context) Check() error {
 	a, h, err := c.enter("Context.Check")
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *Context) Check() error {
 	return a.check(h.lib.contextCheck(a, h.address))
 }
 
-// describe asks for the length of a text, then for the text; again if it has grown between.
+// describe reads the length of a text, then the text, and tries again if the text grew between.
 func describe(a *arena, ask func(buffer *byte, capacity int64, length *int64) Status) (string, error) {
 	length := &a.numbers[0]
 	if err := a.check(ask(nil, 0, length)); err != nil {
@@ -101,7 +102,7 @@ func describe(a *arena, ask func(buffer *byte, capacity int64, length *int64) St
 	}
 }
 
-// Merge is what attention over several disjoint sets of keys gave.
+// Merge is the results of attention over several disjoint sets of keys.
 type Merge struct {
 	Outputs []Tensor // each [T, H, Dv] float32
 	LSEs    []Tensor // each [T, H] float32
@@ -109,7 +110,7 @@ type Merge struct {
 	LSE     Tensor   // may be absent; written; [T, H] float32
 }
 
-// Merge computes in Out what attention over all the keys would have given.
+// Merge computes in Out the attention over all these keys.
 func (c *Context) Merge(parts Merge) error {
 	a, h, err := c.enter("Context.Merge")
 	if err != nil {

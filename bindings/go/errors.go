@@ -7,9 +7,9 @@ import (
 	"unicode"
 )
 
-// Status says what kind of error an Error is, and is one itself: errors.Is(err, kvcache.ErrStaleID). Codes 1 to 99 are
-// misuse, 100 to 199 capacity (try later, or with less), 200 to 299 state, 300 to 399 the device, 400 to 499 data, 900 and
-// above a bug of the library. New ones may appear: treat an unknown one by its band.
+// Status is the kind of an Error. It is an error itself, so errors.Is(err, kvcache.ErrStaleID) works. Codes 1 to 99 are
+// misuse, 100 to 199 capacity (try later, or with less), 200 to 299 state, 300 to 399 the device, 400 to 499 data, and
+// 900 and above a bug of the library. Later versions may have new codes; treat an unknown one by its band.
 type Status int32
 
 // Error is the status's name, "KVC_ERROR_STALE_ID".
@@ -63,13 +63,13 @@ type OutOfPages struct {
 
 func (e *OutOfPages) Error() string { return e.err.Error() }
 
-// Missing is how many pages must become free.
+// Missing returns how many pages must become free.
 func (e *OutOfPages) Missing() int64 { return e.Required - e.Available }
 
-// Unwrap is the same as an *Error.
+// Unwrap returns the same as an *Error.
 func (e *OutOfPages) Unwrap() error { return e.err }
 
-// check makes an error of what the library has written into the arena.
+// check makes an error of what the library wrote into the arena.
 func (a *arena) check(status Status) error {
 	if status == kvcOk {
 		return nil
@@ -91,7 +91,7 @@ func (a *arena) failure(status Status) error {
 	return err
 }
 
-// inGo is a message of the library with this package's names for C's. A name may have a meaning of its own in one function.
+// inGo replaces C's names in a message by those of this package. A name may have another meaning in one function.
 func inGo(message string) string {
 	function, _, _ := strings.Cut(message, ":")
 	isOfWord := func(c rune) bool { return c == '_' || c < 128 && (unicode.IsLetter(c) || unicode.IsDigit(c)) }
@@ -118,7 +118,7 @@ func inGo(message string) string {
 	return result.String()
 }
 
-// misuse is an error that the library could not see: of slices, whose lengths C does not have, and of closed handles.
+// misuse is an error that the library could not see: of slices, whose lengths C does not get, and of closed handles.
 func misuse(status Status, format string, values ...any) *Error {
 	return &Error{Status: status, Message: fmt.Sprintf(format, values...), Index: -1, Group: -1}
 }

@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// GraphConfig is the capacity of a Graph. Zero is the cache's own limit everywhere.
+// GraphConfig is the capacity of a Graph. A zero field means the cache's own limit.
 type GraphConfig struct {
 	MaxSequences   int // rows of a step
 	MaxTokens      int // tokens of a step
 	MaxPagesPerRow int // columns of its block tables; 0 = the pages of the group
 }
 
-// Graph is the memory of one step, for programs that are recorded once and replayed in each: arrays stay where they are,
-// in shapes of the graph's capacity, of which a step may use less. Tensors have MaxTokens rows; those after the step's are
-// neither read nor written.
+// Graph is the memory of one step, for programs that are recorded once and replayed in each step. Its arrays keep their
+// addresses and have the shapes of the graph's capacity; a step may use less. Tensors have MaxTokens rows. Rows after
+// the step's tokens are neither read nor written.
 //
-// A Step of a graph stands for all of them: what computes or reads (Append, Attend, LoadState, StoreState, Positions, LastRows,
-// Tables, Describe) does so in the step that is open in the graph now, whichever Begin gave it, and is ErrStale while none is,
-// without touching anything. So what was recorded with the first step is replayed in later ones. End, Abort, Cancel, Close
-// and the context of Begin are of the one step alone.
+// Every Step of a graph can be used in place of the others. Calls that compute or read (Append, Attend, LoadState,
+// StoreState, Positions, LastRows, Tables, Describe) use the step that is open in the graph at that time. While none is
+// open, they return ErrStale and touch nothing. So a program that was recorded with the first step is replayed in later
+// ones. End, Abort, Cancel, Close and the context of Begin belong to one step alone.
 //
-// Its methods may be called by any goroutine. Its step does not count towards Config.MaxOpenForwards.
+// Any goroutine may call its methods. Its step does not count towards Config.MaxOpenForwards.
 type Graph struct {
 	cache   *Cache
 	id      uint64
@@ -51,7 +51,7 @@ func (c *Cache) NewGraph(config GraphConfig) (*Graph, error) {
 	return graph, nil
 }
 
-// destroyGraph does nothing when the cache is closed: the graph went with it.
+// destroyGraph does nothing if the cache is closed, because that closed the graph too.
 func (h *handle) destroyGraph(id uint64) error {
 	if !h.enter() {
 		return nil
@@ -61,7 +61,8 @@ func (h *handle) destroyGraph(id uint64) error {
 	return a.check(h.lib.graphDestroy(a, h.address, id))
 }
 
-// Close frees the graph, and Tables of its steps. ErrBusy while a step is open in it, ErrStaleID if it was closed before.
+// Close frees the graph and the Tables of its steps. It returns ErrBusy while a step is open in the graph, and
+// ErrStaleID if the graph was closed before.
 func (g *Graph) Close() error {
 	if g == nil || g.cache == nil {
 		return nil
@@ -98,8 +99,8 @@ func (g *Graph) CanFit(batch Batch) error {
 	return g.cache.canFit("Graph.CanFit", batch, g)
 }
 
-// Begin is Cache.Begin for a step in the graph. Refused besides: ErrBusy while another step is open in it, ErrBatchTooLarge for
-// more than its capacity, ErrStaleID when it is closed.
+// Begin is Cache.Begin for a step in the graph. It also returns ErrBusy while another step is open in the graph,
+// ErrBatchTooLarge if the step exceeds the capacity, and ErrStaleID if the graph is closed.
 func (g *Graph) Begin(ctx context.Context, batch Batch) (*Step, error) {
 	if err := g.check("Graph.Begin"); err != nil {
 		return nil, err
@@ -114,8 +115,8 @@ func (g *Graph) Begin(ctx context.Context, batch Batch) (*Step, error) {
 	return step, nil
 }
 
-// current is the step that computing on s means: of a graph the one that is open in it, with its context. s itself if none is:
-// the library says so.
+// current is the step that calls on s use. In a graph it is the open one, with its context. If none is open it is s,
+// and the library reports that.
 func (s *Step) current() *Step {
 	if s != nil && s.graph != nil {
 		if open := s.graph.open.Load(); open != nil {
@@ -125,8 +126,8 @@ func (s *Step) current() *Step {
 	return s
 }
 
-// superseded refuses what is of one step alone when another is open in its graph: ids do not tell them apart. The graph's
-// mutex is held.
+// superseded refuses a call that belongs to one step if another step is open in its graph, because both have the same
+// id. The graph's mutex is held.
 func (s *Step) superseded(function string) error {
 	if s.current() != s {
 		return misuse(ErrStale, "%s: the step is closed, and another one is open in its graph", function)

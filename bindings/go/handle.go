@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// handle counts who uses a context or a cache of C: its owner, until close, and each call that is inside it. The last one
-// destroys it, so no call races the destruction, whatever goroutines do.
+// handle counts the users of a context or a cache of C: its owner, until close, and each call that is inside it. The
+// last user destroys it, so no call races its destruction.
 type handle struct {
 	lib     *library
 	address uintptr
@@ -22,10 +22,10 @@ func newHandle(lib *library, address uintptr, destroy func(*library, *arena, uin
 	return h
 }
 
-// enter says whether the handle may be used until leave.
+// enter returns whether the handle may be used until leave.
 func (h *handle) enter() bool { return h != nil && !h.closed.Load() && h.join() }
 
-// join is enter for what must reach a closed handle too, as long as a call is inside it.
+// join is enter for calls that must also reach a closed handle while another call is inside it.
 func (h *handle) join() bool {
 	for {
 		users := h.users.Load()
@@ -53,5 +53,5 @@ func (h *handle) close() {
 	}
 }
 
-// narrow keeps a number that C's int32 cannot hold out of range, so that the library refuses it.
+// narrow converts to C's int32. A number that does not fit stays out of range, so the library refuses it.
 func narrow(n int) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }

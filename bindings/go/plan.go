@@ -37,8 +37,8 @@ type PlanConfig struct {
 	MaxPagesPerRow int
 }
 
-// Plan makes the tables of one kind of step for a server that has an allocator of its own. Its methods may be called by any
-// goroutine; they wait for each other.
+// Plan makes the tables of one kind of step for a server with its own allocator. Any goroutine may call its methods;
+// they wait for each other.
 type Plan struct {
 	handle *handle
 	mutex  sync.Mutex
@@ -81,7 +81,7 @@ func (p *Plan) Close() error {
 	return nil
 }
 
-// enter also keeps other calls of the plan out, until leave.
+// enter also keeps other calls on the plan waiting until leave.
 func (p *Plan) enter(function string) (*arena, error) {
 	if p == nil || !p.handle.enter() {
 		return nil, misuse(ErrNullArgument, "%s: the Plan is nil or closed", function)
@@ -107,8 +107,8 @@ type PlanStep struct {
 	RowsGrew      bool   // a promise: the rows of the last build, each with what it had. Only what is new is read
 }
 
-// Build makes the tables of a step, and returns the number of this build. A step that the library refuses leaves the tables
-// stale until the next Build.
+// Build makes the tables of a step, and returns the number of this build. If the library refuses the step, the tables
+// are stale until the next Build.
 func (p *Plan) Build(step PlanStep) (generation uint64, err error) {
 	a, err := p.enter("Plan.Build")
 	if err != nil {
@@ -130,8 +130,8 @@ func (p *Plan) Build(step PlanStep) (generation uint64, err error) {
 	return a.id, err
 }
 
-// Tables are those of draft step `step` (other modes: 0) that the last Build made. They are valid until the next Build, in
-// graph mode until Close, and while the Plan is not closed.
+// Tables returns the tables of the last Build: those of draft step `step`, in other modes of step 0. They are valid
+// until the next Build or, in graph mode, until Close.
 func (p *Plan) Tables(step int, part TablesPart) (Tables, error) {
 	a, err := p.enter("Plan.Tables")
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *Plan) Tables(step int, part TablesPart) (Tables, error) {
 	return tablesOf(c, p), nil
 }
 
-// Check says whether the arrays hold build `generation`: nil, or ErrStale. To be asked before recorded calls are replayed.
+// Check returns nil if the arrays hold build `generation`, else ErrStale. Call it before recorded calls are replayed.
 func (p *Plan) Check(generation uint64) error {
 	a, err := p.enter("Plan.Check")
 	if err != nil {

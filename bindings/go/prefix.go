@@ -148,7 +148,7 @@ func (c *Cache) SetTime(now int64) error {
 	return a.check(h.lib.cacheSetTime(a, h.address, now))
 }
 
-// withQuery makes a call that reads a.query. The tokens are pinned for its time.
+// withQuery makes a call that reads a.query. The tokens are pinned during the call.
 func (c *Cache) withQuery(function string, query PrefixQuery, call func(*library, *arena, uintptr) Status) error {
 	a, h, err := c.enter(function)
 	if err != nil {

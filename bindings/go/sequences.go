@@ -35,7 +35,8 @@ func (c *Cache) Remove(sequences ...Seq) error {
 // Fork makes a child of each parent; a parent may occur often. Whole pages are shared.
 func (c *Cache) Fork(parents ...Seq) ([]Seq, error) { return c.ForkAt(parents, nil) }
 
-// ForkAt makes a child of each parent that holds its first positions[i] tokens; -1 = all of them. Without positions: all.
+// ForkAt makes a child of each parent with its first positions[i] tokens; -1 means all of them. Without positions all
+// children have all tokens.
 func (c *Cache) ForkAt(parents []Seq, positions []int64) ([]Seq, error) {
 	if positions != nil && len(positions) != len(parents) {
 		return nil, misuse(ErrInvalidArgument, "Cache.ForkAt: %d parents, but %d positions", len(parents), len(positions))
@@ -111,7 +112,8 @@ func (c *Cache) EncoderLengths(group int, sequences ...Seq) ([]int64, error) {
 	})
 }
 
-// results calls what fills n elements. The library gets an address for n = 0 too, so that it checks its other arguments.
+// results makes a call that fills n elements. The library gets an address even if n is 0, so that it checks the other
+// arguments.
 func results[T any](c *Cache, function string, n int, call func(*library, *arena, uintptr, *T) Status) ([]T, error) {
 	a, h, err := c.enter(function)
 	if err != nil {
@@ -151,7 +153,7 @@ func (c *Cache) Pages(sequence Seq, group int) ([]int32, error) {
 	}
 }
 
-// NearestPosition is the largest position at or below, and the smallest at or above the given one (-1 = none), at which
+// NearestPosition returns the positions nearest to the given one, at or below it and at or above it (-1 = none), where
 // Fork and Truncate work in every group.
 func (c *Cache) NearestPosition(sequence Seq, position int64) (before, after int64, err error) {
 	a, h, err := c.enter("Cache.NearestPosition")
@@ -184,7 +186,7 @@ func (c *Cache) SetRope(set RopeSet, sequences ...Seq) error {
 	return a.check(h.lib.seqSetRope(a, h.address, int64(len(sequences)), first(sequences), int32(set)))
 }
 
-// Checkpoint keeps the recurrent states that sequences have now: Fork and Truncate work at their present lengths later.
+// Checkpoint keeps the recurrent states that sequences have now. Fork and Truncate then work at these lengths later.
 func (c *Cache) Checkpoint(sequences ...Seq) error {
 	a, h, err := c.enter("Cache.Checkpoint")
 	if err != nil {
@@ -194,11 +196,12 @@ func (c *Cache) Checkpoint(sequences ...Seq) error {
 	return a.check(h.lib.seqCheckpoint(a, h.address, int64(len(sequences)), first(sequences)))
 }
 
-// Window is a streaming window: a query sees the first Sinks tokens and the last ones, Window keys in all. Zero is none.
+// Window is a streaming window. A query sees Window keys: the sequence's first Sinks tokens, and its newest ones. Zero
+// is no window.
 type Window struct{ Sinks, Window int64 }
 
-// SetStreaming gives sequences a streaming window, so that they can go on for ever in bounded memory. prefixIsSink: what
-// a sequence holds now are sinks too.
+// SetStreaming gives sequences a streaming window, so that they can continue without end in bounded memory.
+// prefixIsSink: the tokens that a sequence holds now become sinks too.
 func (c *Cache) SetStreaming(window Window, prefixIsSink bool, sequences ...Seq) error {
 	a, h, err := c.enter("Cache.SetStreaming")
 	if err != nil {

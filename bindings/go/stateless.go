@@ -32,12 +32,12 @@ type FlashAttn struct {
 	SoftmaxScale, Softcap     float64      // 0 = D^-0.5; 0 = none
 }
 
-// FlashWindow bounds the keys that a query at p sees: from p - Left to p + Right; -1 = no bound.
+// FlashWindow bounds the keys that a query at p sees: p - Left to p + Right. -1 is no bound.
 type FlashWindow struct{ Left, Right int }
 
-// FlashAttnWithKVCache stores K and V after each row's cached tokens, if they are given, and computes attention over the
-// caller's own cache. Of a row with L valid keys, the new ones included, query i of n stands at L - n + i. It changes nothing
-// if it fails, advances no length, and allocates nothing once calls as large as this were made.
+// FlashAttnWithKVCache stores the given K and V after each row's cached tokens, and computes attention over the
+// caller's own cache. In a row with L valid keys, the new ones included, query i of n is at position L - n + i. The
+// call changes nothing if it fails, and does not change the lengths. Only the first call of a size allocates memory.
 func (c *Context) FlashAttnWithKVCache(args FlashAttn) error {
 	const function = "Context.FlashAttnWithKVCache"
 	a, h, err := c.enter(function)
@@ -84,7 +84,7 @@ func bound(n int, bit uint32, field *int32) uint32 {
 	return bit
 }
 
-// AppendSlots is rows of K and V for a cache of the caller's own, and where each goes.
+// AppendSlots is rows of K and V for the caller's own cache, and the slot of each row.
 type AppendSlots struct {
 	K, V           Tensor // [T, Hkv, D] and [T, Hkv, Dv]. Latent form: rotary parts [T, 1, D - L], latent parts [T, 1, L]
 	KCache, VCache Tensor // written; [pages, page size, Hkv, D or Dv]. VCache absent: the latent form, rows [latent | rotary]

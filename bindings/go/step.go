@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// Batch is what a step appends. The T rows of its tensors are the tokens of the first sequence, then of the second ...
+// Batch is what a step appends. The T rows of its tensors are the tokens of the first sequence, then those of the
+// second, and so on.
 type Batch struct {
 	Sequences     []Seq   // distinct; 0 = an inert row, whose tokens are padding
 	AppendLengths []int32 // new tokens of each
@@ -25,8 +26,8 @@ const (
 	TreeNone int32 = kvcTreeNone // no node: its row appends plain tokens
 )
 
-// c is the batch as C has it, pinned for the call. The lengths are a copy: C reads as many parents and spans as they say, so
-// what is counted here and what C reads must be the same, also if another goroutine writes to the slice meanwhile.
+// c writes the batch as the C struct, pinned for the call. The lengths are a copy, because C reads as many parents and
+// spans as they say: another goroutine must not change them after they were counted here.
 func (b *Batch) c(function string, graph *Graph, a *arena) (*kvcBatch, error) {
 	if len(b.AppendLengths) != len(b.Sequences) {
 		return nil, misuse(ErrInvalidArgument, "%s: %d Sequences, but %d AppendLengths", function, len(b.Sequences),
@@ -52,7 +53,7 @@ func (b *Batch) c(function string, graph *Graph, a *arena) (*kvcBatch, error) {
 	return c, nil
 }
 
-// CanFit says whether Begin would succeed now: nil, or the error that it would give.
+// CanFit returns the error that Begin would return now, or nil.
 func (c *Cache) CanFit(batch Batch) error { return c.canFit("Cache.CanFit", batch, nil) }
 
 func (c *Cache) canFit(function string, batch Batch, graph *Graph) error {
@@ -70,8 +71,8 @@ func (c *Cache) canFit(function string, batch Batch, graph *Graph) error {
 	return err
 }
 
-// Step is one step of the model over a batch, from Begin to End or Close. One goroutine at a time, but for Cancel, Close
-// and the methods that only read.
+// Step is one step of the model over a batch, from Begin to End or Close. One goroutine at a time may use it, but any
+// may call Cancel, Close and the methods that only read.
 type Step struct {
 	cache  *Cache
 	graph  *Graph // in which it is open; nil = none
@@ -84,8 +85,9 @@ type Step struct {
 	mutex  *sync.Mutex // own, or the graph's. The library's arrays live until the step closes: no End or Abort while they are read
 }
 
-// Begin begins a step: it reserves every page for the new tokens, or nothing has changed (OutOfPages). When ctx ends, the
-// step is cancelled, also while it computes: calls return an error that is ErrCancelled and the context's own.
+// Begin begins a step. It reserves every page for the new tokens, or changes nothing (OutOfPages). When ctx ends, the
+// step is cancelled, also while it computes. Its calls then return an error that matches ErrCancelled and the error of
+// the context.
 func (c *Cache) Begin(ctx context.Context, batch Batch) (*Step, error) {
 	return c.begin("Cache.Begin", ctx, batch, nil)
 }
@@ -131,7 +133,7 @@ func (s *Step) enter(function string) (*arena, *handle, error) {
 	return s.cache.enter(function)
 }
 
-// watch cancels the step when ctx ends. The result, if there is one, is called when the call is over.
+// watch cancels the step when ctx ends. If it returns a function, the function must be called after the call.
 func (s *Step) watch(ctx context.Context) func() bool {
 	if ctx == nil || ctx.Done() == nil {
 		ctx = s.ctx // it is watched already
@@ -152,7 +154,7 @@ func (s *Step) cancelFor(ctx context.Context) {
 	_ = s.Cancel()
 }
 
-// done makes an error of a call's status, with the cause of a cancellation.
+// done makes an error of a call's status, with the reason of a cancellation.
 func (s *Step) done(a *arena, status Status) error {
 	if status == kvcOk {
 		return nil
@@ -222,8 +224,8 @@ type Attend struct {
 	Flags        AttendFlags
 }
 
-// Attend stores a layer's new K and V and computes attention over all that is stored. It allocates nothing, unless ctx
-// can end and is not the one that the step was begun with.
+// Attend stores a layer's new K and V, and computes attention over everything stored. It allocates memory only if ctx
+// can end and is not the context of Begin.
 func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 	s = s.current()
 	a, h, err := s.enter("Step.Attend")
@@ -249,13 +251,13 @@ func (s *Step) Attend(ctx context.Context, layer int, args Attend) error {
 	return s.done(a, status)
 }
 
-// LoadState copies a state of a recurrent layer out: row i of the tensor is that of the batch's sequence i before this
-// step, zeros if it is new.
+// LoadState copies a state of a recurrent layer out of the cache. Row i of the tensor becomes the state that sequence i
+// of the batch had before this step, or zeros if the sequence is new.
 func (s *Step) LoadState(layer, state int, tensor Tensor) error {
 	return s.state("Step.LoadState", layer, state, &tensor, (*library).forwardLoadState)
 }
 
-// StoreState copies a state in: row i becomes that of the batch's sequence i when the step ends.
+// StoreState copies a state into the cache. Row i becomes the state of sequence i of the batch when the step ends.
 func (s *Step) StoreState(layer, state int, tensor Tensor) error {
 	return s.state("Step.StoreState", layer, state, &tensor, (*library).forwardStoreState)
 }
@@ -305,7 +307,7 @@ func (s *Step) info(function string, pick func(*kvcForwardInfo) (*int32, int)) (
 	return append([]int32{}, unsafe.Slice(start, n)...), nil
 }
 
-// Describe says what was planned, as one JSON object.
+// Describe returns the plan of the step as one JSON object.
 func (s *Step) Describe() (string, error) {
 	a, h, err := s.enter("Step.Describe")
 	if err != nil {
@@ -335,7 +337,7 @@ func (s *Step) End() error {
 	return s.finish(a, h.lib.forwardEnd(a, h.address, s.id))
 }
 
-// Abort drops the step's tokens; everything is as before Begin.
+// Abort drops the step's tokens. Everything is then as before Begin.
 func (s *Step) Abort() error {
 	a, h, err := s.enter("Step.Abort")
 	if err != nil {
@@ -364,7 +366,7 @@ func (s *Step) finish(a *arena, status Status) error {
 	return nil
 }
 
-// Cancel stops the step, also while it computes on another goroutine. Calls of it return ErrCancelled then.
+// Cancel stops the step, also while another goroutine computes in it. Its calls then return ErrCancelled.
 func (s *Step) Cancel() error {
 	if s == nil || s.cache == nil || !s.cache.handle.join() {
 		return misuse(ErrNullArgument, "Step.Cancel: the Step is nil or its Cache is closed")
@@ -381,7 +383,8 @@ func (s *Step) Cancel() error {
 	return a.check(h.lib.forwardCancel(a, h.address, s.id))
 }
 
-// Close aborts the step unless it has ended: for defer. A call that computes on another goroutine is cancelled first.
+// Close aborts the step unless it has ended; use it with defer. A call that computes on another goroutine is cancelled
+// first.
 func (s *Step) Close() error {
 	if s == nil || s.closed.Load() {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Storage says whether a cache has page pools.
+// Storage decides whether a cache has page pools.
 type Storage int32
 
 const (
@@ -15,15 +15,16 @@ const (
 	StorageNone Storage = kvcStorageNone // tables only: the caller has pools and kernels of its own (Cache.TakeCopies)
 )
 
-// Copy is Count tokens that a cache with StorageNone leaves to its engine to copy, in each layer of Group, from one run of
-// slots to another. Where the two overlap, TargetSlot is the smaller: copy() is right.
+// Copy is a copy of Count tokens from one run of slots to another, in each layer of Group. A cache with StorageNone
+// leaves it to its engine. Where the runs overlap, TargetSlot is the smaller, so copy() is right.
 type Copy struct {
 	SourceSlot, TargetSlot int64
 	Group, Count           int32
 }
 
-// TakeCopies gives the copies that wait, in order, and forgets them. Call it after Fork, Commit and Begin, before the
-// next step reads or stores; Begin is refused (ErrOrder) while copies of earlier calls wait. A cache with pools has none.
+// TakeCopies returns the copies that wait, in order, and removes them from the cache. Call it after Fork, Commit and
+// Begin, before the next step reads or stores. Begin is refused (ErrOrder) while copies of earlier calls wait. A cache
+// with pools has none.
 func (c *Cache) TakeCopies() ([]Copy, error) {
 	a, h, err := c.enter("Cache.TakeCopies")
 	if err != nil {
@@ -54,8 +55,8 @@ func (c *Cache) TakeCopies() ([]Copy, error) {
 	return nil, nil
 }
 
-// adopted is page pools in the caller's slices: pinned until the cache and all views of its pools are gone, each of which
-// has a share. The library is told of no deleter, so it never calls into Go. nil stands for no pools.
+// adopted is page pools in the caller's slices. They are pinned until the cache and all views of its pools are gone;
+// each of these holds a share. The library gets no deleter, so it never calls into Go. nil means no pools.
 type adopted struct {
 	users  atomic.Int64
 	pinner runtime.Pinner
@@ -86,7 +87,7 @@ func (k *adopted) release() {
 	}
 }
 
-// pool is what the library gets of a pool, and reads until its last user is gone; nil of an absent one.
+// pool is what the library gets of a pool, and reads until the last user is gone. It is nil for an absent pool.
 func (k *adopted) pool(t *Tensor) *dlManagedTensor {
 	if !t.present() {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// TablesPart says which keys a table has.
+// TablesPart selects which keys a table has.
 type TablesPart int32
 
 const (
@@ -15,7 +15,7 @@ const (
 	TablesEncoder  TablesPart = kvcTablesEncoder  // plans with encoder tokens: the encoder's keys
 )
 
-// TablesArrays says which arrays of Tables are wanted.
+// TablesArrays selects which arrays of Tables are made.
 type TablesArrays uint32
 
 const (
@@ -24,7 +24,7 @@ const (
 	TablesTokens TablesArrays = kvcTablesTokens // SlotMapping, Positions, LastRows
 )
 
-// TablesOptions says what a step's tables are to be like. The zero value: all keys, all arrays.
+// TablesOptions selects what tables of a step contain. The zero value means all keys and all arrays.
 type TablesOptions struct {
 	Part     TablesPart
 	Arrays   TablesArrays // 0 = all
@@ -32,9 +32,9 @@ type TablesOptions struct {
 	PadValue *int32       // of BlockTable after a row's pages; nil = -1 (graph: 0)
 }
 
-// Tables is what attention kernels of others want to know of a step; docs/reference/tables.md says what each array means. The slices
-// are the library's memory: read them, as long as the call that gave them says, and keep the Tables, the Plan or the Cache that
-// long. Clone copies them. Those of a graph are as long as its capacity.
+// Tables are the tables of a step for attention kernels of other libraries; docs/reference/tables.md describes each
+// array. The slices are memory of the library. Only read them, only as long as the call that returned them allows, and
+// keep the Tables, the Plan or the Cache until then. Clone copies them. In a graph they have the size of its capacity.
 type Tables struct {
 	Causal           bool // a row's queries are the last of its keys, and each sees those up to itself
 	Rows             int
@@ -72,7 +72,7 @@ func (t *Tables) Row(r int) []int32 {
 	return t.BlockTable[r*t.BlockTableStride:][:t.MaxPages:t.MaxPages]
 }
 
-// Clone copies the arrays into Go's memory: they are valid for ever.
+// Clone copies the arrays into Go's memory, so they stay valid.
 func (t Tables) Clone() Tables {
 	for _, array := range [...]*[]int32{&t.BlockTable, &t.CacheSeqlens, &t.CuSeqlensQ, &t.CuSeqlensK, &t.Indptr, &t.Indices,
 		&t.LastPageLen, &t.KeyStarts, &t.Leftpad, &t.BatchRows, &t.SinkTokens, &t.HoleTokens, &t.Positions, &t.LastRows} {
@@ -87,7 +87,7 @@ func (t Tables) Clone() Tables {
 	return t
 }
 
-// tablesOf reads what the library has filled in.
+// tablesOf converts the struct that the library filled.
 func tablesOf(c *kvcTables, owner any) Tables {
 	t := Tables{Causal: c.causal != 0, Rows: int(c.numRows), Queries: int(c.numQueries), PageSize: int(c.pageSize),
 		MaxSeqlenQ: int(c.maxSeqlenQ), MaxSeqlenK: int(c.maxSeqlenK), MaxPages: int(c.maxPages), Pages: c.numPages,
@@ -109,7 +109,8 @@ func tablesOf(c *kvcTables, owner any) Tables {
 	return t
 }
 
-// borrowed is an array of the library's; nil if it was not requested. Do not append to it, and do not read past its end.
+// borrowed is an array of the library, or nil if it was not requested. Do not append to it, and do not read past its
+// end.
 func borrowed[T any](t *dlTensor) []T {
 	if t.ndim == 0 {
 		return nil
@@ -125,9 +126,9 @@ func borrowed[T any](t *dlTensor) []T {
 	return unsafe.Slice((*T)(unsafe.Add(t.data, t.byteOffset)), n)
 }
 
-// Tables are the step's tables in a layer group, its new tokens included. They are valid until the next Tables of the step
-// and group with the same Part and Slots, and until the step closes. In a Graph the slices are the same ones in every step, until
-// Graph.Close; each step fills them by a call of Tables, and they are stale until then.
+// Tables returns the step's tables in a layer group, with its new tokens. They are valid until the step closes, or
+// until Tables is called again for the same step, group, Part and Slots. In a Graph every step has the same slices,
+// until Graph.Close. Each step fills them by a call of Tables; before that they are stale.
 func (s *Step) Tables(group int, options TablesOptions) (Tables, error) {
 	a, h, err := s.enter("Step.Tables")
 	if err != nil {

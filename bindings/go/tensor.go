@@ -36,8 +36,8 @@ func dtypeOf(d dlDataType) DType {
 
 func (d DType) bytes() int { return int(d>>bitsShift&0xff) / 8 }
 
-// Tensor is a slice with a type and dimensions; it does not copy. The zero Tensor is an absent one. What is wrong with
-// its dimensions is reported by the call that it is given to.
+// Tensor is a slice with a type and dimensions. It does not copy the slice. The zero Tensor means that there is none.
+// If the dimensions are wrong, the call that takes the tensor reports it.
 type Tensor struct {
 	data    unsafe.Pointer
 	length  int // elements of the slice
@@ -103,8 +103,8 @@ func tensor[T any](dtype DType, data []T, dims []int) Tensor {
 	return t
 }
 
-// WithStrides gives the tensor strides, in elements, one a dimension: for rows within wider ones. The innermost is 1, but for
-// lists of indices.
+// WithStrides gives the tensor strides in elements, one for each dimension, for example for rows within longer rows.
+// The innermost stride is 1, except for index arrays.
 func (t Tensor) WithStrides(strides ...int) Tensor {
 	if t.err != nil && t.rank == 0 { // too many dimensions; what else is wrong may be right with strides
 		return t
@@ -122,7 +122,7 @@ func (t Tensor) WithStrides(strides ...int) Tensor {
 	return t
 }
 
-// check notes in t.err if the elements do not lie within the slice: C could not see that.
+// check sets t.err if the elements do not lie within the slice, which C could not see.
 func (t *Tensor) check() {
 	last, compact := uint64(0), uint64(1) // the last element's index
 	overflow := false
@@ -210,7 +210,7 @@ func sliceOf[T any](t *Tensor, matches bool) []T {
 	return unsafe.Slice((*T)(t.data), t.length)
 }
 
-// broken is the first error that the tensors carry; names has a word for each.
+// broken is the first error among the tensors. names has a word for each tensor.
 func broken(function, names string, tensors ...*Tensor) error {
 	for i, t := range tensors {
 		if t.err != nil {
@@ -220,7 +220,7 @@ func broken(function, names string, tensors ...*Tensor) error {
 	return nil
 }
 
-// brokenList is broken for tensors of one name, with the index.
+// brokenList is broken for tensors with one name and an index.
 func brokenList(function, name string, list []Tensor) error {
 	for i := range list {
 		if list[i].err != nil {

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Export says what to copy out of a sequence.
+// Export selects what to copy out of a sequence.
 type Export struct {
 	Layer int
 	Begin int64       // tokens [Begin, End) of the sequence
@@ -13,7 +13,7 @@ type Export struct {
 	Parts ExportParts // 0 = all that the layer has
 }
 
-// ExportParts is what of a layer to copy.
+// ExportParts selects which parts of a layer to copy.
 type ExportParts uint32
 
 const (
@@ -23,7 +23,8 @@ const (
 	ExportVScale ExportParts = kvcExportVScale
 )
 
-// Exported is K and V as stored, each absent where it was not wanted: [tokens, Hkv, D] of the layer's type (float8: Uint8).
+// Exported is K and V as stored, [tokens, Hkv, D] of the layer's type (float8: Uint8). Parts that were not requested
+// are absent.
 type Exported struct{ K, V, KScale, VScale Tensor }
 
 // Export copies K and V of one layer of one sequence into new slices, as stored: rotated, rounded or quantised.
@@ -45,7 +46,7 @@ func (c *Cache) Export(sequence Seq, what Export) (Exported, error) {
 		VScale: taken(exported.vScale)}, nil
 }
 
-// taken copies a dense tensor of the library's into Go's memory, and releases it.
+// taken copies a dense tensor of the library into Go's memory, and releases it.
 func taken(managed *dlManagedTensor) Tensor {
 	if managed == nil {
 		return Tensor{}
@@ -92,7 +93,7 @@ func viewOf(managed *dlManagedTensor) Tensor {
 	return t
 }
 
-// Import is K and V of T tokens, a tensor for each layer of the cache; absent for a layer that has none of its own.
+// Import is K and V of T tokens: a tensor for each layer of the cache, absent for a layer that stores none.
 type Import struct {
 	K, V           []Tensor // [T, Hkv, D] and [T, Hkv, Dv]
 	KScale, VScale []Tensor // none, or as Append's
@@ -127,7 +128,7 @@ func (c *Cache) Import(sequence Seq, tokens Import) error {
 	return a.check(h.lib.seqImport(a, h.address, sequence, args, 0))
 }
 
-// Pool is which of a layer's page pools to view.
+// Pool selects one of a layer's page pools.
 type Pool int32
 
 const (
@@ -138,7 +139,8 @@ const (
 	PoolVScale Pool = kvcPoolVScale
 )
 
-// PoolView is a layer's page pool itself, not a copy. It keeps the memory alive until Close, also after the Cache's.
+// PoolView is a view of a layer's page pool, without a copy. It keeps the memory alive until Close, also after
+// Cache.Close.
 type PoolView struct {
 	Tensor   Tensor // its slices are the pool: do not use them after Close
 	ReadOnly bool   // they must not be written to
@@ -146,7 +148,7 @@ type PoolView struct {
 	adopted  *adopted
 }
 
-// ViewPool views a layer's page pool. What the pages hold changes with every step.
+// ViewPool returns a view of a layer's page pool. The contents of the pages change with every step.
 func (c *Cache) ViewPool(layer int, pool Pool, writable bool) (*PoolView, error) {
 	a, h, err := c.enter("Cache.ViewPool")
 	if err != nil {
@@ -163,7 +165,7 @@ func (c *Cache) ViewPool(layer int, pool Pool, writable bool) (*PoolView, error)
 	return view, nil
 }
 
-// Close releases the view. Closing it again does nothing. One goroutine at a time.
+// Close releases the view. Closing it again does nothing. Only one goroutine at a time may use a view.
 func (p *PoolView) Close() error {
 	if p != nil && p.managed != nil {
 		managed := p.managed

@@ -1,5 +1,5 @@
-// The one choice of how an item is attended: by the table of the target, and where that has no entry by the table of
-// the target that it is based on.
+// Chooses the function that attends an item: from the table of the target, or, where that has no entry, from the table
+// of its base target.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/rope_table.h"
 #include "kernels/common/stored_format.h"
@@ -8,7 +8,7 @@
 namespace kvc::kernels {
 namespace {
 
-// The format of a target, completed by those of its base.
+// The format of a target. Fields that it lacks come from its base target.
 AttendFormat find_format(const Implementation& implementation, Type q, Type stored) {
   AttendFormat found;
   for (const Implementation* i = &implementation; i != nullptr; i = i->base) {
@@ -26,12 +26,13 @@ AttendFormat find_format(const Implementation& implementation, Type q, Type stor
 void attend_item(const Implementation& implementation, const kvc_backend_attend* args, const kvc_backend_item* item,
                  Scratch* scratch) {
   const kvc_backend_layer& layer = *args->layer;
-  // Keys that are rotated as they are read, or lie in two pools, are staged as float32 (attend/staged_keys.h).
+  // Keys that are rotated on read, or that lie in two pools, are first copied to scratch as float32
+  // (attend/staged_keys.h).
   const bool staged = layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT || key_table_of_row(args, item->row) != nullptr;
   const Type q = staged ? Type::kF32 : type_of(args->q.dtype), stored = staged ? Type::kF32 : stored_type(layer);
   const AttendFormat format = find_format(implementation, q, stored);
   const int32_t rows = (item->q_end - item->q_begin) * (layer.num_q_heads / layer.num_kv_heads);
-  // Deterministic caches compute all rows with one kernel, since bits depend on it.
+  // A deterministic cache computes all rows with one kernel, because bits depend on the kernel.
   const bool panels = rows > format.decode_rows || args->plan->fold_keys > 0;
   (panels ? format.panels : format.decode)(args, item, scratch);
 }

@@ -22,7 +22,8 @@ constexpr Target kTargets[] = {
     {&kScalarImplementation, [](const CpuFeatures&) { return true; }},
 #if defined(__x86_64__) && !defined(KVCACHE_SCALAR_ONLY)
     {&kAvx2Implementation, [](const CpuFeatures& cpu) { return cpu.avx2; }},
-    // Where the bf16 dot is slower than converting to float32, its target is not the best, but can be chosen by name.
+    // If the bf16 dot product is slower than conversion to float32, its target is not the best one. It can still be
+    // chosen by name.
     {&kAvx512Bf16Implementation, [](const CpuFeatures& cpu) { return cpu.avx512_bf16 && !cpu.fast_bf16_dots; }},
     {&kAvx512Implementation, [](const CpuFeatures& cpu) { return cpu.avx512; }},
     {&kAvx512VbmiImplementation, [](const CpuFeatures& cpu) { return cpu.avx512_vbmi; }},
@@ -52,7 +53,7 @@ bool is_allowed(const Implementation* implementation) {
   return implementation != nullptr;
 }
 
-// The implementation of that name. Without a name, the best one that the system lets this process run.
+// Finds the implementation of that name. Without a name, finds the best one that the system allows this process to run.
 kvc_status choose(const char* name, const Implementation** chosen, kvc_error* error) {
   const Implementation* list[kMaxImplementations];
   int32_t n = list_implementations(list);
@@ -115,7 +116,7 @@ int32_t implementations(kvc_backend_device*, const char** names, int32_t capacit
 
 const char* implementation(kvc_backend_device* device) { return device->implementation->name; }
 
-// What is left NULL is for asynchronous devices.
+// Functions that stay NULL are for asynchronous devices.
 constexpr kvc_backend make_table() {
   kvc_backend table = {};
   table.struct_size = sizeof table;

@@ -14,17 +14,17 @@ unsigned char* slot_of(const kvc_backend_layer& layer, const kvc_backend_pool& p
          slot % layer.page_size * pool.slot_stride_bytes;
 }
 
-// What one item moves of every slot: some heads of one of the two pools, and some bytes of their rows. No byte is in
-// two parts, and a copy moves a byte of a slot to the same byte of another slot. So each part makes all copies in their
+// What one item moves of every slot: some heads of one pool, and some bytes of their rows. Parts have no byte in
+// common, and a copy moves each byte of a slot to the same byte of another slot. So each part makes all copies in their
 // order, and no part waits for another.
 struct Part {
   const kvc_backend_pool* pool;
-  const kvc_backend_scales* scales;  // that lie in the pages; null: there are none, or another part moves them
+  const kvc_backend_scales* scales;  // scales in the pages; null: there are none, or another part moves them
   int64_t begin, end;                // bytes of a row
   int32_t head_begin, head_end;
 };
 
-// How a layer's slots are cut into parts: by pools, heads, and pieces of a row that are whole cache lines.
+// How the slots of a layer are cut into parts: by pools, heads, and pieces of a row that are whole cache lines.
 struct Cut {
   int32_t pools, heads, pieces;
 
@@ -32,10 +32,10 @@ struct Cut {
 };
 
 constexpr int64_t kPrefetchLines = 32;
-constexpr int64_t kPartsPerThread = 4;  // so that a thread that starts late still finds some
+constexpr int64_t kPartsPerThread = 4;  // several, so that a thread that starts late still has work
 
-// At least `wanted` parts (1 or more), or as many as there are. Heads are divided first, which keeps runs of slots
-// whole.
+// Cuts a layer into at least `wanted` parts (1 or more), or into as many as possible. It divides heads first, which
+// keeps runs of slots whole.
 Cut cut_of(const kvc_backend_layer& layer, int64_t wanted) {
   Cut cut = {layer.row_kind == KVC_BACKEND_ROW_LATENT ? 1 : 2, 1, 1};
   const int64_t row_bytes =
@@ -109,7 +109,8 @@ void clear_rows(const kvc_backend_layer& layer, const Part& part, const kvc_back
   }
 }
 
-// In one page source and target may overlap, with the target below. So blocks are moved in the order of their slots.
+// Within one page, source and target may overlap if the target is at lower slots. So blocks are moved in the order of
+// their slots.
 void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy,
                const kvc_backend_slot_copy& next, bool stream) {
   const unsigned char* source = slot_of(layer, *part.pool, copy.source_slot);
@@ -126,7 +127,7 @@ void copy_rows(const kvc_backend_layer& layer, const Part& part, const kvc_backe
   });
 }
 
-// The same for the scales of the rows: those of a head in one block where they adjoin.
+// The same for the scales of the rows. The scales of a head are one block if they are adjacent.
 void copy_scales(const kvc_backend_layer& layer, const Part& part, const kvc_backend_slot_copy& copy) {
   const kvc_backend_scales& scales = *part.scales;
   const int32_t block = scales.slot_stride_bytes == scales.row_bytes ? copy.num_slots : 1;

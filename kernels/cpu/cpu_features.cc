@@ -21,7 +21,7 @@ uint64_t read_xcr0() {
   return (static_cast<uint64_t>(high) << 32) | low;
 }
 
-// Linux saves tiles for those processes only that asked for it: arch_prctl's ARCH_GET_XCOMP_SUPP and _REQ_XCOMP_PERM.
+// Linux saves tiles only for processes that requested them, with arch_prctl's ARCH_GET_XCOMP_SUPP and _REQ_XCOMP_PERM.
 constexpr int kTileData = 18;  // the number of this state in XCR0
 
 bool system_has_tiles() {
@@ -33,8 +33,8 @@ bool system_has_tiles() {
 #endif
 }
 
-// AMD (Zen 4 on) issues two vdpbf16ps a cycle. Intel issues one every other cycle (measured on Sapphire Rapids: a
-// quarter of the rate of vfmadd, so half the multiply-adds), and means AMX to be used instead.
+// AMD CPUs (from Zen 4 on) issue two vdpbf16ps a cycle. Intel CPUs issue one every other cycle, as measured on Sapphire
+// Rapids. That is a quarter of the rate of vfmadd, so half of its multiply-adds; AMX is the faster choice there.
 bool is_amd() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(0, &a, &b, &c, &d) != 0 && b == signature_AMD_ebx && c == signature_AMD_ecx &&

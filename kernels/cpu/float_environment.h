@@ -1,5 +1,5 @@
-// Round to nearest, no flush to zero, no exceptions, for the life of an object; then the thread's own settings again.
-// A host that sets flush-to-zero must not change what is computed, nor find its settings changed.
+// While an object lives, its thread rounds to nearest, does not flush to zero, and traps no exceptions. Then the
+// thread's own settings are restored. So a host that sets flush-to-zero changes no result, and keeps its settings.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a SIMD target provides. One table a target, chosen once when a device is opened.
-// Everything here runs inside a work item: no locks, no allocation, the float environment is already the default one.
+// What a SIMD target provides: one table for each target, chosen once when a device is opened. All functions run inside
+// a work item, with the default float environment. They take no lock and allocate nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,10 +12,10 @@ namespace kvc::kernels {
 // Computes one item: its rows of the output, or its partial state. `scratch` is the worker's.
 using AttendItem = void (*)(const kvc_backend_attend* args, const kvc_backend_item* item, Scratch* scratch);
 
-// How a target attends with q of one type over one stored type.
+// How a target attends, for one type of q and one stored type.
 struct AttendFormat {
-  AttendItem decode = nullptr;  // few rows per kv head; null: that of the base target
-  AttendItem panels = nullptr;  // many rows; likewise
+  AttendItem decode = nullptr;  // for few rows per kv head; null: that of the base target
+  AttendItem panels = nullptr;  // for many rows; null: that of the base target
   int32_t decode_rows = 0;  // up to this number of rows per kv head, decode is the faster one. 0: as the base target
   int32_t row_group = 0;    // the panel kernel computes this number of rows together. 0: as the base target
 };

@@ -1,4 +1,4 @@
-// Which layers this backend can hold, and how it wants their work cut.
+// Which layers this backend can hold, and how their work should be cut.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
 #include "kernels/cpu/device.h"
@@ -10,7 +10,7 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
 }
 
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
-  // Bytes of K and V below which a split's own state and its merge are no longer small beside the reading.
+  // With fewer bytes of K and V, the state of a split and its merge cost much in comparison with reading them.
   constexpr int64_t kSplitBytes = 128 * 1024;
   constexpr int32_t kSplitAlign = 64, kDecodeQueries = 8;
   const int32_t group = layer->num_q_heads / layer->num_kv_heads;
@@ -20,7 +20,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   const int64_t split_keys = (kSplitBytes / token_bytes + kSplitAlign - 1) / kSplitAlign * kSplitAlign;
   const int32_t queries = preferred_rows(*device->implementation, layer) / group;
   out->query_tile = queries > 0 ? queries : 1;
-  // Rows of one pass where a kv head has many q heads (MLA): more would read K and V again.
+  // The rows of one pass, if a kv head has many q heads (MLA). With more queries, K and V would be read again.
   out->decode_max_queries = queries < kDecodeQueries ? out->query_tile : kDecodeQueries;
   out->heads_per_item = 1;
   out->split_align = kSplitAlign;

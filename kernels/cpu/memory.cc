@@ -32,7 +32,7 @@ kvc_status allocate(kvc_backend_device*, int64_t bytes, int64_t alignment, int32
   void* const map =
       mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return refuse();
-  // Gives back what alignment cut off: what stays is exactly [start, start + size).
+  // Unmaps what is beyond the aligned range: [start, start + size) stays.
   const int64_t begin = static_cast<int64_t>(reinterpret_cast<uintptr_t>(map)), start = round_up(begin, alignment);
   unsigned char* const base = static_cast<unsigned char*>(map) + (start - begin);
   const int64_t tail = mapped - (start - begin) - size;

@@ -1,4 +1,4 @@
-// merge: normalised results of attention over disjoint keys, by their LSE, left to right into the result.
+// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/merge.h"
 
@@ -8,9 +8,9 @@
 namespace kvc::kernels {
 namespace {
 
-constexpr int64_t kItemFloats = 16 * 1024;         // outputs of a work item, each part counted
-constexpr int64_t kSmallItems = 4;                 // done before a sleeping worker would have come
-constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of a worker's row: half for the result, half for a part
+constexpr int64_t kItemFloats = 16 * 1024;         // outputs of a work item, counted once for each part
+constexpr int64_t kSmallItems = 4;                 // fewer are done before a sleeping worker would run
+constexpr int32_t kScratchDims = kMaxHeadDim / 2;  // of a worker's row: one half for the result, one for a part
 
 struct Job {
   const kvc_backend_merge* args;
@@ -42,8 +42,8 @@ struct Dims {
   int32_t begin, count;
 };
 
-// Merges dims of a row into `out`, and returns what finishes them. A finished part is the state (m = LSE, l = 1,
-// o = output). converted: [count], for parts that are not float32.
+// Merges dims of a row into `out`, and returns what finishes the row. A finished part counts as the state m = LSE, l =
+// 1, o = output. converted: [count], for parts that are not float32.
 FinalState merge_dims(const Job& job, const Dims& dims, float* out, float* converted) {
   const kvc_backend_merge& args = *job.args;
   const auto to_float32 = [&](const kvc_backend_state& part, float* row) {
@@ -74,7 +74,8 @@ FinalState merge_dims(const Job& job, const Dims& dims, float* out, float* conve
   return final;
 }
 
-// A row, at most dims_at_once dims at a time. The result may be the first part in place: its LSE is written last.
+// Merges a row, at most dims_at_once dims at a time. The result may be the first part itself, so the LSE is written
+// last.
 void merge_row(const Job& job, int64_t token, int64_t head, float* scratch) {
   const kvc_backend_state& result = job.args->result;
   const bool in_place = is_float32(result);

@@ -1,4 +1,4 @@
-// See merge_tile.h. A few rows of at most 512 floats: bandwidth of L2, no SIMD of its own.
+// See merge_tile.h. It merges a few rows of at most 512 floats at the bandwidth of L2, so it needs no SIMD code.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/merge_tile.h"
 
@@ -24,7 +24,7 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
                 Scratch* scratch) {
   const kvc_backend_layer& layer = *args.layer;
   const kvc_backend_plan_arrays& plan = args.plan->arrays;
-  const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have its queries and heads
+  const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have the same queries and heads
   const int64_t group = layer.num_q_heads / layer.num_kv_heads, dims = layer.v_head_dim;
   const int64_t heads = (first.head_end - first.head_begin) * group;
   const int64_t states = heads * (first.q_end - first.q_begin);
@@ -48,7 +48,8 @@ void merge_tile(const kvc_backend_attend& args, const kvc_backend_tile& tile, co
     }
     const int64_t token = token_begin + state / heads, head = first.head_begin * group + state % heads;
     const float* sink = args.sinks == nullptr ? nullptr : args.sinks + head;
-    // Rounded as a partial state first: whether an item was cut must change no bit of a deterministic cache.
+    // l is first rounded to float32, as in a partial state. So it changes no bit of a deterministic cache whether an
+    // item was cut.
     const FinalState final = final_state(static_cast<double>(m), static_cast<double>(static_cast<float>(l)), sink);
     for (int64_t d = 0; d < dims; ++d) {
       row[d] = static_cast<float>(static_cast<double>(static_cast<float>(sums[d])) * final.scale);

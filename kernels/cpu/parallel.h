@@ -7,9 +7,9 @@
 
 namespace kvc::kernels {
 
-// Less than this moved by a call is not worth waking a worker for.
+// A call that moves fewer bytes wakes no worker.
 constexpr int64_t kInlineBytes = 64 * 1024;
-constexpr int64_t kSmallChunks = 4;  // done before a sleeping worker would have come
+constexpr int64_t kSmallChunks = 4;  // fewer are done before a sleeping worker would run
 
 constexpr int64_t kLineBytes = 64;
 
@@ -24,8 +24,8 @@ inline Range share_of(int64_t n, int64_t unit, int64_t index, int64_t shares) {
   return {begin, end < n ? end : n};
 }
 
-// Calls op(begin, end) for chunks of [0, n) that move about kInlineBytes each, or more where that makes them whole
-// units and there are a few of those. Op: a callable, borrowed for the call.
+// Calls op(begin, end) for chunks of [0, n) in whole units. A chunk moves about kInlineBytes, or more if that is less
+// than a unit or makes only a few chunks. Op: a callable, borrowed for the call.
 template <class Op>
 void parallel_chunks(const kvc_backend_device* device, int64_t n, int64_t bytes_each, const Op& op, int64_t unit = 1) {
   if (n <= 0) return;

@@ -1,4 +1,4 @@
-// project: a matrix a head, over rows of tokens; an item is a block of rows of one head.
+// project: multiplies rows of tokens by a matrix for each head. A work item is a block of rows of one head.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/device.h"
 #include "kernels/cpu/float_environment.h"
@@ -7,7 +7,7 @@ namespace kvc::kernels {
 namespace {
 
 constexpr int64_t kRowsPerItem = 96;
-// Multiply-adds, or weights read, of a call that one thread does within a microsecond, and before a sleeping one came.
+// Multiply-adds, or weights read, that one thread does within about a microsecond, before a sleeping one would run.
 constexpr int64_t kTinyOperations = 32 * 1024;
 constexpr int64_t kSmallOperations = 512 * 1024;
 static_assert(kRowsPerItem <= kMinRows);
@@ -18,7 +18,7 @@ struct Job {
   Scratch* scratch;  // [workers]
 };
 
-// Head by head, so that a head's blocks find its weights in the caches.
+// Items are ordered by head, so that the weights of a head stay in the caches for its blocks.
 void run_item(void* arg, int64_t index, int32_t worker) {
   const Job& job = *static_cast<const Job*>(arg);
   const DefaultFloatEnvironment environment;

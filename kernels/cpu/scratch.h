@@ -17,8 +17,8 @@ constexpr int32_t kKeyBlock = 16;            // keys whose addresses are looked 
 constexpr int32_t kMaxRows = 1024;           // query rows (query x head) of one pass
 constexpr int32_t kRowFloats = 66 * 1024;    // elements of q, and of o, of one pass
 constexpr int32_t kPanelFloats = 64 * 1024;  // elements of a packed block of K, and of V
-// Wide rows (MLA) take more: at least so many rows go through a pass, since each pass packs K and V anew, and a block
-// has at least so many keys.
+// Limits for wide rows (MLA). A pass has at least this many rows, because each pass packs K and V again, and a block
+// has at least this many keys.
 constexpr int32_t kMinRows = 144;
 constexpr int32_t kMinPanelKeys = 64;
 constexpr int32_t kMaxPanelKeys = 512;  // keys of a packed block
@@ -31,15 +31,15 @@ struct alignas(64) Scratch {
   float v_panel[kMinPanelKeys * kMaxHeadDim];
   float scores[kMaxRowGroup * (kMaxPanelKeys + kMaxLanes)];
   float row[kMaxHeadDim];  // one row in natural order: a query before packing, an output before it is stored
-  float maxima[kMaxRows * kMaxLanes];  // running maximum a row; decode: a lane per (row of the tile, key), as in sums
+  float maxima[kMaxRows * kMaxLanes];  // running maximum of a row; decode: one lane for each (row of the tile, key)
   float sums[kMaxRows * kMaxLanes];
-  float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: what a row's scores are multiplied by, likewise
+  float factors[kMaxRows * kMaxLanes];  // decode, Format::kRowFactors: factors of a row's scores, in the same lanes
   QueryMask masks[kMaxRows];            // what a row sees
-  QueryPlace places[kMaxRows];          // which query it is of
-  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, from the block's first index on
+  QueryPlace places[kMaxRows];          // which query the row belongs to
+  float key_offsets[kMaxPanelKeys];     // ALiBi: positions of a block's keys, relative to its first index
   float nodes_seen[kMaxPanelKeys];      // trees: 1 where a query sees a key of the panel
-  // RoPE on read: a block of one kv head in float32, K rotated; cos and sin [keys][2][half] of the block's positions,
-  // and their coarse part.
+  // RoPE on read: a block of one kv head in float32, with K rotated; cos and sin [keys][2][half] of its positions; and
+  // their coarse part.
   float staged_k[kKeyBlock * kMaxHeadDim];
   float staged_v[kKeyBlock * kMaxHeadDim];
   float key_cos_sin[kKeyBlock * kMaxHeadDim];

@@ -1,4 +1,4 @@
-// states: rows of a batch to the states in pages, and back.
+// states: copies rows of a batch to the states in pages, and back.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace kvc::kernels {
 
 kvc_status states(kvc_backend_device* device, const kvc_backend_states* args, void*, kvc_error*) {
-  // A state can be larger than all else of a step: it is cut, so that one row is enough for several threads.
+  // A state can be larger than all other data of a step. So it is cut, and several threads can copy one row.
   const int64_t pieces = args->state_bytes > kInlineBytes ? args->state_bytes / kInlineBytes : 1;
   const auto move_piece = [&](int64_t row_index, int64_t piece) {
     const int32_t page = args->pages[row_index];

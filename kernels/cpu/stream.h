@@ -1,5 +1,6 @@
-// Stores past the caches, for calls that move more than those would keep: a line that is stored whole need not be read.
-// memcpy does so with large blocks; rows and runs of slots are large only together.
+// Stores that bypass the CPU caches, for calls that move more bytes than the caches hold. A line that is stored whole
+// need not be read first. memcpy does this for large blocks only; here the rows and runs of slots are small, and large
+// only together.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +17,8 @@ namespace kvc::kernels {
 
 constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // stored by one call
 
-// The two do not overlap. Other threads see what was stored after end_stream. next: what is read after source, as many
-// bytes; fetched meanwhile.
+// Source and target do not overlap. Other threads see the stores after end_stream. next: the source of the next call,
+// of the same size, which is prefetched.
 inline void stream_bytes(unsigned char* target, const unsigned char* source, int64_t bytes, const unsigned char* next) {
 #if defined(__SSE2__)
   const int64_t before = -reinterpret_cast<intptr_t>(target) & (kLineBytes - 1),

@@ -1,4 +1,4 @@
-// The CUDA backend: its table, opening and closing.
+// The CUDA backend: its table; opening and closing a device.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/backend.h"
 
@@ -10,7 +10,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// Why a machine has no device that works, in words.
+// Says why a machine has no usable device.
 kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error* error) {
   cudaGetLastError();
   if (result == cudaErrorInsufficientDriver) {
@@ -27,13 +27,13 @@ kvc_status unavailable(cudaError_t result, int32_t ordinal, int count, kvc_error
   return fail(error, KVC_ERROR_DEVICE_UNAVAILABLE, "CUDA device %d; there are %d", ordinal, count);
 }
 
-// Whether an error says that what was compiled does not run on the device.
+// Whether an error says that the compiled code cannot run on the device.
 bool is_of_other_arch(cudaError_t error) {
   return error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
          error == cudaErrorInvalidKernelImage || error == cudaErrorUnsupportedPtxVersion;
 }
 
-// Fills the device's properties, on the device, and checks that it runs what was compiled.
+// Reads the device's properties, and checks that it can run the compiled code. The device is current.
 kvc_status read_device(Device* device, kvc_error* error) {
   constexpr const char* kPurpose = "opening a device";
   int major = 0, minor = 0;
@@ -71,7 +71,7 @@ kvc_status read_device(Device* device, kvc_error* error) {
   return KVC_OK;
 }
 
-// Which kernels attend, by the name that was asked for.
+// Chooses the attention kernels by the requested name.
 kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
   if (name == nullptr || strcmp(name, device->names[1]) == 0) return KVC_OK;
   if (strcmp(name, device->names[0]) == 0) {
@@ -83,7 +83,7 @@ kvc_status choose_kernels(const char* name, Device* device, kvc_error* error) {
               device->has_wgmma ? ", " : "", device->names[2], device->names[1]);
 }
 
-// Everything of an open device; it is current.
+// Creates everything of an open device, which is current.
 kvc_status make_ready(const kvc_backend_open_args& args, Device* device, kvc_error* error) {
   kvc_status status = read_device(device, error);
   if (status == KVC_OK) {

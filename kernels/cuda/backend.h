@@ -1,4 +1,4 @@
-// The table of the CUDA backend; null if it cannot serve that version.
+// Gives the table of the CUDA backend, or null if it cannot serve that version.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

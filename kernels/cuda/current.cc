@@ -11,7 +11,7 @@ constexpr const char* kPurpose = "a device's context";
 
 template <class Function>
 kvc_status find(const char* name, Function* function, kvc_error* error) {
-  constexpr unsigned kVersion = 12000;  // of CUDA, whose functions they are
+  constexpr unsigned kVersion = 12000;  // the version of CUDA that introduced these functions
   void* found = nullptr;
   cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &status);
@@ -49,12 +49,12 @@ void PrimaryContext::release() {
   context_ = nullptr;
 }
 
-// The runtime is called only while a context is current: it would make one.
+// The runtime may be called only while a context is current; else it would create one.
 CurrentDevice::CurrentDevice(Device& device)
     : called_before_(called_device), set_current_(device.context.set_current_) {
   called_device = &device;
   const PrimaryContext& context = device.context;
-  // It fails when the process ends, and in one that was forked: there nothing can be made current.
+  // This fails at the end of the process, and in a forked child. No context can be made current there.
   changed_ = context.get_current_(&before_) == CUDA_SUCCESS && before_ != context.context_ &&
              set_current_(context.context_) == CUDA_SUCCESS;
   exchanged_ = cudaThreadExchangeStreamCaptureMode(&capture_mode_) == cudaSuccess;

@@ -1,8 +1,8 @@
-// The device's primary context, made current on the calling thread while a function of the backend runs.
+// Makes the device's primary context current on the calling thread while a function of the backend runs.
 //
-// By the driver's functions: the runtime makes devices current, and to go back to "the device that was" it would make a
-// context there, of some hundred megabytes, though the caller may never have used that device. So the context that was
-// comes back, also one of other code, or none.
+// It uses functions of the driver. The runtime's cudaSetDevice would create a context, of some hundred megabytes, on
+// the device that it restores, even if the caller never used that device. The driver restores any context, also one of
+// other code, or none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,11 +30,11 @@ class PrimaryContext {
   CUresult (*release_)(CUdevice) = nullptr;
 };
 
-inline thread_local Device* called_device = nullptr;  // whose function the thread is in
+inline thread_local Device* called_device = nullptr;  // the device whose function this thread is in
 
-// Makes the device current on the calling thread for as long as it lives, and then what was. Meanwhile a capture of any
-// stream forbids the thread nothing but what concerns that stream: else waiting for an event of our own, or an
-// allocation, would end whatever capture is going on in the process.
+// Makes the device current on the calling thread, and restores the previous context at its end. Meanwhile the thread is
+// in the relaxed capture mode. Otherwise a wait for one of our events, or an allocation, would invalidate any capture
+// in the process.
 class CurrentDevice {
  public:
   explicit CurrentDevice(Device& device);

@@ -5,7 +5,7 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-// What the runtime returns from every call after the first, until the process ends.
+// Whether the runtime returns this error from every later call until the process ends.
 bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
@@ -25,7 +25,7 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorUnknown:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContextIsDestroyed:   // cudaDeviceReset
-    case cudaErrorInitializationError:  // in a process that was forked from one that used CUDA
+    case cudaErrorInitializationError:  // in a child forked by a process that used CUDA
       return true;
     default:
       return false;
@@ -36,11 +36,11 @@ bool is_sticky(cudaError_t error) {
 
 kvc_status check(cudaError_t result, const char* call, const char* purpose, kvc_error* error) {
   if (result == cudaSuccess) return KVC_OK;
-  cudaGetLastError();  // what is not sticky is said once
+  cudaGetLastError();  // an error that is not sticky is reported once
   if (is_sticky(result) && called_device != nullptr) {
     int none = cudaSuccess;
     Device& device = *called_device;
-    // -1 while the words are written: others see a device that has failed only with them.
+    // -1 while the message is written. Other threads see a failed device only when its message is complete.
     if (device.failure.compare_exchange_strong(none, -1, std::memory_order_acquire)) {
       snprintf(device.failed_call, sizeof device.failed_call, "%s for %s", call, purpose);
       device.failure.store(result, std::memory_order_release);

@@ -1,4 +1,4 @@
-// The device's part of validation (faults.h): values that are checked, and reported where they are bad.
+// The device's part of validation (faults.h): checks values, and reports bad ones.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace kvc::kernels::cuda {
 
-// By any thread. A report that comes while another waits to be read is dropped.
+// Reports a fault. Any thread may call it. While a report waits for the host, later ones are dropped.
 __device__ __forceinline__ void report(const FaultSink& sink, const kvc_backend_fault& fault) {
   if (sink.record == nullptr) return;
   volatile FaultRecord* const record = sink.record;
@@ -27,32 +27,32 @@ __device__ __forceinline__ void report(const FaultSink& sink, const kvc_backend_
   record->written = asked;
 }
 
-// Checks values of one call's arrays.
+// Checks values in the arrays of one call.
 struct ValueCheck {
   FaultSink sink;
   int32_t call;  // KVC_BACKEND_CALL_*
 
-  // Element `row` of an array.
+  // Checks element `row` of an array.
   __device__ __forceinline__ bool within(int32_t array, int64_t row, int64_t value, int64_t least, int64_t most) const {
     return element(array, row, -1, value, least, most);
   }
-  // Element `at`, which is of row `row`.
+  // Checks element `at`, which belongs to row `row`.
   __device__ __forceinline__ bool element(int32_t array, int64_t row, int64_t at, int64_t value, int64_t least,
                                           int64_t most) const {
     if (is_within(value, least, most)) return true;
     report(sink, {KVC_BACKEND_FAULT_RANGE, call, array, 0, row, -1, at, value, least, most});
     return false;
   }
-  // Of what follows from a row: kind as KVC_BACKEND_FAULT_*.
+  // Checks a value that was computed from a row. kind: KVC_BACKEND_FAULT_*.
   __device__ __forceinline__ bool at_most(int32_t kind, int32_t array, int64_t row, int64_t value, int64_t most) const {
     if (value <= most) return true;
     report(sink, {kind, call, array, 0, row, -1, -1, value, 0, most});
     return false;
   }
-  // An element of a table. row: of the batch.
+  // Checks an element of a table. row: of the batch.
   __device__ __forceinline__ bool entry(int32_t kind, int32_t array, int64_t row, int64_t table_row, int64_t column,
                                         int64_t value, int64_t most) const {
-    // Slots are int32, and were looked at: a division of 64 bits would be a call.
+    // Slots are int32 and were checked. A 64-bit division would be a function call.
     const bool good = kind == KVC_BACKEND_FAULT_PAGE ? static_cast<int32_t>(value) % static_cast<int32_t>(most) == 0
                                                      : is_within(value, 0, most);
     if (!good) report(sink, {kind, call, array, 0, row, table_row, column, value, 0, most});

@@ -1,9 +1,9 @@
-// Validation mode: what kernels find bad in index arrays of a caller's that only the device reads.
+// Validation mode: reports bad values in index arrays of a caller that only the device reads.
 //
-// A kernel reports into one record of pinned host memory (faults.cuh); the host looks there at the next call, which
-// costs a load, and waits for nothing. The first report wins: it takes the record by the number that the host expects,
-// and the host expects the next number once it has read the record. So nothing is enqueued to clear it, and kernels of
-// a captured graph report at each replay.
+// A kernel reports into one record in pinned host memory (faults.cuh). The host reads the record at the next call; that
+// is one load, without a wait. The first report wins: it takes the number that the host expects next, and the host
+// expects another number once it has read the record. So no work is enqueued to clear the record, and kernels of a
+// captured graph can report at each replay.
 //
 // Thread safety: any.
 // SPDX-License-Identifier: Apache-2.0
@@ -17,17 +17,17 @@
 
 namespace kvc::kernels::cuda {
 
-// Memory of the host that the device writes.
+// Host memory that the device writes.
 struct FaultRecord {
-  uint32_t asked;    // the host's: number of the report that it waits for, from 1 on
-  uint32_t written;  // the device's: number of the report that is in `fault`, written after it
+  uint32_t asked;    // written by the host: the number of the report that it waits for, from 1 on
+  uint32_t written;  // written by the device, last: the number of the report in `fault`
   kvc_backend_fault fault;
 };
 
-// Where kernels report to, by value.
+// The destination of a kernel's reports. Passed by value.
 struct FaultSink {
-  FaultRecord* record;  // null: nowhere, the context does not validate
-  uint32_t* taken;      // the device's: the last number that a report has taken
+  FaultRecord* record;  // null: the context does not validate
+  uint32_t* taken;      // on the device: the last number that a report has taken
 };
 
 class Faults {
@@ -35,13 +35,13 @@ class Faults {
   ~Faults();
   kvc_status open(kvc_backend_device* device, kvc_error* error);
   const FaultSink& sink() const { return sink_; }
-  // Whether there is a report; then the next one is waited for.
+  // Returns whether there is a report. If so, the host waits for the next one.
   bool take(kvc_backend_fault* fault);
 
  private:
   std::mutex mutex_;
   FaultSink sink_ = {};
-  FaultRecord* record_ = nullptr;  // as the host sees it
+  FaultRecord* record_ = nullptr;  // at the host's address
 };
 
 }  // namespace kvc::kernels::cuda

@@ -1,4 +1,4 @@
-// Which layers this backend can hold, and how it wants their work cut.
+// Which layers this backend can hold, and how their work should be cut.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/layer_check.h"
 #include "kernels/cuda/attend/common/plan.h"
@@ -11,8 +11,7 @@ kvc_status check_layer(kvc_backend_device*, const kvc_backend_layer* layer, kvc_
   return check_layer_of("CUDA", layer, error);
 }
 
-// Items are cut for keys only: an item of all kv heads becomes a block for each of them, and for every few rows of
-// them.
+// Items are cut along the keys only: an item of all kv heads becomes one or more blocks for each head.
 void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_backend_tiling* out) {
   constexpr int32_t kDecodeQueries = 8, kSplitAlign = 64, kMinSplitKeys = 256, kBlocksOfProcessor = 4,
                     kLatentBlocksOfProcessor = 2;
@@ -23,7 +22,7 @@ void tiling(kvc_backend_device* device, const kvc_backend_layer* layer, kvc_back
   out->heads_per_item = layer->num_kv_heads;
   out->split_align = kSplitAlign;
   out->min_split_keys = kMinSplitKeys;
-  // Latent blocks have a multiprocessor for themselves or share it with one other, and their states are wide.
+  // A latent block shares a multiprocessor with at most one other, and its partial states are wide.
   const int32_t blocks = is_latent(*layer) ? kLatentBlocksOfProcessor : kBlocksOfProcessor;
   const int32_t blocks_of_item = layer->num_kv_heads * ((group + kMostRows - 1) / kMostRows);
   const int32_t items = blocks * device_of(device)->multiprocessors / blocks_of_item;

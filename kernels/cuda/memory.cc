@@ -1,10 +1,11 @@
-// Device memory: plain allocations, zeroed.
+// Device memory: allocations, zeroed.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 
 namespace kvc::kernels::cuda {
 
-// What asks for more than cudaMalloc's 256 bytes of alignment does so for a host's pages and their sizes: here none.
+// cudaMalloc aligns to 256 bytes. Callers request more only for the page sizes of host memory, which do not matter
+// here.
 kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t, int32_t, void** memory, kvc_error* error) {
   const CurrentDevice current(*device_of(device));
   const cudaStream_t setup = device_of(device)->setup;
@@ -35,7 +36,8 @@ void release(kvc_backend_device* device, void* memory, int64_t) {
   if (memory != nullptr) cudaFree(memory);
 }
 
-// Not on the NULL stream: that one waits for what others have enqueued, and cannot be used while one is captured.
+// It does not use the NULL stream, which waits for work of other streams, and which cannot be used while one of them is
+// captured.
 kvc_status copy_and_wait(Device& device, void* target, const void* source, int64_t bytes, const char* purpose,
                          kvc_error* error) {
   cudaError_t result = cudaMemcpyAsync(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault, device.setup);
@@ -43,7 +45,7 @@ kvc_status copy_and_wait(Device& device, void* target, const void* source, int64
   return check(result, "cudaMemcpyAsync or cudaStreamSynchronize", purpose, error);
 }
 
-// By way of the ring's pinned memory, in pieces that no slot grows for.
+// Copies through the ring's pinned memory, in pieces for which no slot has to grow.
 kvc_status upload(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, int32_t wait,
                   void* stream, kvc_error* error) {
   constexpr int64_t kPieceBytes = 64 * 1024;

@@ -1,7 +1,7 @@
-// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right. A block has a
-// token, a warp some of its heads, and a lane some dims of each head. Roofline: the parts are read once, and the result
-// is written once. Weights are computed once for a row and chunk of dims. Each lane computes the logarithm of one of
-// its warp's rows.
+// merge: merges normalised results of attention over disjoint keys by their LSE, from left to right. A block handles
+// one token, a warp some of its heads, and a lane some dims of each head. Roofline: the parts are read once, and the
+// result is written once. Weights are computed once for a row and chunk of dims. Each lane computes the logarithm of
+// one of its warp's rows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
@@ -72,7 +72,7 @@ __device__ __forceinline__ void merge_dims(const MergeCall& call, int64_t token,
     merge_state(o, m, l, next, lse, 1.0f, kDims);
   }
   if (d >= args.dims) return;
-  // As final_state has it: a quotient of float32 is the same bits by way of float64.
+  // The same bits as final_state: a float32 quotient does not change if it is computed in float64 and rounded.
   const float scale = *l == 0.0f ? 0.0f : 1.0f / *l;
   const kvc_backend_tensor& out = args.result.out;
   const int64_t to = token * out.token_stride + head * out.head_stride + d;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void merge_heads(const MergeCall& call, int64_t token
   float m_of_lane = -INFINITY, l_of_lane = 0.0f;  // of head first + lane
   for (int32_t r = 0; r < kRowsOfWarp && first + r < heads; ++r) {
     float m = -INFINITY, l = 0.0f;
-    // All lanes take each step, also those whose dims are beyond the last.
+    // All lanes make every step, also lanes whose dims are beyond the last one.
     if (call.in_fours) {
       for (int32_t d = 0; d < args.dims; d += 4 * kWarpSize)
         merge_dims<4>(call, token, first + r, d + 4 * lane, &m, &l);

@@ -1,4 +1,4 @@
-// Events, by which the core orders streams.
+// Events, with which the core orders streams.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 

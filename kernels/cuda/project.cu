@@ -1,5 +1,5 @@
-// project: a matrix a head, over rows of tokens: tiles of 16 x 16 outputs, summed in float32 over tiles of both sides
-// in shared memory.
+// project: multiplies rows of tokens by a matrix for each head. A block computes a tile of 16 x 16 outputs in float32,
+// from tiles of both operands in shared memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/warp.cuh"
@@ -14,7 +14,8 @@ struct Tiles {
   float weights[kTile][kTile + 1];  // [in][out]
 };
 
-// Tile (tokens, outs) of a head: blockIdx.x is the tile of tokens, .y that of outs, the tail after them, .z the head.
+// Tile (tokens, outs) of a head: blockIdx.x is the tile of tokens, .y the tile of outs, .z the head. Values of .y after
+// the last tile of outs copy the tail, which is not multiplied.
 __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant__ kvc_backend_project args) {
   Tiles& tiles = *reinterpret_cast<Tiles*>(shared_bytes());
   const Type in_type = type_of(args.in.dtype), weight_type = type_of(args.weights.dtype);
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) project_kernel(const __grid_constant
     tiles.rows[y][x] = token < args.num_tokens && begin + x < args.in_dims
                            ? load_element(in_type, args.in.data, in + begin + x)
                            : 0.0f;
-    // Neighbouring threads read neighbouring weights, whichever way the matrix lies.
+    // Neighbouring threads read neighbouring weights in either layout of the matrix.
     const int64_t i = begin + (args.transposed != 0 ? x : y), o = out_begin + (args.transposed != 0 ? y : x);
     float weight = 0.0f;
     if (i < args.in_dims && o < args.out_dims) {

@@ -1,4 +1,5 @@
-// rope: the table of a RoPE class, made once on the host, and cos and sin of a step's positions, from the table.
+// rope: the table of a RoPE class, made once on the host, and the cos and sin of a step's positions, read from that
+// table.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
@@ -12,7 +13,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// A thread an angle. positions and sets are on the device. live_tokens: where the call may be replayed in later steps.
+// One thread computes one angle. positions and sets are on the device. live_tokens: for calls that may be replayed in
+// later steps.
 __global__ void __launch_bounds__(kThreads) rope_kernel(const kvc_backend_rope args, const int64_t* live_tokens) {
   const int32_t half = args.rope_dim / 2;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

@@ -1,5 +1,5 @@
-// Rotation of one dim of a row: which pair it is of, and what becomes of it. Products and sums are float32 and never
-// fused (the device code is compiled so), as on every backend: stored bits are part of the contract.
+// Rotates one dim of a row. Products and sums are float32 and never fused (a compiler option), as on every backend,
+// because stored bits are part of the contract.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace kvc::kernels::cuda {
 
-// The two dims of a pair of the rotation.
+// The two dims of a rotated pair.
 struct Pair {
   int32_t first, second, index;
   bool is_second;
 };
 
-// The pair of dim d, which is rotated.
+// The pair of dim d. d must be a rotated dim.
 __device__ __forceinline__ Pair pair_of(const kvc_backend_layer& layer, int32_t d) {
   const int32_t half = layer.rope_dim / 2, within = d - layer.rope_offset;
   Pair pair;

@@ -55,7 +55,7 @@ kvc_status Scratch::resize(Block* block, int64_t bytes, kvc_error* error) {
   return KVC_OK;
 }
 
-// The block that a call on `stream` should have: null if all are lent.
+// The best block for a call on `stream`, or null if calls have all of them.
 Scratch::Block* Scratch::find(void* stream) {
   Block *passed = nullptr, *fresh = nullptr, *any = nullptr;
   for (Block& block : blocks_) {
@@ -95,7 +95,7 @@ kvc_status Scratch::take(int64_t bytes, void* stream, void** memory, kvc_error* 
   return KVC_OK;
 }
 
-// One block of each capture and stream in it; a larger call gets a larger one.
+// Each capture has one block for each of its streams. A larger call gets a larger one.
 kvc_status Scratch::take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory,
                                   kvc_error* error) {
   for (const Block* block = captured_; block != nullptr; block = block->next) {
@@ -121,10 +121,10 @@ kvc_status Scratch::give(void* memory, void* stream, kvc_error* error) {
     if (!block.lent || block.memory != memory) continue;
     const kvc_status status =
         check(cudaEventRecord(block.passed, static_cast<cudaStream_t>(stream)), "cudaEventRecord", kPurpose, error);
-    block.lent = status != KVC_OK;  // for good, where it is unknown when it is free
+    block.lent = status != KVC_OK;  // kept for good if no event tells when it is free
     return status;
   }
-  return KVC_OK;  // a capture's
+  return KVC_OK;  // a block of a capture
 }
 
 kvc_status take_scratch(kvc_backend_device* opened, int64_t bytes, void* stream, void** memory, kvc_error* error) {

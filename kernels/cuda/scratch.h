@@ -1,12 +1,15 @@
-// Scratch: memory of the device for what one call enqueues.
+// Scratch: device memory for the work of one call.
 //
-// A block is lent from take to give, and is again free then: an event says when what was enqueued has run. The next
-// call on the same stream needs no more than the stream's order; one on another stream takes a block whose event has
-// passed, or one more block, and only if there are kBlocks already waits for one, on the device. A captured stream's
-// calls share a block of that capture's own, since a graph runs at any time and as often as it likes: it is kept until
-// the device is closed.
+// A block belongs to a call from take to give. give records an event, which passes when the call's work is done. Which
+// block a call gets depends on its stream:
+//   - The next call on the same stream may have the same block at once, because the stream orders the two.
+//   - A call on another stream gets a block whose event has passed, or a new block. If there are kBlocks already, its
+//     stream waits for one, on the device.
+//   - All calls of one captured stream share a block of that capture. It is kept until the device is closed, because a
+//     graph may be replayed at any time.
 //
-// Thread safety: any. Blocks grow to the largest call so far, by allocation; from then on nothing is allocated.
+// Thread safety: any. A block is allocated when a call needs more than every call before. After that nothing is
+// allocated.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,17 +33,17 @@ class Scratch {
   struct Block {
     void* memory;
     int64_t bytes;
-    cudaEvent_t passed;  // null of a capture's
-    void* stream;        // that used it last
+    cudaEvent_t passed;  // null for a block of a capture
+    void* stream;        // the last one that used it
     unsigned long long capture;
     bool lent;
-    Block* next;  // of captured_
+    Block* next;  // the next in captured_
   };
   kvc_status take_captured(int64_t bytes, void* stream, unsigned long long capture, void** memory, kvc_error* error);
   kvc_status resize(Block* block, int64_t bytes, kvc_error* error);
   Block* find(void* stream);
   static void drop(Block* block);
-  // One name is another stream in each thread.
+  // cudaStreamPerThread names another stream in each thread.
   static bool is_last(const Block& block, void* stream) {
     return block.stream == stream && stream != static_cast<void*>(cudaStreamPerThread);
   }

@@ -1,4 +1,4 @@
-// What the threads of a warp or block do together, and the block's shared memory.
+// Operations of all threads of a warp or block, and the size of a block's shared memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@ namespace kvc::kernels::cuda {
 
 constexpr int kWarpSize = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
-// Without opting in to more, a block has so much shared memory on every device: 48 KiB, of which an image may count the
-// system's kilobyte as its own.
+// Shared memory that a block has on every device without opting in to more: 48 KiB. An image may count the system's 1
+// KiB among them.
 constexpr int64_t kMaxSharedBytes = 47 * 1024;
 
 __device__ __forceinline__ unsigned char* shared_bytes() {
@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned char* shared_bytes() {
 #endif
 }
 
-// NaN is passed over, unless all are.
+// Skips NaN, unless all values are NaN.
 __device__ __forceinline__ float warp_max(float x) {
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
   return x;
@@ -42,8 +42,8 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// Of a block of kThreads: the sum of the threads before this one, and of all in *total. sums: [2 * kThreads], the
-// block's.
+// For a block of kThreads: returns the sum over the threads before this one, and sets *total to the sum over all. sums:
+// [2 * kThreads], in shared memory.
 template <int kThreads, class T>
 __device__ __forceinline__ T sum_before(T value, T* sums, T* total) {
   const int thread = static_cast<int>(threadIdx.x);

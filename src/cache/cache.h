@@ -61,7 +61,7 @@ class Cache {
   Status tree_nodes(std::span<const kvc_seq> ids, std::span<int32_t> out);
   Status checkpoint(std::span<const kvc_seq> ids);
   Status encoder_lengths(int32_t group, std::span<const kvc_seq> ids, std::span<int64_t> out);
-  // All copies that wait, if they fit; an empty `out` takes none. count: how many there are. (cache_copies.cc)
+  // Takes all waiting copies if `out` holds them; an empty `out` takes none. count: their number. (cache_copies.cc)
   Status take_copies(std::span<kvc_copy> out, int64_t* count);
 
   // Steps (cache_steps.cc)
@@ -116,7 +116,7 @@ class Cache {
   Cache(std::unique_ptr<Layers> layers, uint32_t tag);
   int32_t num_groups() const noexcept { return layers_.num_groups(); }
 
-  // Copies of tokens: made (cache.cc), or without storage handed over (cache_copies.cc).
+  // Copies of tokens. A cache makes them (cache.cc); without storage its caller takes them (cache_copies.cc).
   Status copy_slots(std::span<const SlotCopy> copies, void* stream, bool* begun = nullptr) KVC_REQUIRES(mutex_);
   Status copy_layers(std::span<const SlotCopy> copies, void* stream, bool* begun) KVC_REQUIRES(mutex_);
   Status check_copies_taken() const KVC_REQUIRES(mutex_);
@@ -133,7 +133,7 @@ class Cache {
   Status find_step(kvc_forward graph, int32_t* index) const KVC_REQUIRES(mutex_);
   Status enter_step(kvc_forward id, bool even_cancelled, Step** step);
   void leave_step(Step& step) noexcept;
-  // Open steps, graphs' too.
+  // All open steps, those of graphs included.
   template <class Visit>
   void for_each_open(Visit visit) const {
     for (const auto& step : steps_) {
@@ -164,10 +164,10 @@ class Cache {
   static constexpr int32_t kMaxGraphs = 64;
   std::vector<std::unique_ptr<Step>> steps_;  // [max_open_forwards], then those of graphs, null where there is none
   uint64_t graphs_made_ KVC_GUARDED_BY(mutex_) = 0;
-  // Scratch of the calls under the lock: [max_sequences] and [max_sequences * groups], made once; a commit that
-  // copies more makes the latter two larger before it changes anything.
+  // Scratch of calls under the lock, made once: [max_sequences] and [max_sequences * groups]. A commit that needs more
+  // copies enlarges the last two before it changes anything.
   std::vector<int32_t> checked_slots_ KVC_GUARDED_BY(mutex_);
-  BatchArrays batch_ KVC_GUARDED_BY(mutex_);  // of the call that begins a step, or asks whether one fits
+  BatchArrays batch_ KVC_GUARDED_BY(mutex_);  // of a begin or can_fit
   std::vector<SlotCopy> copies_ KVC_GUARDED_BY(mutex_);
   std::vector<kvc_backend_slot_copy> layer_copies_ KVC_GUARDED_BY(mutex_);
   CopyQueue copy_queue_ KVC_GUARDED_BY(mutex_);  // of a cache without storage

@@ -73,7 +73,7 @@ Status Context::open(const char* simd) {
   device_ = nullptr;
   if (status != KVC_ERROR_UNSUPPORTED || !simd) return Status::from(status, error);
 
-  // A caller that gave a name must be able to list the names.
+  // If a name is unknown, the message lists the names.
   args.simd = nullptr;
   kvc_error second_error = KVC_ERROR_INIT;
   if (backend_->open(&args, &device_, &second_error) != KVC_OK) {

@@ -1,12 +1,10 @@
 // Context: one device of one backend, its threads and the host's log callback.
 // DeviceMemory: a block of the device's memory.
 //
-// Thread safety: everything here may be used by any threads at once; a Context does not change after create, but for
-// its pool, which is thread-safe itself.
-// Ownership: shared by its caches and by whatever keeps device memory alive (exported views); the last one closes the
-// device and joins the pool's threads, on its own thread.
-// Invariants
-//   1. device() is open from create until the destructor, and is closed before the pool goes.
+// Thread safety: any threads may use all of this at once. A Context does not change after create, except for its pool,
+// which is thread-safe. Ownership: caches share it, and so does everything that keeps device memory alive (exported
+// views). The last owner closes the device and joins the pool's threads, on its own thread. Invariants
+//   1. device() is open from create to the destructor, and is closed before the pool is destroyed.
 //   2. A DeviceMemory keeps its Context, so memory is released to an open device.
 #pragma once
 
@@ -24,9 +22,8 @@ namespace kvc {
 
 class Context {
  public:
-  // Opens the device. `config` has every field of this library's version and is borrowed.
-  // INVALID_ARGUMENT, UNSUPPORTED (simd; the message lists what there is), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or what
-  // the backend says.
+  // Opens the device. `config` has every field of this library's version, and is borrowed. Errors: INVALID_ARGUMENT,
+  // UNSUPPORTED (simd; the message lists the targets), DEVICE_UNAVAILABLE, OUT_OF_MEMORY, or those of the backend.
   static Status create(const kvc_context_config& config, std::shared_ptr<Context>* out) noexcept;
   ~Context();
   Context(const Context&) = delete;
@@ -36,14 +33,14 @@ class Context {
   kvc_backend_device* device() const noexcept { return device_; }
   DLDevice dl_device() const noexcept { return dl_device_; }
   int num_threads() const noexcept { return pool_.num_threads(); }  // items of one job that run in parallel
-  // Work items that run at once: as the backend says, else one a thread.
+  // How many work items run at once: the number that the backend gives, else one for each thread.
   int parallel_items(const kvc_backend_tiling& tiling) const noexcept {
     return tiling.parallel_items > 0 ? tiling.parallel_items : num_threads();
   }
-  int num_workers() const noexcept { return pool_.num_workers(); }  // worker indices: scratches
+  int num_workers() const noexcept { return pool_.num_workers(); }  // each worker has an index and a scratch
   ThreadPool& pool() noexcept { return pool_; }
-  Status check_stream(void* stream) const;  // DEVICE, if the device has no such thing
-  // Whether the host reads and writes the device's memory as its own.
+  Status check_stream(void* stream) const;  // DEVICE if the device does not have this stream
+  // Whether the host and the device read and write the same memory.
   bool is_host() const noexcept { return dl_device_.device_type == kDLCPU; }
   // Copies host memory to the device's; the source may change at once. In the stream's order, or done on return.
   Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
@@ -52,10 +49,12 @@ class Context {
   // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
   std::string describe() const;
 
-  // EARLIER_CALL, and the fault, if the device has found one since the last was told. A load where it validates.
+  // Returns EARLIER_CALL with the fault, if the device has found one since the last report. It costs one load in a
+  // context that validates, else nothing.
   Status check_earlier() const noexcept;
 
-  // A KVC_LOG_* line to the host, on the calling thread; hold no lock. Lines are cut at 1023 bytes.
+  // Sends a KVC_LOG_* line to the host, on the calling thread. The caller must hold no lock. Lines are cut at 1023
+  // bytes.
   [[gnu::format(printf, 3, 4)]] void log(int level, const char* format, ...) const noexcept;
 
  private:
@@ -71,13 +70,13 @@ class Context {
   const kvc_log_fn log_;
   void* const log_user_;
   ThreadPool pool_;
-  const kvc_backend_host host_;  // what the backend sees of pool_
+  const kvc_backend_host host_;  // the functions of pool_ for the backend
 };
 
 class DeviceMemory {
  public:
-  // Zeroed memory; alignment a power of two; huge: worth huge pages. bytes >= 1.
-  // OUT_OF_MEMORY, or what the backend says.
+  // Allocates zeroed memory of `bytes` >= 1. alignment: a power of two. huge: huge pages would help. Errors:
+  // OUT_OF_MEMORY, or those of the backend.
   static Status allocate(std::shared_ptr<Context> context, int64_t bytes, int64_t alignment, bool huge,
                          std::shared_ptr<DeviceMemory>* out) noexcept;
   ~DeviceMemory();

@@ -12,7 +12,7 @@
 namespace kvc {
 namespace {
 
-// CPUs of quota / period as a thread count; 0 if they set no limit.
+// quota / period as a number of threads; 0 if they set no limit.
 int quota_cpus(double quota, double period) {
   if (!(quota > 0) || !(period > 0)) return 0;
   return static_cast<int>(std::clamp(std::ceil(quota / period), 1.0, 1e6));
@@ -22,7 +22,7 @@ int quota_cpus(double quota, double period) {
 int read_v2(const std::string& folder) {
   double quota = 0, period = 0;
   std::ifstream file(folder + "/cpu.max");
-  if (!(file >> quota >> period)) return 0;  // "max" is no number
+  if (!(file >> quota >> period)) return 0;  // "max" is not a number
   return quota_cpus(quota, period);
 }
 
@@ -36,8 +36,8 @@ int read_v1(const std::string& folder) {
 
 int tighter(int a, int b) { return a == 0 ? b : b == 0 ? a : std::min(a, b); }
 
-// The tightest limit on the way from `path` up to the mount itself. In a container `path` may name a folder that only
-// the host can see; the container's own group is then the mount.
+// The lowest limit from `path` up to the mount. In a container, `path` may name a folder that only the host sees; the
+// mount is then the container's own group.
 int walk_up(const std::string& mount, std::string path, int (*read)(const std::string&)) {
   int limit = 0;
   for (;;) {
@@ -84,7 +84,8 @@ int cgroup_cpus(const CgroupFiles& files) {
     if (controllers.empty()) {
       limit = tighter(limit, walk_up(files.mount, path, read_v2));
     } else if (has_controller(controllers, "cpu")) {
-      // Mounted under the full list or under the one name, as distributions like it; often one links to the other.
+      // A controller is mounted under the full list or under one name, as the distribution chose; often one links to
+      // the other.
       limit = tighter(limit, walk_up(files.mount + "/" + controllers, path, read_v1));
       limit = tighter(limit, walk_up(files.mount + "/cpu", path, read_v1));
     }

@@ -1,12 +1,12 @@
 // How many threads this process may use: the default of kvc_context_config.num_threads.
-// Thread safety: any thread; reads files and the calling thread's affinity mask, keeps nothing.
+// Thread safety: any thread. The functions read files and the calling thread's affinity mask, and keep nothing.
 #pragma once
 
 #include <string>
 
 namespace kvc {
 
-// Where the kernel tells the process's control groups; tests point it elsewhere.
+// The files in which Linux describes the process's control groups. Tests use other files.
 struct CgroupFiles {
   std::string membership = "/proc/self/cgroup";
   std::string mount = "/sys/fs/cgroup";
@@ -15,8 +15,8 @@ struct CgroupFiles {
 // CPUs in the calling thread's affinity mask, at least 1.
 int affinity_cpus();
 
-// CPU quota of the process's control group and all groups above it, rounded up (2.5 CPUs are 3), version 1 or 2;
-// 0 = no quota, or none that can be read.
+// The CPU quota of the process's control group and of all groups above it, version 1 or 2, rounded up (2.5 CPUs give
+// 3). 0: there is no quota, or none that can be read.
 int cgroup_cpus(const CgroupFiles& files = {});
 
 // min(affinity_cpus, cgroup_cpus), at least 1.

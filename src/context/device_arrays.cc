@@ -36,7 +36,7 @@ void DeviceArrays::add(const DLTensor& array) {
 }
 
 Status DeviceArrays::reserve(const std::shared_ptr<Context>& context) {
-  const int64_t needed = std::max(bytes_, kAlignment);  // even empty arrays are the device's
+  const int64_t needed = std::max(bytes_, kAlignment);  // empty arrays need an address on the device too
   if (memory_ && memory_->bytes() >= needed) return Status();
   const int64_t more = memory_ ? std::max(needed, 2 * memory_->bytes()) : needed;
   return DeviceMemory::allocate(context, more, kAlignment, false, &memory_);

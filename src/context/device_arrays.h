@@ -1,10 +1,10 @@
-// DeviceArrays: copies of arrays of the host where a device's kernels read them, in one block of its memory, that go up
-// in one upload. On a device that is the host there are none: the arrays are read where they are.
+// DeviceArrays: copies of arrays of the host in one block of device memory, sent in one upload. If the device is the
+// host, there are no copies, and the arrays are read in place.
 //
-// Thread safety: none. Ownership: of the block and of what goes up; borrows the arrays from add to upload.
+// Thread safety: none. Ownership: it owns the block and the bytes to upload, and borrows the arrays from add to upload.
 // Invariants
-//   1. Equal calls of clear and add give equal addresses, unless there is more than ever before.
-//   2. They allocate nothing then.
+//   1. Equal calls of clear and add give equal addresses, unless they need more memory than every call before.
+//   2. Such calls allocate nothing.
 //   3. Addresses are aligned to kAlignment bytes.
 #pragma once
 
@@ -21,15 +21,15 @@ class DeviceArrays {
  public:
   static constexpr int64_t kAlignment = 256;
 
-  // Begins anew: no array.
+  // Starts again, without arrays.
   void clear() noexcept;
-  // An array; one that is there already stays where it is. A tensor of rank 0 is none. Throws std::bad_alloc.
+  // Adds an array, unless it was added before. A tensor of rank 0 is not added. Throws std::bad_alloc.
   void add(const DLTensor& array);
-  // The block for what was added; what was in it does not survive if it grows.
+  // Makes the block large enough for the arrays. If it grows, its contents are lost.
   Status reserve(const std::shared_ptr<Context>& context);
-  // The same, and then copies all arrays, in the stream's order.
+  // Does the same, and then copies all arrays in the order of the stream.
   Status upload(const std::shared_ptr<Context>& context, void* stream);
-  // Makes a tensor over an array, or a pointer to it, one over its copy.
+  // Changes a tensor over an array, or a pointer to an array, to one over its copy.
   void point(DLTensor* array) const noexcept;
   template <class T>
   T* copy_of(const T* array) const noexcept {
@@ -44,7 +44,7 @@ class DeviceArrays {
   std::vector<Piece>::const_iterator lower_bound(const void* array) const noexcept;
   void* find(const void* array) const noexcept;
 
-  std::vector<Piece> pieces_;  // by source
+  std::vector<Piece> pieces_;  // sorted by source
   std::vector<unsigned char> staging_;
   std::shared_ptr<DeviceMemory> memory_;
   int64_t bytes_ = 0;

@@ -1,8 +1,8 @@
-// What an asynchronous device keeps of a cache's bookkeeping, as handles of its backend: NodeMirror, of a group's node
-// pool; DeviceStep, of the index arrays and plans of one forward; and ArrayList, which places those arrays in the
-// step's memory. On other devices the first two are empty, and cost nothing.
+// What an asynchronous device keeps of a cache's bookkeeping, as handles of its backend. NodeMirror is the copy of a
+// group's node pool. DeviceStep is the copy of the index arrays and plans of one forward. ArrayList places those arrays
+// in the step's memory. On other devices the first two are empty and cost nothing.
 //
-// Thread safety: none. Ownership: keep their context alive.
+// Thread safety: none. Ownership: they keep their context alive.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace kvc {
 
 class NodeMirror {
  public:
-  // nodes: [num_nodes, fanout], at this address until the mirror goes.
+  // nodes: [num_nodes, fanout]. Its address must not change while the mirror lives.
   static Status create(std::shared_ptr<Context> context, const int32_t* nodes, int64_t num_nodes, NodeMirror* out);
   NodeMirror() = default;
   NodeMirror(NodeMirror&& other) noexcept;
@@ -41,10 +41,10 @@ class DeviceStep {
   ~DeviceStep();
 
   const kvc_backend_step* get() const noexcept { return step_; }
-  // Where the step's arrays lie on the device.
+  // The address of the step's arrays on the device.
   const void* arrays() const noexcept { return arrays_; }
   Status stage(const kvc_backend_stage& args, void* stream);
-  // A plan that was made after the stage.
+  // Stages a plan that was made after the stage.
   Status stage_plan(kvc_backend_plan* plan, void* stream);
   Status unstage(void* stream);
 
@@ -54,8 +54,8 @@ class DeviceStep {
   void* arrays_ = nullptr;
 };
 
-// The arrays of a stage, one after another in the step's memory. In a graph's step each takes its capacity, so that it
-// has the same place in every step.
+// The arrays of a stage, one after another in the step's memory. In a step of a graph each array takes its capacity, so
+// it has the same place in every step.
 class ArrayList {
  public:
   // device: the step's memory; null to count bytes only.
@@ -65,7 +65,7 @@ class ArrayList {
     by_capacity_ = by_capacity;
     bytes_ = 0;
   }
-  // on_device: out, the array's address there; null if it takes no room.
+  // on_device: filled with the array's address on the device, or null if the array has no elements.
   template <class T>
   void add(const T* data, int64_t count, int64_t capacity, const T** on_device) {
     constexpr auto kBytes = static_cast<int64_t>(sizeof(T));

@@ -1,4 +1,4 @@
-// What a device found in a caller's index arrays, in words.
+// Describes a bad value that a device found in a caller's index arrays.
 #pragma once
 
 #include "base/status.h"
@@ -6,7 +6,7 @@
 
 namespace kvc {
 
-// EARLIER_CALL, with the call, array, row and value.
+// An EARLIER_CALL that names the call, array, row and value.
 Status status_of_fault(const kvc_backend_fault& fault) noexcept;
 
 }  // namespace kvc

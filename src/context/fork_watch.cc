@@ -10,7 +10,7 @@ static_assert(std::is_trivially_destructible_v<Mutex>, "a destructor at exit wou
 constinit Mutex ForkWatch::list_mutex_;
 constinit ForkWatch* ForkWatch::list_head_ = nullptr;
 
-// The list is held over the fork, so that the child finds it whole.
+// The lock is held during fork(), so that the child gets a consistent list.
 void ForkWatch::before_fork() { list_mutex_.lock(); }
 void ForkWatch::after_fork_in_parent() { list_mutex_.unlock(); }
 void ForkWatch::after_fork_in_child() {

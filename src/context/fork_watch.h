@@ -1,12 +1,12 @@
-// ForkWatch: a function to run in the child of every fork() while the object lives.
-// A generation that callers compare on use would need a lock: several threads of the child may be first at the same
-// time. The handler runs while the child has one thread, so it needs no lock, and the hot path needs no test.
+// ForkWatch: a function that runs in the child of every fork() while the object lives. The alternative, a generation
+// that is compared at each use, would need a lock, because several threads of the child may be first at the same time.
+// The handler runs while the child has one thread, so it needs no lock, and other code needs no test.
 //
 // Thread safety: construct and destroy on any thread. `in_child` runs in the child, on the thread that forked, before
 // fork() returns; it must only store to memory (no allocation, no lock).
 // Ownership: `self` is borrowed for the life of the object.
-// Children made by raw clone() or _Fork() run no handlers and must not use the object's owner.
-// The handlers go with the library at dlclose (glibc ties them to it); nothing is registered with atexit.
+// Children of clone() or _Fork() run no handlers, and must not use the object's owner. glibc removes the handlers when
+// the library is closed by dlclose. Nothing is registered with atexit.
 #pragma once
 
 #include "base/mutex.h"

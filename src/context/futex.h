@@ -1,7 +1,6 @@
-// The two futex calls that the pool and its slots need.
-// Not std::atomic::wait: its table of waiters is a unique global symbol, which keeps a library from being unloaded, and
-// its notify hides when it enters the kernel.
-// Thread safety: any thread. Neither call orders memory; the callers' atomics do.
+// The two futex calls that the pool and its slots need. std::atomic::wait is not used: its table of waiters is a unique
+// global symbol, so the library could not be unloaded, and its notify does not show when it enters the kernel. Thread
+// safety: any thread. Neither call orders memory; the callers' atomics do.
 #pragma once
 
 #include <linux/futex.h>
@@ -13,7 +12,7 @@
 
 namespace kvc {
 
-// Sleeps while *word == expected. May return early for no reason.
+// Sleeps while *word == expected. It may also return early.
 inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t expected) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 }

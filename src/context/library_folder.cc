@@ -12,8 +12,8 @@ namespace {
 
 char folder[PATH_MAX];  // empty: unknown
 
-// The path of the program's own file. The loader's list has an empty name for it, and dladdr gives argv[0], which the
-// process that started this one chose.
+// The path of the program's own file. The loader's list has no name for it, and dladdr returns argv[0], which the
+// parent process chose.
 bool program_path(char* path) noexcept {
   const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
   if (length <= 0) return false;
@@ -33,7 +33,8 @@ bool program_path(char* path) noexcept {
   } else if (!program_path(path)) {
     return;
   }
-  // Links of the folder are followed, but not that of the file: packages link files of several origins into one folder.
+  // Symbolic links of the folder are resolved, but not that of the file: packages link files from several places into
+  // one folder.
   char* const last = strrchr(path, '/');
   if (last == nullptr) return;
   *(last == path ? last + 1 : last) = '\0';

@@ -1,13 +1,13 @@
-// The folder of the file that this library was loaded from. Plug-ins are looked for there.
+// The folder of this library's file, where plug-ins are searched.
 //
 // Thread safety: any thread. Nothing is allocated or released.
 #pragma once
 
 namespace kvc {
 
-// An absolute path that ends with '/', or nullptr if it could not be found when the library was loaded. It is
-// found while the library is loaded: the loader may know the file by a path relative to the directory that is current
-// then, which means another file after the host has changed its directory.
+// Returns an absolute path that ends with '/', or nullptr if the path could not be found. It is found when the library
+// is loaded: the loader may have a path relative to the directory of that moment. After the host changes its directory,
+// that path would name another file.
 const char* library_folder() noexcept;
 
 }  // namespace kvc

@@ -3,7 +3,7 @@
 namespace kvc {
 
 namespace {
-// CUDA's name of the calling thread's own stream, which is another one in each thread (cudaStreamPerThread).
+// CUDA's handle of the stream of the calling thread (cudaStreamPerThread). It names another stream in each thread.
 void* const kStreamOfThread = reinterpret_cast<void*>(2);
 }  // namespace
 
@@ -33,7 +33,7 @@ Status StreamOrder::enter(void* stream) {
 
 Status StreamOrder::leave(void* stream) {
   if (event_ == nullptr) return Status();
-  // Others may have left since this one entered: so order the event after them too.
+  // Other streams may have left since this one entered. The event must follow their work too.
   Status status = enter(stream);
   if (status.ok()) {
     kvc_error error = KVC_ERROR_INIT;

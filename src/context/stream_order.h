@@ -1,13 +1,13 @@
-// StreamOrder: one order for a cache's work on the device, whatever streams its calls come on.
+// StreamOrder: orders a cache's work on the device, whatever streams its calls use.
 //
-// A call that touches bytes enters on its stream, enqueues, and leaves. Enter makes the stream wait, on the device, for
-// all work that was there when another stream last left; leave records that. So the work of a call runs after that of
-// every call that has left before it, and pages, nodes and buffers that were given up meanwhile may be used at once. A
-// step that is open enqueues without either: what it touches is its own until it leaves for the last time. The host
-// never waits.
+// A call that touches bytes enters on its stream, enqueues its work, and leaves. enter makes the stream wait, on the
+// device, for all work that had left before on other streams. leave records an event. So the work of a call runs after
+// that of every call that left before it. Pages, nodes and buffers that those calls gave up may be used again at once.
+// An open step enqueues without enter and leave, because it owns what it touches until its last leave. The host never
+// waits.
 //
-// Thread safety: the owner locks, but for check. On a device whose calls return with their work done this does nothing.
-// Invariant: the event comes after all work that has left, on any stream.
+// Thread safety: the owner locks, except for check. If the calls of a device return after their work is done, this
+// class does nothing. Invariant: the event follows all work that has left, on any stream.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,13 @@ class StreamOrder {
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  // ORDER, if the stream is being captured: what begins or ends there would be replayed.
+  // Returns ORDER if the stream is being captured: a replay would repeat what begins or ends a step.
   Status check_stream(void* stream) const;
-  // A failure to wait has enqueued nothing.
+  // If the wait fails, nothing was enqueued.
   Status enter(void* stream);
-  // After a failure the order is lost, and with it whatever else would be enqueued: check says so from then on.
+  // If it fails, the order is lost, and no later work would be ordered. check then reports that.
   Status leave(void* stream);
-  // What was enqueued is half of something that cannot be taken back.
+  // Call it when the enqueued work is only a part of a change, and cannot be undone.
   void lose() noexcept { lost_.store(true, std::memory_order_relaxed); }
   // Any thread.
   Status check() const;
@@ -40,7 +40,7 @@ class StreamOrder {
   std::shared_ptr<Context> context_;
   kvc_backend_event* event_ = nullptr;
   bool recorded_ = false;
-  void* stream_ = nullptr;  // that has left last
+  void* stream_ = nullptr;  // the last stream that left
   std::atomic<bool> lost_{false};
 };
 

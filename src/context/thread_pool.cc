@@ -46,8 +46,8 @@ struct ThreadPool::HostJob {
     while ((i = next.fetch_add(1, std::memory_order_relaxed)) < num_items) item(arg, i, worker);
   }
 
-  // One of the loops that the host runs. Without a free index it leaves: others have the items, or the caller takes
-  // them afterwards. Waiting here could block the very thread of the host that a holder needs.
+  // One of the loops that the host runs. Without a free index it returns: other loops run the items, or the caller does
+  // afterwards. Waiting here could block the thread of the host that a holder needs.
   static void loop(void* self, int64_t) {
     HostJob& job = *static_cast<HostJob*>(self);
     const int slot = job.pool->slots_.try_claim();
@@ -97,7 +97,7 @@ void ThreadPool::run(int64_t n, int32_t effort, Item item, void* arg) noexcept {
 void ThreadPool::run_on_host(int64_t n, Item item, void* arg) noexcept {
   HostJob job{this, item, arg, n};
   parallel_for_(parallel_for_user_, std::min<int64_t>(n, num_threads_), HostJob::loop, &job);
-  // Claimed items are done, for their loops have returned. Loops that found no index may have left others.
+  // Claimed items are done, because their loops have returned. Loops without an index may have left other items.
   if (job.next.load(std::memory_order_relaxed) >= n) return;
   const int slot = slots_.claim();
   job.claim_items(slot);
@@ -108,9 +108,9 @@ bool ThreadPool::try_take() noexcept {
   return !taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire);
 }
 
-// Waking costs the caller microseconds, and the woken thread comes tens of microseconds later: too late for a small
-// job. But where small jobs follow one another so closely that an idle worker would not have gone to sleep between
-// them, the next ones gain.
+// Waking costs the caller microseconds, and the woken thread arrives tens of microseconds later: too late for a small
+// job. But if small jobs follow each other so closely that an awake worker would not sleep between them, the next jobs
+// gain from it.
 bool ThreadPool::worth_waking(int32_t effort) noexcept {
   if (effort == KVC_EFFORT_LARGE) return true;
   const int64_t before_ns = last_small_ns_;
@@ -123,7 +123,7 @@ void ThreadPool::run_parallel(const Job& job, int32_t effort, int32_t worker) no
   job_ = job;
   done_.store(0, std::memory_order_relaxed);
   remaining_.store(job.num_items, std::memory_order_seq_cst);
-  // Workers that are awake come by themselves.
+  // Workers that are awake find the job by themselves.
   const int sleeping = sleepers_.load(std::memory_order_seq_cst);
   if (sleeping > 0 && worth_waking(effort)) {
     wake_sleepers(std::min(job.num_items - 1, num_started_) - (num_started_ - sleeping));
@@ -159,7 +159,7 @@ void ThreadPool::wait_done(uint32_t target) noexcept {
   caller_sleeps_.store(false, std::memory_order_relaxed);
 }
 
-// Each wake costs its caller microseconds, so no thread wakes more than a few: those wake the next ones.
+// Each wake costs its caller microseconds, so a thread wakes only a few sleepers, and those wake the next ones.
 void ThreadPool::wake_sleepers(int wanted) noexcept {
   if (wanted <= 0) return;
   signal_.fetch_add(1, std::memory_order_seq_cst);
@@ -170,9 +170,9 @@ void ThreadPool::wake_sleepers(int wanted) noexcept {
 
 void ThreadPool::start_workers() noexcept {
   start_tried_ = true;
-  if (!fork_watch_.active()) return;  // a child would wait for workers it does not have
-  // New threads inherit the mask: signals that a fault of the thread itself raises stay open, all others are the
-  // host's.
+  if (!fork_watch_.active()) return;  // a forked child would wait for workers that it does not have
+  // New threads inherit the signal mask. Signals that a thread's own fault raises stay unblocked; the host's threads
+  // handle all others.
   sigset_t blocked, before;
   sigfillset(&blocked);
   for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
@@ -180,7 +180,7 @@ void ThreadPool::start_workers() noexcept {
   while (num_started_ < num_threads_ - 1) {
     Start& start = starts_[num_started_];
     start = {this, num_started_ + 1};
-    // On refusal the threads so far, or the caller alone, do the work.
+    // If the system refuses, the threads so far, or the caller alone, do the work.
     if (pthread_create(&threads_[num_started_], nullptr, worker_main, &start) != 0) break;
     num_started_++;
   }
@@ -196,14 +196,14 @@ void* ThreadPool::worker_main(void* argument) {
   while (pool.wait_for_job()) {
     const uint32_t finished = pool.work(start.worker);
     if (finished == 0) continue;
-    // From the report on, the job is the caller's again.
+    // After the report, the caller may change the job.
     pool.done_.fetch_add(finished, std::memory_order_seq_cst);
     if (pool.caller_sleeps_.load(std::memory_order_seq_cst)) futex_wake(pool.done_, 1);
   }
   return nullptr;
 }
 
-// Returns when there may be items to claim: true; or when the pool is being destroyed: false.
+// Returns true when there may be items to claim, and false when the pool is being destroyed.
 bool ThreadPool::wait_for_job() noexcept {
   const int64_t begin_ns = now_ns();
   for (;;) {
@@ -215,7 +215,7 @@ bool ThreadPool::wait_for_job() noexcept {
     const int64_t idle_ns = now_ns() - begin_ns;
     const bool awake = awake_.load(std::memory_order_relaxed) > 0;
     if (idle_ns >= (awake ? kAwakeNs : kSpinNs)) return sleep_for_job();
-    sched_yield();  // measured: without it a worker on the caller's core delays the caller by all of kSpinNs
+    sched_yield();  // measured: without it, a worker on the caller's core delays the caller by all of kSpinNs
   }
 }
 
@@ -231,7 +231,7 @@ bool ThreadPool::sleep_for_job() noexcept {
   return !stop_.load(std::memory_order_relaxed);
 }
 
-// In the child there is one thread, and it is not inside run(): what others held or waited for is void.
+// The child has one thread, and it is not inside run(). So nothing is held or awaited any more.
 void ThreadPool::reset_in_child(void* self) noexcept {
   ThreadPool& pool = *static_cast<ThreadPool*>(self);
   pool.slots_.reset();

@@ -3,31 +3,33 @@
 // Thread safety: run() and keep_awake() may be called from any threads at once. Destroy when no call is inside.
 // Ownership: owns its threads. They start with the first job that is worth them and are joined by the destructor.
 //
-// Worker indices. Each item gets an index in [0, num_workers()) that names a scratch of its own: no two items run on
-// one index at once, whatever number of threads are in run(). num_workers() = num_threads() + kCallerSlots - 1:
-//   own threads   thread k in [1, num_threads) always uses k; callers claim 0 or one of [num_threads, num_workers) for
-//                 the length of their run(). A caller that finds all kCallerSlots taken waits for one.
-//   host's pool   every loop that the host runs claims any index while it executes items, and never waits for one.
-// num_workers() sizes scratch; how many items run in parallel in one job is num_threads().
+// Worker indices. Each item gets an index in [0, num_workers()) that names a scratch of its own. No two items run with
+// one index at once, however many threads are in run(). num_workers() = num_threads() + kCallerSlots - 1:
+//   own threads   Thread k in [1, num_threads) always has index k. A caller claims 0, or one of [num_threads,
+//   num_workers),
+//                 for the length of its run(). If all kCallerSlots are taken, it waits for one.
+//   host's pool   Every loop that the host runs claims any index while it executes items. It never waits for one.
+// num_workers() is the number of scratches. num_threads() is the number of items of one job that run in parallel.
 //
-// Concurrent callers. Workers serve one job at a time. A caller that finds them taken runs its own items itself, and
-// hands the rest to the workers if they become free between two of them.
-// An item must not call run() of its own pool: it would hold one index and wait for another.
+// Concurrent callers. Workers serve one job at a time. A caller that finds them busy runs its items itself. If the
+// workers become free between two items, it gives them the rest. An item must not call run() of its own pool, because
+// it would hold one index and wait for another.
 //
 // Invariants
-//   1. remaining_ is the only way to an item: a thread whose fetch_sub(remaining_) returns r > 0 has claimed item
-//      num_items - r of the job in job_, whatever it saw before; r <= 0 claims nothing.
-//   2. job_ and done_ are written only by the thread that holds taken_, and only while remaining_ <= 0 and every item
-//      that was claimed is reported. So a claim keeps job_ as it is until it is reported, and a thread without a claim
-//      never reads job_. A worker that comes late, even by several jobs, therefore either claims from the job that is
-//      current or touches nothing of any job; no epoch is needed.
-//   3. run() returns when done_ + own items = num_items: it waits for items that workers claimed, never for a worker
-//      to show up.
-//   4. A worker that is about to sleep is counted in sleepers_ before it looks at remaining_ for the last time; a
-//      publisher stores remaining_ before it reads sleepers_. One of them sees the other.
+//   1. A thread gets an item only through remaining_. If its fetch_sub returns r > 0, it has claimed item num_items - r
+//   of
+//      the job in job_, whatever it read before. If r <= 0, it has claimed nothing.
+//   2. Only the thread that holds taken_ writes job_ and done_, and only while remaining_ <= 0 and every claimed item
+//   is
+//      reported. So job_ stays the same from a claim to its report, and a thread without a claim never reads job_. A
+//      worker may be late by several jobs: it claims from the current job or touches no job. No epoch is needed.
+//   3. run() returns when done_ + own items = num_items. It waits for items that workers claimed, never for a worker to
+//      arrive.
+//   4. A worker is counted in sleepers_ before it reads remaining_ for the last time and sleeps. A publisher stores
+//      remaining_ before it reads sleepers_. So one of them sees the other.
 //
-// fork(): the child's pool is as new: all indices free, threads to be started by its first job. The parent's other
-// threads may have been anywhere, but the forking thread must not be inside run().
+// fork(): in the child the pool is like new: all indices are free, and the first job starts threads. Other threads of
+// the parent may have been anywhere, but the forking thread must not be inside run().
 #pragma once
 
 #include <pthread.h>
@@ -46,7 +48,7 @@ class ThreadPool {
  public:
   using Item = void (*)(void* arg, int64_t index, int32_t worker);
 
-  // Callers that can run items at the same time. Each costs a scratch in the backend; engines step few forwards at
+  // The most callers that run items at the same time. Each costs a scratch in the backend. Engines run few forwards at
   // once.
   static constexpr int kCallerSlots = 8;
 
@@ -56,12 +58,12 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // Runs item(arg, i, worker) once for each i in [0, n); returns when all are done. effort: a kvc_backend_effort.
-  // Allocates nothing but on the first job.
+  // Runs item(arg, i, worker) once for each i in [0, n), and returns when all are done. effort: a kvc_backend_effort.
+  // Only the first job allocates memory.
   void run(int64_t n, int32_t effort, Item item, void* arg) noexcept;
 
-  // A hint: while the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they
-  // sleep, giving way to any other thread that needs their core. Wakes no thread.
+  // A hint. While the sum of deltas is positive, idle workers poll for up to kAwakeNs after their last job before they
+  // sleep. They yield to any other thread that needs their core. The call wakes no thread.
   void keep_awake(int delta) noexcept { awake_.fetch_add(delta, std::memory_order_relaxed); }
 
   int num_threads() const noexcept { return num_threads_; }
@@ -69,11 +71,11 @@ class ThreadPool {
 
  private:
   // How long an idle worker polls before it sleeps, and a caller before it sleeps for a claimed item. Waking a sleeper
-  // takes 20 to 30 us, so a few times that: it bridges the gap between two calls on one layer, and a wait that is
-  // longer has lost little. A polling worker gives way to other threads each time it looks at the clock.
+  // takes 20 to 30 us, and this is a few times as long. So it covers the gap between two calls of one layer, and costs
+  // little when a wait is longer. A polling worker yields each time it reads the clock.
   static constexpr int64_t kSpinNs = 100'000;
   static constexpr int64_t kAwakeNs = 2'000'000;    // the same under keep_awake
-  static constexpr int kPausesPerCheck = 16;        // about 1 us between looks at the clock
+  static constexpr int kPausesPerCheck = 16;        // about 1 us between two reads of the clock
   static constexpr int kWakesPerThread = 2;         // sleepers that one thread wakes; those wake the next ones
   static constexpr int64_t kMaxJobItems = 1 << 30;  // remaining_ and done_ count in 32 bits
   static constexpr std::size_t kLine = 128;         // two cache lines: x86 prefetches pairs
@@ -84,7 +86,7 @@ class ThreadPool {
     int64_t first_item = 0;
     int32_t num_items = 0;
   };
-  struct Start;    // what a new worker is told
+  struct Start;    // arguments of a new worker
   struct HostJob;  // a job on the host's pool
 
   void run_on_host(int64_t n, Item item, void* arg) noexcept;
@@ -109,11 +111,11 @@ class ThreadPool {
   WorkerSlots slots_;
   const std::unique_ptr<Start[]> starts_;  // [num_threads - 1]
   std::unique_ptr<pthread_t[]> threads_;   // [num_threads - 1], the first num_started_ are running
-  int num_started_ = 0;                    // by the holder of taken_
-  bool start_tried_ = false;               // likewise: a refusal is not asked for again
+  int num_started_ = 0;                    // written by the holder of taken_
+  bool start_tried_ = false;               // likewise; a refusal is not repeated
   int64_t last_small_ns_ = 0;              // likewise: when a small job last found sleepers
 
-  // Together, so that a claim brings the job along.
+  // On one cache line, so that a claim also loads the job.
   alignas(kLine) std::atomic<int32_t> remaining_{0};
   Job job_;
 
@@ -126,7 +128,7 @@ class ThreadPool {
   std::atomic<int32_t> awake_{0};
   std::atomic<bool> stop_{false};
 
-  alignas(kLine) std::atomic<bool> taken_{false};  // a caller has the workers
+  alignas(kLine) std::atomic<bool> taken_{false};  // a caller uses the workers
 
   const ForkWatch fork_watch_;  // last: it may run as soon as it is constructed
 };

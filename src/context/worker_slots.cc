@@ -15,7 +15,7 @@ int WorkerSlots::try_claim() noexcept {
   for (int w = 0; w < num_words_; w++) {
     uint64_t free = words_[w].load(std::memory_order_seq_cst);
     while (free) {
-      // Acquire: the scratch's last holder released before. Sequentially consistent: see claim().
+      // Acquire pairs with the release by the last holder of the scratch. For sequential consistency see claim().
       if (words_[w].compare_exchange_weak(free, free & (free - 1), std::memory_order_seq_cst)) {
         return w * 64 + std::countr_zero(free);
       }
@@ -30,7 +30,7 @@ int WorkerSlots::claim() noexcept {
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const uint32_t seen = releases_.load(std::memory_order_seq_cst);
-    // A release either sees this waiter (and moves releases_ on), or its slot is seen here.
+    // A release either sees this waiter and increments releases_, or its slot is found here.
     slot = try_claim();
     if (slot >= 0) break;
     futex_wait(releases_, seen);

@@ -1,4 +1,4 @@
-// WorkerSlots: which of a fixed number of slots are in use; a slot is a scratch of its own while it is held.
+// WorkerSlots: a fixed number of slots, free or in use. The holder of a slot owns its scratch.
 //
 // Thread safety: any thread; release on any thread.
 // Ownership: the holder of a slot releases it, once.
@@ -24,11 +24,11 @@ class WorkerSlots {
 
   // The lowest free slot, or -1.
   int try_claim() noexcept;
-  // Waits for a slot. Must not be called by a thread that others need for releasing theirs.
+  // Waits for a slot. A thread that other holders need before they can release must not call it.
   int claim() noexcept;
   void release(int slot) noexcept;
 
-  // Frees every slot. For the child of a fork, where the holders are gone; only stores.
+  // Frees every slot. For the child of a fork, in which the holders do not exist. It only stores.
   void reset() noexcept;
 
  private:

@@ -7,15 +7,15 @@
 namespace kvc {
 namespace {
 
-// Index within a node at `level` (1 = leaf) of the child that leads to entry `index`.
+// The child of a node at `level` (1 is a leaf) that leads to entry `index`.
 constexpr int32_t digit(int64_t index, int32_t level) noexcept {
   return static_cast<int32_t>(index >> (PageTable::kFanoutLog2 * (level - 1))) & (PageTable::kFanout - 1);
 }
 
-// Entries that a child of a node at `level` covers.
+// The number of entries under a child of a node at `level`.
 constexpr int64_t child_span(int32_t level) noexcept { return int64_t{1} << (PageTable::kFanoutLog2 * (level - 1)); }
 
-// What holds for every list between two changes.
+// Invariants of a list between two changes.
 void assert_list(const PageList& list) noexcept {
   KVC_ASSERT(list.kept >= 0 && list.kept <= list.first && list.first <= list.size, list.kept, list.first);
   KVC_ASSERT(list.levels == 0 ? list.root < 0 : list.size <= child_span(list.levels + 1), list.levels, list.size);
@@ -32,7 +32,7 @@ int32_t PageTable::levels_for(int64_t max_index) noexcept {
 }
 
 int64_t PageTable::nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges) {
-  int64_t total = 16;  // copies alive for the moment of a change
+  int64_t total = 16;  // copies that exist during a change
   for (int32_t level = 1; level <= levels_for(max_index); ++level) {
     total += num_pages / child_span(level + 1) + lists * 2 * (1 + edges);
   }
@@ -69,7 +69,7 @@ std::span<const int32_t> PageTable::changes() noexcept {
     if (nodes_.refs(node) > 0) {
       changed_[used++] = node;
     } else {
-      is_changed_[node] = 0;  // written again before it is read
+      is_changed_[node] = 0;  // not in use: it is written again before it is read
     }
   }
   num_changed_ = used;
@@ -99,12 +99,12 @@ void PageTable::unref_child(int32_t child, int32_t level) noexcept {
 
 void PageTable::unref_node(int32_t node, int32_t level) noexcept {
   if (node < 0 || !nodes_.unref(node)) return;
-  // Last first, so that freeing what was just allocated restores the order of the free pages.
+  // Last first. So if pages that were just allocated are freed, the order of the free pages is restored.
   for (int32_t i = kFanout; i-- > 0;) unref_child(children(node)[i], level);
 }
 
-// A node with only the children [keep_begin, keep_end) of `node`, in place if it is not shared, else a copy. Takes
-// over the caller's reference to `node`.
+// Returns a node with only the children [keep_begin, keep_end) of `node`: itself if it is not shared, else a copy. It
+// takes the caller's reference to `node`.
 int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t keep_end) noexcept {
   if (nodes_.refs(node) == 1) {
     int32_t* entries = children(node);
@@ -127,7 +127,7 @@ int32_t PageTable::own(int32_t node, int32_t level, int32_t keep_begin, int32_t 
   return copy;
 }
 
-// Makes the path to `index` this list's own, with nodes where there are none, and returns the leaf, to be written.
+// Makes the path to `index` unshared, adds missing nodes, and returns the leaf, which the caller then writes.
 int32_t* PageTable::own_path_to(PageList& list, int64_t index) noexcept {
   list.root = list.root < 0 ? new_node() : own(list.root, list.levels, 0, kFanout);
   int32_t node = list.root;
@@ -220,7 +220,8 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
     return;
   }
   if (count < list.size) cut(list, count);
-  // Also without a cut: the caller may have dropped tokens within the last page, which was full and shared until now.
+  // Also if no entry is dropped: the caller may have dropped tokens of the last page, which was full and shared until
+  // now.
   list.tail_page = list.root < 0 ? -1 : at(list, count - 1);
   list.tail_shared = list.tail_page >= 0 && !exclusive(list, count - 1);
   assert_list(list);
@@ -229,7 +230,7 @@ void PageTable::truncate(PageList& list, int64_t count) noexcept {
 void PageTable::cut(PageList& list, int64_t count) noexcept {
   list.size = static_cast<int32_t>(count);
   list.first = std::min(list.first, list.size);
-  if (list.first <= list.kept) list.kept = list.first = 0;  // it ends before its hole
+  if (list.first <= list.kept) list.kept = list.first = 0;  // the list ends before its hole
   while (list.levels > 1 && count <= child_span(list.levels) && list.root >= 0) {
     const int32_t child = children(list.root)[0];
     if (child >= 0) nodes_.ref(child);
@@ -237,7 +238,8 @@ void PageTable::cut(PageList& list, int64_t count) noexcept {
     list.root = child;
     --list.levels;
   }
-  // Own the path down to the level at which `count` falls between two children; each node keeps what is left of it.
+  // Makes the path unshared down to the level where `count` falls between two children. Each node keeps the children
+  // before.
   int32_t* link = &list.root;
   int32_t parent = -1;
   for (int32_t level = list.levels; level >= 1 && *link >= 0; --level) {
@@ -249,7 +251,7 @@ void PageTable::cut(PageList& list, int64_t count) noexcept {
   }
 }
 
-// `node` without its entries [begin, end), counted from its first; -1 if nothing can be left. Takes over the caller's
+// Returns `node` without its entries [begin, end), counted from its first; -1 if nothing is left. It takes the caller's
 // reference.
 int32_t PageTable::without(int32_t node, int32_t level, int64_t begin, int64_t end) noexcept {
   const int64_t span = child_span(level);

@@ -1,18 +1,18 @@
-// PageTable: the pages of one layer group, and page lists that share them.
+// PageTable: the pages of one layer group, and the page lists that share them.
 //
-// A PageList is a persistent tree (fanout 32, page ids in the leaves, as kvc_backend_tables describes it): forks share
-// nodes, and a change copies only the shared nodes on its path. So a fork costs the tree's height, not its length, at
-// any depth of forking, and a list that is being read is never changed under its reader.
+// A PageList is a persistent tree with 32 children a node and page ids in its leaves (kvc_backend_tables describes it).
+// Forks share nodes, and a change copies only the shared nodes on its path. So a fork costs the height of the tree, at
+// any depth of forking. A list does not change while it is read.
 //
-// Thread safety: none; the owner locks. Readers of nodes() may run unlocked while the list that they read exists and is
-// not changed.
+// Thread safety: none; the owner locks. A thread may read nodes() without the lock while the list that it reads exists
+// and does not change.
 // Invariants
 //   refs(page) = leaf entries that hold it (+ holds taken with hold_page)
 //   refs(node) = parents that hold it + lists whose root it is
 //   a node with more than one reference, or under one, is never written
-//   entries of a list outside [0, kept) and [first, size) are -1; kept <= first <= size; first > 0 only with a hole
-// Methods that need pages say how many; the caller checks free_pages() first, so that a change is never half done.
-// Nodes are never short: the constructor's caller sizes them by nodes_needed for all lists that can exist.
+//   entries of a list outside of [0, kept) and [first, size) are -1; kept <= first <= size; first > 0 only with a hole
+// Methods that need pages say how many. The caller checks free_pages() first, so that no change is half done. Nodes
+// never run out: the owner of the table reserves nodes_needed for all lists that can exist.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ struct PageList {
   int32_t root = -1;         // node id, -1 = no node
   int32_t levels = 0;        // height of the tree: it holds 32^levels entries
   int32_t size = 0;          // entries, freed ones included
-  int32_t kept = 0;          // entries [kept, first) were freed: at the front, before a window, or between the sinks
-  int32_t first = 0;         // and the window of a stream. Both 0: none was
+  int32_t kept = 0;          // entries [kept, first) were freed: before a window (kept is 0), or between the sinks
+  int32_t first = 0;         // and the window of a stream. Both are 0: nothing was freed
   int32_t tail_page = -1;    // page at size - 1, or -1
-  bool tail_shared = false;  // whether the tail page, if it is not full, may have another reference; false: it has none
+  bool tail_shared = false;  // the tail page is not full and may have another reference
 
   bool has_hole() const noexcept { return kept < first; }
 };
@@ -45,16 +45,16 @@ class PageTable {
   PageTable(int64_t num_pages, int64_t num_nodes)
       : pages_(num_pages), nodes_(num_nodes), children_(num_nodes * kFanout) {}
 
-  // Nodes that can be alive at once for `lists` lists over `num_pages` pages whose indices stay below `max_index`.
-  // Bound: seen from one list to the next, in the order of their common prefixes, a list adds at each level the nodes
-  // full of its own pages, and at most one where it leaves the others, one at its end, and at each edge of a hole two.
-  // edges: of holes, 0 without windows, 1 where they are at the front only, 2 after sinks.
+  // The most nodes that `lists` lists over `num_pages` pages can have at once, if their indices stay below `max_index`.
+  // The argument: order the lists by their common prefixes. Compared with the list before it, a list adds at each level
+  // the nodes full of its own pages, at most one node where the two part, one at its end, and two at each edge of a
+  // hole. edges: of holes. 0 without windows, 1 if holes are only at the front, 2 if they follow sinks.
   static int64_t nodes_needed(int64_t num_pages, int64_t lists, int64_t max_index, int32_t edges);
   static int32_t levels_for(int64_t max_index) noexcept;
 
   int64_t num_pages() const noexcept { return pages_.size(); }
   int64_t free_pages() const noexcept { return pages_.free(); }
-  // Those, and the pages that become free when the prefix index evicts all it can.
+  // Free pages, and pages that become free when the prefix index evicts all that it can.
   int64_t available_pages() const noexcept { return pages_.free() + pages_.idle(); }
   const RefPool& pages() const noexcept { return pages_; }
   const RefPool& nodes() const noexcept { return nodes_; }
@@ -63,16 +63,16 @@ class PageTable {
     return pages_.bytes() + nodes_.bytes() + children_.bytes() + changed_.bytes() + is_changed_.bytes();
   }
 
-  // For a mirror of the nodes: from now on those that are written are listed. Throws std::bad_alloc.
+  // For a mirror of the nodes: lists nodes that are written from now on. Throws std::bad_alloc.
   void track_changes() {
     changed_ = LazyArray<int32_t>(nodes_.size());
     is_changed_ = LazyArray<uint8_t>(nodes_.size());
   }
-  // Nodes that were written since the last forget_changes and are in use, each once; those that are not are dropped.
+  // The nodes in use that were written since the last forget_changes, each once.
   std::span<const int32_t> changes() noexcept;
   void forget_changes() noexcept;
 
-  // Page at `index` in [0, size), -1 if it was freed.
+  // The page at `index` in [0, size). -1: it was freed.
   int32_t at(const PageList& list, int64_t index) const noexcept;
 
   // Calls visit(index, page) for entries [begin, end) that are not freed.
@@ -91,42 +91,43 @@ class PageTable {
     }
   }
 
-  // True if no other list or hold has a reference to the page at `index`.
+  // Whether no other list or hold has a reference to the page at `index`.
   bool exclusive(const PageList& list, int64_t index) const noexcept;
 
-  // A list of the first `count` entries, sharing them.
+  // Returns a list that shares the first `count` entries.
   PageList share(const PageList& list, int64_t count) noexcept;
 
-  // Adds a fresh page at the end and returns it. One page.
+  // Appends a fresh page and returns it. Needs one page.
   int32_t append(PageList& list) noexcept;
 
   // Makes an empty list one whose first `count` entries were freed.
   void begin_at(PageList& list, int64_t count) noexcept;
   // Adds pages that something else refers to at the end, and a reference to each.
   void append_shared(PageList& list, std::span<const int32_t> pages) noexcept;
-  // Puts a page that something else refers to in place of the one at `index`, which loses this list's reference.
+  // Replaces the page at `index` by one that has other references. The old page loses this list's reference.
   void replace(PageList& list, int64_t index, int32_t page) noexcept;
 
-  // Drops the entries from `count` on, last first; count <= size. Also to be called when tokens are dropped within the
-  // last page: then count == size.
+  // Drops the entries from `count` on, last first; count <= size. It must also be called, with count == size, when
+  // tokens are dropped within the last page.
   void truncate(PageList& list, int64_t count) noexcept;
 
-  // Frees this list's references to the entries [keep, count): they are -1 from now on, and a hole of the list, which
-  // only grows: unless it ends after the one that exists, nothing happens. keep <= list.kept if the list has a hole.
+  // Drops this list's references to the entries [keep, count), which then read as -1. They make the list's hole, which
+  // can only grow: nothing happens unless it ends after the existing one. keep <= list.kept if there is a hole.
   void drop_front(PageList& list, int64_t count, int64_t keep = 0) noexcept;
 
-  // Puts a fresh page in place of the last entry, which loses this list's reference; returns the new page. One page.
+  // Replaces the last entry by a fresh page, and returns it. The old page loses this list's reference. Needs one page.
   int32_t replace_tail(PageList& list) noexcept;
-  // Puts `page`, of which the caller gives up a hold, in place of the last entry. The path must be this list's own.
+  // Replaces the last entry by `page`. The caller's hold of it becomes this list's reference. No other list may share
+  // the path.
   void restore_tail(PageList& list, int32_t page, bool shared) noexcept;
 
   // Drops all references; the list is empty afterwards.
   void release(PageList& list) noexcept;
 
-  // An extra reference to a page or to a whole list (a snapshot), given up by the matching call.
+  // An extra reference to a page, or to a whole list (a snapshot). A matching call drops it.
   void hold_page(int32_t page) noexcept { pages_.ref(page); }
   void unhold_page(int32_t page) noexcept { pages_.unref(page); }
-  // That of the prefix index.
+  // The reference of the prefix index.
   void index_page(int32_t page) noexcept { pages_.index(page); }
   void unindex_page(int32_t page) noexcept { pages_.unindex(page); }
 

@@ -24,7 +24,7 @@ class RefPool {
   int64_t peak() const noexcept { return peak_; }
   int64_t bytes() const noexcept { return refs_.bytes() + free_stack_.bytes(); }
 
-  // A free id with one reference. The caller made sure that free() > 0.
+  // Returns a free id, with one reference. free() > 0.
   int32_t allocate() noexcept {
     KVC_ASSERT(used_ < size(), used_, size());
     const int32_t id = stack_size_ > 0 ? free_stack_[--stack_size_] : fresh_++;
@@ -39,14 +39,14 @@ class RefPool {
     if (++refs_[id] == (kIndexed | 2)) --idle_;
   }
 
-  // Drops a reference; true if it was the last one and the id is free now.
+  // Drops a reference. Returns true if it was the last one, and the id is now free.
   bool unref(int32_t id) noexcept {
     KVC_ASSERT(is_used(id), id, size());
     if (const uint32_t left = --refs_[id]; left > 0) {
       if (left == (kIndexed | 1)) ++idle_;
       return false;
     }
-    // Taking back the last fresh id gives the same order as stacking it, and leaves no trace of it.
+    // Lowering fresh_ has the same effect on later ids as pushing the id on the stack.
     if (stack_size_ == 0 && id == fresh_ - 1) {
       --fresh_;
     } else {
@@ -58,7 +58,7 @@ class RefPool {
 
   uint32_t refs(int32_t id) const noexcept { return refs_[id] & ~kIndexed; }
 
-  // The reference of the prefix index, which has at most one to an id.
+  // Adds the reference of the prefix index, which has at most one to an id.
   void index(int32_t id) noexcept {
     KVC_ASSERT(is_used(id) && !is_indexed(id), id, refs_[id]);
     refs_[id] = (refs_[id] + 1) | kIndexed;
@@ -82,7 +82,7 @@ class RefPool {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);
     for (int64_t id = fresh_; id < size(); ++id) visit(static_cast<int32_t>(id));
   }
-  // Those on the stack only: with fresh() they say everything about the order of later allocations.
+  // The same for ids on the stack only. With fresh(), they determine the order of later allocations.
   template <class Visit>
   void for_each_freed(Visit visit) const {
     for (int64_t i = stack_size_; i-- > 0;) visit(free_stack_[i]);

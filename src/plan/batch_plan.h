@@ -1,8 +1,8 @@
-// BatchPlan: the index arrays of one step, shared by all its layers: where each row's tokens are in q, k and v, at
-// which positions, in which slots, and through which page lists they are read.
+// BatchPlan: the index arrays of one step, which all its layers share. They say where the tokens of each row are in q,
+// k and v, at which positions and in which slots they are, and through which page lists they are read.
 //
-// Pure bookkeeping over the sequence store. Thread safety: none while built; read by any thread after. Allocates in the
-// constructor only.
+// Pure bookkeeping over the sequence store. Thread safety: none while it is built; then any thread may read. Allocates
+// in the constructor only.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace kvc {
 
 class BatchPlan {
  public:
-  // Host memory of a plan: reserved at once, touched as far as batches go.
+  // Host memory of a plan. It is reserved at once, and touched only as far as batches need it.
   static int64_t bytes_needed(const BatchLimits& limits, int32_t num_groups) noexcept {
     return (5 * limits.rows + 1 + 2 * limits.tokens) * 4 + num_groups * (3 * limits.rows * 4 + limits.tokens * 8) +
            most_nodes(limits) * static_cast<int64_t>(sizeof(kvc_backend_tree_node)) +
@@ -28,24 +28,24 @@ class BatchPlan {
   // Throws std::bad_alloc.
   BatchPlan(const BatchLimits& limits, int32_t num_groups);
 
-  // slots[i] is row i's slot in the store, or -1 for an inert row; pages are reserved already. encoder_group: as the
-  // step's StepKind.
+  // slots[i] is the slot of row i in the store, or -1 for an inert row. Pages are already reserved. encoder_group: as
+  // in the step's StepKind.
   void build(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths,
              int32_t encoder_group = -1) noexcept;
-  // The rest of a batch with trees, whose nodes the store has: their intervals, and positions by depth.
+  // Completes a batch with trees, whose nodes are in the store: the intervals of nodes, and positions by depth.
   void add_trees(const SequenceStore& store, std::span<const int32_t> slots, std::span<const int32_t> lengths) noexcept;
-  // The rest of a batch with spans: how far each token sees. span_ids: [tokens], as in kvc_batch.
+  // Completes a batch with spans: the last key that each token sees. span_ids: [tokens], as in kvc_batch.
   void add_spans(const int32_t* span_ids) noexcept;
-  // The streaming windows of those rows that are longer than theirs; the others see all, as if they did not stream (but
-  // for BatchLimits::sinks_apart). After the other two.
+  // Adds the streaming windows of rows that are longer than their windows. Other rows see all keys, as if they did not
+  // stream, unless BatchLimits::sinks_apart is set. Call it after the other two.
   void add_streams(const SequenceStore& store, std::span<const int32_t> slots) noexcept;
 
-  // Makes what earlier batches used, and this one does not, inert: position 0, slot -1, no last row. The first time:
-  // all of the arrays that callers see, so that these are valid in the shapes of the limits.
+  // Makes inert what earlier batches used and this one does not: position 0, slot -1, no last row. The first call does
+  // so for all arrays that callers see, so that these are valid in the shapes of the limits.
   void clear_rest() noexcept;
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
-  // The same as attention in a group sees them: full groups with the rows' streaming windows; over encoder sequences
+  // The rows as attention in a group sees them. Full groups have the rows' streaming windows. Over encoder sequences
   // there are no trees, and other lengths. A step of encoder tokens attends in no group, so it has no rows here.
   const kvc_backend_rows& rows(int32_t group) const noexcept {
     if (appends_encoder_tokens_) return no_rows_;
@@ -54,7 +54,7 @@ class BatchPlan {
   }
   // [rows]: the streaming windows, 0 = the row does not stream; null: no row does.
   const int32_t* stream_windows() const noexcept { return stream_rows_.stream_windows; }
-  // [num_tokens]: where q is rotated for sinks, min(p, w-1); of rows that do not stream the position. After
+  // [num_tokens]: where q is rotated for sinks: min(p, w-1), or the position in rows that do not stream. Call it after
   // add_streams.
   const int32_t* sink_positions() const noexcept { return sink_positions_.data(); }
   const kvc_backend_tables& tables(int32_t group) const noexcept { return groups_[static_cast<size_t>(group)].tables; }
@@ -64,7 +64,7 @@ class BatchPlan {
   }
   const int32_t* last_rows() const noexcept { return last_rows_.data(); }
 
-  // The same arrays where calls of the backend read them: on the device if they are staged there, else here.
+  // The same arrays at the addresses that calls of the backend use: on the device if they are staged, else on the host.
   const int64_t* backend_slots(int32_t group) const noexcept {
     return groups_[static_cast<size_t>(group)].slot_mapping.for_backend();
   }
@@ -72,16 +72,16 @@ class BatchPlan {
   const int32_t* backend_sink_positions() const noexcept { return sink_positions_.for_backend(); }
   const int32_t* backend_last_rows() const noexcept { return last_rows_.for_backend(); }
 
-  // What rows and tables are on the device, once for_each_array has given the arrays their addresses there. nodes: the
-  // device's mirror of a group's node pool.
+  // Rows and tables as they are on the device, after for_each_array has given the arrays their addresses there. nodes:
+  // the device's mirror of a group's node pool.
   void set_device_nodes(int32_t group, const int32_t* nodes) noexcept {
     groups_[static_cast<size_t>(group)].device_nodes = nodes;
   }
   kvc_backend_rows device_rows(int32_t group) const noexcept;
   kvc_backend_tables device_tables(int32_t group) const noexcept;
 
-  // Calls visit(array, elements of this batch) for every StepArray of the plan. whole: of what callers see, what
-  // clear_rest cleared too.
+  // Calls visit(array, its elements in this batch) for every StepArray of the plan. whole: for the arrays that callers
+  // see, it includes what clear_rest cleared.
   template <class Visit>
   void for_each_array(bool whole, Visit visit) {
     const int64_t rows = rows_.num_rows, tokens = rows_.num_tokens;
@@ -114,10 +114,10 @@ class BatchPlan {
     kvc_backend_tables tables = {};
     const int32_t* device_nodes = nullptr;
     kvc_backend_rows encoder_rows = {};  // without rows in other groups
-    bool streams = false;                // goes by the rows' streaming windows
-    bool appended = false;               // slot_mapping is of this batch
+    bool streams = false;                // a row in this group has a streaming window
+    bool appended = false;               // slot_mapping belongs to this batch
   };
-  // Each tree row has a new token.
+  // Each row with a tree has at least one new token.
   static int64_t most_nodes(const BatchLimits& limits) noexcept {
     return (limits.rows < limits.tokens ? limits.rows : limits.tokens) * limits.tree_nodes;
   }
@@ -142,8 +142,8 @@ class BatchPlan {
   kvc_backend_rows stream_rows_ = {};  // if rows stream: rows_ with their windows
   kvc_backend_rows no_rows_ = {};
   bool appends_encoder_tokens_ = false;
-  bool sinks_apart_;                 // as BatchLimits'
-  int64_t used_rows_, used_tokens_;  // up to here the last clear_rest left more than inert values
+  bool sinks_apart_;                 // as in BatchLimits
+  int64_t used_rows_, used_tokens_;  // entries from here on are inert since the last clear_rest
 };
 
 }  // namespace kvc

@@ -5,16 +5,17 @@
 namespace kvc {
 namespace {
 
-// From so many stacked queries x heads a kv head on, several rows share what is done to a key: panels pack it once, the
-// decode kernel, which CPUs use up to 32 rows, converts it once for 8 rows. At 16 to 32 rows both cost the same.
+// With this many stacked rows (queries x heads of a kv head), rows share the work on a key. Panels pack a key once for
+// all rows. The decode kernel, which CPUs use up to 32 rows, converts it once for 8 rows. At 16 to 32 rows both cost
+// the same.
 constexpr double kPanelRows = 16;
-// A multiply-add without and with panels, packing an element of K or V, and a float of a state written, read and
-// merged; each in bytes read.
+// Costs, each in bytes read: a multiply-add without panels and with panels, packing an element of K or V, and a float
+// of a state that is written, read and merged.
 constexpr double kMultiplyAdd = 0.4, kPanelMultiplyAdd = 0.25, kPackElement = 1.5, kStateFloat = 8.0;
-// Not worth a change of plan below that.
+// A plan is changed only if the estimate falls below this share.
 constexpr double kMargin = 0.95;
 
-// One key against `rows` stacked queries x heads.
+// The cost of one key for `rows` stacked rows (queries x heads).
 double key_cost(const PrefixCase& prefix, double rows) noexcept {
   const double dims = prefix.head_dim + prefix.v_head_dim, read = prefix.key_bytes;
   if (rows < kPanelRows) return std::max(read, kMultiplyAdd * rows * dims);

@@ -1,4 +1,4 @@
-// WorkPlan's part for prefixes that several rows share.
+// The part of WorkPlan for prefixes that several rows share.
 #include <algorithm>
 
 #include "base/assert.h"
@@ -13,14 +13,14 @@ int32_t queries_of(const kvc_backend_rows& rows, int32_t row) noexcept {
   return rows.token_begin[row + 1] - rows.token_begin[row];
 }
 
-// Pages of a row that it may share: all of them full of what came before this step, and seen by all its queries.
+// The pages of a row that it may share: full of tokens from before this step, and seen by all its queries.
 int32_t shareable_pages(const kvc_backend_rows& rows, int32_t row, const WorkShape& shape) noexcept {
   const int32_t queries = queries_of(rows, row), length = rows.kv_lengths[row];
   if (queries == 0 || length <= 0 || queries > shape.tiling.decode_max_queries) return 0;
   if (rows.stream_windows != nullptr && rows.stream_windows[row] > 0) return 0;
   int32_t past = length - queries;
   if (rows.tree_begin != nullptr) past = std::min(past, rows.tree_begin[row]);
-  return std::max(past, 0) / shape.page_size;  // encoder sequences may be shorter than the queries
+  return std::max(past, 0) / shape.page_size;  // an encoder sequence may be shorter than the queries
 }
 
 }  // namespace
@@ -39,7 +39,8 @@ bool WorkPlan::pays(const Prefix& prefix) const noexcept {
   return sharing_pays(of);
 }
 
-// From the shortest prefix to those within it: what is not shared here, the next ones and the rows do themselves.
+// Goes from the shortest prefix to the longer ones within it. What a prefix does not share is left to the next one, and
+// at last to the rows.
 void WorkPlan::find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tables& tables,
                              const int32_t* key_sets) noexcept {
   trie_.clear();
@@ -61,7 +62,7 @@ void WorkPlan::find_prefixes(const kvc_backend_rows& rows, const kvc_backend_tab
   }
 }
 
-// All of a prefix as one item.
+// The whole prefix as one item.
 kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
   kvc_backend_item item = {};
   item.row = trie_.row(prefix.begin);
@@ -74,7 +75,8 @@ kvc_backend_item WorkPlan::item_of(const Prefix& prefix) const noexcept {
   return item;
 }
 
-// Into parts of about the target's cost: by heads first, since parts of the keys need states of their own.
+// Cuts a prefix into parts of about the target's cost: first by heads, because parts of the keys need states of their
+// own.
 void WorkPlan::cut_prefix(Prefix* prefix, int64_t target_cost) noexcept {
   KVC_ASSERT(prefix->queries > 0 && prefix->key_begin < prefix->key_end, prefix->queries, prefix->key_end);
   const kvc_backend_tiling& tiling = shape_.tiling;

@@ -1,4 +1,4 @@
-// StepArray: an index array of a step on the host, and where an asynchronous device has its copy.
+// StepArray: an index array of a step on the host, with the address of its copy on an asynchronous device.
 #pragma once
 
 #include "base/lazy_array.h"
@@ -10,10 +10,10 @@ class StepArray : public LazyArray<T> {
  public:
   using LazyArray<T>::LazyArray;
 
-  // The copy in the memory of the step; null: the device reads the host's array, or the step does not use it.
+  // The copy in the step's memory on the device. Null: the device reads the host's array, or the step does not use it.
   const T* device = nullptr;
 
-  // Where calls of the backend read it.
+  // The address that calls of the backend use.
   const T* for_backend() const noexcept { return device != nullptr ? device : this->data(); }
 };
 

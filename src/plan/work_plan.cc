@@ -23,7 +23,7 @@ constexpr int64_t kMaxFixedFloats = 8 << 20;
 // states must be merged, since whole pages are read faster from memory. Smaller items would cost more than they save.
 constexpr int64_t kMaxHeadItemBytes = 2 << 20;
 constexpr int64_t kMinHeadItemBytes = 64 << 10;
-// Below so many queries a head group, reading K and V costs more than computing with them.
+// With fewer queries for a group of heads, reading K and V costs more than computing with them.
 constexpr int64_t kMemoryBoundQueries = 8;
 
 int64_t splits(const WorkShape& shape) noexcept {
@@ -36,7 +36,7 @@ int64_t head_parts(const WorkShape& shape) noexcept {
   return ceil_div(shape.num_kv_heads, shape.tiling.heads_per_item);
 }
 
-// Queries and heads whose keys are taken together.
+// An upper bound of the number of bases: queries and heads that take their keys together.
 int64_t max_bases(const WorkShape& shape, const BatchLimits& limits) noexcept {
   const int64_t prefill_rows = limits.tokens / (shape.tiling.decode_max_queries + 1);
   const int64_t tiles = limits.tokens / shape.tiling.query_tile + prefill_rows;
@@ -57,9 +57,9 @@ bool operator==(const WorkShape& a, const WorkShape& b) noexcept {
 
 int64_t WorkPlan::max_items(const WorkShape& shape, const BatchLimits& limits) noexcept {
   if (shape.key_splits > 0) return max_bases(shape, limits) * shape.key_splits * (shape.streaming ? 2 : 1);
-  // A prefix that costs more than an even share is cut into so many items, and once more by heads.
+  // A prefix that costs more than an even share is cut into this many items, and once more by heads.
   const int64_t shared = max_shared_queries(shape, limits) > 0 ? limits.rows + 2 * splits(shape) : 0;
-  // Parts of keys are rounded up for each range of heads: twice as many at most.
+  // Numbers of parts are rounded up for each range of heads, so there are at most twice as many.
   const int64_t split = 2 * splits(shape) + (splits(shape) > 0 && shape.fixed_splits ? kMaxFixedItems : 0);
   return max_bases(shape, limits) * (shape.streaming ? 2 : 1) + split + shared;
 }
@@ -79,8 +79,8 @@ int64_t WorkPlan::max_partial_floats(const WorkShape& shape, const BatchLimits& 
   const int64_t decode = int64_t{shape.tiling.decode_max_queries} * shape.num_q_heads;
   const int64_t tile = std::min<int64_t>(shape.tiling.query_tile, limits.tokens);
   const int64_t prefill = tile * std::min(shape.tiling.heads_per_item, shape.num_kv_heads) * group_size(shape);
-  // A part is split only if it costs more than an even share, so at most splits() are, into twice as many items; beside
-  // those, each query and head of a streaming row has two states.
+  // Only a part that costs more than an even share is split. So at most splits() parts are, into at most twice as many
+  // items. In addition, each query and head of a streaming row has two states.
   const int64_t split_floats = shape.fixed_splits
                                    ? (splits(shape) > 0 ? kMaxFixedFloats : 0)
                                    : 2 * splits(shape) * std::max(decode, prefill) * (shape.v_head_dim + 2);
@@ -124,12 +124,12 @@ int32_t WorkPlan::first_key(const kvc_backend_rows& rows, int32_t row, int32_t p
   return kernels::visible_begin(rule_of(rows, row), position);
 }
 
-// Key ranges of the queries [q_begin, q_end) of a row, without heads.
+// The ranges of keys of queries [q_begin, q_end) of a row, without heads.
 WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, int32_t q_begin,
                                    int32_t q_end) const noexcept {
   const int32_t length = rows.kv_lengths[row];
   const int32_t first_index = length - (rows.token_begin[row + 1] - rows.token_begin[row]);
-  // Nodes of a tree are at positions from tree_begin on, and no key's position is above its index.
+  // Nodes of a tree are at positions from tree_begin on, and no key has a position above its index.
   const bool tree = rows.tree_begin != nullptr && rows.tree_begin[row] < length;
   const int32_t first_position = tree ? rows.tree_begin[row] : first_index + q_begin;
   Base base = {{}, 1};
@@ -152,7 +152,7 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     base.parts[1] = keys;
     keys.part = KVC_BACKEND_PART_SINKS;
     keys.key_begin = 0;
-    // Nodes that are sinks may have indices from `sinks` on.
+    // Nodes that are sinks can have indices from `sinks` on.
     if (!tree || first_position >= rule.sinks) keys.key_end = kernels::visible_sinks(rule, keys.key_end);
   }
   const int32_t shared = prefixes_.empty() ? 0 : shares_[row].keys;
@@ -161,7 +161,7 @@ WorkPlan::Base WorkPlan::make_base(const kvc_backend_rows& rows, int32_t row, in
     part.key_begin = std::max(part.key_begin, shared);
     if ((flags_ & KVC_ATTEND_PAST) != 0) part.key_end = std::min(part.key_end, first_index);
     if ((flags_ & KVC_ATTEND_SELF) != 0) part.key_begin = std::max(part.key_begin, first_index);
-    part.key_begin = std::min(part.key_begin, part.key_end);  // sees nothing: writes that
+    part.key_begin = std::min(part.key_begin, part.key_end);  // it sees nothing, and writes that
   }
   // One part is enough if the other sees nothing.
   if (base.num_parts == 2 && base.parts[0].key_begin == base.parts[0].key_end)
@@ -257,15 +257,15 @@ int64_t WorkPlan::states_of(const kvc_backend_item& item) const noexcept {
   return int64_t{item.q_end - item.q_begin} * (item.head_end - item.head_begin) * group_size(shape_);
 }
 
-// How many parts the keys of a part are to be cut into, were it not cut by heads: as many as it costs target_costs,
-// none too short.
+// How many parts the keys of a part need, if heads are not cut: its cost in units of target_cost, but no part may be
+// too short.
 int64_t WorkPlan::key_parts(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   if (shape_.key_splits > 0) return shape_.key_splits;
   const int64_t keys = part.key_end - part.key_begin;
   return std::max<int64_t>(1, std::min(ceil_div(cost(part), target_cost), keys / shape_.tiling.min_split_keys));
 }
 
-// Items of a part, its keys in `wanted` parts.
+// Adds the items of a part, with its keys cut into `wanted` parts.
 void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   kernels::KeySplit cut = kernels::split_keys(part.key_begin, part.key_end, shape_.tiling.split_align, wanted);
   if (shape_.fixed_splits && wanted > 1) {
@@ -280,21 +280,24 @@ void WorkPlan::split(const kvc_backend_item& part, int64_t wanted) noexcept {
   }
 }
 
-// How many heads the items of a part are to have: few, where that is worth an item and pages need not be read whole.
+// How many heads each item of a part should have. Few heads are chosen if they are enough work for an item and pages
+// need not be read whole.
 int64_t WorkPlan::heads_each(const kvc_backend_item& part, int64_t target_cost) const noexcept {
   const int64_t heads = part.head_end - part.head_begin, least = shape_.tiling.heads_per_item;
   const int64_t bytes = heads * (part.key_end - part.key_begin) * shape_.key_bytes;
   const int64_t wanted = std::min(ceil_div(cost(part), target_cost), bytes / kMinHeadItemBytes);
-  // A tile with shared parts has the states of all heads; a number of splits that the caller gives is one of the keys.
+  // All heads are kept in two cases: a tile with shared parts has the states of all heads, and a number of splits given
+  // by the caller is one of splits along the keys.
   if (shape_.key_splits > 0 || (!prefixes_.empty() && shares_[part.row].tile >= 0)) return heads;
   if (wanted < 2 || heads <= least || bytes > wanted * kMaxHeadItemBytes) return heads;
   return least * ceil_div(ceil_div(heads, least), wanted);
 }
 
 void WorkPlan::emit(Base base, int64_t target_cost) noexcept {
-  // Sinks and window are merged as two states, whatever the window's is folded from: with fixed splits, neither is cut.
+  // Sinks and window are merged as two states, even if the window's state is folded. So with fixed splits neither is
+  // cut.
   if (shape_.fixed_splits && base.num_parts > 1) target_cost = INT64_MAX;
-  const kvc_backend_item& last = base.parts[base.num_parts - 1];  // a window: longer than its sinks
+  const kvc_backend_item& last = base.parts[base.num_parts - 1];  // the window, which has more keys than its sinks
   const int64_t heads = heads_each(last, target_cost), begin = last.head_begin, end = last.head_end;
   int64_t wanted[2];
   for (int32_t i = 0; i < base.num_parts; ++i) {

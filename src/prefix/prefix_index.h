@@ -32,7 +32,7 @@
 
 namespace kvc {
 
-// The pages of all groups, as the index sees them.
+// The references of the index to the pages of all groups.
 class PrefixPages {
  public:
   virtual ~PrefixPages() = default;
@@ -42,17 +42,17 @@ class PrefixPages {
   virtual bool held(int32_t group, int32_t page) const noexcept = 0;  // whether the index has one
 };
 
-// What a sequence that is published has.
+// The pages of a sequence that is published.
 class PublishedPages {
  public:
   virtual ~PublishedPages() = default;
-  // Page of list entry `index`, or -1. Of a state group: the state at the published length, whatever the index.
+  // The page of list entry `index`, or -1. For a state group: the state at the published length, for any index.
   virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
   // The first pages.size() entries of a group that holds tokens.
   virtual void read(int32_t group, std::span<int32_t> pages) const noexcept {
     for (size_t i = 0; i < pages.size(); ++i) pages[i] = at(group, static_cast<int64_t>(i));
   }
-  // The sequence is to use `page`, which holds the same tokens, in place of its own.
+  // Makes the sequence use `page`, which holds the same tokens, in place of its own page.
   virtual void replace(int32_t group, int64_t index, int32_t page) noexcept = 0;
 };
 
@@ -60,21 +60,21 @@ class PrefixIndex {
  public:
   static constexpr int32_t kMaxPriority = 100;
 
-  // How long published tokens are to be kept.
+  // How long published tokens should be kept, and whose they are.
   struct Terms {
-    uint64_t session = 0;  // 0 = none, or several
-    int64_t expires = 0;   // at this time they expire; 0 = never
+    uint64_t session = 0;  // 0: none, or several
+    int64_t expires = 0;   // the time at which they expire; 0: never
     int32_t priority = 0;  // 0..kMaxPriority
     bool operator==(const Terms&) const = default;
   };
   struct Match {
-    int64_t tokens = 0;       // that every group can serve
-    int64_t known = 0;        // that the index has seen in this order, whatever is left of their pages
-    int32_t limited_by = -1;  // group because of which `tokens` is below `known`, or -1
+    int64_t tokens = 0;       // tokens that every group can serve
+    int64_t known = 0;        // tokens that were published in this order, even if their pages are gone
+    int32_t limited_by = -1;  // the group that makes `tokens` less than `known`, or -1
   };
 
-  // rules: of each group. An encoder group holds another sequence's tokens: the index leaves it alone. max_checkpoints:
-  // 0 without state groups. rewards_reuse: false = plain LRU.
+  // rules: those of each group. The index ignores encoder groups, because they hold tokens of other sequences.
+  // max_checkpoints: 0 without state groups. rewards_reuse: false for plain LRU.
   PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
               bool rewards_reuse = true);
   static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints) noexcept;
@@ -83,11 +83,11 @@ class PrefixIndex {
   void set_time(int64_t now) noexcept { now_ = now > now_ ? now : now_; }
   int64_t now() const noexcept { return now_; }
 
-  // The longest prefix of at most `most` tokens that all groups can serve. It is remembered for the next three calls,
-  // until the index changes or matches again.
+  // Finds the longest prefix of at most `most` tokens that all groups can serve. The result stays valid for the next
+  // three methods until the index changes or matches again.
   Match match(const TokenRuns::Key& key, int64_t most);
-  // Page of list entry `index` of the last match, or -1. The last entry may belong to a longer block: its first tokens
-  // match.
+  // The page of list entry `index` of the last match, or -1. If the last entry belongs to a longer block, only the
+  // block's first tokens match.
   int32_t matched_page(int32_t group, int64_t index) const noexcept;
   // The same for the entries from `begin` on.
   void read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept;
@@ -96,23 +96,23 @@ class PrefixIndex {
   // The last match is the most recently used prefix now, and was used once more.
   void use() noexcept;
 
-  // Takes in the pages of a sequence that holds these tokens. Pages that the index has already replace the sequence's.
-  // Returns how many tokens of the key the index knows then: fewer than all if it is full and nothing can be evicted,
-  // or if neither has pages of the last ones.
+  // Adds the pages of a sequence with these tokens. Where the index already has a page, the sequence uses that one.
+  // Returns how many tokens of the key the index then has. They are fewer than all if it is full and nothing can be
+  // evicted, or if neither has pages of the last tokens.
   int64_t publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages, const Terms& terms);
 
-  // Sets priority and expiry of the known tokens of a key, or of what one session alone published.
+  // Sets priority and expiry of the published tokens of a key, or of those that only this session published.
   void set_terms(const TokenRuns::Key& key, int32_t priority, int64_t expires);
   void set_session_terms(uint64_t session, int32_t priority, int64_t expires);
-  // Gives back the pages of everything that begins with a key (without tokens: with its salt), or of what one session
-  // alone published, idle or not.
+  // Drops everything that begins with a key (a key without tokens: everything with its salt), or what only this session
+  // published, idle or not.
   void drop(const TokenRuns::Key& key, PrefixPages& pages);
   void drop_session(uint64_t session, PrefixPages& pages);
 
-  // Gives back at least `wanted` idle pages of a group if there are so many. Returns how many pages of the group it
-  // gave back.
+  // Evicts at least `wanted` idle pages of a group, or all that there are. Returns how many pages of the group it
+  // evicted.
   int64_t evict(int32_t group, int64_t wanted, PrefixPages& pages) noexcept;
-  // Gives back everything.
+  // Drops everything.
   void clear(PrefixPages& pages) noexcept;
 
   int64_t held_pages(int32_t group) const noexcept { return held_[static_cast<size_t>(group)]; }
@@ -135,30 +135,30 @@ class PrefixIndex {
   }
   // Folds everything that later calls depend on into a digest.
   uint64_t digest(uint64_t digest) const;
-  // Whether the invariants hold; for tests and audits.
+  // Whether the invariants hold. For tests and audits.
   bool is_valid() const;
 
  private:
-  // A run's place in the list of a group.
+  // The place of a run in the list of a group.
   struct Link {
     int32_t older, newer;  // -1 = none
-    int32_t pages;         // of the run in this group; 0 = not in the list
+    int32_t pages;         // of the run in this group; 0: it is not in the list
   };
   struct List {
     int32_t oldest = -1, newest = -1;
   };
   struct Use {
-    int64_t at;      // clock of its last use
-    int32_t number;  // uses after the first one, at most kMostUses; 0 without rewards_reuse
+    int64_t at;      // the clock at its last use
+    int32_t number;  // uses after the first, at most kMostUses; always 0 without rewards_reuse
   };
   static constexpr int32_t kMostUses = 3;
   static constexpr int64_t kAgeUnit = 16;
   struct Checkpoint {
-    int32_t block;         // after which it is; kNoBlock = at the beginning
-    int32_t next;          // of the same block; -1 = none
+    int32_t block;         // the block before its position; kNoBlock at the beginning
+    int32_t next;          // the next checkpoint of the same block; -1: none
     int32_t older, newer;  // in the list by last use
     int32_t tail;          // tokens between the block's end and its position, fewer than a block
-    uint64_t salt;         // in force there; 0 without a tail
+    uint64_t salt;         // the salt of these tokens; 0 without a tail
   };
 
   int32_t num_groups() const noexcept { return static_cast<int32_t>(rules_.size()); }
@@ -173,7 +173,7 @@ class PrefixIndex {
   const List& list(int32_t group, int32_t uses) const noexcept {
     return lists_[static_cast<size_t>(group * (kMostUses + 1) + uses)];
   }
-  // When a run would have been used last if it had been used once.
+  // The time of last use that decides the order of eviction. Each further use moves it later.
   int64_t time_of(int32_t run) const noexcept { return uses_[run].at + uses_[run].number * age_ / (2 * kAgeUnit); }
   template <class Visit>
   void for_each_oldest(int32_t group, Visit visit);
@@ -194,7 +194,7 @@ class PrefixIndex {
   void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept;
   bool remove_last(int32_t run, PrefixPages& pages) noexcept;
   void remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept;
-  // In eviction, the order before that of last use: 0 = expired, else 1 + the priority.
+  // The order of eviction before last use: level 0 is expired runs, level 1 + p is priority p.
   static constexpr int32_t kLevels = kMaxPriority + 2;
   int32_t level_of(int32_t run) const noexcept {
     const Terms& terms = terms_[run];
@@ -231,7 +231,7 @@ class PrefixIndex {
   LazyArray<Link> links_;                              // [max_runs, groups]
   LazyArray<Terms> terms_;                             // [max_runs]
   std::array<int64_t, kMaxPriority + 1> num_at_ = {};  // runs of each priority
-  int64_t num_expiring_ = 0;                           // runs that will expire, or have
+  int64_t num_expiring_ = 0;                           // runs with an expiry
   int64_t now_ = 0;
   LazyArray<Use> uses_;  // [max_runs]
   const bool rewards_reuse_;
@@ -243,12 +243,12 @@ class PrefixIndex {
   LazyArray<Checkpoint> checkpoints_;  // [max_checkpoints]
   LazyArray<int32_t> tails_;           // [max_checkpoints, page_size]: tokens of each tail
   LazyArray<int32_t> state_pages_;     // [max_checkpoints, groups]: page of each state group
-  LazyArray<int32_t>
-      checkpoints_of_;  // [max_blocks + 1]: first of each block's + 1, 0 = none; the last: those of kNoBlock
+  // [max_blocks + 1]: the first checkpoint of each block + 1, 0: none. The last entry is for kNoBlock.
+  LazyArray<int32_t> checkpoints_of_;
   List checkpoint_list_;
   int32_t free_checkpoint_ = -1, fresh_checkpoint_ = 0;
 
-  std::vector<int32_t> own_pages_;  // [groups, blocks]: of the sequence that is published
+  std::vector<int32_t> own_pages_;  // [groups, blocks]: of the sequence that is being published
   std::vector<int32_t> matched_blocks_, matched_runs_;
   int32_t matched_checkpoint_ = -1;
   int32_t growing_ = -1;  // the run below which publish adds blocks: it is not evicted

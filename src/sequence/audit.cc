@@ -1,4 +1,4 @@
-// Counts, digest and invariants: everything that reads whole tables.
+// Counts, digest and invariants: the methods that read whole tables.
 #include <algorithm>
 
 #include "sequence/sequence_store.h"
@@ -6,7 +6,7 @@
 namespace kvc {
 namespace {
 
-// Who holds the pages of a group. Every entry of a list but its last is full, so only last entries count tokens.
+// Which lists hold the pages of a group, and how many tokens in each. All entries of a list but the last are full.
 class OwnerCount {
  public:
   OwnerCount(const PageTable& table, int32_t page_size)
@@ -41,13 +41,13 @@ class OwnerCount {
 
  private:
   struct Page {
-    int32_t full_owners = 0;  // lists that hold it full: 0, 1, 2 = more
-    int32_t tail_first = 0;   // most tokens that a list holds in it as its last page
+    int32_t full_owners = 0;  // lists that hold the page full: 0, 1, or 2 for more
+    int32_t tail_first = 0;   // the most tokens that a list has in it as its last page
     int32_t tail_second = 0;  // the second most
   };
 
-  // Counts entries [base, end) below `node` as full. A node that lies within is walked twice at most: after that all
-  // its pages are known to be shared.
+  // Counts entries [base, end) below `node` as full. It visits a node at most twice, because after two visits all its
+  // pages are known to be shared.
   void walk_full(int32_t node, int32_t level, int64_t base, int64_t end) {
     const int64_t span = int64_t{1} << (PageTable::kFanoutLog2 * level);
     if (node < 0 || base >= end) return;
@@ -75,7 +75,7 @@ class OwnerCount {
   std::vector<Page> pages_;
 };
 
-// References that a group's pages and nodes should have, found by walking every list.
+// The references that the pages and nodes of a group should have. It visits every list.
 class ReferenceCount {
  public:
   ReferenceCount(const PageTable& table, int32_t group)
@@ -214,14 +214,14 @@ uint64_t SequenceStore::digest() const {
   return digest.value();
 }
 
-// Nodes have parents before them, and pages that no other sequence may write or read.
+// Checks that parents come before their nodes, and that no other sequence may write or read the nodes' pages.
 Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
   const Record& record = records_[slot];
   bool sound = record.nodes >= 0 && record.nodes <= config_.max_tree_nodes && record.nodes <= record.stored &&
                ((record.state & kTree) != 0) == (record.nodes > 0) && (!grows_tree(slot) || busy(slot));
   const std::span<const int16_t> parents = sound ? tree(slot, 0) : std::span<const int16_t>();
   for (size_t i = 0; i < parents.size(); ++i) sound = sound && is_parent(parents[i], static_cast<int64_t>(i));
-  bool read = false;  // by an export: it reads no nodes, but holds their pages
+  bool read = false;  // by an export, which holds the pages and reads no nodes
   for (int32_t i = 0; i < snapshots_.size(); ++i) read = read || snapshots_[i].used;
   const PageList& pages = list(slot, group);
   for (int64_t i = length(slot) / rules(group).page_size; sound && !read && record.nodes > 0 && i < pages.size; ++i) {
@@ -233,7 +233,7 @@ Status SequenceStore::check_tree(int32_t slot, int32_t group) const {
       .in_group(group);
 }
 
-// The counts of pages that the prefix index refers to.
+// Checks the counts of pages to which the prefix index refers.
 Status SequenceStore::check_idle_pages(int32_t group) const {
   const RefPool& pages = table(group).pages();
   int64_t indexed = 0, idle = 0;
@@ -261,7 +261,7 @@ Status SequenceStore::check_invariants(const std::vector<std::span<const Reserva
       const bool fits = busy(slot) ? pages.size >= size : pages.size == size;
       const int32_t last = pages.size == 0 ? -1 : table(g).at(pages, pages.size - 1);
       const bool tail = last == pages.tail_page;
-      // Only windows make holes, and what the next query sees is not in them.
+      // Only windows make holes, and the next query sees no key in them.
       const bool whole = pages.first <= pages.size && (pages.has_hole() || (pages.kept == 0 && pages.first == 0)) &&
                          rules_of(slot, g).works_at(length(slot), hole(slot, g));
       if (!fits || !tail || !whole) {

@@ -1,8 +1,8 @@
-// CopyQueue: the copies that a cache without storage hands over instead of making them, in the order of the calls.
+// CopyQueue: the copies that a cache without storage gives to its caller, in the order of the calls.
 //
-// Thread safety: none; the cache locks. Pages that a copy reads need no hold: only a step writes pages, none begins
-// while copies wait, and what a later fork or commit writes comes after them in the queue.
-// Invariant: copies of an open step come first, and are of one step: it began when none waited.
+// Thread safety: none; the cache locks. Pages that a waiting copy reads need no reference: only steps write pages, no
+// step begins while copies wait, and the copies of a later fork or commit come after these in the queue. Invariant: the
+// copies of an open step come first. They are all of one step, because it began when none waited.
 #pragma once
 
 #include <algorithm>
@@ -20,30 +20,30 @@ class CopyQueue {
   bool empty() const noexcept { return copies_.empty(); }
   int64_t size() const noexcept { return static_cast<int64_t>(copies_.size()); }
 
-  // Room for so many more. Throws std::bad_alloc.
+  // Makes room for `more` copies. Throws std::bad_alloc.
   void reserve(int64_t more) {
     const size_t needed = copies_.size() + static_cast<size_t>(more);
     if (needed > copies_.capacity()) copies_.reserve(std::max(needed, 2 * copies_.capacity()));
   }
-  // There is room.
+  // Adds copies. reserve has made room.
   void add(std::span<const SlotCopy> copies) noexcept {
     KVC_ASSERT(copies_.size() + copies.size() <= copies_.capacity(), copies_.size(), copies_.capacity());
     copies_.insert(copies_.end(), copies.begin(), copies.end());
   }
-  // All that wait now are of this step: none did before it.
+  // Makes all waiting copies copies of this step. None waited when it began.
   void own(const void* step) noexcept {
     KVC_ASSERT(step_ == nullptr || step_ == step || of_step_ == 0, copies_.size(), of_step_);
     step_ = step;
     of_step_ = copies_.size();
   }
-  // A step closes: what still waits of its copies is kept, or dropped.
+  // A step closes: those of its copies that still wait are kept, or dropped.
   void close_step(const void* step, bool keep) noexcept {
     if (step != step_) return;
     KVC_ASSERT(of_step_ <= copies_.size(), of_step_, copies_.size());
     if (!keep) copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(of_step_));
     step_ = nullptr;
   }
-  // All of them are taken, or not wanted any more.
+  // All copies were taken, or are no longer needed.
   void clear() noexcept {
     copies_.clear();
     step_ = nullptr;
@@ -60,7 +60,7 @@ class CopyQueue {
 
  private:
   std::vector<SlotCopy> copies_;
-  const void* step_ = nullptr;  // the open step that the first of_step_ copies are of
+  const void* step_ = nullptr;  // the open step that made the first of_step_ copies
   size_t of_step_ = 0;
 };
 

@@ -67,12 +67,12 @@ void SequenceStore::protect_tail(int32_t slot) noexcept {
 int64_t SequenceStore::first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);
   int64_t first = rules.first_visible(tokens) / rules.page_size;
-  // Of the rollback margin, what there is.
+  // Takes as much of the rollback margin as the source has.
   while (first > rules.droppable_pages(tokens) && source.at(group, first - 1) >= 0) --first;
   return first;
 }
 
-// The entries that a sequence of so many tokens takes from a source: those before `tokens` from first_entry on.
+// The entries that a sequence of `tokens` tokens takes from a source, from first_entry on.
 std::span<const int32_t> SequenceStore::read_source(const PrefixSource& source, int32_t group,
                                                     int64_t tokens) noexcept {
   const int64_t first = first_entry(source, group, tokens), count = ceil_div(tokens, rules(group).page_size);
@@ -81,7 +81,7 @@ std::span<const int32_t> SequenceStore::read_source(const PrefixSource& source, 
   return pages;
 }
 
-// A sequence whose list begins with these pages, whose nodes the new list can share; -1 if there is none.
+// A sequence whose list begins with these pages, so that the new list can share its nodes. -1: there is none.
 int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages) const noexcept {
   if (rules(group).windowed()) return -1;
   const auto count = static_cast<int64_t>(pages.size());
@@ -98,7 +98,7 @@ int32_t SequenceStore::find_donor(int32_t group, std::span<const int32_t> pages)
   return -1;
 }
 
-// Finds donors too. The copy of a last page needs a page that is neither taken nor one of the prefix itself.
+// It also finds donors. The copy of a last page needs a free page that does not belong to the prefix itself.
 Status SequenceStore::check_attach(const PrefixSource& source, int64_t tokens) {
   if (num_sequences_ == config_.max_sequences) {
     return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES, "all of %" PRId64 " sequences exist", config_.max_sequences)
@@ -161,7 +161,7 @@ Status SequenceStore::attach(const PrefixSource& source, int64_t tokens, uint64_
     }
     edit_table(g).append_shared(target, pages);
   }
-  make_room();  // the sequence refers to the prefix's pages, so that they stay
+  make_room();  // the new sequence refers to the prefix's pages, so they are not evicted
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int64_t page_size = rules(g).page_size;
     if (!rules(g).holds_tokens() || tokens % page_size == 0) continue;

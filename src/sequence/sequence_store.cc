@@ -11,14 +11,14 @@ namespace {
 
 int64_t nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int32_t edges = group.rules.windowed() ? 1 : config.streaming && group.rules.streams() ? 2 : 0;
-  // Entries that left a window stay in a list as numbers, so its indices go up to the longest sequence.
+  // Entries that left a window stay in a list, so its indices grow to the length of the longest sequence.
   const int64_t longest = ceil_div(config.max_length, group.rules.page_size);
   const int64_t max_index = edges > 0 ? longest : std::min(longest, group.num_pages);
   return PageTable::nodes_needed(group.num_pages, config.max_sequences + config.max_snapshots, max_index, edges);
 }
 
-// Nodes of a group's table. Lists that a prefix index made may hold the same pages in nodes of their own, which the
-// bound of nodes_of does not count. So the index has a part of its own, and leaves nodes_of to everything else.
+// The nodes of a group's table. Lists that a prefix index made may have the same pages in other nodes, which the bound
+// of nodes_of does not count. So the index has nodes of its own, and leaves nodes_of for all other lists.
 int64_t all_nodes_of(const SequenceStoreConfig& config, const SequenceStoreConfig::Group& group) {
   const int64_t nodes = nodes_of(config, group);
   if (!config.indexed) return nodes;
@@ -257,7 +257,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
   for (int32_t g = 0; g < num_groups(); ++g) {
     int64_t& required = needed_pages_[static_cast<size_t>(g)];
     required = 0;
-    if (!rules(g).holds_tokens()) continue;  // shared as they are
+    if (!rules(g).holds_tokens()) continue;  // these lists are shared whole
     int64_t first_missing = -1;
     for (int64_t i = 0; i < n; ++i) {
       if (position_of(i, slot_of(parents[static_cast<size_t>(i)])) % rules(g).page_size == 0) continue;
@@ -267,7 +267,7 @@ Status SequenceStore::fork(std::span<const uint64_t> parents, std::span<const in
     num_copies += required;
   }
   KVC_TRY(check_pages(shortage.group, shortage.required, shortage.row));
-  copies->reserve(copies->size() + static_cast<size_t>(2 * num_copies));  // the last thing that may fail
+  copies->reserve(copies->size() + static_cast<size_t>(2 * num_copies));  // nothing after this can fail
   make_room();
   for (int64_t i = 0; i < n; ++i) {
     const int32_t parent = slot_of(parents[static_cast<size_t>(i)]);
@@ -292,7 +292,7 @@ void SequenceStore::share_prefix(int32_t parent, int32_t child, int64_t position
     const PageList& source = list(parent, g);
     if (rules(g).holds_encoder()) {
       target = edit_table(g).share(source, source.size);
-      edit_list(parent, g).tail_shared = true;  // the first of the two that writes copies a partial last page
+      edit_list(parent, g).tail_shared = true;  // the first of the two that appends copies a partial last page
       encoder_tokens_[int64_t{child} * num_groups() + g] = stored_in(parent, g);
       stored_layers_.copy(parent, child, list_of(g), stored_in(parent, g));
       continue;
@@ -365,7 +365,7 @@ void SequenceStore::nearest_position(int32_t slot, int64_t position, int64_t* be
     nearest_checkpoint(slot, position, before, after);
     return;
   }
-  // In every group all positions work but those of one range, so each group moves a candidate once at most.
+  // In each group all positions work except one range, so each group moves a candidate at most once.
   *before = *after = position;
   for (bool moved = true; moved;) {
     moved = false;

@@ -30,12 +30,12 @@
 
 namespace kvc {
 
-// `tokens` slots from `source` on, in one page of `group`, are to be copied to those from `target` on, in one page too,
-// in every layer of the group.
+// A copy of `tokens` slots from `source` on to those from `target` on, in every layer of the group. Each of the two
+// ranges lies in one page.
 struct SlotCopy {
   int32_t group;
   int32_t tokens;
-  int64_t source;  // -1: the target is to be cleared
+  int64_t source;  // -1: the target is cleared
   int64_t target;
 };
 
@@ -53,14 +53,14 @@ struct SequenceStoreConfig {
   int64_t max_checkpoints = 0;        // of a sequence, if there are state groups
   bool streaming = false;             // sequences may have streaming windows
   bool indexed = false;               // there is a prefix index: set_evictor, attach and publish
-  bool cleared = false;               // a page that is taken is cleared first, where no copy fills it
+  bool cleared = false;               // a page is cleared when it is taken, except where a copy fills it
   std::vector<int32_t> layer_groups;  // [layers]: where a layer stores its tokens or states; -1 = nowhere
 };
 
-// What a step took for one row in one group, so that it can be given back.
+// What a step took for one row in one group, so that a rollback can return it.
 struct Reservation {
   int32_t old_size = 0;      // entries of the list before the step
-  int32_t copied_from = -1;  // the shared tail page, or the state, that was replaced (and is held), or -1
+  int32_t copied_from = -1;  // the shared tail page, or the state, that was replaced. It is held. -1: none
 };
 
 // What a step appends: tokens (or nodes of trees), or tokens of the encoder sequences of one group.
@@ -74,15 +74,15 @@ struct StepKind {
 class PageEvictor {
  public:
   virtual ~PageEvictor() = default;
-  // At least `pages` of them are idle (RefPool).
+  // Frees `pages` pages. At least so many are idle (RefPool).
   virtual void evict(int32_t group, int64_t pages) noexcept = 0;
 };
 
-// The pages of a prefix that a new sequence is to share.
+// The pages of a prefix that a new sequence will share.
 class PrefixSource {
  public:
   virtual ~PrefixSource() = default;
-  // Page of list entry `index`, or -1. Of a state group: the state after the prefix, whatever the index.
+  // The page of list entry `index`, or -1. For a state group: the state after the prefix, for any index.
   virtual int32_t at(int32_t group, int64_t index) const noexcept = 0;
   // The entries of a group that holds tokens, from `begin` on.
   virtual void read(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept {
@@ -94,18 +94,19 @@ class SequenceStore {
  public:
   explicit SequenceStore(SequenceStoreConfig config);
 
-  // Bookkeeping bytes of a store of this config (what the constructor allocates, lazily touched).
+  // Bytes of bookkeeping for a store of this config. The constructor reserves them, and they are touched only when
+  // used.
   static int64_t bytes_needed(const SequenceStoreConfig& config);
   int64_t bytes() const noexcept;
 
   int32_t num_groups() const noexcept { return static_cast<int32_t>(tables_.size()); }
   const PageTable& table(int32_t group) const noexcept { return tables_[static_cast<size_t>(group)]; }
-  // For a mirror of a group's nodes: PageTable::track_changes and what follows it.
+  // For a mirror of a group's nodes: see PageTable::track_changes and the methods after it.
   void track_changed_nodes(int32_t group) { edit_table(group).track_changes(); }
   std::span<const int32_t> changed_nodes(int32_t group) noexcept { return edit_table(group).changes(); }
   void forget_changed_nodes(int32_t group) noexcept { edit_table(group).forget_changes(); }
   const GroupRules& rules(int32_t group) const noexcept { return config_.groups[static_cast<size_t>(group)].rules; }
-  // Slots in use, and those of them that were removed within a step that is still open.
+  // The slots in use, and how many of them belong to sequences that were removed during an open step.
   int64_t num_sequences() const noexcept { return num_sequences_; }
   int64_t num_removed() const noexcept { return num_removed_; }
 
@@ -119,16 +120,16 @@ class SequenceStore {
   // Slot of an id that was resolved before.
   int32_t slot_of(uint64_t id) const noexcept { return ids_.slot_of(id); }
   int64_t length(int32_t slot) const noexcept { return records_[slot].stored - records_[slot].nodes; }
-  // The same with its uncommitted nodes: where the next token or node goes.
+  // The same with uncommitted nodes: the index of the next token or node.
   int64_t stored(int32_t slot) const noexcept { return records_[slot].stored; }
-  // What the lists of a group count: the same, or the tokens of its encoder sequence.
+  // The number of tokens in the lists of a group: the same, or the tokens of the group's encoder sequence.
   int64_t stored_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? encoder_tokens_[int64_t{slot} * num_groups() + group] : stored(slot);
   }
   int64_t length_in(int32_t slot, int32_t group) const noexcept {
     return rules(group).holds_encoder() ? stored_in(slot, group) : length(slot);
   }
-  // Of those tokens, how many a layer holds, which stores them or reads them (StoredLayers).
+  // How many of those tokens a layer holds, which stores or reads them (StoredLayers).
   int64_t held(int32_t slot, int32_t group, int32_t layer) const noexcept {
     return stored_layers_.held(slot, layer, length_in(slot, group));
   }
@@ -141,63 +142,67 @@ class SequenceStore {
 
   Status add(std::span<uint64_t> out);
   Status remove(std::span<const uint64_t> ids);
-  // positions empty: all at the end. Appends the copies to make to `copies` (at most one a child and group).
+  // positions empty: all children begin at the end. Appends the copies to make to `copies`, at most one a child and
+  // group.
   Status fork(std::span<const uint64_t> parents, std::span<const int64_t> positions, std::span<uint64_t> children,
               std::vector<SlotCopy>* copies);
-  // Drops uncommitted nodes too.
+  // Drops uncommitted nodes as well.
   Status truncate(std::span<const uint64_t> ids, std::span<const int64_t> lengths);
   Status clear();
   void nearest_position(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept;
 
-  // Gives sequences their streaming windows (checked: sinks < window, or both 0), and frees what these never see again.
-  // prefix_is_sink: a sequence's tokens so far are sinks too. (streams.cc)
+  // Sets the streaming windows of sequences (checked: sinks < window, or both 0), and frees pages that they never see
+  // again. prefix_is_sink: the present tokens of a sequence become sinks. (streams.cc)
   Status set_streams(std::span<const uint64_t> ids, std::span<const StreamWindow> streams, bool prefix_is_sink);
   int64_t max_append(int32_t slot, int64_t limit) const noexcept;
 
   // ---- Steps. `ids` may hold 0 (an inert row). --------------------------------------------------------------------
 
-  // Whether a step that appends lengths[i] tokens to ids[i] fits. On success slots[i] is the slot, or -1. with_trees:
-  // the step passed check_trees, so sequences with uncommitted nodes are welcome.
+  // Checks that a step with lengths[i] new tokens for ids[i] fits. On success slots[i] is the slot, or -1. with_trees:
+  // the step passed check_trees, so sequences may have uncommitted nodes.
   Status check_step(std::span<const uint64_t> ids, std::span<const int32_t> lengths, std::span<int32_t> slots,
                     StepKind kind = {});
-  // At most so many copies does reserve append for the step that was checked last, of so many rows.
+  // The most copies that reserve appends for the step that was checked last, which has `rows` rows.
   int64_t most_copies(int64_t rows) const noexcept;
-  // Reserves the pages of a checked step: reservations [rows, groups]; page copies to make are appended to `copies`
-  // (the vector has room for most_copies).
+  // Reserves the pages of a checked step. reservations: [rows, groups], filled. It appends the page copies to make to
+  // `copies`, which has room for most_copies.
   void reserve(std::span<const int32_t> slots, std::span<const int32_t> lengths, std::span<Reservation> reservations,
                std::vector<SlotCopy>* copies, StepKind kind = {}) noexcept;
-  // Keeps the step's tokens, frees pages that left a window, and frees sequences removed meanwhile.
+  // Keeps the step's tokens, and frees pages that left a window and sequences that were removed meanwhile.
   void commit(std::span<const int32_t> slots, std::span<const int32_t> lengths,
               std::span<const Reservation> reservations, StepKind kind = {}) noexcept;
-  // Gives everything back that reserve took.
+  // Returns everything that reserve took.
   void rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept;
 
-  // ---- Token trees (trees.cc). Steps whose batch has tree parents ([tokens], as in kvc_batch) call these too. -----
+  // ---- Token trees (trees.cc). They are also called for a step whose batch has tree parents ([tokens], as in
+  // kvc_batch).
 
-  // Whether every row's parents fit the nodes that its sequence has.
+  // Checks that the parents of each row fit the nodes of its sequence.
   Status check_trees(std::span<const uint64_t> ids, std::span<const int32_t> lengths,
                      std::span<const int32_t> parents) const;
-  // Remembers the nodes of a reserved step's tree rows.
+  // Adds the nodes of the tree rows of a reserved step.
   void add_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths,
                  std::span<const int32_t> parents) noexcept;
-  // Keeps them uncommitted, or forgets them: before commit or rollback of the step.
+  // Keeps these nodes as uncommitted, or drops them. It is called before commit or rollback of the step.
   void close_nodes(std::span<const int32_t> slots, std::span<const int32_t> lengths, bool keep) noexcept;
   // Whether an open step adds nodes to the sequence.
   bool grows_tree(int32_t slot) const noexcept { return (records_[slot].state & kGrowsTree) != 0; }
-  // Parents of the uncommitted nodes, and of `fresh` ones of an open step.
+  // The parents of the uncommitted nodes, and of the `fresh` nodes of an open step.
   std::span<const int16_t> tree(int32_t slot, int32_t fresh) const noexcept {
     return {tree_parents_.data() + slot * config_.max_tree_nodes, static_cast<size_t>(records_[slot].nodes + fresh)};
   }
-  // Checks a commit of the paths to `leaves` (-1: of nothing), and appends the copies that it needs, to be made in
-  // order. Changes nothing; throws std::bad_alloc.
+  // Checks a commit of the paths to `leaves` (-1: commits nothing), and appends the copies that it needs, in their
+  // order. It changes nothing else. Throws std::bad_alloc.
   Status plan_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves, std::vector<SlotCopy>* copies);
-  // The rest of it, when the copies are made: lengths grow, other nodes go, and pages that left a window are freed.
+  // Finishes the commit after the copies were made. Lengths grow, other nodes are dropped, and pages that left a window
+  // are freed.
   void finish_commit(std::span<const uint64_t> ids, std::span<const int32_t> leaves) noexcept;
 
   // ---- State groups: checkpoints (states.cc) ----------------------------------------------------------------------
 
   bool has_states() const noexcept { return num_state_groups_ > 0; }
-  // Keeps the states of the sequences' lengths; of too many the oldest goes. Length 0 needs none.
+  // Keeps the states that belong to the sequences' lengths. Beyond the limit, the oldest checkpoint is dropped. Length
+  // 0 needs none.
   Status checkpoint(std::span<const uint64_t> ids);
   // Positions of a sequence's checkpoints, ascending.
   std::span<const int64_t> checkpoints(int32_t slot) const noexcept {
@@ -207,23 +212,23 @@ class SequenceStore {
 
   // ---- Prefix index (published.cc) --------------------------------------------------------------------------------
 
-  // Frees idle pages when a call is short of pages; null without an index. Not owned.
+  // Frees idle pages when a call has too few pages; null without an index. Not owned.
   void set_evictor(PageEvictor* evictor) noexcept { evictor_ = evictor; }
-  // Whether the first `tokens` tokens of a sequence may be published.
+  // Checks that the first `tokens` tokens of a sequence may be published.
   Status check_publish(uint64_t id, int64_t tokens, int32_t* slot) const;
-  // Page of a list entry, or -1; of a state group, the state after `tokens` tokens.
+  // The page of a list entry, or -1. For a state group: the state after `tokens` tokens.
   int32_t page_at(int32_t slot, int32_t group, int64_t index, int64_t tokens) const noexcept;
-  // The first entries of a group that holds tokens; -1 where it has none.
+  // The first entries of a group that holds tokens; -1 for entries without a page.
   void read_pages(int32_t slot, int32_t group, std::span<int32_t> pages) const noexcept;
-  // The sequence uses `page`, which holds the same tokens, in place of its own. Nothing happens if nodes are short.
+  // Replaces a page of the sequence by `page`, which holds the same tokens. Nothing happens if there are too few nodes.
   void replace_page(int32_t slot, int32_t group, int64_t index, int32_t page) noexcept;
-  // A last page that the index refers to is not written any more.
+  // The index refers to the sequence's last page, so the sequence must no longer write it.
   void protect_tail(int32_t slot) noexcept;
   // A new sequence with the pages of a prefix; a partial last page is copied. At most one copy a group.
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
   // First list entry that a sequence of so many tokens needs of the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
-  // References of the index and of its pins.
+  // References of the index, and of its pins.
   bool is_indexed(int32_t group, int32_t page) const noexcept { return table(group).pages().is_indexed(page); }
   bool is_idle(int32_t group, int32_t page) const noexcept { return table(group).pages().is_idle(page); }
   void index_page(int32_t group, int32_t page) noexcept { edit_table(group).index_page(page); }
@@ -233,7 +238,7 @@ class SequenceStore {
 
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
-  // -1 if all are taken.
+  // Returns -1 if all snapshots are taken.
   int32_t take_snapshot(int32_t slot, int32_t group) noexcept;
   const PageList& snapshot(int32_t index) const noexcept { return snapshots_[index].list; }
   void drop_snapshot(int32_t index) noexcept;
@@ -242,13 +247,14 @@ class SequenceStore {
   struct Counts {
     int64_t pages_used = 0, pages_shared = 0, tokens_held = 0, tokens_shared = 0, tokens_logical = 0;
   };
-  // Throws std::bad_alloc; the other two as well.
+  // Throws std::bad_alloc, as the next two do.
   Counts count(int32_t group) const;
   uint64_t digest() const;
   struct PageReference {
     int32_t group, page;
   };
-  // The reservations of all open steps, each [rows, groups], hold pages of their own. others: references from outside.
+  // open_steps: the reservations of all open steps, each [rows, groups], which hold pages too. others: references from
+  // outside.
   Status check_invariants(const std::vector<std::span<const Reservation>>& open_steps,
                           std::span<const PageReference> others = {}) const;
 
@@ -261,7 +267,7 @@ class SequenceStore {
     int64_t stored;  // tokens in its lists: its length, and its uncommitted nodes
     uint64_t id;     // 0 if the slot is free, or if the sequence was removed while busy
     uint64_t generation;
-    uint32_t mark;  // equals mark_ while the sequence was seen in the current call
+    uint32_t mark;  // equals mark_ if the current call has met the sequence
     int32_t checkpoints;
     int16_t nodes;  // uncommitted
     uint8_t state;
@@ -278,7 +284,7 @@ class SequenceStore {
 
   PageTable& edit_table(int32_t group) noexcept { return tables_[static_cast<size_t>(group)]; }
   PageList& edit_list(int32_t slot, int32_t group) noexcept { return lists_[int64_t{slot} * num_groups() + group]; }
-  // Those of a group for a sequence, its streaming window included.
+  // The rules of a group for a sequence, with its streaming window.
   GroupRules rules_of(int32_t slot, int32_t group) const noexcept { return rules(group).with(records_[slot].stream); }
   Hole hole(int32_t slot, int32_t group) const noexcept { return {list(slot, group).kept, list(slot, group).first}; }
   bool lists_work_at(int32_t slot, int64_t position) const noexcept;
@@ -287,7 +293,7 @@ class SequenceStore {
   void free_slot(int32_t slot) noexcept;
   Status stale(uint64_t id, int64_t index) const;
   void start_marking() noexcept;
-  // resolve, but DUPLICATE for a sequence that was seen since start_marking.
+  // Does what resolve does, and returns DUPLICATE for a sequence that was met since start_marking.
   Status resolve_first(uint64_t id, int64_t index, int32_t* slot) {
     KVC_TRY(resolve(id, index, slot));
     if (records_[*slot].mark == mark_) return duplicate(id, index);
@@ -295,7 +301,7 @@ class SequenceStore {
     return Status();
   }
   Status duplicate(uint64_t id, int64_t index) const;
-  // Refuses a busy sequence, and one with uncommitted nodes.
+  // Refuses a busy sequence, and a sequence with uncommitted nodes.
   Status check_idle(int32_t slot, int64_t index) const {
     return (records_[slot].state & (kBusy | kTree)) == 0 ? Status() : not_idle(slot, index);
   }
@@ -309,14 +315,14 @@ class SequenceStore {
   bool grows(int32_t group, StepKind kind) const noexcept {
     return kind.encoder_group < 0 ? !rules(group).holds_encoder() : group == kind.encoder_group;
   }
-  // State groups (states.cc). `visit(group, ordinal)` for each.
+  // State groups (states.cc). Calls visit(group, ordinal) for each.
   template <class Visit>
   void for_each_state_group(Visit visit) const {
     for (int32_t g = 0, ordinal = 0; ordinal < num_state_groups_; ++g) {
       if (rules(g).holds_state()) visit(g, ordinal++);
     }
   }
-  // State pages that a sequence holds beside its lists: visit(group, page).
+  // Calls visit(group, page) for the state pages that a sequence holds besides its lists.
   template <class Visit>
   void for_each_state_page(int32_t slot, Visit visit) const {
     for_each_state_group([&](int32_t g, int32_t ordinal) {
@@ -344,7 +350,7 @@ class SequenceStore {
   void plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path, std::vector<SlotCopy>* copies) const;
   Status check_works_at(int32_t slot, int64_t position, int64_t index) const;
   Status check_pages(int32_t group, int64_t required, int64_t index) const;
-  // Frees idle pages until the needed ones of every group are free; they are available.
+  // Frees idle pages until each group has the needed pages free. Enough are available.
   void make_room() noexcept;
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
   std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
@@ -381,17 +387,17 @@ class SequenceStore {
   std::vector<StoredLayers::LayerSet> step_layers_;  // [lists]: scratch of check_step, the layers that a step needs
   int32_t num_state_groups_ = 0;
   bool has_encoders_ = false;
-  bool has_windows_ = false;  // some group frees pages that left one, whatever its sequences' settings
+  bool has_windows_ = false;  // some group has a window of its own
   int64_t free_slots_size_ = 0;
   int32_t fresh_slot_ = 0;
   int64_t num_sequences_ = 0;
   int64_t num_removed_ = 0;
   uint32_t mark_ = 0;
   PageEvictor* evictor_ = nullptr;
-  std::vector<int64_t> needed_pages_;    // [groups]: what the last check found that the call takes
-  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that the index leaves to everything else
+  std::vector<int64_t> needed_pages_;    // [groups]: pages that the last checked call takes
+  std::vector<int64_t> reserved_nodes_;  // [groups]: nodes that the index leaves for other lists
   std::vector<int32_t> donors_;          // [groups]: scratch of attach
-  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, what a new list begins with
+  std::vector<int32_t> source_pages_;    // [entries]: scratch of attach, the first entries of a new list
 };
 
 }  // namespace kvc

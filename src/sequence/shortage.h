@@ -1,8 +1,8 @@
-// Shortage: where a batch, or a list of forks, is out of pages first.
+// Shortage: which group, and which row of a batch or list of forks, is the first without enough pages.
 //
-// Of several groups that have too few pages it is the one whose first row without its pages comes first: the rows
-// before that one fit in every group, so a scheduler can go on with them. (A tie goes to the lower group.) Thread
-// safety: a value.
+// If several groups have too few pages, the result is the group whose first row without pages comes first; on a tie,
+// the group with the lower index. The rows before that row fit in every group, so a scheduler can continue with them.
+// Thread safety: a value.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Shortage {
   int64_t required = 0;  // pages of the group over all rows; 0 = none is short
   int64_t row = INT64_MAX;
 
-  // A group needs `pages`; `first` is the first row for which they do not suffice, -1 = they do.
+  // A group needs `pages` pages. `first` is the first row for which there are too few; -1: there are enough.
   void add(int32_t of, int64_t pages, int64_t first) noexcept {
     if (first >= 0 && first < row) *this = {of, pages, first};
   }

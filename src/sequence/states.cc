@@ -23,14 +23,14 @@ void SequenceStore::drop_checkpoint(int32_t slot, int64_t index) noexcept {
   std::copy(checkpoint_pages(slot, index + 1), checkpoint_pages(slot, count + 1), checkpoint_pages(slot, index));
 }
 
-// Last first, so that the free pages end up in the order they had.
+// Drops the last ones first, so that the order of the free pages is restored.
 void SequenceStore::drop_checkpoints_after(int32_t slot, int64_t position) noexcept {
   while (records_[slot].checkpoints > 0 && checkpoints(slot).back() > position) {
     drop_checkpoint(slot, records_[slot].checkpoints - 1);
   }
 }
 
-// Shares the checkpoints up to position `last`.
+// Shares the checkpoints at positions up to `last`.
 void SequenceStore::copy_checkpoints(int32_t from, int32_t to, int64_t last) noexcept {
   for (const int64_t position : checkpoints(from)) {
     if (position > last) break;
@@ -57,7 +57,7 @@ Status SequenceStore::checkpoint(std::span<const uint64_t> ids) {
     const int64_t position = length(slot);
     if (position == 0 || find_checkpoint(slot, position) >= 0) continue;
     if (records_[slot].checkpoints == config_.max_checkpoints) drop_checkpoint(slot, 0);
-    const int64_t index = records_[slot].checkpoints++;  // positions ascend: truncate drops those after it
+    const int64_t index = records_[slot].checkpoints++;  // positions ascend, because truncate drops later ones
     checkpoint_positions_[slot * config_.max_checkpoints + index] = position;
     for_each_state_group([&](int32_t g, int32_t ordinal) {
       edit_table(g).hold_page(list(slot, g).tail_page);
@@ -80,7 +80,7 @@ Status SequenceStore::check_states_at(int32_t slot, int64_t position, int64_t in
       .at(index);
 }
 
-// Of the positions that work in the lists too: 0, the checkpoints, and the length.
+// Finds the nearest of the positions that also work in the lists: 0, the checkpoints, and the length.
 void SequenceStore::nearest_checkpoint(int32_t slot, int64_t position, int64_t* before, int64_t* after) const noexcept {
   *before = 0;
   *after = position == 0 ? 0 : -1;
@@ -93,7 +93,7 @@ void SequenceStore::nearest_checkpoint(int32_t slot, int64_t position, int64_t* 
   consider(length(slot));
 }
 
-// Makes the states those of a checkpoint, or none (position 0). The lists have their length already.
+// Restores the states of a checkpoint; at position 0 there are none. The lists are already as long as that.
 void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   if (position == 0) return;
   const int64_t checkpoint = find_checkpoint(slot, position);
@@ -105,14 +105,14 @@ void SequenceStore::restore_states(int32_t slot, int64_t position) noexcept {
   });
 }
 
-// Takes over the holds of the step that added the first nodes.
+// Keeps the references that the step took which added the first nodes.
 void SequenceStore::keep_bases(int32_t slot, std::span<const Reservation> row) noexcept {
   for_each_state_group([&](int32_t g, int32_t ordinal) {
     tree_bases_[int64_t{slot} * num_state_groups_ + ordinal] = row[static_cast<size_t>(g)].copied_from;
   });
 }
 
-// Forgets the states before the uncommitted nodes, or goes back to them.
+// Drops the states before the uncommitted nodes, or restores them.
 void SequenceStore::close_base(int32_t slot, bool restore) noexcept {
   if (records_[slot].nodes == 0) return;
   for_each_state_group([&](int32_t g, int32_t ordinal) {
@@ -130,7 +130,7 @@ void SequenceStore::close_base(int32_t slot, bool restore) noexcept {
   });
 }
 
-// A state follows another: nodes over it are a chain.
+// Each state follows from the one before, so nodes over states must be a chain.
 Status SequenceStore::check_chain(int32_t slot, int64_t row, std::span<const int32_t> parents) const {
   for (size_t i = 0; i < parents.size(); ++i) {
     const int64_t node = records_[slot].nodes + static_cast<int64_t>(i);

@@ -8,19 +8,21 @@
 
 namespace kvc {
 
-// Free slots in the last page of a list outside of a step. (No division: these run for every row of every step.)
+// Free slots in the last page of a list that is not in a step. It avoids a division, because it runs for every row of
+// every step.
 int64_t SequenceStore::tail_room(int32_t slot, int32_t group) const noexcept {
   return list(slot, group).size * rules(group).page_size - stored_in(slot, group);
 }
 
-// Whether so many tokens need no page: they fit in a last page that is the list's own.
+// Whether `tokens` tokens need no page: they fit in a last page that only this list uses.
 bool SequenceStore::fits_tail(int32_t slot, int32_t group, int64_t tokens) const noexcept {
   return tokens <= tail_room(slot, group) && !list(slot, group).tail_shared;
 }
 
 bool SequenceStore::tail_needs_copy(int32_t slot, int32_t group) const noexcept {
   const PageList& tail = list(slot, group);
-  // tail_shared may be outdated (the other owner is gone), so it only says when to look. States have it always.
+  // tail_shared may be outdated, because the other list may be gone. So it only says that a check is needed. For states
+  // it is always set.
   if (!tail.tail_shared || tail_room(slot, group) <= 0) return false;
   return rules(group).holds_state() || !table(group).exclusive(tail, tail.size - 1);
 }
@@ -56,7 +58,7 @@ void SequenceStore::make_room() noexcept {
   }
 }
 
-// The layers of each list that must hold all of its tokens: those that a step runs over. A step of encoder tokens
+// Finds the layers of each list that must hold all its tokens: those over which the step runs. A step of encoder tokens
 // reads no other list.
 void SequenceStore::find_step_layers(StepKind kind) noexcept {
   for (int32_t list = 0; list < stored_layers_.num_lists(); ++list) {
@@ -92,7 +94,7 @@ Status SequenceStore::check_layers(int32_t slot, int64_t row, StepKind kind) con
       .missing(tokens, held);
 }
 
-// What check_step refuses of one row, or its slot (-1: an inert row).
+// The checks of check_step for one row. Gives its slot, or -1 for an inert row.
 Status SequenceStore::check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot) {
   *slot = -1;
   if (length < (id == 0 ? 0 : 1)) {
@@ -120,8 +122,8 @@ Status SequenceStore::check_step(std::span<const uint64_t> ids, std::span<const 
   start_marking();
   find_step_layers(kind);
   for (size_t i = 0; i < ids.size(); ++i) {
-    // The common row, without a Status: a live, idle sequence seen for the first time, with room, whose tokens all
-    // layers of the step hold. check_row judges the other rows.
+    // The usual row passes without a Status: a live, idle sequence that is met for the first time, has room, and whose
+    // tokens all layers of the step hold. check_row checks all other rows.
     const int32_t slot = ids_.slot_of(ids[i]);
     if (slot >= 0 && slot < records_.size()) {
       Record& record = records_[slot];
@@ -158,7 +160,7 @@ int64_t SequenceStore::most_copies(int64_t rows) const noexcept {
   return copies;
 }
 
-// What a copy of the first `filled` tokens leaves of a page that was taken.
+// Clears the rest of a page that was taken, after the `filled` tokens that a copy writes.
 void SequenceStore::clear_rest(int32_t group, int32_t page, int64_t filled, std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;
   if (!config_.cleared || filled == page_size) return;
@@ -199,14 +201,14 @@ void SequenceStore::reserve(std::span<const int32_t> slots, std::span<const int3
         const int32_t page = edit_table(g).append(tail);
         if (!rules(g).holds_state()) clear_rest(g, page, 0, copies);
       }
-      if (rules(g).holds_state()) tail.tail_shared = true;  // never written again
+      if (rules(g).holds_state()) tail.tail_shared = true;  // no step writes it again
       KVC_ASSERT(stored_in(slot, g) + lengths[i] <= tail.size * page_size, stored_in(slot, g), tail.size);
     }
     record.state |= kBusy;
   }
 }
 
-// Frees what no later query of the sequence can see, in every group.
+// Frees pages that no later query of the sequence can see, in every group.
 void SequenceStore::drop_unseen(int32_t slot) noexcept {
   const StreamWindow stream = records_[slot].stream;
   for (int32_t g = 0; g < num_groups(); ++g) {
@@ -234,7 +236,7 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
       encoder_tokens_[int64_t{slot} * num_groups() + kind.encoder_group] += lengths[i];
     }
     record.state &= static_cast<uint8_t>(~kBusy);
-    // The first nodes of a tree: what was before them is kept until they are committed or dropped.
+    // These are the first nodes of a tree. The states before them are kept until the nodes are committed or dropped.
     const bool keep_states = has_states() && record.nodes > 0 && record.nodes == lengths[i];
     if (keep_states) keep_bases(slot, reservations.subspan(i * static_cast<size_t>(num_groups())));
     for (int32_t g = 0; g < num_groups(); ++g) {
@@ -248,7 +250,7 @@ void SequenceStore::commit(std::span<const int32_t> slots, std::span<const int32
 }
 
 void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Reservation> reservations) noexcept {
-  // Last row first, so that the free pages end up in the order they had.
+  // Returns the last row first, so that the order of the free pages is restored.
   for (size_t i = slots.size(); i-- > 0;) {
     const int32_t slot = slots[i];
     if (slot < 0) continue;
@@ -258,7 +260,7 @@ void SequenceStore::rollback(std::span<const int32_t> slots, std::span<const Res
     for (int32_t g = 0; g < num_groups(); ++g) {
       const Reservation& reservation = reservations[i * static_cast<size_t>(num_groups()) + static_cast<size_t>(g)];
       PageList& tail = edit_list(slot, g);
-      // A list that the step left alone stays as it is: a state's last page goes on being one that is never written.
+      // If the step did not change the list, nothing is restored: the last page of a state is never written again.
       if (tail.size > reservation.old_size) edit_table(g).truncate(tail, reservation.old_size);
       if (reservation.copied_from >= 0) edit_table(g).restore_tail(tail, reservation.copied_from, true);
       KVC_ASSERT(tail.size == reservation.old_size, tail.size, reservation.old_size);

@@ -44,29 +44,29 @@ class StoredLayers {
   int64_t bytes() const noexcept { return complete_.bytes() + held_.bytes(); }
   int32_t num_lists() const noexcept { return num_lists_; }
 
-  // Those of a range's layers that store tokens of a list.
+  // The layers of a range that store tokens of a list.
   LayerSet layers_of(int32_t list, LayerRange range) const noexcept;
-  // Whether each of them holds all tokens of a sequence's list.
+  // Whether each of these layers holds all tokens of a sequence's list.
   bool complete(int32_t slot, int32_t list, LayerSet layers) const noexcept {
     const LayerSet& all = complete_[at(slot, list)];
     return layers.empty() || (layers.begin >= all.begin && layers.end <= all.end);
   }
-  // A layer of the set that does not; one must exist.
+  // A layer of the set that does not hold all tokens. There must be one.
   int32_t first_incomplete(int32_t slot, int32_t list, LayerSet layers) const noexcept;
-  // How many of a list's `tokens` a layer of the cache holds.
+  // How many of a list's `tokens` tokens a layer of the cache holds.
   int64_t held(int32_t slot, int32_t layer, int64_t tokens) const noexcept;
 
-  // A new sequence: each layer holds all of its no tokens.
+  // Begins a sequence without tokens, all of which every layer holds.
   void clear(int32_t slot) noexcept;
-  // Tokens from `before` on were appended in `layers`, all of them complete.
+  // Tokens from `before` on were appended in `layers`, which held all tokens before.
   void append(int32_t slot, int32_t list, LayerSet layers, int64_t before) noexcept {
     if (complete_[at(slot, list)] != layers) narrow(slot, list, layers, before);
   }
-  // The list has `tokens` tokens now, the first ones of those that it had.
+  // The list was cut to its first `tokens` tokens.
   void truncate(int32_t slot, int32_t list, int64_t tokens) noexcept;
-  // Of the tokens from `first` on those at first + path[i] are kept, in this order; path ascends.
+  // After token `first`, only the tokens at first + path[i] were kept, in this order. path ascends.
   void keep_path(int32_t slot, int32_t list, int64_t first, std::span<const int32_t> path) noexcept;
-  // `to` begins with the first `tokens` tokens of `from`.
+  // The list of `to` begins with the first `tokens` tokens of `from`.
   void copy(int32_t from, int32_t to, int32_t list, int64_t tokens) noexcept;
 
   // Whether the invariants hold for a list of `tokens` tokens.

@@ -1,4 +1,4 @@
-// Streaming windows of sequences: set, changed, and taken back.
+// Streaming windows of sequences: setting, changing and ending them.
 #include <cinttypes>
 
 #include "base/assert.h"
@@ -7,7 +7,7 @@
 namespace kvc {
 namespace {
 
-// What a sequence of `length` tokens streams by, if these are sinks too.
+// The streaming window of a sequence of `length` tokens, if these tokens become sinks too.
 StreamWindow with_prefix(StreamWindow stream, int64_t length, bool prefix_is_sink) noexcept {
   if (stream.on() && prefix_is_sink && length > stream.sinks) stream.sinks = static_cast<int32_t>(length);
   return stream;

@@ -115,7 +115,7 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
                            nodes - 1)
           .at(index);
     }
-    // States are known before the tree and after its last node.
+    // Only the states before the tree and after its last node are known.
     if (has_states() && leaves[i] >= 0 && leaves[i] != nodes - 1) {
       return Status::error(KVC_ERROR_EVICTED,
                            "leaf %d at index %" PRId64
@@ -135,7 +135,8 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
   return Status();
 }
 
-// Node path[i] goes to index i of the nodes: never up, and in order, so that no copy writes what a later one reads.
+// Node path[i] moves to index i of the nodes. Targets are never above their sources, and copies run in order. So no
+// copy writes a slot that a later one reads.
 void SequenceStore::plan_moves(int32_t slot, int32_t group, std::span<const int32_t> path,
                                std::vector<SlotCopy>* copies) const {
   const int64_t page_size = rules(group).page_size;
@@ -149,7 +150,7 @@ void SequenceStore::plan_moves(int32_t slot, int32_t group, std::span<const int3
     const int64_t source = begin + path[i];
     KVC_ASSERT(source >= target, source, target);
     if (source == target) continue;
-    // A node that follows its parent moves as far as that, so both are of one run until a page ends.
+    // A node right after its parent moves by the same distance, so both belong to one copy until a page ends.
     if (i > 0 && path[i] == path[i - 1] + 1 && source % page_size != 0 && target % page_size != 0) {
       ++copies->back().tokens;
     } else {

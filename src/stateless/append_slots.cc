@@ -31,7 +31,7 @@ Status read_rows(const DLTensor* tensor, const char* name, int64_t tokens, int64
                        DtypeText(out->dtype).c_str());
 }
 
-// One scale for all heads, or one each.
+// Reads one scale for all heads, or one for each.
 Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_layer& layer, DLDevice device,
                   TensorView* out, kvc_backend_scales* scales) {
   if (tensor == nullptr) return Status();
@@ -76,7 +76,7 @@ Status read_rotation(const kvc_append_slots_args& args, DLDevice device, AppendS
   return Status();
 }
 
-// K's row with its leading dims as V's.
+// Reads rows of K whose leading dims are V.
 Status read_latent(const kvc_append_slots_args& args, DLDevice device, AppendSlotsCall* call) {
   kvc_backend_layer& layer = call->cache.layer;
   static constexpr int64_t kAny[3] = {-1, -1, -1};
@@ -107,7 +107,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   }
   if (args.slot_mapping == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "slot_mapping is NULL");
   KVC_TRY(IndexTensor::read(args.slot_mapping, {"slot_mapping", device}, &call->slots));
-  // A stride of 0 makes any number of tokens of one element, and each token takes memory here.
+  // With a stride of 0, one element can stand for any number of tokens, and each token takes memory here.
   if (call->slots.size() > kMaxTokens) {
     return Status::error(KVC_ERROR_SHAPE, "slot_mapping has %" PRId64 " tokens, more than %" PRId64, call->slots.size(),
                          kMaxTokens);
@@ -137,7 +137,7 @@ Status read_call(const kvc_append_slots_args& args, DLDevice device, AppendSlots
   return check_overlaps(written, 2, read, 8);
 }
 
-// Where the host reads slots and positions.
+// Checks slots and positions that the host reads.
 Status check_values(const AppendSlotsCall& call, StatelessScratch* scratch) {
   const int64_t tokens = call.slots.size(), most = call.cache.layer.num_pages * call.cache.layer.page_size;
   scratch->slots.resize(static_cast<size_t>(tokens));

@@ -1,9 +1,10 @@
-// DevicePlan: what a kvc_plan is: a TablePlan, and where its tables are read. On the CPU those are the plan's arrays.
-// On another device they are copies: of a build over the host's arrays one upload; of a build over the device's, which
-// the host does not read, the backend makes them on the stream (kvc_backend_table_plan), in graph mode, where shapes
-// are those of the capacity.
+// DevicePlan: a kvc_plan. It has a TablePlan, and the place where the tables are read. On the CPU they are read in the
+// plan's arrays. On another device they are copies. If a build has arrays on the host, one upload sends the tables. If
+// its arrays are on the device, the host does not read them: the backend makes the tables on the stream
+// (kvc_backend_table_plan). That needs graph mode, in which shapes are those of the capacity.
 //
-// Thread safety: none; one thread at a time. Ownership: of plan and copies; borrows a build's arguments for the build.
+// Thread safety: none; one thread at a time. Ownership: it owns the plan and the copies, and borrows a build's
+// arguments during the build.
 #pragma once
 
 #include <memory>
@@ -22,7 +23,7 @@ class DevicePlan {
                        std::unique_ptr<DevicePlan>* out);
 
   Status build(const kvc_plan_args& args, void* stream, uint64_t* generation);
-  // The build that was asked for came to nothing: the tables are stale, on the device in the stream's order.
+  // A build was refused. The tables become stale; on the device, in the order of the stream.
   void refuse(void* stream) noexcept;
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const { return plan_->check(generation); }

@@ -30,20 +30,21 @@ WorkShape shape_of(const Context& context, const FlashAttnCall& call) {
 
 namespace {
 
-// A plan with room for the call; nothing is planned yet.
+// Makes a plan with room for the call. Nothing is planned yet.
 void prepare_plan(const WorkShape& shape, const kvc_backend_rows& rows, StatelessScratch* scratch) {
   const BatchLimits limits = {rows.num_rows, rows.num_tokens, 0, false};
   const int64_t items = WorkPlan::max_items(shape, limits), tiles = WorkPlan::max_tiles(shape, limits);
   if (!scratch->plan || items > scratch->plan_items || tiles > scratch->plan_tiles) {
     const int64_t more_items = std::max(items, scratch->plan_items), more_tiles = std::max(tiles, scratch->plan_tiles);
-    scratch->plan = std::make_unique<WorkPlan>(more_items, more_tiles);  // may throw: the sizes are those of the plan
+    // may throw, so the sizes stay those of the old plan
+    scratch->plan = std::make_unique<WorkPlan>(more_items, more_tiles);
     scratch->plan_items = more_items;
     scratch->plan_tiles = more_tiles;
   }
   scratch->plan->set_shape(shape);
 }
 
-// Rows from `token` on of row `row`'s.
+// The tokens from `token` on of batch row `row`.
 kvc_backend_tensor tokens_from(const TensorView& t, int64_t row, int64_t token, int64_t row_tokens) {
   kvc_backend_tensor tensor = rows_of(t);
   int64_t element = token * tensor.token_stride;
@@ -58,13 +59,13 @@ kvc_backend_scales scales_of_row(const kvc_backend_row_scales& scales, int64_t r
   return {const_cast<float*>(scales.data) + row * scales.row_stride, 0, head_stride_bytes, 0, 0};
 }
 
-// Whether the rows of a batch are adjacent in memory, as their tokens are.
+// Whether the rows of a batch follow each other in memory without a gap.
 bool uniform(const TensorView& t) {
   return t.rank == 3 || t.shape[0] <= 1 || t.strides[0] == t.shape[1] * t.strides[1];
 }
 
-// Stores new K and V: at once, or row by row where rows have scales or places of their own. slots: where calls of the
-// backend read them.
+// Stores new K and V in one call, or row by row if rows have their own scales or strides. slots: at the address that
+// calls of the backend use.
 Status append(const Context& context, const FlashAttnCall& call, const FlashAttnRows& rows, const int64_t* slots,
               const float* cos_sin, const kvc_backend_step* staged, void* stream) {
   const int32_t* begin = rows.new_begin();
@@ -89,7 +90,7 @@ Status append(const Context& context, const FlashAttnCall& call, const FlashAttn
   return Status();
 }
 
-// What attends, as it was planned; without partials.
+// The plan of the attend, without partials.
 kvc_backend_plan plan_of(const FlashAttnCall& call, StatelessScratch& scratch) {
   kvc_backend_plan plan = {};
   scratch.plan->fill(scratch.rows.rows(), scratch.rows.tables(), nullptr, call.layer, &plan);

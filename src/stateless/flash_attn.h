@@ -11,7 +11,7 @@
 
 namespace kvc {
 
-// Any thread, each with a scratch of its own. May throw std::bad_alloc.
+// Any thread may call it, each with its own scratch. May throw std::bad_alloc.
 Status flash_attn_with_kvcache(const std::shared_ptr<Context>& context, StatelessScratch& scratch,
                                const kvc_flash_attn_args& args, void* stream);
 

@@ -41,7 +41,7 @@ Status check_number(int32_t value, int32_t most, const char* name) {
   return Status::error(KVC_ERROR_OUT_OF_RANGE, "%s %d is not in 0..%d", name, value, most);
 }
 
-// Strides between rows of a batch, beside those between tokens.
+// The stride between rows of a batch, in addition to that between tokens.
 int64_t row_stride_of(const TensorView& t) noexcept {
   return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0;
 }
@@ -54,7 +54,7 @@ Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const
 
 }  // namespace
 
-// Rows of tokens: batched or ragged as q is.
+// Checks rows of tokens, which are batched or ragged like q.
 Status FlashAttnCall::check_tokens(const DLTensor* tensor, const char* name, int64_t dims, bool written,
                                    TensorView* view) const {
   const int64_t heads = layer.num_q_heads;
@@ -167,7 +167,7 @@ Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
   KVC_TRY(IndexTensor::read(other_name ? args.seqused_k : args.cache_seqlens,
                             {other_name ? "seqused_k" : "cache_seqlens", device_, rows, true}, &cache_seqlens));
   if (appends && !cache_seqlens.given()) {
-    return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is to be appended behind it");
+    return Status::error(KVC_ERROR_NULL_ARGUMENT, "cache_seqlens is NULL, and k is given: it says where k is appended");
   }
   KVC_TRY(IndexTensor::read(args.cache_batch_idx, {"cache_batch_idx", device_, rows}, &batch_idx));
   KVC_TRY(IndexTensor::read(args.cache_leftpad, {"cache_leftpad", device_, rows, true}, &leftpad));
@@ -256,7 +256,7 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
   return Status();
 }
 
-// All on the host, or, but for single numbers, all on the device.
+// Index tensors must be all on the host, or all on the device. Single numbers may be on the host in either case.
 Status FlashAttnCall::check_index_devices() {
   const char *host = nullptr, *device = nullptr;
   const auto place = [&](const char* name, bool on_host) { (on_host ? host : device) = name; };

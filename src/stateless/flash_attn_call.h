@@ -1,5 +1,5 @@
-// FlashAttnCall: the arguments of kvc_flash_attn_with_kvcache, read and checked as far as shapes, dtypes and options
-// go. What the values of its index tensors say is FlashAttnRows' (flash_attn_rows.h).
+// FlashAttnCall: the arguments of kvc_flash_attn_with_kvcache after their shapes, dtypes and options were checked.
+// FlashAttnRows (flash_attn_rows.h) reads the values of its index tensors.
 #pragma once
 
 #include "context/context.h"
@@ -14,13 +14,13 @@ struct FlashAttnCall {
   int64_t row_queries = 0;  // Sq; -1: ragged
   int64_t row_new = 0;      // Sn; -1: ragged
   ForeignCache cache;
-  kvc_backend_layer layer = {};  // what attends; cache.layer is what is appended to
-  int64_t capacity = 0;          // tokens that each row's cache holds
+  kvc_backend_layer layer = {};  // the layer that attends; cache.layer is the one that is appended to
+  int64_t capacity = 0;          // tokens of each row's cache
   bool appends = false;
   bool causal = false;
   int32_t window_right = -1;  // -1: a query sees everything after it
   int32_t num_splits = 0;
-  bool unlike_scales = false;  // new K and V are quantised, each row's by scales of its own
+  bool unlike_scales = false;  // new K and V are quantised, with scales for each row
 
   TensorView q, qv, out, lse, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks;
   IndexTensor cache_seqlens, batch_idx, leftpad, rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new;
@@ -29,14 +29,15 @@ struct FlashAttnCall {
   kvc_backend_attend attend = {};  // tensors and options, without a plan
   uint32_t flags = 0;              // KVC_ATTEND_*
 
-  // Sinks that are not float32 are converted once a call: numbers of scratch that this takes.
+  // The floats of scratch for sinks that are converted to float32, once a call.
   int64_t sink_floats() const noexcept {
     return sinks.rank == 0 || attend.sinks != nullptr ? 0 : float32_copy_floats(sinks.shape[0]);
   }
   bool paged() const noexcept { return block_table.given(); }
-  bool indexes_on_device = false;  // lengths, offsets and page ids are the device's: the host does not know them
+  // lengths, offsets and page ids are on the device, so the host does not have their values
+  bool indexes_on_device = false;
 
-  // Status with the first argument that does not fit; nothing is written.
+  // Reads all arguments, or reports the first one that does not fit. It writes nothing.
   static Status read(const kvc_flash_attn_args& args, const Context& context, FlashAttnCall* out);
 
  private:

@@ -9,13 +9,13 @@
 namespace kvc {
 namespace {
 
-constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // above, keys are split less
-constexpr int64_t kItemsAtOnce = 2;                       // that each place for an item should find
+constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;  // if partial states need more, keys are split less
+constexpr int64_t kItemsAtOnce = 2;                       // for each item that can run at once
 
-// The strides between rows of a batch, beside those between tokens.
+// The stride between rows of a batch, in addition to that between tokens.
 int64_t row_stride(const TensorView& t) { return t.rank == 4 ? t.strides[0] - t.shape[1] * t.strides[1] : 0; }
 
-// How a call is cut, from its capacity.
+// How a call is cut. It follows from the capacity.
 struct Cut {
   int32_t item_queries;  // of a tile
   int32_t key_splits;
@@ -47,7 +47,7 @@ Cut cut_of(const FlashAttnCall& call, const WorkShape& shape) {
   return cut;
 }
 
-// An offset a row: the caller's, or rows of `each`.
+// An offset for each row: the caller's, or multiples of `each`.
 kvc_backend_indexes offsets(const IndexTensor& given, int64_t each) {
   return given.given() ? given.on_device() : kvc_backend_indexes{nullptr, each, 0, 0};
 }
@@ -91,7 +91,7 @@ kvc_backend_flash_plan read_plan(const FlashAttnCall& call, const WorkShape& sha
   return plan;
 }
 
-// Gives out the plan's arrays: counted without memory, and then for good.
+// Places the plan's arrays. A first pass without memory counts them; a second pass places them.
 class Arrays {
  public:
   explicit Arrays(CallMemory* memory) : memory_(memory) {}

@@ -8,7 +8,7 @@
 namespace kvc {
 namespace {
 
-// [rows + 1] offsets: those of rows of `each` tokens, or the caller's, which begin with 0, never descend and are at
+// Fills [rows + 1] offsets: multiples of `each`, or the caller's. Those must begin with 0, never descend, and be at
 // most `tokens`.
 Status fill_offsets(const IndexTensor& offsets, int64_t rows, int64_t each, int64_t tokens, std::vector<int32_t>* out) {
   out->resize(static_cast<size_t>(rows) + 1);
@@ -72,7 +72,7 @@ Status FlashAttnRows::build(const FlashAttnCall& call) {
   return call.appends && call.batch_idx.given() ? check_unlike(call) : Status();
 }
 
-// Gives each row a page list as long as its keys need. The list of a row without pages is its cache row.
+// Places a page list for each row, as long as its keys need. Without a block table, the list is the row's cache row.
 void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   int64_t pages = 0;
   for (size_t r = 0; r < page_begin_.size(); ++r) {
@@ -81,7 +81,7 @@ void FlashAttnRows::place_lists(const FlashAttnCall& call) {
   }
   if (call.paged() && pages > pages_.size()) pages_ = LazyArray<int32_t>(pages + pages / 4);
   tables_ = {};
-  // Null would mean trees. Of a table without columns no list has an entry.
+  // A null array would mean that lists are trees. If a table has no columns, no list has an entry.
   tables_.pages = call.paged() && pages_.size() > 0 ? pages_.data() : cache_rows_.data();
   tables_.page_begin = page_begin_.data();
 }
@@ -140,7 +140,7 @@ Status FlashAttnRows::rotate_row(const FlashAttnCall& call, int32_t row, int64_t
   return fill(new_begin_[r], new_begin_[r + 1], true, &new_rotations_);
 }
 
-// Two rows that append to one cache row would write the same slots.
+// Refuses two rows that append to one cache row, because both would write the same slots.
 Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
   sorted_.resize(cache_rows_.size());
   for (size_t r = 0; r < sorted_.size(); ++r) {
@@ -158,7 +158,7 @@ Status FlashAttnRows::check_unlike(const FlashAttnCall& call) {
   return Status();
 }
 
-// Page ids of columns [begin, end) of a row.
+// Reads the page ids of columns [begin, end) of a row.
 Status FlashAttnRows::read_pages(const FlashAttnCall& call, int32_t row, int64_t begin, int64_t end) {
   const int64_t cache_row = cache_rows_[static_cast<size_t>(row)], pages = call.cache.layer.num_pages;
   int32_t* const list = pages_.data() + page_begin_[static_cast<size_t>(row)];
@@ -180,7 +180,7 @@ Status FlashAttnRows::map_pages(const FlashAttnCall& call, const WorkPlan& plan)
     const int32_t fresh = new_begin_[r + 1] - new_begin_[r];
     int64_t first = queries > 0 ? plan.first_key(rows_, row, length - queries) : length;
     first = std::min<int64_t>(first, length - fresh);
-    if (first >= length) continue;  // nothing is read or written
+    if (first >= length) continue;  // no key is read or written
     if (call.paged()) KVC_TRY(read_pages(call, row, first / page_size, ceil_div(length, page_size)));
     const int32_t* const list = tables_.pages + page_begin_[r];
     for (int32_t i = 0; i < fresh; ++i) {

@@ -1,9 +1,10 @@
-// FlashAttnRows: the values of a call's index tensors, as a backend takes them: rows with lengths and positions, their
-// page lists, and the slots of new tokens. Each value is read once, into this object, and checked here. So a thread
-// that writes the caller's tensors during the call changes results, but no address that the call reads or writes.
+// FlashAttnRows: the values of a call's index tensors in the form that a backend takes: rows with lengths and
+// positions, their page lists, and the slots of new tokens. Each value is read once, into this object, and checked
+// here. So a thread that writes the caller's tensors during the call can change results, but no address that the call
+// reads or writes.
 //
-// Thread safety: none; one call at a time. Buffers stay for the next call: nothing is allocated once they are large
-// enough. Throws std::bad_alloc.
+// Thread safety: none; one call at a time. Buffers are kept for later calls, so nothing is allocated once they are
+// large enough. Throws std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ class FlashAttnRows {
  public:
   // Reads lengths and positions.
   Status build(const FlashAttnCall& call);
-  // After build: reads the page ids of all keys that are read (by `plan`'s rules) or written, and makes the slots of
-  // new tokens.
+  // Called after build. It reads the page ids of all keys that the call writes or, by the items of `plan`, reads. Then
+  // it makes the slots of new tokens.
   Status map_pages(const FlashAttnCall& call, const WorkPlan& plan);
 
   const kvc_backend_rows& rows() const noexcept { return rows_; }
@@ -43,11 +44,11 @@ class FlashAttnRows {
   std::vector<int32_t> token_begin_, new_begin_;               // [rows + 1]
   std::vector<int32_t> kv_lengths_, key_begins_, cache_rows_;  // [rows]
   std::vector<int64_t> page_begin_;                            // [rows]: where a row's list is in pages_
-  LazyArray<int32_t> pages_;                                   // page lists; those of pages that are used are written
+  LazyArray<int32_t> pages_;                                   // page lists; only entries of pages in use are written
   std::vector<int32_t> positions_, key_ends_;                  // [queries]
   std::vector<int32_t> query_rotations_, new_rotations_;
   std::vector<int64_t> slots_;
-  std::vector<int64_t> sorted_;  // cache rows, to find one that is there twice
+  std::vector<int64_t> sorted_;  // cache rows, to find duplicates
   kvc_backend_rows rows_ = {};
   kvc_backend_tables tables_ = {};
 };

@@ -93,7 +93,8 @@ Status RotaryTables::rows_at(const Context& context, kvc_backend_rope* args, int
   args->cos_sin = cos_sin;
   args->cos = {cos.data, cos.strides[0], 0, cos.dtype, 0};
   args->sin = {sin.data, sin.strides[0], 0, sin.dtype, 0};
-  // Without rows of cos and sin no token may be rotated. A backend would take tensors without data for RoPE by tables.
+  // Without rows of cos and sin no token may be rotated. For tensors without data, a backend would compute cos and sin
+  // from tables.
   if (tokens == 0 || positions() == 0) return Status();
   kvc_error error = KVC_ERROR_INIT;
   return Status::from(context.backend().rope(context.device(), args, stream, &error), error);
@@ -115,8 +116,8 @@ Status RotaryTables::rows_at(const Context& context, const kvc_backend_indexes& 
   return rows_at(context, &args, tokens, stream, cos_sin);
 }
 
-// A backend copies rows of two tensors as float32 where it makes cos and sin. Here both tensors are `numbers`, of which
-// row 0 is the only one.
+// When a backend makes cos and sin from a caller's tables, it copies rows of two tensors as float32. Here both tensors
+// are `numbers`, and row 0 is the only row.
 Status to_float32(const Context& context, const TensorView& numbers, void* stream, float* out) {
   static constexpr int32_t kFirst = 0;
   const kvc_backend_tensor row = {numbers.data, numbers.shape[0], 0, numbers.dtype, 0};

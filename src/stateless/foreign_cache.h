@@ -1,5 +1,5 @@
-// ForeignCache: a caller's K and V tensors as a backend takes them: two pools by their strides. A contiguous cache is
-// one whose pages hold a whole sequence.
+// ForeignCache: a caller's K and V tensors in the form that a backend takes: two pools with strides. In a contiguous
+// cache a page holds a whole sequence.
 #pragma once
 
 #include "base/status.h"
@@ -10,10 +10,10 @@
 namespace kvc {
 
 struct ForeignCache {
-  TensorView k, v;               // [pages, page_size, Hkv, dims]; v without data if there is none
-  kvc_backend_layer layer = {};  // of both: storage, shapes and dtype; q heads as kv heads
+  TensorView k, v;               // [pages, page_size, Hkv, dims]; v has no data if it was not given
+  kvc_backend_layer layer = {};  // for both tensors: storage, shapes and dtype. It has as many q heads as kv heads
 
-  // Checks the tensors, written if anything is appended. v: nullable (latent rows).
+  // Checks the tensors. written: the call appends to them. v: nullable (latent rows).
   static Status read(const DLTensor* k, const DLTensor* v, bool written, DLDevice device, ForeignCache* out);
 };
 
@@ -24,14 +24,14 @@ struct RotaryTables {
   int32_t rotary_dim() const noexcept { return 2 * static_cast<int32_t>(cos.shape[1]); }
   bool given() const noexcept { return cos.rank != 0; }
 
-  // Both tensors, or none of them; rotary_dim is at most head_dim.
+  // Both tensors are given, or none. rotary_dim is at most head_dim.
   static Status read(const DLTensor* cos, const DLTensor* sin, int32_t head_dim, DLDevice device, RotaryTables* out);
   int64_t cos_sin_floats(int64_t tokens) const noexcept { return given() ? tokens * rotary_dim() : 0; }
-  // Copies the rows `positions` [tokens] as float32 to cos_sin [tokens, 2, rotary_dim / 2]. step: nullable; where a
-  // device has the positions.
+  // Copies the rows at `positions` [tokens], as float32, to cos_sin [tokens, 2, rotary_dim / 2]. step: nullable; the
+  // step that has the positions on a device.
   Status rows_at(const Context& context, const int32_t* positions, int64_t tokens, const kvc_backend_step* step,
                  void* stream, float* cos_sin) const;
-  // The same with positions that only the device reads. A position that is no row leaves its place as it is.
+  // The same for positions that only the device reads. A token whose position is not a row keeps its old values.
   Status rows_at(const Context& context, const kvc_backend_indexes& positions, int64_t tokens, void* stream,
                  float* cos_sin) const;
 
@@ -39,8 +39,8 @@ struct RotaryTables {
   Status rows_at(const Context& context, kvc_backend_rope* args, int64_t tokens, void* stream, float* cos_sin) const;
 };
 
-// numbers [n] of float32, float16 or bfloat16 as float32, on the stream. out: [2 * n], of which the first half gets
-// them.
+// Converts numbers [n] of float32, float16 or bfloat16 to float32 on the stream. out: [2 * n]; the results are its
+// first half.
 Status to_float32(const Context& context, const TensorView& numbers, void* stream, float* out);
 constexpr int64_t float32_copy_floats(int64_t n) noexcept { return 2 * n; }
 

@@ -10,9 +10,9 @@
 namespace kvc {
 namespace {
 
-constexpr int32_t kFewParts = 8;  // merged without allocation
+constexpr int32_t kFewParts = 8;  // merged without an allocation
 
-// T, H and Dv of a call, from the shape of its output.
+// Reads T, H and Dv of a call from the shape of its output.
 Status read_shape(const DLTensor* out, RowsSpec* spec) {
   if (out == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "out is NULL");
   if (out->ndim != 3) return Status::error(KVC_ERROR_RANK, "out has %d dims, not 3", out->ndim);
@@ -61,7 +61,7 @@ Status merge_states(Context& context, const kvc_merge_args& args, void* stream) 
     if (args.num_parts <= kFewParts) {
       few[static_cast<size_t>(i)] = part;
     } else {
-      many.push_back(part);  // memory follows what was read, and not a number alone
+      many.push_back(part);  // memory grows with the parts that were read, because num_parts alone could be huge
     }
   }
   merge.parts = many.empty() ? few.data() : many.data();

@@ -6,7 +6,7 @@
 
 namespace kvc {
 
-// May throw std::bad_alloc, for more than a few parts.
+// May throw std::bad_alloc if there are more than a few parts.
 Status merge_states(Context& context, const kvc_merge_args& args, void* stream);
 
 }  // namespace kvc

@@ -1,4 +1,4 @@
-// StatelessScratch: what a stateless call computes in; StatelessScratches: those of a context, kept from call to call.
+// StatelessScratch: the buffers of a stateless call. StatelessScratches: those of a context, kept for later calls.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace kvc {
 
-// Device memory that grows to the largest size asked for; its contents do not survive that.
+// Device memory that grows to the largest requested size. If it grows, its contents are lost.
 class GrowingMemory {
  public:
   Status reserve(const std::shared_ptr<Context>& context, int64_t bytes) {
@@ -28,8 +28,8 @@ class GrowingMemory {
 
 struct StatelessScratch;
 
-// The device memory of one call. The CPU is done with it when the call returns; another device's backend lends it,
-// since what a call enqueues runs later.
+// The device memory of one call. On the CPU it is free when the call returns. Other backends lend memory, because the
+// work of a call runs later.
 class CallMemory {
  public:
   CallMemory(std::shared_ptr<Context> context, void* stream) : context_(std::move(context)), stream_(stream) {}
@@ -40,9 +40,9 @@ class CallMemory {
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;
 
-  // Once; arrays of it are then given out by next.
+  // Call it once. `next` then returns arrays in this memory.
   Status take(StatelessScratch& scratch, int64_t bytes);
-  // What an array of `count` takes.
+  // The bytes that an array of `count` elements takes.
   template <class T>
   static int64_t bytes_of(int64_t count) noexcept {
     return (count * static_cast<int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
@@ -62,11 +62,11 @@ class CallMemory {
   char* next_ = nullptr;
 };
 
-// Thread safety: none; of one call at a time.
+// Thread safety: none; one call at a time.
 struct StatelessScratch {
   FlashAttnRows rows;
   std::unique_ptr<WorkPlan> plan;
-  int64_t plan_items = 0, plan_tiles = 0;  // that it has room for
+  int64_t plan_items = 0, plan_tiles = 0;  // its room
   std::vector<int32_t> tile_counters;
   GrowingMemory memory;            // of CallMemory, on the CPU
   std::vector<int64_t> slots;      // of kvc_append_slots
@@ -89,7 +89,7 @@ inline Status CallMemory::take(StatelessScratch& scratch, int64_t bytes) {
 // Thread safety: any.
 class StatelessScratches {
  public:
-  // One that is not in use, or a new one. Throws std::bad_alloc.
+  // Returns a scratch that is not in use, or a new one. Throws std::bad_alloc.
   std::unique_ptr<StatelessScratch> take() {
     {
       MutexLock lock(mutex_);
@@ -99,7 +99,7 @@ class StatelessScratches {
     }
     return std::make_unique<StatelessScratch>();
   }
-  // Kept, unless enough are.
+  // Keeps a scratch for later calls, unless enough are kept.
   void give(std::unique_ptr<StatelessScratch> scratch) noexcept {
     MutexLock lock(mutex_);
     for (auto& place : free_) {

@@ -1,5 +1,5 @@
-// StagedCall: the index arrays and the plan of one call on an asynchronous device. They are sent in one copy, and stay
-// there until the call's end. On other devices nothing is sent, and the host's arrays are read where they are.
+// StagedCall: the index arrays and the plan of one call on an asynchronous device. One copy sends them, and they stay
+// there until the end of the call. On other devices nothing is sent, and the host's arrays are read in place.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ kvc_backend_array array_of(const T* data, int64_t count) noexcept {
   return {data, count * static_cast<int64_t>(sizeof(T)), nullptr};
 }
 
-// Where calls of the backend read the array.
+// The address that calls of the backend use for an array.
 template <class T>
 const T* for_backend(const kvc_backend_array& array) noexcept {
   return static_cast<const T*>(array.device != nullptr ? array.device : array.data);
@@ -27,7 +27,8 @@ class StagedCall {
   StagedCall(const StagedCall&) = delete;
   StagedCall& operator=(const StagedCall&) = delete;
 
-  // Once. Fills the arrays' addresses on the device, and the plan's. plan: nullable; complete but for those.
+  // Call it once. It fills the device addresses of the arrays and of the plan. plan: nullable; complete except for
+  // these.
   Status begin(std::span<kvc_backend_array> arrays, kvc_backend_plan* plan) noexcept {
     if (context_.backend().begin_call == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;
@@ -36,9 +37,9 @@ class StagedCall {
                                       stream_, &step_, &error),
         error);
   }
-  // What the call's functions of the backend name.
+  // The step that the call's functions of the backend name.
   const kvc_backend_step* step() const noexcept { return step_; }
-  // After the last of them.
+  // Call it after the last of these functions.
   Status end() noexcept {
     if (step_ == nullptr) return Status();
     kvc_error error = KVC_ERROR_INIT;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kAlignment = 4096;
 
-// A cache without storage attends to nothing.
+// Floats of partial states. A cache without storage attends to nothing.
 int64_t partial_bytes(const Geometry& geometry, const std::vector<WorkClass>& classes) {
   if (geometry.tables_only) return 0;
   int64_t floats = 0;
@@ -34,7 +34,7 @@ int64_t Forward::scratch_bytes(const Context& context, const Geometry& geometry,
   }
   const auto groups = static_cast<int32_t>(geometry.store.groups.size());
   bytes += BatchPlan::bytes_needed(geometry.limits, groups);
-  if (!context.is_host()) {  // the device's copy of both, and its staging
+  if (!context.is_host()) {  // the device's copies, and their staging
     int64_t arrays = BatchPlan::bytes_needed(geometry.limits, groups);
     for (const WorkClass& c : classes) arrays += WorkPlan::bytes_needed(c.shape, geometry.limits);
     bytes += 2 * arrays;
@@ -112,7 +112,8 @@ void Forward::finish_batch() noexcept {
   info_shapes[1] = graph ? limits.rows : num_rows;
 }
 
-// Which table each token's stored keys rotate by; null: all by the first, or none.
+// Which table rotates the stored keys of each token. Null: the first table rotates all of them, or they are not
+// rotated.
 const int32_t* Forward::key_sets_of(const Planned& planned) noexcept {
   const int32_t sets = planned.work.shape().key_sets_class;
   return sets >= 0 ? rope_sets_of(static_cast<size_t>(sets)) : nullptr;
@@ -159,8 +160,7 @@ const int32_t* Forward::rope_sets_of(size_t rope_class) noexcept {
   if (rotation.sets.size() == 0) return nullptr;
   if (rotation.sets_made) return rotation.sets.data();
   const kvc_backend_rows& rows = batch->rows();
-  const int32_t* windows =
-      batch->stream_windows();  // the tokens that a streaming sequence keeps are all that there are
+  const int32_t* windows = batch->stream_windows();  // a streaming sequence rotates by its kept tokens alone
   for (int32_t row = 0; row < num_rows; ++row) {
     const int32_t* begin = rows.positions + rows.token_begin[row];
     const int32_t* end = rows.positions + rows.token_begin[row + 1];
@@ -188,7 +188,7 @@ Status Forward::rotate(const Context& context, const RopeTables& tables, size_t 
   return Status::from(context.backend().rope(context.device(), &args, stream, &error), error);
 }
 
-// Always the same arrays in the same order, so that those of a graph have their places.
+// Lists the same arrays in the same order in every step, so that in a graph each has its fixed place.
 void Forward::list_arrays(const void* device, bool by_capacity) {
   arrays_.start(device, by_capacity);
   const auto list = [&](auto& array, int64_t count) { arrays_.add(array.data(), count, array.size(), &array.device); };
@@ -212,7 +212,7 @@ void Forward::list_arrays(const void* device, bool by_capacity) {
   }
 }
 
-// What all plans of a class have on the device, also those that are made later in the step.
+// Sets the device addresses that all plans of a class share. Plans that are made later in the step have them too.
 void Forward::point_to_device(Planned& planned) noexcept {
   kvc_backend_plan_arrays& device = planned.plan.device;
   device.rows = batch->device_rows(planned.group);
@@ -227,7 +227,7 @@ Status Forward::create_device_step(const std::shared_ptr<Context>& context, cons
   std::vector<const kvc_backend_plan*> plans;
   for (const Planned& planned : plans_) plans.push_back(&planned.plan);
   if (latent) latent->list_plans(&plans);
-  // A leaf and a node above it for each row and group in most steps, and what long prompts fill.
+  // In most steps each row changes a leaf and a node above it in each group. Long prompts fill more leaves.
   const auto groups = static_cast<int64_t>(geometry.store.groups.size());
   const int64_t leaves = geometry.limits.tokens / geometry.page_size / KVC_BACKEND_NODE_FANOUT;
   kvc_backend_step_limits limits = {};
@@ -288,7 +288,7 @@ Status Forward::cos_sin(const Context& context, const RopeTables& tables, size_t
 Status Forward::cos_sin_sinks(const Context& context, const RopeTables& tables, size_t rope_class, const float** out) {
   Rotation& rotation = rotations_[rope_class];
   *out = nullptr;
-  // A captured call finds them in a later step, when rows stream.
+  // A captured call may be replayed in a later step, in which rows stream.
   const bool later = replayed() && limits.streaming;
   if (batch->stream_windows() == nullptr && !later) return Status();
   auto* values = static_cast<float*>(rotation.cos_sin_sinks->data());

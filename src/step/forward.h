@@ -72,8 +72,8 @@ class Forward {
   void start() noexcept;
   // Sets the shapes that callers see, after the batch was built.
   void finish_batch() noexcept;
-  // How the work of a class is cut. The first layer that needs it makes it. flags: the call's KVC_ATTEND_*; a class
-  // keeps the plan of its last flags.
+  // How the work of a class is cut. The first layer that needs the plan makes it. flags: KVC_ATTEND_* of the call. A
+  // class keeps the plan for its last flags.
   const WorkPlan& work_plan(size_t work_class, uint32_t flags = 0) noexcept;
   // The same for calls of the backend. The plan is staged once, if the backend stages plans.
   Status plan(size_t work_class, uint32_t flags, const kvc_backend_plan** out);
@@ -86,10 +86,10 @@ class Forward {
   // Which table of the class rotates each token: [num_tokens]; null: the first table rotates all tokens.
   const int32_t* rope_sets_of(size_t rope_class) noexcept;
 
-  // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. The plans of
-  // classes that the last step used are made for the same flags, and sent with them.
+  // Sends the step's index arrays, and changed nodes of page lists, to a device that keeps copies of them. For each
+  // class that the last step used, it also makes and sends the plan, for the same flags.
   Status stage(std::span<const kvc_backend_node_changes> changes);
-  // When a step of a graph closes: from here on, replays are stale.
+  // Called when a step of a graph closes. Replays after this are stale.
   Status unstage();
   // Whether recorded calls may run in this step: it is of a graph, on a device that replays them.
   bool replayed() const noexcept { return graph && device_step_.get() != nullptr; }
@@ -99,7 +99,7 @@ class Forward {
   int64_t state_rows() const noexcept { return replayed() ? limits.rows : num_rows; }
   // The step that calls of the backend name; null if nothing is staged.
   const kvc_backend_step* step() const noexcept { return device_step_.get(); }
-  // For plans beside those of the classes.
+  // For plans of MLA calls, which are not plans of a class.
   DeviceStep& device_step() noexcept { return device_step_; }
 
   // Positions and last rows of the batch, at addresses of the context's device.

@@ -8,7 +8,7 @@
 namespace kvc {
 namespace {
 
-// Nodes of the tree that a row has, in the order of its keys; none: it has no tree.
+// The nodes of a row's tree, in the order of its keys. Empty if the row has no tree.
 StepTree tree_of(const kvc_backend_rows& rows, int32_t row) noexcept {
   if (rows.tree_nodes == nullptr || rows.kv_lengths[row] < 0) return {};
   const int32_t begin = rows.tree_begin[row];
@@ -39,7 +39,7 @@ void ForwardTables::read_rows(const kvc_backend_rows& rows) {
   }
 }
 
-// What the call requests; in a graph with its capacity.
+// The options of the call's tables. In a graph they have the graph's capacity.
 TableOptions ForwardTables::options_of(const Group& group, const kvc_tables& wanted) const {
   TableOptions options;
   options.arrays = wanted.arrays != 0 ? wanted.arrays : KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
@@ -90,7 +90,7 @@ Status ForwardTables::find(const Group& group, const kvc_tables& wanted, Part** 
   return Status();
 }
 
-// An upload that fails is the device's failure: every later call says so.
+// A failed upload is a failure of the device, which every later call reports.
 void ForwardTables::mark_stale(Part* part, const Context& context, void* stream) noexcept {
   part->word = 0;
   int64_t* const copy = part->on_device.copy_of(&part->word);
@@ -126,7 +126,7 @@ Status ForwardTables::make(const BatchPlan& batch, const Group& group, kvc_table
   made_ = nullptr;
   KVC_TRY(find(group, *wanted, &part));
   made_ = part;
-  part->word = 0;  // until all of it is written
+  part->word = 0;  // it stays 0 until all arrays are written
   TableSet& set = part->set;
   const ListSource source(batch.tables(group.index), static_cast<int32_t>(rules.page_size));
   if (group.cross) {

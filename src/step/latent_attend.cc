@@ -13,16 +13,16 @@ namespace kvc {
 namespace {
 
 constexpr int64_t kAlignment = 4096;
-constexpr int32_t kPageSize = 1 << 30;  // of the one page that decompressed K and V are: beyond any position
+constexpr int32_t kPageSize = 1 << 30;  // tokens of the single page of decompressed K and V: more than any position
 constexpr int64_t kZeroBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(sizeof(int32_t));
 constexpr DLDataType kFloat = {kDLFloat, 32, 1};
 
-// A pointer that may leave its array: it is only used with indexes that lead back.
+// Shifts a pointer. The result may lie outside of its array: it is used only with indexes that lead back into it.
 void* shifted(void* data, int64_t bytes) noexcept {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes));
 }
 
-// The part of a tensor from a token and head on.
+// The part of a tensor that begins at a token and a head.
 kvc_backend_tensor from(kvc_backend_tensor tensor, int64_t token, int64_t head) noexcept {
   const int64_t elements = token * tensor.token_stride + head * tensor.head_stride;
   tensor.data = shifted(tensor.data, elements * element_bytes(tensor.dtype));
@@ -33,7 +33,7 @@ kvc_backend_tensor compact(void* data, int64_t heads, int64_t dims, DLDataType d
   return {data, heads * dims, dims, dtype, 0};
 }
 
-// Layer of the absorbed form over some of its heads, and how it is cut.
+// How the absorbed form is cut, for a layer with some of its heads.
 WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool streaming, bool deterministic) {
   WorkShape shape;
   shape.streaming = streaming;
@@ -48,7 +48,8 @@ WorkShape shape_of(const Context& context, const kvc_backend_layer& layer, bool 
   return shape;
 }
 
-// The same for decompressed rows: a head an item, nothing split, the longest tiles of queries first.
+// The same for decompressed rows: each item has one head, nothing is split, and tiles of queries are as long as
+// possible.
 WorkShape decompressed_shape_of(const Context& context, const kvc_backend_layer& layer) {
   WorkShape shape = shape_of(context, layer, false, false);
   shape.tiling.decode_max_queries = 0;
@@ -57,8 +58,8 @@ WorkShape decompressed_shape_of(const Context& context, const kvc_backend_layer&
   return shape;
 }
 
-// Rows [begin, end) alone, by the addresses of either side: index arrays are counted from the first one, tokens as they
-// are. No arrays: none.
+// Rows [begin, end) of index arrays. Arrays of rows then begin with the first of them; token numbers stay the same.
+// Null arrays stay null. It works for addresses of the host and of the device.
 kvc_backend_plan_arrays rows_between(kvc_backend_plan_arrays arrays, int32_t begin, int32_t end) noexcept {
   kvc_backend_rows& rows = arrays.rows;
   rows.num_rows = end - begin;
@@ -76,7 +77,7 @@ kvc_backend_plan_arrays rows_between(kvc_backend_plan_arrays arrays, int32_t beg
   return arrays;
 }
 
-// An up-projection [heads, *dims, latent]; dims: filled, 1..most.
+// Checks an up-projection [heads, *dims, latent]. dims: filled, 1..most.
 Status check_projection(const DLTensor& tensor, const char* name, int64_t heads, int64_t latent_dims, int64_t most,
                         DLDevice device, kvc_backend_tensor* out, int64_t* dims) {
   *dims = tensor.ndim == 3 && tensor.shape != nullptr ? tensor.shape[1] : 1;
@@ -106,7 +107,7 @@ Status read_projections(const kvc_attend_args& args, const kvc_backend_layer& la
                           &s.v_dims);
 }
 
-// One call, over scratch that it takes piece by piece.
+// One call. It takes its arrays one after another from scratch.
 class LatentScratch::Run {
  public:
   Run(LatentScratch& scratch, const Context& context, const LatentCall& call, DeviceStep* step, void* stream)
@@ -120,7 +121,7 @@ class LatentScratch::Run {
         element_(call.attend.q.dtype) {}
 
   Status run() {
-    int32_t begin = 0;  // of the absorbed rows that were not computed yet
+    int32_t begin = 0;  // the first absorbed row that is not computed yet
     for (int32_t row = 0; row < rows_.num_rows; ++row) {
       const bool inert = tokens_of(row) == 0 || rows_.kv_lengths[row] < 0, alone = !inert && is_decompressed(row);
       if (!inert && !alone) continue;
@@ -132,7 +133,7 @@ class LatentScratch::Run {
   }
 
  private:
-  // Where a part's result goes: [T, heads, Dv] from the first head on, and its LSE.
+  // Where the result of a part is written: [T, heads, Dv] from the first head on, and its LSE.
   struct Result {
     kvc_backend_tensor out;
     float* lse;
@@ -148,7 +149,7 @@ class LatentScratch::Run {
 
   bool is_decompressed(int32_t row) const noexcept {
     const bool streams = rows_.stream_windows != nullptr && rows_.stream_windows[row] > 0;
-    // The two forms have unlike bits, and the choice follows how tokens are cut into steps.
+    // The two forms give other bits, and which one is used depends on how tokens are cut into steps.
     if (has_flag(KVC_ATTEND_PAST) || streams || call_.slots == nullptr ||
         kernels::place_of_scales(layer_.format) != KVC_BACKEND_SCALES_NONE || scratch_.deterministic_)
       return false;
@@ -161,7 +162,7 @@ class LatentScratch::Run {
     return data;
   }
 
-  // Calls body(first head, heads) for all heads, as many at a time as scratch holds for `tokens` tokens.
+  // Calls body(first head, heads) for all heads, with as many at a time as scratch holds for `tokens` tokens.
   template <class Body>
   Status for_each_heads(int64_t tokens, Body body) {
     const int64_t start = used_, room = scratch_.buffer_->bytes() - start - kLatentPadding;
@@ -224,14 +225,14 @@ class LatentScratch::Run {
     return call_backend(&kvc_backend::merge, merge);
   }
 
-  // The caller's output from a head on.
+  // The caller's output from `head` on.
   Result result(int32_t head) const noexcept {
     const kvc_backend_attend& a = call_.attend;
     float* lse = a.lse == nullptr ? nullptr : a.lse + head * a.lse_head_stride;
     return {from(a.out, 0, head), lse, a.lse_token_stride, a.lse_head_stride};
   }
 
-  // The call over `layer` and its q, from a head on.
+  // The call for `layer` and its q, from `head` on.
   kvc_backend_attend part(const kvc_backend_layer& layer, int32_t head, const float* sinks,
                           const Result& to) const noexcept {
     kvc_backend_attend args = call_.attend;
@@ -249,7 +250,8 @@ class LatentScratch::Run {
     return {call_.plan.arrays.tables.roots, call_.plan.arrays.key_sets, begin, end, flags, decompressed, shape};
   }
 
-  // The plan of rows [key.begin, key.end), made and staged unless an earlier layer did. layer: of the part.
+  // Finds the plan of rows [key.begin, key.end). It is made and staged unless an earlier layer did so. layer: that of
+  // the part.
   Status find_plan(const PlanKey& key, const kvc_backend_layer& layer, const kvc_backend_plan** out) {
     KeptPlan& kept = scratch_.find_plan(key);
     *out = &kept.plan;
@@ -274,7 +276,7 @@ class LatentScratch::Run {
     return Status();
   }
 
-  // Rows [begin, end) and heads [head, head + heads) in latent space.
+  // Attends rows [begin, end) with heads [head, head + heads) in latent space.
   Status absorbed(int32_t begin, int32_t end, int32_t head, int32_t heads, uint32_t flags, const float* sinks,
                   const Result& to) {
     const LatentShape& s = call_.shape;
@@ -296,7 +298,7 @@ class LatentScratch::Run {
                    from(to.out, token, 0));
   }
 
-  // The new tokens of a row among themselves, by K and V of their own.
+  // Attends the new tokens of a row to each other, over K and V that are computed here.
   Status decompressed(int32_t row, const kvc_backend_tensor& stored, int32_t head, int32_t heads, const Result& to) {
     const LatentShape& s = call_.shape;
     const int64_t tokens = tokens_of(row), q_dims = s.nope_dims + s.rotary_dims();
@@ -361,7 +363,7 @@ class LatentScratch::Run {
   const kvc_backend_layer& layer_;
   DeviceStep& step_;
   void* const stream_;
-  const DLDataType element_;  // of q, and of what is computed on the way, but for sums
+  const DLDataType element_;  // of q and of intermediate results, except sums
   int64_t used_ = 0;          // bytes of scratch
 };
 
@@ -373,7 +375,7 @@ LatentScratch::Needs LatentScratch::needs(const Context& context, const Geometry
     if (layer.num_q_heads > needs.layer.num_q_heads) needs.layer = layer;
     const int64_t bytes = latent_scratch_bytes(layer.head_dim, layer.v_head_dim, geometry.limits.tokens);
     needs.buffer_bytes = std::max(needs.buffer_bytes, bytes);
-    // The head counts that latent_heads_at_once can choose, and what they leave for the last time.
+    // The numbers of heads that latent_heads_at_once can return, and the rests that they leave.
     for (int32_t heads = 1; heads <= of.layer.num_q_heads; ++heads) {
       layer.num_q_heads = heads;
       const WorkShape shape = shape_of(context, layer, geometry.limits.streaming, geometry.deterministic);

@@ -67,14 +67,14 @@ void Step::close() noexcept {
   open_ = false;
 }
 
-// Whether the tokens of a step go to a layer.
+// Whether the step appends its tokens in a layer.
 bool Step::appends(int32_t layer) const {
   const Layer& l = layers_[layer];
   if (l.kv_layer >= 0 || l.states) return false;
   return forward_->kind.encoder_group < 0 ? !layers_.rules(l).holds_encoder() : l.group == forward_->kind.encoder_group;
 }
 
-// Whether all layers in range have what end keeps.
+// Checks that all layers in range have what kvc_forward_end needs.
 Status Step::check_complete() const {
   for (int32_t layer = forward_->kind.layers.begin; layer < forward_->kind.layers.end; ++layer) {
     const auto index = static_cast<size_t>(layer);

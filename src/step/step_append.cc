@@ -59,7 +59,7 @@ Status Step::check_rotation(int32_t layer, const DLTensor* cos_sin, const float*
                        out);
 }
 
-// cos and sin for the tokens of a step: the caller's, those of the layer's RoPE class, or null where nothing is
+// Finds cos and sin for the tokens of a step: the caller's, those of the layer's RoPE class, or null if nothing is
 // rotated.
 Status Step::find_rotation(const kvc_backend_layer& layer, const float* given, const float** out) {
   *out = given;

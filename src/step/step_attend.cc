@@ -43,7 +43,7 @@ Status read_attend_options(const kvc_attend_args& args, int32_t num_q_heads, DLD
   return check_heads(args.sinks, "sinks", num_q_heads, device, &attend->sinks);
 }
 
-// The rows of a step's tokens in a tensor.
+// The rows of a step's tokens in a tensor, to find overlaps.
 struct Rows {
   const char* name;
   const kvc_backend_tensor& tensor;
@@ -74,8 +74,8 @@ struct Rows {
 
 }  // namespace
 
-// What attention writes has no element of what it reads. Tensors apart from each other, as they mostly are, are seen by
-// their ends alone.
+// Checks that no written tensor has an element of a tensor that is read. For most calls, the tensors' ends show that
+// they are apart.
 Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const {
   const kvc_backend_layer& shape = layers_[layer].backend;
   const kvc_backend_attend& attend = call.attend;
@@ -101,7 +101,7 @@ Status Step::check_outputs(int32_t layer, const LatentCall& call, const KvRows& 
   return Status();
 }
 
-// Attention in the backend, by up-projections if the call has them.
+// Runs attention in the backend. A call with up-projections goes through LatentScratch.
 Status Step::run_attend(int32_t layer, LatentCall* call) {
   kvc_backend_attend* args = &call->attend;
   const Layer& source = layers_[layer];
@@ -131,7 +131,7 @@ Status Step::run_attend(int32_t layer, LatentCall* call) {
   return Status();
 }
 
-// Whether a layer can attend now, by kind and order.
+// Checks that the kind of the layer, and the calls before, allow this attend.
 Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   const Layer& l = layers_[layer];
   if (l.states) {

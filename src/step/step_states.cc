@@ -1,4 +1,4 @@
-// States of recurrent layers: out of the cache and into it, by the rows of a step.
+// States of recurrent layers, copied out of the cache and into it for the rows of a step.
 #include "step/step.h"
 
 namespace kvc {
@@ -36,7 +36,7 @@ Status Step::copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bo
   return run(Status::from(copied, error));
 }
 
-// Where the rows' states are: before the step, and after it.
+// Finds the pages of the rows' states before the step and after it.
 void Step::find_state_pages(const SequenceStore& store) noexcept {
   const std::span<const Reservation> reservations = forward_->row_reservations(layers_.num_groups());
   for (Forward::StatePages& pages : forward_->state_pages) {

@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kFlags = KVC_TABLES_PAD_VALUE | KVC_TABLES_SLOTS;
 constexpr uint32_t kArrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
 
-// Whether a part names what the rows of a step see.
+// Checks that a part names keys that the rows of the step see.
 Status check_part(const kvc_backend_rows& rows, bool cross, int32_t part) {
   const bool branches = part == KVC_TABLES_PREFIX || part == KVC_TABLES_BRANCHES;
   if (part != KVC_TABLES_WHOLE && !branches) {
@@ -78,7 +78,7 @@ Status Step::tables(int32_t group, kvc_tables* out) {
   }
   KVC_TRY(forward_->tables.place(layers_.context(), forward_->stream, out));
   if (!tokens) return Status();
-  // Those of kvc_forward_get_info, on the device.
+  // positions and last_rows of kvc_forward_get_info, on the device.
   const int32_t *positions = nullptr, *last_rows = nullptr;
   forward_->device_rows(&positions, &last_rows);
   out->positions = borrowed_tensor(const_cast<int32_t*>(positions), &forward_->info_shapes[0]);

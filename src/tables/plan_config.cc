@@ -39,13 +39,14 @@ Status check_config(const kvc_plan_config& c) {
                          c.window_tokens, c.chunk_tokens);
   }
   if (draft && (c.flags & KVC_PLAN_LENGTHS_WITH_NEW) != 0) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_LENGTHS_WITH_NEW with draft steps: of which one?");
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                         "KVC_PLAN_LENGTHS_WITH_NEW with draft steps, which add tokens one after another");
   }
   if ((c.flags & KVC_PLAN_PAD_VALUE) != 0 || c.pad_value == 0) return Status();
   return Status::error(KVC_ERROR_INVALID_ARGUMENT, "pad_value %d without KVC_PLAN_PAD_VALUE", c.pad_value);
 }
 
-// With defaults in place of zeros.
+// The config with defaults in place of zeros.
 kvc_plan_config complete(kvc_plan_config config) {
   if (config.page_size == 0) config.page_size = 16;
   if (config.arrays == 0) config.arrays = KVC_TABLES_DENSE | KVC_TABLES_CSR | KVC_TABLES_TOKENS;
@@ -60,7 +61,7 @@ kvc_plan_config complete(kvc_plan_config config) {
 
 Status complete_config(const kvc_plan_config& config, kvc_plan_config* out) {
   kvc_plan_config checked = complete(config);
-  // The default padding is not the caller's: it does not count as given.
+  // The default padding was not given by the caller, so it is not checked as a given value.
   if ((config.flags & KVC_PLAN_PAD_VALUE) == 0) checked.pad_value = config.pad_value;
   KVC_TRY(check_config(checked));
   *out = complete(config);

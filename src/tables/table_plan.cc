@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxLength = kernels::kMaxRowTokens;
 
-// An array of a plan: exactly `size` elements, or its own number of them if size is -1.
+// Reads an array of a plan with exactly `size` elements; -1: any number.
 Status read_array(const DLTensor* tensor, const char* name, int64_t size, IndexTensor* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", name);
   return IndexTensor::read(tensor, {.name = name, .device = {kDLCPU, 0}, .size = size, .exact = true}, out);
@@ -53,7 +53,7 @@ TablePlan::TablePlan(const kvc_plan_config& config)
   }
 }
 
-// rows, columns and queries of a row: the capacity in graph mode.
+// rows, columns and queries: the capacity in graph mode.
 void TablePlan::add_part(int32_t step, int32_t part, int64_t rows, int64_t columns, int64_t queries) {
   TableOptions options;
   options.arrays = config_.arrays;
@@ -77,7 +77,7 @@ int64_t TablePlan::max_tokens() const noexcept {
 
 int64_t TablePlan::most_tokens() const noexcept { return config_.max_tokens > 0 ? config_.max_tokens : kMaxLength; }
 
-// The step that makes the prefix of step s: without a window all steps of a draft see the same.
+// The step that makes the prefix of step s. Without a window, all steps of a draft see the same prefix.
 int32_t TablePlan::prefix_step(int32_t s) const noexcept { return rules().windowed() ? s : 0; }
 
 GroupRules TablePlan::rules() const noexcept {
@@ -102,7 +102,7 @@ Status TablePlan::check_given(const kvc_plan_args& args) const {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "block_table and req_to_token are both given");
   }
   if ((args.flags & KVC_PLAN_ROWS_GREW) != 0 && config_.mode > KVC_PLAN_EXTEND) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, whose drafts come and go",
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with mode %d, which drops drafts again",
                          config_.mode);
   }
   return Status();
@@ -135,14 +135,15 @@ Status TablePlan::read_batch(const kvc_plan_args& args, Batch* out) const {
       .missing(size, config_.max_rows);
 }
 
-// New tokens of row i.
+// The number of new tokens of row i.
 int32_t TablePlan::fresh_of(int64_t i) const noexcept {
   if (config_.mode == KVC_PLAN_EXTEND) return fresh_[static_cast<size_t>(i)];
   return config_.mode == KVC_PLAN_VERIFY ? config_.num_draft_tokens : 1;
 }
 
-// Whether the values of row i, as they were copied, are in their ranges; adds the row's new tokens to *tokens. An inert
-// row's encoder tokens may be any number, and become 0. Messages have the caller's value: copies are within int32.
+// Checks that the copied values of row i are in their ranges, and adds the row's new tokens to *tokens. In an inert row
+// the encoder tokens may be any number, and become 0. Messages show the caller's value, because copies are limited to
+// int32.
 Status TablePlan::check_row(const Batch& batch, int64_t i, int64_t* tokens) {
   const auto at = static_cast<size_t>(i);
   const auto is_length = [](int64_t value) { return value >= 0 && value <= kMaxLength; };
@@ -193,8 +194,8 @@ Status TablePlan::check_rows(const Batch& batch) {
   return Status();
 }
 
-// Whether the server's rows have columns for all their tokens, the new ones too. Every row of a table is for tokens
-// that this finds room for, so the number of rows that a build makes has a bound in the caller's memory.
+// Checks that the server's rows have columns for all their tokens, the new ones included. Every row of a table belongs
+// to tokens that passed this check. So the caller's memory bounds the number of rows that a build makes.
 Status TablePlan::check_room(const TableSource& source) const {
   const bool draft = config_.mode == KVC_PLAN_DRAFT_DECODE;
   for (size_t i = 0; i < step_.size(); ++i) {
@@ -207,7 +208,7 @@ Status TablePlan::check_room(const TableSource& source) const {
   return Status();
 }
 
-// KVC_PLAN_ROWS_GREW: whether they are the rows of the last build, and only grew.
+// KVC_PLAN_ROWS_GREW: checks that the rows are those of the last build, and only grew.
 Status TablePlan::check_grown(const Batch& batch) const {
   if (last_step_.size() != step_.size()) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "KVC_PLAN_ROWS_GREW with %" PRId64 " rows after a build of %zu",
@@ -225,8 +226,8 @@ Status TablePlan::check_grown(const Batch& batch) const {
   return Status();
 }
 
-// Copies the arrays and makes rows of them, in passes whose branches do not depend on the values. A row that is wrong
-// is looked for only if a pass has found that there is one.
+// Copies the arrays and makes rows of them, in passes without branches on values. Only if a pass found a wrong row does
+// another one look for it.
 Status TablePlan::read_rows(const Batch& batch) {
   const auto size = static_cast<size_t>(batch.size);
   const bool extend = config_.mode == KVC_PLAN_EXTEND, with_new = lengths_with_new();
@@ -240,7 +241,7 @@ Status TablePlan::read_rows(const Batch& batch) {
   } else {
     std::iota(row_index_.begin(), row_index_.end(), 0);
   }
-  // From here on all values are small enough for sums of int32, or the build is refused.
+  // After this check all values are small enough for int32 sums, or the build is refused.
   if (!sound) KVC_TRY(check_rows(batch));
   const int32_t each = extend || size == 0 ? 0 : fresh_of(0);
   const int32_t *lengths = lengths_.data(), *appends = extend ? fresh_.data() : nullptr;
@@ -286,7 +287,7 @@ Status TablePlan::read_trees(const Batch& batch) {
   return Status();
 }
 
-// Hands the rows of a part to its table, which checks them.
+// Makes the rows of a part, which its table checks.
 Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part* part) {
   const auto tree_of = [&](int32_t row) {
     const auto n = static_cast<size_t>(config_.num_draft_tokens);
@@ -303,7 +304,7 @@ Status TablePlan::plan_part(const Batch& batch, const TableSource& source, Part*
   if (draft && part->part == KVC_TABLES_PREFIX) {
     return set.check(draft_prefix_rows(step_, seen, draft_, part->step, set.plan(source, false)));
   }
-  if (draft) {  // of one query: causal or not is the same
+  if (draft) {  // a row with one query is the same causal or not
     return set.check(draft_branch_rows(step_, seen, draft_, part->step, set.plan(source, true)));
   }
   if (part->part == KVC_TABLES_PREFIX) {
@@ -361,8 +362,8 @@ uint64_t TablePlan::start_on_device(bool with_trees, bool with_encoders) noexcep
 
 Status TablePlan::write(const Batch& batch, const TableSource& source) {
   KVC_TRY(check_room(source));
-  // New tokens are keys too, so rows that name pages check the pages of new tokens. Nodes of trees are listed, and
-  // slots are anywhere: theirs are checked here.
+  // New tokens are keys too, so tables of pages check the pages of new tokens. Nodes of trees are listed one by one,
+  // and slots may be anywhere, so both are checked here.
   if (batch.slots || trees_) {
     for (Tokens& tokens : tokens_) KVC_TRY(tokens.set.check(tokens.tokens, source));
   }
@@ -371,7 +372,7 @@ Status TablePlan::write(const Batch& batch, const TableSource& source) {
     if (!part.made) continue;
     KVC_TRY(plan_part(batch, source, &part));
   }
-  word_ = 0;  // in case memory runs out on the way
+  word_ = 0;  // if an allocation fails, the build counts as refused
   on_device_ = false;
   last_step_.clear();
   for (Part& part : parts_) {
@@ -425,7 +426,7 @@ Status TablePlan::tables(int32_t step, kvc_tables* out) {
   for (Part& part : parts_) {
     if (part.step != made_by || part.part != out->part || !part.made) continue;
     part.set.describe(out);
-    if (on_device_) {  // what the values say is not known: the capacity, and -1 where that says nothing
+    if (on_device_) {  // the host does not have the values, so it reports the capacity, or -1
       const bool verify = config_.mode == KVC_PLAN_VERIFY, branches = part.part == KVC_TABLES_BRANCHES;
       out->causal = part.part == KVC_TABLES_WHOLE || (branches && !verify) ? 1 : 0;
       out->page_size = (config_.flags & KVC_PLAN_SLOTS) != 0 || (branches && verify) ? 1 : config_.page_size;
@@ -446,11 +447,11 @@ Status TablePlan::check(uint64_t generation) const {
   if (word_ != 0 && generation == static_cast<uint64_t>(word_)) return Status();
   if (word_ == 0) {
     return Status::error(KVC_ERROR_STALE,
-                         "generation %" PRIu64 " is asked for, and the last build was refused or none was made",
+                         "generation %" PRIu64 " was requested, but the last build was refused or none was made",
                          generation);
   }
-  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " is asked for, and the tables hold %" PRId64, generation,
-                       word_);
+  return Status::error(KVC_ERROR_STALE, "generation %" PRIu64 " was requested, but the tables hold %" PRId64,
+                       generation, word_);
 }
 
 }  // namespace kvc

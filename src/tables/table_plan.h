@@ -1,12 +1,12 @@
-// TablePlan: the tables of one kind of step (a kvc_plan), over the arrays of a server that has its own allocator.
-// A build reads the server's arrays into rows of the step, converts those to rows of tables (table_rows.h), checks all
-// of them against the server's table, and writes them (table_set.h). Sizes and sums are compared with what the server's
-// table and the capacity hold before any row is made.
+// TablePlan: a kvc_plan. It makes the tables of one kind of step from the arrays of a server with its own allocator. A
+// build reads the server's arrays into rows of the step, and converts those to rows of tables (table_rows.h). It checks
+// all of them against the server's table, and writes them (table_set.h). Sizes and sums are compared with the server's
+// table and the capacity before any row is made.
 //
-// Thread safety: none; one thread at a time. Ownership: of its tables; borrows a build's arguments for the build.
-// Lengths, rows and parents are read once. Ids of the server's table are read when they are checked and again when they
-// are written: a thread that writes the table meanwhile changes the ids in the result, and nothing else.
-// Invariant: generation_word() is the number of the build that the arrays hold, and 0 if the last one was refused.
+// Thread safety: none; one thread at a time. Ownership: it owns its tables, and borrows a build's arguments during the
+// build. Lengths, rows and parents are read once. Ids of the server's table are read twice, to check and to write them.
+// A thread that writes the table meanwhile changes the ids in the result, and nothing else. Invariant:
+// generation_word() is the number of the build in the arrays, or 0 if the last build was refused.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,17 @@ class TablePlan {
   Status build(const kvc_plan_args& args, uint64_t* generation);
   Status tables(int32_t step, kvc_tables* out);
   Status check(uint64_t generation) const;
-  void refuse() noexcept { word_ = 0; }  // a build has failed
+  void refuse() noexcept { word_ = 0; }  // a build was refused
 
-  // Builds that a device makes, of graph mode. Their arrays are copies of this plan's, of the same shapes.
+  // Builds that a device makes in graph mode. Their arrays are copies of this plan's arrays, with the same shapes.
   const kvc_plan_config& config() const noexcept { return config_; }
   bool fixed() const noexcept { return (config_.flags & KVC_PLAN_GRAPH) != 0; }
   int32_t num_steps() const noexcept { return config_.mode == KVC_PLAN_DRAFT_DECODE ? config_.num_steps : 1; }
   int64_t max_tokens() const noexcept;  // of a step
   DLTensor generation_word() noexcept { return borrowed_tensor(&word_, &word_shape_); }
-  // Whether the mode takes the arguments that are given. Their contents are not read.
+  // Checks that the mode accepts the arguments that are given. It does not read their contents.
   Status check_given(const kvc_plan_args& args) const;
-  // Records a build that a device makes, and so which parts there are. Returns the build's number.
+  // Records a build that a device makes, and with it which parts exist. Returns the number of the build.
   uint64_t start_on_device(bool with_trees, bool with_encoders) noexcept;
   // Calls visit(step, part, kvc_tables*) for each table that the last build made; in graph mode, where arrays never
   // move, for each table. Part -1 is the tokens of a step.

@@ -1,10 +1,10 @@
-// Which keys the rows of a table name. Every kind of step (decode, extend, verify, drafts, windows, chunks, sinks,
-// trees, encoders) becomes such rows here, from lengths alone, and TableSet writes rows of any kind. A foreign kernel
-// has lengths and causality, and no mask: it may compute attention over a row if its queries see all of the row's keys
-// (or, causal, all keys up to their own).
+// Which keys the rows of a table name. Here every kind of step (decode, extend, verify, drafts, windows, chunks, sinks,
+// trees, encoders) becomes rows, computed from lengths alone. TableSet writes them. A kernel of another project has
+// lengths and causality, and no mask. So it may attend over a row if its queries see all of the row's keys (causal: all
+// keys up to their own).
 //
-// Pure functions. Each makes one pass: it hands a row to `rows.add(TableRow)` at once, keeps none, and returns `rows`.
-// Thread safety: none. Nothing is allocated after the first step of a size.
+// Pure functions. Each makes one pass. It passes every row to `rows.add(TableRow)` at once, keeps none, and returns
+// `rows`. Thread safety: none. Nothing is allocated after the first step of a size.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace kvc {
 using kernels::DraftShape;
 using kernels::VisibleRule;
 
-// A row of a step of a cache, with its streaming window in the groups that streaming windows apply to.
+// A row of a step of a cache. It has its streaming window if the group applies such windows.
 struct StepRow : kernels::StepTokens {
   StreamWindow stream = {};
 };
@@ -34,7 +34,8 @@ inline VisibleRule rule_of(const GroupRules& rules, const StepRow& row) noexcept
   return row.stream.on() ? rules.with(row.stream).visible : rules.visible;
 }
 
-// Keys of rows that name them one by one, row after row. A key is its distance from the first entry of its range.
+// The keys of rows that list them one by one, row after row. A key is given as its distance from the first entry of its
+// range.
 struct KeyLists {
   struct Range {
     int32_t row;                     // the step's
@@ -58,15 +59,17 @@ inline Status check_key_sum(int64_t keys) {
       .missing(keys, INT32_MAX);
 }
 
-// The most rows that whole_rows makes of a step. A row of q queries touches at most q chunks, and at most q / c + 2. A
+// The most rows that whole_rows makes for a step. A row of q queries touches at most q chunks, and at most q / c + 2. A
+// row without queries makes one row.
 // row without queries is one row.
 inline int64_t most_whole_rows(const GroupRules& rules, int64_t rows, int64_t tokens) noexcept {
   const int32_t chunk = rules.visible.chunk;
   return chunk > 0 ? std::min(tokens / chunk + 2 * rows, tokens + rows) : rows;
 }
 
-// Trees. Node i of a row sees the keys before the tree, its ancestors and itself. Two tables name those without a mask:
-// the keys before the tree, which all queries of a row see, and for each query a list of its ancestors.
+// Trees. Node i of a row sees the keys before the tree, its ancestors and itself. Two tables name these keys without a
+// mask: one has the keys before the tree, which all queries of a row see; the other has a list of ancestors for each
+// query.
 struct StepTree {
   std::span<const kvc_backend_tree_node> nodes;  // of earlier rounds too; the row's new tokens are the last
   int32_t begin = 0;                             // tokens before the tree; node i is entry base + begin + i
@@ -113,8 +116,7 @@ void list_chain(const StepRow& row, int32_t index, const VisibleRule& rule, KeyL
   lists->ranges.push_back({index, first_key, end, entry, entry + row.fresh});
 }
 
-// Lists the nodes of the row's tree that each new token sees: the path from itself up to its root, written from the
-// end.
+// Lists the nodes of the row's tree that each new token sees: the path from its root to itself, written from the end.
 template <class Rows>
 void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const StepTree& tree, KeyLists* lists,
                Rows& rows) {
@@ -149,7 +151,7 @@ void list_tree(const StepRow& row, int32_t index, const VisibleRule& rule, const
   lists->ranges.push_back({index, first_key, end, entry, row.base + row.before + row.fresh});
 }
 
-// The keys that branch_rows lists for a row: an upper bound in O(1), and their number.
+// The number of keys that branch_rows lists for a row, and an upper bound of it in O(1).
 inline int64_t most_branch_keys(const StepRow& row, const StepTree& tree) noexcept {
   return int64_t{row.fresh} * (tree.nodes.empty() ? row.fresh : static_cast<int64_t>(tree.nodes.size()));
 }
@@ -164,8 +166,8 @@ inline int64_t count_branch_keys(const StepRow& row, const VisibleRule& rule, co
   }
   return keys;
 }
-// Whether all lists together have at most INT32_MAX keys, so that an int32 counts them. To be checked before
-// branch_rows, which makes the lists.
+// Whether all lists together have at most INT32_MAX keys, so that an int32 can count them. Check it before branch_rows
+// makes the lists.
 template <class TreeOf>
 Status check_branch_keys(std::span<const StepRow> step, const GroupRules& rules, TreeOf tree_of) {
   int64_t most = 0, keys = 0;

@@ -10,7 +10,7 @@
 namespace kvc {
 namespace {
 
-// Copies whole blocks, so a few more than `count`, without a branch for each.
+// Copies in whole blocks, so slightly more than `count`, without a branch for each element.
 constexpr int32_t kBlock = 4;
 void copy_blocks(const int32_t* from, int32_t count, int32_t* out) noexcept {
   for (int32_t i = 0; i < count; i += kBlock) __builtin_memcpy(out + i, from + i, kBlock * sizeof(int32_t));
@@ -30,7 +30,7 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
   for (GrowingArray<int32_t>* array : {&sinks_, &holes_}) array->reserve(options.streams ? rows : 0);
   if (has(KVC_TABLES_DENSE)) {
     dense_.reserve(rows * stride_);
-    if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // else not touched
+    if (options.pad_value != 0) std::fill_n(dense_.data(), rows * stride_, options.pad_value);  // zeros are not touched
     for (int64_t r = 0; r < rows; ++r) held_[r].padded = static_cast<int32_t>(stride_);
   }
   if (has(KVC_TABLES_CSR)) {
@@ -47,9 +47,10 @@ TableSet::TableSet(const TableOptions& options) : options_(options) {
 void TableSet::Planner::add_with_sinks(int32_t row, int32_t queries, int32_t begin, int32_t end, int32_t position,
                                        int32_t sinks) {
   const int32_t size = divider_.size(), keys = end - begin, first = divider_.page(begin), head = divider_.pages(sinks);
-  const int32_t at = head * size + (begin - first * size);  // of the window's first key, after the sinks' pages
+  // the entry of the window's first key, counted after the pages of the sinks
+  const int32_t at = head * size + (begin - first * size);
   Planned* planned = next();
-  if (keys > 0 && first <= head) {  // sinks and window are neighbours
+  if (keys > 0 && first <= head) {  // no page is missing between sinks and window
     *planned = {row, queries, position, sinks, 0, 0, divider_.pages(end), end, 0, begin - sinks, 0};
   } else if (keys > 0) {
     const int32_t count = head + divider_.pages(end) - first;
@@ -82,7 +83,7 @@ TableSet::Planner TableSet::plan_lists(const TableSource& source) {
   return Planner(this, divider_, 0);
 }
 
-// Checks a row's columns that are to be read.
+// Checks the columns of a row that will be read.
 void TableSet::check_row(const Planned& row) {
   if (!failure_.ok() || (options_.fixed() && row.count > options_.max_columns)) return;
   const int32_t first = row.first + row.kept, end = row.first + row.count - row.head;
@@ -123,7 +124,7 @@ Status TableSet::check(const Planner& planner) {
   return Status();
 }
 
-// Columns [skip, count) of a row to `out`; skip is 0 of rows with a head.
+// Reads columns [skip, count) of a row to `out`. skip is 0 for rows with a head.
 void TableSet::read(const Planned& row, int32_t skip, int32_t* out) const noexcept {
   const int32_t first = row.first + skip, end = row.first + row.count - row.head;
   if (options_.slots) {
@@ -150,7 +151,7 @@ void TableSet::reserve() {
   dense_.reserve(count * stride_);
 }
 
-// Makes rows of the block table `columns` long; pages in it stay.
+// Makes the rows of the block table `columns` long. Their pages stay.
 void TableSet::widen(int64_t rows, int64_t columns) {
   GrowingArray<int32_t> wider;
   const int64_t had = stride_ == 0 ? 0 : dense_.size() / stride_;
@@ -163,7 +164,7 @@ void TableSet::widen(int64_t rows, int64_t columns) {
   stride_ = columns;
 }
 
-// Slots of listed keys: those of each range of entries are read once.
+// Finds the slots of listed keys. Each range of entries is read once.
 void TableSet::list_slots() {
   list_slots_.resize(lists_.keys.size() + kBlock);
   int32_t* out = list_slots_.data();
@@ -176,7 +177,7 @@ void TableSet::list_slots() {
   }
 }
 
-// Writes the padding after a row's pages, over what was there.
+// Writes the padding after a row's pages, where the last write left others.
 void TableSet::pad(int64_t index, const List& row) noexcept {
   int32_t* out = dense_.data() + index * stride_;
   Held& held = held_[index];
@@ -187,7 +188,7 @@ void TableSet::pad(int64_t index, const List& row) noexcept {
   held = {row.count, std::max(padded, width), row.first, row.row};
 }
 
-// Makes rows that the last write used, and this one does not, inert.
+// Makes rows inert that the last write used and this one does not.
 void TableSet::clear_rows(int64_t begin, int64_t end) noexcept {
   for (int64_t i = begin; i < end; ++i) {
     if (has(KVC_TABLES_DENSE)) {
@@ -274,7 +275,7 @@ void TableSet::write_rows() noexcept {
   max_k_ = max_k;
 }
 
-// Rows of lists: one query each, and its keys row after row.
+// Writes rows of lists: one query each, and its keys, row after row.
 void TableSet::write_lists() noexcept {
   const auto count = static_cast<int32_t>(next_rows_), width = static_cast<int32_t>(columns_);
   const bool dense = has(KVC_TABLES_DENSE), csr = has(KVC_TABLES_CSR);
@@ -303,7 +304,7 @@ void TableSet::write_lists() noexcept {
     }
     copy_blocks(slots + first, keys, out);
     const int32_t padding[kBlock] = {pad_value, pad_value, pad_value, pad_value};
-    __builtin_memcpy(out + keys, padding, sizeof(padding));  // over what was copied too much
+    __builtin_memcpy(out + keys, padding, sizeof(padding));  // over the elements that were copied beyond the end
     if (held[i].written <= keys + kBlock && held[i].padded >= width) {
       held[i].written = keys;
     } else {
@@ -323,7 +324,7 @@ void TableSet::write_lists() noexcept {
   max_k_ = widest_;
 }
 
-// After the rows of a smaller step, in graph mode: what was there before, and sums that stay.
+// After the rows of a smaller step in graph mode: clears what was there before, and continues the sums.
 void TableSet::fill_unused() noexcept {
   if (!options_.fixed()) return;
   const int64_t count = next_rows_, most = options_.max_rows;

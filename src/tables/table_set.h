@@ -1,6 +1,6 @@
-// TableSet: the arrays of one table, planned row by row (table_rows.h), written from a TableSource, and handed out as
-// borrowed DLTensors. Two passes over the rows: the first (plan, add, add, ..., check) finds what each is to hold and
-// whether the source has that, the second (write) makes it so.
+// TableSet: the arrays of one table. They are planned row by row (table_rows.h), written from a TableSource, and
+// returned as borrowed DLTensors. The first pass (plan, add, add, ..., check) finds what each row will hold and checks
+// that the source has it. The second pass (write) writes it.
 //
 // Thread safety: none. Ownership: of its arrays; borrows the source from plan to write. Invariants
 //   1. Until write nothing of the last table changes.
@@ -23,7 +23,8 @@
 
 namespace kvc {
 
-// What to make, and how large (all 0 without graph mode: as large as the steps).
+// What to make. The sizes are those of the capacity in graph mode; else they are 0, and tables are as large as the
+// steps.
 struct TableOptions {
   uint32_t arrays = 0;  // KVC_TABLES_DENSE | _CSR | _TOKENS
   int32_t pad_value = -1;
@@ -35,7 +36,7 @@ struct TableOptions {
   bool fixed() const noexcept { return max_rows > 0; }
 };
 
-// An array that grows, and is zero where it was not written.
+// An array that can grow. Elements that were not written are zero.
 template <class T>
 class GrowingArray {
  public:
@@ -86,33 +87,35 @@ class TableSet {
 
   class Planner;
 
-  // The rows of the next table go to what it returns. causal: the queries of a row are the last of its keys, and each
-  // sees those up to itself. grown: the source's rows hold what they held at the last write, in the same order.
+  // Begins the next table. The returned Planner takes its rows. causal: the queries of a row are its last keys, and
+  // each sees the keys up to itself. grown: the source's rows still hold what they held at the last write, in the same
+  // order.
   Planner plan(const TableSource& source, bool causal, bool grown = false);
-  // The same of rows of one query each, which name keys of lists(): empty now, to be filled before check.
+  // The same for rows of one query each whose keys are in lists(). The lists are empty now; fill them before check.
   Planner plan_lists(const TableSource& source);
   KeyLists* lists() noexcept { return &lists_; }
-  // Whether the rows fit and name only what the source has. (Slots of lists are those of new tokens: TokenSet's.)
+  // Checks that the rows fit, and name only what the source has. TokenSet checks slots in lists, which belong to new
+  // tokens.
   Status check(const Planner& planner);
-  // After check. Throws std::bad_alloc before it has changed anything.
+  // Call it after check. Throws std::bad_alloc before it changes anything.
   void write();
-  // All but the tokens' arrays and the generation.
+  // Fills all fields but the tokens' arrays and the generation.
   void describe(kvc_tables* out) noexcept;
-  // Host maxima by capacity, for launches that are recorded: graph mode.
+  // Sets the host's maxima to the capacity, for launches that are recorded (graph mode).
   void set_bounds(int32_t max_seqlen_q, int32_t max_seqlen_k) noexcept {
     bound_q_ = max_seqlen_q, bound_k_ = max_seqlen_k;
   }
 
  private:
-  // What a row is to hold. Columns: pages [0, head) of its source row, then [first, first + count - head).
+  // What a row will hold. Its columns are pages [0, head) of its source row, then [first, first + count - head).
   struct Planned {
     int32_t row, queries;
     int32_t position, sinks;
     int32_t head, first, count;
     int32_t seqlen, leftpad, hole;
-    int32_t kept;  // leading columns that the block table holds already
+    int32_t kept;  // leading columns that are in the block table already
   };
-  // What a row of a list is to hold: keys of the lists.
+  // What a row of a list will hold: keys of the lists.
   struct List {
     int32_t row, first, count;
   };
@@ -143,8 +146,8 @@ class TableSet {
   PageDivider divider_{1};
   KeyLists lists_;
   GrowingArray<Planned> planned_;
-  GrowingArray<List> planned_lists_;  // in place of those
-  Status failure_;                    // the first row's that is not as it should be
+  GrowingArray<List> planned_lists_;  // of rows of lists, in place of planned_
+  Status failure_;                    // of the first wrong row
   bool next_causal_ = false, listed_ = false, next_streams_ = false;
   int64_t next_rows_ = 0, next_pages_ = 0;
   int32_t widest_ = 0;
@@ -156,7 +159,7 @@ class TableSet {
   GrowingArray<int32_t> indptr_, indices_, last_page_len_;
   GrowingArray<int32_t> seqlens_, cu_q_, cu_k_, starts_, leftpad_, row_of_, sinks_, holes_;
   int64_t stride_ = 0;
-  // The last write's.
+  // Of the last write.
   int64_t rows_ = 0, columns_ = 0, pages_ = 0, keys_ = 0, queries_ = 0;
   int64_t zeros_ = 0;  // leading rows whose leftpad and key_starts are 0, as lists have them
   int32_t max_q_ = 0, max_k_ = 0, page_size_ = 1, bound_q_ = 0, bound_k_ = 0;
@@ -165,7 +168,7 @@ class TableSet {
   int64_t dense_shape_[2] = {0, 0}, dense_strides_[2] = {0, 1}, row_shape_ = 0, border_shape_ = 0, page_shape_ = 0;
 };
 
-// Room for one more row after those up to `end` (null: none), and up to *capacity_end.
+// Makes room for one more row after those up to `end` (null: none yet), and up to *capacity_end.
 template <class Row>
 Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity_end) {
   const int64_t count = end == nullptr ? 0 : end - rows.data();
@@ -174,7 +177,7 @@ Row* TableSet::more_rows(GrowingArray<Row>& rows, const Row* end, Row** capacity
   return rows.data() + count;
 }
 
-// Where rows come in. A value that stays in the registers of the loop that makes the rows: all of it is inline.
+// Takes the rows of a table. It stays in registers of the loop that makes the rows, so all of it is inline.
 class TableSet::Planner {
  public:
   [[gnu::always_inline]] void add(int32_t row, int32_t queries, int32_t begin, int32_t end) {

@@ -8,7 +8,7 @@
 namespace kvc {
 namespace {
 
-// Slots of entries [begin, end) of pages, page by page: pages(j) is the id of page j.
+// Writes slots of entries [begin, end), page by page. pages(j) is the id of page j.
 template <class T, class Pages>
 T* slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, Pages&& pages, T* out) noexcept {
   for (int32_t entry = begin; entry < end;) {
@@ -22,7 +22,7 @@ T* slots_of_pages(const PageDivider& divider, int32_t begin, int32_t end, Pages&
   return out;
 }
 
-// Slots of runs of such entries: pages_of(row) is the `pages` of a row.
+// Writes slots of runs of such entries. pages_of(row) is the `pages` of a row.
 template <class PagesOf>
 void slots_of_runs(const PageDivider& divider, std::span<const TokenRun> runs, PagesOf pages_of,
                    int64_t* out) noexcept {
@@ -38,13 +38,13 @@ void slots_of_runs(const PageDivider& divider, std::span<const TokenRun> runs, P
   }
 }
 
-// Reads a row's page list, a leaf at a time.
+// Reads a row's page list, one leaf at a time.
 class ListReader {
  public:
   ListReader(const kvc_backend_tables& tables, int32_t row) noexcept
       : nodes_(tables.nodes), root_(tables.roots[row]), levels_(tables.levels[row]) {}
 
-  // Ids of the pages from `page` on, to the end of its leaf.
+  // The ids of the pages from `page` to the end of its leaf.
   const int32_t* from(int32_t page) noexcept {
     if (page >> KVC_BACKEND_NODE_FANOUT_LOG2 != index_) {
       index_ = page >> KVC_BACKEND_NODE_FANOUT_LOG2;
@@ -75,13 +75,14 @@ Status bad_entry(const char* what, const ServerTable& table, int32_t row, int64_
       .at(row);
 }
 
-// Whether columns [begin, end) by `step` are in [0, limit).
+// Checks that columns [begin, end), in steps of `step`, hold ids in [0, limit).
 Status check_columns(const char* what, const ServerTable& table, int32_t row, int64_t begin, int64_t end, int64_t step,
                      int64_t limit) {
   if (end <= begin) return Status();
   if (end > table.num_columns) return too_narrow(what, row, end, table.num_columns);
   const int32_t* columns = table.row(row);
-  // The sign of `outside` is that of an id below 0, or of one above the last: limit - 1 - id is below 0.
+  // The sign bit of `outside` is set by an id below 0, and by one above the last, because limit - 1 - id is then below
+  // 0.
   const auto last = static_cast<uint32_t>(limit - 1);
   uint32_t outside = 0;
   if (step == 1) {
@@ -128,7 +129,7 @@ void BlockTableSource::slots(int32_t row, int32_t begin, int32_t end, int32_t* o
   slots_of_pages(divider(), begin, end, [columns](int32_t page) { return columns[page]; }, out);
 }
 void BlockTableSource::slots(std::span<const TokenRun> runs, int64_t* out) const noexcept {
-  const ServerTable table = table_;  // of its own: what is written could change table_, for all that a compiler knows
+  const ServerTable table = table_;  // a local copy: for the compiler, a write to `out` might change table_
   const auto pages_of = [&table](int32_t row) {
     return [columns = table.row(row)](int32_t page) { return columns[page]; };
   };

@@ -1,8 +1,9 @@
-// TableSource: where a token of a batch row is stored. Two kinds of owner have that knowledge: a cache (page lists) and
-// a server with its own allocator (a block table, or a token-slot table). Builders of tables read both through this.
+// TableSource: where a token of a batch row is stored. Two kinds of owner have that information: a cache (page lists),
+// and a server with its own allocator (a block table, or a table of token slots). Builders of tables read both through
+// this class.
 //
 // An entry is the index of a token in its source row. Page j of a row holds entries [j * page_size, (j + 1) *
-// page_size). Thread safety: read by any thread while what it borrows stays as it is.
+// page_size). Thread safety: any thread may read while the borrowed data does not change.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace kvc {
 
-// Division of what is not negative by a page size: a shift for powers of two.
+// Division of a non-negative number by a page size: a shift for powers of two.
 class PageDivider {
  public:
   explicit PageDivider(int32_t page_size) noexcept
@@ -33,14 +34,13 @@ class PageDivider {
   int32_t shift_;
 };
 
-// A run of new tokens: `count` of them, at entries `entry` and on of the source row, with positions `position` and
-// on.
+// A run of `count` new tokens: entries from `entry` on of the source row, at positions from `position` on.
 struct TokenRun {
   int32_t row = 0;
   int32_t count = 0;
-  int32_t entry = 0;                             // -1: an inert row's,
-  int32_t position = 0;                          // whose tokens all have position 0
-  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: theirs are the positions
+  int32_t entry = 0;                             // -1: an inert row, whose tokens
+  int32_t position = 0;                          // all have position 0
+  const kvc_backend_tree_node* nodes = nullptr;  // nullable; [count]: they have the positions
 };
 
 class TableSource {
@@ -54,12 +54,12 @@ class TableSource {
   virtual void pages(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
   // Slots of entries [begin, end) of a row.
   virtual void slots(int32_t row, int32_t begin, int32_t end, int32_t* out) const noexcept = 0;
-  // Slots of runs, one after the other; -1 for inert ones.
+  // Slots of runs, one after the other; -1 for tokens of inert runs.
   virtual void slots(std::span<const TokenRun> runs, int64_t* out) const noexcept = 0;
 
-  // Whether a row has columns for entries [0, entries).
+  // Checks that a row has columns for entries [0, entries).
   virtual Status check_room(int32_t row, int64_t entries) const = 0;
-  // Whether pages [begin, end), or entries, of a row are there and hold ids that exist.
+  // Checks that pages [begin, end) of a row (or entries) exist and hold valid ids.
   virtual Status check_pages(int32_t row, int32_t begin, int32_t end) const = 0;
   virtual Status check_slots(int32_t row, int32_t begin, int32_t end) const = 0;
 
@@ -67,7 +67,7 @@ class TableSource {
   PageDivider divider_;
 };
 
-// The page lists of a forward's rows, in one group. They are the library's own: nothing to check.
+// The page lists of a forward's rows in one group. They belong to the library, so there is nothing to check.
 class ListSource final : public TableSource {
  public:
   ListSource(const kvc_backend_tables& tables, int32_t page_size) noexcept : TableSource(page_size), tables_(tables) {}
@@ -83,7 +83,7 @@ class ListSource final : public TableSource {
   const kvc_backend_tables& tables_;
 };
 
-// A server's table, of which batch row r has row rows[r].
+// A server's table. Batch row r is row rows[r] of it.
 struct ServerTable {
   const int32_t* data;  // borrowed; rows of `row_stride` elements
   int64_t row_stride;

@@ -33,7 +33,8 @@ Status read_latent_layer(int64_t index, kvc_layer_config* config) {
   }
   if (c.softmax_scale == 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": softmax_scale 0 of an MLA group: the width %d of a row does not say it",
+                         "layer %" PRId64
+                         ": softmax_scale 0 of an MLA group: the width %d of a row does not imply a scale",
                          index, c.head_dim)
         .at(index);
   }

@@ -15,11 +15,11 @@ import kvcache
 from kvcache import _replay
 
 
-def chats(seed, requests_made=400):
-    """Chats that grow by a few blocks each time, and requests that come once."""
+def chats(seed, turns=400):
+    """Chats that grow by a few blocks with each request, and requests that come once."""
     rng = random.Random(seed)
     requests, live, fresh = [], [], iter(range(1, 1 << 30))
-    for _ in range(requests_made):
+    for _ in range(turns):
         if live and rng.random() < 0.6:
             chat = rng.choice(live)
             chat.extend(next(fresh) for _ in range(rng.randint(1, 4)))

@@ -134,8 +134,8 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
 class Cache(Prefixes):
     """Page pools for every layer of a model, and sequences in them.
 
-    Sequences are integers: nothing happens to them when they are garbage-collected. The cache itself gives its memory
-    back by close(), at the end of a `with` block, or when it is collected.
+    Sequences are integers, and live until they are removed. The cache frees its memory on close(), at the end of a `with`
+    block, or when it is garbage-collected.
 
     Args:
         layers: one Layer for each layer of the model.

@@ -107,7 +107,7 @@ class Duplicate(Misuse):
 
 
 class EarlierCall(Misuse):
-    """Context(validate=True): the device met a bad index of an earlier call. The call that says so did nothing."""
+    """Context(validate=True): the device found a bad index in an earlier call. The call that raises this did nothing."""
 
 
 class Capacity(Error):
@@ -168,7 +168,7 @@ class Evicted(State):
 
 
 class Stale(State):
-    """The tables of a plan hold another step than the one asked for, or no step is open in a graph."""
+    """The tables of a plan hold another step than the requested one, or no step is open in a graph."""
 
 
 class Uncommitted(State):

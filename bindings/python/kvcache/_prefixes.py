@@ -56,7 +56,7 @@ class Prefixes(_kvcache.Cache):
 
     def attach_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0, allow_all: bool = False,
                       stream: Any = None) -> tuple[int, PrefixHit]:
-        """Makes a sequence that holds the longest prefix of the tokens that was published; nothing found: an empty one.
+        """Makes a sequence that holds the longest prefix of the tokens that was published. If there is none, it is empty.
 
         Args:
             tokens, salt, salt_begin, allow_all: as in match_prefix().

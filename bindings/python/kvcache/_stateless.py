@@ -79,8 +79,8 @@ def flash_attn_with_kvcache(  # noqa: PLR0913 - FlashAttention's own arguments
     """Appends k and v to the caller's cache, if they are given, and computes attention over it.
 
     The function of that name of FlashAttention 2 and 3: arguments, defaults, shapes and results are theirs. Arrays are
-    numpy's (bfloat16 and float8 by ml_dtypes), PyTorch's or anyone's with __dlpack__; none is copied. Of a row with L
-    valid keys, the new ones included, query i of n stands at L - n + i: the last query sees the last key.
+    numpy's (bfloat16 and float8 by ml_dtypes), PyTorch's or anyone's with __dlpack__; none is copied. In a row with L
+    valid keys, the new ones included, query i of n is at L - n + i, so the last query sees the last key.
 
     Args:
         q: [batch, queries, heads, dim], or with cu_seqlens_q [tokens, heads, dim].
@@ -142,7 +142,7 @@ def append_slots(
     rotary_cos: Any = None, rotary_sin: Any = None, positions: Any = None, rotary_interleaved: bool = False,
     dtype: Any = None, context: Context | None = None, stream: Any = None,
 ) -> None:
-    """Stores rows of k and v in the caller's own paged cache, at the slots that the caller says.
+    """Stores rows of k and v in the caller's own paged cache, at the given slots.
 
     Args:
         k, v: [tokens, kv heads, dim]. With v_cache None: the rotary parts [tokens, 1, ...] and the latent parts.

@@ -56,8 +56,8 @@ class Plan(_kvcache.Plan):
     def build(self, seq_lens: Any, *, append_lengths: Any = None, rows: Any = None, block_table: Any = None,
               req_to_token: Any = None, encoder_lens: Any = None, tree_parents: Any = None,
               rows_grew: bool = False, stream: Any = None) -> int:
-        """Makes the tables of a step. Arrays are int32, or int64 where they have one dimension; all on the host or, of a graph
-        plan in a context of a GPU, all on it: then its kernels make the tables, and no call waits.
+        """Makes the tables of a step. Arrays are int32; those of one dimension may be int64. All of them are on the host. In a
+        graph plan of a GPU's context all may be on the GPU: then its kernels make the tables, and no call waits.
 
         Args:
             seq_lens: [B], tokens of each row before the step.

@@ -10,7 +10,7 @@ nb::object add(const Cache& self, nb::handle n) {
   auto handle = self.open();
   const int64_t count = n.is_none() ? 1 : integer_from_python(n);
   if (count == 0) return nb::list();
-  // A count beyond any cache's limit is refused before memory for it is asked for.
+  // A count beyond any cache's limit is refused before memory for it is allocated.
   std::vector<int64_t> ids(static_cast<size_t>(count > 0 && count <= (1 << 20) ? count : 1));
   call_quick([&](kvc_error* error) {
     return kvc_seq_add(handle->cache, count, reinterpret_cast<kvc_seq*>(ids.data()), error);

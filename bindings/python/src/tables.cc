@@ -129,7 +129,7 @@ void Tables::bind(nb::module_& module) {
   nb::class_<Tables>(module, "Tables",
                      R"(Tables of one step for attention kernels, as numpy arrays: Step.tables() and Plan.tables().
 
-R rows, T new tokens. Arrays that were not asked for are None. docs/reference/tables.md has what each means.)")
+R rows, T new tokens. Arrays that were not requested are None. docs/reference/tables.md describes each.)")
       .def_ro("block_table", &Tables::block_table, "[R, max_pages]: page ids, then padding.")
       .def_ro("cache_seqlens", &Tables::cache_seqlens, "[R]: tokens up to the last key, leftpad and hole included.")
       .def_ro("cu_seqlens_q", &Tables::cu_seqlens_q, "[R + 1]: where each row's queries begin.")

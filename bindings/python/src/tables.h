@@ -14,7 +14,7 @@ namespace kvcpy {
 
 namespace nb = nanobind;
 
-// Arrays are None where they were not asked for.
+// Arrays that were not requested are None.
 struct Tables {
   nb::object block_table, cache_seqlens, cu_seqlens_q, cu_seqlens_k, indptr, indices, last_page_len, key_starts,
       leftpad, batch_rows, sink_tokens, hole_tokens, slot_mapping, positions, last_rows, generation_word;

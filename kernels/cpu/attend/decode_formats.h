@@ -1,6 +1,6 @@
-// The entries of a target's table (kernels/cpu/implementation.h): the decode kernel, instantiated for a format. A
-// target that differs from another one in some formats lists those only, and names the other one as its base: formats
-// take most of the library's size.
+// Entries of a target's table (kernels/cpu/implementation.h) for the decode kernel, instantiated for a format. Formats
+// take most of the library's size. So a target lists only the formats in which it differs, and names another target as
+// its base.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -25,7 +25,7 @@ static void decode_entry(const kvc_backend_attend* args, const kvc_backend_item*
   decode_item<Format, 0>(view);
 }
 
-// The decode kernel by one format; the rest is the base target's.
+// An entry with the decode kernel for one format. Its other fields are the base target's.
 template <class Format>
 static consteval AttendFormat decode_kernel() {
   return {decode_entry<Format>, nullptr, 0, 0};

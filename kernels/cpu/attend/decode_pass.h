@@ -1,9 +1,9 @@
 // Decode kernel, outer part: few rows a kv head over many keys.
 //
-// Order: blocks of 16 keys, and within a block every kv head of the item ("page-major"). With pages of a multiple of 16
-// tokens this reads whole pages one after another, and the prefetched block of a head is about 8 KiB ahead. The running
-// state (o, m, l) of all heads stays in scratch. Rows and heads that do not fit there take further passes. Every
-// kFoldKeys keys the states are folded (long_sums.h).
+// Order: blocks of 16 keys, and within a block every kv head of the item ("page-major"). If the page size is a multiple
+// of 16, this reads whole pages one after another, and a head's next block is prefetched about 8 KiB ahead. The running
+// state (o, m, l) of all heads stays in scratch. Rows and heads that do not fit take further passes. Every kFoldKeys
+// keys the states are folded (long_sums.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,24 +13,25 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Rows [row_begin, row_end) of kv heads [head_begin, head_end) in one sweep over the keys.
+// Rows [row_begin, row_end) of kv heads [head_begin, head_end), in one pass over the keys.
 struct DecodePass {
   int32_t row_begin, row_end;
   int32_t head_begin, head_end;
   int32_t q_width;  // floats of a packed query row
   int32_t o_width;
-  int32_t padded_rows;  // of all tiles of a head
+  int32_t padded_rows;  // sum over the tiles of a head
   int32_t num_tiles;    // of a head
 };
 
-// Rows of the next tile when `rows` are left: 3 to 6 begin with a tile of 4 and 7 or more take one of 8, padded.
+// The number of rows of the next tile when `rows` are left. 3 to 6 rows start with a tile of 4, and 7 or more with a
+// tile of 8; missing rows are padding.
 KVC_INLINE int tile_rows(int rows) {
   if (rows >= 7 && kMaxTileRows >= 8) return 8;
   if (rows >= 3) return 4;
   return rows;
 }
 
-// The q row of a tile in chunks of a vector, row beside row: [vectors][tile rows][kLanes].
+// Packs the q rows of a tile: [vectors][tile rows][kLanes], so that the same vector of all rows is adjacent.
 template <class Format>
 static void pack_query(const DecodePass& pass, const float* row, int tile_row_count, float* q) {
   constexpr int kElements = sizeof(typename Format::QueryElement) == 2 ? 2 : 1;
@@ -132,7 +133,7 @@ static void for_each_state(const View& view, const DecodePass& pass, Visit visit
                  [&](const DecodeRow& row) { fold_row(view, pass.o_width, row.m, row.l, row.o, row.folded); });
 }
 
-// folded: whether fold_decode has run.
+// folded: fold_decode has run.
 template <class Format>
 static void end_decode(const View& view, const DecodePass& pass, bool folded) {
   Scratch& scratch = *view.scratch;
@@ -154,7 +155,7 @@ KVC_INLINE void decode_any_tile(const View& view, const DecodeKeys& keys, const 
   }
 }
 
-// One block for every tile of one kv head; the first tile prefetches, the others find the lines in the cache.
+// One block of one kv head, for every tile of rows. The first tile prefetches; the others find the lines in the cache.
 template <class Format, int kHeadDim>
 static void decode_head(const View& view, const DecodePass& pass, const DecodeKeys& keys, int32_t h, bool whole,
                         DecodePipeline& pipeline) {
@@ -174,7 +175,7 @@ static void decode_head(const View& view, const DecodePass& pass, const DecodeKe
                              (pass.head_begin + h) * view.group,
                              scratch.masks + first,
                              keys.v_scales};
-    DecodeKeys later;  // a copy of keys, made here only: they were just written, and a wider load would wait for that
+    DecodeKeys later;  // a copy in registers: keys was just written, and a wider load of it would stall
     if (index > 0) {
       later = keys;
       later.next = later.far = keys.now;
@@ -194,12 +195,13 @@ struct KeyScales {
   float v[kKeyBlock + kMaxLanes];
 };
 
-// keys: [kKeyBlock], of kv head 0, `count` of them and then the last one again. Prefetches those of the next block.
+// Copies the scales of `count` keys of kv head 0, and repeats the last one up to kKeyBlock. Prefetches the scales of
+// the next block.
 KVC_INLINE void copy_scales(const float* const* keys, int32_t count, int64_t offset, const float* const* next,
                             int64_t next_offset, int32_t page_size, float* scales) {
   const int32_t run = min_of(page_size, kKeyBlock);
   for (int32_t i = 0; i < kKeyBlock; i += run) __builtin_prefetch(next[i] + next_offset, 0, 3);
-  // 16 keys of one page, or of two that are neighbours.
+  // The 16 keys are adjacent in one page, or in two neighbouring pages.
   if (run == kKeyBlock && count == kKeyBlock && keys[1] - keys[0] == 1 &&
       keys[kKeyBlock - 1] - keys[0] == kKeyBlock - 1) {
     memcpy(scales, keys[0] + offset, kKeyBlock * sizeof(float));
@@ -212,11 +214,11 @@ template <class Format, int kHeadDim>
 static void decode_pass(const View& view, const DecodePass& pass) {
   const KeyRange keys = fill_row_masks(view, pass.row_begin, pass.row_end);
   begin_decode<Format>(view, pass);
-  KeyRange common = {keys.begin, min_of(keys.end, view.tree.begin)};  // what every row sees
+  KeyRange common = {keys.begin, min_of(keys.end, view.tree.begin)};  // the keys that every row sees
   for (int r = 0; r < pass.row_end - pass.row_begin; ++r) common = intersect(common, view.scratch->masks[r].keys);
   PageCursor cursor = page_cursor(&view.args->plan->arrays.tables, view.item->row);
   const int32_t num_heads = pass.head_end - pass.head_begin;
-  KeyBlock blocks[4], staged;  // of the step before, of this one, the next two
+  KeyBlock blocks[4], staged;  // of the step before, this step, and the next two
   DecodePipeline pipeline;
   int32_t coarse_of = -1;
   auto block_end = [&](int32_t begin) { return min_of(keys.end, begin - begin % kKeyBlock + kKeyBlock); };
@@ -224,7 +226,7 @@ static void decode_pass(const View& view, const DecodePass& pass) {
   for (int32_t at = keys.begin; loaded < 2 && at < keys.end; at = block_end(at), ++loaded) {
     load_key_block(view, &cursor, at, block_end(at), at, &blocks[loaded]);
   }
-  // Of one row a step reads about as fast as memory gives; lines asked for earlier would only queue
+  // With one row, a step reads nearly as fast as memory delivers. Prefetches further ahead would only queue
   // (docs/internals/cpu.md).
   const int32_t steps_ahead = pass.row_end - pass.row_begin > 1 ? 2 : 1;
   KeyScales scales = {};
@@ -240,7 +242,8 @@ static void decode_pass(const View& view, const DecodePass& pass) {
     if (end < keys.end && behind < keys.end) {
       load_key_block(view, &cursor, behind, block_end(behind), behind, &blocks[loaded++ % 4]);
     }
-    // What comes `steps` steps after head h of this block, or the last block's rows.
+    // The rows of K or V that come `steps` steps after head h of this block. After the end they are those of the last
+    // block.
     const auto head_block = [&](int32_t h, int32_t steps) __attribute__((always_inline)) {
       int32_t index = current;
       for (h += steps; h >= num_heads; h -= num_heads) ++index;

@@ -1,14 +1,14 @@
 // Decode kernel, inner part: one block of 16 keys against a tile of 1, 2, 4 or 8 query rows of one kv head.
 //
-// Roofline: each stored byte is used by few rows, so the lower bound is reading K and V once; the arithmetic only has
-// to stay out of the way of the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head
-// dim and are summed across lanes all at once. The scores of a block are [key][row], so that maximum, exponential and
-// sum of all rows are vertical operations. P*V: a tile of o stays in registers while the block's keys pass.
+// Roofline: few rows use each stored byte, so the lower bound is one read of K and V. The arithmetic must only not
+// delay the loads. Scores: kLanes accumulators (kRows rows x kLanes / kRows keys) run over the head dim, and all of
+// them are summed across lanes at once. The scores of a block are [key][row], so maximum, exponential and sum of all
+// rows are vertical operations. P*V: a tile of o stays in registers for all keys of a block.
 //
-// Prefetches come in two rounds, one line of each where a line is loaded: the matching line one or two steps ahead to
-// the level-2 cache, and the line that is read kNearKeys keys later to the level-1 cache. One round alone, to either
-// cache, leaves the sum of both times: a load that waits for memory, or for level 2, holds one of the few buffers that
-// the others need.
+// Each load issues two prefetches of one line. The first fetches the matching line one or two steps ahead into the
+// level-2 cache. The second fetches the line that is read kNearKeys keys later into the level-1 cache. With one
+// prefetch alone, to either cache, both latencies add up: a load that waits for memory or for level 2 holds one of the
+// few buffers that other loads need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,10 +25,10 @@ struct DecodeTile {
   float* o;        // [kRows][o_stride]
   float* m;        // [kLanes]: lane i belongs to row i % kRows
   float* l;
-  const float* factors;  // likewise; used with row factors only
+  const float* factors;  // [kLanes], as m; used with row factors only
   int32_t o_stride;
   int32_t num_rows;        // rows that exist; kRows - num_rows are padding
-  int32_t row;             // the first one, within the item
+  int32_t row;             // the first row, within the item
   int32_t q_head;          // first q head of the kv head
   const QueryMask* masks;  // [num_rows]
   const float* v_scales;   // of the block's keys; used with token scales only
@@ -36,7 +36,7 @@ struct DecodeTile {
 
 static constexpr int kNearKeys = 8;
 
-// Rows of K or V, of kv head 0, and the offset of those meant.
+// Rows of K or V: their addresses for kv head 0, and the offset of the head in use.
 struct KeyRows {
   const unsigned char* const* rows;  // [kKeyBlock]
   int64_t offset;                    // bytes from kv head 0
@@ -51,16 +51,16 @@ struct HeadBlock {
   __attribute__((always_inline)) KeyRows v() const { return {block->v, v_offset}; }
 };
 
-// What a step multiplies, and what it prefetches: the block that the next step reads to the level-1 cache, and one
-// still further on to the level-2 cache.
+// The keys that a step multiplies, and those that it prefetches: the block of the next step into the level-1 cache, and
+// a later block into the level-2 cache.
 struct DecodeKeys {
   HeadBlock now, next, far;
   const float* k_scales;  // [kKeyBlock], readable up to kMaxLanes further; used with token scales only
   const float* v_scales;
 };
 
-// The rows' addresses: loaded, one each; or, where all lie kRowBytes apart, constants added to the first, which takes
-// no load and no addition. The layout of rows that are only prefetched does not matter.
+// The addresses of rows. Each is loaded; or, where all rows are kRowBytes apart, each is a constant added to the first,
+// which costs no load and no addition. The layout of rows that are only prefetched does not matter.
 template <int kRowBytes>
 struct RowAddresses {
   const unsigned char* first;
@@ -74,13 +74,13 @@ struct RowAddresses<0> {
   __attribute__((always_inline)) const unsigned char* operator[](int i) const { return keys.rows[i] + keys.offset; }
 };
 
-// What RowAddresses are asked for: 0 if kHeadDim is.
+// The kRowBytes for RowAddresses: 0 if kHeadDim is 0.
 template <class Format, int kHeadDim>
 static constexpr int kRowBytesOf = kHeadDim / Format::kStep * Format::kVecBytes;
 
-// A pointer that the compiler takes for a new one: what it points at is loaded where it is used, and not kept from
-// before a loop. Addresses to prefetch are more than the general registers; gcc keeps the rest in vector registers,
-// from where each costs an operation on a port that multiplies.
+// Returns the same pointer, but the compiler cannot tell. So it loads through the pointer where it is used, and not
+// before a loop. There are more addresses to prefetch than general registers. gcc would keep the others in vector
+// registers, from which each read costs an operation on a port that multiplies.
 template <class T>
 KVC_INLINE T* reload(T* p) {
   __asm__("" : "+r"(p));
@@ -99,9 +99,9 @@ KVC_INLINE void prefetch_twin(const unsigned char* row, int chunk) {
   if (begins_line<Format>(chunk)) prefetch(row + chunk * Format::kVecBytes);
 }
 
-// scores[key][row] = q . k, times the key's scale. kHeadDim: rows of so many dims, one right after another (a block
-// that is adjacent); 0: of view.head_dim, anywhere. A vector of q serves all keys that have accumulators of their own.
-// following: what is read after K.
+// scores[key][row] = q . k, times the key's scale. kHeadDim: the rows have so many dims and follow each other directly
+// (an adjacent block). 0: they have view.head_dim dims and may be anywhere. A vector of q serves all keys that have
+// accumulators. following: the rows that are read after K.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                             float* scores) {
@@ -128,8 +128,8 @@ KVC_INLINE void tile_scores(const View& view, const DecodeKeys& keys, KeyRows fo
         }
       }
     };
-    // Few keys: chunk by chunk, so that q stays in registers. Many: a key at a time, as their addresses would not.
-    // In groups whose near keys lie in one array.
+    // With few keys, chunk by chunk, so that q stays in registers. With many, one key at a time, because their
+    // addresses would not fit in registers. A group has its near keys in one array.
     constexpr int kGroup = kKeys < kNearKeys ? kKeys : kNearKeys;
     KVC_UNROLL for (int first = 0; first < kKeys; first += kGroup) {
       const int ahead = k + first + kNearKeys;
@@ -193,11 +193,11 @@ static void score_tile(const View& view, const DecodeTile& tile, int32_t block_b
   }
 }
 
-// What the rows of a tile see of a block of keys, a bit a key; padding rows see nothing.
+// Which keys of a block each row of a tile sees, a bit for each key. Padding rows see nothing.
 template <int kRows>
 struct TileMask {
   uint32_t rows[kRows];
-  uint32_t common;  // what all rows that exist see
+  uint32_t common;  // the keys that all rows see, padding aside
 };
 
 template <int kRows>
@@ -211,7 +211,7 @@ KVC_INLINE TileMask<kRows> tile_mask(const View& view, const DecodeTile& tile, c
   return mask;
 }
 
-// -inf where a row does not see a key.
+// Sets scores of keys that the row does not see to -inf.
 template <int kRows>
 KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* scores) {
   uint32_t rows[kLanes], bit[kLanes];
@@ -228,7 +228,7 @@ KVC_INLINE void mask_scores(const TileMask<kRows>& mask, int vectors, float* sco
   }
 }
 
-// Raises the running maximum to the block's, and rescales the sums. Rare once a row has seen some keys.
+// Raises the running maximum to that of the block, and rescales the sums. This is rare after a row has seen some keys.
 template <int kRows>
 KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 block_max) {
   const F32 old_m = load(tile.m), m = max(block_max, old_m);
@@ -244,8 +244,8 @@ KVC_INLINE void raise_maximum(const View& view, const DecodeTile& tile, F32 bloc
   }
 }
 
-// scores to P (times the scales of V), in place, and the tile's m and l. Format::kPairs: P becomes [key / 2][row]
-// dwords.
+// Converts scores to P (times the scales of V) in place, and updates m and l of the tile. Format::kPairs: P becomes
+// [key / 2][row] dwords.
 template <class Format, int kRows>
 KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vectors, float* scores) {
   F32 block_max = load(scores);
@@ -262,7 +262,7 @@ KVC_INLINE void tile_softmax(const View& view, const DecodeTile& tile, int vecto
         const F32 p = exp2(mul(sub(score, m), scale));
         l = add(l, p);
         if constexpr (!Format::kTokenScales) return p;
-        // A key that its row does not see shares a dword with one that it may see: 0, whatever its scale is.
+        // In a dword of two keys, one may be unseen by its row. Its weight is 0, whatever its scale is.
         const F32 scaled = mul(p, load_repeated<kRows>(tile.v_scales + y * (kLanes / kRows)));
         return select_less(score, set1(KVC_LOWEST), zero(), scaled);
       };

@@ -6,14 +6,15 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// P of kRows rows beginning at `p`: element (key, row) at p[key * stride + row], for pairs (key / 2).
+// P of kRows rows from `p` on: element (key, row) is p[key * stride + row]; for pairs it is (key / 2, row).
 struct Weights {
   const float* p;
   int stride;
 };
 
-// kVectors vectors of V (the last one of `tail` elements, if not 0) from vector `first`; o: the first row's. last: no
-// other vectors of V are to come, but the K of `following`. kRowBytes: of RowAddresses.
+// Adds kVectors vectors of V from vector `first` on. The last one has `tail` elements, unless that is 0. o: that of the
+// first row. last: no further vectors of V follow, so the next rows read are K of `following`. kRowBytes: see
+// RowAddresses.
 template <class Format, int kRows, int kVectors, int kRowBytes>
 KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin, int end, Weights weights, float* o,
                            int o_stride, int first, int tail, bool last) {
@@ -35,7 +36,7 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
       prefetch(current[key + kNearKeys] + byte);
     } else if (!last) {
       prefetch(current[ahead] + kVectors * Format::kVecBytes + byte);
-    } else {  // as much as two strips of K's row
+    } else {  // prefetch as much as two strips of a K row
       prefetch(behind[ahead] + byte);
       prefetch(behind[ahead] + first_byte + byte);
     }
@@ -64,11 +65,11 @@ KVC_INLINE void add_values(const DecodeKeys& keys, KeyRows following, int begin,
   }
 }
 
-// The same for the whole head, in strips that fit the registers. kHeadDim: as of tile_scores.
+// The same for the whole head, in strips that fit the registers. kHeadDim: as in tile_scores.
 template <class Format, int kRows, int kHeadDim>
 KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin, int end,
                                Weights weights, float* o, int o_stride) {
-  if (kHeadDim != 0) o_stride = round_up(kHeadDim, Format::kStep);  // what it is, as a constant
+  if (kHeadDim != 0) o_stride = round_up(kHeadDim, Format::kStep);  // the same value as a constant
   if constexpr (kRows > 1 && kRows * Format::kOutputs > kValueAccumulators) {
     constexpr int kHalf = kRows / 2;
     const Weights others = {weights.p + kHalf, weights.stride};
@@ -95,7 +96,7 @@ KVC_INLINE void add_value_rows(const View& view, const DecodeKeys& keys, KeyRows
   }
 }
 
-// Those of any dims, anywhere: one copy for all callers, of which masks alone have three.
+// For any dims anywhere. All callers share one copy; masks alone call it in three places.
 template <class Format, int kRows>
 [[gnu::noinline]] static void add_any_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, int begin,
                                                  int end, Weights weights, float* o, int o_stride) {
@@ -112,8 +113,8 @@ KVC_INLINE void for_each_run(uint32_t bits, Visit visit) {
   }
 }
 
-// Rows of a tile that see different keys: what all see goes together, the rest row by row, so that a key that a row
-// does not see never reaches its sum (0 * NaN).
+// For rows of a tile that see different keys. Keys that all rows see are added together, the rest row by row. So a key
+// that a row does not see never reaches its sum (0 * NaN is NaN).
 template <class Format, int kRows>
 static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyRows following, const DecodeTile& tile,
                                   const TileMask<kRows>& mask, const float* p) {
@@ -128,7 +129,8 @@ static void add_masked_value_rows(const View& view, const DecodeKeys& keys, KeyR
   }
 }
 
-// What follows the scores of a block where options or masks come in. Not inlined: the common path keeps its registers.
+// What follows the scores of a block with options or masks. It is not inlined, so that the common path keeps its
+// registers.
 template <class Format, int kRows>
 [[gnu::noinline]] static void finish_tile(const View& view, const DecodeKeys& keys, const DecodeTile& tile, bool whole,
                                           float* scores) {
@@ -148,14 +150,14 @@ template <class Format, int kRows>
   add_masked_value_rows<Format, kRows>(view, keys, following, tile, mask, scores);
 }
 
-// A pass in steps, one a block and tile: the scores of a step, then P*V of the step before, then the softmax of this
-// one. So nothing waits for a softmax: after it the CPU has the multiply-adds of the next step's scores.
+// A pass in steps, one for each block and tile: the scores of a step, then P*V of the step before, then the softmax of
+// this step. No instruction waits for a softmax, because the scores of the next step come after it.
 struct DecodePipeline {
   using AddValues = void (*)(const View& view, const DecodePipeline& step, KeyRows following, const float* p);
-  AddValues add_values = nullptr;  // P*V of the step before; nullptr: nothing is left of it
+  AddValues add_values = nullptr;  // P*V of the step before; nullptr: it is done
   DecodeKeys keys;                 // of that step
   DecodeTile tile;
-  int turn = 0;  // which scores are of this step
+  int turn = 0;  // which of the two score buffers this step uses
   alignas(64) float scores[2][kKeyBlock * kMaxTileRows + kLanes];
 };
 
@@ -170,7 +172,7 @@ static void add_block_values(const View& view, const DecodePipeline& step, KeyRo
   }
 }
 
-// following: what is read after the V of the step before.
+// Adds P*V of the step before. following: the rows that are read after its V.
 KVC_INLINE void finish_step(const View& view, DecodePipeline& pipeline, KeyRows following) {
   pipeline.add_values(view, pipeline, following, pipeline.scores[pipeline.turn ^ 1]);
   pipeline.add_values = nullptr;
@@ -184,7 +186,7 @@ static void decode_tile(const View& view, const DecodeKeys& keys, const DecodeTi
   const DecodeKeys& values = pipeline.add_values != nullptr ? pipeline.keys : keys;
   tile_scores<Format, kRows, kHeadDim>(view, keys, values.now.v(), tile, scores);
   if (pipeline.add_values != nullptr) finish_step(view, pipeline, keys.next.k());
-  if (!whole || view.options.any || view.staged) {  // staged keys do not outlive the step
+  if (!whole || view.options.any || view.staged) {  // staged keys are valid in this step only
     finish_tile<Format, kRows>(view, keys, tile, whole, scores);
     return;
   }

@@ -1,13 +1,17 @@
-// How stored elements enter the arithmetic: `Widened<T>` converts them to float32 and uses fused multiply-adds on
-// whatever q is; BfDots (simd/avx512_bf16.h) feeds bf16 pairs of q and K, P and V to the CPU's bf16 dot product.
+// How arithmetic uses stored elements. `Widened<T>` converts them to float32 and uses fused multiply-adds with any q.
+// BfDots (simd/avx512_bf16.h) passes bf16 pairs of q and K, and of P and V, to the CPU's bf16 dot product.
 //
-// A format says: kStep elements a vector load takes, kVecBytes its bytes, kParts vectors that it makes of them for the
-// scores, kPairs whether two keys share a dword of P, kOutputs vectors of o that one load of V feeds, kTokenScales
-// whether each stored row has a scale, kRowFactors whether scores get what q would be multiplied by (where q stays as
-// it is), kDecodeRows up to how many rows of a kv head the decode kernel is the faster one (the panel kernel packs K
-// and V once for all rows, the decode kernel converts them once for each tile of 8). For the panel kernel: kRows of a
-// register tile, kRowGroup that go through scores, softmax and P*V together, kTiles whether it multiplies tiles itself
-// (simd/avx512_amx.h).
+// A format defines these constants:
+//   kStep, kVecBytes  elements and bytes of a vector load
+//   kParts            vectors for the scores that one load of K makes
+//   kOutputs          vectors of o to which one load of V adds
+//   kPairs            whether two keys share a dword of P
+//   kTokenScales      whether each stored row has a scale
+//   kRowFactors       whether the factor of q is multiplied into scores, because q must stay unchanged
+//   kDecodeRows       the most rows of a kv head for which the decode kernel is faster: the panel kernel packs K and V
+//                     once for all rows, the decode kernel converts them once for each tile of 8
+//   kRows, kRowGroup  panel kernel: rows of a register tile; rows that go through scores, softmax and P*V together
+//   kTiles            panel kernel: whether the format multiplies tiles itself (simd/avx512_amx.h)
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,48 +22,49 @@ namespace kvc::kernels::KVC_TARGET {
 
 template <class T>
 struct Widened {
-  struct Registers {};  // of a panel item: none but those that the compiler assigns
-  using Vec = F32;      // what is multiplied
-  using Raw = Vec;      // what a load gives
+  struct Registers {};  // that a panel item must set up: none here
+  using Vec = F32;      // the operand of a product
+  using Raw = Vec;      // the result of a load
   using QueryElement = float;
   static constexpr bool kPairs = false, kTiles = false, kTokenScales = __is_same(T, I8);
   static constexpr bool kRowFactors = false;
   static constexpr int kParts = 1, kOutputs = 1, kStep = kLanes, kVecBytes = kLanes * static_cast<int>(sizeof(T));
   static constexpr int kRows = kTileRows, kRowGroup = 24;
-  // Conversion costs nothing, little (bf16), or more.
+  // By the cost of conversion: none, little (bf16), or more.
   static constexpr int kDecodeRows = sizeof(T) == 4 || __is_same(T, Bf16) ? 32
                                      : sizeof(T) == 2 || __is_same(T, I8) ? 20
                                                                           : 15;
 
   KVC_INLINE_MEMBER Vec load(const unsigned char* p) { return load_as(T{}, p); }
   KVC_INLINE_MEMBER Vec load_first(const unsigned char* p, int n) { return load_as_first(T{}, p, n); }
-  // What a load of K makes for the scores, kParts vectors; order_query puts kStep dims of q in the same order.
+  // Part i of the kParts vectors that a load of K makes for the scores. order_query arranges kStep dims of q in the
+  // same order.
   KVC_INLINE_MEMBER Vec part(Vec v, int) { return v; }
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) { memcpy(ordered, q, kStep * sizeof(float)); }
-  // A vector, or one dword for all lanes, of packed q or P.
+  // Loads packed q or P: a vector, or one dword for all lanes.
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return KVC_TARGET::load(p); }
   KVC_INLINE_MEMBER void store_packed(float* p, Vec v) { store(p, v); }
   KVC_INLINE_MEMBER Vec broadcast(const float* p) { return set1(*p); }
   KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return fma(a, b, c); }
-  // A vector of dwords for the transposition of K.
+  // A vector as dwords, to transpose K.
   KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return v; }
 
-  // P of keys [z * kLanes, + kLanes) into a panel row.
+  // Stores P of keys [z * kLanes, (z + 1) * kLanes) to a panel row.
   KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) { store(row + z * kLanes, p); }
-  // A vector of packed V whose even or odd key counts as absent, for kPairs.
+  // With kPairs: a vector of packed V without its even key, or without its odd key.
   KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool, bool) { return v; }
 
-  // The vectors of o that V's vector of one key (of two keys, if kPairs) feeds.
+  // The vectors that V of one key (with kPairs, of two keys) adds to o.
   KVC_INLINE_MEMBER void spread(Vec v, Vec, Vec* out) { out[0] = v; }
-  // o as accumulated to o in the order of dims.
+  // Copies o from the order of accumulation to the order of dims.
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     memcpy(row, o, static_cast<size_t>(dims) * sizeof(float));
   }
 };
 
-// bf16 in the decode kernel: a load of 2 * kLanes elements, and of each pair of them the upper one by a mask and the
-// lower one by a shift, where `Widened` takes a conversion and a shift for either. So q and o have the even dims of a
-// load in one vector and the odd ones in the next.
+// bf16 in the decode kernel. A load has 2 * kLanes elements; a mask gives the upper one of each pair, and a shift the
+// lower one. `Widened` needs a conversion and a shift for each. So q and o have the even dims of a load in one vector
+// and the odd dims in the next.
 struct SplitBf16 : Widened<Bf16> {
   using Raw = HalfPairs;
   static constexpr int kParts = 2, kOutputs = 2, kStep = 2 * kLanes, kVecBytes = 4 * kLanes;
@@ -87,7 +92,7 @@ struct SplitBf16 : Widened<Bf16> {
   }
 };
 
-// float8 in the decode kernel: two vectors a load, since they share most of their conversion.
+// float8 in the decode kernel: two vectors a load, because they share most of their conversion.
 template <class T>
 struct Doubled : Widened<T> {
   struct Raw {
@@ -112,7 +117,7 @@ struct Doubled : Widened<T> {
   }
 };
 
-// The format of the decode kernel where rows are those of Format.
+// The format of the decode kernel for rows of Format.
 template <class Format>
 struct DecodeFormatOf {
   using Type = Format;

@@ -1,4 +1,4 @@
-// The entries of a target's table, as in decode_formats.h: the panel kernel, and both kernels.
+// Entries of a target's table, as in decode_formats.h: for the panel kernel, and for both kernels.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,20 +12,20 @@ static void panel_entry(const kvc_backend_attend* args, const kvc_backend_item* 
   panel_item<Format>(make_view(args, item, scratch));
 }
 
-// The panel kernel by one format; the rest is the base target's.
+// An entry with the panel kernel for one format. Its other fields are the base target's.
 template <class Format>
 static consteval AttendFormat panel_kernel() {
   return {nullptr, panel_entry<Format>, Format::kDecodeRows, Format::kRowGroup};
 }
 
-// Both kernels by one format.
+// An entry with both kernels for one format.
 template <class Format>
 static consteval AttendFormat both_kernels() {
   return {decode_entry<typename DecodeFormatOf<Format>::Type>, panel_entry<Format>, Format::kDecodeRows,
           Format::kRowGroup};
 }
 
-// Every pair of types: elements are converted to float32, whatever the type of q is.
+// Entries for every pair of types, which convert elements to float32 for any type of q.
 [[maybe_unused]] static consteval AttendFormats converting_formats() {
   AttendFormats formats;
   for (auto& of_q : formats.of) {

@@ -10,14 +10,14 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Keys between two folds, where each key is added to o; at least kMaxPanelKeys.
+// The decode kernel: keys between two folds. At least kMaxPanelKeys.
 static constexpr int32_t kFoldKeys = 512;
-// The same of the panel kernel, which adds the keys of a panel to one another first.
+// The panel kernel: keys between two folds. It adds the keys of a panel to one another first.
 static constexpr int32_t kPanelFoldKeys = 8192;
 static_assert(kFoldKeys >= kMaxPanelKeys);
 
-// The folded sums of row `index` of the pass: P is in units of 2^((score - m) * exp2_scale). m is -inf before the first
-// fold of a row that has seen a key.
+// The folded sums of row `index` of the pass. P is in units of 2^((score - m) * exp2_scale). m is -inf until a row that
+// has seen a key is folded.
 struct FoldedRow {
   double* o;  // [width], in the order of the kernel's o
   float* m;
@@ -33,8 +33,8 @@ static void begin_folded_rows(const View& view, int32_t num_rows) {
   for (int32_t i = 0; i < num_rows; ++i) view.scratch->fold_m[i] = KVC_NEG_INF;
 }
 
-// Adds the state (m, l, o) to the folded sums. m is not below that of the fold before. The caller then makes l zero; o
-// becomes zero here.
+// Adds the state (m, l, o) to the folded sums, and makes o zero. m is not below that of the fold before. The caller
+// then makes l zero.
 static void fold_row(const View& view, int32_t width, float m, double l, float* o, const FoldedRow& folded) {
   if (m == KVC_NEG_INF) return;  // The row has seen nothing: o and l are 0.
   double* __restrict sums = folded.o;
@@ -56,7 +56,7 @@ static void fold_row(const View& view, int32_t width, float m, double l, float* 
   memset(o, 0, static_cast<size_t>(width) * sizeof(float));
 }
 
-// Folds the last keys too and writes the sums over all keys back to o. Returns l over all keys.
+// Folds the remaining keys, and writes the sums over all keys back to o. Returns l over all keys.
 static double unfold_row(const View& view, int32_t width, float m, double l, float* o, const FoldedRow& folded) {
   fold_row(view, width, m, l, o, folded);
   if (*folded.m == KVC_NEG_INF) return l;

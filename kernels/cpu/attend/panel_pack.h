@@ -49,7 +49,7 @@ KVC_INLINE typename Format::Vec load_chunk(const unsigned char* row, int chunk, 
   return chunk < chunks ? Format::load(p) : Format::load_first(p, tail);
 }
 
-// A chunk of a stored row, times the row's scale if it has one: many rows of queries use the panel.
+// A chunk of a stored row, times the row's scale if there is one. Many rows of queries then use the panel.
 template <class Format>
 KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk, int chunks, int tail,
                                             const float* scale) {
@@ -58,15 +58,15 @@ KVC_INLINE typename Format::Vec load_scaled(const unsigned char* row, int chunk,
   return v;
 }
 
-// The scale of a key's row, of the pass's head.
+// The scale of a key's row in the head of the pass.
 template <class Format>
 KVC_INLINE const float* row_scale_of(const float* const* key, const kvc_backend_scales& scales, const PanelPass& pass) {
   if constexpr (Format::kTokenScales) return *key + pass.head * scale_head_stride(&scales);
   return nullptr;
 }
 
-// Keys `first`.. of the panel from a block of at most kKeyBlock keys. If the block has fewer, its last key stands for
-// the others, which no row sees.
+// Packs the keys from `first` of the panel on, from a block of at most kKeyBlock keys. If the block has fewer, its last
+// key is repeated; no row sees the repetitions.
 template <class Format>
 static void pack_keys(const View& view, const PanelPass& pass, const DecodeKeys& keys, int first) {
   const int chunks = view.head_dim / Format::kStep, tail = view.head_dim % Format::kStep;
@@ -114,8 +114,8 @@ static void pack_values(const View& view, const PanelPass& pass, const DecodeKey
   }
 }
 
-// Packs the keys of `panel` that are not before keys.begin, and prefetches those after the panel, up to keys.end. No
-// row sees a key before keys.begin, or one that is not packed.
+// Packs the keys of `panel` from keys.begin on, and prefetches keys after the panel, up to keys.end. No row sees a key
+// that is not packed.
 template <class Format>
 static void pack_panel(const View& view, const PanelPass& pass, PageCursor* cursor, Panel panel, KeyRange keys) {
   const int32_t first = max_of(panel.begin, keys.begin), begin = first - first % kKeyBlock;

@@ -42,8 +42,8 @@ static TileRanges tile_ranges(const View& view, const Panel& panel, int begin, i
   return ranges;
 }
 
-// scores[row - first][key] of rows [first, end) over what some row of each tile sees; rows from real_end on are
-// padding.
+// Computes scores[row - first][key] of rows [first, end), for the keys that some row of each tile sees. Rows from
+// real_end on are padding.
 template <class Format>
 static void group_scores(const View& view, const PanelPass& pass, const TileRanges* ranges, int first, int end,
                          int real_end) {
@@ -66,7 +66,7 @@ static void group_scores(const View& view, const PanelPass& pass, const TileRang
   }
 }
 
-// o[row] += p * v for keys [begin, end) of one row: what its tile does not share.
+// o[row] += p * v for keys [begin, end) of one row, which its tile does not share.
 template <class Format>
 static void add_row_edge(const View& view, const PanelPass& pass, const float* p, int begin, int end, float* o) {
   constexpr int kKeys = Format::kPairs ? 2 : 1;
@@ -83,7 +83,7 @@ static void add_row_edge(const View& view, const PanelPass& pass, const float* p
   }
 }
 
-// The same for those of the keys that row r of the pass sees: nodes of a tree that it does not see may hold NaN.
+// The same for those of the keys that row r of the pass sees. A node of a tree that it does not see may hold NaN.
 template <class Format>
 static void add_row_keys(const View& view, const PanelPass& pass, const Panel& panel, int r, const float* p, int begin,
                          int end, float* o) {
@@ -97,7 +97,8 @@ static void add_row_keys(const View& view, const PanelPass& pass, const Panel& p
   }
 }
 
-// The rows' edges: keys before what their tile shares (all of them if it shares none), or those after it.
+// Adds the keys of each row that lie before or after those that all rows of the tile share; all its keys if they share
+// none.
 template <class Format>
 static void add_edges(const View& view, const PanelPass& pass, const Panel& panel, const TileRanges* ranges, int first,
                       int real_end, bool behind) {
@@ -114,7 +115,7 @@ static void add_edges(const View& view, const PanelPass& pass, const Panel& pane
   }
 }
 
-// o += P * V of rows [first, end); `real_end`: rows from there on are padding.
+// o += P * V of rows [first, end). Rows from `real_end` on are padding.
 template <class Format>
 static void group_values(const View& view, const PanelPass& pass, const Panel& panel, TileRanges* ranges, int first,
                          int end, int real_end) {
@@ -122,8 +123,9 @@ static void group_values(const View& view, const PanelPass& pass, const Panel& p
   Scratch& scratch = *view.scratch;
   for (int r = first; r < end; r += Format::kRows) {
     KeyRange& all = ranges[(r - first) / Format::kRows].all;
-    all.end = min_of(all.end, max_of(0, view.tree.begin - panel.begin));  // which nodes it sees, a row knows alone
-    all.begin += all.begin % kKeys;                                       // whole pairs
+    // only the row itself tells which nodes it sees
+    all.end = min_of(all.end, max_of(0, view.tree.begin - panel.begin));
+    all.begin += all.begin % kKeys;  // whole pairs
     all.end -= all.end % kKeys;
     if (all.begin > all.end) all.end = all.begin;
   }
@@ -169,12 +171,12 @@ static void tile_values(const View& view, const PanelPass& pass, const Panel& pa
   });
 }
 
-// The scores of rows [first, end) to P.
+// Converts the scores of rows [first, end) to P.
 template <class Format>
 static void group_softmax(const View& view, const PanelPass& pass, const Panel& panel, int first, int end) {
   Scratch& scratch = *view.scratch;
   int nodes_of = -1;  // the query that nodes_seen belongs to
-  // Of row r: options and masks applied.
+  // The scores of row r, with options and masks applied.
   const auto masked_scores = [&](int r) {
     const KeyRange seen = r < end ? keys_in_panel(view, panel, r) : KeyRange{0, 0};
     if (seen.begin >= seen.end) return RowScores{nullptr, {0, 0}};
@@ -265,7 +267,7 @@ static void load_panel_queries(const View& view, const PanelPass& pass, int padd
   }
 }
 
-// One panel: `keys` of it are packed. padded_rows: of the pass.
+// Computes one panel. Only its keys in `keys` are packed. padded_rows: of the pass.
 template <class Format>
 static void attend_panel(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor,
                          const Panel& panel, KeyRange keys) {
@@ -278,7 +280,7 @@ static void attend_panel(const View& view, const PanelPass& pass, int padded_row
   }
 }
 
-// Panels of the queries of the pass, each with the keys of its own path: those of `keys` from the panel at `begin`.
+// Computes the panels of each query of the pass over the keys of its own path: `keys`, from the panel at `begin` on.
 template <class Format>
 [[gnu::noinline]] static void attend_path_panels(const View& view, const PanelPass& pass, int padded_rows,
                                                  PageCursor* cursor, int32_t begin, KeyRange keys) {
@@ -312,7 +314,7 @@ static void attend_panels(const View& view, const PanelPass& pass, int padded_ro
   }
 }
 
-// Empty states for the pass's rows, padding included.
+// Empties the states of the pass's rows, padding included.
 static void begin_panel_rows(const View& view, const PanelPass& pass, int padded_rows) {
   Scratch& scratch = *view.scratch;
   for (int i = 0; i < padded_rows; ++i) {
@@ -322,8 +324,8 @@ static void begin_panel_rows(const View& view, const PanelPass& pass, int padded
   memset(scratch.o, 0, static_cast<size_t>(padded_rows) * static_cast<size_t>(pass.o_width) * sizeof(float));
 }
 
-// kvc_backend_plan.fold_keys: the state over each block of keys is rounded as a partial state is, and merged into the
-// state over the blocks before it, as merge_tile merges partial states. fold_o: in natural order.
+// For kvc_backend_plan.fold_keys. The state over each block of keys is rounded as a partial state is, and merged into
+// the state over the blocks before it, as merge_tile does. fold_o is in the order of dims.
 template <class Format>
 static void merge_blocks(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   Scratch& scratch = *view.scratch;
@@ -344,7 +346,7 @@ static void merge_blocks(const View& view, const PanelPass& pass, int padded_row
   }
 }
 
-// The states of the pass's rows over all keys, folded where there are many.
+// Computes the states of the pass's rows over all keys. With many keys they are folded.
 template <class Format>
 static void sum_panels(const View& view, const PanelPass& pass, int padded_rows, PageCursor* cursor, KeyRange keys) {
   begin_panel_rows(view, pass, padded_rows);
@@ -352,12 +354,12 @@ static void sum_panels(const View& view, const PanelPass& pass, int padded_rows,
   attend_panels<Format>(view, pass, padded_rows, cursor, keys);
 }
 
-// Writes row i of the pass, of q head `head`, whose state merge_blocks has made.
+// Writes row i of the pass, of q head `head`. merge_blocks has made its state.
 static void finish_merged_row(const View& view, const PanelPass& pass, int i, int32_t head) {
   Scratch& scratch = *view.scratch;
   const QueryPlace& place = scratch.places[i];
   const FoldedRow folded = folded_row(view, i, pass.o_width);
-  // Rounded in either case: so a merge with an empty state, which leaves a partial state as it is, changes no bit.
+  // Rounded in each case. So a merge with an empty state, which leaves a partial state unchanged, changes no bit.
   for (int32_t d = 0; d < view.v_head_dim; ++d) scratch.row[d] = static_cast<float>(folded.o[d]);
   const RowState state = {*folded.m, static_cast<float>(*folded.l)};
   if (place.partial_offset >= 0) {
@@ -367,7 +369,7 @@ static void finish_merged_row(const View& view, const PanelPass& pass, int i, in
   }
 }
 
-// The same of a row whose state sum_panels has made.
+// The same for a row whose state sum_panels has made.
 template <class Format>
 static void finish_summed_row(const View& view, const PanelPass& pass, int i, int32_t head) {
   Scratch& scratch = *view.scratch;

@@ -1,4 +1,4 @@
-// Panel kernel: from dot products to P of one row, over the keys of a panel that it sees.
+// Panel kernel: converts the dot products of one row to P, over the keys of a panel that the row sees.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// Applies the score options to row r of the pass (counted from its first). seen: not empty, within the panel that
-// begins at key panel_begin.
+// Applies the score options to row r of the pass. seen: its keys, not empty, in the panel that begins at key
+// panel_begin.
 static void score_row(const View& view, const PanelPass& pass, int32_t panel_begin, int r, KeyRange seen,
                       float* scores) {
   const bool alibi = view.options.alibi_slopes != nullptr;
@@ -27,7 +27,7 @@ static void find_nodes(const View& view, int32_t panel_begin, const QueryMask& m
   }
 }
 
-// -inf where nodes_seen says that the row does not see a key.
+// Sets scores to -inf where nodes_seen says that the row does not see a key.
 static void hide_nodes(const View& view, KeyRange seen, float* scores) {
   for (int z = seen.begin / kLanes; z <= (seen.end - 1) / kLanes; ++z) {
     const F32 nodes = load(view.scratch->nodes_seen + z * kLanes);
@@ -35,7 +35,7 @@ static void hide_nodes(const View& view, KeyRange seen, float* scores) {
   }
 }
 
-// -inf for keys outside `seen` in the vectors that hold its ends.
+// Sets scores outside `seen` to -inf, in the vectors that hold its ends.
 KVC_INLINE void hide_edges(KeyRange seen, float* scores) {
   const F32 begin = set1(static_cast<float>(seen.begin)), end = set1(static_cast<float>(seen.end));
   const auto hide = [&](int z) __attribute__((always_inline)) {
@@ -53,7 +53,7 @@ KVC_INLINE F32 largest_scores(const float* scores, KeyRange vectors) {
   return largest;
 }
 
-// m is raised only when P would exceed 2^kMaxRise. So m hardly ever changes, and P does not wait for the largest score.
+// m is raised only when P would exceed 2^kMaxRise. So m rarely changes, and P does not wait for the largest score.
 static constexpr float kMaxRise = 8.0f;
 
 // A row's running state. P is 2^((score - m) * exp2_scale). No score is above m by more than kMaxRise.
@@ -82,8 +82,8 @@ struct RowScores {
   KeyRange vectors;  // those with keys that the row sees
 };
 
-// Replaces scores by P in place (pairs of bf16 if the format has them) and updates the row's m and l. largest: of these
-// scores. Returns the largest score of `next`, the row after it, which is loaded from L2 meanwhile.
+// Replaces scores by P in place (by pairs of bf16 if the format has them), and updates m and l of the row. largest: of
+// these scores. Returns the largest score of `next`, the row after it, which is loaded from L2 meanwhile.
 template <class Format>
 static F32 softmax_row(const View& view, RowScores row, RowScores next, F32 largest, RowSums sums) {
   const F32 scale = set1(view.exp2_scale), rise = mul(sub(largest, set1(*sums.m)), scale);

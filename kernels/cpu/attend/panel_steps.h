@@ -1,7 +1,6 @@
-// Panel kernel, P*V of a format that multiplies tiles: in steps of 32 keys for all rows of a tile at once, with a
-// weight of 0 where a row does not see a key. 0 * NaN is NaN, so a key that not every row sees and whose V is not
-// finite is left out of its step (the sums of the rows that do not see it are the same to the bit), and added row by
-// row.
+// Panel kernel, P*V for a format that multiplies tiles. It takes steps of 32 keys for all rows of a tile, with weight 0
+// for keys that a row does not see. 0 * NaN is NaN. So a key that some row does not see, and whose V is not finite, is
+// left out of its step and added row by row. For rows that do not see the key, the sums keep their bits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,12 +11,12 @@ namespace kvc::kernels::KVC_TARGET {
 static constexpr int kStepKeys = 32, kStepPairs = kStepKeys / 2;
 static_assert(kStepPairs <= kKeyBlock, "staged_k holds a step of V");
 
-// The keys of a panel that lie in steps of which some key is in `keys`.
+// The smallest range of whole steps that contains `keys`.
 KVC_INLINE KeyRange whole_steps(KeyRange keys) {
   return {keys.begin / kStepKeys * kStepKeys, round_up(keys.end, kStepKeys)};
 }
 
-// Zeros for V after the last of `count` keys of the panel, to the end of its step.
+// Sets V to zero from key `count` of the panel to the end of its step.
 static void clear_values_behind(const View& view, const PanelPass& pass, int count) {
   const int first = (count + 1) / 2, last = round_up(count, kStepKeys) / 2;
   for (int strip = 0; strip * kStrip < pass.o_width; ++strip) {
@@ -27,7 +26,8 @@ static void clear_values_behind(const View& view, const PanelPass& pass, int cou
   }
 }
 
-// Weights of 0 for the keys of `steps` for which softmax_row stored none. weights: of one row. seen: what it sees.
+// Sets the weights of one row to 0 for the keys of `steps` for which softmax_row stored none. seen: the keys that the
+// row sees.
 template <class Format>
 static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
   const bool none = seen.begin >= seen.end;
@@ -37,7 +37,7 @@ static void clear_weights(KeyRange seen, KeyRange steps, float* weights) {
   for (int z = stored_end; z < end; ++z) Format::store_weights(weights, z, zero());
 }
 
-// The keys of the step that begins with `key` of which some value is NaN or infinite, a bit a key.
+// Finds the keys of the step from `key` on that have a NaN or an infinity in V: a bit for each.
 template <class Format>
 static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key) {
   uint32_t keys = 0;
@@ -51,7 +51,7 @@ static uint32_t keys_not_finite(const View& view, const PanelPass& pass, int key
   return keys;
 }
 
-// Copies the step that begins with `key` to staged_k, strip after strip, zeros for the keys left out.
+// Copies V of the step from `key` on to staged_k, strip by strip. Keys that are left out become zeros.
 template <class Format>
 static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t left_out) {
   float* target = view.scratch->staged_k;
@@ -66,8 +66,8 @@ static void copy_step(const View& view, const PanelPass& pass, int key, uint32_t
   }
 }
 
-// o += P * V over the keys [begin, end), whole steps, of the rows of a tile. p, o: of its first row. copied: V is the
-// copy of one step.
+// o += P * V over the keys [begin, end), in whole steps, for the rows of a tile. p, o: those of its first row. copied:
+// V is the copy of one step.
 template <class Format>
 static void add_steps(const View& view, const PanelPass& pass, const float* p, int begin, int end, bool copied,
                       float* o) {
@@ -81,7 +81,7 @@ static void add_steps(const View& view, const PanelPass& pass, const float* p, i
   }
 }
 
-// The same over `steps`; `all`: keys that all rows see. Calls add_key(key) for each key that was left out.
+// The same over `steps`. `all`: the keys that all rows see. Calls add_key(key) for each key that was left out.
 template <class Format, class AddKey>
 static void add_all_steps(const View& view, const PanelPass& pass, const float* p, KeyRange steps, KeyRange all,
                           float* o, AddKey add_key) {

@@ -9,7 +9,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// A tile of fewer rows, for the rest that whole tiles leave of 16, 64 or 256 rows: MLA decode, and shared prefixes.
+// The rows of a small tile. It takes the rows that are left after whole tiles of 16, 64 or 256 rows: MLA decode, and
+// shared prefixes.
 static constexpr int kFewRows = 4;
 
 struct TileArgs {
@@ -20,7 +21,7 @@ struct TileArgs {
   int32_t n;
   float* c;  // [Format::kRows][...], row stride c_stride
   int64_t c_stride;
-  bool in_order;  // accumulate: each product is added to c; else to one another first, and their sum to c
+  bool in_order;  // each product is added to c; else products are added to one another first, and their sum to c
 };
 
 // kAccumulate: c += a * b; else c = a * b.
@@ -55,7 +56,7 @@ static void multiply_tile(const TileArgs& args) {
   }
 }
 
-// rows: the rows that matter, from the tile's first one. Rows after them may be computed or not.
+// rows: how many rows of the tile are needed. The others may be computed or not.
 template <class Format, bool kAccumulate>
 KVC_INLINE void multiply_columns(int rows, int vectors, const TileArgs& args) {
   if constexpr (Format::kTiles) {

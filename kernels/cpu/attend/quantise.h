@@ -1,4 +1,4 @@
-// Rows to quantised types, as append stores them.
+// Quantises rows as append stores them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

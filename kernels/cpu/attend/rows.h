@@ -1,4 +1,4 @@
-// Rows in and out: conversion, rotation, and the finish of a row of attention.
+// Rows in and out of the kernels: conversion, rotation, and the output of a finished row.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,7 +36,7 @@ static void convert_row(Type target_type, void* target, Type source_type, const 
                                                                       static_cast<const unsigned char*>(source), n);
 }
 
-// Pairs (2i, 2i+1) of [rotated, rotated + 2 * half).
+// Rotates the pairs (2i, 2i+1) of [rotated, rotated + 2 * half).
 static void rotate_neighbours(float* __restrict rotated, const float* __restrict cos_sin, int32_t half) {
   for (int32_t i = 0; i < half; ++i) {
     const float x = rotated[2 * i], y = rotated[2 * i + 1], c = cos_sin[i], s = cos_sin[half + i];
@@ -66,7 +66,7 @@ static void rotate_row(const kvc_backend_layer* layer, const float* cos_sin, flo
   }
 }
 
-// A stored row converted to float32. E4m3 is in its own unit (view.stored_unit).
+// Converts a stored row to float32. E4m3 keeps its own unit (view.stored_unit).
 static void widen_row(Type type, const unsigned char* from, int32_t n, float* to) {
   unsigned char* target = reinterpret_cast<unsigned char*>(to);
   switch (type) {
@@ -91,7 +91,7 @@ KVC_INLINE const unsigned char* query_row(const kvc_backend_tensor& tensor, int6
   return static_cast<const unsigned char*>(tensor.data) + element * element_bytes(type_of(tensor.dtype));
 }
 
-// A caller's row of q, or of qv, to out[0, n).
+// Loads a caller's row of q or qv to out[0, n).
 static void load_query_part(const kvc_backend_tensor& tensor, int64_t row_stride, const QueryPlace& place, int32_t head,
                             int32_t n, float* out) {
   widen_row(type_of(tensor.dtype), query_row(tensor, row_stride, place, head), n, out);
@@ -115,7 +115,7 @@ KVC_INLINE void prefetch_output(const View& view, const QueryPlace& place, int32
   prefetch_row(static_cast<const unsigned char*>(out.data) + element * bytes, view.v_head_dim * bytes);
 }
 
-// The factor of a row's q, applied as it is loaded.
+// The factor of a row of q. It is applied when the row is loaded.
 KVC_INLINE float query_factor(const View& view, const QueryPlace& place, int32_t head) {
   const kvc_backend_attend& args = *view.args;
   const int32_t kv_head = head / view.group;
@@ -129,13 +129,13 @@ KVC_INLINE const float* query_angles(const View& view) {
   return view.item->part == KVC_BACKEND_PART_SINKS ? view.args->cos_sin_sinks : view.args->cos_sin;
 }
 
-// Whether load_query would give the caller's numbers.
+// Whether load_query would return the caller's numbers unchanged.
 KVC_INLINE bool takes_query_as_it_is(const View& view, const QueryPlace& place, int32_t head) {
   return view.args->qv.data == nullptr && query_angles(view) == nullptr && query_factor(view, place, head) == 1.0f;
 }
 
-// Writes q of a row of the item (a query's place, absolute q head) to out[0, D) as the kernels use it: rotated and
-// rounded to q's type if the layer rotates, times `factor`. That is query_factor, or 1 if the scores get that factor.
+// Writes a row of q (place of the query, q head) to out[0, D) as the kernels use it. If the layer rotates, it is
+// rotated and rounded to q's type. Then it is multiplied by `factor`: query_factor, or 1 if the scores get that factor.
 // Zeroes out[D, padded).
 static void load_query(const View& view, const QueryPlace& place, int32_t head, int32_t padded, float factor,
                        float* out) {
@@ -158,12 +158,12 @@ static void load_query(const View& view, const QueryPlace& place, int32_t head, 
   for (int32_t d = view.head_dim; d < padded; ++d) out[d] = 0.0f;
 }
 
-// A row's m and l over some keys, in natural-log units, as partials have them.
+// m and l of a row over some keys, in natural-log units as partial states have them.
 struct RowState {
   float m, l;
 };
 
-// Multiplies o by the factor that V's loaded elements lack.
+// Multiplies o by the factor that the loaded elements of V lack.
 KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   const int32_t kv_head = head / view.group;
   const float factor = view.stored_unit * head_scale(&view.layer->v_scales, kv_head) *
@@ -171,11 +171,12 @@ KVC_INLINE void scale_values(const View& view, int32_t head, float* o) {
   for (int32_t d = 0; d < view.v_head_dim && factor != 1.0f; ++d) o[d] *= factor;
 }
 
-// The state as partials have it. largest: m in the kernels' units. o: [Dv] in natural order, in place.
+// Converts a state to the form of partial states. largest: m in the kernels' units. o: [Dv] in the order of dims, in
+// place.
 static RowState round_state(const View& view, int32_t head, float* o, float largest, float l) {
   const double exact_m = static_cast<double>(largest) * view.natural_scale;
   scale_values(view, head, o);
-  // Rounding m to float32 would shift the state's weight by up to an ulp of m: undo that in l and o.
+  // Rounding m to float32 changes the weight of the state by up to an ulp of m. l and o correct that.
   RowState state = {KVC_NEG_INF, 0.0f};
   float correction = 0.0f;
   if (l != 0.0f) {
@@ -213,8 +214,8 @@ static void write_output(const View& view, const QueryPlace& place, int32_t head
   }
 }
 
-// Writes the state of one row to its place in the partials, or normalised to the output. o: [Dv] in natural order,
-// scratch that may be changed. largest: the state's m, in the kernels' units.
+// Writes the state of one row to its place in the partials, or the normalised row to the output. o: [Dv] in the order
+// of dims; it may be changed. largest: m of the state, in the kernels' units.
 static void finish_row(const View& view, const QueryPlace& place, int32_t head, float* o, float largest, double l) {
   if (place.partial_offset >= 0) {
     const RowState state = round_state(view, head, o, largest, static_cast<float>(l));

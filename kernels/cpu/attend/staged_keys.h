@@ -1,9 +1,9 @@
-// RoPE on read: a block of raw keys of one kv head becomes a block of rotated float32 keys in scratch, with its values
-// in float32 beside it, on which the kernels run as on stored float32. So do keys that lie in two pools
-// (KVC_BACKEND_ROW_LATENT_SPLIT): a block has one part after the other.
+// RoPE on read: a block of unrotated keys of one kv head is copied to scratch as rotated float32 keys, with its values
+// in float32 beside it. The kernels then run as on stored float32. Keys that lie in two pools
+// (KVC_BACKEND_ROW_LATENT_SPLIT) are joined in scratch in the same way.
 //
-// Cost: cos and sin of a key once for all heads of an item (a complex product in float64 an angle), and of each key and
-// head one pass over its row in L1. Bits are those that an append would have stored in a float32 layer.
+// Cost: cos and sin of a key once for all heads of an item (a complex product in float64 for each angle), and one pass
+// over each key and head in L1. The bits are those that append would have stored in a float32 layer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace kvc::kernels::KVC_TARGET {
 
-// cos and sin of the keys of a block, to scratch.key_cos_sin. coarse_of: position / RADIX that scratch.coarse is of, -1
-// at first.
+// Computes cos and sin of the keys of a block, to scratch.key_cos_sin. coarse_of: the position / RADIX for which
+// scratch.coarse is valid; -1 at first.
 [[gnu::noinline]] static void turn_keys(const View& view, const KeyBlock& block, int32_t* coarse_of) {
   Scratch& scratch = *view.scratch;
   const int32_t rope_dim = view.layer->rope_dim, half = rope_dim / 2;
@@ -31,8 +31,8 @@ KVC_INLINE void scale_row(float scale, int32_t n, float* row) {
   for (int32_t i = 0; i < n; ++i) row[i] *= scale;
 }
 
-// The block of `keys`, of kv head `head`, rotated, as a block of its own that lies in scratch; prefetches what `keys`
-// names as next.
+// Copies the block of `keys` of kv head `head`, rotated, to scratch, and returns it as a block. It prefetches the
+// blocks that `keys` names as next.
 [[gnu::noinline]] static DecodeKeys stage_keys(const View& view, const DecodeKeys& keys, int32_t head,
                                                KeyBlock* staged) {
   Scratch& scratch = *view.scratch;

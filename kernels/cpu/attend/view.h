@@ -31,8 +31,9 @@ struct View {
   const double* key_table;     // null: K is stored as it attends. Else K is rotated as it is read
   bool staged;                 // blocks of K go through scratch: K is rotated, or lies in two pools (staged_keys.h)
   ScoreOptions options;
-  // Without options, scores stay unscaled, so large scores lose no digits but those that the dot product lost:
-  // p = 2^((score - m) * exp2_scale). The largest score needs a positive scale: the sign goes into q (0: q is 0).
+  // Without options, scores stay unscaled, so a large score has no error but that of its dot product: p = 2^((score -
+  // m) * exp2_scale). The maximum of unscaled scores is right only for a positive scale, so the sign of the scale is
+  // multiplied into q (0: q is 0).
   float exp2_scale;      // |softmax scale| x log2(e); with options log2(e)
   double natural_scale;  // |softmax scale|; with options 1
   float q_sign;
@@ -79,7 +80,8 @@ static View make_view(const kvc_backend_attend* args, const kvc_backend_item* it
   return view;
 }
 
-// Fills masks and places of rows [row_begin, row_end) (indexed from 0) and returns the range that covers them all.
+// Fills masks and places of rows [row_begin, row_end), at indexes from 0 on. Returns the smallest range of keys that
+// covers all of them.
 static KeyRange fill_row_masks(const View& view, int32_t row_begin, int32_t row_end) {
   KeyRange all = {INT32_MAX, 0};
   QueryMask mask = {};
@@ -109,18 +111,18 @@ static void fill_key_offsets(const View& view, int32_t begin, int32_t count) {
   }
 }
 
-// Addresses of up to kKeyBlock neighbouring keys, for kv head 0.
+// Addresses of up to kKeyBlock consecutive keys, for kv head 0.
 struct KeyBlock {
   int32_t begin;  // position of key 0
   int32_t count;
-  bool adjacent;                      // kKeyBlock keys, and each row of K, and of V, right after the one before
-  const unsigned char* k[kKeyBlock];  // [count], then the last one again
+  bool adjacent;  // there are kKeyBlock keys, and their rows of K (and of V) follow each other directly
+  const unsigned char* k[kKeyBlock];  // [count], then the last one repeated
   const unsigned char* v[kKeyBlock];
   const float* k_scale[kKeyBlock];  // if tokens have scales
   const float* v_scale[kKeyBlock];
 };
 
-// Keys [i, end) of the block lie in one page, key i in slot first_slot + i.
+// Loads the scales of keys [i, end) of the block. They lie in one page, key i in slot first_slot + i.
 KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, int32_t first_slot, int32_t i,
                                 int32_t end, KeyBlock* block) {
   for (; i < end; ++i) {
@@ -129,7 +131,7 @@ KVC_INLINE void load_key_scales(const kvc_backend_layer& layer, int64_t page, in
   }
 }
 
-// Keys [i, end) of the block, whose key i is in slot `slot` of the list's page `page_index`.
+// Loads the addresses of keys [i, end) of the block. Key i is in slot `slot` of the page with index `page_index`.
 KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t page_index, int32_t slot, int32_t i,
                                int32_t end, KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
@@ -146,7 +148,8 @@ KVC_INLINE void load_page_keys(const View& view, PageCursor* cursor, int32_t pag
   }
 }
 
-// Keys [begin, end), at most kKeyBlock. Keys before `first` are not looked up: the first key stands for them.
+// Loads the addresses of keys [begin, end), at most kKeyBlock. Keys before `first` are not looked up; they get the
+// address of key `first`.
 static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, int32_t end, int32_t first,
                            KeyBlock* block) {
   const kvc_backend_layer& layer = *view.layer;
@@ -182,7 +185,7 @@ static void load_key_block(const View& view, PageCursor* cursor, int32_t begin, 
 }
 
 KVC_INLINE void prefetch(const unsigned char* p) { __builtin_prefetch(p, 0, 3); }
-// To the level-2 cache.
+// Prefetches into the level-2 cache.
 KVC_INLINE void prefetch_far(const unsigned char* p) { __builtin_prefetch(p, 0, 2); }
 
 }  // namespace kvc::kernels::KVC_TARGET

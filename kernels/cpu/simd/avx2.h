@@ -119,7 +119,7 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 KVC_INLINE F32 widen_bytes(E5m2, __m128i b) { return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(b), 8)); }
 KVC_INLINE F32 widen_bytes(I8, __m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
-// As a float16 of the same mantissa, whose exponent is 8 too small; all ones becomes its NaN.
+// Converts to a float16 with the same mantissa, whose exponent is 8 too small. All ones becomes the NaN of float16.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, __m128i b) {
   const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(b), 7);

@@ -104,9 +104,9 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
 
 // ---- 8-bit types
 
-// Both float8 types go through a float16: E5m2 is its upper byte; E4m3 has its mantissa, and an exponent that is 8 too
-// small. Of its bits, sign-extended and shifted, bit 14 repeats the sign and is to be 0, but 1 where all others are 1
-// (NaN): it carries in an addition to them.
+// Both float8 types are converted through float16. E5m2 is its upper byte. E4m3 has the same mantissa, and an exponent
+// that is 8 too small. After sign extension and the shift, bit 14 repeats the sign. It must become 0, or 1 if all other
+// bits are 1 (NaN): an addition carries into it then.
 static constexpr float kE4m3Unit = 256.0f;
 static constexpr int kXorMasked = 0x78;  // a ^ (b & c)
 KVC_INLINE __m256i widen_to_halves(E5m2, __m128i b) { return _mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8); }

@@ -1,5 +1,5 @@
-// AVX-512 with AMX: the panel format of bf16 q over bf16 K and V. Packed as BfDots packs, multiplied in tiles: products
-// of bf16 pairs, sums in float32; subnormals of either count as 0. P is rounded to bf16.
+// AVX-512 with AMX: the panel format of bf16 q over bf16 K and V. Operands are packed as BfDots packs them, and
+// multiplied in tiles: products of bf16 pairs, with float32 sums. Subnormal operands count as 0. P is rounded to bf16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,8 +14,8 @@ struct alignas(64) TileShapes {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// The tile registers, for the life of an object. They belong to the caller of a function, as the ABI has it, so none of
-// the host's are lost; released, they cost its next context switch nothing.
+// The tile registers, while an object lives. By the ABI they are caller-saved, so the host loses none. After their
+// release, the next context switch need not save them.
 class Tiles {
  public:
   Tiles() {
@@ -32,7 +32,7 @@ struct BfTiles : BfDots {
   static constexpr bool kTiles = true;
   static constexpr int kRows = 32, kRowGroup = 32, kDecodeRows = 15;
 
-  // Of n dwords, a multiple of kLanes: bit 0 if a first half is NaN or infinite, bit 1 if a second half is.
+  // For n dwords, a multiple of kLanes: bit 0 is set if a first half is NaN or infinite, bit 1 if a second half is.
   KVC_INLINE_MEMBER uint32_t halves_not_finite(const float* p, int n) {
     __m512i largest = _mm512_setzero_si512();
     for (int i = 0; i < n; i += kLanes) {
@@ -42,21 +42,21 @@ struct BfTiles : BfDots {
     return ((halves & 0x55555555u) != 0 ? 1u : 0u) | ((halves & 0xaaaaaaaau) != 0 ? 2u : 0u);
   }
 
-  // c[32][vectors * kLanes] (+)= a[32][n] * b[n][vectors * kLanes], as multiply_columns; n a multiple of 16. An odd
-  // `vectors` is rounded up: a strip has room.
+  // c[32][vectors * kLanes] (+)= a[32][n] * b[n][vectors * kLanes], as in multiply_columns. n is a multiple of 16. An
+  // odd `vectors` is rounded up, because a strip has room.
   template <bool kAccumulate, class Args>
   KVC_INLINE_MEMBER void multiply(int vectors, const Args& args) {
     for (int v = 0; v < vectors; v += 2) multiply_pair<kAccumulate>(args, v * kLanes);
   }
 
  private:
-  // 32 columns: two tiles of rows x two of columns, so that each tile that is loaded is used twice.
+  // 32 columns: two tiles of rows x two of columns, so each loaded tile is used twice.
   template <bool kAccumulate, class Args>
   KVC_INLINE_MEMBER void multiply_pair(const Args& args, int column) {
     const int64_t a_bytes = args.a_stride * 4, b_bytes = args.b_stride * 4, c_bytes = args.c_stride * 4;
     const float *a = args.a, *lower_a = a + 16 * args.a_stride, *b = args.b + column;
     float *c = args.c + column, *lower_c = c + 16 * args.c_stride;
-    asm volatile("" ::: "memory");  // gcc 12's tile loads do not say that they read memory
+    asm volatile("" ::: "memory");  // gcc 12 does not treat tile loads as reads of memory
     if constexpr (kAccumulate) {
       _tile_loadd(0, c, c_bytes);
       _tile_loadd(1, c + kLanes, c_bytes);

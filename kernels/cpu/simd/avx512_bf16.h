@@ -22,7 +22,7 @@ struct BfDots {
     return _mm512_maskz_loadu_epi16(first_halves(n), p);
   }
   KVC_INLINE_MEMBER Vec part(Vec v, int) { return v; }
-  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // pairs of bf16 as they are
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // the same bf16 pairs
     memcpy(ordered, q, kLanes * sizeof(float));
   }
   KVC_INLINE_MEMBER Vec load_packed(const float* p) { return _mm512_loadu_si512(p); }
@@ -31,7 +31,7 @@ struct BfDots {
   KVC_INLINE_MEMBER F32 multiply_add(Vec a, Vec b, F32 c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
   KVC_INLINE_MEMBER F32 as_dwords(Vec v) { return _mm512_castsi512_ps(v); }
 
-  // Rows of keys 2i and 2i+1 to pairs; the unpack leaves o in the order that natural_order undoes.
+  // Rows of keys 2i and 2i+1 become pairs. natural_order undoes the order in which unpack leaves o.
   KVC_INLINE_MEMBER void spread(Vec even, Vec odd, Vec* out) {
     out[0] = _mm512_unpacklo_epi16(even, odd);
     out[1] = _mm512_unpackhi_epi16(even, odd);
@@ -47,18 +47,18 @@ struct BfDots {
     }
   }
 
-  // P of a decode tile, [key][kRows] floats in two vectors a and b, to [key / 2][kRows] dwords.
+  // Converts P of a decode tile, [key][kRows] floats in vectors a and b, to [key / 2][kRows] dwords.
   template <int kRows>
   KVC_INLINE_MEMBER void store_pairs(float* pairs, F32 a, F32 b) {
     alignas(64) static constexpr auto order = pair_order<kRows>();
     const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(b, a);
     _mm512_storeu_si512(pairs, _mm512_permutexvar_epi16(_mm512_load_si512(order.index), halves));
   }
-  // P of 16 keys of a panel row to 8 dwords.
+  // Converts P of 16 keys of a panel row to 8 dwords.
   KVC_INLINE_MEMBER void store_weights(float* row, int z, F32 p) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + z * kLanes / 2), (__m256i)_mm512_cvtneps_pbh(p));
   }
-  // A vector of packed V in which an even or odd key counts as absent.
+  // A vector of packed V without its even key, or without its odd key.
   KVC_INLINE_MEMBER Vec keep_halves(Vec v, bool even, bool odd) {
     const uint32_t mask = (even ? 0xffffu : 0u) | (odd ? 0xffff0000u : 0u);
     return _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(mask)));
@@ -93,8 +93,8 @@ constexpr ByteTables int8_tables() {
 
 static constexpr ByteTables kInt8Tables = int8_tables();
 
-// bf16 q over e4m3 or int8 in the decode kernel: every element is a bf16 exactly. q stays as it is, so its factor,
-// which no bf16 may be, goes to the scores.
+// bf16 q over e4m3 or int8 in the decode kernel. Every element is exactly a bf16. q stays unchanged, so its factor,
+// which may not be a bf16, is multiplied into the scores.
 template <class T>
 struct ByteDots : BfDots {
   using Raw = BytePairs;
@@ -108,7 +108,7 @@ struct ByteDots : BfDots {
   KVC_INLINE_MEMBER Raw load(const unsigned char* p) { return widen(_mm512_loadu_si512(p)); }
   KVC_INLINE_MEMBER Raw load_first(const unsigned char* p, int n) { return widen(load_bytes_first(p, n)); }
   KVC_INLINE_MEMBER Vec part(const Raw& raw, int i) { return raw.pairs[i]; }
-  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // pairs of bf16, as BytePairs has them
+  KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {  // bf16 pairs in the order of BytePairs
     for (int i = 0; i < kParts * kLanes; ++i) ordered[i] = q[i % kLanes / 4 * 8 + i / kLanes * 4 + i % 4];
   }
   KVC_INLINE_MEMBER void spread(const Raw& even, const Raw& odd, Vec* out) {

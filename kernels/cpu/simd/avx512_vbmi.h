@@ -1,6 +1,6 @@
-// AVX-512 VBMI: the format of e4m3 in the decode kernel. The upper 16 bits of an element as float32, those of a bf16,
-// are found in two tables of 128 bytes by all bits but the sign. 13 operations for 64 elements, subnormals and NaN
-// included; by way of float16 they take 18.
+// AVX-512 VBMI: the format of e4m3 in the decode kernel. Two tables of 128 bytes give the upper 16 bits of an element
+// as float32 (a bf16), by all its bits but the sign. That takes 13 operations for 64 elements, subnormals and NaN
+// included; through float16 it takes 18.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,8 @@ struct alignas(64) ByteTables {
 constexpr ByteTables e4m3_tables() {
   ByteTables tables = {};
   for (int i = 1; i < 128; ++i) {
-    int exponent = (i < 8 ? 1 : i / 8) - 7 - 3 - 8;  // of the mantissa as an integer, in the unit that elements lack
+    // exponent of the mantissa as an integer, in the unit that elements lack
+    int exponent = (i < 8 ? 1 : i / 8) - 7 - 3 - 8;
     int mantissa = i < 8 ? i : i % 8 + 8;
     for (; mantissa < 128; mantissa *= 2) --exponent;
     const int bits = i == 127 ? 0x7fc0 : (exponent + 7 + 127) * 128 + mantissa - 128;
@@ -28,12 +29,12 @@ constexpr ByteTables e4m3_tables() {
 static constexpr ByteTables kE4m3Tables = e4m3_tables();
 static_assert(kE4m3Unit == 256.0f);
 
-// 64 elements as bf16: of each 16 the first 8 in pairs[0], the others in pairs[1].
+// 64 elements as bf16. Of each 16, the first 8 are in pairs[0] and the others in pairs[1].
 struct BytePairs {
   HalfPairs pairs[2];
 };
 
-// The entries at the lower 7 bits of each byte of `indices`, with the signs that `signs` has in bit 7.
+// Looks up the lower 7 bits of each byte of `indices`. The signs are bit 7 of `signs`.
 KVC_INLINE BytePairs look_up(const ByteTables& tables, __m512i indices, __m512i signs) {
   const auto find = [&](const uint8_t* table) __attribute__((always_inline)) {
     return _mm512_permutex2var_epi8(_mm512_load_si512(table), indices, _mm512_load_si512(table + 64));
@@ -74,7 +75,7 @@ struct TabledE4m3 {
   KVC_INLINE_MEMBER void spread(const Raw& raw, const Raw&, F32* out) {
     KVC_UNROLL for (int i = 0; i < kParts; ++i) out[i] = part(raw, i);
   }
-  // The unpacks take 8 of each 16 dims, of which the shifts take every other one.
+  // Each unpack takes 8 of 16 dims; the shifts then separate even and odd dims.
   KVC_INLINE_MEMBER void order_query(const float* q, float* ordered) {
     for (int i = 0; i < kStep; ++i) {
       const int part = i / kLanes, lane = i % kLanes;
@@ -83,7 +84,7 @@ struct TabledE4m3 {
   }
   KVC_INLINE_MEMBER void natural_order(const float* o, float* row, int dims) {
     for (int d = 0; d < dims; d += kStep) {
-      F32 first[2], second[2];  // of the two unpacks
+      F32 first[2], second[2];  // of the first and of the second unpack
       zip(KVC_TARGET::load(o + d), KVC_TARGET::load(o + d + kLanes), first);
       zip(KVC_TARGET::load(o + d + 2 * kLanes), KVC_TARGET::load(o + d + 3 * kLanes), second);
       KVC_UNROLL for (int i = 0; i < 2; ++i) {

@@ -1,5 +1,5 @@
-// NEON as every aarch64 has it (Armv8.0-A): 4 lanes, 32 registers. See simd/scalar.h for what each function means.
-// Conversions between float16 and float32 round as FPCR says: its default, which an item runs with.
+// NEON as in every aarch64 CPU (Armv8.0-A): 4 lanes, 32 registers. See simd/scalar.h for the meaning of each function.
+// Conversions between float16 and float32 round as FPCR says; an item runs with its default.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -110,13 +110,13 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
   out[1] = vzip2q_f32(even, odd);
 }
 
-// ---- 8-bit types: four elements lie in the lower half of a vector of bytes.
+// ---- 8-bit types: four elements are in the lower half of a vector of bytes.
 
 KVC_INLINE F32 widen_bytes(E5m2, uint8x8_t b) { return widen_halves(F16{}, vget_low_u16(vshll_n_u8(b, 8))); }
 KVC_INLINE F32 widen_bytes(I8, uint8x8_t b) {
   return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
 }
-// As a float16 of the same mantissa, whose exponent is 8 too small; all ones becomes its NaN.
+// Converts to a float16 with the same mantissa, whose exponent is 8 too small. All ones becomes the NaN of float16.
 static constexpr float kE4m3Unit = 256.0f;
 KVC_INLINE F32 widen_bytes(E4m3, uint8x8_t b) {
   const int16x4_t shifted = vshl_n_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b))), 7);

@@ -1,5 +1,5 @@
-// The portable target: four lanes as a compiler vector, which every CPU has in some form (SSE2, NEON, or plain code).
-// It defines the meaning of each function; simd/avx2.h, simd/avx512.h and simd/neon.h provide the same names.
+// The portable target: four lanes as a compiler vector, which becomes SSE2, NEON or plain code. It defines the meaning
+// of each function; simd/avx2.h, simd/avx512.h and simd/neon.h provide the same names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,8 @@ namespace kvc::kernels::KVC_TARGET {
 typedef float F32 __attribute__((vector_size(16)));
 typedef int32_t I32 __attribute__((vector_size(16)));
 
-// kTileRows x (kTileVectors * kLanes) is the register tile of the panel kernel; kValueAccumulators vectors of o stay in
-// registers in the decode kernel.
+// kTileRows x (kTileVectors * kLanes) is the register tile of the panel kernel. In the decode kernel,
+// kValueAccumulators vectors of o stay in registers.
 static constexpr int kLanes = 4, kTileRows = 4, kTileVectors = 2, kValueAccumulators = 8;
 
 KVC_INLINE F32 zero() { return F32{}; }
@@ -26,7 +26,8 @@ KVC_INLINE F32 div(F32 a, F32 b) { return a / b; }
 KVC_INLINE F32 fma(F32 a, F32 b, F32 c) { return a * b + c; }
 // The larger; b if either is NaN.
 KVC_INLINE F32 max(F32 a, F32 b) { return a > b ? a : b; }
-// The larger magnitude by its bits, so that NaN is the largest and the order does not matter. a: not negative.
+// The larger magnitude, compared as bits. So NaN is the largest, and the order of arguments does not matter. a is not
+// negative.
 KVC_INLINE F32 max_magnitude(F32 a, F32 b) {
   I32 x, y;
   memcpy(&x, &a, sizeof x);
@@ -40,12 +41,12 @@ KVC_INLINE bool any_greater(F32 a, F32 b) {
   const I32 greater = a > b;
   return (greater[0] | greater[1] | greater[2] | greater[3]) != 0;
 }
-// x where a < b, else (NaN too) y.
+// x where a < b, else y. If a or b is NaN: y.
 KVC_INLINE F32 select_less(F32 a, F32 b, F32 x, F32 y) {
   const I32 less = a < b;
   return less ? x : y;
 }
-// Lanes with index in [begin, end) keep v, the others become -inf (whatever v is there).
+// Keeps lanes of v whose index is in [begin, end), and sets the others to -inf, even if they are NaN.
 KVC_INLINE F32 keep_range(F32 v, F32 index, F32 begin, F32 end) {
   const I32 seen = (index >= begin) & (index < end);
   return seen ? v : set1(KVC_NEG_INF);
@@ -56,7 +57,8 @@ KVC_INLINE float reduce_max(F32 v) {
   return a > b ? a : b;
 }
 
-// 2^x for x <= 0 (what exceeds 0 by rounding is fine): 1e-7 relative, 1 for 0, 0 below -126.5, NaN for NaN.
+// 2^x for x <= 0; rounding may make x slightly positive. Relative error 1e-7; exactly 1 for 0; 0 below -126.5; NaN for
+// NaN.
 KVC_INLINE F32 exp2(F32 x) {
   x = max(set1(-127.0f), x);
   const F32 magic = set1(0x1.8p23f);  // adding it rounds to an integer
@@ -76,7 +78,8 @@ KVC_INLINE F32 exp2(F32 x) {
   return p * scale;
 }
 
-// ---- Memory: any alignment. load_as(T{}, p) converts elements of type T; _first touches n < kLanes elements, the rest
+// ---- Memory, with any alignment. load_as(T{}, p) converts elements of type T. _first accesses n < kLanes elements;
+// the rest is 0.
 // is 0.
 
 KVC_INLINE F32 load(const float* p) {
@@ -85,7 +88,7 @@ KVC_INLINE F32 load(const float* p) {
   return v;
 }
 KVC_INLINE void store(float* p, F32 v) { memcpy(p, &v, sizeof v); }
-// Loads give an E4m3 divided by this.
+// Loads return an E4m3 divided by this.
 static constexpr float kE4m3Unit = 1.0f;
 KVC_INLINE F32 load_as(float, const void* p) { return load(static_cast<const float*>(p)); }
 template <class T>
@@ -113,15 +116,15 @@ KVC_INLINE void store_as_first(T, void* p, F32 v, int n) {
   memcpy(p, e, static_cast<size_t>(n) * sizeof(T));
 }
 
-// Two vectors of them.
+// The same for two vectors.
 template <class T>
 KVC_INLINE void load_two_as(T t, const void* p, F32* out) {
   out[0] = load_as(t, p);
   out[1] = load_as(t, static_cast<const T*>(p) + kLanes);
 }
 
-// 2 * kLanes elements of bf16 in one vector, a pair a lane, and either half of the pairs. zip: both halves (even and
-// odd elements) to the elements in order.
+// A vector of 2 * kLanes elements of bf16, two in a lane, and its lower or upper halves. zip: joins both halves (even
+// and odd elements) in the order of elements.
 using HalfPairs = I32;
 KVC_INLINE HalfPairs load_pairs(const void* p) {
   HalfPairs v;
@@ -150,7 +153,7 @@ KVC_INLINE void zip(F32 even, F32 odd, F32* out) {
   out[1] = F32{even[2], odd[2], even[3], odd[3]};
 }
 
-// The first n elements of v, 1..kLanes, to a quantised type.
+// Converts the first n elements of v, 1..kLanes, to a quantised type.
 template <class T>
 KVC_INLINE void store_bytes(T, void* p, F32 v, int n) {
   store_as_first(T{}, p, v, n);
@@ -162,7 +165,7 @@ KVC_INLINE void store_bytes(T, void* p, F32 v, int n) {
 KVC_INLINE F32 sum_each(const F32* v) {
   return F32{reduce_add(v[0]), reduce_add(v[1]), reduce_add(v[2]), reduce_add(v[3])};
 }
-// Every lane: the largest of the lanes that are equal to it modulo kStride (a power of two).
+// Every lane: the maximum over the lanes with the same index modulo kStride (a power of two).
 template <int kStride>
 KVC_INLINE F32 max_by_stride(F32 v) {
   if constexpr (kStride <= 2) v = max(v, F32{v[2], v[3], v[0], v[1]});

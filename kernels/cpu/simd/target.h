@@ -1,6 +1,6 @@
-// Included by every SIMD header: the target's namespace and its two function markers.
-// KVC_TARGET is set by the one translation unit of each target; each is compiled with flags of its own, so everything
-// in it lives in kvc::kernels::KVC_TARGET or is static (tests/kernels/symbols_test.cmake checks the objects).
+// Included by every SIMD header: the namespace of the target, and its two function markers. The one translation unit of
+// each target sets KVC_TARGET. Each unit is compiled with flags of its own. So everything in it is in
+// kvc::kernels::KVC_TARGET or static (tests/kernels/symbols_test.cmake checks the objects).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -22,7 +22,7 @@ constexpr int kThreads = 128, kWarps = kThreads / kWarpSize;
 struct AppendCall {
   kvc_backend_append args;
   kvc_backend_layer layer;
-  const int64_t* live_tokens;  // of a call that later steps may replay; null: num_tokens holds
+  const int64_t* live_tokens;  // for calls that later steps may replay; null: num_tokens is right
   FaultSink sink;
 };
 
@@ -36,7 +36,7 @@ struct Row {
   const float* cos_sin;  // null: not rotated
 };
 
-// Elements from the begin of k, or of v, to the batch row's part.
+// The element where the batch row's part of k, or of v, begins.
 __device__ __forceinline__ int64_t row_element(const Row& row, bool of_k) {
   const kvc_backend_append& args = row.call->args;
   return row.batch_row * (of_k ? args.k_row_stride : args.v_row_stride);
@@ -48,7 +48,7 @@ __device__ __forceinline__ float tensor_element(const Row& row, bool of_k, int32
                       row_element(row, of_k) + row.token * tensor.token_stride + row.head * tensor.head_stride + d);
 }
 
-// Dim d as the caller gave it. A latent row in two parts begins with v, the latent part.
+// Dim d as the caller gave it. A latent row in two parts begins with v, which is its latent part.
 __device__ __forceinline__ float given(const Row& row, int32_t d) {
   const AppendCall& call = *row.call;
   if (!row.of_k) return tensor_element(row, false, d);
@@ -120,8 +120,8 @@ __device__ __forceinline__ void store_row(const Row& row, const kvc_backend_pool
   if (lane == 0 && has_token_scales(&scales)) *token_scale(&scales, page, row.head, slot) = scale;
 }
 
-// A token's slot, or a negative number if the token is skipped. Slots that only the device reads are checked here: a
-// token whose slot or position is out of range is skipped too. says: whether this thread reports such a fault.
+// The slot of a token, or a negative number for a token that is skipped. Slots that only the device reads are checked
+// here: a token whose slot or position is out of range is skipped. says: whether this thread reports such a fault.
 __device__ __forceinline__ int64_t slot_of(const AppendCall& call, int64_t token, bool says) {
   const kvc_backend_append& args = call.args;
   if (call.live_tokens != nullptr && token >= *call.live_tokens) return -1;

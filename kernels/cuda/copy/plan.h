@@ -1,8 +1,8 @@
-// copy_slots, the host's part: which copies can be made beside each other. Pure functions, tested without a device.
+// The host's part of copy_slots: which copies can run in parallel. Pure functions, tested without a device.
 //
-// Copies take effect in their order. Those that meet (they have slots in common, whichever of them reads or writes
-// those), or that others join in that way, are a chain: it is made in its order, and no chain touches what is
-// another's.
+// Copies take effect in order. Two copies conflict if one writes a slot that the other reads or writes. Copies that
+// conflict, directly or through others, make a chain. The copies of a chain run in order. Different chains have no slot
+// in common, so they run in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,27 +12,28 @@
 
 namespace kvc::kernels::cuda {
 
-// Slots that copy number `copy` reads, or writes.
+// The slots that copy number `copy` reads, or those that it writes.
 struct SlotRange {
   int64_t begin, end;
   int64_t copy;
   bool written;
 };
 
-// ranges: [2 * count], of all copies, in the order of their begins.
+// Fills ranges [2 * count] with those of all copies, sorted by their begins.
 inline void sort_ranges(const kvc_backend_slot_copy* copies, int64_t count, SlotRange* ranges) {
   for (int64_t i = 0; i < count; ++i) {
     const kvc_backend_slot_copy& copy = copies[i];
-    const int64_t read = copy.source_slot < 0 ? INT64_MAX : copy.source_slot;  // one that clears reads no slot
+    // a copy that clears its target reads no slot
+    const int64_t read = copy.source_slot < 0 ? INT64_MAX : copy.source_slot;
     ranges[2 * i] = {read, copy.source_slot < 0 ? read : read + copy.num_slots, i, false};
     ranges[2 * i + 1] = {copy.target_slot, copy.target_slot + copy.num_slots, i, true};
   }
   std::sort(ranges, ranges + 2 * count, [](const SlotRange& a, const SlotRange& b) { return a.begin < b.begin; });
 }
 
-// Whether no copy writes slots that another one, or itself, reads or writes. ranges: [2 * count], sorted.
+// Whether no copy writes a slot that it, or another copy, reads or writes. ranges: [2 * count], sorted.
 inline bool are_apart(const SlotRange* ranges, int64_t count) {
-  int64_t end = INT64_MIN, written_end = INT64_MIN;  // of what follows
+  int64_t end = INT64_MIN, written_end = INT64_MIN;  // of the ranges so far
   for (int64_t i = 0; i < 2 * count; ++i) {
     const SlotRange& range = ranges[i];
     if (range.begin < (range.written ? end : written_end)) return false;
@@ -42,20 +43,20 @@ inline bool are_apart(const SlotRange* ranges, int64_t count) {
   return true;
 }
 
-// The first copy of the chain that a copy is of, as far as is known. before: [count], of each copy itself, or one of
-// its chain with a lower number.
+// The first copy of the chain of `copy`, as far as chains are known. before: [count], for each copy itself, or an
+// earlier copy of its chain.
 inline int64_t first_of_chain(int64_t* before, int64_t copy) {
   while (before[copy] != copy) copy = before[copy] = before[before[copy]];
   return copy;
 }
 
-// Cuts copies into chains: chain c is those from ordered[begins[c]] to ordered[begins[c + 1]]. Returns how many there
-// are. ranges: [2 * count], sorted; chain_of: [count], for the function's own use; ordered: [count]; begins: [count +
-// 1].
+// Groups copies into chains. Chain c has the copies ordered[begins[c]] to ordered[begins[c + 1] - 1]. Returns the
+// number of chains. ranges: [2 * count], sorted. chain_of: [count], scratch. ordered: [count], filled. begins: [count +
+// 1], filled.
 inline int64_t cut_chains(const kvc_backend_slot_copy* copies, int64_t count, const SlotRange* ranges,
                           int64_t* chain_of, kvc_backend_slot_copy* ordered, int64_t* begins) {
   for (int64_t i = 0; i < count; ++i) chain_of[i] = i;
-  int64_t end = INT64_MIN, furthest = 0;  // of the ranges so far that hang together, and the copy that ends there
+  int64_t end = INT64_MIN, furthest = 0;  // of the ranges that touch, so far; and the copy whose range ends last
   for (int64_t i = 0; i < 2 * count; ++i) {
     const SlotRange& range = ranges[i];
     if (range.begin == range.end) continue;
@@ -75,24 +76,25 @@ inline int64_t cut_chains(const kvc_backend_slot_copy* copies, int64_t count, co
   for (int64_t i = 0; i < count; ++i) ++begins[chain_of[i] + 1];
   for (int64_t c = 0; c < chains; ++c) begins[c + 1] += begins[c];
   for (int64_t i = 0; i < count; ++i) ordered[begins[chain_of[i]]++] = copies[i];
-  for (int64_t c = chains; c > 0; --c) begins[c] = begins[c - 1];  // each was moved to its end
+  for (int64_t c = chains; c > 0; --c) begins[c] = begins[c - 1];  // the loop above moved each begin to its chain's end
   begins[0] = 0;
   return chains;
 }
 
-// Copies as they are launched.
+// Copies as the kernels take them.
 struct CopyCut {
   const kvc_backend_slot_copy* copies;  // [count]
-  const int64_t* begins;                // [chains + 1]; null: all are apart
+  const int64_t* begins;                // [chains + 1]; null: no copies conflict
   int64_t chains;
 };
 
-// Bytes that cut_copies needs of memory aligned to 8.
+// Bytes of memory, aligned to 8, that cut_copies needs.
 constexpr int64_t bytes_to_cut(int64_t count) {
   return count * static_cast<int64_t>(2 * sizeof(SlotRange) + sizeof(kvc_backend_slot_copy) + 2 * sizeof(int64_t)) +
          static_cast<int64_t>(sizeof(int64_t));
 }
-// may_be_apart: as far as their numbers go. memory: [bytes_to_cut(count)], which the result is in.
+// may_be_apart: whether the number of copies allows the kernel for copies without conflicts. memory:
+// [bytes_to_cut(count)]; the result points into it.
 inline CopyCut cut_copies(const kvc_backend_slot_copy* copies, int64_t count, bool may_be_apart, void* memory) {
   auto* const ranges = static_cast<SlotRange*>(memory);
   auto* const ordered = reinterpret_cast<kvc_backend_slot_copy*>(ranges + 2 * count);

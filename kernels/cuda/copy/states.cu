@@ -1,4 +1,4 @@
-// states: rows of a batch to the states in pages, and back.
+// states: copies rows of a batch to the states in pages, and back.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/copy/words.cuh"
 #include "kernels/cuda/device.h"
@@ -9,14 +9,14 @@ namespace {
 
 constexpr int kThreads = 256, kWordsOfThread = 4;
 
-// By value; pages are on the device.
+// Passed by value. Pages are on the device.
 struct StatesCall {
   kvc_backend_states args;
   int32_t first_row;                          // of this launch
-  const kvc_backend_step::Sizes* live_sizes;  // where the call may be replayed in later steps; else null: all rows
+  const kvc_backend_step::Sizes* live_sizes;  // for calls that may be replayed in later steps; null: all rows
 };
 
-// A block's share of one state, in words that everything is a multiple of.
+// Copies a block's share of one state. A word divides all addresses and sizes.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ StatesCall call) {
   const kvc_backend_states& args = call.args;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
 }  // namespace
 
 kvc_status states(kvc_backend_device* opened, const kvc_backend_states* args, void* stream, kvc_error* error) {
-  constexpr int32_t kMaxRows = 65535;  // of a grid's second dimension
+  constexpr int32_t kMaxRows = 65535;  // the limit of a grid's second dimension
   Device& device = *device_of(opened);
   const CurrentDevice current(device);
   const kvc_status replayable = check_replayable(args->step, stream, error);

@@ -1,4 +1,4 @@
-// The longest words that something can be moved in.
+// The longest words in which data can be moved.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,14 +12,14 @@ struct alignas(16) Word16 {
   uint64_t low, high;
 };
 
-// The address, the strides and the row of a pool in bytes, one or-ed to the other.
+// The address, the strides and the row size of a pool in bytes, combined by bitwise or.
 inline uint64_t places_of_pool(const kvc_backend_pool& pool) {
   const int64_t all = pool.page_stride_bytes | pool.head_stride_bytes | pool.slot_stride_bytes | pool.row_bytes;
   return reinterpret_cast<uintptr_t>(pool.data) | static_cast<uint64_t>(all);
 }
 
-// Calls run(Word{}) with words of 16, 4 or 1 bytes: the longest that divide `places`. These are all addresses, strides
-// and sizes in bytes, one or-ed to the other.
+// Calls run(Word{}) with the longest word of 16, 4 or 1 bytes that divides `places`: all addresses, strides and sizes
+// in bytes, combined by bitwise or.
 template <class Run>
 auto with_words(uint64_t places, const Run& run) {
   if (places % 16 == 0) return run(Word16{});

@@ -1,11 +1,10 @@
-// plan_flash: what the index tensors of a stateless call say, read where they are. Two kernels:
-//   - rows: its first block goes over all rows: checks each one's values, and numbers the tiles of queries; all other
-//     blocks make everything inert that the second kernel may not reach;
-//   - fill: a block a row: positions and rotations of its tokens, slots of the new ones, items of its tiles, and of an
-//     int64 block table the page ids as int32. A context that validates checks first that the page ids that will be
-//     read are the cache's. If not, the row stays inert.
-// Roofline: bytes, all of it index arrays; one block's pass over the rows, some 2 us for 256 of them, is what a step
-// sees.
+// plan_flash: makes the plan of a stateless call from index tensors on the device. It has two kernels:
+//   - rows: the first block reads the values of all rows, checks them, and numbers the tiles of queries. The other
+//     blocks make all entries inert that the second kernel may not write.
+//   - fill: a block for each row writes positions and rotations of its tokens, slots of new tokens, and items of its
+//     tiles. It converts page ids of an int64 block table to int32. If the context validates, it first checks the page
+//     ids that will be read; a row with a bad one stays inert. Roofline: the bytes of the index arrays. The pass of the
+//     first block over the rows is the latency of a step: about 2 us for 256 rows.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/key_split.h"
 #include "kernels/common/mask.h"
@@ -19,7 +18,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// By value. `layer` of args is not read on the device.
+// Passed by value. The device does not read `layer` of args.
 struct FlashPlanCall {
   kvc_backend_flash_plan args;
   kvc_backend_layer layer;
@@ -38,13 +37,13 @@ KVC_HOST_DEVICE kvc_backend_rows rows_of_plan(const kvc_backend_flash_plan& args
   return rows;
 }
 
-// What page_begin is in: the cache rows, if there is no block table, or else the lists as int32.
+// The array that page_begin indexes: the cache rows if there is no block table, else the lists as int32.
 KVC_HOST_DEVICE const int32_t* page_lists(const kvc_backend_flash_plan& args) {
   if (args.block_table == nullptr) return args.cache_rows;
   return args.table_wide != 0 ? args.pages : static_cast<const int32_t*>(args.block_table);
 }
 
-// The plan as attend takes it.
+// Fills the plan that attend takes.
 void fill_plan(const kvc_backend_flash_plan& args) {
   float* const partials = args.plan->partials;
   kvc_backend_plan& plan = *args.plan;
@@ -62,11 +61,11 @@ void fill_plan(const kvc_backend_flash_plan& args) {
   plan.device_item_queries = args.item_queries;
 }
 
-// What a row's index values say.
+// The checked index values of a row.
 struct FlashRow {
   int64_t token_begin, queries;
   int64_t new_begin, fresh;
-  int64_t length;  // new tokens included; -1: refused
+  int64_t length;  // with new tokens; -1: the row is refused
   int64_t pad, cache_row;
 };
 
@@ -74,7 +73,7 @@ __device__ __forceinline__ int64_t first_rotation(const kvc_backend_flash_plan& 
   return args.rotary_given != 0 ? index_at(args.rotary_seqlens, row) : cached;
 }
 
-// Whether the rotations of a row's queries and new tokens are rows of cos and sin.
+// Whether cos and sin have rows for the rotations of a row's queries and new tokens.
 __device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args, int64_t r, const FlashRow& row,
                                              const ValueCheck& check) {
   const int64_t queries = args.queries_advance != 0 || row.queries == 0 ? row.queries : 1;
@@ -84,14 +83,14 @@ __device__ __forceinline__ bool turns_within(const kvc_backend_flash_plan& args,
                       first_rotation(args, r, row.length - row.fresh), 0, args.num_rotations - count);
 }
 
-// Offsets of a row's tokens: from 0 on, never descending.
+// Whether the offsets of a row's tokens begin at 0 or later and do not descend.
 __device__ __forceinline__ bool offsets_within(int32_t array, int64_t r, int64_t begin, int64_t count, int64_t tokens,
                                                const ValueCheck& check) {
   return check.within(array, r, begin, 0, r == 0 ? 0 : tokens) &&
          check.element(array, r, r + 1, begin + count, begin, tokens);
 }
 
-// Row r, with length -1 if a value is out of its range.
+// Reads row r. Its length is -1 if a value is out of range.
 __device__ __forceinline__ FlashRow read_row(const kvc_backend_flash_plan& args, int64_t r, const ValueCheck& check) {
   FlashRow row;
   row.token_begin = index_at(args.cu_seqlens_q, r);
@@ -172,13 +171,14 @@ __global__ void __launch_bounds__(kThreads) plan_rows_kernel(const __grid_consta
   }
 }
 
-// Items of the tile of queries [q_begin, q_end) of a row. attend: with plan and layer, for masks.
+// Cuts the items of the tile of queries [q_begin, q_end) of a row. attend: has plan and layer, for masks.
 __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t row,
                                          int64_t tile, int32_t q_begin, int32_t q_end) {
   const kvc_backend_flash_plan& args = call.args;
   const int32_t length = args.kv_lengths[row];
   kvc_backend_item item = {row, q_begin, q_end, 0, call.layer.num_kv_heads, 0, length, -1, -1, 0, 0, 0, 0};
-  // Positions ascend, and what a query sees moves with them: the first one sees the first key, the last the last.
+  // Positions ascend, and so do the keys that queries see. So the first query sees the first key, and the last query
+  // sees the last.
   const int32_t begin = query_mask(&attend, &item, row, q_begin).keys.begin;
   const int32_t end = query_mask(&attend, &item, row, q_end - 1).keys.end;
   const int64_t keys = end > begin ? end - begin : 0, wanted = keys / args.min_split_keys;
@@ -200,7 +200,7 @@ __device__ __forceinline__ void cut_tile(const FlashPlanCall& call, const kvc_ba
   args.tiles[tile] = merged;
 }
 
-// Positions and rotations of a row's queries.
+// Writes positions and rotations of a row's queries.
 __device__ __forceinline__ void fill_queries(const kvc_backend_flash_plan& args, int32_t r, int32_t length,
                                              int32_t turn) {
   const int32_t token_begin = args.token_begin[r];
@@ -223,8 +223,8 @@ __device__ __forceinline__ const int32_t* list_of_row(const kvc_backend_flash_pl
   return page_lists(args) + args.page_begin[2 * r];
 }
 
-// The first page of a row that is read or written: that of the first key that its first query sees, or of its first new
-// token.
+// The first page of a row that is read or written. It holds the first key that the row's first query sees, or the row's
+// first new token.
 __device__ __forceinline__ int32_t first_page(const FlashPlanCall& call, const kvc_backend_attend& attend, int32_t r,
                                               int32_t length, int32_t first_new) {
   const kvc_backend_flash_plan& args = call.args;
@@ -241,7 +241,8 @@ __device__ __forceinline__ int32_t pages_of(const FlashPlanCall& call, int32_t l
   return (length + call.layer.page_size - 1) / call.layer.page_size;
 }
 
-// Makes the pages [begin, end) of a row's list of an int64 table. A number that int32 does not hold is no page: -1.
+// Converts the page ids [begin, end) of a row of an int64 table. A number that does not fit int32 becomes -1, which is
+// no page.
 __device__ __forceinline__ void narrow_pages(const FlashPlanCall& call, int32_t r, int32_t begin, int32_t end) {
   const kvc_backend_flash_plan& args = call.args;
   const int64_t* const from = static_cast<const int64_t*>(args.block_table) + args.cache_rows[r] * args.table_stride;
@@ -251,7 +252,7 @@ __device__ __forceinline__ void narrow_pages(const FlashPlanCall& call, int32_t 
   }
 }
 
-// Slots and rotations of a row's new tokens, from position `first` on.
+// Writes slots and rotations of a row's new tokens, from position `first` on.
 __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r, int32_t first, int32_t fresh,
                                            int32_t turn) {
   const kvc_backend_flash_plan& args = call.args;
@@ -261,12 +262,12 @@ __device__ __forceinline__ void fill_slots(const FlashPlanCall& call, int32_t r,
     const int32_t position = first + i, size = call.layer.page_size;
     const int64_t page = list[position / size];
     args.new_rows[new_begin + i] = r;
-    args.slots[new_begin + i] = page * size + position % size;  // append skips what is none of the cache's
+    args.slots[new_begin + i] = page * size + position % size;  // append skips slots outside the cache
     if (args.new_rotations != nullptr) args.new_rotations[new_begin + i] = turn + i;
   }
 }
 
-// Whether the pages [begin, end) of a row's list are the cache's: a thread's share of them.
+// Whether the pages [begin, end) of a row's list are in the cache. Each thread checks a share.
 __device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, int32_t r, int32_t begin, int32_t end) {
   const kvc_backend_flash_plan& args = call.args;
   const ValueCheck check = {call.sink, KVC_BACKEND_CALL_FLASH_ATTN};
@@ -280,7 +281,7 @@ __device__ __forceinline__ bool own_pages_within(const FlashPlanCall& call, int3
   return good;
 }
 
-// In shared memory: the arguments of query_mask.
+// The arguments of query_mask, in shared memory.
 struct Masks {
   kvc_backend_attend attend;
   kvc_backend_plan plan;
@@ -332,7 +333,7 @@ kvc_status plan_flash(kvc_backend_device* opened, const kvc_backend_flash_plan* 
   const CurrentDevice current(device);
   const FlashPlanCall call = {*args, *args->layer, device.faults.sink()};
   const int64_t most = args->max_tiles * args->key_splits + args->num_new + args->num_tokens;
-  constexpr int64_t kClearing = 8 * kThreads;  // elements a block
+  constexpr int64_t kClearing = 8 * kThreads;  // elements that a block makes inert
   const unsigned blocks = 1 + blocks_for(most, kClearing);
   kvc_status status = launch("the rows of a stateless call", stream, {blocks, 1, 1}, kThreads,
                              2 * kThreads * sizeof(int32_t), error, plan_rows_kernel, call);

@@ -1,5 +1,5 @@
-// A caller's index array, read on the device. Values may be anything: the code that reads one says what is in its
-// range, and leaves alone what is not.
+// Reads a caller's index array on the device. The array may hold anything. The caller of these functions checks each
+// value, and ignores values out of range.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -1,4 +1,5 @@
-// The rows of one table of a plan, of one row of the batch: counted, and written. plan/tables.cu says when.
+// The rows of one table that belong to one row of the batch: counting, checking and writing them. plan/tables.cu calls
+// these.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,28 +9,28 @@
 
 namespace kvc::kernels::cuda {
 
-// A node of a row's tree.
+// A node of a row's token tree.
 struct TreeNode {
   int32_t parent;  // -1 = root
   int32_t depth;
-  int32_t first_key;  // of its list, within the row's
+  int32_t first_key;  // of the node's list of keys, within the lists of the row
 };
 
-// What a row of the batch has in one table; then, what rows before it have.
+// How much one row of the batch has in one table. After the scan: how much the rows before it have.
 struct RowCounts {
   int32_t rows, pages, queries;
   int32_t lengths;  // sum of cache_seqlens
   int32_t keys;     // the same without leftpad
 };
 
-// A plan as its kernels take it, by value. Arrays are the device's scratch.
+// A plan as its kernels take it, by value. Its arrays are in the device's scratch.
 struct TablePlan {
-  kvc_backend_table_plan args;  // config, tables and tokens of it are not read on the device
+  kvc_backend_table_plan args;  // the device does not read its config, tables and tokens
   VisibleRule rule;
   DraftShape shape;
   int32_t page_size, pad_value, max_rows;
   int64_t num_pages;  // of the server's pool
-  int32_t fresh;      // new tokens of a row, unless it extends
+  int32_t fresh;      // new tokens of each row, unless the plan extends
   bool extends, drafts, verifies, with_new, slots;
   ValueCheck check;
   int32_t* refused;      // [1]
@@ -37,7 +38,7 @@ struct TablePlan {
   int32_t* sources;      // [B]: rows of the server's table
   int32_t* token_begin;  // [B + 1]
   TreeNode* nodes;       // nullable; [B, fresh]
-  int32_t* list_keys;    // [B], of trees
+  int32_t* list_keys;    // [B]: keys in the lists of its tree
   RowCounts* counts;     // [tables, B]
   RowCounts* totals;     // [tables]
 };
@@ -51,8 +52,8 @@ struct TableDivider {
 
 struct TableLayout {
   TableDivider divider;
-  bool listed;    // rows name keys one by one
-  bool of_slots;  // columns are slots, not pages
+  bool listed;    // rows list their keys one by one
+  bool of_slots;  // columns of the server's table are slots, not pages
 };
 
 __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kvc_backend_table& table) {
@@ -63,7 +64,7 @@ __device__ __forceinline__ TableLayout layout_of(const TablePlan& plan, const kv
   return layout;
 }
 
-// Columns of the server's table up to the slot of entry end - 1, or, without slots, to the id of page end - 1.
+// How many columns of the server's table are read for entries below `end`: slots, or without `slots` page ids.
 __host__ __device__ __forceinline__ int64_t columns_to(const TablePlan& plan, bool slots, int64_t end) {
   const bool of_slots = plan.args.table_of_slots != 0;
   if (slots == of_slots) return end;
@@ -75,7 +76,7 @@ __device__ __forceinline__ int64_t slot_of_entry(const TablePlan& plan, int32_t 
   if (plan.args.table_of_slots != 0) return row[entry];
   return int64_t{row[entry / plan.page_size]} * plan.page_size + entry % plan.page_size;
 }
-// Column `page` of a row by the layout: a page's id, or a slot.
+// Column `page` of a row of the table, in its layout: a page id or a slot.
 __device__ __forceinline__ int32_t column_of(const TablePlan& plan, const TableLayout& layout, int32_t source,
                                              int32_t page) {
   if (layout.of_slots) return static_cast<int32_t>(slot_of_entry(plan, source, page));
@@ -87,7 +88,7 @@ __device__ __forceinline__ int32_t array_of_table(const TablePlan& plan) {
   return plan.args.table_of_slots != 0 ? KVC_BACKEND_ARRAY_REQ_TO_TOKEN : KVC_BACKEND_ARRAY_BLOCK_TABLE;
 }
 
-// Whether what slot_of_entry and column_of read of the server's table, for row r, is of its pool.
+// Checks what slot_of_entry and column_of will read of the server's table for row r: it must be in the pool.
 __device__ __forceinline__ bool slot_within(const TablePlan& plan, int32_t r, int32_t source, int32_t entry) {
   const bool of_slots = plan.args.table_of_slots != 0;
   const int32_t column = of_slots ? entry : entry / plan.page_size;
@@ -105,7 +106,7 @@ __device__ __forceinline__ bool column_within(const TablePlan& plan, const Table
                           plan.args.table[source * plan.args.table_stride + column], plan.page_size);
 }
 
-// Adds up what a row of the batch, `row`, will have.
+// Counts what `row`, a row of the batch, will have.
 struct CountingRows {
   const TablePlan* plan;
   TableLayout layout;
@@ -134,7 +135,7 @@ struct CountingRows {
   }
 };
 
-// Checks what WritingRows will read of the row of the batch that the block has, a thread's share of it.
+// Checks what WritingRows will read for the block's row of the batch. Each thread checks a share.
 struct CheckingRows {
   const TablePlan* plan;
   const kvc_backend_table* table;
@@ -156,7 +157,7 @@ struct CheckingRows {
   }
 };
 
-// Writes rows from `next` on; all threads of a block come with the same values.
+// Writes rows from `next` on. All threads of a block call it with the same values.
 struct WritingRows {
   const TablePlan* plan;
   const kvc_backend_table* table;
@@ -210,7 +211,7 @@ struct PositionsOfNodes {
   __host__ __device__ int32_t operator()(int32_t q) const { return before + nodes[q].depth; }
 };
 
-// Hands the rows of a row of the batch, in a table that names pages, to `rows`.
+// Calls `rows` with each row of a table of pages that a row of the batch has.
 template <class Rows>
 __device__ __forceinline__ void rows_of_table(const TablePlan& plan, const kvc_backend_table& table,
                                               const StepTokens& step, int32_t r, Rows& rows) {
@@ -228,7 +229,8 @@ __device__ __forceinline__ void rows_of_table(const TablePlan& plan, const kvc_b
   }
 }
 
-// The lists of a row's nodes: a thread a node climbs to its root, writing from the end.
+// Writes the key lists of a row's nodes. A thread takes a node, climbs to the root, and writes from the end of the
+// list.
 __device__ __forceinline__ void write_lists(const TablePlan& plan, const kvc_backend_table& table,
                                             const StepTokens& step, int32_t r, const RowCounts& first) {
   const TreeNode* const nodes = plan.nodes + static_cast<int64_t>(r) * plan.fresh;

@@ -1,5 +1,5 @@
-// The step of a call without a cache, which is several calls of the backend. Its index arrays and its plan are one
-// copy, and stay in one slot of the upload's ring from begin_call to end_call.
+// The step of a call without a cache, which makes several calls of the backend. Its index arrays and its plan are sent
+// in one copy. They stay in one slot of the upload ring from begin_call to end_call.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -10,8 +10,8 @@
 namespace kvc::kernels::cuda {
 
 struct CallStep {
-  static constexpr int kMostArrays = 3;  // beside the plan's
-  kvc_backend_step step;                 // first: a call names it
+  static constexpr int kMostArrays = 3;  // besides those of the plan
+  kvc_backend_step step;                 // must be the first member: calls give its address
   kvc_backend_staged_plan staged;
 };
 

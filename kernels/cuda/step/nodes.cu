@@ -1,4 +1,5 @@
-// The nodes of page lists that a step changed, from its copy into their mirrors: a warp a node, a lane an entry.
+// Copies the nodes of page lists that a step changed from the step's memory to their mirrors. A warp copies a node, a
+// lane an entry.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/step/step.h"

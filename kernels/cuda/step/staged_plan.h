@@ -14,18 +14,19 @@
 #include "kvcache_backend.h"
 
 struct kvc_backend_staged_plan {
-  // On the device: how much of the plan there is in the step that runs.
+  // On the device: the sizes of the plan in the current step.
   struct Live {
-    int64_t few, many;  // blocks
+    int64_t few, many;  // of blocks
     int64_t tiles;
   };
 
-  // On the device. Blocks of few rows come first. Those of many rows follow, in a step of a graph from most.few on.
+  // On the device. Blocks of few rows come first. Those of many rows follow them, in a step of a graph from index
+  // most.few on.
   const kvc::kernels::cuda::AttendBlock* blocks;
   kvc::kernels::cuda::BlockCounts count;
-  // Of a plan that lies at the same addresses in every step of a graph; else null and 0. A captured call is launched
-  // with the most that a step has, and reads on the device what the step has that runs.
-  const kvc_backend_plan* live_plan;  // a copy of the plan, whose `arrays` are the device's
+  // For a plan that keeps its addresses through all steps of a graph; else null and 0. A captured call is launched for
+  // the capacity. On the device it reads the sizes of the current step.
+  const kvc_backend_plan* live_plan;  // a copy of the plan, with arrays on the device
   const Live* live;
   kvc::kernels::cuda::BlockCounts most;
   int64_t max_tiles;
@@ -33,10 +34,10 @@ struct kvc_backend_staged_plan {
 
 namespace kvc::kernels::cuda {
 
-// The most blocks that a plan becomes in any step.
+// The most blocks that a plan has in any step.
 BlockCounts most_blocks(const kvc_backend_plan& plan, const BlockCut& many);
 
-// A copy of the plan for the device's kernels.
+// A copy of the plan for kernels.
 inline kvc_backend_plan plan_on_device(const kvc_backend_plan& plan) {
   kvc_backend_plan copy = plan;
   copy.arrays = plan.device;
@@ -46,21 +47,22 @@ inline kvc_backend_plan plan_on_device(const kvc_backend_plan& plan) {
   return copy;
 }
 
-// The arrays of a plan and its blocks as pieces of an upload.
+// The arrays of a plan and its blocks, as pieces of an upload.
 class PlanPieces {
  public:
   static constexpr int kMost = 18;
 
   explicit PlanPieces(const BlockCut& many) : many_(many) {}
-  // Everything that the plan has on the host. Page lists become arrays; upload gives the memory to find them. The
-  // caller has the upload's lock until write returns.
+  // Lists all arrays that the plan has on the host. Page lists become arrays, which are made in memory of the upload.
+  // The caller holds the upload's lock until write returns.
   kvc_status list_all(kvc_backend_plan* plan, Upload* upload, kvc_error* error);
-  // Only what the cutting into items has made, and the blocks.
+  // Lists only the work items and the blocks.
   void list_work(kvc_backend_plan* plan);
   Piece* pieces() { return pieces_; }
   int count() const { return count_; }
 
-  // After the upload's take: writes what is made here, and fills the plan's addresses on the device, and `staged`.
+  // Call it after the upload's take. It writes the arrays that are made here, and fills the plan's addresses on the
+  // device and `staged`.
   void write(kvc_backend_plan* plan, kvc_backend_staged_plan* staged);
 
  private:

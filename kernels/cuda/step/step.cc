@@ -17,7 +17,7 @@ constexpr int64_t kNodeBytes = KVC_BACKEND_NODE_FANOUT * static_cast<int64_t>(si
 constexpr const char* kPurpose = "a step's index arrays";
 
 int64_t padded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-// Targets, then values.
+// Targets first, then values.
 int64_t change_bytes(int64_t count) {
   return padded(count * static_cast<int64_t>(sizeof(int32_t*))) + count * kNodeBytes;
 }
@@ -25,7 +25,7 @@ int64_t change_bytes(int64_t count) {
 int64_t block_bytes(const BlockCounts& blocks) {
   return padded(blocks.both() * static_cast<int64_t>(sizeof(AttendBlock)));
 }
-// The header: sizes, then Live of each plan; then the plans.
+// The header: the sizes, then Live of each plan, then the plans.
 int64_t sizes_bytes(int32_t num_plans) {
   return padded(static_cast<int64_t>(sizeof(Step::Sizes)) +
                 num_plans * static_cast<int64_t>(sizeof(kvc_backend_staged_plan::Live)));
@@ -33,7 +33,7 @@ int64_t sizes_bytes(int32_t num_plans) {
 constexpr int64_t kPlanBytes =
     (static_cast<int64_t>(sizeof(kvc_backend_plan)) + kAlignment - 1) / kAlignment * kAlignment;
 
-// Changes that are still to be sent, over all mirrors.
+// The changes that are still to be sent, of all mirrors.
 class Changes {
  public:
   explicit Changes(const kvc_backend_stage& args) : args_(args) {}
@@ -42,7 +42,7 @@ class Changes {
     for (int32_t i = mirror_; i < args_.num_changes; ++i) count += args_.changes[i].num_ids;
     return count;
   }
-  // Writes the next `count`, as change_bytes(count).
+  // Writes the next `count` changes, in the layout of change_bytes(count).
   void write(int64_t count, unsigned char* to) {
     int32_t** targets = reinterpret_cast<int32_t**>(to);
     unsigned char* values = to + change_bytes(count) - count * kNodeBytes;
@@ -67,7 +67,7 @@ class Changes {
   int64_t sent_ = 0;  // of changes[mirror_]
 };
 
-// One copy, from a pinned buffer that it takes, of [0, bytes) to [0, bytes) of the step's memory.
+// One copy from a pinned buffer to the same offsets of the step's memory. take waits until the next buffer is free.
 class Copy {
  public:
   Copy(Step* step, void* stream, kvc_error* error)
@@ -94,7 +94,7 @@ class Copy {
   int32_t index_ = 0;
 };
 
-// Writes the arrays to the places that the core chose. Returns where they end.
+// Writes the arrays to the places that the core chose. Returns the end of the last one.
 int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned char* host) {
   int64_t end = step.header_bytes;
   for (int32_t i = 0; i < args.num_arrays; ++i) {
@@ -107,7 +107,7 @@ int64_t write_arrays(const Step& step, const kvc_backend_stage& args, unsigned c
   return args.max_tokens > 0 ? step.header_bytes + step.array_bytes : padded(end);
 }
 
-// Of a graph's step: the plan as the device reads it, and how much of it there is.
+// For a step of a graph: writes the plan as the device reads it, and its sizes.
 void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   Step::Slot& slot = step->slots[plan.slot];
   const int64_t live_at = static_cast<int64_t>(sizeof(Step::Sizes)) +
@@ -123,7 +123,7 @@ void write_live(Step* step, const kvc_backend_plan& plan, unsigned char* host) {
   slot.staged.max_tiles = plan.max_tiles;
 }
 
-// Writes the blocks of the plans from `end` on, or in a graph's step to their places. end: in and out.
+// Writes the blocks of the plans from `end` on; in a step of a graph, to their fixed places. end: in and out.
 kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char* host, int64_t* end, kvc_error* error) {
   const bool fixed = args.max_tokens > 0;
   for (int32_t i = 0; i < args.num_plans; ++i) {
@@ -149,7 +149,7 @@ kvc_status write_plans(Step* step, const kvc_backend_stage& args, unsigned char*
   return KVC_OK;
 }
 
-// Sends [begin, end) of the copy that has been taken, and after it the next changes.
+// Sends [begin, end) of the buffer, followed by the next changes.
 kvc_status send_changes(Step* step, Changes* changes, Copy* copy, int64_t begin, int64_t end, void* stream,
                         kvc_error* error) {
   const int64_t count = changes->left() < step->max_changes ? changes->left() : step->max_changes;
@@ -162,7 +162,7 @@ kvc_status send_changes(Step* step, Changes* changes, Copy* copy, int64_t begin,
                      reinterpret_cast<const int32_t*>(on + bytes - count * kNodeBytes), count, stream, error);
 }
 
-// Finds the places in the step's memory. Returns how large that is.
+// Chooses the places in the step's memory. Returns its size.
 int64_t lay_out(Step* step, const kvc_backend_step_limits& limits) {
   step->header_bytes = sizes_bytes(limits.num_plans) + limits.num_plans * kPlanBytes;
   step->array_bytes = padded(limits.array_bytes);
@@ -286,7 +286,8 @@ kvc_status stage(kvc_backend_device* opened, kvc_backend_step* step, const kvc_b
   const CurrentDevice current(*device_of(opened));
   Changes changes(*args);
   Copy copy(step, stream, error);
-  // More changes than one copy holds go ahead: the places of later copies are the arrays' own.
+  // If there are more changes than one copy holds, the first ones are sent before, in copies of their own. These copies
+  // use the places of the arrays, which the last copy overwrites.
   while (changes.left() > step->max_changes) {
     kvc_status status = copy.take();
     if (status == KVC_OK) status = send_changes(step, &changes, &copy, 0, 0, stream, error);

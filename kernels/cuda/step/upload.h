@@ -1,16 +1,16 @@
-// Upload: index arrays of the host to the device, one copy for all arrays of a call, from pinned staging.
+// Upload: sends index arrays of the host to the device, in one copy for all arrays of a call, through pinned memory.
 //
-// A ring of slots, each a block of pinned memory and one of the device's. A call takes the next slot, writes its arrays
-// into the pinned block, enqueues one copy, then its kernels, and an event after each. So the host is free at once,
-// many calls are in flight, and streams need no order among themselves:
-//   - the pinned block is written again when its copy is done: the host waits for that only if kSlots copies are
-//     queued;
-//   - the device's block is written again after its last reader, by a wait on the device.
-// All slots are there from create on, and grow to the largest call so far, by allocation; else nothing is allocated.
-// A slot can be lent to a call that enqueues its kernels one after another. Other calls use other slots meanwhile. A
-// slot whose event cannot be recorded stays lent for good, since nothing tells when it is free.
+// A ring of slots. A slot is a block of pinned memory and one of device memory. A call takes the next slot, writes its
+// arrays into the pinned block, and enqueues one copy and then its kernels, with an event after each. So the host
+// continues at once, many calls are in flight, and their streams need no order among themselves:
+//   - The pinned block is written again when its copy is done. The host waits for that only if kSlots copies are
+//     queued.
+//   - The device's block is written again after its last reader. The device waits for that. All slots exist from create
+//     on, and grow to the largest call so far; otherwise nothing is allocated. A call that enqueues its kernels one
+//     after another can keep a slot (lend); other calls then use the other slots. If the event of a slot cannot be
+//     recorded, no call can tell when the slot is free, and it stays lent.
 //
-// Thread safety: a caller holds the lock from take to finish, or lend, and in give.
+// Thread safety: the caller holds the lock from take to finish or lend, and during give.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,17 +24,17 @@ namespace kvc::kernels::cuda {
 
 // One array of a call.
 struct Piece {
-  const void* source;  // nullable: the caller writes `host` before it sends
+  const void* source;  // nullable: then the caller writes `host` before it sends
   int64_t bytes;
-  void* host;    // filled by take: where it is staged
-  void* device;  // filled by take: where kernels read it; of a piece without bytes it stays as it is
+  void* host;    // set by take: its place in pinned memory
+  void* device;  // set by take: its address for kernels; unchanged if the piece has no bytes
 };
 
 template <class T>
 Piece piece_of(const T* source, int64_t count) {
   return {source, source == nullptr ? 0 : count * static_cast<int64_t>(sizeof(T)), nullptr, nullptr};
 }
-// To be written by the caller.
+// A piece that the caller will write.
 template <class T>
 Piece room_for(int64_t count) {
   return {nullptr, count * static_cast<int64_t>(sizeof(T)), nullptr, nullptr};
@@ -51,23 +51,23 @@ class Upload {
   kvc_status create(kvc_error* error);
 
   std::mutex& mutex() { return mutex_; }
-  // Places the pieces in the next slot and copies their sources into it. Without any bytes there is no slot, and
-  // nothing to send.
+  // Places the pieces in the next slot, and copies their sources into it. If there are no bytes at all, no slot is
+  // taken and nothing is sent.
   kvc_status take(Piece* pieces, int count, void* stream, kvc_error* error);
-  // Enqueues the copy. Then kernels that read the slot may be enqueued on the same stream.
+  // Enqueues the copy. Kernels that read the slot may then be enqueued on the same stream.
   kvc_status send(void* stream, kvc_error* error);
-  // The same to memory of the caller's, of the first `bytes`: no kernel reads the slot.
+  // Enqueues a copy of the first `bytes` to memory of the caller. No kernel may read the slot.
   kvc_status send_to(void* target, int64_t bytes, void* stream, kvc_error* error);
-  // The addresses of pieces that are sent to `target`; returns the bytes to send.
+  // Sets the device addresses of pieces that will be sent to `target`. Returns the bytes to send.
   int64_t place_at(void* target, Piece* pieces, int count) const;
-  // After the last of those kernels.
+  // Call it after the last kernel that reads the slot.
   kvc_status finish(void* stream, kvc_error* error);
-  // The slot's index, for give; -1 if there is nothing to send.
+  // The index of the slot, for give. -1 if there was nothing to send.
   int taken_slot() const { return taken_ == nullptr ? -1 : static_cast<int>(taken_ - slots_); }
-  // In place of finish, where there is a slot.
+  // Keeps the slot beyond this call. It takes the place of finish, where there is a slot.
   void lend() { taken_->lent = true; }
   kvc_status give(int slot, void* stream, kvc_error* error);
-  // Host memory for the caller's own use while it holds the lock; null if there is none.
+  // Host memory for the caller while it holds the lock. Null if there is none.
   template <class T>
   T* scratch(int64_t count) {
     return static_cast<T*>(scratch_bytes(count * static_cast<int64_t>(sizeof(T))));
@@ -97,7 +97,7 @@ class Upload {
   int64_t scratch_capacity_ = 0;
 };
 
-// All three steps for calls of one kernel: take and send, then the caller's enqueue(), then finish. The caller has the
+// Makes all steps for a call with one kernel: take, send, the caller's enqueue(), and finish. The caller holds the
 // lock.
 template <class Enqueue>
 kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* stream, kvc_error* error,
@@ -106,7 +106,7 @@ kvc_status with_locked_upload(Upload* upload, Piece* pieces, int count, void* st
   if (status == KVC_OK) status = upload->send(stream, error);
   if (status != KVC_OK) return status;
   status = enqueue();
-  kvc_error unsaid = KVC_ERROR_INIT;  // the first failure is what is said; of several kernels some may read the slot
+  kvc_error unsaid = KVC_ERROR_INIT;  // the first failure is reported; some of several kernels may read the slot
   const kvc_status finished = upload->finish(stream, status == KVC_OK ? error : &unsaid);
   return status == KVC_OK ? finished : status;
 }

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 
-/// Id of a sequence. An id that is gone, or of another cache, is an error wherever it is used.
+/// Id of a sequence. Using the id of a sequence that is gone, or that is in another cache, is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Seq(pub u64);
@@ -28,8 +28,8 @@ impl Stream {
     pub const NONE: Stream = Stream(null_mut());
 
     /// # Safety
-    /// A stream of the cache's device that lives as long as work on it. Memory that calls on it take must stay as it is
-    /// until the stream has passed that work, longer than the borrows say.
+    /// A stream of the cache's device. It must live until its work is done. Memory that a call on it borrows must stay
+    /// valid and unchanged until the stream has done the call's work, which can be later than the end of the borrow.
     pub const unsafe fn from_raw(stream: *mut c_void) -> Self {
         Stream(stream)
     }
@@ -40,8 +40,8 @@ impl Stream {
     }
 }
 
-/// Page pools for every layer of a model, and the sequences in them. A clone is the same cache; the last one, or the last
-/// step or graph of it, releases it. Sequences live until they are removed, whatever happens to their ids.
+/// Page pools for every layer of a model, and the sequences in them. A clone is a handle of the same cache. The last
+/// handle, step or graph of the cache releases it. Sequences live until they are removed; dropping an id does nothing.
 #[derive(Debug, Clone)]
 pub struct Cache(Arc<Owned>);
 
@@ -72,7 +72,7 @@ impl Cache {
     }
 
     /// # Safety
-    /// A config as the header says.
+    /// Creates a cache from a config of `kvcache::sys`.
     pub(crate) unsafe fn create(context: &Context, config: &sys::kvc_cache_config) -> Result<Self> {
         let mut raw = null_mut();
         // SAFETY: the caller's word.
@@ -136,7 +136,7 @@ impl Cache {
         self.fork_all(parents, None, stream)
     }
 
-    /// Children that hold the first so many tokens of their parents.
+    /// Children that hold the first tokens of their parents: `positions[i]` tokens of `parents[i]`.
     pub fn fork_at(&self, parents: &[(Seq, usize)], stream: Stream) -> Result<Vec<Seq>> {
         let (sequences, positions) = unzip(parents);
         self.fork_all(&sequences, Some(&positions), stream)
@@ -188,7 +188,7 @@ impl Cache {
         })
     }
 
-    /// Tokens (of a sequence with a tree: nodes) that each, alone, could append in one step now.
+    /// How many tokens each sequence, alone, could append in one step now. For a sequence with a tree: how many nodes.
     pub fn max_append(&self, sequences: &[Seq]) -> Result<Vec<usize>> {
         self.numbers(sequences, |n, sequences, tokens, error| {
             // SAFETY: twice [n].
@@ -252,7 +252,7 @@ impl Cache {
         }
     }
 
-    /// The positions nearest to one, before (or at) and after (or at) it, at which fork and truncate work.
+    /// The positions nearest to `position`, at or before it and at or after it, where fork and truncate work.
     pub fn nearest_positions(&self, sequence: Seq, position: usize) -> Result<(usize, Option<usize>)> {
         let (mut before, mut after) = (0, 0);
         // SAFETY: two numbers.
@@ -275,7 +275,7 @@ impl Cache {
         check(|error| unsafe { sys::kvc_seq_set_rope(self.raw(), n, ids(sequences), set as i32, error) })
     }
 
-    /// Gives the sequences a streaming window, or takes it away (`None`).
+    /// Gives the sequences a streaming window, or ends it (`None`).
     pub fn set_streaming(&self, sequences: &[Seq], window: Option<StreamingWindow>) -> Result<()> {
         let window = window.unwrap_or(StreamingWindow { sinks: 0, window: 0, prefix_is_sink: false });
         let sinks = vec![wide(window.sinks); sequences.len()];
@@ -298,7 +298,7 @@ impl Cache {
         Ok((window != 0).then_some((sinks as usize, window as usize)))
     }
 
-    /// Whether [`Cache::begin`] would succeed now: the same error, without any effect.
+    /// Whether [`Cache::begin`] would succeed now. It returns the same error, and changes nothing.
     pub fn can_fit(&self, batch: &Batch) -> Result<()> {
         let batch = batch.raw()?;
         // SAFETY: the batch lives during the call.
@@ -337,13 +337,13 @@ impl Cache {
         check(|error| unsafe { sys::kvc_cache_check_invariants(self.raw(), error) })
     }
 
-    /// A view of a layer's page pool, no copy, read-only for consumers of DLPack. What is put on the stream after this
+    /// A view of a layer's page pool, without a copy. Consumers of DLPack may only read it. Later work on the stream
     /// sees what the cache's earlier calls stored.
     pub fn export_pool(&self, layer: usize, pool: Pool, stream: Stream) -> Result<PoolView> {
         self.export_pool_as(layer, pool, 0, stream)
     }
 
-    /// The same for a kernel that stores K and V itself.
+    /// The same for a kernel that stores K and V by itself.
     pub fn export_pool_writable(&self, layer: usize, pool: Pool, stream: Stream) -> Result<PoolView> {
         self.export_pool_as(layer, pool, sys::KVC_POOL_WRITABLE, stream)
     }
@@ -359,7 +359,7 @@ impl Cache {
         Ok(PoolView(tensor.expect("an exported pool")))
     }
 
-    /// For what only `kvcache::sys` has; owned by `self`.
+    /// The C handle, for calls of `kvcache::sys` that this crate lacks. `self` owns it.
     pub fn as_raw(&self) -> *mut sys::kvc_cache {
         self.raw()
     }
@@ -370,23 +370,24 @@ impl Cache {
     }
 }
 
-/// Which of longrope's factor sets.
+/// A factor set of longrope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeSet {
     Short = sys::KVC_ROPE_SET_SHORT as isize,
     Long = sys::KVC_ROPE_SET_LONG as isize,
 }
 
-/// A sequence that goes on for ever sees its first tokens and its last ones: `window` tokens, `sinks` of them the first.
+/// A streaming window: a query sees `window` tokens, of which `sinks` are the sequence's first ones and the others its
+/// newest ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamingWindow {
     pub sinks: usize,
     pub window: usize,
-    /// What the sequence holds now are sinks too.
+    /// The tokens that the sequence holds now become sinks too.
     pub prefix_is_sink: bool,
 }
 
-/// Which memory of a layer.
+/// A part of a layer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pool {
     /// K and V together: `[pages, 2, kv heads, page size, head dim]`.

@@ -1,4 +1,5 @@
-//! What a cache is made of: layers, groups, capacity. The fields are the header's; 0 and `None` mean its defaults.
+//! The config of a cache: layers, groups, capacity. The fields are those of the C header; 0 and `None` mean its
+//! defaults.
 use crate::error::{Error, Result, Status};
 use crate::sys;
 use crate::tensor::DType;
@@ -28,7 +29,8 @@ pub struct CacheConfig {
     pub max_batch_tokens: usize,
     /// 0 = 2
     pub max_open_steps: usize,
-    /// Tokens kept before every window, so that they can be dropped; `None`: as `max_tree_nodes`, `Some(0)`: none.
+    /// Tokens that are kept before every window, so that they can be dropped. `None`: as many as `max_tree_nodes`;
+    /// `Some(0)`: none.
     pub rollback_tokens: Option<usize>,
     /// Uncommitted tree nodes of a sequence; 0 = 64.
     pub max_tree_nodes: usize,
@@ -37,7 +39,7 @@ pub struct CacheConfig {
     /// Sequences may get streaming windows.
     pub streaming: bool,
     pub prefix_sharing: PrefixSharing,
-    /// The same bits whatever else is in the batch.
+    /// Outputs have the same bits for any batch.
     pub deterministic: bool,
     /// Tokens that were published stay findable after their sequence is removed ([`crate::Cache::publish_prefix`]).
     pub prefix_index: bool,
@@ -68,8 +70,8 @@ pub enum Storage {
     /// For every layer: in memory of its own, or adopted ([`crate::Cache::with_pools`]).
     #[default]
     Own,
-    /// Page ids and tables only, for engines with pools and kernels of their own: [`crate::Step::tables`] says where tokens
-    /// are, [`crate::Cache::take_copies`] what to copy.
+    /// Page ids and tables only, for engines with pools and kernels of their own. [`crate::Step::tables`] gives the
+    /// places of tokens, and [`crate::Cache::take_copies`] the copies to make.
     None,
 }
 
@@ -88,7 +90,7 @@ pub enum Capacity {
 /// Whether rows of a step that begin with the same pages are attended together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PrefixSharing {
-    /// Where it pays.
+    /// Where that is cheaper.
     #[default]
     Auto,
     Never,
@@ -122,9 +124,9 @@ pub enum Row {
 pub enum Visibility {
     /// Every key up to its own position.
     All,
-    /// The last so many keys, its own included.
+    /// The last tokens, so many as the number says, the query's own included.
     Window(usize),
-    /// The keys of its own chunk of so many tokens.
+    /// The keys of its own chunk, which has so many tokens as the number says.
     Chunk(usize),
     /// All keys of an encoder sequence.
     Encoder,
@@ -153,7 +155,7 @@ impl Group {
     pub const fn latent(self) -> Self {
         Self { row: Row::Latent, ..self }
     }
-    /// With a pool of so many pages.
+    /// With a pool of this many pages.
     pub const fn pages(self, pages: usize) -> Self {
         Self { pages, ..self }
     }
@@ -462,7 +464,7 @@ impl Layer {
     }
 }
 
-/// As C has it. What does not fit is above every limit of the library, which says so.
+/// A field of the C struct. A value that does not fit becomes one above every limit of the library, which reports it.
 #[inline]
 pub(crate) fn narrow(value: usize) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)

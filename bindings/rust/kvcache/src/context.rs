@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// How loud a message of the library is.
+/// The level of a message of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     Warning,
@@ -41,7 +41,7 @@ impl ContextConfig {
         self
     }
 
-    /// Threads that compute, the caller's included.
+    /// Threads that compute, the caller included.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -53,8 +53,9 @@ impl ContextConfig {
         self
     }
 
-    /// Compute on the host's threads: `parallel_for(n, item)` calls `item(i)` once for each `i < n`, in any order, on any
-    /// threads, and returns when all are done. What it leaves out is done on the calling thread, a second time is ignored.
+    /// Computes on threads of the host: `parallel_for(n, item)` calls `item(i)` once for each `i < n`, in any order and
+    /// on any threads, and returns when all are done. The calling thread computes items that it left out; a second call
+    /// for an item is ignored.
     pub fn parallel_for(
         mut self,
         parallel_for: impl Fn(usize, &(dyn Fn(usize) + Sync)) + Send + Sync + 'static,
@@ -63,13 +64,14 @@ impl ContextConfig {
         self
     }
 
-    /// On a GPU, checks the index tensors that only it reads; [`Context::check`] and later calls say what was bad.
+    /// On a GPU, checks the index tensors that only the GPU reads. [`Context::check`] and later calls report bad
+    /// values.
     pub fn validate(mut self, validate: bool) -> Self {
         self.validate = validate;
         self
     }
 
-    /// Takes the library's messages, on the threads that call it.
+    /// Receives the library's messages, on the threads that call the library.
     pub fn log(mut self, log: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Self {
         self.log = Some(Box::new(log));
         self
@@ -84,7 +86,8 @@ impl fmt::Debug for ContextConfig {
     }
 }
 
-/// An open device. A clone is the same context; the last one, or the last cache in it, closes it.
+/// An open device. A clone is a handle of the same context. The last handle, or the last cache in it, closes the
+/// device.
 #[derive(Debug, Clone)]
 pub struct Context(Arc<Owned>);
 
@@ -106,7 +109,7 @@ impl Drop for Owned {
 }
 
 impl Context {
-    /// Opens a device. Starts no thread: workers start with the first large enough compute call.
+    /// Opens a device. It starts no thread: workers start with the first compute call that is large enough.
     pub fn new(config: ContextConfig) -> Result<Self> {
         let simd = match config.simd.as_deref().map(CString::new) {
             None => None,
@@ -143,14 +146,14 @@ impl Context {
         })
     }
 
-    /// What the device has found by now in index tensors of earlier calls, if the context validates. On the CPU every call
-    /// says so itself.
+    /// Reports a bad value that the device has found by now in index tensors of earlier calls, if the context
+    /// validates. On the CPU each call reports its own.
     pub fn check(&self) -> Result<()> {
         // SAFETY: a live context.
         check(|error| unsafe { sys::kvc_context_check(self.raw(), error) })
     }
 
-    /// For what only `kvcache::sys` has; owned by `self`.
+    /// The C handle, for calls of `kvcache::sys` that this crate lacks. `self` owns it.
     pub fn as_raw(&self) -> *mut sys::kvc_context {
         self.raw()
     }
@@ -161,7 +164,7 @@ impl Context {
     }
 }
 
-/// A text of unknown length: asks for it, makes room, and asks again if it grew.
+/// A text of unknown length: reads the length, makes room, and tries again if the text grew.
 pub(crate) fn text(
     describe: impl Fn(*mut c_char, i64, *mut i64, *mut sys::kvc_error) -> sys::kvc_status,
 ) -> Result<String> {

@@ -17,13 +17,13 @@ unsafe impl Sync for ManagedTensor {}
 
 impl ManagedTensor {
     /// # Safety
-    /// `raw` is a managed tensor that no other code releases, with strides unless it has no dimension. What it shows is not
-    /// written while this lives.
+    /// `raw` is a managed tensor that no other code releases. It has strides unless it has no dimensions. Its memory is
+    /// not written while this object lives.
     pub unsafe fn from_raw(raw: *mut sys::DLManagedTensorVersioned) -> Option<Self> {
         NonNull::new(raw).map(Self)
     }
 
-    /// A compact tensor that owns the elements, as a page pool for [`crate::Cache::with_pools`].
+    /// A compact tensor that owns its elements, for example a page pool for [`crate::Cache::with_pools`].
     pub fn from_vec<T: Element>(mut data: Vec<T>, shape: &[usize]) -> Result<Self> {
         let strides = TensorMut::new(&mut data, shape)?.strides();
         let pointer = data.as_mut_ptr().cast();
@@ -31,7 +31,7 @@ impl ManagedTensor {
         unsafe { Self::from_owner(data, pointer, Device::CPU, T::DTYPE, shape, &strides) }
     }
 
-    /// The same with a stride for each dimension, in elements. No two elements may be in one place.
+    /// The same with a stride for each dimension, in elements. No two elements may share memory.
     pub fn from_vec_strided<T: Element>(mut data: Vec<T>, shape: &[usize], strides: &[usize]) -> Result<Self> {
         TensorMut::strided(&mut data, shape, strides)?;
         let pointer = data.as_mut_ptr().cast();
@@ -39,8 +39,8 @@ impl ManagedTensor {
         unsafe { Self::from_owner(data, pointer, Device::CPU, T::DTYPE, shape, strides) }
     }
 
-    /// Any memory, on any device, that lives as long as `owner`, which is dropped with the tensor, on any thread: pools that
-    /// interleave in one buffer have an `Arc` of it each.
+    /// Any memory on any device that lives as long as `owner`. `owner` is dropped with the tensor, on any thread. Pools
+    /// that interleave in one buffer each have an `Arc` of the buffer.
     ///
     /// # Safety
     /// All elements that the shape and the strides reach are readable and writable while `owner` lives, and nothing else
@@ -196,7 +196,7 @@ unsafe extern "C" fn release<O>(tensor: *mut sys::DLManagedTensorVersioned) {
     drop(unsafe { Box::from_raw(tensor.cast::<Held<O>>()) });
 }
 
-/// A layer's page pool, which the cache goes on writing: reading it is the caller's responsibility.
+/// A layer's page pool. The cache continues to write it, so reading it at a safe time is up to the caller.
 #[derive(Debug)]
 pub struct PoolView(pub(crate) ManagedTensor);
 
@@ -219,7 +219,7 @@ impl PoolView {
         self.0.data()
     }
 
-    /// Consumers of DLPack are told not to write.
+    /// Whether consumers of DLPack may only read it.
     pub fn is_read_only(&self) -> bool {
         // SAFETY: valid until its deleter runs.
         unsafe { (*self.0.as_raw()).flags & u64::from(sys::DLPACK_FLAG_BITMASK_READ_ONLY) != 0 }

@@ -8,7 +8,7 @@ use crate::tensor::{Tensor, TensorMut};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// The largest step of a graph; 0 means what the cache allows.
+/// The largest step of a graph; 0 means the cache's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GraphConfig {
     pub max_sequences: usize,
@@ -17,9 +17,9 @@ pub struct GraphConfig {
     pub max_pages_per_row: usize,
 }
 
-/// Memory for one open step, at addresses that stay from step to step, for programs that are recorded once and replayed. A
-/// step that [`Batch::graph`](crate::Batch::graph) puts into it is a [`Step`](crate::Step) like any other, and a call on the
-/// graph is one of the step that is open in it then: what a recorded program holds is the graph.
+/// Memory for one open step, at addresses that stay the same from step to step, for programs that are recorded once and
+/// replayed. [`Batch::graph`](crate::Batch::graph) opens a step in it, which is a usual [`Step`](crate::Step). A
+/// recorded program holds the graph. A call on the graph is a call on the step that is open in it at that time.
 ///
 /// ```
 /// # use kvcache::*;
@@ -62,12 +62,13 @@ pub struct GraphConfig {
 /// # }
 /// ```
 ///
-/// Tables of its steps ([`Step::tables`](crate::Step::tables)) have the shapes of its capacity, and their arrays addresses
-/// that never change; what a step does not use of them is inert. One graph serves programs of every size up to its capacity.
+/// Tables of its steps ([`Step::tables`](crate::Step::tables)) have the shapes of its capacity, and their arrays have
+/// fixed addresses. Entries that a step does not use are inert. One graph serves programs of every size up to its
+/// capacity.
 ///
-/// A clone is the same graph. The last one, or the last step of it, frees it, or [`Graph::close`]; it keeps its cache alive.
-/// Any thread may call it: while another call is in the step, the answer is BUSY. A step that an error of a device has
-/// closed is to be dropped before the next one begins in its graph.
+/// A clone is a handle of the same graph. The last handle, or its last step, frees the graph; so does [`Graph::close`].
+/// The graph keeps its cache alive. Any thread may call it, and gets BUSY while another call is in the step. If an
+/// error of the device has closed a step, drop the step before the next one begins in its graph.
 #[derive(Debug, Clone)]
 pub struct Graph(Arc<Owned>);
 
@@ -104,33 +105,34 @@ impl Graph {
         &self.0.cache
     }
 
-    /// For what only `kvcache::sys` has; owned by `self`. Every step in the graph has this id.
+    /// The C id, for calls of `kvcache::sys` that this crate lacks. `self` owns it. Every step in the graph has this
+    /// id.
     pub fn as_raw(&self) -> sys::kvc_forward {
         self.0.id
     }
 
-    /// [`Step::append`](crate::Step::append) of the step that is open here; without one STALE.
+    /// [`Step::append`](crate::Step::append) of the step that is open in the graph. STALE if none is open.
     pub fn append(&self, layer: usize, append: &Append<'_>) -> Result<()> {
         append.call(&self.0.cache, self.0.id, layer)
     }
 
-    /// [`Step::attend`](crate::Step::attend) of the step that is open here; without one STALE.
+    /// [`Step::attend`](crate::Step::attend) of the step that is open in the graph. STALE if none is open.
     #[inline]
     pub fn attend(&self, layer: usize, attend: &Attend<'_>) -> Result<()> {
         attend.call(&self.0.cache, self.0.id, layer)
     }
 
-    /// [`Step::load_state`](crate::Step::load_state) of the step that is open here; without one STALE.
+    /// [`Step::load_state`](crate::Step::load_state) of the step that is open in the graph. STALE if none is open.
     pub fn load_state(&self, layer: usize, state: usize, tensor: &mut TensorMut<'_>) -> Result<()> {
         load_state(&self.0.cache, self.0.id, layer, state, tensor)
     }
 
-    /// [`Step::store_state`](crate::Step::store_state) of the step that is open here; without one STALE.
+    /// [`Step::store_state`](crate::Step::store_state) of the step that is open in the graph. STALE if none is open.
     pub fn store_state(&self, layer: usize, state: usize, tensor: &Tensor<'_>) -> Result<()> {
         store_state(&self.0.cache, self.0.id, layer, state, tensor)
     }
 
-    /// Frees it now, even if clones exist: from here on every call is STALE_ID. BUSY while a step is open in it.
+    /// Frees the graph now, even if clones exist. Later calls on it return STALE_ID. BUSY while a step is open in it.
     pub fn close(&self) -> Result<()> {
         // SAFETY: an id that may be gone: an error. Whatever an open step lent stays: BUSY.
         check(|error| unsafe { sys::kvc_graph_destroy(self.0.cache.raw(), self.0.id, error) })

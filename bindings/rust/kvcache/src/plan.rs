@@ -1,4 +1,4 @@
-//! Plans: tables for a server that has an allocator of its own.
+//! Plans: tables for a server with its own allocator.
 use crate::cache::Stream;
 use crate::config::{narrow, wide};
 use crate::context::Context;
@@ -16,9 +16,9 @@ pub struct PlanConfig {
     pub mode: PlanMode,
     /// Tokens a page; 0 = 16.
     pub page_size: usize,
-    /// Tables of page size 1: slots where pages were, and no leftpad.
+    /// Tables of page size 1: slots in place of pages, and no leftpad.
     pub slots: bool,
-    /// What `block_table` has after a row's pages; `None`: -1, for a graph 0.
+    /// The padding of `block_table` after a row's pages; `None`: -1, in a graph 0.
     pub pad_value: Option<i32>,
     /// `seq_lens` count the step's new tokens (not in `DraftDecode`); a row of 0 is inert.
     pub lengths_with_new: bool,
@@ -39,9 +39,10 @@ pub enum PlanMode {
     /// One new token a row.
     #[default]
     Decode,
-    /// `append_lengths[i]` new tokens: prefill, with a cached prefix or without, mixed with decoding rows, draft extend.
+    /// `append_lengths[i]` new tokens: prefill with or without a cached prefix, rows that decode beside it, draft
+    /// extend.
     Extend,
-    /// So many new tokens a row: a chain, or by `tree_parents` a tree.
+    /// This many new tokens a row: a chain, or a tree by `tree_parents`.
     Verify { num_draft_tokens: usize },
     /// Step s adds token s to each of `top_k` branches (0 = 1): all steps in one build.
     DraftDecode { num_steps: usize, top_k: usize },
@@ -66,11 +67,12 @@ pub struct PlanStep<'a> {
     pub append_lengths: Option<Tensor<'a>>,
     /// `[B]`: rows of the table; -1 = inert. `None`: row i is row i.
     pub rows: Option<Tensor<'a>>,
-    /// `[B]`: encoder tokens that lie before the row's own.
+    /// `[B]`: encoder tokens that are stored before the row's own.
     pub encoder_lens: Option<Tensor<'a>>,
-    /// `Verify`: `[B * num_draft_tokens]`, of each row by itself; -1 = root.
+    /// `Verify`: `[B * num_draft_tokens]`: the parent of each node within its row; -1 = root.
     pub tree_parents: Option<Tensor<'a>>,
-    /// A promise: the rows are those of the last build, in the same order, each with what it had. Only what is new is read.
+    /// A promise that the rows are those of the last build, in the same order, and have only grown. Then only new
+    /// tokens are read.
     pub rows_grew: bool,
 }
 
@@ -117,7 +119,7 @@ impl<'a> PlanStep<'a> {
 /// # }
 /// ```
 ///
-/// One thread at a time may use it (`Send`, not `Sync`). Tables are borrowed from it: the next build waits for them to go.
+/// One thread at a time may use it (`Send`, not `Sync`). Tables borrow the plan, so drop them before the next build.
 ///
 /// ```compile_fail
 /// # use kvcache::*;
@@ -158,8 +160,8 @@ impl Plan {
         Ok(Self { raw, _context: context.clone(), one_thread: PhantomData })
     }
 
-    /// Makes the tables of a step, of all its draft steps and parts, and returns the number of this build. If it fails, the
-    /// arrays are as they were, and [`Plan::tables`] returns STALE until a build succeeds.
+    /// Makes the tables of a step, with all its draft steps and parts, and returns the number of the build. If it
+    /// fails, the arrays do not change, and [`Plan::tables`] returns STALE until a build succeeds.
     pub fn build(&mut self, step: &PlanStep<'_>, stream: Stream) -> Result<u64> {
         let raw = |tensor: &Option<Tensor<'_>>| tensor.as_ref().map(Tensor::raw);
         let (seq_lens, append_lengths, rows) = (step.seq_lens.raw(), raw(&step.append_lengths), raw(&step.rows));
@@ -185,7 +187,7 @@ impl Plan {
         Ok(generation)
     }
 
-    /// The tables that the last build made: of step `step` of `DraftDecode`, else of step 0.
+    /// The tables of the last build: for `DraftDecode` those of step `step`, else those of step 0.
     pub fn tables(&self, step: usize, part: Part) -> Result<Tables<'_>> {
         let mut raw = sys::kvc_tables { part: part as i32, ..Default::default() };
         // SAFETY: filled by the library.
@@ -194,13 +196,13 @@ impl Plan {
         Ok(unsafe { Tables::from_raw(&raw) })
     }
 
-    /// Whether the arrays hold build `generation`, before recorded calls over them are replayed; else STALE.
+    /// Checks that the arrays hold build `generation`, before recorded calls over them are replayed. Else STALE.
     pub fn check(&self, generation: u64) -> Result<()> {
         // SAFETY: a live plan.
         check(|error| unsafe { sys::kvc_plan_check(self.raw.as_ptr(), generation, error) })
     }
 
-    /// For what only `kvcache::sys` has; owned by `self`.
+    /// The C handle, for calls of `kvcache::sys` that this crate lacks. `self` owns it.
     pub fn as_raw(&self) -> *mut sys::kvc_plan {
         self.raw.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! Page pools that are not the cache's own: adopted, or the caller's altogether.
+//! Page pools that the cache adopts, and caches without pools.
 use crate::cache::Cache;
 use crate::config::{wide, CacheConfig};
 use crate::context::Context;
@@ -6,20 +6,21 @@ use crate::dlpack::ManagedTensor;
 use crate::error::{check, Error, Result, Status};
 use crate::sys;
 
-/// The page pool of a layer, by any strides with innermost 1; pools may interleave, but not overlap.
+/// The page pool of a layer, with any strides and innermost stride 1. Pools may interleave, but not overlap.
 #[derive(Debug)]
 pub enum Pools {
     /// K and V in one: `[>= pages, 2, kv heads, page size, head dim]`
     Kv(ManagedTensor),
-    /// Apart: `[>= pages, kv heads, page size, head dim]`, and V with its own dim.
+    /// K and V apart: `[>= pages, kv heads, page size, head dim]`, and V with its own dim.
     Separate { k: ManagedTensor, v: ManagedTensor },
     /// Whole rows of a latent layer: `[>= pages, 1, page size, head dim]`
     Latent(ManagedTensor),
 }
 
 impl Cache {
-    /// A cache some of whose layers keep K and V in memory that others gave: `(layer, pools)` each. The cache owns it from
-    /// here on, and releases it when it, and every view of it, is gone; a failure releases it at once.
+    /// Creates a cache in which some layers keep K and V in the given pools: `(layer, pools)` for each. The cache owns
+    /// the pools. It releases them when the cache and every view of it are gone; if the call fails, it releases them at
+    /// once.
     ///
     /// ```
     /// # use kvcache::*;
@@ -63,9 +64,9 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The copies that a cache without storage leaves to the engine, in the order in which they are to be made, one after
-    /// another: after forks and commits before the next [`Cache::begin`] (which is refused else: ORDER), after `begin` before
-    /// its step reads.
+    /// The copies that a cache without storage leaves to the engine. Make them one after another, in this order. Call
+    /// it after forks and commits, before the next [`Cache::begin`], which is else refused with ORDER; and after
+    /// `begin`, before its step reads.
     ///
     /// ```
     /// # use kvcache::*;
@@ -106,8 +107,8 @@ impl Cache {
     }
 }
 
-/// Tokens to be copied within each layer of a group. Slots are page * page size + offset; on either side they are in one
-/// page. They may overlap, the target below the source: copy as `memmove` does.
+/// Tokens to copy in each layer of a group. A slot is page * page size + offset. Source and target each lie in one
+/// page. They may overlap, with the target below the source, so copy as `memmove` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenCopy {
     pub source_slot: usize,

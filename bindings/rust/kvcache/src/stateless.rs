@@ -9,22 +9,22 @@ use crate::tensor::{pointer, Tensor, TensorMut};
 /// One call of [`flash_attn_with_kvcache`]. Set fields after `new` or `append`, or by
 /// `FlashAttn { causal: true, ..FlashAttn::new(q, k_cache, v_cache, out) }`.
 ///
-/// B rows (sequences), Sq and Sn queries and new tokens of a row, Tq and Tn those of all rows. Index tensors are i32, by any
-/// stride: 0 means one value for all.
+/// B is the number of rows (sequences), Sq and Sn are queries and new tokens of a row, Tq and Tn those of all rows.
+/// Index tensors are i32 or i64 with any stride; with stride 0 one value serves all rows.
 #[derive(Debug)]
 pub struct FlashAttn<'a> {
     /// `[B, Sq, q heads, head dim]`, or with `cu_seqlens_q` `[>= Tq, q heads, head dim]`: f32, f16, bf16, or float8
     pub q: Tensor<'a>,
     pub cache: FlashCache<'a>,
-    /// As `q`, of v's dims: f32, f16 or bf16
+    /// As `q`, with v's dims: f32, f16 or bf16
     pub out: TensorMut<'a>,
     /// `[B, q heads, Sq]`, or with `cu_seqlens_q` `[q heads, >= Tq]` f32: log-sum-exp of the scores.
     pub softmax_lse: Option<TensorMut<'a>>,
-    /// As `q`, of v's dims: scores are q.k + qv.v (absorbed latent attention).
+    /// As `q`, with v's dims: scores are q.k + qv.v (absorbed latent attention).
     pub qv: Option<Tensor<'a>>,
-    /// `[B]`, or of no dimension: tokens in each row's cache, without the new ones. `None`: all that there is room for.
+    /// `[B]`, or without dimensions: tokens in each row's cache, without the new ones. `None`: the cache is full.
     pub cache_seqlens: Option<Tensor<'a>>,
-    /// `[B]`: which row of the cache (or of `block_table`) is each row's; `None`: the same.
+    /// `[B]`: the row of the cache (or of `block_table`) that each row has; `None`: row i has row i.
     pub cache_batch_idx: Option<Tensor<'a>>,
     /// `[B]`: first valid key of each row.
     pub cache_leftpad: Option<Tensor<'a>>,
@@ -38,9 +38,9 @@ pub struct FlashAttn<'a> {
     pub rotary: Option<(Tensor<'a>, Tensor<'a>)>,
     /// Rotated pairs are dims 2i and 2i+1; else i and i + rotary dim / 2.
     pub rotary_interleaved: bool,
-    /// `[B]`: positions count from here, not from `cache_seqlens`.
+    /// `[B]`: the positions from which queries and keys are rotated, in place of `cache_seqlens`.
     pub rotary_seqlens: Option<Tensor<'a>>,
-    /// `[B, kv heads]` f32: what float8 is to be multiplied by.
+    /// `[B, kv heads]` f32: factors of float8 values.
     pub q_descale: Option<Tensor<'a>>,
     pub k_descale: Option<Tensor<'a>>,
     pub v_descale: Option<Tensor<'a>>,
@@ -60,9 +60,9 @@ pub struct FlashAttn<'a> {
     pub window_left: Option<usize>,
     /// ... and up to p + `window_right`, included.
     pub window_right: Option<usize>,
-    /// A query sees keys of its own chunk of so many; 0 = all.
+    /// A query sees the keys of its own chunk of this many tokens; 0 = all.
     pub attention_chunk: usize,
-    /// Parts that each row's keys are cut into; 0 = as it pays.
+    /// Parts into which the keys of each row are cut; 0 = the library decides.
     pub num_splits: usize,
 }
 
@@ -73,13 +73,13 @@ pub struct FlashAttn<'a> {
 pub enum FlashCache<'a> {
     /// Read.
     Stored { k: Tensor<'a>, v: Tensor<'a> },
-    /// Written: `new_k` and `new_v` (`[B, Sn, kv heads, dims]`, or `[>= Tn, kv heads, dims]`) are stored after each row's
-    /// tokens before anything attends.
+    /// Written: `new_k` and `new_v` (`[B, Sn, kv heads, dims]`, or `[>= Tn, kv heads, dims]`) are stored after each
+    /// row's tokens, before attention is computed.
     Append { k: TensorMut<'a>, v: TensorMut<'a>, new_k: Tensor<'a>, new_v: Tensor<'a> },
 }
 
 impl<'a> FlashAttn<'a> {
-    /// Attends over what the cache holds.
+    /// Attends over the tokens in the cache.
     pub fn new(q: Tensor<'a>, k_cache: Tensor<'a>, v_cache: Tensor<'a>, out: TensorMut<'a>) -> Self {
         Self::over(q, FlashCache::Stored { k: k_cache, v: v_cache }, out)
     }
@@ -230,7 +230,7 @@ pub struct AppendSlots<'a> {
     pub k_cache: TensorMut<'a>,
     /// `None`: the latent form, `k_cache` has rows `[latent | rotary]`.
     pub v_cache: Option<TensorMut<'a>>,
-    /// `[T]` i32 or i64: where each row goes, page * page size + offset; negative: nowhere.
+    /// `[T]` i32 or i64: the slot of each row, page * page size + offset; negative: the row is not stored.
     pub slot_mapping: Tensor<'a>,
     /// `[1]` or `[kv heads]` f32, with a float8 cache: k is stored as k / `k_scale`.
     pub k_scale: Option<Tensor<'a>>,
@@ -260,14 +260,14 @@ impl<'a> AppendSlots<'a> {
         Self { v_cache: Some(v_cache), ..Self::latent((k, v), k_cache, slot_mapping) }
     }
 
-    /// Rows `[latent | rotary]` of one cache: `v` has the latent parts, `k` the rotary ones.
+    /// Rows `[latent | rotary]` in one cache: `v` has the latent parts, `k` the rotary parts.
     pub fn latent((k, v): (Tensor<'a>, Tensor<'a>), cache: TensorMut<'a>, slot_mapping: Tensor<'a>) -> Self {
         Self { k, v, k_cache: cache, v_cache: None, slot_mapping, k_scale: None, v_scale: None, rotary: None }
     }
 }
 
-/// Stores rows of K and V in a caller's own paged cache, at the slots that the caller says. Of two rows with one slot, either
-/// stays.
+/// Stores rows of K and V at given slots of the caller's own paged cache. If two rows have the same slot, either may
+/// stay.
 ///
 /// ```
 /// # use kvcache::*;

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ptr::{null, null_mut};
 use std::slice;
 
-/// Which sequences get how many new tokens.
+/// The sequences of a step, and how many new tokens each of them gets.
 ///
 /// ```
 /// # use kvcache::*;
@@ -44,7 +44,7 @@ impl Batch {
         self.append_lengths.push(narrow(append_length));
     }
 
-    /// Drops the rows, and keeps their memory.
+    /// Removes the rows, and keeps their memory.
     pub fn clear(&mut self) {
         self.sequences.clear();
         self.append_lengths.clear();
@@ -52,13 +52,13 @@ impl Batch {
         self.span_ids.clear();
     }
 
-    /// The step covers these layers only.
+    /// The step covers only these layers.
     pub fn layers(mut self, layers: std::ops::Range<usize>) -> Self {
         self.layers = Some((layers.start, layers.end));
         self
     }
 
-    /// Token trees: of each new token of the batch its parent node, [`Batch::ROOT`], or [`Batch::NO_NODE`].
+    /// Token trees: for each new token of the batch its parent node, [`Batch::ROOT`], or [`Batch::NO_NODE`].
     pub fn tree_parents(mut self, parents: &[i32]) -> Self {
         self.tree_parents = parents.into();
         self
@@ -69,19 +69,20 @@ impl Batch {
     /// The token's row appends plain tokens.
     pub const NO_NODE: i32 = sys::KVC_TREE_NONE;
 
-    /// Neighbouring tokens with the same id above 0 see each other, later ones too (an image within a text).
+    /// Adjacent tokens with the same id above 0 see each other, also later ones (an image within a text).
     pub fn span_ids(mut self, ids: &[i32]) -> Self {
         self.span_ids = ids.into();
         self
     }
 
-    /// The tokens are of the encoder sequences in a cross group.
+    /// The tokens belong to the encoder sequences of a cross group.
     pub fn encoder_group(mut self, group: usize) -> Self {
         self.encoder_group = Some(group);
         self
     }
 
-    /// The step is open in the graph, and has its memory. BUSY while another one is, BATCH_TOO_LARGE beyond its capacity.
+    /// The step is opened in the graph, and uses its memory. BUSY if a step is open there; BATCH_TOO_LARGE beyond its
+    /// capacity.
     pub fn graph(mut self, graph: &Graph) -> Self {
         self.graph = Some(graph.clone());
         self
@@ -91,7 +92,7 @@ impl Batch {
         self.graph.as_ref()
     }
 
-    /// As C has it; borrows `self`.
+    /// As the C struct has it. The struct borrows `self`.
     pub(crate) fn raw(&self) -> Result<sys::kvc_batch> {
         if self.sequences.len() != self.append_lengths.len() {
             let (sequences, lengths) = (self.sequences.len(), self.append_lengths.len());
@@ -146,12 +147,12 @@ impl Step {
         &self.cache
     }
 
-    /// The graph that it is open in.
+    /// The graph in which the step is open.
     pub fn graph(&self) -> Option<&Graph> {
         self.graph.as_ref()
     }
 
-    /// For what only `kvcache::sys` has; owned by `self`.
+    /// The C id, for calls of `kvcache::sys` that this crate lacks. `self` owns it.
     pub fn as_raw(&self) -> sys::kvc_forward {
         self.forward
     }
@@ -172,7 +173,7 @@ impl Step {
         load_state(&self.cache, self.forward, layer, state, tensor)
     }
 
-    /// Makes `tensor` the states that the sequences have once the step ends.
+    /// Makes `tensor` the states of the sequences after the step.
     pub fn store_state(&self, layer: usize, state: usize, tensor: &Tensor<'_>) -> Result<()> {
         store_state(&self.cache, self.forward, layer, state, tensor)
     }
@@ -198,7 +199,7 @@ impl Step {
         Ok(info)
     }
 
-    /// What was planned, as one JSON object.
+    /// Describes the plan of the step, as one JSON object.
     pub fn describe(&self) -> Result<String> {
         // SAFETY: the buffer has its capacity.
         text(|buffer, capacity, length, error| unsafe {
@@ -210,7 +211,7 @@ impl Step {
         Canceller { cache: self.cache.clone(), forward: self.forward }
     }
 
-    /// Keeps the step's tokens. If it fails (a layer was left out, or the step was cancelled), the step is aborted.
+    /// Keeps the step's tokens. If it fails (a layer was not appended, or the step was cancelled), the step is aborted.
     pub fn end(self) -> Result<()> {
         // SAFETY: an open step of this cache.
         check(|error| unsafe { sys::kvc_forward_end(self.cache.raw(), self.forward, error) })?;
@@ -218,7 +219,7 @@ impl Step {
         Ok(())
     }
 
-    /// Drops the step's tokens, as dropping the step does, but says what failed.
+    /// Aborts the step, as dropping it does, and returns the error if that fails.
     pub fn abort(self) -> Result<()> {
         // SAFETY: an open step of this cache.
         check(|error| unsafe { sys::kvc_forward_abort(self.cache.raw(), self.forward, error) })?;
@@ -226,7 +227,7 @@ impl Step {
         Ok(())
     }
 
-    /// The library has closed it: gives up the cache alone.
+    /// The library has closed the step: releases only the cache.
     fn forget(mut self) {
         self.forward = 0;
     }
@@ -247,7 +248,7 @@ impl Drop for Step {
     }
 }
 
-/// Stops a step from another thread; of a step in a graph, whichever is open there then.
+/// Cancels a step from another thread. For a step in a graph, it cancels the step that is open there at that time.
 #[derive(Debug, Clone)]
 pub struct Canceller {
     cache: Cache,
@@ -255,7 +256,8 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// From here on the step's calls return `CANCELLED`, an attend in progress soon; it can only be dropped. Does not wait.
+    /// Cancels the step, and returns at once. Later calls of the step return `CANCELLED`, and a running attend does
+    /// soon. The step can then only be dropped.
     pub fn cancel(&self) -> Result<()> {
         // SAFETY: an id that may be gone: an error.
         check(|error| unsafe { sys::kvc_forward_cancel(self.cache.raw(), self.forward, error) })
@@ -269,12 +271,12 @@ pub struct Append<'a> {
     pub k: Tensor<'a>,
     /// `[T, kv heads, v head dim]`. `None`: a latent layer whose `k` has whole rows.
     pub v: Option<Tensor<'a>>,
-    /// `[T, 2, rope dim / 2]` f32: cos and sin of positions that only the caller knows.
+    /// `[T, 2, rope dim / 2]` f32: cos and sin, for positions that only the caller has.
     pub rope_cos_sin: Option<Tensor<'a>>,
     /// `[T, kv heads]` f32: scales of stored bytes of i8.
     pub k_scale: Option<Tensor<'a>>,
     pub v_scale: Option<Tensor<'a>>,
-    /// `k` is rotated already, and both may be stored bytes.
+    /// `k` is already rotated, and both may be stored bytes.
     pub as_stored: bool,
 }
 
@@ -311,7 +313,7 @@ impl<'a> Append<'a> {
 pub struct Attend<'a> {
     /// `[T, q heads, head dim]` of f32, f16 or bf16
     pub q: Tensor<'a>,
-    /// As [`Append::k`]; `None`: appended already.
+    /// As [`Append::k`]; `None`: the layer was already appended.
     pub k: Option<Tensor<'a>>,
     pub v: Option<Tensor<'a>>,
     /// `[T, q heads, v head dim]` of any of the three types
@@ -332,7 +334,7 @@ pub struct Attend<'a> {
     /// Latent layers: up-projections of K and V, `[q heads, dim, latent dim]`.
     pub w_uk: Option<Tensor<'a>>,
     pub w_uv: Option<Tensor<'a>>,
-    /// A query sees every key of its row, later ones too.
+    /// A query sees every key of its row, also those of later tokens.
     pub non_causal: bool,
     pub keys: Keys,
 }
@@ -355,7 +357,8 @@ impl<'a> Attend<'a> {
         Self { k: Some(k), v: Some(v), ..Self::stored(q, out) }
     }
 
-    /// Attends over what is stored: after [`Step::append`], in a layer that reads another's keys, or in a cross layer.
+    /// Attends over stored keys: after [`Step::append`], in a layer that reads another layer's keys, or in a cross
+    /// layer.
     #[inline]
     pub fn stored(q: Tensor<'a>, out: TensorMut<'a>) -> Self {
         Self {

@@ -1,25 +1,26 @@
-//! Tables for other kernels: what attention kernels of the caller's own want to know of a step.
+//! Tables of a step for attention kernels of the caller's own.
 use crate::config::narrow;
 use crate::error::{check, Error, Result, Status};
 use crate::step::Step;
 use crate::sys;
 use crate::tensor::Tensor;
 
-/// Tables of one step, in memory of the library. Rows of a table are rows of the batch, in their order, unless a row is cut
-/// (chunks) or branches; `batch_rows` says whose each is. i32 and compact but where it says otherwise:
-/// `tables.cache_seqlens.as_slice::<i32>()`. They go into [`crate::flash_attn_with_kvcache`] as they are.
+/// Tables of one step, in memory of the library. Rows of a table are rows of the batch, in their order, unless rows are
+/// cut (chunks) or branch; `batch_rows` gives the batch row of each. Arrays are i32 and compact unless a field says
+/// otherwise: `tables.cache_seqlens.as_slice::<i32>()`. [`crate::flash_attn_with_kvcache`] takes them unchanged.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Tables<'a> {
-    /// A row's queries are the last of its keys, and each sees those up to itself; else all of them.
+    /// True: the queries of a row are its last keys, and each sees the keys up to itself. False: each sees all keys of
+    /// the row.
     pub causal: bool,
     /// R, rows of the table.
     pub num_rows: usize,
-    /// Of all rows: T.
+    /// T, queries of all rows.
     pub num_queries: usize,
-    /// Of `block_table` and the CSR arrays: the group's, or 1.
+    /// The page size of `block_table` and of the CSR arrays: the group's, or 1.
     pub page_size: usize,
-    /// Most queries of a row.
+    /// The most queries of a row.
     pub max_seqlen_q: usize,
     /// The largest of `cache_seqlens`.
     pub max_seqlen_k: usize,
@@ -29,15 +30,15 @@ pub struct Tables<'a> {
     pub num_pages: usize,
     /// The last of `cu_seqlens_k`.
     pub num_keys: usize,
-    /// Of a plan the number of the build, of a step in a graph one of the graph's own; else 0.
+    /// For a plan, the number of the build; for a step in a graph, a number of the graph; else 0.
     pub generation: u64,
     /// `[R]`: tokens in the row's pages up to its last key, `leftpad` and hole included.
     pub cache_seqlens: Tensor<'a>,
     /// `[R + 1]`: the row's queries are tokens `[cu_seqlens_q[r], cu_seqlens_q[r + 1])` of the step.
     pub cu_seqlens_q: Tensor<'a>,
-    /// `[R + 1]`: sums of the keys that rows have.
+    /// `[R + 1]`: running sums of the rows' numbers of keys.
     pub cu_seqlens_k: Tensor<'a>,
-    /// `[R]`: position of the row's first key, sinks aside; 0 where keys are listed one by one.
+    /// `[R]`: position of the row's first key after any sinks; 0 if keys are listed one by one.
     pub key_starts: Tensor<'a>,
     /// `[R]`: tokens of the row's first page before its first key.
     pub leftpad: Tensor<'a>,
@@ -50,9 +51,9 @@ pub struct Tables<'a> {
     pub indices: Option<Tensor<'a>>,
     /// `[R]`: tokens in the row's last page; 0 of a row without pages.
     pub last_page_len: Option<Tensor<'a>>,
-    /// `[R]`, only if a row streams: the row's first tokens, that every query sees ...
+    /// `[R]`, only if a row streams: the number of first tokens that every query of the row sees ...
     pub sink_tokens: Option<Tensor<'a>>,
-    /// ... and the tokens after them that no query sees.
+    /// ... and of the tokens after them that no query sees.
     pub hole_tokens: Option<Tensor<'a>>,
     /// i64 `[T]`: slot of each new token; -1 = padding.
     pub slot_mapping: Option<Tensor<'a>>,
@@ -60,7 +61,7 @@ pub struct Tables<'a> {
     pub positions: Option<Tensor<'a>>,
     /// `[rows of the batch]`: index of the row's last token; -1 = none.
     pub last_rows: Option<Tensor<'a>>,
-    /// i64 `[1]`, of a plan or a graph: what kernels of a captured graph compare; 0 = stale.
+    /// i64 `[1]`, for a plan or a graph: the generation that kernels of a captured graph compare; 0 = stale.
     pub generation_word: Option<Tensor<'a>>,
 }
 
@@ -70,9 +71,9 @@ pub enum Part {
     /// All.
     #[default]
     Whole = sys::KVC_TABLES_WHOLE as isize,
-    /// Steps that branch: keys that all branches share.
+    /// Steps that branch: the keys that all branches share.
     Prefix = sys::KVC_TABLES_PREFIX as isize,
-    /// And each branch's own: a row a token, with its visible ancestors and itself.
+    /// Steps that branch: the keys of each branch, one row for each token, with its visible ancestors and itself.
     Branches = sys::KVC_TABLES_BRANCHES as isize,
     /// Plans with `encoder_lens`: the encoder's keys.
     Encoder = sys::KVC_TABLES_ENCODER as isize,
@@ -82,14 +83,14 @@ pub enum Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TablesOptions {
     pub part: Part,
-    /// Tables of page size 1: slots where pages were, and no leftpad.
+    /// Tables of page size 1: slots in place of pages, and no leftpad.
     pub slots: bool,
-    /// What `block_table` has after a row's pages; `None`: -1, in a graph 0.
+    /// The padding of `block_table` after a row's pages; `None`: -1, in a graph 0.
     pub pad_value: Option<i32>,
     pub arrays: Arrays,
 }
 
-/// Which of a table's arrays are made; the default is all, and none of the three counts as all.
+/// Which arrays of a table are made. The default is all. None of the three counts as all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrays {
     /// `block_table`
@@ -115,7 +116,7 @@ impl Arrays {
     }
 }
 
-/// Tables that a step has given out: it may not make them anew, since they may be borrowed still.
+/// Tables that a step has returned. They may still be borrowed, so the step must not make them again.
 #[derive(Debug)]
 pub(crate) struct Given {
     group: usize,
@@ -149,9 +150,9 @@ impl Step {
     /// # }
     /// ```
     ///
-    /// They stay as they are while the step is open. So, of one group, part and kind (`slots`), other padding and arrays
-    /// cannot be asked for (INVALID_ARGUMENT) until [`Step::release_tables`], and in a graph never: each table of it keeps
-    /// the arrays and the padding that were asked for first.
+    /// The tables do not change while the step is open. So a second call for the same group, part and kind (`slots`)
+    /// cannot request other padding or arrays (INVALID_ARGUMENT) before [`Step::release_tables`]. In a graph it never
+    /// can: each of its tables keeps the arrays and the padding of the first request.
     pub fn tables(&self, group: usize, options: TablesOptions) -> Result<Tables<'_>> {
         let mut given = self.given.borrow_mut();
         let same = |tables: &&Given| {
@@ -185,7 +186,7 @@ impl Step {
         Ok(tables)
     }
 
-    /// Nothing borrows the step's tables any more: they may be made in other ways.
+    /// Says that nothing borrows the step's tables any more. They may then be made with other options.
     pub fn release_tables(&mut self) {
         self.given.get_mut().clear();
     }

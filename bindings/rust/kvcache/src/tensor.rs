@@ -1,4 +1,4 @@
-//! Tensors as the library takes them: borrowed memory with a dtype, a shape and strides.
+//! Tensors for the library's calls: borrowed memory with a dtype, a shape and strides.
 use crate::config::wide;
 use crate::error::{Error, Result, Status};
 use crate::sys;
@@ -126,7 +126,7 @@ impl<'a> Tensor<'a> {
         Ok(Self { layout, borrowed: PhantomData })
     }
 
-    /// Bytes as a compact tensor of any dtype: how float8 comes, of which Rust has no type.
+    /// Bytes as a compact tensor of any dtype. Rust has no type for float8, so it is given in this way.
     pub fn from_bytes(data: &'a [u8], dtype: DType, shape: &[usize]) -> Result<Self> {
         let layout = Layout::compact(data.as_ptr().cast(), dtype, shape)?;
         layout.check_length(data.len() / dtype.size_bytes())?;
@@ -149,7 +149,8 @@ impl<'a> Tensor<'a> {
         Ok(Self { layout, borrowed: PhantomData })
     }
 
-    /// What the library says of memory of its own; `None` of a tensor without dimensions: one that is not there.
+    /// A description that the library returned of its own memory. `None` for a tensor without dimensions, which means
+    /// that there is none.
     ///
     /// # Safety
     /// As [`Tensor::from_raw`], and shape and strides are those of a well-formed description.
@@ -222,7 +223,7 @@ impl<'a> TensorMut<'a> {
         Ok(Self { layout, borrowed: PhantomData })
     }
 
-    /// A slice with a stride for each dimension, in elements. No two elements may be in one place.
+    /// A slice with a stride for each dimension, in elements. No two elements may share memory.
     pub fn strided<T: Element>(data: &'a mut [T], shape: &[usize], strides: &[usize]) -> Result<Self> {
         let layout = Layout::new(data.as_mut_ptr().cast(), T::DTYPE, shape, strides)?;
         layout.check_length(data.len())?;
@@ -253,7 +254,7 @@ impl<'a> TensorMut<'a> {
         Ok(Self { layout, borrowed: PhantomData })
     }
 
-    /// The parts before and from an index of a dimension on: K and V of one buffer, the latent and rotary parts of rows.
+    /// Splits at an index of a dimension: K and V of one buffer, or the latent and rotary parts of rows.
     pub fn split_at(self, dim: usize, index: usize) -> Result<(Self, Self)> {
         let (mut left, mut right) = (self.layout, self.layout);
         if dim >= left.rank || wide(index) > left.shape[dim] {
@@ -268,7 +269,7 @@ impl<'a> TensorMut<'a> {
         Ok((Self { layout: left, borrowed: PhantomData }, Self { layout: right, borrowed: PhantomData }))
     }
 
-    /// The same memory for a while.
+    /// The same memory, reborrowed.
     pub fn reborrow(&mut self) -> TensorMut<'_> {
         TensorMut { layout: self.layout, borrowed: PhantomData }
     }
@@ -300,7 +301,7 @@ macro_rules! accessors {
                 Device { device_type: device.device_type as i32, device_id: device.device_id }
             }
 
-            /// Points into `self`, which must stay where it is meanwhile.
+            /// The C struct. It points into `self`, which must not move meanwhile.
             #[inline]
             pub(crate) fn raw(&self) -> sys::DLTensor {
                 self.layout.raw()
@@ -352,7 +353,7 @@ impl Layout {
         Error::misuse(Status::SHAPE, message)
     }
 
-    /// Where the element is that lies so many elements after the first.
+    /// The address of the element that is `elements` elements after the first one.
     fn offset(&self, elements: i64) -> *mut c_void {
         self.data
             .cast::<u8>()
@@ -373,7 +374,7 @@ impl Layout {
         usize::try_from(last.checked_add(1)?).ok()
     }
 
-    /// Ordered by stride, each dimension steps over all that the ones before it reach.
+    /// Checks that, ordered by stride, each dimension steps over all that the dimensions before it reach.
     fn check_distinct(&self) -> Result<()> {
         if self.shape[..self.rank].contains(&0) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! K and V out of a cache and into it.
+//! Export and import of K and V.
 use crate::cache::{Cache, Seq, Stream};
 use crate::config::{narrow, wide};
 use crate::dlpack::ManagedTensor;
@@ -8,14 +8,14 @@ use crate::tensor::{pointer, Tensor};
 use std::ops::{Bound, RangeBounds};
 use std::ptr::null;
 
-/// Dense copies of what is stored of one layer of one sequence. They may outlive the cache.
+/// Dense copies of the stored K and V of one layer and one sequence. They may outlive the cache.
 #[derive(Debug)]
 pub struct Exported {
     /// `[tokens, kv heads, head dim]` of the layer's dtype (float8: u8)
     pub k: Option<ManagedTensor>,
-    /// `[tokens, kv heads, v head dim]`; `None` of a latent layer, unless it was asked for.
+    /// `[tokens, kv heads, v head dim]`; `None` for a latent layer, unless V was requested.
     pub v: Option<ManagedTensor>,
-    /// f32, what `k` is to be multiplied by: `[tokens, kv heads]` of i8, `[kv heads]` of float8.
+    /// f32, the factors of `k`: `[tokens, kv heads]` for i8, `[kv heads]` for float8.
     pub k_scale: Option<ManagedTensor>,
     pub v_scale: Option<ManagedTensor>,
 }
@@ -50,12 +50,12 @@ pub struct Import<'a> {
     /// Scales of stored bytes of i8; empty: none.
     pub k_scale: &'a [Option<Tensor<'a>>],
     pub v_scale: &'a [Option<Tensor<'a>>],
-    /// As exported: rotated already, stored bytes of quantised layers.
+    /// As exported: already rotated, and stored bytes for quantised layers.
     pub as_stored: bool,
 }
 
 impl Cache {
-    /// Copies a range of a sequence's tokens out of one layer, as stored: all that the layer has.
+    /// Copies a range of a sequence's tokens of one layer, as stored, with all parts that the layer has.
     pub fn export(
         &self,
         sequence: Seq,
@@ -66,7 +66,7 @@ impl Cache {
         self.export_parts(sequence, layer, positions, ExportParts::default(), stream)
     }
 
-    /// The same of some parts: V of a latent layer comes only so. None of them is all.
+    /// The same for some parts. V of a latent layer is exported only so. An empty list means all parts.
     pub fn export_parts(
         &self,
         sequence: Seq,

@@ -1,6 +1,6 @@
-// attend: launches the kernels of a plan that is on the device already. Blocks of few rows and of many are launched
-// apart, then the merge of tiles on the same stream. (The stream's order stands for the counters by which threads of a
-// CPU find the item of a tile that finishes last.) Roofline: decode reads K and V once for each kv head and 16 rows.
+// attend: launches the kernels of a plan that is already on the device. Blocks of few rows and blocks of many rows are
+// separate launches. The merge of tiles follows on the same stream, so it needs none of the counters by which CPU
+// threads find the last item of a tile. Roofline: decode reads K and V once for each kv head and 16 rows.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
 #include "kernels/common/merge.h"
@@ -16,17 +16,18 @@
 namespace kvc::kernels::cuda {
 namespace {
 
-constexpr int kMergeThreads = 128, kMergeBlocks = 8;  // blocks of a tile; a warp takes a state at a time
+// kMergeBlocks: thread blocks for each tile; a warp merges one state at a time
+constexpr int kMergeThreads = 128, kMergeBlocks = 8;
 
-// What the merge is launched with. `plan` and `layer` of args are not read.
+// The parameters of the merge. `plan` and `layer` of args are not read.
 struct MergeCall {
   kvc_backend_attend args;
   kvc_backend_plan plan;  // its arrays are the device's
   int32_t group, dims;
-  const int64_t* live_tiles;  // null: as many as are launched
+  const int64_t* live_tiles;  // null: all tiles that are launched
 };
 
-// Element d of a state merged from the parts of a tile, left to right; m and l of the state.
+// Merges element d of a state from the parts of a tile, from left to right. Gives m and l of the state.
 __device__ float merged_element(const MergeCall& call, const kvc_backend_tile& tile, int64_t states, int64_t state,
                                 int32_t d, float* m, float* l) {
   const int32_t parts = tile.part_end - tile.part_begin, own = tile.item_end - tile.item_begin;
@@ -50,8 +51,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid
   const kvc_backend_plan_arrays& plan = call.plan.arrays;
   if (call.live_tiles != nullptr && blockIdx.x >= *call.live_tiles) return;
   const kvc_backend_tile tile = plan.tiles[blockIdx.x];
-  if (tile.item_begin >= tile.item_end) return;                 // of the device's: nothing to merge
-  const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have its queries and heads
+  if (tile.item_begin >= tile.item_end) return;                 // a plan made on the device has empty tiles
+  const kvc_backend_item& first = plan.items[tile.item_begin];  // all items of a tile have the same queries and heads
   const int32_t heads = (first.head_end - first.head_begin) * call.group;
   const int32_t states = heads * (first.q_end - first.q_begin);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, warps = kMergeThreads / kWarpSize;
@@ -72,8 +73,9 @@ __global__ void __launch_bounds__(kMergeThreads) merge_tiles_kernel(const __grid
   }
 }
 
-// Score units as the CPU kernels have them: unscaled where there are no options, so that large scores lose nothing but
-// what the dot product lost; the largest one needs a positive scale.
+// Sets the units of scores as the CPU kernels do. Without options, scores stay unscaled, so a large score has no error
+// but that of its dot product. The maximum of unscaled scores is right only for a positive scale, so the sign of the
+// scale is multiplied into q.
 void set_scales(AttendCall* call) {
   const kvc_backend_attend& args = call->args;
   const double scale = args.softmax_scale != 0.0 ? args.softmax_scale : static_cast<double>(call->layer.softmax_scale);
@@ -86,7 +88,7 @@ void set_scales(AttendCall* call) {
   call->exp2_scale = static_cast<float>(call->natural_scale * 1.44269504088896340736);
 }
 
-// Blocks of few rows, or of many, by tensor cores where they can.
+// Launches the blocks of few rows, or of many. They use tensor cores where these can compute the call.
 kvc_status launch_rows(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks, void* stream,
                        kvc_error* error) {
   if (blocks == 0) return KVC_OK;
@@ -104,20 +106,21 @@ kvc_status launch_rows(const Device& device, const AttendCall& call, const Block
     const int32_t most = cut.rows > kManyRows.rows ? kManyRows.rows : cut.rows;
     const int32_t rows = needs.folds ? rows_that_fold(call.layer) : most;
     MmaShape shape = mma_shape(device, call.layer, rows, needs);
-    if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);  // in rounds
+    // in rounds of few rows
+    if (shape.stages == 0 && !needs.folds) shape = mma_shape(device, call.layer, kFewRows.rows, needs);
     if (shape.stages > 0) return launch_mma(device, call, shape, blocks, stream, error);
   }
   return launch_simple(call, blocks, stream, error);
 }
 
-// staged: whose blocks are launched; null: `blocks` of items that the device has made.
+// staged: gives the blocks to launch. Null: `blocks` counts those of items that the device made.
 kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backend_staged_plan* staged,
                           BlockCounts blocks, void* stream, kvc_error* error) {
   MergeCall merge = {call.args, call.plan, call.layer.num_q_heads / call.layer.num_kv_heads, call.layer.v_head_dim,
                      nullptr};
   const kvc_backend_staged_plan::Live* const live = staged != nullptr ? staged->live : nullptr;
   int64_t tiles = call.plan.num_tiles;
-  if (live != nullptr) {  // a step of a graph: at its capacity
+  if (live != nullptr) {  // a step of a graph is launched at its capacity
     call.live_plan = staged->live_plan;
     call.live_blocks = &live->few;
     merge.live_tiles = &live->tiles;
@@ -133,7 +136,7 @@ kvc_status launch_kernels(const Device& device, AttendCall call, const kvc_backe
                 error, merge_tiles_kernel, merge);
 }
 
-// Blocks of a plan that was made on the device, by its capacity.
+// Counts the blocks of a plan that was made on the device, by its capacity.
 kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_error* error) {
   const int64_t count =
       call.plan.num_items * call.layer.num_kv_heads * blocks_of_head(call.plan, call.layer, call.many_rows);
@@ -145,7 +148,7 @@ kvc_status count_device_blocks(const AttendCall& call, BlockCounts* blocks, kvc_
   return KVC_OK;
 }
 
-// Whether the call can be enqueued: its plan is on the device, and its launches stay right if they are captured.
+// Checks that the call can be enqueued: its plan is on the device, and a replay of its launches would be correct.
 kvc_status check_staged(const kvc_backend_staged_plan* staged, void* stream, kvc_error* error) {
   if (staged == nullptr) return fail(error, KVC_ERROR_INVALID_ARGUMENT, "the plan of an attend was not staged");
   if (staged->live != nullptr) return KVC_OK;

@@ -1,5 +1,5 @@
-// What an attention kernel is launched with, and what every one of them does first: find its block's work, the masks
-// and places of its rows, and which keys these see.
+// The parameters of an attention kernel, and the first work of each: find the block's work, the masks and places of its
+// rows, and the keys that these rows see.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,28 +14,28 @@
 
 namespace kvc::kernels::cuda {
 
-// Threads of a block of the simple kernel, and at most of one on tensor cores.
+// Threads of a block of the simple kernel, and the most of a block on tensor cores.
 constexpr int kAttendThreads = 128;
 
-// By value. The host sets everything but `plan` and `layer` of args, which point_to_call sets on the device.
+// Passed by value. `plan` and `layer` of args are set on the device, by point_to_call. The host sets the rest.
 struct AttendCall {
   kvc_backend_attend args;
   kvc_backend_layer layer;
-  kvc_backend_plan plan;  // its arrays are the device's
-  const kvc_backend_plan*
-      live_plan;               // on the device, read instead where the call may be replayed in later steps; else null
-  const AttendBlock* blocks;   // null: items are the device's (device_block)
-  const int64_t* live_blocks;  // on the device, how many of the launched blocks have work; null: all
-  int32_t many_rows;           // of a block of many: of kManyRows or kWideRows
-  float q_sign;  // of the softmax scale, 0 if that is 0. It is multiplied into q, so that the largest score is the
-                 // largest dot
-  double natural_scale;  // scores times it are in natural-log units
+  kvc_backend_plan plan;  // its arrays are on the device
+  // On the device: read in place of `plan` if the call may be replayed in later steps. Else null.
+  const kvc_backend_plan* live_plan;
+  const AttendBlock* blocks;   // null: items were made on the device (device_block)
+  const int64_t* live_blocks;  // on the device: how many of the launched blocks have work; null: all
+  int32_t many_rows;           // rows of a block of many rows: kManyRows or kWideRows
+  // The sign of the softmax scale, or 0. q is multiplied by it, so the largest score has the largest dot product.
+  float q_sign;
+  double natural_scale;  // a score times this is in natural-log units
   float exp2_scale;      // p = 2^((score - m) * exp2_scale)
-  float option_scale;    // with softcap or ALiBi: what dots are multiplied by before them
+  float option_scale;    // with softcap or ALiBi: dot products are multiplied by it before these options
   int32_t has_options;
 };
 
-// In natural-log units, and what rounding it to float32 takes from l and o.
+// A maximum in natural-log units, and the factor of l and o that corrects its rounding to float32.
 struct NaturalMaximum {
   float m, correction;
 };
@@ -49,7 +49,7 @@ __device__ __forceinline__ NaturalMaximum natural_maximum(const AttendCall& call
   return natural;
 }
 
-// The plan of the step that runs.
+// The plan of the current step.
 __device__ __forceinline__ const kvc_backend_plan* plan_of(const AttendCall& call) {
   return call.live_plan != nullptr ? call.live_plan : &call.plan;
 }
@@ -59,7 +59,8 @@ __device__ __forceinline__ AttendBlock block_at(const AttendCall& call, int64_t 
   return call.blocks != nullptr ? call.blocks[index] : device_block(call.plan, call.layer, call.many_rows, index);
 }
 
-// What the thread block does; false: nothing. A grid of two rows has the halves of blocks of kWideRows.
+// Finds the work of the thread block. Returns false if it has none. In a grid of two rows, each row computes half of
+// every block of kWideRows.
 __device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* block) {
   if (call.live_blocks != nullptr && blockIdx.x >= *call.live_blocks) return false;
   *block = block_at(call, blockIdx.x);
@@ -70,8 +71,8 @@ __device__ __forceinline__ bool find_block(const AttendCall& call, AttendBlock* 
   return block->row_begin < block->row_end;
 }
 
-// One thread: the call as the rules of kernels/common read it, and the tree of the item's row, for any kernel's fixed
-// part.
+// Makes the call readable for the rules of kernels/common, and finds the page list of the item's row. One thread calls
+// it. AnyFixed: the fixed shared memory of any kernel.
 template <class AnyFixed>
 __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_backend_item& item, AnyFixed* fixed) {
   fixed->args = call.args;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void point_to_call(const AttendCall& call, const kvc_
   if (!is_shared(&item)) fixed->tree = tree_of_row(&plan_of(call)->arrays.rows, item.row);
 }
 
-// Place, mask and scale of row r of the block, of which point_to_call has run.
+// Finds the place, mask and scale of row r of the block. point_to_call has run.
 template <class AnyFixed>
 __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backend_item& item, const AttendBlock& block,
                                          int32_t group, int32_t r, AnyFixed* fixed) {
@@ -94,8 +95,8 @@ __device__ __forceinline__ void find_row(const AttendCall& call, const kvc_backe
       (row_factor(&call.args.q_scales, place.row, block.head) * row_factor(&call.args.k_scales, place.row, block.head));
 }
 
-// Warp: the keys that any and that all of the block's rows see, from their masks. Of ranges that are not empty; all
-// bounds are at least 0, so that the least is ~ the largest ~.
+// Finds, from the masks of the rows, the keys that some row sees and the keys that all rows see. All lanes of a warp
+// call it. No range is empty, and bounds are at least 0, so the minimum of x is ~ the maximum of ~x.
 template <class RowsFixed>
 __device__ __forceinline__ void find_key_bounds(RowsFixed* fixed, int32_t rows, int32_t lane) {
   uint32_t not_begin = 0, end = 0, last_begin = 0, not_first_end = ~static_cast<uint32_t>(fixed->tree.begin);

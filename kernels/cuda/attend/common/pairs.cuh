@@ -1,4 +1,4 @@
-// Pairs of 16-bit elements, one register each: from 8 bits as stored, exactly, and which of them are no numbers.
+// Pairs of 16-bit elements in one register: exact conversion from 8 bits, and detection of NaN and infinity.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,27 +9,28 @@ namespace kvc::kernels::cuda {
 
 // ---- 8 bits to 16, exactly --------------------------------------------------------------------
 
-// Bytes 2 i and 2 i + 1 of four, to the upper bytes of two halves.
+// Moves bytes 2 i and 2 i + 1 of four into the upper bytes of two halves.
 __device__ __forceinline__ uint32_t spread(uint32_t four, int i) {
   return pick_bytes(four, 0, i == 0 ? 0x1404u : 0x3424u);
 }
 
-// Of four bytes, the upper bits of those that are no numbers: all bits of a float after the sign are set (e4m3), or
-// all of its exponent (e5m2).
+// Marks the upper bit of each of four bytes that is NaN or infinity. In e4m3 all bits after the sign are set; in e5m2
+// all bits of the exponent.
 __device__ __forceinline__ uint32_t odd_bytes(Type stored, uint32_t four) {
   if (stored == Type::kI8) return 0;
   const uint32_t ones = stored == Type::kE4m3 ? 0x7fu : 0x7cu, carry = 0x80u - ones;
   return ((four & (ones * 0x01010101u)) + carry * 0x01010101u) & 0x80808080u;
 }
 
-// Bits to set in a converted pair: NaN is all ones; the exponent of an infinity or NaN is, and the rest is there.
+// The bits to set in a converted pair: all bits for NaN in e4m3. In e5m2 the exponent; its other bits are already
+// right.
 __device__ __forceinline__ uint32_t bits_of_odd(Type stored, uint32_t pair) {
   return (odd_bytes(stored, pair) >> 15) * (stored == Type::kE4m3 ? 0x7fffu : 0x7f80u);
 }
 
-// Sign and magnitude of a float are shifted to where the wider type has them, which leaves its exponent too low by the
-// difference of the biases: a power of two, which a product makes good, subnormals and all. has_odd: one may be no
-// number.
+// Converts a pair of floats. Sign and magnitude are shifted to their places in the larger type. The exponent is then
+// too low by the difference of the biases, so a product with a power of two corrects it, also for subnormals. has_odd:
+// an element may be NaN or infinity.
 __device__ __forceinline__ uint32_t widen_pair(F16 type, Type stored, uint32_t pair, bool has_odd) {
   if (stored == Type::kI8) {  // 1024 + (x + 128), less 1152
     return multiply_add(type, (pair >> 8) ^ 0x64806480u, 0x3c003c00u, 0xe480e480u);
@@ -51,7 +52,7 @@ __device__ __forceinline__ uint32_t widen_pair(Bf16 type, Type stored, uint32_t 
   return has_odd ? wide | bits_of_odd(stored, pair) : wide;
 }
 
-// Eight elements as stored to a chunk of 16 bytes.
+// Converts eight stored elements to a chunk of 16 bytes.
 template <class T>
 __device__ __forceinline__ void widen_eight(T type, Type stored, const uint32_t (&from)[2], bool has_odd,
                                             uint32_t (&to)[4]) {
@@ -59,9 +60,9 @@ __device__ __forceinline__ void widen_eight(T type, Type stored, const uint32_t 
   for (int j = 0; j < 4; ++j) to[j] = widen_pair(type, stored, spread(from[j / 2], j % 2), has_odd);
 }
 
-// ---- What is no number ------------------------------------------------------------------------
+// ---- NaN and infinity ----------------------------------------------------------------------------
 
-// Exponent bits of a pair, and what added to them carries into the signs if all are set: no number.
+// Exponent bits of a pair, and a number whose sum with them carries into the sign where all are set: NaN or infinity.
 __device__ __forceinline__ uint32_t not_finite(F16, uint32_t pair) {
   return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
 }
@@ -69,7 +70,7 @@ __device__ __forceinline__ uint32_t not_finite(Bf16, uint32_t pair) {
   return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
 }
 
-// Takes elements that are no numbers out of eight. Not 0: there were some.
+// Replaces NaN and infinity among eight elements by zero. Returns whether there were any: 0 or not 0.
 template <class P>
 __device__ __forceinline__ uint32_t take_not_finite(uint32_t (&b)[4]) {
   uint32_t found = 0;

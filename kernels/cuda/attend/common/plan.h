@@ -1,10 +1,10 @@
 // How a plan becomes thread blocks. Pure functions, tested without a device.
 //
-//   - Blocks: an item becomes a thread block for each of its kv heads and each few rows of it. Rows are (query, head of
-//     the group) pairs: row r is query r / group, head r % group.
-//   - Page lists: in the plan of a forward they are trees, which the device walks in its mirror. In other plans those
-//     entries of each row that a query sees are copied into arrays. A streaming row has two lists, one of its sinks and
-//     one of its window.
+//   - Blocks: an item is cut into thread blocks, each with one kv head and a few rows of the item. A row is a pair of a
+//     query and a query head of that kv head: row r is query r / group, head r % group.
+//   - Page lists: in the plan of a forward they are trees, which the device walks in its mirror. In other plans, the
+//     entries that some query sees are copied into arrays. A streaming row has two lists: one for its sinks and one for
+//     its window.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,19 +21,20 @@ struct AttendBlock {
   int32_t row_begin, row_end;
 };
 
-// (query, head of the group) pairs of an item, but for larger groups and shared items.
+// The most rows of an item, unless the group of heads is larger than that or the item is shared.
 constexpr int32_t kMaxItemRows = 64;
 
-// How items become blocks: those whose rows are in [min_rows, max_rows], `rows` of them a block. Few rows, as in
-// decode, or many, as in prefill: the two are launched apart, and in a call's list the blocks of few rows come first.
+// Which items become blocks, and of how many rows: items of min_rows to max_rows rows, in blocks of `rows` rows. Blocks
+// of few rows (decode) and blocks of many rows (prefill) are launched separately. In the list of a call, those of few
+// rows come first.
 struct BlockCut {
   int32_t rows;
   int32_t min_rows, max_rows;
 };
 constexpr BlockCut kFewRows = {16, 0, 16}, kManyRows = {64, 17, INT32_MAX};
-// Many rows where warpgroups compute them: blocks of 128, which other kernels take in halves.
+// Blocks of many rows where warpgroups compute them. Other kernels compute such a block in two halves.
 constexpr BlockCut kWideRows = {128, 17, INT32_MAX};
-// Rows that items have at most where blocks of many rows are cut like that, but for larger groups and shared items.
+// The most rows of an item when its blocks are cut so, unless the group of heads is larger or the item is shared.
 constexpr int32_t most_item_rows(const BlockCut& many) { return many.rows; }
 static_assert(most_item_rows(kManyRows) == kMaxItemRows);
 
@@ -62,7 +63,7 @@ inline BlockCounts count_all_blocks(const kvc_backend_plan& plan, const BlockCut
   return {count_blocks(plan, kFewRows), count_blocks(plan, many)};
 }
 
-// blocks: [count_blocks].
+// blocks: [count_blocks], filled.
 inline void list_blocks(const kvc_backend_plan& plan, const BlockCut& cut, AttendBlock* blocks) {
   const int32_t rows = cut.rows;
   for (int32_t i = 0; i < plan.num_items; ++i) {
@@ -77,14 +78,15 @@ inline void list_blocks(const kvc_backend_plan& plan, const BlockCut& cut, Atten
   }
 }
 
-// blocks: [count_all_blocks(plan, many).both()].
+// blocks: [count_all_blocks(plan, many).both()], filled.
 inline void list_all_blocks(const kvc_backend_plan& plan, const BlockCut& many, AttendBlock* blocks) {
   list_blocks(plan, kFewRows, blocks);
   list_blocks(plan, many, blocks + count_blocks(plan, kFewRows));
 }
 
-// Items that the device has made: each has as many blocks as the largest would. How they are cut, how many blocks a
-// head has, and what block `index` does; nothing if row_begin is not below row_end. many_rows: of a block of many.
+// Blocks of items that the device made. Every item has as many blocks as the largest item would have. device_block
+// gives the block with number `index`; the block has no work unless row_begin < row_end. many_rows: the rows of a block
+// of many.
 KVC_HOST_DEVICE int32_t rows_of_device_block(const kvc_backend_plan& plan, const kvc_backend_layer& layer,
                                              int32_t many_rows) {
   const int32_t most = plan.device_item_queries * (layer.num_q_heads / layer.num_kv_heads);
@@ -107,13 +109,14 @@ KVC_HOST_DEVICE AttendBlock device_block(const kvc_backend_plan& plan, const kvc
   return block;
 }
 
-// Pages [begin, end) of one list, as list indexes; first: where entry `begin` is in the array of all.
+// Entries [begin, end) of one page list. first: where entry `begin` is in the array of all lists.
 struct PageRange {
   int32_t begin, end;
   int64_t first;
 };
 
-// The list that an item reads: its row's tree, or where lists are arrays one for each part.
+// The page list that an item reads. Trees have one list for each row. Arrays have two: list 2 * row + 1 is that of the
+// sinks.
 KVC_HOST_DEVICE int32_t list_of_item(const kvc_backend_item* item) {
   return 2 * item->row + (item->part == KVC_BACKEND_PART_SINKS ? 1 : 0);
 }
@@ -121,7 +124,7 @@ KVC_HOST_DEVICE PageCursor pages_of_item(const kvc_backend_tables* tables, const
   return page_cursor(tables, tables->pages == nullptr ? item->row : list_of_item(item));
 }
 
-// Fills ranges [2 * num_rows]; returns how many entries they have together.
+// Fills ranges [2 * num_rows]. Returns the number of entries in all ranges.
 inline int64_t find_page_ranges(const kvc_backend_plan& plan, PageRange* ranges) {
   const int32_t lists = 2 * plan.arrays.rows.num_rows, page_size = plan.layer->page_size;
   kvc_backend_attend args = {};
@@ -150,7 +153,7 @@ inline int64_t find_page_ranges(const kvc_backend_plan& plan, PageRange* ranges)
   return total;
 }
 
-// pages: [find_page_ranges]; page_begin: [2 * num_rows], so that entry e of list i is pages[page_begin[i] + e].
+// pages: [find_page_ranges], filled. page_begin: [2 * num_rows], filled: entry e of list i is pages[page_begin[i] + e].
 inline void flatten_pages(const kvc_backend_plan& plan, const PageRange* ranges, int32_t* pages, int64_t* page_begin) {
   for (int32_t list = 0; list < 2 * plan.arrays.rows.num_rows; ++list) {
     const PageRange& range = ranges[list];

@@ -1,4 +1,4 @@
-// The tensor-core kernel of bfloat16 queries. (A file a type: they compile at the same time.)
+// The tensor-core kernel of bfloat16 queries. Each type has its own file, so that they compile in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/kernel.cuh"
 

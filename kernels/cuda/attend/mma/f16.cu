@@ -1,10 +1,10 @@
-// The tensor-core kernel of float16 queries. (A file a type: they compile at the same time.)
+// The tensor-core kernel of float16 queries. Each type has its own file, so that they compile in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/kernel.cuh"
 
 namespace kvc::kernels::cuda {
 
-// P takes the scales of tokens, which float16 may not hold: bfloat16 where there are any.
+// With scales of tokens, P is bfloat16, because float16 may not hold P times a scale.
 MmaKernel mma_kernel_of_f16(const MmaCall& call) {
   const bool token_scales = stored_type(call.attend.layer) == Type::kI8;
   return token_scales ? mma_kernel_of<F16, Bf16, false>(call) : mma_kernel_of<F16, F16, false>(call);

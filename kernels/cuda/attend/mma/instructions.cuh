@@ -1,6 +1,6 @@
-// The tensor cores' instructions and what feeds them, a function each: the only PTX of the backend (sm_80 and up).
-// Without nvcc each is its emulation (tests/cuda/emulation/warp_matrix.h). Which lane holds what:
-// attend/mma/layout.h. A function that says "warp" is called by all lanes of one.
+// The instructions of the tensor cores, and those that load their operands, one function each. No other file for sm_80
+// has PTX. Without nvcc each function calls its emulation (tests/cuda/emulation/warp_matrix.h). attend/mma/layout.h
+// says which lane holds which element. All lanes of a warp call a function that says "warp".
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -46,21 +46,21 @@ __device__ __forceinline__ void load_transposed(uint32_t (&to)[4], const void* r
                : "memory");
 }
 
-// Begins a copy of 16 bytes from global to shared memory, both aligned; zeros if there is nothing to copy.
+// Begins a copy of 16 aligned bytes from global to shared memory. It writes zeros if `there` is false.
 __device__ __forceinline__ void begin_copy(void* shared, const void* global, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(there ? 16 : 0)
                : "memory");
 }
-// Closes the group of the copies that the thread began since the last one.
+// Closes a group: the copies that this thread began after it closed the group before.
 __device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until all but the thread's last kGroups groups are there, for this thread.
+// Waits until all but the last kGroups groups of this thread have arrived. Other threads need a barrier.
 template <int kGroups>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// Two floats, rounded; the first is the lower half.
+// Rounds two floats to a pair. The first one is the lower half.
 __device__ __forceinline__ uint32_t pack(F16, float low, float high) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -72,7 +72,7 @@ __device__ __forceinline__ uint32_t pack(Bf16, float low, float high) {
   return pair;
 }
 
-// a * b + c of both halves, rounded once; subnormals are numbers.
+// a * b + c of both halves, rounded once. Subnormals are kept.
 __device__ __forceinline__ uint32_t multiply_add(F16, uint32_t a, uint32_t b, uint32_t c) {
   uint32_t pair;
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(a), "r"(b), "r"(c));
@@ -84,14 +84,14 @@ __device__ __forceinline__ uint32_t multiply_add(Bf16, uint32_t a, uint32_t b, u
   return pair;
 }
 
-// 2^x to 22 bits; what would be subnormal is 0.
+// 2^x with 22 correct bits. Subnormal results are 0.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Bytes of a (0..3) and b (4..7) by the selector's nibbles, the lowest first.
+// Four of the bytes of a (0..3) and b (4..7), by the nibbles of the selector, the lowest first.
 __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);
 }

@@ -1,18 +1,20 @@
-// Attention on tensor cores (mma.m16n8k16), float32 sums: a block of 4 warps over rows (query, head of the group) of
-// one kv head and an item's keys, 64 at a time.
+// Attention on tensor cores (mma.m16n8k16) with float32 sums. A block of 4 warps computes rows (query, head of the
+// group) of one kv head over the keys of an item, 64 at a time.
 //
-//   kKeyWarps = 1: 64 rows; a warp has 16 of them, and all keys of a tile: prefill.
-//   kKeyWarps = 4: 16 rows, of all warps; a warp has 16 keys of each tile, and a softmax state of its own: decode. The
-//                  four states are merged in the end, as those of splits are.
+//   kKeyWarps = 1: prefill. 64 rows. A warp has 16 rows and all keys of a tile.
+//   kKeyWarps = 4: decode. All warps have the same 16 rows. A warp has 16 keys of each tile, and its own softmax state.
+//                  The four states are merged at the end, as split items are.
 //
-// A warp computes S = Q K^T of 16 rows into registers, the online softmax there, and O += P V from P as it lies: two C
-// fragments are an A fragment (attend/mma/layout.h). Lower bounds, for a kv head with R rows: decode reads (D + Dv)
-// elements a key once for up to 16 rows and computes 2 R (D + Dv) for it, below what tensor cores and memory have in
-// proportion as long as R is some tens; prefill is bound by those operations. One barrier a tile (two with 8-bit
-// storage). Shared memory: attend/mma/plan.h. Registers: o takes Dv / 2 of a thread, S 32 (prefill) or 8.
+// A warp computes S = Q K^T of 16 rows in registers, then the online softmax, then O += P V. P stays in its registers,
+// because two C fragments are one A fragment (attend/mma/layout.h). There is one barrier a tile, two with 8-bit
+// storage. attend/mma/plan.h describes shared memory. A thread has Dv / 2 registers for o, and 32 (prefill) or 8
+// (decode) for S.
 //
-// NaN in keys that a row does not see: their scores are replaced, and as 0 * NaN is NaN, elements of V that are no
-// numbers are taken out of tiles that not all rows see whole, and added to the rows that do see them.
+// Lower bounds, for a kv head with R rows: decode reads D + Dv elements a key once for 16 rows, and computes 2 R (D +
+// Dv) operations for them. It is bound by memory up to some tens of rows. Prefill is bound by those operations.
+//
+// NaN in keys that a row does not see: the scores of such keys are replaced. 0 * NaN is NaN, so in tiles that some row
+// sees in part, NaN and infinity in V are replaced by zero. They are then added to the rows that see them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,7 +40,7 @@ struct WarpRows : RowSums {
   float o[kDims / 8][4];
 };
 
-// The online softmax of the warp's rows.
+// The online softmax of the warp's rows, over one tile.
 template <int kDims, int kTiles>
 __device__ __forceinline__ void soften_scores(const MmaState& state, float (&s)[kTiles][4], WarpRows<kDims>& rows) {
 #pragma unroll
@@ -59,7 +61,7 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
                                                 WarpRows<kDims>& rows) {
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, dims = state.call->attend.layer.v_head_dim;
-  // Whether all rows see the tile must change no bit of a deterministic cache.
+  // In a deterministic cache, no bit may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
   uint32_t found = 0;
   scale_values(state, tile, key0, s);
@@ -83,22 +85,22 @@ __device__ __forceinline__ void multiply_values(const MmaState& state, const Mma
   }
 }
 
-// What o of a row is multiplied by where it is finished: V's scales but for those of tokens.
+// The factor of a finished row of o: the scales of V, except those of tokens.
 __device__ __forceinline__ float value_unit(const MmaState& state, int32_t row) {
   const MmaFixed& fixed = *state.fixed;
   return head_scale(&state.call->attend.layer.v_scales, fixed.block.head) *
          row_factor(&state.call->attend.args.v_scales, fixed.places[row].row, fixed.block.head);
 }
 
-// Where the lane keeps element e of fragment i of o of earlier keys.
+// The place in shared memory of element e of the lane's fragment i, in o of earlier keys.
 __device__ __forceinline__ float* folded_o(const MmaState& state, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t fragments = state.call->attend.layer.v_head_dim / 8;
   return folded + ((state.warp * fragments + i) * 4 + e) * kWarpSize + state.lane;
 }
 
-// Merges the states over the last fold_keys keys into those of the keys before, as the states of split items are, and
-// empties them. fixed.m and l are those of the keys before. (The warp has all keys of its rows.)
+// Merges the states over the last fold_keys keys into the states of earlier keys, and empties the former. The
+// arithmetic is that of split items. fixed.m and fixed.l belong to earlier keys. The warp has all keys of its rows.
 template <int kDims>
 __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
   MmaFixed& fixed = *state.fixed;
@@ -132,7 +134,7 @@ __device__ __forceinline__ void fold_rows(const MmaState& state, int32_t row0, W
   __syncwarp();
 }
 
-// The folded states as those of the rows.
+// Makes the folded states the states of the rows.
 template <int kDims>
 __device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
 #pragma unroll
@@ -148,14 +150,14 @@ __device__ __forceinline__ void take_folded(const MmaState& state, int32_t row0,
   }
 }
 
-// The states of all warps to shared memory, over q and the tiles: o [warp that has keys of its own][row][Dv].
+// Writes the states of all warps to shared memory, over q and the tiles: o [warp with keys of its own][row][Dv].
 template <int kDims, int kKeyWarps>
 __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0, WarpRows<kDims>& rows) {
   MmaFixed& fixed = *state.fixed;
   const int32_t dims = state.call->attend.layer.v_head_dim, pair = state.lane % 4 * 2;
   const int32_t first = kKeyWarps == 1 ? row0 : state.warp * kMmaRows;
   float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
-  __syncthreads();  // q and tiles are done with
+  __syncthreads();  // q and tiles are no longer read
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int32_t row = first + state.lane / 4 + half * 8;
@@ -175,8 +177,8 @@ __device__ __forceinline__ void share_states(const MmaState& state, int32_t row0
   __syncthreads();
 }
 
-// One state of each row from those of the warps, in natural-log units (as folded ones are): m, l and what the warps' o
-// are multiplied by.
+// Merges the states of the warps to one state a row, in natural-log units as folded states are. Gives m, l, and the
+// factors of the warps' o.
 template <int kKeyWarps>
 __device__ __forceinline__ void merge_warps(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
@@ -205,7 +207,7 @@ __device__ __forceinline__ void merge_warps(const MmaState& state) {
   __syncthreads();
 }
 
-// Writes the rows' states to the partials, or normalised to the output.
+// Writes the states of the rows to the partials, or the normalised rows to the output.
 template <int kKeyWarps>
 __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
@@ -250,8 +252,8 @@ __device__ __forceinline__ void finish_mma_rows(const MmaState& state) {
   }
 }
 
-// All keys of the item, tile by tile: compute(i, tile, its K, its V) of tile i while those up to i + stages - 1 are on
-// their way, and the keys of the one after them are looked up. Q and P: what K and V of 8 bits are converted to.
+// Goes through all keys of the item. compute(i, tile, its K, its V) gets tile i while the copies of tiles up to i +
+// stages - 1 are in flight, and the pages of the next one are looked up. Q, P: what 8-bit K and V are converted to.
 // kTurns: keys are rotated on read.
 template <class Q, class P, bool kTurns, class Compute>
 __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& compute) {
@@ -267,7 +269,7 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
   for (int32_t i = 0; i < state.prepared; ++i) {
     if (stages == 3) wait_copies<1>();
     if (stages == 2) wait_copies<0>();
-    __syncthreads();  // the tile is there, and the one before it is done with
+    __syncthreads();  // the tile has arrived, and the one before is no longer read
     if (i + stages - 1 < state.prepared) begin_tile(state, i + stages - 1);
     close_copies();
     if (stages == 1) {
@@ -291,7 +293,7 @@ __device__ __forceinline__ void for_each_tile(MmaState& state, const Compute& co
   wait_copies<0>();
 }
 
-// The block's part of the call; false: there is nothing to do. Ends with a barrier.
+// Finds the block's work. Returns false if it has none. Ends with a barrier.
 __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* state) {
   state->call = &call;
   state->shared = shared_bytes();
@@ -311,7 +313,7 @@ __device__ __forceinline__ bool begin_mma_block(const MmaCall& call, MmaState* s
   return true;
 }
 
-// A round of rows, those from block.row_begin on: what they see, their queries, where their keys begin.
+// Begins a round, with the rows from block.row_begin on: their masks, their queries, their first key.
 template <class Q>
 __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   const MmaFixed& fixed = *state.fixed;
@@ -326,7 +328,7 @@ __device__ __forceinline__ void begin_mma_round(MmaState& state) {
   load_mma_queries<Q>(state);
 }
 
-// Whether there is another round. All threads; what the round before had in shared memory is done with.
+// Whether another round follows. All threads call it, and shared memory of the last round is no longer read.
 __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   __syncthreads();
@@ -335,8 +337,8 @@ __device__ __forceinline__ bool next_mma_round(const MmaState& state) {
   return fixed.block.row_begin < fixed.block.row_end;
 }
 
-// Q: type of q, and of K as it is multiplied. P: of P and V there. kTurns: keys are rotated on read.
-// Two blocks share a multiprocessor, by their shared memory (attend/mma/plan.h): so a thread may have 255 registers.
+// Q: the type of q, and of K in products. P: the type of P and V in products. kTurns: keys are rotated on read. Shared
+// memory allows two blocks on a multiprocessor (attend/mma/plan.h), so a thread may have 255 registers.
 template <class Q, class P, int kDims, int kKeyWarps, bool kTurns>
 __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __grid_constant__ MmaCall call) {
   constexpr int kTiles = kMmaTileKeys / 8 / kKeyWarps;
@@ -344,7 +346,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2) attend_mma_kernel(const __g
   if (!begin_mma_block(call, &state)) return;
   const int32_t row0 = kKeyWarps == 1 ? state.warp * kMmaRows : 0;
   const int32_t key0 = kKeyWarps == 1 ? 0 : state.warp * (kMmaTileKeys / kKeyWarps);
-  // One round, but for decode's kernel on devices without the memory for the other.
+  // Only decode's kernel has more than one round, on devices whose shared memory does not hold 64 rows.
   do {
     begin_mma_round<Q>(state);
     WarpRows<kDims> rows = {};
@@ -385,7 +387,7 @@ MmaKernel mma_kernel_of(const MmaCall& call) {
   }
   return wide ? attend_mma_kernel<Q, P, 256, 4, kTurns> : attend_mma_kernel<Q, P, 128, 4, kTurns>;
 }
-// A file each.
+// One file each.
 MmaKernel mma_kernel_of_f16(const MmaCall& call);
 MmaKernel mma_kernel_of_bf16(const MmaCall& call);
 MmaKernel turned_kernel_of_f16(const MmaCall& call);

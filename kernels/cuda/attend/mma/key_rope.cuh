@@ -1,11 +1,13 @@
 // Attention on tensor cores over keys that are rotated on read (RoPE on read).
 //
-// Such a key is float32 (kvc_backend_attend.key_tables), 24 bits, and the products' types have 11 or 8; rounded to one
-// of them its scores would be off by as much again as P's rounding. So a rotated key is the sum of 2 numbers of float16
-// or 3 of bfloat16, each the rounding of what those before it left: it is rotated once, by all threads, the first part
-// lies where the key lay in the tile, the others in tiles of their own, and S is the sum of the products with all of
-// them. Lower bounds: 2 or 3 times the operations of Q K^T over the rotated dims, those of P V as ever; and cos and sin
-// once a key, pair of dims, kv head and block of rows, some 6 to 12 operations in float64 (rope_table.h).
+// Such a key is float32 (kvc_backend_attend.key_tables) and has 24 bits. The types of the products have 11 or 8 bits,
+// so rounding the key would add an error as large as that of rounding P. So a rotated key is a sum of 2 float16 or 3
+// bfloat16 numbers. Each number is the rounded rest of those before it. All threads rotate the keys of a tile once. The
+// first number replaces the key in the tile, and the others are in tiles of their own (lower parts). S is the sum of
+// the products with all of them.
+//
+// Lower bounds: 2 or 3 times the operations of Q K^T over the rotated dims; those of P V do not change. cos and sin
+// cost 6 to 12 float64 operations for each key, pair of dims, kv head and block of rows (rope_table.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,11 +20,11 @@
 
 namespace kvc::kernels::cuda {
 
-// The first part is that of the key times kFirst, each one after it that of what is left times kNext.
+// The first part is the key times kFirst, rounded. Each later part is the rest times kNext, rounded.
 template <class T>
 struct TurnedParts;
-// A rotated key may be larger than a stored one, by sqrt(2) times RoPE's attention factor: by 11 at most. What the
-// first part leaves is at most 2^-12 of it, and would be subnormal.
+// A rotated key can be larger than a stored one, by sqrt(2) times RoPE's attention factor: at most by 11. The rest
+// after the first part is at most 2^-12 of the key, which would be subnormal.
 template <>
 struct TurnedParts<F16> {
   static constexpr int32_t kCount = turned_parts(Type::kF16);
@@ -36,15 +38,15 @@ struct TurnedParts<Bf16> {
   static constexpr bool kIsScaled = false;
 };
 
-// Dims of q and of a tile that are multiplied: steps of kMmaDepth from `chunk` (of 16 bytes) of the tile's rows on, and
-// from `q_chunk` of q's.
+// A range of dims to multiply, in steps of kMmaDepth. `chunk`: its first 16-byte chunk in rows of the tile. `q_chunk`:
+// the same in rows of q.
 struct KeySteps {
   const unsigned char* tile;
   int32_t pitch, chunk, q_chunk, steps;
 };
 
-// The products that S of rotated keys is the sum of, in order: those of the lower parts, the last one first; of the
-// first part; of the dims before and after the rotated ones.
+// The products whose sum is S of rotated keys, in order: lower parts, the last part first; the first part; then the
+// dims before and after the rotated ones.
 template <class T>
 __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const unsigned char* k_tile, int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
@@ -62,19 +64,19 @@ __device__ __forceinline__ KeySteps turned_steps(const MmaState& state, const un
   return {k_tile, shape.k_pitch, begin / 8, begin / 8, (end - begin) / kMmaDepth};
 }
 
-// What the sum is multiplied by after the i-th of them.
+// The factor of the sum after product i.
 template <class T>
 __device__ __forceinline__ float factor_behind(int32_t i) {
   constexpr int32_t kFirstPart = TurnedParts<T>::kCount - 1;
   return i < kFirstPart ? 1.0f / TurnedParts<T>::kNext : i == kFirstPart ? 1.0f / TurnedParts<T>::kFirst : 1.0f;
 }
 
-// Element d of a key in a tile of `pitch`.
+// The address of element d of a key in a tile whose rows have `pitch` bytes.
 __device__ __forceinline__ unsigned char* element_at(unsigned char* tile, int32_t key, int32_t d, int32_t pitch) {
   return tile + swizzled(key, d / 8, pitch) + d % 8 * 2;
 }
 
-// Writes the parts of a key's dims d[0] and d[1], which are x[0] and x[1].
+// Splits the values x[0] and x[1] of a key's dims d[0] and d[1] into parts, and writes them.
 template <class T>
 __device__ __forceinline__ void put_parts(const MmaState& state, unsigned char* k_tile, int32_t key,
                                           const int32_t (&d)[2], const float (&x)[2]) {
@@ -91,19 +93,19 @@ __device__ __forceinline__ void put_parts(const MmaState& state, unsigned char* 
                                              : element_at(lower, key, d[i] - shape.turned_begin, shape.lower_pitch);
       memcpy(__builtin_assume_aligned(place, 2), &rounded, sizeof rounded);
       const float left = rest[i] - widen(rounded);
-      rest[i] = fabsf(left) < INFINITY ? left * TurnedParts<T>::kNext : 0.0f;  // of no number nothing is left
+      rest[i] = fabsf(left) < INFINITY ? left * TurnedParts<T>::kNext : 0.0f;  // NaN and infinity have no rest
     }
   }
 }
 
-// Rotates a tile's keys in place, each by its position. (Zeros, where no row sees a key, stay zeros.) All threads; what
-// is written is read after the next barrier.
+// Rotates the keys of a tile in place, each by its position. Keys that no row sees are zeros and stay zeros. All
+// threads call it. The result may be read after the next barrier.
 template <class T>
 __device__ __forceinline__ void turn_keys(const MmaState& state, const MmaTile& tile, unsigned char* k_tile) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
   const double* const table = key_table_of_row(&state.fixed->args, state.fixed->item->row);
-  // Work of a key: the pairs, then dims beside them that are in steps with them.
+  // The work for one key: its pairs, then the other dims of the same product steps.
   const int32_t pairs = layer.rope_dim / 2, all = shape.turned_end - shape.turned_begin - pairs;
   const auto element = [&](int32_t key, int32_t d) {
     T x;

@@ -1,5 +1,5 @@
-// The tensor-core kernel of bfloat16 queries, over keys that are rotated on read. (A file a type: they compile at
-// the same time.)
+// The tensor-core kernel of bfloat16 queries over keys that are rotated on read. Each type has its own file, so that
+// they compile in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/kernel.cuh"
 

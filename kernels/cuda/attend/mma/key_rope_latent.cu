@@ -1,4 +1,4 @@
-// The tensor-core kernel of latent rows, over keys that are rotated on read: its instances.
+// Instances of the tensor-core kernel for latent rows whose keys are rotated on read.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/latent.cuh"
 

@@ -1,18 +1,19 @@
-// Attention over latent rows (MLA) on tensor cores: V is the first dims of K's row, so a tile of keys is loaded once
-// and multiplied twice. The warps divide the products differently: of S = Q K^T each has 16 rows and a part of the
-// keys, of O += P V all rows of the block and a part of V's columns. So P and what o is rescaled by go through shared
-// memory.
+// Attention over latent rows (MLA) on tensor cores. V is the first dims of K's row, so a tile of keys is loaded once
+// and multiplied twice. The warps divide the two products differently. In S = Q K^T, a warp has 16 rows and a part of
+// the keys. In O += P V, it has all rows and a part of V's columns. So P, and the factors that rescale o, go through
+// shared memory.
 //
 //   rows   tile      warps   S of a warp       o of a warp
 //     64   64 keys   8       16 rows x 32 keys   64 rows x 64 columns, 128 registers of a thread
 //     16   32 keys   4       16 rows x 8 keys    16 rows x 128 columns, 64 registers
 //
-// Lower bounds, with D and Dv of 576 and 512 and 16-bit rows of 1152 bytes: 16 heads are bound by those bytes (30
-// operations a byte), 128 heads by 2 * 128 * (D + Dv) operations a key; their two blocks read a tile from memory once
-// and from the L2 cache twice. Next to the products it is shared memory that takes time: 16 rows x 32 keys of S need 3
-// loads of 512 bytes for 4 products, o 8 loads for 32. Shared memory: q 72 KiB and two tiles of 72 KiB with 64 rows
-// (sm_90, sm_100; one tile on sm_80), q 18 KiB and up to three tiles of 36 KiB with 16. Cards of 99 KiB a block have
-// only the latter.
+// Lower bounds, for D = 576, Dv = 512, 16 bits: a row has 1152 bytes. 16 heads are bound by these bytes, at 30
+// operations a byte. 128 heads are bound by 2 * 128 * (D + Dv) operations a key; their two blocks read a tile once from
+// memory and twice from the L2 cache. After the products, shared memory is the next limit: 16 rows x 32 keys of S take
+// 3 loads of 512 bytes for 4 products, and o takes 8 loads for 32.
+//
+// Shared memory: with 64 rows, q has 72 KiB and there are two tiles of 72 KiB (sm_90, sm_100), or one (sm_80). With 16
+// rows, q has 18 KiB and there are up to three tiles of 36 KiB. A device with 99 KiB a block has the latter only.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,29 +35,30 @@ constexpr MmaCut latent_cut(int32_t rows) { return rows == kMostRows ? kLatentMa
 template <int kRows>
 struct LatentCut {
   static constexpr MmaCut kCut = latent_cut(kRows);
-  static constexpr int kRowGroups = kRows / kMmaRows;                // of 16
-  static constexpr int kKeyGroups = kCut.warps / kRowGroups;         // warps that have the same rows of S
-  static constexpr int kKeys = kCut.keys / kKeyGroups;               // of S of a warp
-  static constexpr int kFragments = kMaxLatentDim / kCut.warps / 8;  // of o of a warp, at most, 8 columns each
+  static constexpr int kRowGroups = kRows / kMmaRows;         // groups of 16 rows
+  static constexpr int kKeyGroups = kCut.warps / kRowGroups;  // warps with the same rows of S
+  static constexpr int kKeys = kCut.keys / kKeyGroups;        // keys of S of a warp
+  // the most fragments of o of a warp, 8 columns each
+  static constexpr int kFragments = kMaxLatentDim / kCut.warps / 8;
   static_assert(kKeyGroups * kRows <= 2 * kMostRows, "MmaFixed.m");
 };
 
-// A warp's part of O: all rows, V's dims [first, first + dims).
+// A warp's part of O: all rows, and dims [first, first + dims) of V.
 template <int kRows>
 struct LatentColumns {
   float o[LatentCut<kRows>::kRowGroups][LatentCut<kRows>::kFragments][4];
   int32_t first, dims;
 };
 
-// Where 8 elements of P lie: row, and keys 8 * chunk.. of the tile. A row of the tile has room for 64 elements.
+// The place of 8 elements of P: a row, and the keys from 8 * chunk of the tile on. A row of the tile has room for 64
+// elements.
 template <int kRows>
 __device__ __forceinline__ int32_t place_of_p(const MmaShape& shape, int32_t row, int32_t chunk) {
   constexpr int kKeys = LatentCut<kRows>::kCut.keys;
   return swizzled(row % kKeys, shape.p_chunk + row / kKeys * (kKeys / 8) + chunk, shape.k_pitch);
 }
 
-// Scores of the warp's rows and keys to P in the tile, and to fixed.factors what o is multiplied by.
-// Ends with a barrier.
+// Writes P of the warp's rows and keys to the tile, and the factors of o to fixed.factors. Ends with a barrier.
 template <class T, int kRows, int kTiles>
 __device__ __forceinline__ void share_probabilities(const MmaState& state, const MmaTile& tile, unsigned char* k_tile,
                                                     int32_t row0, int32_t key_group, float (&s)[kTiles][4],
@@ -70,7 +72,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
     const float largest = largest_score(s, half, sums.m[half]);
     if (pair == 0) fixed.m[key_group * kRows + first + half * 8] = largest;
   }
-  __syncthreads();  // the largest scores are known, and K's last dims are done with
+  __syncthreads();  // the maxima are known, and K's last dims are no longer read
   if (has_rows) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -95,7 +97,7 @@ __device__ __forceinline__ void share_probabilities(const MmaState& state, const
   __syncthreads();
 }
 
-// o *= the rows' factors, where there are others than 1.
+// o *= the factors of the rows, unless all are 1.
 template <int kRows>
 __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentColumns<kRows>& columns) {
   using Cut = LatentCut<kRows>;
@@ -113,15 +115,15 @@ __device__ __forceinline__ void rescale_columns(const MmaState& state, LatentCol
   }
 }
 
-// o += P V, of the warp's columns. Elements that are no numbers are not added to the rows that see them: those met them
-// in K, and their scores are no numbers already.
+// o += P V, of the warp's columns. NaN and infinity in V need not be added to the rows that see them: they are in K
+// too, so the scores of these rows are NaN already.
 template <class T, int kRows>
 __device__ __forceinline__ void multiply_columns(const MmaState& state, const MmaTile& tile,
                                                  const unsigned char* k_tile, LatentColumns<kRows>& columns) {
   using Cut = LatentCut<kRows>;
   const MmaShape& shape = state.call->shape;
   const int32_t lane = state.lane, chunk = columns.first / 8;
-  // Whether all rows see the tile must change no bit of a deterministic cache.
+  // In a deterministic cache, no bit may depend on whether all rows see the tile.
   const bool partly = tile.is_full == 0 || state.call->attend.plan.fold_keys > 0;
 #pragma unroll 1
   for (int32_t step = 0; step < Cut::kCut.keys / kMmaDepth; ++step) {
@@ -147,15 +149,15 @@ __device__ __forceinline__ void multiply_columns(const MmaState& state, const Mm
   }
 }
 
-// Where element e of fragment i of the thread's o is, of 16 rows and of the keys before: [row][Dv].
+// The place in shared memory of element e of the thread's fragment i of o, for 16 rows of earlier keys: [row][Dv].
 __device__ __forceinline__ float* folded_column(const MmaState& state, int32_t first, int i, int e) {
   float* const folded = reinterpret_cast<float*>(state.shared + state.call->shape.folded_at);
   const int32_t row = state.lane / 4 + e / 2 * 8, column = first + i * 8 + state.lane % 4 * 2 + e % 2;
   return folded + row * state.call->attend.layer.v_head_dim + column;
 }
 
-// As fold_rows of attend/mma/kernel.cuh, of a block of 16 rows. Of the keys before, m comes after those of the warps,
-// and l fixed.l. Ends with a barrier.
+// Does what fold_rows of attend/mma/kernel.cuh does, for a block of 16 rows. For earlier keys, m is after those of the
+// warps, and l is fixed.l. Ends with a barrier.
 template <class Columns>
 __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_group, RowSums& sums,
                                              Columns& columns) {
@@ -196,7 +198,7 @@ __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_
     sums.m[half] = -INFINITY;
     sums.l[half] = 0.0f;
   }
-  __syncthreads();  // the states before are done with
+  __syncthreads();  // the states before are no longer read
   if (state.warp == 0 && state.lane % 4 == 0) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -207,7 +209,7 @@ __device__ __forceinline__ void fold_columns(const MmaState& state, int32_t key_
   __syncthreads();
 }
 
-// The folded states as those of the rows.
+// Makes the folded states the states of the rows.
 template <class Columns>
 __device__ __forceinline__ void take_folded_columns(const MmaState& state, RowSums& sums, Columns& columns) {
 #pragma unroll
@@ -223,7 +225,7 @@ __device__ __forceinline__ void take_folded_columns(const MmaState& state, RowSu
   }
 }
 
-// m and l of all rows, and o [row][Dv], to shared memory: o over q and the tiles. Ends with a barrier.
+// Writes m and l of all rows, and o [row][Dv], to shared memory. o overwrites q and the tiles. Ends with a barrier.
 template <int kRows>
 __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row0, int32_t key_group,
                                               const RowSums& sums, const LatentColumns<kRows>& columns) {
@@ -231,7 +233,7 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   MmaFixed& fixed = *state.fixed;
   const int32_t group = state.lane / 4, pair = state.lane % 4, dims = state.call->attend.layer.v_head_dim;
   float* const results = reinterpret_cast<float*>(state.shared + state.call->shape.q_at);
-  __syncthreads();  // q, tiles and m are done with
+  __syncthreads();  // q, tiles and m are no longer read
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float l = quad_sum(sums.l[half]);
@@ -263,8 +265,8 @@ __device__ __forceinline__ void share_columns(const MmaState& state, int32_t row
   __syncthreads();
 }
 
-// T: type of q, K, V and P as they are multiplied. kTurns: keys are rotated on read.
-// Two blocks of few rows share a multiprocessor; of many rows one has all registers.
+// T: the type of q, K, V and P in products. kTurns: keys are rotated on read. Two blocks of few rows share a
+// multiprocessor. A block of many rows has all of its registers.
 template <class T, int kRows, bool kTurns>
 __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == kMostRows ? 1 : 2)
     attend_latent_kernel(const __grid_constant__ MmaCall call) {
@@ -275,7 +277,7 @@ __global__ void __launch_bounds__(latent_cut(kRows).warps* kWarpSize, kRows == k
   const int32_t row0 = state.warp % Cut::kRowGroups * kMmaRows, key_group = state.warp / Cut::kRowGroups;
   const int32_t dims = call.attend.layer.v_head_dim,
                 of_warp = (dims + 16 * Cut::kCut.warps - 1) / (16 * Cut::kCut.warps) * 16;
-  // One round, but for the kernel of few rows on devices without the memory for the other.
+  // Only the kernel of few rows has more than one round, on devices whose shared memory does not hold many rows.
   do {
     begin_mma_round<T>(state);
     RowSums sums = {{-INFINITY, -INFINITY}, {}};

@@ -1,4 +1,4 @@
-// Which instance of the tensor-core kernel computes a call, and its launch.
+// Chooses the instance of the tensor-core kernel for a call, and launches it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/mma/kernel.cuh"
 #include "kernels/cuda/attend/mma/launch.h"
@@ -27,12 +27,14 @@ kvc_status launch_mma(const Device& device, const AttendCall& call, const MmaSha
   const MmaKernel kernel = is_latent(call.layer) ? (turns ? turned_latent_kernel(mma) : latent_kernel(mma))
                            : is_f16              ? (turns ? turned_kernel_of_f16(mma) : mma_kernel_of_f16(mma))
                                                  : (turns ? turned_kernel_of_bf16(mma) : mma_kernel_of_bf16(mma));
-  // The limit is the kernel's, for all threads: always the same, as another thread may be about to launch it with more.
+  // This limit belongs to the kernel, for all threads. It is always set to the same value, because another thread may
+  // be about to launch the kernel with more.
   const cudaError_t result = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                   cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_of_block);
   const kvc_status status = check(result, "cudaFuncSetAttribute", "attend on tensor cores", error);
   if (status != KVC_OK) return status;
-  const int32_t parts = shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;  // of a block
+  // thread blocks for each block of the plan
+  const int32_t parts = shape.cut.rows == kManyRows.rows ? call.many_rows / kManyRows.rows : 1;
   return launch("attend on tensor cores", stream, {static_cast<unsigned>(blocks), static_cast<unsigned>(parts), 1},
                 shape.cut.warps * kWarpSize, static_cast<size_t>(shape.shared_bytes), error, kernel, mma);
 }

@@ -1,5 +1,5 @@
-// Attention on tensor cores, the host's part: which calls it can compute, and how a block's shared memory is cut. Pure
-// functions, tested without a device.
+// The host's part of attention on tensor cores: which calls it can compute, and how a block's shared memory is divided.
+// Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,23 +10,25 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kMmaTileKeys = 64;  // the most keys that a block looks at together
-// Rows of a block: of few, its warps divide the keys of a tile; of many (kMostRows), the rows.
+constexpr int32_t kMmaTileKeys = 64;  // the most keys of a tile
+// The most rows of a block. In a block of few rows the warps divide the keys of a tile; in a block of kMostRows they
+// divide the rows.
 constexpr int32_t kMostRows = 64;
-constexpr int32_t kMaxMmaDim = 256;     // of K and V: a warp holds 16 rows of o in its registers
-constexpr int32_t kMaxLatentDim = 512;  // of V within a latent row: a block's warps divide the columns of o
-constexpr int32_t kMaxStages = 3;       // tiles in shared memory or on their way to it
+constexpr int32_t kMaxMmaDim = 256;     // of K and V: a warp holds 16 rows of o in registers
+constexpr int32_t kMaxLatentDim = 512;  // of V in a latent row: the warps of a block divide the columns of o
+constexpr int32_t kMaxStages = 3;       // tiles in shared memory or in flight
 
-// Whether V is the first dims of K's row, in one pool (MLA) or with the rest of K's row in another: a tile is then
-// loaded once and multiplied twice, by the kernel of attend/mma/latent.cuh.
+// Whether V is the first dims of K's row (MLA). The row is in one pool, or its other dims are in a second pool. A tile
+// of such rows is loaded once and multiplied twice, by the kernel of attend/mma/latent.cuh.
 KVC_HOST_DEVICE bool is_latent(const kvc_backend_layer& layer) { return layer.row_kind != KVC_BACKEND_ROW_KV; }
 
-// Why attention of a call is left to the simple kernel (attend/simple/kernel.cuh): words, or null where tensor cores
-// compute it.
-//   - P is rounded to the type of the product, as it may be unless q is float32; and q is the other factor of K
-//     as stored: both are float16 or both bfloat16, or K and V have 8 bits, which either holds exactly;
-//   - copies are of 16 bytes;
-//   - P of float16 queries is bfloat16 where tokens have scales, and V would have to be: not if it is K as well.
+// Why the simple kernel (attend/simple/kernel.cuh) must compute a call, or null if tensor cores can compute it. The
+// conditions of tensor cores are:
+//   - Both factors of a product have one 16-bit type. So q has the type of stored K, or K and V have 8 bits, which
+//     either type holds exactly. P is rounded to that type, which the contract allows unless q is float32.
+//   - Copies to shared memory move 16 bytes.
+//   - With scales of tokens, P of float16 queries is bfloat16, so V must be bfloat16 too. That is impossible where the
+//     same row is also K.
 inline const char* why_simple(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
@@ -50,7 +52,7 @@ inline const char* why_simple(const kvc_backend_attend& args) {
   return nullptr;
 }
 
-// How a block of a kernel is cut: its warps, its rows, the keys of its tiles.
+// How the work of a block is cut: its rows, the keys of a tile, its warps.
 struct MmaCut {
   int32_t rows, keys, warps;
 };
@@ -63,14 +65,15 @@ inline MmaCut cut_of_block(const kvc_backend_layer& layer, int32_t rows) {
   return many ? kMmaMany : kMmaFew;
 }
 
-// Keys that are rotated on read are float32, and are multiplied as a sum of numbers of q's type, which have 11
-// bits or 8: so many. The first lies in the tile, the others are its lower parts (attend/mma/key_rope.cuh).
+// Keys that are rotated on read are float32. They are multiplied as a sum of numbers of q's type (float16 has 11 bits,
+// bfloat16 has 8); this is how many numbers. The first is in the tile, the others are its lower parts
+// (attend/mma/key_rope.cuh).
 KVC_HOST_DEVICE constexpr int32_t turned_parts(Type q) { return q == Type::kF16 ? 2 : 3; }
 
-// What a call needs of shared memory beside rows and tiles.
+// What the shared memory of a call must hold besides rows and tiles.
 struct MmaNeeds {
-  bool folds;           // states are folded, which blocks of rows_that_fold can
-  int32_t lower_parts;  // of rotated keys; 0: keys are stored as they attend
+  bool folds;           // states are folded; only blocks of rows_that_fold can do this
+  int32_t lower_parts;  // of rotated keys; 0: stored keys are used as they are
 };
 
 inline MmaNeeds needs_of(const kvc_backend_attend& args) {
@@ -78,31 +81,35 @@ inline MmaNeeds needs_of(const kvc_backend_attend& args) {
   return {args.plan->fold_keys > 0, turns ? turned_parts(type_of(args.q.dtype)) - 1 : 0};
 }
 
-// Bytes of what the kernels keep beside q and tiles: once, and of each tile that is known.
+// Bytes that the kernels keep besides q and tiles: once (fixed), and for each tile whose pages are looked up (tile).
 struct MmaSizes {
   int32_t fixed, tile;
 };
 
-// Deterministic caches have one kernel for every row, alone or not: that of many rows; of latent ones that of few, in
-// rounds, as states of earlier keys have no room beside those of many.
+// A deterministic cache uses one kernel for every row: blocks of many rows. Latent rows use blocks of few rows, in
+// rounds, because the states of earlier keys do not fit beside many rows.
 KVC_HOST_DEVICE int32_t rows_that_fold(const kvc_backend_layer& layer) {
   return is_latent(layer) ? kLatentFew.rows : kMostRows;
 }
 
-// A block's shared memory, in bytes from its begin: what is fixed; what is known of each tile [stages + 1], and where
-// V's rows are [stages + 1][keys] unless V is in K; q [rows][k_pitch]; then tiles of K [keys][k_pitch] and V
-// [keys][v_pitch] as the tensor cores read them, one for each stage; pitches in bytes. Where K and V have 8 bits a
-// stage is [keys][k_raw] and [keys][v_raw] as stored, and there is one tile, which they are converted to. Then, where
-// keys are rotated, the lower parts of one tile's dims [turned_begin, turned_end), [lower part][keys][lower_pitch]; and
-// where states are folded, o of earlier keys [rows][Dv] in float32. In the end o lies over q and the tiles. Latent rows
-// are all in the tile of K; P lies there after V's dims, where K's last dims were until the scores are known.
+// The shared memory of a block. Offsets and pitches are in bytes. The parts are, in this order:
+//   fixed       what MmaSizes.fixed counts
+//   records_at  [stages + 1]: what is known of each tile
+//   v_rows_at   [stages + 1][keys]: addresses of V's rows, unless V and K are one row
+//   q_at        [rows][k_pitch]
+//   tiles_at    for each stage K [keys][k_pitch], V [keys][v_pitch], as the tensor cores read them
+//   raw_at      8-bit K and V only: for each stage [keys][k_raw], [keys][v_raw] as stored. They are converted to one
+//   tile lower_at    rotated keys only: [lower part][keys][lower_pitch], the dims [turned_begin, turned_end) of one
+//   tile folded_at   folded states only: o of earlier keys, [rows][Dv] float32
+// At the end, o overwrites q and the tiles. A latent row is in the tile of K whole. After the scores are computed, P
+// overwrites the dims of K that follow V.
 struct MmaShape {
   MmaCut cut;
-  int32_t stages;  // 0: not even one fits
+  int32_t stages;  // 0: not even one stage fits
   int32_t k_pitch, v_pitch;
-  int32_t k_raw, v_raw;              // 0 if stored as read
-  int32_t p_chunk;                   // of 16 bytes, where P begins in a row of a latent tile
-  int32_t turned_begin, turned_end;  // whole steps of the products around the rotated dims; equal: none is
+  int32_t k_raw, v_raw;              // 0: tiles are read as stored
+  int32_t p_chunk;                   // the 16-byte chunk of a latent tile's row where P begins
+  int32_t turned_begin, turned_end;  // the rotated dims, rounded out to whole product steps; equal: none
   int32_t lower_pitch;
   int32_t records_at, v_rows_at, q_at, tiles_at, raw_at, lower_at, folded_at;
   int32_t shared_bytes;
@@ -145,11 +152,11 @@ inline MmaShape shape_of_stages(const kvc_backend_layer& layer, int32_t rows, co
   return shape;
 }
 
-// The most stages with which two blocks share a multiprocessor, so that one computes while the other waits; where none
-// does, the most that fit a block. Latent blocks of many rows have no registers for a second one.
+// The most stages with which two blocks fit on a multiprocessor, so that one computes while the other waits. If none
+// does, the most that fit one block. Latent blocks of many rows have no registers for a second block.
 inline MmaShape shape_of_block(const kvc_backend_layer& layer, int32_t rows, const MmaNeeds& needs,
                                const MmaSizes& sizes, int32_t shared_of_block, int32_t shared_of_multiprocessor) {
-  constexpr int32_t kSystemBytes = 1024;  // of each block
+  constexpr int32_t kSystemBytes = 1024;  // of each block: the system's
   for (int32_t blocks = cut_of_block(layer, rows).warps > 4 ? 1 : 2; blocks > 0; --blocks) {
     const int32_t share = shared_of_multiprocessor / blocks - kSystemBytes;
     const int32_t most = share < shared_of_block ? share : shared_of_block;

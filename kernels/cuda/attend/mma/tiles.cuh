@@ -1,10 +1,11 @@
-// Attention on tensor cores, what comes before the products: the block's rows, which keys they see, and the tiles of K
-// and V on their way through shared memory.
+// What attention on tensor cores does before the products: the rows of the block, the keys that they see, and the
+// copies of K and V tiles to shared memory.
 //
-// Tiles of 64 keys (or 32: attend/mma/plan.h) begin at multiples of 64. For each that any row sees, `prepare` finds
-// which keys the rows see and where those are, a thread a key, whatever the page size: the lookups of a tile are one or
-// two loads of a warp. One iteration later `begin_tile` starts the copies, 16 bytes a thread, neighbours beside each
-// other; after `stages` - 1 more the tile is computed. What no row sees is never read: zeros stand in its place.
+// Tiles have 64 keys, or 32 (attend/mma/plan.h), and begin at multiples of 64. Tiles that no row sees are skipped. For
+// each other tile, `prepare` finds which keys the rows see, and their addresses, one key a thread. So a tile costs a
+// warp one or two loads of page ids, whatever the page size. One iteration later `begin_tile` starts the copies, 16
+// bytes a thread; neighbouring threads copy neighbouring bytes. `stages` - 1 iterations after that, the tile is
+// computed. A key that no row sees is never read; zeros are in its place.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,30 +31,30 @@ struct MmaCall {
   int32_t has_units;  // scores are multiplied by scales of K
 };
 
-// One tile of keys, from `prepare` until it was computed.
+// A tile of keys, from `prepare` until it is computed.
 struct MmaTile {
   int32_t begin;                // its first key
-  int32_t is_full;              // every row sees every key, and `seen` is not filled
-  uint64_t seen[kMostRows];     // of each row, its keys
-  int64_t k_row[kMmaTileKeys];  // bytes from the begin of the pool; -1: no row sees the key
+  int32_t is_full;              // every row sees every key; `seen` is not filled
+  uint64_t seen[kMostRows];     // for each row, a bit for each key
+  int64_t k_row[kMmaTileKeys];  // byte offsets in the pool; -1: no row sees the key
   float k_scale[kMmaTileKeys], v_scale[kMmaTileKeys];
   int32_t position[kMmaTileKeys];
 };
 
 struct MmaFixed {
   const kvc_backend_item* item;
-  AttendBlock block;  // row_begin: of this round of its rows
+  AttendBlock block;  // row_begin is that of the current round
   int32_t group;
   kvc_backend_attend args;
   QueryMask masks[kMostRows];
   QueryPlace places[kMostRows];
   KeyTree tree;
-  PageCursor pages;  // of the item, at no leaf
+  PageCursor pages;  // of the item, before any leaf
   float units[kMostRows], slopes[kMostRows];
-  float m[2 * kMostRows], l[kMostRows];  // of [warp that has keys of its own][row]; m: see fold_columns
-  float factors[kMostRows];              // of [row][warp that has keys of its own]: what its o is multiplied by
-  uint32_t keys_begin, keys_end;         // that any row sees
-  uint32_t full_begin, full_end;         // that all rows see
+  float m[2 * kMostRows], l[kMostRows];  // [warp with keys of its own][row]; m: see fold_columns
+  float factors[kMostRows];              // [row][warp with keys of its own]: the factors of their o
+  uint32_t keys_begin, keys_end;         // keys that some row sees
+  uint32_t full_begin, full_end;         // keys that all rows see
 };
 constexpr MmaSizes kMmaSizes = {sizeof(MmaFixed), sizeof(MmaTile)};
 static_assert(sizeof(MmaFixed) % 8 == 0 && sizeof(MmaTile) % 8 == 0, "they lie behind each other");
@@ -63,7 +64,7 @@ struct MmaState {
   MmaFixed* fixed;
   unsigned char* shared;
   int32_t rows, warp, lane, thread;
-  const int32_t* leaf;  // of the page list, the one that the thread read last
+  const int32_t* leaf;  // the leaf of the page list that the thread read last
   int32_t leaf_index;   // -1: none yet
   uint32_t next_key;    // where the next tile to prepare begins
   int32_t prepared;     // tiles so far
@@ -73,7 +74,7 @@ struct MmaState {
     MmaTile* const tiles = reinterpret_cast<MmaTile*>(shared + call->shape.records_at);
     return tiles[index % (call->shape.stages + 1)];
   }
-  // Where V's rows of a tile are, as its k_row.
+  // Byte offsets of V's rows of a tile, as k_row.
   __device__ __forceinline__ int64_t* v_rows(int32_t index) const {
     if (call->attend.layer.row_kind == KVC_BACKEND_ROW_LATENT) return tile(index).k_row;
     int64_t* const rows = reinterpret_cast<int64_t*>(shared + call->shape.v_rows_at);
@@ -110,7 +111,7 @@ __device__ __forceinline__ void begin_mma_row(const MmaState& state, int32_t r) 
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
-// Masks, places and scales of the block's rows, and the keys that they see. Ends with a barrier.
+// Finds the masks, places and scales of the block's rows, and the keys that they see. Ends with a barrier.
 __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   if (state.thread == 0) {
@@ -124,7 +125,8 @@ __device__ __forceinline__ void begin_mma_rows(const MmaState& state) {
   __syncthreads();
 }
 
-// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row. Pairs of dims.
+// Writes q to shared memory, two dims at a time: rotated, times the sign of the scale. Rows beyond the block's are
+// zeros.
 template <class Q>
 __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
   const AttendCall& call = state.call->attend;
@@ -143,7 +145,7 @@ __device__ __forceinline__ void load_mma_queries(const MmaState& state) {
   }
 }
 
-// Where key `i` of a tile is, and what is known of it.
+// Finds the address and scales of key `i` of a tile.
 __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int64_t* v_rows, int32_t i) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const int32_t key = tile.begin + i, head = state.fixed->block.head;
@@ -162,7 +164,7 @@ __device__ __forceinline__ void find_mma_key(MmaState& state, MmaTile& tile, int
   tile.v_scale[i] = *token_scale(&layer.v_scales, page, head, slot);
 }
 
-// Keys of the tile from `begin` on that any row sees; fills `seen`. All threads.
+// Returns a bit for each key of the tile from `begin` on that some row sees, and fills `seen`. All threads call it.
 __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& tile, int32_t begin) {
   const MmaFixed& fixed = *state.fixed;
   const bool wide = state.call->shape.cut.keys > kWarpSize;
@@ -178,8 +180,8 @@ __device__ __forceinline__ uint64_t find_seen(const MmaState& state, MmaTile& ti
   return any;
 }
 
-// Finds the next tile that a row sees; false if there is none. All threads; what is written is read after the
-// next barrier, and the tile `stages` + 1 before must be done with.
+// Finds the next tile that a row sees. Returns false if there is none. All threads call it. The result may be read
+// after the next barrier. The tile `stages` + 1 before it must be computed.
 __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   MmaFixed& fixed = *state.fixed;
   MmaTile& tile = state.tile(state.prepared);
@@ -209,14 +211,14 @@ __device__ __forceinline__ bool prepare_tile(MmaState& state) {
   return false;
 }
 
-// Rows of a tile that copies go to: chunks from `first_chunk` on, swizzled unless they are kept as stored.
+// The destination of a tile's rows: chunks from `first_chunk` on, swizzled unless they stay as stored.
 struct TileRows {
   unsigned char* begin;
   int32_t pitch, first_chunk;
   bool is_swizzled;
 };
 
-// Begins the copies of a tile's rows of `row_bytes`.
+// Begins the copies of a tile's rows, `row_bytes` each.
 __device__ __forceinline__ void copy_rows(const MmaState& state, const void* pool, const int64_t* rows,
                                           int32_t row_bytes, const TileRows& target) {
   const int32_t chunks = row_bytes / 16, keys = state.call->shape.cut.keys, threads = state.threads();
@@ -240,7 +242,8 @@ __device__ __forceinline__ void copy_rows(const MmaState& state, const void* poo
   }
 }
 
-// Begins the copies of a prepared tile, as one group. A latent row is one, or V's and after it that of K's own pool.
+// Begins the copies of a prepared tile, as one group. A latent row is one copy, or V's part and then the part in K's
+// own pool.
 __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index) {
   const kvc_backend_layer& layer = state.call->attend.layer;
   const MmaShape& shape = state.call->shape;
@@ -260,11 +263,11 @@ __device__ __forceinline__ void begin_tile(const MmaState& state, int32_t index)
   copy_rows(state, layer.v.data, state.v_rows(index), layer.v_head_dim * bytes, v);
 }
 
-// A tile's rows of `dims` bytes to a swizzled tile.
+// Converts a tile's rows of `dims` bytes to a swizzled tile.
 template <class T>
 __device__ __forceinline__ void widen_rows(const MmaState& state, Type stored, const unsigned char* raw, int32_t dims,
                                            int32_t pitch, unsigned char* tile) {
-  const int32_t parts = dims / 8;  // 8 elements: half a chunk as stored, a chunk of the tile
+  const int32_t parts = dims / 8;  // 8 elements: half a chunk as stored, a whole chunk of the tile
   for (int32_t i = state.thread; i < state.call->shape.cut.keys * parts; i += state.threads()) {
     const int32_t key = i / parts, part = i % parts;
     uint32_t from[2], to[4];

@@ -35,23 +35,23 @@ constexpr int kRowsPerWarp = kMaxBlockRows / kAttendWarps;
 constexpr int kStageStride = kBlockDims + 1;  // no bank conflict along keys
 static_assert(kBlockKeys == kWarpSize && kAttendThreads % kBlockDims == 0);
 
-// By value.
+// Passed by value.
 struct SimpleCall {
   AttendCall attend;
-  int32_t num_rows;  // that the block has in shared memory at once
+  int32_t num_rows;  // rows of the block in shared memory at once
 };
 
 struct Fixed {
-  int32_t rows_end;  // of the block, over all its rounds
+  int32_t rows_end;  // the end of the block's rows over all its rounds
   kvc_backend_attend args;
   QueryMask masks[kMaxBlockRows];
   QueryPlace places[kMaxBlockRows];
   KeyTree tree;
-  uint32_t seen[kMaxBlockRows];  // of the 32 keys
-  float units[kMaxBlockRows];    // scales that a dot is to be multiplied by
+  uint32_t seen[kMaxBlockRows];  // a bit for each of the 32 keys
+  float units[kMaxBlockRows];    // factors of dot products from scales
   float m[kMaxBlockRows], l[kMaxBlockRows], alpha[kMaxBlockRows];
   float folded_m[kMaxBlockRows], folded_l[kMaxBlockRows];
-  int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // bytes from the begin of the pools; -1: no row sees the key
+  int64_t k_row[kBlockKeys], v_row[kBlockKeys];  // byte offsets in the pools; -1: no row sees the key
   float k_scale[kBlockKeys], v_scale[kBlockKeys];
   int32_t position[kBlockKeys];
   float p[kMaxBlockRows][kBlockKeys];
@@ -72,7 +72,7 @@ __device__ __forceinline__ const T* row_at(const kvc_backend_pool& pool, int64_t
   return reinterpret_cast<const T*>(static_cast<const unsigned char*>(pool.data) + bytes);
 }
 
-// Element d of a key whose rows lie k and v bytes from the begin of the pools. K's row may begin with V's.
+// Element d of a key whose rows are at byte offsets k and v in the pools. K's row may begin with V's.
 template <class T>
 __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int64_t k, int64_t v, int32_t d) {
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ float key_element(const kvc_backend_layer& layer, int
   return widen(row_at<T>(layer.k, k)[d]);
 }
 
-// A key's dim as it attends: rotated at its position if it is stored raw.
+// A dim of a key as attention uses it. If keys are stored unrotated, it is rotated at the key's position.
 template <class T>
 __device__ __forceinline__ float attended_key(const AttendState& state, const double* table, int32_t key, int32_t d) {
   const kvc_backend_layer& layer = state.call->layer;
@@ -94,7 +94,7 @@ __device__ __forceinline__ float attended_key(const AttendState& state, const do
   return turned(pair, key_element<T>(layer, k, v, pair.first), key_element<T>(layer, k, v, pair.second), cos, sin);
 }
 
-// Masks, places and scales of the block's rows, and empty states. Ends with a barrier.
+// Finds masks, places and scales of the block's rows, and empties their states. Ends with a barrier.
 __device__ __forceinline__ void begin_rows(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
@@ -118,7 +118,7 @@ __device__ __forceinline__ int32_t q_head_of(const AttendState& state, int32_t r
   return state.block.head * state.group + (state.block.row_begin + row) % state.group;
 }
 
-// q to shared memory, times the sign of the scale.
+// Writes q to shared memory, times the sign of the scale.
 __device__ __forceinline__ void load_queries(const AttendState& state) {
   const int32_t dims = state.call->layer.head_dim;
   for (int32_t i = state.thread; i < state.rows * dims; i += kAttendThreads) {
@@ -128,7 +128,8 @@ __device__ __forceinline__ void load_queries(const AttendState& state) {
   }
 }
 
-// Which of the keys [begin, begin + 32) each row sees, and where those are that any row sees. Returns their bits.
+// Finds which of the keys [begin, begin + 32) each row sees, and the addresses of those that some row sees. Returns a
+// bit for each of the latter.
 __device__ __forceinline__ uint32_t find_keys(const AttendState& state, PageCursor* cursor, int32_t begin) {
   Fixed& fixed = *state.fixed;
   const kvc_backend_layer& layer = state.call->layer;
@@ -177,7 +178,7 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
       fixed.stage[key][d] = there ? attended_key<T>(state, table, key, d_begin + d) : 0.0f;
     }
     __syncthreads();
-    // A sum of its own for these dims: one chain over wide heads would lose digits.
+    // These dims have a sum of their own. One chain over wide heads would lose digits.
     float sums[kRowsPerWarp] = {};
     for (int32_t d = 0; d < dims; ++d) {
       const float k = fixed.stage[state.lane][d];
@@ -193,7 +194,7 @@ __device__ __forceinline__ void dot_products(const AttendState& state, const dou
   }
 }
 
-// The score of a dot product, in the units of call.exp2_scale.
+// Converts a dot product to a score, in the units of call.exp2_scale.
 __device__ __forceinline__ float score_of(const AttendState& state, int32_t row, float dot) {
   const AttendCall& call = *state.call;
   const kvc_backend_attend& args = call.args;
@@ -207,7 +208,7 @@ __device__ __forceinline__ float score_of(const AttendState& state, int32_t row,
   return score - args.alibi_slopes[slope] * alibi_distance(plan_of(call)->flags, static_cast<float>(distance));
 }
 
-// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and what o is multiplied by.
+// The online softmax of the warp's rows over the lane's key: p (times V's scale), m, l, and the factor of o.
 __device__ __forceinline__ void add_scores(const AttendState& state, const float (&dots)[kRowsPerWarp]) {
   Fixed& fixed = *state.fixed;
 #pragma unroll
@@ -230,7 +231,7 @@ __device__ __forceinline__ void add_scores(const AttendState& state, const float
   }
 }
 
-// o of row r and dim d, at `o`, over the staged dims of V.
+// Adds the staged dims of V to element d of row r, at `o`.
 __device__ __forceinline__ void add_values(const Fixed& fixed, int32_t r, int32_t d, float* o) {
   const uint32_t seen = fixed.seen[r];
   if (seen == 0) return;
@@ -268,13 +269,14 @@ __device__ __forceinline__ void weigh_values(const AttendState& state) {
   }
 }
 
-// What o of a row is multiplied by where it is finished: V's scales but for those of tokens.
+// The factor of a finished row of o: the scales of V, except those of tokens.
 __device__ __forceinline__ float value_unit(const AttendState& state, int32_t row) {
   return head_scale(&state.call->layer.v_scales, state.block.head) *
          row_factor(&state.call->args.v_scales, state.fixed->places[row].row, state.block.head);
 }
 
-// Merges the states over the last fold_keys keys into those of the keys before, and empties them. All threads.
+// Merges the states over the last fold_keys keys into those of earlier keys, and empties the former. All threads call
+// it.
 __device__ __forceinline__ void fold_states(const AttendState& state) {
   Fixed& fixed = *state.fixed;
   const int32_t dims = state.call->layer.v_head_dim;
@@ -298,7 +300,7 @@ __device__ __forceinline__ void fold_states(const AttendState& state) {
   __syncthreads();
 }
 
-// Writes the states of the block's rows to the partials, or normalised to the output.
+// Writes the states of the block's rows to the partials, or the normalised rows to the output.
 __device__ __forceinline__ void finish_rows(const AttendState& state) {
   const Fixed& fixed = *state.fixed;
   const AttendCall& call = *state.call;
@@ -375,7 +377,7 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
   state.q = reinterpret_cast<float*>(state.fixed + 1);
   state.o = state.q + simple.num_rows * call.layer.head_dim;
   state.folded = state.o + simple.num_rows * call.layer.v_head_dim;
-  if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // not in a register: there is none left
+  if (state.thread == 0) state.fixed->rows_end = state.block.row_end;  // in shared memory, because no register is free
   __syncthreads();
   do {
     state.rows = state.fixed->rows_end - state.block.row_begin;
@@ -385,7 +387,7 @@ __global__ void __launch_bounds__(kAttendThreads, 6) attend_kernel(const __grid_
     __syncthreads();
     attend_keys<T>(state);
     finish_rows(state);
-    __syncthreads();  // rows and states are done with
+    __syncthreads();  // rows and states are no longer read
     state.block.row_begin += simple.num_rows;
   } while (state.block.row_begin < state.fixed->rows_end);
 }

@@ -1,4 +1,4 @@
-// Which instance of the simple kernel computes a call, and its launch.
+// Chooses the instance of the simple kernel for a call, and launches it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/common/convert.h"
 #include "kernels/common/stored_format.h"

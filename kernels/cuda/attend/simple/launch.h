@@ -1,4 +1,4 @@
-// Launching the simple kernel, which computes every call.
+// Launches the simple kernel, which can compute every call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// Enqueues `blocks` blocks, from call.blocks on.
+// Enqueues `blocks` blocks. The first one is *call.blocks.
 kvc_status launch_simple(const AttendCall& call, int64_t blocks, void* stream, kvc_error* error);
 
 }  // namespace kvc::kernels::cuda

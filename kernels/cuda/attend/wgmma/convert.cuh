@@ -1,6 +1,6 @@
-// Attention by warpgroups, what the three warps beside the producer warp do to its tiles before products read them:
-// they put zeros where V has what is no number, in tiles that not all rows see whole (0 * NaN is NaN), and where K and
-// V have 8 bits they dequantise them, exactly, from the tiles as stored.
+// What three warps of the producer warpgroup do to tiles of V, and to tiles of 8 bits, before products read them. In
+// tiles that some row sees in part, they replace NaN and infinity in V by zero, because 0 * NaN is NaN. They dequantise
+// 8-bit K and V, exactly, from the tiles as stored.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace kvc::kernels::cuda {
 
-// Puts zeros where a tile of V has what is no number, and says of which keys.
+// Replaces NaN and infinity in a tile of V by zero, and marks their keys.
 template <class Tiles>
 __device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& tile, unsigned char* values) {
   for (int32_t i = state.thread - kWarpSize; i < Tiles::kValueBytes / 16; i += kConvertingWarps * kWarpSize) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void clean_tile(const WgmmaState& state, WgmmaTile& t
     memcpy(words, __builtin_assume_aligned(values + i * 16, 16), sizeof words);
     if (take_not_finite<typename Tiles::Type>(words) == 0) continue;
     memcpy(__builtin_assume_aligned(values + i * 16, 16), words, sizeof words);
-    tile.odd[i / 8 % Tiles::kKeys] = 1;  // 8 chunks a row of a panel, in any order
+    tile.odd[i / 8 % Tiles::kKeys] = 1;  // a row of a panel has 8 chunks
     tile.has_odd = 1;
   }
   publish_writes();
@@ -43,8 +43,8 @@ __device__ __forceinline__ void clean_tiles(const WgmmaState& state) {
   }
 }
 
-// A tile as stored to panels of the products' type; four chunks of a thread at once, so that they need not wait for
-// each other. Of those with what is no number (rare) `cleans` puts zeros there instead.
+// Converts a tile as stored to panels of the products' type. A thread converts four chunks at once, so that they do not
+// wait for each other. With `cleans`, NaN and infinity, which are rare, become zero.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsigned char* raw, unsigned char* panels,
                                            WgmmaTile& tile, bool cleans) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void widen_tile(const WgmmaState& state, const unsign
   publish_writes();
 }
 
-// Of K, where it is there as stored and its slot is empty, and after it of V of the tile before.
+// Converts K of a tile once it has arrived as stored and its slot is empty, and then V of the tile before.
 template <class Tiles, Type kStored>
 __device__ __forceinline__ void widen_tiles(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;

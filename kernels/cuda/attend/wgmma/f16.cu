@@ -1,4 +1,4 @@
-// The warpgroups' kernel of float16. (A file a type: they compile at the same time.)
+// The warpgroup kernel of float16. Each type has its own file, so that they compile in parallel.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/wgmma/kernel.cuh"
 

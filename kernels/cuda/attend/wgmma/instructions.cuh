@@ -1,7 +1,7 @@
-// Hopper's instructions (sm_90a) for attention, a function each: products of a warpgroup, barriers in shared memory
-// that count bytes, and TMA. Without nvcc each is its emulation (tests/cuda/emulation/warpgroup.h),
-// which also checks their rules. Which operand lies where: attend/wgmma/layout.h. A function that says "warpgroup" is
-// called by all threads of four warps, of which the first one's number is a multiple of four.
+// Hopper's instructions (sm_90a) for attention, one function each: products of a warpgroup, barriers in shared memory
+// that count bytes, and TMA. Without nvcc each function calls its emulation (tests/cuda/emulation/warpgroup.h), which
+// also checks the rules of the instruction. attend/wgmma/layout.h describes the operands. All threads of four warps
+// call a function that says "warpgroup"; the number of the first warp is a multiple of four.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,13 +16,13 @@ namespace kvc::kernels::cuda {
 #if defined(__CUDACC__)
 
 // ---- Barriers: 8 bytes in shared memory --------------------------------------------------------
-// A phase ends when `count` threads have arrived and all bytes that they said to expect are there. A thread that waits
-// names the phase's parity: of the first 0. (Parity 1 of a new barrier counts as over.)
+// A phase ends when `count` threads have arrived and all expected bytes are there. A thread waits by the parity of a
+// phase. The first phase has parity 0. For a new barrier, a wait with parity 1 returns at once.
 
 __device__ __forceinline__ void init_barrier(uint64_t* barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 }
-// By the thread that began them, before the block's barrier: TMA sees them.
+// Makes new barriers visible to TMA. The thread that made them calls this before the barrier of the block.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -42,7 +42,8 @@ __device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Waits for kThreads threads, whole warps, that call it with the same number from 1 to 15; the block's own is 0.
+// Waits for kThreads threads, in whole warps, that call it with the same number. Numbers are 1 to 15; 0 is the barrier
+// of the block.
 template <int kThreads>
 __device__ __forceinline__ void sync_threads_of(int number) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
@@ -50,8 +51,8 @@ __device__ __forceinline__ void sync_threads_of(int number) {
 
 // ---- TMA ----------------------------------------------------------------------------------------
 
-// Begins the copy of a box of the map's to shared memory; its bytes count for the barrier when they are there. The
-// coordinates are of its first element, the contiguous dimension's first.
+// Begins the copy of a box to shared memory. Its bytes count for the barrier when they arrive. The coordinates are
+// those of its first element, the contiguous dimension first.
 __device__ __forceinline__ void begin_box(void* shared, const CUtensorMap* map, uint64_t* barrier, int32_t c0,
                                           int32_t c1, int32_t c2, int32_t c3) {
   asm volatile(
@@ -63,30 +64,31 @@ __device__ __forceinline__ void begin_box(void* shared, const CUtensorMap* map, 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(map)) : "memory");
 }
-// What the thread wrote to shared memory is there for products and copies that come after the next barrier.
+// Makes the thread's writes to shared memory visible to products and to TMA after the next barrier.
 __device__ __forceinline__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- Products -------------------------------------------------------------------------------------
-// They run in the background: results may be touched, and operands written, when their group has been waited for.
+// Products run asynchronously. Results may be read, and operands written, only after a wait for their group.
 
-// Warpgroup: between the last touch of registers of results or operands and the next product.
+// Warpgroup: needed between the last access to registers of results or operands and the next product.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Warpgroup: closes the group of products since the last one.
+// Warpgroup: closes the group of products that were started since the last group.
 __device__ __forceinline__ void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Warpgroup: waits for all but the last kGroups groups.
+// Warpgroup: waits for all groups but the last kGroups.
 template <int kGroups>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Keeps the compiler from moving what touches results to before this: after a wait, and before products whose
-// results the threads have changed.
+// Stops the compiler from moving accesses to results across this point. It is needed after a wait, and before products
+// whose results the threads have changed.
 template <int kCount>
 __device__ __forceinline__ void hold_results(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Registers of each thread of the warpgroup from here on; a block's must not be more than it began with.
+// Sets the registers of each thread of the warpgroup from here on. The sum over a block must not exceed the block's
+// registers at launch.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -105,7 +107,7 @@ __device__ __forceinline__ void give_registers() {
   KVC_REGISTERS_64(d), KVC_REGISTERS_16(d, 64), KVC_REGISTERS_16(d, 80), KVC_REGISTERS_16(d, 96), \
       KVC_REGISTERS_16(d, 112)
 
-// Names of d's registers in the text of a product.
+// The names of d's registers in the text of a product.
 #define KVC_SUMS_32                                                         \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
@@ -124,9 +126,9 @@ __device__ __forceinline__ void give_registers() {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
 
-// multiply_shared: warpgroup; d = A B, or d += A B; both in shared memory, K-major.
-// multiply_columns: warpgroup; d += A B; both in shared memory, A K-major, B MN-major.
-// multiply_registers: warpgroup; d += A B; A in registers, B in shared memory, MN-major.
+// multiply_shared     warpgroup: d = A B, or d += A B. Both are in shared memory, K-major.
+// multiply_columns    warpgroup: d += A B. Both are in shared memory, A K-major, B MN-major.
+// multiply_registers  warpgroup: d += A B. A is in registers, B in shared memory, MN-major.
 // i0 to i4: the operands after d's registers.
 #define KVC_PRODUCTS(Type, type, shape, count, i0, i1, i2, i3, i4)                                                   \
   __device__ __forceinline__ void multiply_shared(Type, float(&d)[count], uint64_t a, uint64_t b, bool adds) {       \

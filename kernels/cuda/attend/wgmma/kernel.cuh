@@ -1,22 +1,24 @@
-// Attention by Hopper's warpgroup products (sm_90a): a block of three warpgroups over up to 128 rows (query, head of
-// the group) of one kv head and an item's keys, 128 at a time (64 where heads are wide).
+// Attention by Hopper's warpgroup products (sm_90a). A block of three warpgroups computes up to 128 rows (query, head
+// of the group) of one kv head over the keys of an item, 128 keys at a time, or 64 with 256 dims.
 //
-// The first warpgroup brings tiles (attend/wgmma/tiles.cuh), with few registers. The two others have 64 rows each: S =
-// Q K^T from shared memory into registers, the online softmax there, and O += P V with P from registers as it lies.
-// Products run in the background: those of S of a tile and of O of the tile before are begun together, and the softmax
-// of the one is computed while the other is multiplied. The two warpgroups do not wait for each other, so one's softmax
-// is under the other's products too.
+// The first warpgroup is the producer: it loads tiles (attend/wgmma/tiles.cuh) and needs few registers. The two
+// consumers have 64 rows each. They compute S = Q K^T from shared memory into registers, the online softmax in
+// registers, and O += P V with P from registers.
 //
-// Lower bounds: 2 (D + Dv) operations a row and key; K and V come from L2 once for 128 rows, 128 operations a byte.
-// Blocks are taken last first: of causal queries those with the most keys.
+// Products run asynchronously. S of a tile and P V of the tile before are started together, and the softmax of S runs
+// while P V is computed. The two consumers do not wait for each other, so the softmax of one also overlaps with
+// products of the other.
 //
-// Shared memory: attend/wgmma/plan.h. Registers: o takes Dv / 2 of a thread, S and P keys / 2 and / 4.
+// Lower bounds: 2 (D + Dv) operations for each row and key. K and V come from L2 once for 128 rows, at 128 operations a
+// byte. Blocks start from the last one: with a causal mask it has the most keys.
 //
-// NaN in keys that a row does not see: their scores are replaced. Of tiles that not all rows see whole, elements of V
-// that are no numbers are zeros, and added to the rows that do see them, from where they are stored.
+// attend/wgmma/plan.h describes shared memory. A thread has Dv / 2 registers for o, keys / 2 for S and keys / 4 for P.
 //
-// K and V of 8 bits come as stored and are dequantised in shared memory (attend/wgmma/convert.cuh), for 128 rows at
-// once. Their scales, of heads, go into scores and results.
+// NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
+// and infinity in V are replaced by zero. They are then added, from global memory, to the rows that see them.
+//
+// 8-bit K and V arrive as stored and are dequantised in shared memory (attend/wgmma/convert.cuh), once for 128 rows.
+// Scales of heads are multiplied into scores and results.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,11 +34,11 @@
 
 namespace kvc::kernels::cuda {
 
-// Registers of a thread: what a block begins with is kWgmmaThreads times 168.
+// Registers of a thread. A block is launched with kWgmmaThreads times 168.
 constexpr int kRegistersToBring = 56, kRegistersToCompute = 224;
 static_assert(kRegistersToBring + kWarpgroups * kRegistersToCompute <= (1 + kWarpgroups) * 168);
 
-// S of the warpgroup's rows and the keys in a slot; begun, and a group of its own.
+// Starts S of the warpgroup's rows and the keys in a slot, as a group of its own.
 template <class Tiles>
 __device__ __forceinline__ void begin_scores(uint32_t q, uint32_t k, float (&s)[Tiles::kKeys / 2]) {
 #pragma unroll
@@ -48,7 +50,7 @@ __device__ __forceinline__ void begin_scores(uint32_t q, uint32_t k, float (&s)[
   close_products();
 }
 
-// o += P V, likewise.
+// Starts o += P V, as a group of its own.
 template <class Tiles>
 __device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / kMmaDepth][4], uint32_t v,
                                              float (&o)[Tiles::kValueDims / 2]) {
@@ -60,15 +62,15 @@ __device__ __forceinline__ void begin_values(const uint32_t (&p)[Tiles::kKeys / 
   close_products();
 }
 
-// P as the product's left operand: two results side by side are one (attend/mma/layout.h).
+// P as the left operand of a product: two result fragments are one operand (attend/mma/layout.h).
 template <class T, int kScores>
 __device__ __forceinline__ void pack_tile(const float (&s)[kScores], uint32_t (&p)[kScores / 8][4]) {
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i) p[i / 4][i % 4] = pack(T{}, s[i * 2], s[i * 2 + 1]);
 }
 
-// Whether an element of V's pool is no number, and it as a float: the upper byte of a float16 (e5m2), or one whose bits
-// are all set (e4m3), which as such a byte is NaN too.
+// Whether an element of V's pool is NaN or infinity, and its value as a float. An e5m2 number is the upper byte of a
+// float16. In e4m3 all bits are set, which as an upper byte is NaN too.
 template <class T>
 __device__ __forceinline__ bool is_odd(Type, T element) {
   return not_finite(T{}, element.bits) != 0;
@@ -80,7 +82,7 @@ __device__ __forceinline__ float widen_odd(T element) {
   return widen(element);
 }
 
-// Adds elements of V that are no numbers to the rows that see them; the products had zeros there.
+// Adds NaN and infinity in V to the rows that see them, because the products had zeros there.
 template <class Tiles>
 __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile& tile,
                                         WgmmaRows<Tiles::kValueDims>& rows) {
@@ -115,7 +117,8 @@ __device__ __forceinline__ void add_odd(const WgmmaState& state, const WgmmaTile
   }
 }
 
-// All keys of the item. S of tile t + 1 is begun together with P V of tile t, and waited for alone.
+// Goes through all keys of the item. S of tile t + 1 is started together with P V of tile t; each is waited for
+// separately.
 template <class Tiles>
 __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t row0,
                                               WgmmaRows<Tiles::kValueDims>& rows) {
@@ -177,7 +180,7 @@ __device__ __forceinline__ void compute_tiles(const WgmmaState& state, int32_t r
   end_values(t);
 }
 
-// What a warpgroup of those that compute does.
+// The work of a consumer warpgroup.
 template <class Tiles>
 __device__ __forceinline__ void compute_rows(const WgmmaState& state, int32_t row0) {
   WgmmaRows<Tiles::kValueDims> rows = {};
@@ -212,7 +215,7 @@ __device__ __forceinline__ void attend_by_warpgroups(const WgmmaCall& call) {
   }
 }
 
-// The body is for one arch: it has the instructions. Others' images have an empty kernel (has_wgmma_image).
+// Only images of one architecture have the instructions. Others have an empty kernel (has_wgmma_image).
 template <class T, int kDims, int kValueDims, int kStoredBits>
 __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_wgmma_kernel(const __grid_constant__ WgmmaCall call) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -220,7 +223,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1) attend_wgmma_kernel(const __
 #endif
 }
 
-// dims: of K; those of V follow (has_wgmma_dims).
+// dims: those of K. Those of V follow from them (has_wgmma_dims).
 template <class T>
 WgmmaKernel wgmma_kernel_of(int32_t dims, bool raw) {
   if (raw) return dims == 64 ? attend_wgmma_kernel<T, 64, 64, 8> : attend_wgmma_kernel<T, 128, 128, 8>;

@@ -1,4 +1,4 @@
-// The warpgroups' kernel of latent rows: its instances.
+// Instances of the warpgroup kernel for latent rows.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/wgmma/latent.cuh"
 

@@ -1,22 +1,25 @@
-// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a): a block of four warpgroups over
-// up to 64 rows (query, head) and an item's keys, 64 at a time. V is the first 512 dims of K's row of 576, so a tile is
-// brought once and multiplied twice: 9 panels of 64 keys x 64 dims, K all of them, V the first 8.
+// Attention over latent rows (MLA, absorbed) by Hopper's warpgroup products (sm_90a). A block of four warpgroups
+// computes up to 64 rows (query, head) over the keys of an item, 64 keys at a time. V is the first 512 dims of K's row
+// of 576, so a tile is loaded once and multiplied twice. It has 9 panels of 64 keys x 64 dims: K is all of them, V the
+// first 8.
 //
-//   producer  one warp loads tiles by TMA, a box a lane; two slots
-//   scoring   a warpgroup: S = Q K^T, 64 x 64, 32 registers of a thread; the softmax; P in 16 bits, 8 KiB, over the
-//             tile's ninth panel (the rotary dims, which S alone reads); what o of each row is to be multiplied by
-//   adding    two warpgroups: o += P V, 256 columns each, 128 registers, from 4 panels of V as they lie (MN-major)
+//   producer  One warp loads tiles by TMA, one box a lane. There are two slots.
+//   scores    One warpgroup computes S = Q K^T (64 x 64, 32 registers a thread) and the softmax. It writes P in 16 bits
+//             (8 KiB) over the ninth panel of the tile, whose rotary dims only S reads, and the factors of o.
+//   values    Two warpgroups compute o += P V, 256 columns each (128 registers a thread), from 4 panels of V
+//   (MN-major).
 //
-// S and the softmax of a tile are computed while the tile before is added: no warp waits for a softmax, except at the
-// begin.
+// S and the softmax of a tile are computed while the tile before is multiplied with V. So no warp waits for a softmax,
+// except at the first tile.
 //
-// Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2; 2 * 64 * 1088 operations a key: 2200 cycles of a
-// tile, in which a multiprocessor of an H200 has 45 KiB of its 72 KiB from memory. Shared memory moves 4 KiB for 16
-// dims of S, 12 KiB for 16 keys and 256 columns of o, and the tile: 312 KiB, 2500 cycles of 128 bytes. Shared memory:
-// attend/wgmma/latent_plan.h; 222 KiB. Registers: kRegistersToBringLatent and those after it.
+// Lower bounds: 1152 bytes a key, once for 64 rows, from memory or L2. 2 * 64 * 1088 operations a key are 2200 cycles
+// for a tile. In this time an H200 delivers 45 KiB of the tile's 72 KiB to a multiprocessor. Shared memory moves 4 KiB
+// for each 16 dims of S, 12 KiB for each 16 keys and 256 columns of o, and the tile itself: 312 KiB, or 2500 cycles at
+// 128 bytes. A block has 222 KiB of shared memory (attend/wgmma/latent_plan.h). For registers see
+// kRegistersToBringLatent and the constants after it.
 //
-// NaN in keys that a row does not see: their scores are replaced, and of tiles that not all rows see whole elements of
-// V that are no numbers become zeros, once S is known: rows that see such a key met them in K.
+// NaN in keys that a row does not see: the scores of such keys are replaced. In tiles that some row sees in part, NaN
+// and infinity in V become zero after S is computed. A row that sees such a key has NaN scores from K already.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,18 +39,19 @@
 namespace kvc::kernels::cuda {
 
 constexpr int32_t kLatentPanels = kLatentKeyDims / kPanelDims, kLatentValuePanels = kLatentValueDims / kPanelDims;
-constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and as many rows of q
+constexpr int32_t kLatentPanelBytes = kLatentTileKeys * kPanelPitch;  // of a tile, and of 64 rows of q
 constexpr int32_t kLatentTileBytes = kLatentPanels * kLatentPanelBytes;
-// Columns of o of a warpgroup, and of a product: one of 256 asks for more registers than a block begins with.
+// Columns of o of a warpgroup, and of a product. A product of 256 columns would need more registers than a block is
+// launched with.
 constexpr int32_t kAddingGroups = 2, kLatentColumns = kLatentValueDims / kAddingGroups, kLatentProductColumns = 128;
 constexpr int32_t kLatentParts = kLatentColumns / kLatentProductColumns;
 constexpr int kLatentThreads = (2 + kAddingGroups) * kWarpgroupThreads;
-// Registers of a thread: what a block begins with is kLatentThreads times 128.
+// Registers of a thread. A block is launched with kLatentThreads times 128.
 constexpr int kRegistersToBringLatent = 56, kRegistersToScore = 120, kRegistersToAdd = 168;
 static_assert(kRegistersToBringLatent + kRegistersToScore + kAddingGroups * kRegistersToAdd <= 4 * 128);
 static_assert(kLatentTileKeys == kWarpgroupRows && kLatentTileKeys == kPanelDims, "P is as large as a panel");
 
-// What is known of a tile, while its slot is full. begin -1: there is no tile.
+// What is known of a tile while its slot is full. begin -1: there is no tile.
 struct LatentTile {
   int32_t begin, is_full;  // is_full: every row sees every key
 };
@@ -55,12 +59,12 @@ struct LatentTile {
 struct LatentFixed : WgmmaRowsFixed<kWarpgroupRows> {
   uint64_t full[kLatentStages], scored[kLatentStages], empty[kLatentStages];
   LatentTile tiles[kLatentStages];
-  float alphas[kLatentStages][kWarpgroupRows];  // what o is multiplied by before the tile is added
+  float alphas[kLatentStages][kWarpgroupRows];  // factors of o before the tile is multiplied
   float m[kWarpgroupRows], l[kWarpgroupRows];   // after the last tile
 };
 using LatentState = WgmmaStateOf<LatentFixed>;
 
-// Tile t is in slot t % stages; the parity of the phase in which it is there.
+// Tile t is in slot t % stages. latent_phase is the parity of the phase in which the slot holds it.
 __device__ __forceinline__ int32_t latent_slot(int32_t t) { return t % kLatentStages; }
 __device__ __forceinline__ uint32_t latent_phase(int32_t t) { return static_cast<uint32_t>(t / kLatentStages) & 1u; }
 
@@ -80,11 +84,12 @@ __device__ __forceinline__ void begin_latent_rows(const LatentState& state) {
   find_wgmma_rows<kWarpgroupRows>(state);
 }
 
-// ---- Queries: the three warpgroups that do not bring --------------------------------------------
+// ---- Queries: the three consumer warpgroups ------------------------------------------------------
 
 constexpr int kLoadingThreads = kLatentThreads - kWarpgroupThreads;
 
-// Where 8 dims of a query are as they attend but for the scale's sign, or null: they are rotated, or are not aligned.
+// The address of 8 dims of a query that can be copied as they are, up to the scale's sign. Null if they are rotated or
+// not aligned.
 __device__ __forceinline__ const void* plain_query(const AttendCall& call, const kvc_backend_item& item,
                                                    const QueryPlace& place, int32_t head, int32_t d) {
   const kvc_backend_attend& args = call.args;
@@ -119,8 +124,8 @@ __device__ __forceinline__ void read_query(const LatentState& state, int32_t r, 
   }
 }
 
-// Panels of q to shared memory, times the sign of the scale; zeros where the block has no row. kAtOnce: chunks of a
-// thread that need not wait for each other.
+// Writes panels of q to shared memory, times the sign of the scale. Rows beyond the block's are zeros. kAtOnce: the
+// chunks that a thread loads before it stores the first.
 template <class T, int32_t kFirstPanel, int32_t kPanels, int kAtOnce>
 __device__ __forceinline__ void load_query_panels(const LatentState& state) {
   constexpr int32_t kEach = kPanels * kPanelDims / 8, kChunks = kWarpgroupRows * kEach;
@@ -147,7 +152,7 @@ __device__ __forceinline__ void load_query_panels(const LatentState& state) {
   }
 }
 
-// All of q; ends with a barrier of the threads that load. The rotated dims are in the last panel.
+// Writes all of q. Ends with a barrier of the loading threads. The rotated dims are in the last panel.
 template <class T>
 __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
   load_query_panels<T, 0, kLatentValuePanels, 4>(state);
@@ -156,9 +161,9 @@ __device__ __forceinline__ void load_latent_queries(const LatentState& state) {
   sync_threads_of<kLoadingThreads>(2);
 }
 
-// ---- Bringing tiles: one warp -------------------------------------------------------------------
+// ---- Producer: one warp --------------------------------------------------------------------------
 
-// Begins the boxes of a tile: V's dims from the pool of V, those after them from that of K.
+// Begins the boxes of a tile: V's dims from the pool of V, the dims after them from the pool of K.
 __device__ __forceinline__ void begin_latent_boxes(const LatentState& state, const BoxPlace& place, int32_t slot) {
   const WgmmaCall& call = *state.call;
   uint64_t* const full = &state.fixed->full[slot];
@@ -200,9 +205,9 @@ __device__ __forceinline__ void bring_latent_tiles(const LatentState& state) {
   }
 }
 
-// ---- Scoring: a warpgroup -----------------------------------------------------------------------
+// ---- Scores: one warpgroup -----------------------------------------------------------------------
 
-// S of all rows and the tile at k; begun, and a group of its own.
+// Starts S of all rows and the tile at k, as a group of its own.
 template <class T>
 __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, float (&s)[kLatentTileKeys / 2]) {
 #pragma unroll
@@ -213,7 +218,7 @@ __device__ __forceinline__ void begin_latent_scores(uint32_t q, uint32_t k, floa
   close_products();
 }
 
-// The thread's part of P as the products' left operand.
+// The thread's part of P as the left operand of products.
 template <class T>
 __device__ __forceinline__ void store_probabilities(unsigned char* panel, int32_t first_row, int32_t lane,
                                                     const float (&s)[kLatentTileKeys / 2]) {
@@ -228,7 +233,7 @@ __device__ __forceinline__ void store_probabilities(unsigned char* panel, int32_
   }
 }
 
-// Puts zeros where V of a tile has what is no number. All threads of the warpgroup.
+// Replaces NaN and infinity in V of a tile by zero. All threads of the warpgroup call it.
 template <class T>
 __device__ __forceinline__ void clean_values(int32_t thread, unsigned char* values) {
 #pragma unroll 4
@@ -261,7 +266,7 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state) {
     begin_latent_scores<T>(q, shared_address(k_tile), s);
     wait_products<0>();
     hold_results(s);
-    // All four warps: P lies where their keys' last dims were.
+    // All four warps must have read the last dims of their keys before P replaces them.
     sync_threads_of<kWarpgroupThreads>(1);
     score_tile(state, tile.begin, tile.is_full != 0, first_row, s);
 #pragma unroll
@@ -285,14 +290,14 @@ __device__ __forceinline__ void score_latent_tiles(const LatentState& state) {
   leave_slot(state, &fixed.scored[latent_slot(t)]);
 }
 
-// ---- Adding: two warpgroups ---------------------------------------------------------------------
+// ---- Values: two warpgroups ----------------------------------------------------------------------
 
-// A thread's part of the warpgroup's columns.
+// A thread's part of the warpgroup's columns of o.
 struct LatentColumns {
   WgmmaRows<kLatentProductColumns> parts[kLatentParts];
 };
 
-// o += P V, of the columns at v; begun, and a group of its own.
+// Starts o += P V of the columns at v, as a group of its own.
 template <class T>
 __device__ __forceinline__ void begin_latent_values(uint32_t p, uint32_t v, LatentColumns& columns) {
 #pragma unroll
@@ -313,7 +318,7 @@ __device__ __forceinline__ void hold_columns(LatentColumns& columns) {
   for (int part = 0; part < kLatentParts; ++part) hold_results(columns.parts[part].o);
 }
 
-// group: which columns of o the warpgroup has.
+// group: 0 or 1, the half of o's columns that the warpgroup computes.
 template <class T>
 __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32_t group) {
   LatentFixed& fixed = *state.fixed;
@@ -324,7 +329,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
   int32_t t = 0;
   for (;; ++t) {
     const int32_t slot = latent_slot(t);
-    wait_phase(&fixed.full[slot], latent_phase(t));  // for what TMA wrote
+    wait_phase(&fixed.full[slot], latent_phase(t));  // makes TMA's writes visible
     wait_phase(&fixed.scored[slot], latent_phase(t));
     if (fixed.tiles[slot].begin < 0) break;
     const uint32_t tile = tiles + static_cast<uint32_t>(slot * kLatentTileBytes);
@@ -335,7 +340,7 @@ __device__ __forceinline__ void add_latent_tiles(const LatentState& state, int32
         columns.parts[i / (kLatentProductColumns / 2)].o[i % (kLatentProductColumns / 2)] *= alpha[i / 2 % 2];
       }
     }
-    hold_columns(columns);  // before the products, whose registers they are
+    hold_columns(columns);  // the products have these registers as results
     begin_products();
     begin_latent_values<T>(tile + kLatentValuePanels * kLatentPanelBytes, tile + values_at, columns);
     wait_products<0>();
@@ -380,7 +385,7 @@ __device__ __forceinline__ void attend_latent_by_warpgroups(const WgmmaCall& cal
   }
 }
 
-// The body is for one arch, as that of attend_wgmma_kernel.
+// Only one architecture has the body, as in attend_wgmma_kernel.
 template <class T>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     attend_wgmma_latent_kernel(const __grid_constant__ WgmmaCall call) {

@@ -1,5 +1,5 @@
-// Attention over latent rows (MLA) by Hopper's warpgroup products, the host's part: which calls it can compute, and how
-// a block's shared memory is cut. Pure functions, tested without a device.
+// The host's part of attention over latent rows (MLA) by Hopper's warpgroup products: which calls it can compute, and
+// how a block's shared memory is divided. Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,16 +8,18 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kLatentValueDims = 512, kLatentKeyDims = 576;  // of V, and of K's row, which begins with V's
+constexpr int32_t kLatentValueDims = 512, kLatentKeyDims = 576;  // dims of V, and of K's row, which begins with V
 constexpr int32_t kLatentTileKeys = 64, kLatentStages = 2;
 static_assert(kWideRows.rows % kWarpgroupRows == 0 && kFewRows.rows <= kWarpgroupRows);
 
-// Why attention over latent rows, in blocks of such a cut, is left to attend/mma/latent.cuh: words, or null.
-//   - a product has 64 rows: blocks of few are worth it where one query fills them, as such calls are bound by the
-//     bytes of K, whatever is multiplied;
-//   - deterministic caches: o of earlier keys (128 KiB in float32) has no room beside q and tiles;
-//   - keys that are rotated on read are sums of two or three numbers, whose tiles have no room either;
-//   - TMA's boxes are slots of a page, in eights.
+// Why attend/mma/latent.cuh must compute a call over latent rows in such blocks, or null if warpgroups can. The
+// conditions are:
+//   - A product has 64 rows. Blocks of few rows are accepted if one query fills them: such calls are bound by the bytes
+//     of K, whatever is multiplied.
+//   - The cache is not deterministic, because o of earlier keys (128 KiB in float32) does not fit beside q and the
+//     tiles.
+//   - Keys are not rotated on read, because the tiles of their two or three parts do not fit either.
+//   - Pages have a multiple of 8 slots: TMA copies boxes of slots of one page.
 inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const BlockCut& cut) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype);
@@ -31,8 +33,8 @@ inline const char* why_not_wgmma_latent(const kvc_backend_attend& args, const Bl
   return why_not_boxes(layer);
 }
 
-// Bytes from the begin of a block's shared memory: what is fixed; q [9 panels][64 rows][64]; then tiles [9][64
-// keys][64], one for each stage. V is the first 8 panels of a tile; P is where the ninth was (attend/wgmma/latent.cuh).
+// The shared memory of a block: the fixed part, q [9 panels][64 rows][64], then a tile [9][64 keys][64] for each stage.
+// V is the first 8 panels of a tile. P replaces the ninth (attend/wgmma/latent.cuh).
 inline WgmmaShape wgmma_latent_shape(const kvc_backend_layer& layer, int32_t fixed_bytes) {
   WgmmaShape shape;
   shape.box_keys = box_keys(layer.page_size, kLatentTileKeys);
@@ -42,9 +44,9 @@ inline WgmmaShape wgmma_latent_shape(const kvc_backend_layer& layer, int32_t fix
   return shape;
 }
 
-// What the last 64 dims of a latent row are copied as: of K's whole row, or of the rest of it in a pool of its own.
+// Where the last 64 dims of a latent row are: in K's whole row, or in a pool that has only the dims after V.
 struct RotaryDims {
-  int32_t dims, first;  // of the pool's row; of them the first one
+  int32_t dims, first;  // of the pool's row; the first of those that are copied
 };
 KVC_HOST_DEVICE RotaryDims rotary_dims(const kvc_backend_layer& layer) {
   if (layer.row_kind == KVC_BACKEND_ROW_LATENT_SPLIT) return {kLatentKeyDims - kLatentValueDims, 0};

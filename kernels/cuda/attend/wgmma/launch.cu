@@ -1,4 +1,4 @@
-// Which instance of the warpgroups' kernels computes a call, the tensor maps of its pools, and its launch.
+// Chooses the instance of the warpgroup kernels for a call, makes the tensor maps of its pools, and launches it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/attend/wgmma/kernel.cuh"
 #include "kernels/cuda/attend/wgmma/latent.cuh"
@@ -13,7 +13,8 @@ using EncodeMap = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, vo
                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// Elements are copied as they are: any type of so many bits. Those of 8 are rows as stored, not panels.
+// TMA copies elements unchanged, so any type of the right size serves. Rows of 8-bit elements are copied as stored, not
+// as panels.
 kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool raw, const PoolBoxes& boxes,
                       CUtensorMap* map, kvc_error* error) {
   const cuuint32_t steps[4] = {1, 1, 1, 1};
@@ -31,7 +32,8 @@ kvc_status encode_map(const Device& device, const kvc_backend_pool& pool, bool r
               static_cast<long long>(pool.slot_stride_bytes));
 }
 
-// A kernel, and how it takes a call: threads of a block, parts of a block that are one's, dims of a row of K's pool.
+// A kernel and how it is launched: threads of a block, thread blocks for each block of the plan, dims of a row of K's
+// pool.
 struct Instance {
   WgmmaKernel kernel;
   int32_t threads, parts, k_dims;
@@ -66,8 +68,8 @@ kvc_status launch_instance(const Device& device, const AttendCall& call, const I
 }  // namespace
 
 bool has_wgmma_image() {
-  // Images of other archs, and what a driver compiles from PTX of other archs, have an empty body
-  // (attend/wgmma/kernel.cuh).
+  // Images of other architectures, and what a driver compiles from PTX of others, have an empty body
+  // (attend/wgmma/kernel.cuh). It has few registers.
   constexpr int kLeastRegisters = 128;
   cudaFuncAttributes attributes;
   const cudaError_t result =
@@ -77,7 +79,7 @@ bool has_wgmma_image() {
 }
 
 kvc_status use_wgmma(Device* device, kvc_error* error) {
-  constexpr unsigned kVersion = 12000;  // of CUDA, whose function it is
+  constexpr unsigned kVersion = 12000;  // the version of CUDA that introduced the function
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   const cudaError_t result =

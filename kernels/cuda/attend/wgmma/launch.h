@@ -9,10 +9,10 @@ namespace kvc::kernels::cuda {
 
 struct AttendCall;
 
-// Enqueues `blocks` blocks of kWideRows, from call.blocks on. The device uses the kernel, and why_not_wgmma has nothing
-// against the call.
+// Enqueues `blocks` blocks of kWideRows. The first one is *call.blocks. The device must have the kernel, and
+// why_not_wgmma must be null for the call.
 kvc_status launch_wgmma(const Device& device, const AttendCall& call, int64_t blocks, void* stream, kvc_error* error);
-// The same over latent rows, of blocks of `cut`, that why_not_wgmma_latent has nothing against.
+// The same over latent rows, in blocks of `cut`. why_not_wgmma_latent must be null for the call.
 kvc_status launch_wgmma_latent(const Device& device, const AttendCall& call, const BlockCut& cut, int64_t blocks,
                                void* stream, kvc_error* error);
 

@@ -1,5 +1,5 @@
-// Attention by Hopper's warpgroup products, the host's part: which calls it can compute, how a block's shared memory is
-// cut, and what the tensor maps of the pools are. Pure functions, tested without a device.
+// The host's part of attention by Hopper's warpgroup products: which calls it can compute, how a block's shared memory
+// is divided, and the tensor maps of the pools. Pure functions, tested without a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,24 +9,24 @@
 
 namespace kvc::kernels::cuda {
 
-constexpr int32_t kWarpgroups = 2;  // that compute, 64 rows each; one more brings tiles
+constexpr int32_t kWarpgroups = 2;  // consumer warpgroups, 64 rows each; one more is the producer
 constexpr int32_t kWgmmaThreads = (1 + kWarpgroups) * kWarpgroupThreads;
 static_assert(kWideRows.rows == kWarpgroups * kWarpgroupRows);
 
-// Dims of K and V that there are instances for: like ones, and those of MLA's decompressed prefill.
+// Dims of K and V for which there are instances: equal ones, and those of MLA's decompressed prefill.
 constexpr bool has_wgmma_dims(int32_t dims, int32_t v_dims) {
   if (dims == 192) return v_dims == 128;
   return (dims == 64 || dims == 128 || dims == 256) && v_dims == dims;
 }
 
-// Keys of a tile, and tiles of K, and of V, that are in shared memory or on their way: what a thread's registers hold
-// of S [64][keys] and o [64][v_dims], and what shared memory does.
+// Keys of a tile, and the number of tiles of K (and of V) in shared memory. The registers of a thread bound the first
+// (S [64][keys], o [64][v_dims]), and shared memory bounds the second.
 constexpr int32_t wgmma_tile_keys(int32_t v_dims) { return v_dims > 128 ? 64 : 128; }
 constexpr int32_t wgmma_stages(int32_t dims) { return dims > 64 ? 2 : 4; }
-// Of K and V of 8 bits, tiles as stored: those are loaded, and dequantised to the tiles that products read.
+// Tiles of 8-bit K and V as stored. They are loaded, and then dequantised to the tiles that products read.
 constexpr int32_t kRawStages = 3;
 
-// Why TMA cannot load boxes of a layer's pools: words, or null.
+// Why TMA cannot load boxes of a layer's pools, or null.
 inline const char* why_not_boxes(const kvc_backend_layer& layer) {
   if (layer.page_size % kPatternRows != 0) return "the page size is no multiple of 8";
   for (const kvc_backend_pool* pool : {&layer.k, &layer.v}) {
@@ -40,11 +40,11 @@ inline const char* why_not_boxes(const kvc_backend_layer& layer) {
   return nullptr;
 }
 
-// Why attention of many rows is left to the other kernels: words, or null.
-//   - q, K and V have one 16-bit type, or K and V are floats of 8 bits, which either type of q holds exactly; keys are
-//     stored as they attend;
-//   - beside tiles of 256 dims there is no room for tiles of 8 bits as stored;
-//   - TMA writes rows of 64 dims, 8 of them to a pattern: boxes are slots of a page, in eights.
+// Why other kernels must compute attention of many rows, or null if warpgroups can. The conditions are:
+//   - q, K and V have one 16-bit type, or K and V are 8-bit floats, which either type of q holds exactly. Stored keys
+//     are used as they are.
+//   - With 8 bits, rows have fewer than 256 dims, because tiles of 256 dims leave no room for tiles as stored.
+//   - Pages have a multiple of 8 slots: TMA copies boxes of slots of one page, and 8 rows make a swizzle pattern.
 inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   const kvc_backend_layer& layer = *args.layer;
   const Type q = type_of(args.q.dtype), stored = stored_type(layer);
@@ -61,7 +61,7 @@ inline const char* why_not_wgmma(const kvc_backend_attend& args) {
   return why_not_boxes(layer);
 }
 
-// Slots of a box: tiles and pages are both made of such.
+// Slots of a box. Tiles and pages both consist of whole boxes.
 constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
   int32_t a = page_size, b = tile_keys;
   while (b != 0) {
@@ -72,9 +72,9 @@ constexpr int32_t box_keys(int32_t page_size, int32_t tile_keys) {
   return a;
 }
 
-// Bytes from the begin of a block's shared memory: what is fixed; q [dims / 64][128 rows][64]; then tiles of K [dims /
-// 64][keys][64], and of V likewise, one of each for every stage. Where K and V have 8 bits, after them tiles as stored
-// [keys][dims], of K and of V in turn.
+// The shared memory of a block, offsets in bytes: the fixed part, q [dims / 64][128 rows][64], then for each stage a
+// tile of K [dims / 64][keys][64], and for each stage a tile of V. With 8-bit K and V, tiles as stored [keys][dims]
+// follow, alternately of K and V.
 struct WgmmaShape {
   int32_t box_keys;
   int32_t q_at, k_at, v_at, raw_at;
@@ -82,7 +82,7 @@ struct WgmmaShape {
 };
 inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_bytes) {
   const int32_t dims = layer.head_dim, v_dims = layer.v_head_dim;
-  const int32_t keys = wgmma_tile_keys(v_dims), rows = wgmma_stages(dims) * keys;  // of all tiles
+  const int32_t keys = wgmma_tile_keys(v_dims), rows = wgmma_stages(dims) * keys;  // rows of all tiles
   WgmmaShape shape;
   shape.box_keys = box_keys(layer.page_size, keys);
   shape.q_at = (fixed_bytes + kPatternBytes - 1) / kPatternBytes * kPatternBytes;
@@ -93,13 +93,13 @@ inline WgmmaShape wgmma_shape(const kvc_backend_layer& layer, int32_t fixed_byte
   return shape;
 }
 
-// A pool as TMA sees it: dims, then slots and heads, the nearer one first, then pages; strides in bytes, of
-// all but the first. A box is of 64 dims, or of 8 bits of all. A dimension of one element has the stride of the next,
-// whatever the pool says.
+// A pool as TMA sees it. Dimension 0 is dims; then come slots and heads, the one with the smaller stride first; then
+// pages. Strides are in bytes, of all dimensions but the first. A box has 64 dims, or all dims of 8-bit rows. A
+// dimension with one element gets the stride of the next one, whatever the pool's stride is.
 struct PoolBoxes {
   uint64_t sizes[4], strides[3];
   uint32_t box[4];
-  int32_t heads_first;  // dimension 1 is heads, 2 slots
+  int32_t heads_first;  // 1: dimension 1 is heads and dimension 2 is slots
 };
 inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int32_t dims,
                             int32_t box_keys) {
@@ -115,7 +115,7 @@ inline PoolBoxes pool_boxes(const kvc_backend_layer& layer, const kvc_backend_po
   boxes.sizes[1] = inner[0];
   boxes.sizes[2] = inner[1];
   boxes.sizes[3] =
-      static_cast<uint64_t>(layer.num_pages > 0 ? layer.num_pages : INT32_MAX);  // none of a caller's array
+      static_cast<uint64_t>(layer.num_pages > 0 ? layer.num_pages : INT32_MAX);  // a caller's array has no limit
   boxes.strides[0] = heads_first ? head : slot;
   boxes.strides[1] = heads_first ? slot : heads > 1 ? head : slot * slots;
   boxes.strides[2] = page > 0 ? page : slot * slots;

@@ -1,6 +1,5 @@
-// Attention by warpgroups, what a thread that computes does with its part of two rows, in either kernel
-// (attend/wgmma/kernel.cuh, attend/wgmma/latent.cuh): scales, options and masks, the online softmax, the finished
-// state.
+// What a thread of a consumer warpgroup does with its parts of two rows, in both kernels (attend/wgmma/kernel.cuh,
+// attend/wgmma/latent.cuh): scales, options and masks, the online softmax, and the finished state.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -17,20 +16,20 @@
 
 namespace kvc::kernels::cuda {
 
-// What a thread holds of the scores of two rows, 8 apart. l: of the thread's keys alone.
+// A thread's softmax state of two rows, 8 apart. l: over the thread's keys only.
 struct WgmmaSums {
   float m[2], l[2];
 };
 
-// A thread's part of its warpgroup's rows and kColumns of o: of two rows, `first` and 8 after it, columns lane % 4 * 2
-// + {0, 1} of every 8 (attend/wgmma/layout.h).
+// A thread's part of its warpgroup's rows and of kColumns columns of o. It has two rows, `first` and first + 8, and of
+// every 8 columns those at lane % 4 * 2 + {0, 1} (attend/wgmma/layout.h).
 template <int kColumns>
 struct WgmmaRows : WgmmaSums {
   float o[kColumns / 2];
   int32_t first;
 };
 
-// Softcap and ALiBi of one row's scores with the keys from `begin` on.
+// Applies softcap and ALiBi to the scores of one row with the keys from `begin` on.
 template <class State, int kScores>
 __device__ __forceinline__ void apply_options(const State& state, int32_t begin, int32_t row, int half,
                                               float (&s)[kScores]) {
@@ -52,14 +51,14 @@ __device__ __forceinline__ void apply_options(const State& state, int32_t begin,
   }
 }
 
-// -inf where a row does not see the key.
+// Sets the scores of keys that the row does not see to -inf.
 template <class State, int kScores>
 __device__ __forceinline__ void apply_mask(const State& state, int32_t first, int32_t row, int half,
                                            float (&s)[kScores]) {
   const auto& fixed = *state.fixed;
   const int32_t first_key = first + state.lane % 4 * 2;
   int32_t begin = 0, end = 0;  // from first_key on
-  uint32_t bits = ~0u;         // of the thread's keys, in their order
+  uint32_t bits = ~0u;         // a bit for each key of the thread, in order
   if (row < state.rows) {
     const QueryMask& mask = fixed.masks[row];
     begin = mask.keys.begin - first_key;
@@ -79,8 +78,8 @@ __device__ __forceinline__ void apply_mask(const State& state, int32_t first, in
   }
 }
 
-// Dot products with the keys from `begin` on to scores, in the units of call.exp2_scale. is_full: every row sees every
-// key.
+// Converts dot products with the keys from `begin` on to scores, in the units of call.exp2_scale. is_full: every row
+// sees every key.
 template <class State, int kScores>
 __device__ __forceinline__ void score_tile(const State& state, int32_t begin, bool is_full, int32_t first_row,
                                            float (&s)[kScores]) {
@@ -98,7 +97,7 @@ __device__ __forceinline__ void score_tile(const State& state, int32_t begin, bo
   }
 }
 
-// The largest score of a row, all four lanes' and the one before.
+// The largest score of a row over its four lanes, and at least that of earlier keys.
 template <int kScores>
 __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int half, float before) {
   float largest = before;
@@ -108,12 +107,12 @@ __device__ __forceinline__ float largest_of_row(const float (&s)[kScores], int h
   return fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
 }
 
-// The online softmax of a row: s becomes p. Returns what o is to be multiplied by.
+// The online softmax of a row: s becomes p. Returns the factor of o.
 template <int kScores>
 __device__ __forceinline__ float soften_row_of(float scale, float largest, int half, float (&s)[kScores],
                                                WgmmaSums& rows) {
   const float alpha = rows.m[half] == largest ? 1.0f : fast_exp2((rows.m[half] - largest) * scale);
-  const float origin = largest == -INFINITY ? 0.0f : largest;  // nothing seen yet: every p is 0
+  const float origin = largest == -INFINITY ? 0.0f : largest;  // no key was seen yet, so every p is 0
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < kScores / 2; ++i) {
@@ -126,20 +125,20 @@ __device__ __forceinline__ float soften_row_of(float scale, float largest, int h
   return alpha;
 }
 
-// The sum over a row's four lanes.
+// The sum over the four lanes of a row.
 __device__ __forceinline__ float sum_of_row(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-// What a warp does when a slot is done with.
+// Each warp calls this when it no longer reads a slot.
 template <class State>
 __device__ __forceinline__ void leave_slot(const State& state, uint64_t* empty) {
   __syncwarp();
   if (state.lane == 0) arrive(empty);
 }
 
-// A row's part of the thread, times `scale`: pairs of every 8 columns, from element `at` on.
+// Writes the thread's part of a row times `scale`: two of every 8 columns, from element `at` on.
 template <class Out, int kColumns>
 __device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows<kColumns>& rows, int half, float scale,
                                           bool is_empty) {
@@ -159,8 +158,8 @@ __device__ __forceinline__ void store_row(Out* data, int64_t at, const WgmmaRows
   }
 }
 
-// Writes a row's state, or the columns of it from first_column on, to the partials, or normalised to the output. sum: l
-// of all the row's keys. kDims: of the row.
+// Writes the state of a row, from column first_column on, to the partials, or normalised to the output. sum: l over all
+// keys of the row. kDims: of the row.
 template <int32_t kDims, class State, int kColumns>
 __device__ __forceinline__ void finish_wgmma_row(const State& state, const WgmmaRows<kColumns>& rows, int half,
                                                  int32_t first_column, float sum) {
@@ -202,7 +201,8 @@ __device__ __forceinline__ void finish_wgmma_row(const State& state, const Wgmma
   if (column == 0 && args.lse != nullptr) args.lse[lse_element(args, place.row, place.token, head)] = final.lse;
 }
 
-// The block, or the part of it, that a thread block does, the last one first; false: nothing.
+// Finds the work of the thread block: a block of the plan or a part of one, from the last block on. Returns false if
+// there is none.
 __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBlock* block) {
   const int64_t* const live = call.attend.live_blocks;
   const uint32_t parts = static_cast<uint32_t>(call.parts);
@@ -219,14 +219,14 @@ __device__ __forceinline__ bool find_wgmma_block(const WgmmaCall& call, AttendBl
 
 __device__ __forceinline__ unsigned char* aligned_shared_bytes() {
 #if defined(__CUDACC__)
-  extern __shared__ __align__(1024) unsigned char panels[];  // where the swizzle's pattern begins
+  extern __shared__ __align__(1024) unsigned char panels[];  // 1024: where the swizzle pattern begins
   return panels;
 #else
   return cuda_emulation::shared_memory();
 #endif
 }
 
-// What a thread holds of its block; false: there is nothing to do.
+// Begins the thread's view of its block. Returns false if there is no work.
 template <class Fixed>
 __device__ __forceinline__ bool begin_wgmma_block(const WgmmaCall& call, WgmmaStateOf<Fixed>* state) {
   state->call = &call;

@@ -1,13 +1,15 @@
-// Attention by warpgroups, what comes before the products: the block's rows and their queries, and the tiles of K and V
-// that one warp loads by TMA. What three warps do to them then: attend/wgmma/convert.cuh.
+// What attention by warpgroups does before the products: the rows of the block, their queries, and the tiles of K and V
+// that one warp loads by TMA. attend/wgmma/convert.cuh is what three warps then do to tiles.
 //
-// Tile t is in slot t % stages. Five barriers for each slot: K and V `full` (its bytes are there), V `ready` (what is
-// no number is out of it), K and V `empty` (every warp that computes is done with it). Tiles of 8 bits come as stored
-// to slots of their own, K and V in turn: `raw_full`, `raw_empty`; what is dequantised from them is `full` (K) and
-// `ready`. The bringing warp finds which boxes of a tile any row sees: only their pages are looked up, a lane a box,
-// and only they are copied; tiles of which no row sees a box are left out. What lies in the places of other boxes, and
-// of slots that no row sees, may be anything: scores are replaced, and of V only numbers stay, which p = 0 takes out.
-// The tile after the last one has begin -1.
+// Tile t is in slot t % stages. Each slot has five barriers: K `full` and V `full` (the bytes have arrived), V `ready`
+// (NaN and infinity are replaced), K `empty` and V `empty` (every consumer warp has read it). Tiles of 8 bits arrive as
+// stored in slots of their own, alternately of K and V, with the barriers `raw_full` and `raw_empty`. What is
+// dequantised from them is `full` (K) or `ready` (V).
+//
+// The producer warp finds the boxes of a tile that some row sees, one lane a box. Only these are looked up and copied.
+// Tiles without such a box are skipped. The places of other boxes, and slots that no row sees, may hold anything: their
+// scores are replaced, and in V only finite numbers are left, which p = 0 removes. The tile after the last one has
+// begin -1.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,23 +34,23 @@ struct WgmmaCall {
   WgmmaShape shape;
   int32_t k_heads_first, v_heads_first;
   int32_t has_units;  // scores are multiplied by scales of K
-  int32_t parts;      // of a block of many rows: kernels of 64 take it in halves
+  int32_t parts;      // of a block of kWideRows: kernels of 64 rows compute it in two halves
   CUtensorMap k_map, v_map;
 };
 using WgmmaKernel = void (*)(WgmmaCall);
 
 constexpr int32_t kMostStages = 4, kMostTileKeys = 128, kMostRowsOfBlock = kWideRows.rows;
 
-// What is known of a tile, until its products are done. V of a tile is loaded after K of the next: two more than
-// stages; of 8 bits three, as loading is that far ahead of dequantising.
+// What is known of a tile until its products are done. V of a tile is loaded after K of the next tile, so there are two
+// more of these than stages. With 8 bits there are three more, because loading is one tile further ahead.
 struct WgmmaTile {
   int32_t begin;               // its first key; -1: there is no tile
   int32_t is_full;             // every row sees every key
-  int32_t has_odd;             // elements of V were no numbers, and are zeros now
-  uint8_t odd[kMostTileKeys];  // of which keys
+  int32_t has_odd;             // V had NaN or infinity, which are zeros now
+  uint8_t odd[kMostTileKeys];  // in which keys
 };
 
-// What a block holds of its rows, of kRows at most.
+// The fixed shared memory of a block with at most kRows rows.
 template <int32_t kRows>
 struct WgmmaRowsFixed {
   kvc_backend_attend args;
@@ -56,9 +58,9 @@ struct WgmmaRowsFixed {
   QueryPlace places[kRows];
   KeyTree tree;
   float units[kRows], slopes[kRows];
-  uint32_t keys_begin, keys_end;     // that any row sees
-  uint32_t full_begin, full_end;     // that all rows see
-  uint32_t gaps[kRows / kWarpSize];  // rows whose keys do not touch those of the next row
+  uint32_t keys_begin, keys_end;     // keys that some row sees
+  uint32_t full_begin, full_end;     // keys that all rows see
+  uint32_t gaps[kRows / kWarpSize];  // a bit for each row whose keys do not touch those of the next row
 };
 
 struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
@@ -67,7 +69,7 @@ struct WgmmaFixed : WgmmaRowsFixed<kMostRowsOfBlock> {
   WgmmaTile tiles[kMostStages + 3];
 };
 
-// A thread's view of its block. Fixed: WgmmaFixed, or that of latent rows.
+// A thread's view of its block. Fixed: WgmmaFixed, or the one of latent rows.
 template <class Fixed>
 struct WgmmaStateOf {
   const WgmmaCall* call;
@@ -81,38 +83,39 @@ using WgmmaState = WgmmaStateOf<WgmmaFixed>;
 
 constexpr int32_t kConvertingWarps = kWarpgroupThreads / kWarpSize - 1;
 
-// An instance of the kernel, its type and dims, and how its tiles lie in shared memory. kStoredBits: of K's and V's
-// elements in their pools, 16 or 8.
+// An instance of the kernel: its type and dims, and how its tiles lie in shared memory. kStoredBits: of an element of K
+// and V in the pools, 16 or 8.
 template <class T, int kDimsOfK, int kDimsOfV, int kStoredBits>
 struct WgmmaTiles {
   using Type = T;
   static constexpr bool kRaw = kStoredBits == 8;
-  using Element = std::conditional_t<kRaw, uint8_t, T>;  // of the pools
+  using Element = std::conditional_t<kRaw, uint8_t, T>;  // as in the pools
   static constexpr int32_t kDims = kDimsOfK, kValueDims = kDimsOfV;
   static constexpr int32_t kKeys = wgmma_tile_keys(kValueDims), kStages = wgmma_stages(kDims);
   static constexpr int32_t kPanelBytes = kKeys * kPanelPitch, kQueryPanelBytes = kMostRowsOfBlock * kPanelPitch;
-  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // a tile of K
-  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of V
-  static constexpr int32_t kRawBytes = kKeys * kDims;                            // of either as stored
+  static constexpr int32_t kKeyBytes = kDims / kPanelDims * kPanelBytes;         // of a tile of K
+  static constexpr int32_t kValueBytes = kValueDims / kPanelDims * kPanelBytes;  // of a tile of V
+  static constexpr int32_t kRawBytes = kKeys * kDims;                            // of a tile as stored
   static_assert(kStages <= kMostStages && kKeys <= kMostTileKeys && (!kRaw || kDims == kValueDims));
 
-  // Of tile t: its slot, the parity of the phase in which it is there, and of that in which its slot is empty for it.
+  // For tile t: its slot, the parity of the phase in which the slot holds it, and that in which the slot is empty for
+  // it.
   static __device__ __forceinline__ int32_t slot(int32_t t) { return t % kStages; }
   static __device__ __forceinline__ uint32_t full(int32_t t) { return static_cast<uint32_t>(t / kStages) & 1u; }
   static __device__ __forceinline__ uint32_t empty(int32_t t) { return full(t) ^ 1u; }
   static __device__ __forceinline__ WgmmaTile& of(const WgmmaState& state, int32_t t) {
     return state.fixed->tiles[t % (kStages + 3)];
   }
-  // The how manieth tile as stored those of K and V are: K of tile t + 1 is brought before V of tile t.
+  // The index of K, and of V, of tile t among the tiles as stored. K of tile t + 1 is loaded before V of tile t.
   static __device__ __forceinline__ int32_t raw_keys(int32_t t) { return t == 0 ? 0 : 2 * t - 1; }
   static __device__ __forceinline__ int32_t raw_values(int32_t t) { return 2 * t + 2; }
-  // Of that: its slot, and the parities as above.
+  // The slot of a tile as stored, and the parities as above.
   static __device__ __forceinline__ int32_t raw_slot(int32_t i) { return i % kRawStages; }
   static __device__ __forceinline__ uint32_t raw_full(int32_t i) { return static_cast<uint32_t>(i / kRawStages) & 1u; }
   static __device__ __forceinline__ uint32_t raw_empty(int32_t i) { return raw_full(i) ^ 1u; }
 };
 
-// Masks, places and scales of a row.
+// The masks, places and scales of a row.
 template <class State>
 __device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
   auto& fixed = *state.fixed;
@@ -124,7 +127,7 @@ __device__ __forceinline__ void begin_wgmma_row(const State& state, int32_t r) {
                         : call.args.alibi_slopes[fixed.places[r].row * call.args.alibi_row_stride + head];
 }
 
-// Whether the keys of row r and of the next one are one range together.
+// Whether the keys of row r and those of the next row make one range.
 template <class State>
 __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   const KeyRange a = state.fixed->masks[r].keys;
@@ -134,7 +137,7 @@ __device__ __forceinline__ bool touches_next(const State& state, int32_t r) {
   return b.begin < b.end && b.begin <= a.end && a.begin <= b.end;
 }
 
-// Rows of the block, of which point_to_call has run, kRows at most. All threads.
+// Fills the rows of the block, at most kRows. point_to_call has run. All threads call it.
 template <int32_t kRows, class State>
 __device__ __forceinline__ void find_wgmma_rows(const State& state) {
   __syncthreads();
@@ -149,13 +152,13 @@ __device__ __forceinline__ void find_wgmma_rows(const State& state) {
   }
 }
 
-// Barriers and rows of the block. All threads.
+// Begins the barriers and the rows of the block. All threads call it.
 template <class Tiles>
 __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   WgmmaFixed& fixed = *state.fixed;
   if (state.thread == 0) {
     point_to_call(state.call->attend, *state.item, &fixed);
-    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // warps
+    const uint32_t computing = state.rows > kWarpgroupRows ? 8 : 4;  // consumer warps
     for (int32_t i = 0; i < Tiles::kStages; ++i) {
       init_barrier(&fixed.k_full[i], Tiles::kRaw ? kConvertingWarps : 1);
       init_barrier(&fixed.v_full[i], 1);
@@ -174,7 +177,7 @@ __device__ __forceinline__ void begin_wgmma_rows(const WgmmaState& state) {
   find_wgmma_rows<kMostRowsOfBlock>(state);
 }
 
-// Whether the queries are 16 bytes apart and as they attend, so that their chunks can be copied.
+// Whether chunks of queries can be copied as they are: 16-byte aligned and not rotated.
 __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const kvc_backend_item& item) {
   const kvc_backend_attend& args = call.args;
   const float* const cos_sin = item.part == KVC_BACKEND_PART_SINKS ? args.cos_sin_sinks : args.cos_sin;
@@ -183,7 +186,7 @@ __device__ __forceinline__ bool has_plain_queries(const AttendCall& call, const 
   return (strides | reinterpret_cast<uint64_t>(args.q.data)) % 16 == 0;
 }
 
-// q to shared memory, rotated, times the sign of the scale; zeros where the block has no row.
+// Writes q to shared memory, rotated, times the sign of the scale. Rows beyond the block's are zeros.
 template <class Tiles>
 __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
   const AttendCall& call = state.call->attend;
@@ -220,9 +223,9 @@ __device__ __forceinline__ void load_wgmma_queries(const WgmmaState& state) {
   publish_writes();
 }
 
-// ---- Bringing tiles: one warp -------------------------------------------------------------------
+// ---- Producer: one warp --------------------------------------------------------------------------
 
-// A lane's box of a tile: where it is, if any row sees a key of it.
+// A lane's box of a tile: its place, if some row sees a key of it.
 struct BoxPlace {
   int32_t needed, page, slot;
 };
@@ -233,7 +236,7 @@ __device__ __forceinline__ bool sees_any(const State& state, uint32_t begin, uin
   uint32_t gaps = 0;
 #pragma unroll
   for (const uint32_t of_warp : fixed.gaps) gaps |= of_warp;
-  if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // their keys are one range
+  if (gaps == 0) return begin < fixed.keys_end && end > fixed.keys_begin;  // the keys of all rows make one range
   for (int32_t r = 0; r < state.rows; ++r) {
     const KeyRange keys = fixed.masks[r].keys;
     const uint32_t key_begin = static_cast<uint32_t>(keys.begin), key_end = static_cast<uint32_t>(keys.end);
@@ -256,13 +259,13 @@ __device__ __forceinline__ BoxPlace find_box(const State& state, PageCursor* cur
   return place;
 }
 
-// Where a tile of K or V is brought to, and the barrier that counts its bytes.
+// Where a tile of K or V is copied to, and the barrier that counts its bytes.
 struct TileRoom {
   unsigned char* tile;
   uint64_t* full;
 };
 
-// Waits until there is room for K of tile t, or V; in the order in which they are brought.
+// Waits until there is room for K, or V, of tile t, in the order of loading.
 template <class Tiles>
 __device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32_t t, bool values) {
   WgmmaFixed& fixed = *state.fixed;
@@ -282,8 +285,8 @@ __device__ __forceinline__ TileRoom wait_for_room(const WgmmaState& state, int32
 template <class Tiles, int kDims>
 __device__ __forceinline__ void begin_boxes(const WgmmaState& state, const CUtensorMap& map, int32_t heads_first,
                                             const BoxPlace& place, const TileRoom& room) {
-  constexpr int32_t kBoxes = Tiles::kRaw ? 1 : kDims / kPanelDims;  // of the same keys
-  constexpr int32_t kBoxPitch = Tiles::kRaw ? kDims : kPanelPitch;  // bytes of a key in one
+  constexpr int32_t kBoxes = Tiles::kRaw ? 1 : kDims / kPanelDims;  // boxes with the same keys
+  constexpr int32_t kBoxPitch = Tiles::kRaw ? kDims : kPanelPitch;  // bytes of a key in one box
   const int32_t keys = state.call->shape.box_keys, lanes = __popc(__ballot_sync(kAllLanes, place.needed != 0));
   if (state.lane == 0) arrive_expecting(room.full, static_cast<uint32_t>(lanes * keys * kBoxes * kBoxPitch));
   __syncwarp();
@@ -333,7 +336,7 @@ __device__ __forceinline__ void bring_tiles(const WgmmaState& state) {
     arrive(behind.full);
   }
   if (t > 0) bring_values(t - 1);
-  if (Tiles::kRaw) return;  // the warps that dequantise K and V have seen it
+  if (Tiles::kRaw) return;  // the warps that dequantise have waited for it
   const TileRoom values_behind = wait_for_room<Tiles>(state, t, true);
   if (state.lane == 0) arrive(values_behind.full);
 }

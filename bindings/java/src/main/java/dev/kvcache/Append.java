@@ -1,6 +1,6 @@
 package dev.kvcache;
 
-/** New K and V of a layer, for {@link Step#append}. May be used again, with other tensors. */
+/** New K and V of a layer, for {@link Step#append}. It can be used again with other tensors. */
 public final class Append extends Args {
   private static final Fields FIELDS = new Fields("k", Abi.AppendArgs.K, "v", Abi.AppendArgs.V, "ropeCosSin",
       Abi.AppendArgs.ROPE_COS_SIN, "kScale", Abi.AppendArgs.K_SCALE, "vScale", Abi.AppendArgs.V_SCALE);
@@ -26,7 +26,7 @@ public final class Append extends Args {
     return this;
   }
 
-  /** [T, 2, ropeDim / 2] F32: cos, then sin of each pair's angle, for positions that only the caller knows. */
+  /** [T, 2, ropeDim / 2] F32: cos, then sin of each pair's angle, for positions that only the caller has. */
   public Append ropeCosSin(Tensor tensor) {
     tensors[2] = tensor;
     return this;
@@ -39,7 +39,7 @@ public final class Append extends Args {
     return this;
   }
 
-  /** k is already as the cache stores it: rotated, and perhaps stored bytes. */
+  /** k is already rotated, and k and v may be stored bytes. */
   public Append asStored() {
     asStored = true;
     return this;

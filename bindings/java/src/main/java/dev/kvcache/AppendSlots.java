@@ -1,6 +1,6 @@
 package dev.kvcache;
 
-/** Arguments of {@link Context#appendSlots}: rows of k and v for a paged cache of the caller's. May be used again. */
+/** Arguments of {@link Context#appendSlots}: rows of k and v for the caller's own paged cache. It can be used again. */
 public final class AppendSlots extends Args {
   private static final Fields FIELDS = new Fields(
       "k", Abi.AppendSlotsArgs.K, "v", Abi.AppendSlotsArgs.V, "kCache!", Abi.AppendSlotsArgs.K_CACHE,
@@ -15,7 +15,7 @@ public final class AppendSlots extends Args {
     super(FIELDS);
   }
 
-  /** Rows of k and v go to slotMapping's places in the two pools. */
+  /** Stores rows of k and v in the slots of slotMapping in the two pools. */
   public static AppendSlots of(Tensor k, Tensor v, Tensor kCache, Tensor vCache, Tensor slotMapping) {
     return new AppendSlots().k(k).v(v).kCache(kCache).vCache(vCache).slotMapping(slotMapping);
   }
@@ -44,7 +44,7 @@ public final class AppendSlots extends Args {
     return this;
   }
 
-  /** [T] I32 or I64: page * pageSize + offset; negative: nowhere. */
+  /** [T] I32 or I64: the slot of each row, page * pageSize + offset; negative: the row is not stored. */
   public AppendSlots slotMapping(Tensor tensor) {
     tensors[4] = tensor;
     return this;

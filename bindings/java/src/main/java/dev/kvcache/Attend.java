@@ -1,8 +1,8 @@
 package dev.kvcache;
 
 /**
- * Queries of a layer, with its new K and V, and where the output goes, for {@link Step#attend}. May be used again, with other
- * tensors and options: a decode loop needs one.
+ * Queries, new K and V, and the output of a layer, for {@link Step#attend}. It can be used again with other tensors and
+ * options, so a decode loop needs one.
  */
 public final class Attend extends Args {
   private static final Fields FIELDS = new Fields("q", Abi.AttendArgs.Q, "k", Abi.AttendArgs.K, "v", Abi.AttendArgs.V, "out!",
@@ -22,7 +22,7 @@ public final class Attend extends Args {
     return new Attend().q(q).k(k).v(v).out(out);
   }
 
-  /** Only attends: the layer was appended already, reads another's K and V, or is a cross layer. */
+  /** Attends over stored keys: the layer was appended before, reads another layer's K and V, or is a cross layer. */
   public static Attend of(Tensor q, Tensor out) {
     return new Attend().q(q).out(out);
   }
@@ -90,7 +90,7 @@ public final class Attend extends Args {
     return this;
   }
 
-  /** A query sees every key of its row, the tokens after it too. */
+  /** A query sees every key of its row, also those of later tokens. */
   public Attend nonCausal(boolean on) {
     return flag(Abi.KVC_ATTEND_NON_CAUSAL, on);
   }

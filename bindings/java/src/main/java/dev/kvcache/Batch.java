@@ -3,8 +3,8 @@ package dev.kvcache;
 import java.util.Arrays;
 
 /**
- * What a step appends. The T rows of its tensors are the tokens of the first sequence, then of the second, and so on. A batch
- * copies nothing: its arrays may change between steps, so one batch can serve every step of a loop.
+ * What a step appends. The T rows of its tensors are the tokens of the first sequence, then those of the second, and so on. A
+ * batch copies no array. Arrays may change between steps, so one batch can serve every step of a loop.
  */
 public final class Batch {
   /** In treeParents: the node follows the sequence's last token. */
@@ -49,13 +49,13 @@ public final class Batch {
     return this;
   }
 
-  /** [T]: of each token its parent node, TREE_ROOT, or TREE_NONE in all tokens of a plain row; null = no trees. */
+  /** [T]: the parent node of each token, or TREE_ROOT; in a plain row TREE_NONE for all tokens. null = no trees. */
   public Batch treeParents(int... parents) {
     treeParents = parents;
     return this;
   }
 
-  /** [T]: neighbours with the same id above 0 see each other, later ones too; null = no spans. */
+  /** [T]: adjacent tokens with the same id above 0 see each other, also later ones; null = no spans. */
   public Batch spanIds(int... ids) {
     spanIds = ids;
     return this;

@@ -6,11 +6,11 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * Page pools for every layer of a model, and the sequences in them. A sequence is an id, a long: never 0, and an error once
- * it is stale. Methods may be called by any thread.
+ * Page pools for every layer of a model, and the sequences in them. A sequence is an id, a long that is never 0. Using a stale id
+ * is an error. Any thread may call the methods.
  *
- * <p>Close a cache when it is no longer needed. One that is only dropped is released when it is unreachable, but a garbage
- * collector never removes a sequence nor ends a step: page ids would depend on it.
+ * <p>Close a cache when it is no longer needed. The garbage collector releases an unreachable cache, but it never removes a
+ * sequence or ends a step, because page ids would depend on it.
  */
 public final class Cache implements AutoCloseable {
   /** The group of {@link #stats} and {@link CacheBuilder#estimate} that stands for all groups. */
@@ -47,7 +47,7 @@ public final class Cache implements AutoCloseable {
 
   /** When rows of a step that begin with the same pages are attended together. */
   public enum SharePrefixes {
-    /** Where a cost model says that it pays. */
+    /** Where a cost model expects a gain. */
     WHERE_IT_PAYS(0),
     NEVER(Abi.KVC_CACHE_NO_PREFIX_SHARING),
     ALWAYS(Abi.KVC_CACHE_SHARE_ALL_PREFIXES);
@@ -71,7 +71,7 @@ public final class Cache implements AutoCloseable {
     handle.leave();
   }
 
-  /** A call that gets n ids and fills or reads other arrays. */
+  /** A call with n ids that fills or reads other arrays. */
   interface Call {
     int with(NativeCalls calls, Arena arena, long n);
   }
@@ -239,7 +239,7 @@ public final class Cache implements AutoCloseable {
   /** Positions at which fork and truncate work in every group: before and after are -1 where there is none. */
   public record Nearest(long before, long after) {}
 
-  /** The nearest such positions at or below, and at or above, the given one. */
+  /** The positions nearest to the given one, at or below it and at or above it, where fork and truncate work. */
   public Nearest nearestPosition(long sequence, long position) {
     Arena arena = enter("Cache.nearestPosition");
     try {
@@ -258,19 +258,19 @@ public final class Cache implements AutoCloseable {
         calls.seqSetRope(handle.address, n, arena.longs(sequences), set, arena.error.address));
   }
 
-  /** Keeps the recurrent states that sequences have now: fork and truncate work at their present lengths later. */
+  /** Keeps the recurrent states that sequences have now. Fork and truncate then work at these lengths later. */
   public void checkpoint(long... sequences) {
     run("Cache.checkpoint", sequences, (calls, arena, n) ->
         calls.seqCheckpoint(handle.address, n, arena.longs(sequences), arena.error.address));
   }
 
-  /** A query sees the first sinks tokens and the last ones, window keys in all; 0 and 0 is no window. */
+  /** A query sees window keys: the first sinks tokens of its sequence, and the newest ones. 0 and 0 is no window. */
   public record Window(long sinks, long window) {}
 
   /**
-   * Gives sequences a streaming window, so that they can go on for ever in bounded memory.
+   * Gives sequences a streaming window, so that they can continue without end in bounded memory.
    *
-   * @param prefixIsSink what a sequence holds now are sinks too
+   * @param prefixIsSink the tokens that a sequence holds now become sinks too
    */
   public void setStreaming(Window window, boolean prefixIsSink, long... sequences) {
     run("Cache.setStreaming", sequences, (calls, arena, n) -> {
@@ -419,7 +419,7 @@ public final class Cache implements AutoCloseable {
 
   // ---- steps ---------------------------------------------------------------------------------------------------------
 
-  /** Throws what {@link #begin} would throw now; changes nothing. */
+  /** Throws what {@link #begin} would throw now, and changes nothing. */
   public void canFit(Batch batch) {
     canFit("Cache.canFit", batch, null);
   }
@@ -455,12 +455,12 @@ public final class Cache implements AutoCloseable {
     }
   }
 
-  /** A graph for steps of up to so many rows and tokens; 0 = as many as the cache allows. */
+  /** A graph for steps with at most these numbers of rows and tokens; 0 = the cache's limit. */
   public Graph createGraph(int maxSequences, int maxTokens) {
     return createGraph(maxSequences, maxTokens, 0);
   }
 
-  /** The same with so many columns in its block tables; 0 = the pages of the group. */
+  /** The same with a number of columns of its block tables; 0 = the pages of the group. */
   public Graph createGraph(int maxSequences, int maxTokens, int maxPagesPerRow) {
     Arena arena = enter("Cache.createGraph");
     try {
@@ -491,7 +491,7 @@ public final class Cache implements AutoCloseable {
   /** A copy that the engine has to make in its own pools, in each layer of the group: as memmove does. */
   public record Copy(long sourceSlot, long targetSlot, int group, int count) {}
 
-  /** Of a cache with tables only: hands over all copies that wait, in their order, and forgets them. */
+  /** In a cache with tables only: returns all copies that wait, in their order, and removes them from the cache. */
   public List<Copy> takeCopies() {
     Arena arena = enter("Cache.takeCopies");
     try {
@@ -526,7 +526,7 @@ public final class Cache implements AutoCloseable {
   /** K and V as stored, each null where there is none: [tokens, kvHeads, dim] of the layer's dtype (float8: U8). */
   public record Exported(Tensor k, Tensor v, Tensor kScale, Tensor vScale) {}
 
-  /** What of a layer to copy. */
+  /** Which parts of a layer to copy. */
   public enum Part {
     K(Abi.KVC_EXPORT_K),
     V(Abi.KVC_EXPORT_V),
@@ -595,7 +595,7 @@ public final class Cache implements AutoCloseable {
     }
   }
 
-  /** Which of a layer's page pools to view. */
+  /** One of a layer's page pools. */
   public enum Pool {
     /** K and V together: [pages, 2, kvHeads, pageSize, dim]. */
     KV(Abi.KVC_POOL_KV),
@@ -663,7 +663,7 @@ public final class Cache implements AutoCloseable {
     }
   }
 
-  /** Checks that references add up; the error says what does not hold. */
+  /** Checks the bookkeeping; the error says which invariant does not hold. */
   public void checkInvariants() {
     Arena arena = enter("Cache.checkInvariants");
     try {

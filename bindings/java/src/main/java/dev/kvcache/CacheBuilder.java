@@ -4,7 +4,7 @@ import java.lang.ref.Reference;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What a {@link Cache} is for. Layers and one of the capacities are needed; the rest has defaults. */
+/** The settings of a {@link Cache}. Layers and one of the capacities are required; the rest has defaults. */
 public final class CacheBuilder {
   private Context context;
   private List<Layer> layers = List.of();
@@ -28,7 +28,7 @@ public final class CacheBuilder {
 
   CacheBuilder() {}
 
-  /** Where to compute; without it a context of the cache's own. */
+  /** The context in which to compute. Without it the cache makes its own. */
   public CacheBuilder context(Context where) {
     context = where;
     return this;
@@ -66,7 +66,7 @@ public final class CacheBuilder {
     return this;
   }
 
-  /** All pools of all layers together fit in so many bytes. */
+  /** All pools of all layers together have at most this many bytes. */
   public CacheBuilder capacityBytes(long bytes) {
     capacityBytes = bytes;
     return this;

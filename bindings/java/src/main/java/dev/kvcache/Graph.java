@@ -1,9 +1,9 @@
 package dev.kvcache;
 
 /**
- * Memory of one step of a cache that stays where it is, for programs that are recorded once and replayed. Calls on any
- * {@link Step} of a graph, of an earlier step too, are calls of the one that is open in it now: so what was recorded with one
- * step is replayed in all.
+ * Memory of one step of a cache at fixed addresses, for programs that are recorded once and replayed. A call on any
+ * {@link Step} of a graph, also on an earlier one, is a call on the step that is open in the graph at that time. So a program
+ * that was recorded with one step is replayed in all of them.
  *
  * <pre>{@code
  * try (Graph graph = cache.createGraph(64, 64)) { // decode, up to 64 rows
@@ -21,8 +21,8 @@ package dev.kvcache;
  * graph's maxTokens rows; those after the step's tokens are neither read nor written. {@link Step#tables} has shapes of
  * the graph's capacity. Results are the bits of plain steps.
  *
- * <p>Close it when it is no longer needed; closing the cache closes its graphs, a garbage collector does not. Methods may be called
- * by any thread.
+ * <p>Close a graph when it is no longer needed. Closing the cache closes its graphs; the garbage collector does not. Any thread
+ * may call its methods.
  */
 public final class Graph implements AutoCloseable {
   private final Cache cache;
@@ -51,7 +51,7 @@ public final class Graph implements AutoCloseable {
     cache.canFit("Graph.canFit", batch, this);
   }
 
-  /** The step that is open, or else the last that was; for who has locked the graph. */
+  /** The open step, or else the last one. The caller has locked the graph. */
   Step latest() {
     return latest;
   }

@@ -46,7 +46,7 @@ public final class Group {
     return new Group(Abi.KVC_ROW_LATENT, visibility, window, chunk, pages);
   }
 
-  /** The same with a pool of so many pages; otherwise the cache's capacity decides. */
+  /** The same with a pool of this many pages; otherwise the cache's capacity decides. */
   public Group pages(long n) {
     return new Group(row, visibility, window, chunk, n);
   }

@@ -28,7 +28,7 @@ public final class Import {
     return this;
   }
 
-  /** k is as exported, and k and v may be stored bytes. */
+  /** k is as it was exported, and k and v may be stored bytes. */
   public Import asStored() {
     asStored = true;
     return this;

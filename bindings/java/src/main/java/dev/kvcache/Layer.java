@@ -44,13 +44,13 @@ public final class Layer implements Cloneable {
     }
   }
 
-  /** Settings of a layer; what is not set has the default. Builds any number of layers, and may be changed between them. */
+  /** The settings of a layer. A setting that is not given has its default. A builder can build many layers, and change between them. */
   public static final class Builder {
     private final Layer layer = new Layer();
 
     private Builder() {}
 
-    /** Index of its group among the cache's; 0. */
+    /** The index of its group in the cache; 0 by default. */
     public Builder group(int index) {
       layer.group = index;
       return this;
@@ -169,7 +169,7 @@ public final class Layer implements Cloneable {
     }
   }
 
-  /** Writes the config; what the cache must keep alive goes into kept. */
+  /** Writes the config. Objects that the cache must keep alive are added to kept. */
   void write(Arena arena, Mem c, int index, List<Object> kept) {
     c.putInt(0, Abi.LayerConfig.SIZE);
     c.putInt(Abi.LayerConfig.GROUP, group);
@@ -227,7 +227,7 @@ public final class Layer implements Cloneable {
     c.putInt(Abi.LayerConfig.NUM_STATES, states.size());
   }
 
-  /** A pool is adopted without a deleter: Java keeps its memory, as long as the cache and views of it are there. */
+  /** A pool is adopted without a deleter. Java keeps its memory as long as the cache and its views exist. */
   private static long storage(Tensor pool, List<Object> kept) {
     if (pool == null) {
       return 0;

@@ -3,8 +3,8 @@ package dev.kvcache;
 import java.lang.ref.Cleaner;
 
 /**
- * Tables for a server that has an allocator and kernels of its own: made once for a kind of step, built for each step.
- * Calls of one plan wait for each other.
+ * Tables for a server with an allocator and kernels of its own. A plan is made once for a kind of step, and builds the tables of
+ * each step. Calls on one plan wait for each other.
  */
 public final class Plan implements AutoCloseable {
   /** The kind of step; docs/reference/tables.md has a table of them. */
@@ -37,7 +37,7 @@ public final class Plan implements AutoCloseable {
     return new Builder(context, mode);
   }
 
-  /** What a plan is for; what is not set has the default. */
+  /** The settings of a plan. A setting that is not given has its default. */
   public static final class Builder {
     private final Context context;
     private final Mode mode;
@@ -112,7 +112,7 @@ public final class Plan implements AutoCloseable {
       return this;
     }
 
-    /** Queries see their chunk up to themselves; 0 = all. */
+    /** Queries see the keys of their chunk, up to their own; 0 = all. */
     public Builder chunkTokens(long tokens) {
       chunkTokens = tokens;
       return this;
@@ -169,7 +169,7 @@ public final class Plan implements AutoCloseable {
     handle.leave();
   }
 
-  /** Makes the tables of a step, of all its draft steps and parts; the number of this build. */
+  /** Makes the tables of a step, with all its draft steps and parts. Returns the number of this build. */
   public synchronized long build(PlanArgs args) {
     Arena arena = enter("Plan.build");
     try {

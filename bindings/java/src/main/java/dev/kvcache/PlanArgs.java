@@ -1,8 +1,8 @@
 package dev.kvcache;
 
 /**
- * A step of a server that has an allocator of its own, for {@link Plan#build}: B rows with their tables. One-dimensional
- * tensors are I32 or I64, tables I32. May be used again.
+ * A step of a server with its own allocator, for {@link Plan#build}: B rows with their tables. One-dimensional tensors are I32 or
+ * I64, tables I32. It can be used again.
  */
 public final class PlanArgs extends Args {
   private static final Fields FIELDS = new Fields(
@@ -16,7 +16,7 @@ public final class PlanArgs extends Args {
     super(FIELDS);
   }
 
-  /** Rows of so many tokens. */
+  /** Rows with these numbers of tokens. */
   public static PlanArgs of(Tensor seqLens) {
     return new PlanArgs().seqLens(seqLens);
   }
@@ -51,7 +51,7 @@ public final class PlanArgs extends Args {
     return this;
   }
 
-  /** [B]: encoder tokens that lie before the row's own; DECODE and EXTEND. */
+  /** [B]: encoder tokens that are stored before the row's own; DECODE and EXTEND. */
   public PlanArgs encoderLens(Tensor tensor) {
     tensors[5] = tensor;
     return this;
@@ -63,7 +63,7 @@ public final class PlanArgs extends Args {
     return this;
   }
 
-  /** A promise: the rows are those of the last build, each at least as long. Only what is new is read. */
+  /** A promise that the rows are those of the last build, each at least as long. Then only new tokens are read. */
   public PlanArgs rowsGrew(boolean promise) {
     rowsGrew = promise;
     return this;

@@ -3,12 +3,12 @@ package dev.kvcache;
 /**
  * Counts of one group or of a whole cache.
  *
- * @param sequences that exist
+ * @param sequences sequences that exist
  * @param pagesTotal pages of the group
- * @param pagesUsed with at least one reference
- * @param pagesFree the others
+ * @param pagesUsed pages with at least one reference
+ * @param pagesFree the other pages
  * @param pagesShared used pages that belong to two or more sequences
- * @param pagesPeak most pages ever used at once
+ * @param pagesPeak the most pages that were used at once
  * @param tokensHeld tokens stored, a shared one counted once
  * @param tokensShared of those, tokens that belong to two or more sequences
  * @param tokensLogical what a cache without sharing would hold

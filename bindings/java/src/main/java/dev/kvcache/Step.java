@@ -4,9 +4,9 @@ import java.nio.ByteOrder;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One step of the model over a batch: attend in every layer, then end. Calls of one step are one at a time (another thread
- * gets BUSY), but for {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens. Steps of a {@link Graph} reach
- * the one that is open in it.
+ * One step of the model over a batch: attend in every layer, then end. One thread at a time may call a step, and others get BUSY;
+ * any thread may call {@link #cancel}. {@link #close} without {@link #end} drops the step's tokens. A call on a step of a
+ * {@link Graph} is a call on the step that is open in the graph.
  */
 public final class Step implements AutoCloseable {
   private final Cache cache;
@@ -58,7 +58,7 @@ public final class Step implements AutoCloseable {
     }
   }
 
-  /** Copies a state of a recurrent layer out: row i of the tensor is that of the batch's sequence i before this step. */
+  /** Copies a state of a recurrent layer out of the cache. Row i of the tensor is that of sequence i of the batch before the step. */
   public void loadState(int layer, int state, Tensor tensor) {
     Checks.writable("Step.loadState", "tensor", tensor);
     Arena arena = enter("Step.loadState");
@@ -71,7 +71,7 @@ public final class Step implements AutoCloseable {
     }
   }
 
-  /** Copies it in: row i becomes the state of the batch's sequence i when this step ends. */
+  /** Copies a state into the cache. Row i becomes the state of sequence i of the batch when the step ends. */
   public void storeState(int layer, int state, Tensor tensor) {
     Arena arena = enter("Step.storeState");
     try {
@@ -131,7 +131,7 @@ public final class Step implements AutoCloseable {
     return tables(group, Tables.request());
   }
 
-  /** What was planned, as one JSON object. */
+  /** The plan of the step, as one JSON object. */
   public String describe() {
     Arena arena = enter("Step.describe");
     try {
@@ -169,7 +169,7 @@ public final class Step implements AutoCloseable {
     }
   }
 
-  /** Stops the step, also while it computes on another thread: its calls throw CANCELLED then, and only abort is left. */
+  /** Cancels the step, also while another thread computes in it. Its calls then throw CANCELLED, and only abort is left. */
   public void cancel() {
     Handle handle = handle();
     if (!handle.join()) {

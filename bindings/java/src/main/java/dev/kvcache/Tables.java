@@ -3,11 +3,14 @@ package dev.kvcache;
 import java.nio.ByteOrder;
 
 /**
- * Tables of one step as attention kernels of other libraries want them: block tables, lengths, slots. Copies, in arrays of
- * Java; docs/reference/tables.md says what each means. Arrays that were not asked for, or that the step has not, are null.
+ * Tables of one step for attention kernels of other libraries: block tables, lengths, slots. They are copies in arrays of Java;
+ * docs/reference/tables.md describes each. Arrays that were not requested, or that the step lacks, are null.
  */
 public final class Tables {
-  /** Which keys: of a step that branches (trees, drafts) a table names those that all branches share, another each one's own. */
+  /**
+   * Which keys a table names. For steps that branch (trees, drafts), one table has the keys that all branches share, another those
+   * of each branch.
+   */
   public enum Part {
     WHOLE(Abi.KVC_TABLES_WHOLE),
     PREFIX(Abi.KVC_TABLES_PREFIX),
@@ -21,7 +24,7 @@ public final class Tables {
     }
   }
 
-  /** What is wanted; without settings all arrays of the whole. */
+  /** What to make. Without settings: all keys, and all arrays. */
   public static final class Request {
     private Part part = Part.WHOLE;
     private int flags;
@@ -48,7 +51,7 @@ public final class Tables {
       return this;
     }
 
-    /** blockTable. What is not asked for is not made; of nothing asked for, everything is. */
+    /** Requests blockTable. If no array is requested, all are made; else only the requested ones. */
     public Request dense() {
       arrays |= Abi.KVC_TABLES_DENSE;
       return this;
@@ -80,7 +83,7 @@ public final class Tables {
     return new Request();
   }
 
-  /** A row's queries are the last of its keys, and each sees those up to itself; else all of them. */
+  /** True: the queries of a row are its last keys, and each sees the keys up to itself. False: each sees all keys of the row. */
   public final boolean causal;
   /** R, rows of the table. */
   public final int rows;
@@ -127,7 +130,7 @@ public final class Tables {
   /** [rows of the batch] */
   public final int[] lastRows;
 
-  /** Copies what the library lends: while nothing can close the step. */
+  /** Copies memory of the library. The caller makes sure that the step is not closed meanwhile. */
   Tables(NativeCalls calls, Mem c) {
     causal = c.getInt(Abi.Tables.CAUSAL) != 0;
     rows = c.getInt(Abi.Tables.NUM_ROWS);

@@ -11,12 +11,12 @@ import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Memory of a direct buffer with a type and a shape. It copies nothing, and keeps its buffer alive. It is immutable, and any
- * thread may use it. Make one for each buffer and shape, and use it again.
+ * The memory of a direct buffer, with a type and a shape. A tensor copies nothing, and keeps its buffer alive. It is immutable,
+ * and any thread may use it. Make one for each buffer and shape, and use it again.
  *
  * <p>Only direct buffers in the machine's byte order are tensors: {@code ByteBuffer.allocateDirect(n).order(ByteOrder.nativeOrder())},
- * views of them, {@code MemorySegment.asByteBuffer()}, or {@link #allocate}. What lies between the buffer's position and its limit
- * is the tensor.
+ * views of them, {@code MemorySegment.asByteBuffer()}, or {@link #allocate}. The elements between the buffer's position and its limit
+ * are the tensor.
  *
  * <p>If the buffer is a view of a MemorySegment, every call checks that the segment's Arena is open, and refuses the tensor if it
  * is not. From Java 22 on, an Arena cannot be closed while a call uses its memory: {@code Arena.close} throws
@@ -27,7 +27,7 @@ public final class Tensor {
 
   private static final AtomicLong IDS = new AtomicLong();
 
-  /** Of this tensor alone: what an arena has written of it need not be written again. */
+  /** Unique to this tensor, so an arena can tell that it has written the tensor already. */
   final long id = IDS.incrementAndGet();
   private final Buffer buffer; // kept alive, because the memory belongs to it
   private final Segments.Owner owner;
@@ -76,7 +76,7 @@ public final class Tensor {
     return new Tensor(own, Segments.ownerOf(own), Library.calls().address(own), dtype, shape.clone(), null);
   }
 
-  /** A new tensor of zeros. {@link #byteBuffer} and its kin are its memory. */
+  /** A new tensor of zeros. {@link #byteBuffer} and similar methods return its memory. */
   public static Tensor allocate(DType dtype, long... shape) {
     if (dtype == null || shape == null) {
       throw KvcacheException.misuse(Status.NULL_ARGUMENT, "Tensor.allocate: " + (dtype == null ? "dtype" : "shape") + " is null");
@@ -95,7 +95,7 @@ public final class Tensor {
     return of(ByteBuffer.allocateDirect((int) bytes).order(ByteOrder.nativeOrder()), dtype, shape);
   }
 
-  /** The same memory with strides in elements, one a dimension: rows within wider ones. None may be negative. */
+  /** The same memory with strides in elements, one for each dimension, for rows within longer rows. None may be negative. */
   public Tensor withStrides(long... elements) {
     if (elements == null || elements.length != shape.length) {
       throw KvcacheException.misuse(Status.STRIDE, "Tensor.withStrides: " + shape.length + " dimensions, but "
@@ -160,7 +160,7 @@ public final class Tensor {
     return ((LongBuffer) buffer).order();
   }
 
-  /** Refuses memory whose Arena was closed, or belongs to another thread: C would read what is no longer there. */
+  /** Refuses memory whose Arena was closed, or belongs to another thread, because C would read freed memory. */
   private static void checkAlive(String function, String name, Buffer buffer) {
     if (buffer.capacity() == 0) {
       return;
@@ -194,7 +194,7 @@ public final class Tensor {
     return owner;
   }
 
-  /** Refuses elements outside of the buffer: C could not see that. */
+  /** Refuses elements outside of the buffer, which C could not see. */
   private void checkRange() {
     long last = 0;
     long compact = 1;
