@@ -189,12 +189,12 @@ DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns,
 DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
   if (folder_->read_only()) return {KVC_TIER_FAILED, EROFS, false};
   if (!reserve(frame_bytes(item.bytes))) return {KVC_TIER_RETRY, 0, false};
-  const int64_t began = steady_ns();
   int64_t stamp;
+  TransferMeter::Item transfer;
   {
     MutexLock lock(mutex_);
     stamp = next_stamp();
-    store_meter_.begin(began);
+    transfer = store_meter_.begin(steady_ns());
   }
   Outcome outcome;
   try {
@@ -205,20 +205,20 @@ DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
   MutexLock lock(mutex_);
   reserved_bytes_ -= frame_bytes(item.bytes);
   const bool ok = outcome.result == KVC_TIER_OK;
-  store_meter_.end(began, steady_ns(), ok ? item.bytes : 0);
+  store_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
   if (ok) counts_.written_bytes += item.bytes;
   return outcome;
 }
 
 DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
-  const int64_t began = steady_ns();
   int64_t stamp, file_stamp;
+  TransferMeter::Item transfer;
   {
     MutexLock lock(mutex_);
     stamp = file_stamp = next_stamp();
     const ObjectIndex::Entry* entry = index_.find(item.key);
     if (entry && stamp - entry->file_stamp_ns < kStampEveryNs) file_stamp = entry->file_stamp_ns;
-    load_meter_.begin(began);
+    transfer = load_meter_.begin(steady_ns());
   }
   // The name follows from the item, so an object of another process is found before a scan finds it.
   Outcome outcome;
@@ -230,7 +230,7 @@ DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
   const bool ok = outcome.result == KVC_TIER_OK;
   if (outcome.damaged || outcome.result == KVC_TIER_MISS) forget(item, outcome.damaged);
   MutexLock lock(mutex_);
-  load_meter_.end(began, steady_ns(), ok ? item.bytes : 0);
+  load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
   if (!ok) return outcome;
   counts_.loaded_bytes += item.bytes;
   const ObjectIndex::Entry* entry = index_.find(item.key);

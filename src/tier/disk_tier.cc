@@ -65,7 +65,9 @@ class DiskTier {
       return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
                            static_cast<long>(owner_));
     }
-    KVC_TRY(check_tier_items(work, n, items, limits_));
+    // Another process may have stored larger objects in the directory.
+    const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxPayloadBytes;
+    KVC_TRY(check_tier_items(work, n, items, {limits_.max_job_items, largest}));
     KVC_TRY(start_threads());
     int64_t begun = 0;
     if (work == TierWork::kStore) {

@@ -16,13 +16,20 @@ namespace kvc {
 
 class TransferMeter {
  public:
-  void begin(int64_t now_ns) noexcept {
+  // An item that is being transferred.
+  struct Item {
+    int64_t began_ns = 0;
+    int64_t together = 0;  // items that were being transferred then, with this one. They share the bandwidth
+  };
+
+  Item begin(int64_t now_ns) noexcept {
     if (active_++ == 0) window_begin_ns_ = now_ns, window_bytes_ = 0;
+    return {now_ns, active_};
   }
 
-  // An item that began at `began_ns` is done. bytes: 0 if it failed.
-  void end(int64_t began_ns, int64_t now_ns, int64_t bytes) noexcept {
-    const int64_t together = active_--;
+  // The item is done. bytes: 0 if it failed.
+  void end(const Item& item, int64_t now_ns, int64_t bytes) noexcept {
+    --active_;
     window_bytes_ += bytes;
     constexpr int64_t kWindowBytes = int64_t{64} << 20;
     if ((active_ == 0 || window_bytes_ >= kWindowBytes) && window_bytes_ > 0) {
@@ -32,8 +39,8 @@ class TransferMeter {
       window_bytes_ = 0;
     }
     if (bytes == 0 || bytes_per_second_ == 0) return;
-    const double transfer_ns = static_cast<double>(bytes * together) * 1e9 / bytes_per_second_;
-    average(&latency_ns_, std::max(1.0, static_cast<double>(now_ns - began_ns) - transfer_ns));
+    const double transfer_ns = static_cast<double>(bytes * item.together) * 1e9 / bytes_per_second_;
+    average(&latency_ns_, std::max(1.0, static_cast<double>(now_ns - item.began_ns) - transfer_ns));
   }
 
   int64_t latency_ns() const noexcept { return static_cast<int64_t>(latency_ns_); }

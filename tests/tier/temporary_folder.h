@@ -1,6 +1,7 @@
-// A folder that is removed with all that is in it. It is on a disk, because tests of direct I/O need a file system that
-// has it.
+// A folder that is removed with all that is in it.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,8 +11,11 @@ namespace kvt {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "kvc_tier_XXXXXX").string();
+  enum Where { kMemory, kDisk };  // kMemory: a file system in memory if there is one, which is faster
+
+  explicit TemporaryFolder(Where where = kMemory) {
+    const bool memory = where == kMemory && ::access("/dev/shm", W_OK) == 0;
+    std::string name = (memory ? "/dev/shm" : std::filesystem::temp_directory_path().string()) + "/kvc_tier_XXXXXX";
     path_ = mkdtemp(name.data());
   }
   ~TemporaryFolder() {
@@ -22,8 +26,30 @@ class TemporaryFolder {
   TemporaryFolder &operator=(const TemporaryFolder &) = delete;
   const std::string &path() const { return path_; }
 
+  // Regular files, at any depth.
+  int64_t files(const std::string &below = "") const {
+    int64_t n = 0;
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(path_ + below)) n += entry.is_regular_file();
+    return n;
+  }
+  // Bytes of all object files.
+  int64_t object_bytes() const {
+    int64_t n = 0;
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(path_)) {
+      if (entry.is_regular_file() && entry.path().filename() != "kvcache-tier")
+        n += static_cast<int64_t>(entry.file_size());
+    }
+    return n;
+  }
+
  private:
   std::string path_;
 };
+
+inline int64_t open_descriptors() {
+  int64_t n = 0;
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) n += !entry.path().empty();
+  return n;
+}
 
 }  // namespace kvt
