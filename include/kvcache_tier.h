@@ -201,7 +201,7 @@ typedef struct kvc_tier {
   /* Fills the fields that stats->struct_size covers. */
   void (*stats)(void *self, kvc_tier_stats *stats);
 
-  /* Cancels what has not begun, waits for what has, and releases the tier. Completions that were not polled are dropped.
+  /* Cancels items that wait, finishes those that have begun, and releases the tier. Completions not polled are dropped.
    * It may wait for I/O. */
   void (*close)(void *self);
 } kvc_tier;

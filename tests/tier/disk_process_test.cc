@@ -70,7 +70,7 @@ TEST(DiskProcess, KilledWhileItStores) {
     close(pipe_ends[0]);
 
     TierDriver tier(open_disk(options));
-    EXPECT_EQ(folder.files("/tmp"), 0);
+    EXPECT_EQ(folder.files("tmp"), 0);
     const uint64_t unreported = version + 1;
     for (auto &[number, latest] : completed) {
       const kvc_tier_found found = tier.lookup(number);

@@ -30,7 +30,7 @@ TEST(DiskTier, StoresAndLoads) {
     ASSERT_EQ(tier.load(bytes, &loaded), KVC_TIER_OK) << bytes;
     EXPECT_TRUE(loaded == payload) << bytes;
   }
-  EXPECT_EQ(folder.files("/tmp"), 0);
+  EXPECT_EQ(folder.files("tmp"), 0);
 }
 
 TEST(DiskTier, ReplacesAndRemoves) {
@@ -295,7 +295,7 @@ TEST(DiskTier, CloseWithOpenJobs) {
     ASSERT_EQ(tier.store(tier.self, 1, 64, items.data(), &error), KVC_TIER_OK);
     if (round % 2) ::poll(nullptr, 0, round);
     tier.close(tier.self);
-    EXPECT_EQ(folder.files("/tmp"), 0);
+    EXPECT_EQ(folder.files("tmp"), 0);
   }
   EXPECT_EQ(open_descriptors(), before);
 }
