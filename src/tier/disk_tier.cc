@@ -111,7 +111,12 @@ class DiskTier {
       return;
     }
     tier->queue_.stop();
-    for (std::thread& thread : tier->threads_) thread.join();
+    std::vector<std::thread> threads;
+    {
+      MutexLock lock(tier->threads_mutex_);
+      threads.swap(tier->threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
     delete tier;
   }
 

@@ -29,7 +29,8 @@ class TemporaryFolder {
   // Regular files, at any depth.
   int64_t files(const std::string &below = "") const {
     int64_t n = 0;
-    for (const auto &entry : std::filesystem::recursive_directory_iterator(path_ + "/" + below)) n += entry.is_regular_file();
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(path_ + "/" + below))
+      n += entry.is_regular_file();
     return n;
   }
   // Bytes of all object files.
