@@ -4,6 +4,7 @@
 #   benchmark.sh plans [ARGS]         plans without a cache
 #   benchmark.sh keys [ROUNDS]        page keys beside SHA-256 of one large buffer
 #   benchmark.sh store [ROUNDS]       the prefix index: match, a request's calls, eviction and memory, beside their lower bounds
+#   benchmark.sh disk [FOLDER]        the disk tier beside plain direct I/O, in a folder of the disk to measure
 #   benchmark.sh attention [ARGS]     attention beside the limits of this machine; without ARGS also the installed peers
 #   benchmark.sh attention --results  the same, and writes benchmarks/results/<cpu>-<date>.md with its roofline plot
 #   benchmark.sh calls                what a call costs in C, Rust, Python, Go and Java
@@ -73,6 +74,12 @@ case ${1:-} in
   store)
     build kvcache prefixes
     "$build/benchmarks/prefixes" "${@:2}"
+    ;;
+  disk)
+    build disk
+    folder=${2:-$build/disk-benchmark}
+    mkdir -p "$folder"
+    "$build/benchmarks/disk" "$folder" "${@:3}"
     ;;
   peers)
     build kvcache attention

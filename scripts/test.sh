@@ -277,6 +277,7 @@ if [ $level = full ]; then
   part clang-tidy bash scripts/clang_tidy.sh
   if in_time fuzz; then
     part fuzz bash scripts/fuzz.sh api --minutes 1
+    part fuzz-tier bash scripts/fuzz.sh tier --minutes 1
   fi
   if in_time build-asan asan rust-asan; then
     part build-asan configure_and_build asan

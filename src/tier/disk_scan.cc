@@ -1,0 +1,98 @@
+// DiskStore: how the index learns of the files in the directory, at open and when other processes change it.
+#include <algorithm>
+#include <ctime>
+
+#include "tier/disk_store.h"
+
+namespace kvc {
+namespace {
+
+int64_t steady_ns() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// A folder may change again within one step of the file system's clock. So a change time this young proves nothing.
+constexpr int64_t kSettledNs = 2'000'000'000;
+
+}  // namespace
+
+void DiskStore::scan() {
+  if (scanning_.exchange(true)) return;
+  const int64_t began = steady_ns();
+  if (scanned()) {
+    scan_changed_folders();
+  } else {
+    for (int folder = folders_scanned_.load(); folder < ObjectIndex::kFolders; ++folder) {
+      scan_folder(folder);
+      folders_scanned_.store(folder + 1, std::memory_order_release);
+    }
+  }
+  if (!folder_->read_only()) reserve(0);
+  {
+    // Scans take at most a twentieth of a thread's time.
+    MutexLock lock(mutex_);
+    const int64_t now = steady_ns();
+    next_rescan_ns_ = std::max(next_rescan_ns_, now + 20 * (now - began));
+  }
+  scanning_.store(false);
+}
+
+void DiskStore::scan_changed_folders() noexcept {
+  for (int folder = 0; folder < ObjectIndex::kFolders; ++folder) {
+    const int64_t known = folder_stamps_ns_[static_cast<size_t>(folder)];
+    if (known < 0 || folder_->folder_stamp_ns(folder) != known) scan_folder(folder);
+  }
+}
+
+// A folder that cannot be listed keeps its entries, and is listed again by the next scan.
+void DiskStore::scan_folder(int folder) noexcept {
+  int64_t& stamp = folder_stamps_ns_[static_cast<size_t>(folder)];
+  stamp = -1;
+  {
+    MutexLock lock(mutex_);
+    index_.begin_listing();
+  }
+  const int64_t changed = folder_->folder_stamp_ns(folder);
+  try {
+    const int error =
+        folder_->list(folder, [&](const kvc_tier_key& key, int64_t payload_bytes) { add_found(key, payload_bytes); });
+    if (error < 0) return;
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  MutexLock lock(mutex_);
+  index_.end_listing(folder);
+  if (changed < wall_ns_() - kSettledNs) stamp = changed;
+}
+
+void DiskStore::add_found(const kvc_tier_key& key, int64_t payload_bytes) {
+  {
+    MutexLock lock(mutex_);
+    const ObjectIndex::Entry* entry = index_.find(key);
+    if (entry && entry->payload_bytes == payload_bytes) return index_.seen(key);
+  }
+  MutexLock name(stripe(key));
+  FileStatus status;
+  if (folder_->status(key, payload_bytes, &status) < 0) return;
+  if (!status.regular || status.bytes != frame_bytes(payload_bytes)) {
+    folder_->remove(key, payload_bytes);
+    MutexLock lock(mutex_);
+    ++counts_.damaged;
+    return;
+  }
+  // Two files of one key are left by processes that stored it at once, or by a crash. The newer one stays.
+  int64_t extra_bytes = -1;
+  {
+    MutexLock lock(mutex_);
+    const ObjectIndex::Entry* entry = index_.find(key);
+    const bool is_newer = !entry || status.stamp_ns > entry->stamp_ns;
+    if (entry && entry->payload_bytes != payload_bytes) extra_bytes = is_newer ? entry->payload_bytes : payload_bytes;
+    if (is_newer) index_.put(key, payload_bytes, status.stamp_ns);
+    index_.seen(key);
+  }
+  if (extra_bytes >= 0) folder_->remove(key, extra_bytes);
+}
+
+}  // namespace kvc

@@ -1,0 +1,295 @@
+#include "tier/disk_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+namespace kvc {
+namespace {
+
+int64_t read_clock(clockid_t clock) {
+  timespec now;
+  ::clock_gettime(clock, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+int64_t system_wall_ns() { return read_clock(CLOCK_REALTIME); }
+int64_t steady_ns() { return read_clock(CLOCK_MONOTONIC); }
+
+// A use is written to the file if its stamp there is older than this.
+constexpr int64_t kStampEveryNs = 1'000'000'000;
+
+}  // namespace
+
+DiskStore::DiskStore(const DiskTierOptions& options) noexcept
+    : ops_(options.ops ? *options.ops : system_file_ops()),
+      wall_ns_(options.wall_ns ? options.wall_ns : system_wall_ns),
+      capacity_bytes_(options.capacity_bytes),
+      scan_at_open_(options.scan_at_open),
+      rescan_ns_(options.rescan_ms * 1'000'000),
+      sync_(options.sync) {
+  folder_stamps_ns_.fill(-1);
+}
+
+Status DiskStore::open(const std::string& directory) {
+  KVC_TRY(ObjectFolder::open(directory, sync_, ops_, &folder_));
+  for (int folder = 0; folder < ObjectIndex::kFolders; ++folder) {
+    {
+      MutexLock lock(mutex_);
+      if (index_.objects() >= scan_at_open_ && folder > 0) return Status();
+    }
+    scan_folder(folder);
+    folders_scanned_.store(folder + 1, std::memory_order_release);
+  }
+  if (!folder_->read_only()) reserve(0);
+  return Status();
+}
+
+void DiskStore::forget_descriptors() noexcept {
+  if (folder_) folder_->forget_descriptors();
+}
+
+void DiskStore::lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found, bool* rescan) noexcept {
+  const int scanned = folders_scanned_.load(std::memory_order_acquire);
+  int64_t hits = 0, misses = 0;
+  MutexLock lock(mutex_);
+  for (int64_t i = 0; i < n; ++i) {
+    found[i] = {};
+    if (const ObjectIndex::Entry* entry = index_.find(keys[i])) {
+      found[i].result = KVC_TIER_HIT;
+      found[i].bytes = entry->payload_bytes;
+      ++hits;
+    } else if (keys[i].bytes[0] >= scanned || (!storing_.empty() && storing_.count(keys[i]) > 0)) {
+      found[i].result = KVC_TIER_PENDING;
+    } else {
+      found[i].result = KVC_TIER_MISS;
+      ++misses;
+    }
+  }
+  counts_.lookups += n;
+  counts_.hits += hits;
+  *rescan = false;
+  if (misses == 0 || scanned < ObjectIndex::kFolders) return;
+  const int64_t now = steady_ns();
+  if (now < next_rescan_ns_) return;
+  next_rescan_ns_ = now + rescan_ns_;
+  *rescan = true;
+}
+
+void DiskStore::begin_store(const kvc_tier_key& key) {
+  MutexLock lock(mutex_);
+  ++storing_[key];
+}
+
+void DiskStore::end_store(const kvc_tier_key& key) noexcept {
+  MutexLock lock(mutex_);
+  const auto at = storing_.find(key);
+  if (at != storing_.end() && --at->second == 0) storing_.erase(at);
+}
+
+int64_t DiskStore::next_stamp() noexcept {
+  latest_stamp_ns_ = std::max(wall_ns_(), std::max(latest_stamp_ns_, index_.latest_stamp_ns()) + 1);
+  return latest_stamp_ns_;
+}
+
+bool DiskStore::fits(int64_t bytes) const noexcept {
+  return index_.stored_bytes() + reserved_bytes_ + bytes <= capacity_bytes_;
+}
+
+bool DiskStore::reserve(int64_t bytes) {
+  constexpr int kMostUses = 64;  // a bound for a store that meets objects in use
+  for (int uses = 0;; ++uses) {
+    {
+      MutexLock lock(mutex_);
+      if (fits(bytes)) {
+        reserved_bytes_ += bytes;
+        return true;
+      }
+      if (index_.objects() == 0) return false;
+    }
+    evict_oldest(uses < kMostUses);
+  }
+}
+
+void DiskStore::evict_oldest(bool look_for_uses) {
+  kvc_tier_key key;
+  {
+    MutexLock lock(mutex_);
+    const kvc_tier_key* oldest = index_.oldest();
+    if (!oldest) return;
+    key = *oldest;
+  }
+  MutexLock name(stripe(key));
+  ObjectIndex::Entry entry;
+  {
+    MutexLock lock(mutex_);
+    const ObjectIndex::Entry* now = index_.find(key);
+    if (!now) return;
+    entry = *now;
+  }
+  FileStatus status;
+  if (look_for_uses && folder_->status(key, entry.payload_bytes, &status) == 0 &&
+      status.stamp_ns > std::max(entry.file_stamp_ns, entry.stamp_ns)) {
+    MutexLock lock(mutex_);
+    index_.touch(key, status.stamp_ns, status.stamp_ns);
+    return;
+  }
+  folder_->remove(key, entry.payload_bytes);
+  MutexLock lock(mutex_);
+  index_.erase(key);
+  ++counts_.evictions;
+}
+
+void DiskStore::forget(const kvc_tier_item& item, bool damaged) {
+  MutexLock name(stripe(item.key));
+  FileStatus status;
+  if (damaged) {
+    folder_->remove(item.key, item.bytes);
+  } else if (folder_->status(item.key, item.bytes, &status) == 0) {
+    return;  // it was stored again since
+  }
+  MutexLock lock(mutex_);
+  counts_.damaged += damaged;
+  const ObjectIndex::Entry* entry = index_.find(item.key);
+  if (entry && entry->payload_bytes == item.bytes) index_.erase(item.key);
+}
+
+// Gives the file its name. Its entry in the index changes with it.
+DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns) {
+  MutexLock stripe_lock(stripe(item.key));
+  Outcome outcome = folder_->publish(name, item.key, item.bytes);
+  int64_t old_bytes = -1;
+  {
+    MutexLock lock(mutex_);
+    if (const ObjectIndex::Entry* old = index_.find(item.key)) old_bytes = old->payload_bytes;
+    if (outcome.result == KVC_TIER_OK) {
+      try {
+        index_.put(item.key, item.bytes, stamp_ns);
+      } catch (const std::bad_alloc&) {
+        outcome = {KVC_TIER_FAILED, ENOMEM, false};
+      }
+    }
+    if (outcome.result != KVC_TIER_OK && old_bytes == item.bytes) index_.erase(item.key);
+  }
+  // A name that could not be synchronised is not kept: after a loss of power it could name the old object.
+  if (outcome.result != KVC_TIER_OK) {
+    folder_->remove(item.key, item.bytes);
+  } else if (old_bytes >= 0 && old_bytes != item.bytes) {
+    folder_->remove(item.key, old_bytes);
+  }
+  return outcome;
+}
+
+DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce) {
+  std::string name;
+  const Outcome outcome = folder_->write(item, stamp_ns, bounce, &name);
+  return outcome.result == KVC_TIER_OK ? publish(item, name, stamp_ns) : outcome;
+}
+
+DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
+  if (folder_->read_only()) return {KVC_TIER_FAILED, EROFS, false};
+  if (!reserve(frame_bytes(item.bytes))) return {KVC_TIER_RETRY, 0, false};
+  int64_t stamp;
+  TransferMeter::Item transfer;
+  {
+    MutexLock lock(mutex_);
+    stamp = next_stamp();
+    transfer = store_meter_.begin(steady_ns());
+  }
+  Outcome outcome;
+  try {
+    outcome = write(item, stamp, bounce);
+  } catch (const std::bad_alloc&) {
+    outcome = {KVC_TIER_FAILED, ENOMEM, false};
+  }
+  MutexLock lock(mutex_);
+  reserved_bytes_ -= frame_bytes(item.bytes);
+  const bool ok = outcome.result == KVC_TIER_OK;
+  store_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
+  if (ok) counts_.written_bytes += item.bytes;
+  return outcome;
+}
+
+DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
+  int64_t stamp, file_stamp;
+  TransferMeter::Item transfer;
+  {
+    MutexLock lock(mutex_);
+    stamp = file_stamp = next_stamp();
+    const ObjectIndex::Entry* entry = index_.find(item.key);
+    if (entry && stamp - entry->file_stamp_ns < kStampEveryNs) file_stamp = entry->file_stamp_ns;
+    transfer = load_meter_.begin(steady_ns());
+  }
+  // The name follows from the item, so an object of another process is found before a scan finds it.
+  Outcome outcome;
+  try {
+    outcome = folder_->read(item, file_stamp == stamp && !folder_->read_only() ? stamp : 0, bounce);
+  } catch (const std::bad_alloc&) {
+    outcome = {KVC_TIER_FAILED, ENOMEM, false};
+  }
+  const bool ok = outcome.result == KVC_TIER_OK;
+  if (outcome.damaged || outcome.result == KVC_TIER_MISS) forget(item, outcome.damaged);
+  MutexLock lock(mutex_);
+  load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
+  if (!ok) return outcome;
+  counts_.loaded_bytes += item.bytes;
+  const ObjectIndex::Entry* entry = index_.find(item.key);
+  if (!entry)
+    index_.put(item.key, item.bytes, stamp);
+  else if (entry->payload_bytes == item.bytes)
+    index_.touch(item.key, stamp, file_stamp);
+  return outcome;
+}
+
+// Removes the files of every size, also those of other processes.
+DiskStore::Outcome DiskStore::remove(const kvc_tier_key& key) {
+  MutexLock name(stripe(key));
+  int64_t removed = 0;
+  int error = 0;
+  const int listed = folder_->list(key.bytes[0], [&](const kvc_tier_key& found, int64_t payload_bytes) {
+    if (!(found == key)) return;
+    const int result = folder_->remove(key, payload_bytes);
+    removed += result == 0;
+    if (result < 0 && result != -ENOENT) error = result;
+  });
+  MutexLock lock(mutex_);
+  index_.erase(key);
+  if (listed < 0) error = listed;
+  if (error < 0) return {KVC_TIER_FAILED, -error, false};
+  return {removed > 0 ? KVC_TIER_OK : KVC_TIER_MISS, 0, false};
+}
+
+void DiskStore::count(TierWork work, const Outcome& outcome) noexcept {
+  MutexLock lock(mutex_);
+  switch (outcome.result) {
+    case KVC_TIER_OK:
+      ++(work == TierWork::kLoad ? counts_.loads : work == TierWork::kStore ? counts_.stores : counts_.removes);
+      break;
+    case KVC_TIER_MISS:
+      ++counts_.misses;
+      break;
+    case KVC_TIER_CANCELLED:
+      ++counts_.cancelled;
+      break;
+    case KVC_TIER_FAILED:
+      ++counts_.failed;
+      counts_.last_os_error = outcome.os_error;
+      break;
+    default:
+      break;
+  }
+}
+
+void DiskStore::fill(kvc_tier_stats* stats) const noexcept {
+  MutexLock lock(mutex_);
+  *stats = counts_;
+  stats->objects = index_.objects();
+  stats->stored_bytes = index_.stored_bytes();
+  stats->capacity_bytes = capacity_bytes_;
+  stats->load_latency_ns = load_meter_.latency_ns();
+  stats->store_latency_ns = store_meter_.latency_ns();
+  stats->load_bytes_per_second = load_meter_.bytes_per_second();
+  stats->store_bytes_per_second = store_meter_.bytes_per_second();
+}
+
+}  // namespace kvc

@@ -1,0 +1,264 @@
+#include "tier/disk_tier.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "tier/disk_store.h"
+#include "tier/job_queue.h"
+#include "tier/tier_items.h"
+
+namespace kvc {
+namespace {
+
+int64_t largest_object(const DiskTierOptions& options) {
+  const int64_t blocks = options.capacity_bytes / kFrameBlockBytes * kFrameBlockBytes;
+  return std::min(kMaxPayloadBytes, blocks - kFrameHeaderBytes);
+}
+
+// The threads of a disk tier, between its queue and its store.
+class DiskTier {
+ public:
+  explicit DiskTier(const DiskTierOptions& options)
+      : owner_(::getpid()),
+        num_threads_(options.threads),
+        limits_{options.max_items, largest_object(options)},
+        queue_(options.max_items),
+        store_(options) {}
+
+  Status open(const DiskTierOptions& options) {
+    KVC_TRY(queue_.open());
+    KVC_TRY(store_.open(options.directory));
+    if (!store_.scanned()) {
+      KVC_TRY(start_threads());
+      queue_.request_errand();
+    }
+    return Status();
+  }
+
+  // Threads and locks of the parent do not exist in a child of fork().
+  bool is_child() const noexcept { return ::getpid() != owner_; }
+
+  void lookup(int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) noexcept {
+    if (is_child()) {
+      for (int64_t i = 0; i < n; ++i) found[i] = {KVC_TIER_MISS, 0, 0};
+      return;
+    }
+    bool rescan;
+    store_.lookup(n, keys, found, &rescan);
+    if (rescan && start_threads().ok()) queue_.request_errand();
+  }
+
+  // Accepts all items or none. *accepted: false = the queue is full.
+  Status submit(TierWork work, uint64_t job, int64_t n, const kvc_tier_item* items, bool* accepted) noexcept {
+    if (is_child()) {
+      return Status::error(KVC_ERROR_UNSUPPORTED, "the tier belongs to process %ld, of which this is a child",
+                           static_cast<long>(owner_));
+    }
+    // Another process may have stored larger objects in the directory.
+    const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxPayloadBytes;
+    KVC_TRY(check_tier_items(work, n, items, {limits_.max_job_items, largest}));
+    KVC_TRY(start_threads());
+    int64_t begun = 0;
+    if (work == TierWork::kStore) {
+      try {
+        for (; begun < n; ++begun) store_.begin_store(items[begun].key);
+      } catch (const std::bad_alloc&) {
+        end_stores(begun, items);
+        return Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a job of %" PRId64 " items", n);
+      }
+    }
+    *accepted = queue_.submit(work, job, n, items);
+    if (!*accepted) end_stores(begun, items);
+    return Status();
+  }
+
+  int64_t poll(kvc_tier_completion* done, int64_t capacity) noexcept {
+    return is_child() ? 0 : queue_.poll(done, capacity);
+  }
+  int32_t descriptor() const noexcept { return queue_.descriptor(); }
+
+  void cancel(uint64_t job) noexcept {
+    if (is_child()) return;
+    queue_.cancel(job, [this](const TierTask& task) {
+      store_.count(task.work, {KVC_TIER_CANCELLED, 0, false});
+      if (task.work == TierWork::kStore) store_.end_store(task.item->key);
+    });
+  }
+
+  void stats(kvc_tier_stats* stats) const noexcept {
+    if (is_child()) return;
+    store_.fill(stats);
+    stats->open_items = queue_.open_items();
+  }
+
+  // The child of fork() closes its copies of the descriptors. It leaves the memory alone, because threads that do not
+  // exist there may have held its locks.
+  static void close(DiskTier* tier) noexcept {
+    if (tier->is_child()) {
+      tier->queue_.forget_descriptor();
+      tier->store_.forget_descriptors();
+      return;
+    }
+    tier->queue_.stop();
+    std::vector<std::thread> threads;
+    {
+      MutexLock lock(tier->threads_mutex_);
+      threads.swap(tier->threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
+    delete tier;
+  }
+
+ private:
+  void end_stores(int64_t n, const kvc_tier_item* items) noexcept {
+    for (int64_t i = 0; i < n; ++i) store_.end_store(items[i].key);
+  }
+
+  // Threads that were started stay if a later one cannot be started: one is enough.
+  Status start_threads() {
+    MutexLock lock(threads_mutex_);
+    if (!threads_.empty()) return Status();
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);  // the threads inherit it: signals are for the host's threads
+    Status status;
+    try {
+      threads_.reserve(static_cast<size_t>(num_threads_));
+      for (int i = 0; i < num_threads_; ++i) threads_.emplace_back([this] { run(); });
+    } catch (const std::exception& error) {
+      if (threads_.empty()) status = Status::error(KVC_ERROR_OUT_OF_MEMORY, "threads of a disk tier: %s", error.what());
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+  }
+
+  void run() noexcept {
+    std::unique_ptr<Bounce> bounce;
+    TierTask task;
+    for (;;) {
+      const JobQueue::Next next = queue_.take(&task);
+      if (next == JobQueue::Next::kStop) return;
+      if (next == JobQueue::Next::kErrand) {
+        scan();
+        continue;
+      }
+      const DiskStore::Outcome outcome = perform(task, bounce);
+      store_.count(task.work, outcome);
+      if (task.work == TierWork::kStore) store_.end_store(task.item->key);
+      queue_.complete(task, outcome.result, outcome.os_error);
+    }
+  }
+
+  void scan() noexcept {
+    try {
+      store_.scan();
+    } catch (const std::bad_alloc&) {  // the next scan tries again
+    }
+  }
+
+  DiskStore::Outcome perform(const TierTask& task, std::unique_ptr<Bounce>& bounce) noexcept {
+    try {
+      if (!bounce) bounce = std::make_unique<Bounce>();
+      if (task.work == TierWork::kLoad) return store_.load(*task.item, *bounce);
+      if (task.work == TierWork::kStore) return store_.store(*task.item, *bounce);
+      return store_.remove(task.item->key);
+    } catch (const std::bad_alloc&) {
+      return {KVC_TIER_FAILED, ENOMEM, false};
+    }
+  }
+
+  const pid_t owner_;
+  const int num_threads_;
+  const TierLimits limits_;
+  JobQueue queue_;
+  DiskStore store_;
+  Mutex threads_mutex_;
+  std::vector<std::thread> threads_ KVC_GUARDED_BY(threads_mutex_);
+};
+
+DiskTier* tier_of(void* self) { return static_cast<DiskTier*>(self); }
+
+int32_t submit(TierWork work, const char* name, void* self, uint64_t job, int64_t n, const kvc_tier_item* items,
+               kvc_error* error) noexcept {
+  bool accepted = false;
+  Status status = tier_of(self)->submit(work, job, n, items, &accepted);
+  if (!status.ok()) {
+    status.write_to(name, error);
+    return KVC_TIER_FAILED;
+  }
+  return accepted ? KVC_TIER_OK : KVC_TIER_RETRY;
+}
+
+Status check_options(const DiskTierOptions& options) {
+  if (options.directory.empty()) return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory is empty");
+  if (options.capacity_bytes < kFrameBlockBytes) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes is %" PRId64 ", and must be at least %" PRId64,
+                         options.capacity_bytes, kFrameBlockBytes);
+  }
+  if (options.threads < 1 || options.threads > 64) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "threads is %" PRId32 ", not in 1..64", options.threads);
+  }
+  if (options.max_items < 1 || options.max_items > (1 << 20)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "max_items is %" PRId32 ", not in 1..1048576", options.max_items);
+  }
+  return Status();
+}
+
+void fill_table(const DiskTierOptions& options, DiskTier* disk, kvc_tier* tier) {
+  tier->name = "disk";
+  tier->self = disk;
+  tier->max_object_bytes = largest_object(options);
+  tier->max_job_items = options.max_items;
+  tier->lookup = [](void* self, int64_t n, const kvc_tier_key* keys, kvc_tier_found* found) {
+    tier_of(self)->lookup(n, keys, found);
+  };
+  tier->store = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
+    return submit(TierWork::kStore, "store", self, job, n, items, error);
+  };
+  tier->load = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
+    return submit(TierWork::kLoad, "load", self, job, n, items, error);
+  };
+  tier->remove = [](void* self, uint64_t job, int64_t n, const kvc_tier_item* items, kvc_error* error) {
+    return submit(TierWork::kRemove, "remove", self, job, n, items, error);
+  };
+  tier->poll = [](void* self, kvc_tier_completion* done, int64_t capacity) {
+    return tier_of(self)->poll(done, capacity);
+  };
+  tier->descriptor = [](void* self) { return tier_of(self)->descriptor(); };
+  tier->cancel = [](void* self, uint64_t job) { tier_of(self)->cancel(job); };
+  tier->stats = [](void* self, kvc_tier_stats* stats) {
+    kvc_tier_stats all;
+    kvc_tier_stats_init(&all);
+    tier_of(self)->stats(&all);
+    all.struct_size = stats->struct_size;
+    std::memcpy(stats, &all, std::min<size_t>(stats->struct_size, sizeof all));
+  };
+  tier->close = [](void* self) { DiskTier::close(tier_of(self)); };
+}
+
+}  // namespace
+
+Status open_disk_tier(const DiskTierOptions& options, kvc_tier* tier) {
+  KVC_TRY(check_options(options));
+  try {
+    std::unique_ptr<DiskTier, void (*)(DiskTier*)> disk(new DiskTier(options), DiskTier::close);
+    KVC_TRY(disk->open(options));
+    fill_table(options, disk.release(), tier);
+  } catch (const std::bad_alloc&) {
+    return Status::error(KVC_ERROR_OUT_OF_MEMORY, "no memory for a disk tier of %" PRId32 " items", options.max_items);
+  }
+  return Status();
+}
+
+}  // namespace kvc

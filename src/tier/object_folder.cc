@@ -1,0 +1,190 @@
+#include "tier/object_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <new>
+
+#include "tier/object_name.h"
+
+namespace kvc {
+namespace {
+
+constexpr char kMarkerName[] = "kvcache-tier";
+constexpr char kMarkerText[] = "libkvcache disk tier, version 1\n";
+constexpr int64_t kMarkerBytes = sizeof kMarkerText - 1;
+constexpr char kTemporaryFolder[] = "tmp";
+constexpr int64_t kStaleTemporaryNs = int64_t{3600} * 1'000'000'000;
+
+Status os_failure(const std::string& path, const char* what, int error) {
+  const kvc_status status = error == -ENOMEM ? KVC_ERROR_OUT_OF_MEMORY : KVC_ERROR_INVALID_ARGUMENT;
+  return Status::error(status, "directory \"%.200s\": %s: %s", path.c_str(), what, std::strerror(-error));
+}
+
+bool forbids_writing(int error) { return error == -EROFS || error == -EACCES || error == -EPERM; }
+
+}  // namespace
+
+void Bounce::Free::operator()(uint8_t* memory) const noexcept { std::free(memory); }
+
+Bounce::Bounce() : memory_(static_cast<uint8_t*>(std::aligned_alloc(kFrameBlockBytes, kBytes))) {
+  static_assert(kBytes % kFrameBlockBytes == 0);
+  if (!memory_) throw std::bad_alloc();
+}
+
+Status ObjectFolder::open(const std::string& path, DiskSync sync, FileOps& ops, std::unique_ptr<ObjectFolder>* out) {
+  std::unique_ptr<ObjectFolder> folder(new ObjectFolder(sync, ops));
+  const int made = ops.make_folder_at(AT_FDCWD, path.c_str());
+  if (made < 0 && made != -EEXIST && !forbids_writing(made)) return os_failure(path, "mkdir", made);
+  folder->root_ = ops.open_at(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY, 0);
+  if (folder->root_ < 0) return os_failure(path, "open", folder->root_);
+  KVC_TRY(folder->check_marker(path));
+  uint64_t unique = 0;
+  if (::getrandom(&unique, sizeof unique, 0) != sizeof unique) return os_failure(path, "getrandom", -errno);
+  char text[64];
+  std::snprintf(text, sizeof text, "%ld-%016" PRIx64 "-", static_cast<long>(::getpid()), unique);
+  folder->own_names_ = text;
+  if (!folder->read_only_) {
+    const int temporary = ops.make_folder_at(folder->root_, kTemporaryFolder);
+    if (forbids_writing(temporary)) {
+      folder->read_only_ = true;
+    } else if (temporary < 0 && temporary != -EEXIST && temporary != -ENOSPC) {
+      return os_failure(path, "mkdir tmp", temporary);
+    }
+  }
+  if (!folder->read_only_) {
+    KVC_TRY(folder->lock_and_clean());
+    folder->probe_direct();
+  }
+  *out = std::move(folder);
+  return Status();
+}
+
+ObjectFolder::~ObjectFolder() { forget_descriptors(); }
+
+void ObjectFolder::forget_descriptors() noexcept {
+  if (marker_ >= 0) ops_.close(marker_);
+  if (root_ >= 0) ops_.close(root_);
+  marker_ = root_ = -1;
+}
+
+// A directory without the marker must be empty, so that a wrong path never costs the files of another program.
+Status ObjectFolder::check_marker(const std::string& path) {
+  marker_ = ops_.open_at(root_, kMarkerName, O_RDWR, 0);
+  if (forbids_writing(marker_)) {
+    read_only_ = true;
+    marker_ = ops_.open_at(root_, kMarkerName, O_RDONLY, 0);
+  }
+  if (marker_ == -ENOENT) {
+    int64_t entries = 0;
+    const int listed = ops_.list(root_, [&](const char* name) { entries += std::strcmp(name, kMarkerName) != 0; });
+    if (listed < 0) return os_failure(path, "list", listed);
+    if (entries > 0) {
+      return Status::error(KVC_ERROR_INVALID_ARGUMENT,
+                           "directory \"%.200s\" has %" PRId64
+                           " entries and no file %s: it is not empty and not that of a tier",
+                           path.c_str(), entries, kMarkerName);
+    }
+    marker_ = ops_.open_at(root_, kMarkerName, O_RDWR | O_CREAT, 0600);
+  }
+  if (marker_ < 0) return os_failure(path, "open kvcache-tier", marker_);
+  char text[kMarkerBytes + 1];
+  const int64_t got = ops_.read_at(marker_, text, sizeof text, 0);
+  if (got < 0) return os_failure(path, "read kvcache-tier", static_cast<int>(got));
+  if (got > kMarkerBytes || std::memcmp(text, kMarkerText, static_cast<size_t>(got)) != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "directory \"%.200s\": %s is of another version of libkvcache",
+                         path.c_str(), kMarkerName);
+  }
+  if (got < kMarkerBytes && !read_only_) {  // it is new, or a crash or a full disk left a part of it
+    const int64_t put = ops_.write_at(marker_, kMarkerText, kMarkerBytes, 0);
+    if (put < 0 && put != -ENOSPC) return os_failure(path, "write kvcache-tier", static_cast<int>(put));
+  }
+  return Status();
+}
+
+// Removes files that processes left in tmp when they ended. A process that is alone in the directory removes all of
+// them. Else it removes those that are an hour old. A wrong clock costs a store of another process, and nothing more.
+Status ObjectFolder::lock_and_clean() {
+  const bool alone = ::flock(marker_, LOCK_EX | LOCK_NB) == 0;
+  const int folder = ops_.open_at(root_, kTemporaryFolder, O_RDONLY | O_DIRECTORY, 0);
+  if (folder >= 0) {
+    timespec now;
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t now_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    ops_.list(folder, [&](const char* name) {
+      FileStatus status;
+      if (ops_.status_at(folder, name, &status) < 0 || !status.regular) return;
+      if (alone || status.stamp_ns < now_ns - kStaleTemporaryNs) ops_.unlink_at(folder, name);
+    });
+    ops_.close(folder);
+  }
+  // Another process holds the exclusive lock only while it cleans. Without a lock the next one may clean too much,
+  // which again costs a store.
+  for (int tries = 0; ::flock(marker_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK && tries < 100; ++tries) {
+    const timespec pause = {0, 10'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+  return Status();
+}
+
+void ObjectFolder::probe_direct() {
+  std::string name = temporary_name();
+  const int fd = ops_.open_at(root_, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_DIRECT, 0600);
+  if (fd < 0) return;
+  if (void* block = std::aligned_alloc(kFrameBlockBytes, kFrameBlockBytes)) {
+    std::memset(block, 0, kFrameBlockBytes);
+    direct_ = ops_.write_at(fd, block, kFrameBlockBytes, kFrameBlockBytes) == kFrameBlockBytes;
+    std::free(block);
+  }
+  ops_.close(fd);
+  ops_.unlink_at(root_, name.c_str());
+}
+
+std::string ObjectFolder::temporary_name() {
+  return std::string(kTemporaryFolder) + "/" + own_names_ +
+         std::to_string(next_name_.fetch_add(1, std::memory_order_relaxed));
+}
+
+int ObjectFolder::open_temporary(std::string* name) {
+  *name = temporary_name();
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | (direct_ ? O_DIRECT : 0);
+  const int fd = ops_.open_at(root_, name->c_str(), flags, 0600);
+  if (fd != -ENOENT) return fd;
+  ops_.make_folder_at(root_, kTemporaryFolder);
+  return ops_.open_at(root_, name->c_str(), flags, 0600);
+}
+
+int ObjectFolder::remove(const kvc_tier_key& key, int64_t payload_bytes) {
+  return ops_.unlink_at(root_, object_name(key, payload_bytes).c_str());
+}
+
+int ObjectFolder::status(const kvc_tier_key& key, int64_t payload_bytes, FileStatus* status) {
+  return ops_.status_at(root_, object_name(key, payload_bytes).c_str(), status);
+}
+
+int ObjectFolder::list(int folder, const std::function<void(const kvc_tier_key&, int64_t)>& found) {
+  const int fd = ops_.open_at(root_, folder_name(folder).c_str(), O_RDONLY | O_DIRECTORY, 0);
+  if (fd == -ENOENT) return 0;
+  if (fd < 0) return fd;
+  const int result = ops_.list(fd, [&](const char* name) {
+    kvc_tier_key key;
+    int64_t payload_bytes;
+    if (parse_object_name(folder, name, &key, &payload_bytes)) found(key, payload_bytes);
+  });
+  ops_.close(fd);
+  return result;
+}
+
+int64_t ObjectFolder::folder_stamp_ns(int folder) {
+  FileStatus status;
+  return ops_.status_at(root_, folder_name(folder).c_str(), &status) == 0 ? status.stamp_ns : 0;
+}
+
+}  // namespace kvc

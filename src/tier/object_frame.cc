@@ -1,0 +1,76 @@
+#include "tier/object_frame.h"
+
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace kvc {
+namespace {
+
+// Offsets of the fields. Integers are little endian.
+constexpr char kMagic[8] = {'k', 'v', 'c', 'd', 'i', 's', 'k', '1'};
+constexpr uint32_t kVersion = 1;
+constexpr int kVersionAt = 8, kHeaderBytesAt = 12, kKeyAt = 16, kPayloadBytesAt = 48, kZerosAt = 56, kPayloadSumAt = 64,
+              kMoreZerosAt = 80, kHeaderSumAt = 112;
+
+template <typename T>
+void put(uint8_t* at, T value) noexcept {
+  for (size_t i = 0; i < sizeof value; ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
+}
+
+Checksum canonical(XXH128_hash_t hash) noexcept {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, hash);
+  Checksum sum;
+  std::memcpy(sum.data(), bytes.digest, sum.size());
+  return sum;
+}
+
+}  // namespace
+
+struct RunningChecksum::State {
+  XXH3_state_t xxh;
+};
+
+RunningChecksum::RunningChecksum() : state_(new State) { reset(); }
+RunningChecksum::~RunningChecksum() = default;
+void RunningChecksum::reset() noexcept { XXH3_128bits_reset(&state_->xxh); }
+void RunningChecksum::add(const void* data, int64_t bytes) noexcept {
+  if (bytes > 0) XXH3_128bits_update(&state_->xxh, data, static_cast<size_t>(bytes));
+}
+Checksum RunningChecksum::value() const noexcept { return canonical(XXH3_128bits_digest(&state_->xxh)); }
+
+Checksum checksum_of(const void* data, int64_t bytes) noexcept {
+  return canonical(XXH3_128bits(data, static_cast<size_t>(bytes)));
+}
+
+int64_t frame_bytes(int64_t payload_bytes) noexcept {
+  return (kFrameHeaderBytes + payload_bytes + kFrameBlockBytes - 1) / kFrameBlockBytes * kFrameBlockBytes;
+}
+
+void encode_frame_header(const kvc_tier_key& key, int64_t payload_bytes, const Checksum& payload,
+                         uint8_t* header) noexcept {
+  std::memset(header, 0, kFrameHeaderBytes);
+  std::memcpy(header, kMagic, sizeof kMagic);
+  put(header + kVersionAt, kVersion);
+  put(header + kHeaderBytesAt, static_cast<uint32_t>(kFrameHeaderBytes));
+  std::memcpy(header + kKeyAt, key.bytes, sizeof key.bytes);
+  put(header + kPayloadBytesAt, static_cast<uint64_t>(payload_bytes));
+  std::memcpy(header + kPayloadSumAt, payload.data(), payload.size());
+  const Checksum sum = checksum_of(header, kHeaderSumAt);
+  std::memcpy(header + kHeaderSumAt, sum.data(), sum.size());
+  static_assert(kZerosAt + 8 == kPayloadSumAt && kMoreZerosAt + 32 == kHeaderSumAt, "zeros fill the gaps");
+}
+
+// Every byte of a header follows from the key, the size and the checksum of the payload. So the header that should be
+// there is made again, and compared.
+bool check_frame_header(const uint8_t* header, const kvc_tier_key& key, int64_t payload_bytes,
+                        Checksum* payload) noexcept {
+  std::memcpy(payload->data(), header + kPayloadSumAt, payload->size());
+  uint8_t expected[kFrameHeaderBytes];
+  encode_frame_header(key, payload_bytes, *payload, expected);
+  return std::memcmp(header, expected, sizeof expected) == 0;
+}
+
+}  // namespace kvc

@@ -1,0 +1,165 @@
+// ObjectFolder: how the bytes of an object are written and read.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "tier/object_folder.h"
+#include "tier/object_name.h"
+
+namespace kvc {
+namespace {
+
+ObjectFolder::Outcome failed(int64_t error) { return {KVC_TIER_FAILED, static_cast<int32_t>(-error), false}; }
+
+// Errors that say that there is no such file.
+bool says_missing(int64_t error) { return error == -ENOENT || error == -ENOTDIR || error == -ESTALE; }
+
+// Errors of the disk. A file that cannot be read now will not become readable.
+bool says_damaged(int64_t error) { return error == -EIO || error == -EBADMSG || error == -EUCLEAN; }
+
+// A place in the buffers of an item, which are one run of bytes.
+class BufferCursor {
+ public:
+  explicit BufferCursor(const kvc_tier_item& item) : buffer_(item.buffers) {}
+
+  // Calls move(data, bytes) for the next `bytes` bytes, part by part.
+  template <typename Move>
+  void next(int64_t bytes, Move move) {
+    while (bytes > 0) {
+      const int64_t here = std::min(bytes, buffer_->bytes - at_);
+      if (here > 0) move(static_cast<uint8_t*>(buffer_->data) + at_, here);
+      bytes -= here;
+      at_ += here;
+      if (at_ == buffer_->bytes) ++buffer_, at_ = 0;
+    }
+  }
+
+ private:
+  const kvc_tier_buffer* buffer_;
+  int64_t at_ = 0;
+};
+
+// The part of the payload in bytes [offset, offset + bytes) of a file: where it begins in them, and its size.
+struct PayloadPart {
+  PayloadPart(int64_t offset, int64_t bytes, int64_t payload_bytes)
+      : begin(std::max<int64_t>(0, kFrameHeaderBytes - offset)),
+        bytes(std::max<int64_t>(0, std::min(bytes, kFrameHeaderBytes + payload_bytes - offset) - begin)) {}
+  int64_t begin, bytes;
+};
+
+}  // namespace
+
+int ObjectFolder::write_frame(int fd, const kvc_tier_item& item, Bounce& bounce) {
+  RunningChecksum& sum = bounce.checksum();
+  sum.reset();
+  BufferCursor(item).next(item.bytes, [&](const uint8_t* data, int64_t bytes) { sum.add(data, bytes); });
+  BufferCursor cursor(item);
+  const int64_t total = frame_bytes(item.bytes);
+  for (int64_t offset = 0; offset < total;) {
+    const int64_t chunk = std::min(Bounce::kBytes, total - offset);
+    const PayloadPart part(offset, chunk, item.bytes);
+    if (offset == 0) encode_frame_header(item.key, item.bytes, sum.value(), bounce.data());
+    uint8_t* to = bounce.data() + part.begin;
+    cursor.next(part.bytes, [&](const uint8_t* data, int64_t bytes) {
+      std::memcpy(to, data, static_cast<size_t>(bytes));
+      to += bytes;
+    });
+    std::memset(to, 0, static_cast<size_t>(bounce.data() + chunk - to));
+    for (int64_t done = 0; done < chunk;) {
+      const int64_t put = ops_.write_at(fd, bounce.data() + done, chunk - done, offset + done);
+      if (put <= 0) return put < 0 ? static_cast<int>(put) : -ENOSPC;
+      done += put;
+    }
+    offset += chunk;
+  }
+  return 0;
+}
+
+ObjectFolder::Outcome ObjectFolder::write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce,
+                                          std::string* name) {
+  if (read_only_) return failed(-EROFS);
+  const int fd = open_temporary(name);
+  if (fd < 0) return failed(fd);
+  int error = write_frame(fd, item, bounce);
+  if (error == 0) error = ops_.set_stamp(fd, stamp_ns);
+  if (error == 0 && sync_ != DiskSync::kNever) error = ops_.sync_data(fd);
+  ops_.close(fd);
+  if (error == 0) return {};
+  ops_.unlink_at(root_, name->c_str());
+  return failed(error);
+}
+
+ObjectFolder::Outcome ObjectFolder::publish(const std::string& name, const kvc_tier_key& key, int64_t payload_bytes) {
+  const std::string to = object_name(key, payload_bytes);
+  const std::string folder = folder_name(key.bytes[0]);
+  int error = ops_.rename_at(root_, name.c_str(), to.c_str());
+  if (error == -ENOENT) {
+    error = ops_.make_folder_at(root_, folder.c_str());
+    if (error == 0 && sync_ == DiskSync::kFull) error = ops_.sync_folder(root_);
+    if (error == 0 || error == -EEXIST) error = ops_.rename_at(root_, name.c_str(), to.c_str());
+  }
+  if (error < 0) {
+    ops_.unlink_at(root_, name.c_str());
+    return failed(error);
+  }
+  if (sync_ == DiskSync::kFull) error = sync_name(folder.c_str());
+  return error < 0 ? failed(error) : Outcome{};
+}
+
+int ObjectFolder::sync_name(const char* folder) {
+  const int fd = ops_.open_at(root_, folder, O_RDONLY | O_DIRECTORY, 0);
+  if (fd < 0) return fd;
+  const int result = ops_.sync_folder(fd);
+  ops_.close(fd);
+  return result;
+}
+
+ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce) {
+  // O_NONBLOCK: a pipe in the place of an object does not block the open.
+  const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | (direct_ ? O_DIRECT : 0);
+  const std::string name = object_name(item.key, item.bytes);
+  int fd = ops_.open_at(root_, name.c_str(), flags, 0);
+  if (fd == -EINVAL && direct_) fd = ops_.open_at(root_, name.c_str(), flags & ~O_DIRECT, 0);
+  if (says_missing(fd)) return {KVC_TIER_MISS, 0, false};
+  if (fd == -ELOOP || fd == -ENXIO) return {KVC_TIER_MISS, 0, true};  // a link or a socket
+  if (fd < 0) return failed(fd);
+  const Outcome outcome = read_frame(fd, item, bounce);
+  if (outcome.result == KVC_TIER_OK && stamp_ns > 0) ops_.set_stamp(fd, stamp_ns);  // a hint: failure changes no result
+  ops_.close(fd);
+  return outcome;
+}
+
+ObjectFolder::Outcome ObjectFolder::read_frame(int fd, const kvc_tier_item& item, Bounce& bounce) {
+  constexpr Outcome kDamaged = {KVC_TIER_MISS, 0, true};
+  FileStatus status;
+  if (const int error = ops_.status(fd, &status); error < 0) return failed(error);
+  const int64_t total = frame_bytes(item.bytes);
+  if (!status.regular || status.bytes != total) return kDamaged;
+  RunningChecksum& sum = bounce.checksum();
+  sum.reset();
+  Checksum expected{};
+  BufferCursor cursor(item);
+  for (int64_t offset = 0; offset < total;) {
+    const int64_t chunk = std::min(Bounce::kBytes, total - offset);
+    for (int64_t done = 0; done < chunk;) {
+      const int64_t got = ops_.read_at(fd, bounce.data() + done, chunk - done, offset + done);
+      if (got < 0) return {KVC_TIER_FAILED, static_cast<int32_t>(-got), says_damaged(got)};
+      if (got == 0) return kDamaged;
+      done += got;
+    }
+    if (offset == 0 && !check_frame_header(bounce.data(), item.key, item.bytes, &expected)) return kDamaged;
+    const PayloadPart part(offset, chunk, item.bytes);
+    const uint8_t* from = bounce.data() + part.begin;
+    sum.add(from, part.bytes);
+    cursor.next(part.bytes, [&](uint8_t* data, int64_t bytes) {
+      std::memcpy(data, from, static_cast<size_t>(bytes));
+      from += bytes;
+    });
+    offset += chunk;
+  }
+  return sum.value() == expected ? Outcome{} : kDamaged;
+}
+
+}  // namespace kvc

@@ -1,0 +1,25 @@
+// What every tier checks of a job before it accepts it.
+//
+// Pure. Thread safety: any thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "kvcache_tier.h"
+
+namespace kvc {
+
+enum class TierWork : uint8_t { kStore, kLoad, kRemove };
+
+struct TierLimits {
+  int64_t max_job_items = 0;
+  int64_t max_object_bytes = 0;
+};
+
+// INVALID_ARGUMENT, NULL_ARGUMENT, BATCH_TOO_LARGE or UNSUPPORTED, with the index of the item.
+Status check_tier_items(TierWork work, int64_t n, const kvc_tier_item* items, const TierLimits& limits);
+
+}  // namespace kvc

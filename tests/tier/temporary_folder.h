@@ -1,0 +1,56 @@
+// A folder that is removed with all that is in it.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+namespace kvt {
+
+class TemporaryFolder {
+ public:
+  enum Where { kMemory, kDisk };  // kMemory: a file system in memory if there is one, which is faster
+
+  explicit TemporaryFolder(Where where = kMemory) {
+    const bool memory = where == kMemory && ::access("/dev/shm", W_OK) == 0;
+    std::string name = (memory ? "/dev/shm" : std::filesystem::temp_directory_path().string()) + "/kvc_tier_XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder &) = delete;
+  TemporaryFolder &operator=(const TemporaryFolder &) = delete;
+  const std::string &path() const { return path_; }
+
+  // Regular files, at any depth.
+  int64_t files(const std::string &below = "") const {
+    int64_t n = 0;
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(path_ + "/" + below))
+      n += entry.is_regular_file();
+    return n;
+  }
+  // Bytes of all object files.
+  int64_t object_bytes() const {
+    int64_t n = 0;
+    for (const auto &entry : std::filesystem::recursive_directory_iterator(path_)) {
+      if (entry.is_regular_file() && entry.path().filename() != "kvcache-tier")
+        n += static_cast<int64_t>(entry.file_size());
+    }
+    return n;
+  }
+
+ private:
+  std::string path_;
+};
+
+inline int64_t open_descriptors() {
+  int64_t n = 0;
+  for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) n += !entry.path().empty();
+  return n;
+}
+
+}  // namespace kvt
