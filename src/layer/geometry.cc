@@ -296,6 +296,7 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
   if (config.fingerprint != nullptr) {
     std::memcpy(geometry->fingerprint.emplace().data(), config.fingerprint, kPageKeyBytes);
   }
+  if (config.events_capacity > 0) geometry->prefixes.fingerprint = geometry->fingerprint;
   geometry->prefixes.page_size = geometry->page_size;
   geometry->prefixes.max_blocks = config.prefix_pages;
   geometry->prefixes.rewards_reuse = config.prefix_policy == KVC_PREFIX_POLICY_REUSE;
