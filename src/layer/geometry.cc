@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <cstring>
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
@@ -287,16 +286,7 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 ", and no group is recurrent",
                          config.prefix_checkpoints);
   }
-  KVC_TRY(check_range("events_capacity", config.events_capacity, 0, INT32_MAX));
-  if (config.events_capacity != 0 && (!indexed || config.fingerprint == nullptr)) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "events_capacity %" PRId64 " without %s", config.events_capacity,
-                         indexed ? "fingerprint" : "KVC_CACHE_PREFIX_INDEX");
-  }
-  geometry->events_capacity = config.events_capacity;
-  if (config.fingerprint != nullptr) {
-    std::memcpy(geometry->fingerprint.emplace().data(), config.fingerprint, kPageKeyBytes);
-  }
-  if (config.events_capacity > 0) geometry->prefixes.fingerprint = geometry->fingerprint;
+  KVC_TRY(read_event_config(config, geometry));
   geometry->prefixes.page_size = geometry->page_size;
   geometry->prefixes.max_blocks = config.prefix_pages;
   geometry->prefixes.rewards_reuse = config.prefix_policy == KVC_PREFIX_POLICY_REUSE;

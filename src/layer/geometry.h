@@ -84,6 +84,9 @@ struct CacheConfig {
 // The flags of a config, checked (cache_flags.cc).
 Status read_cache_flags(uint32_t flags, int32_t storage, Geometry* geometry);
 
+// The model's fingerprint, and what the cache tells of its prefix index. After the flags.
+Status read_event_config(const kvc_cache_config& config, Geometry* geometry);
+
 // Checks everything but adopted storage, and asks the context's backend about each layer.
 Status make_geometry(const Context& context, const CacheConfig& config, Geometry* geometry);
 

@@ -255,6 +255,23 @@ void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexce
   }
 }
 
+// Adds a block after a run: to the run itself, or as a run below it. Returns the run of the block.
+int32_t PrefixIndex::extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept {
+  const bool grows = run != TokenRuns::kRoot && runs_.is_leaf(run) && runs_.num_blocks(run) < TokenRuns::kRunBlocks &&
+                     runs_.salt(run) == salt && merged(terms_[run], terms) == terms;
+  if (grows) {
+    runs_.add_block(run, tokens);
+  } else {
+    run = runs_.add_run(run, salt, tokens);
+    for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
+    uses_[run] = {clock_, 0};
+    terms_[run] = terms;
+    count_terms(run, 1);
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) page(runs_.last_block(run), g) = 0;
+  return run;
+}
+
 int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
                              const Terms& terms) {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
@@ -297,21 +314,8 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       const bool has_room = make_block(pages);
       growing_ = -1;
       if (!has_room) break;
-      const uint64_t salt = runs_.salt_of(key, index);
-      const bool extends = run != TokenRuns::kRoot && runs_.is_leaf(run) &&
-                           runs_.num_blocks(run) < TokenRuns::kRunBlocks && runs_.salt(run) == salt &&
-                           merged(terms_[run], terms) == terms;
-      if (extends) {
-        block = runs_.add_block(run, block_tokens(index));
-      } else {
-        run = runs_.add_run(run, salt, block_tokens(index));
-        block = runs_.last_block(run);
-        for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
-        uses_[run] = {clock_, 0};
-        terms_[run] = terms;
-        count_terms(run, 1);
-      }
-      for (int32_t g = 0; g < num_groups(); ++g) page(block, g) = 0;
+      run = extend(run, runs_.salt_of(key, index), block_tokens(index), terms);
+      block = runs_.last_block(run);
       if (keys_ && is_whole(run, block)) keys_->assign(block);
       adopt(run, block, index, sequence, pages);
       matched_blocks_.resize(static_cast<size_t>(index));

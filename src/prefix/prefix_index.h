@@ -247,6 +247,7 @@ class PrefixIndex {
   int32_t adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept;
   int32_t branch_point(int64_t whole_blocks) noexcept;
   bool make_block(PrefixPages& pages) noexcept;
+  int32_t extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept;
   bool trim(int32_t run, PrefixPages& pages) noexcept;
   void prune(int32_t run, PrefixPages& pages) noexcept;
   bool is_whole(int32_t run, int32_t block) const noexcept;

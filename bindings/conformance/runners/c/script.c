@@ -314,7 +314,15 @@ __attribute__((format(printf, 1, 2))) static void put(const char *format, ...) {
   va_end(arguments);
 }
 
-void result_text(const char *name, const char *value) { put(" %s=%s", name, value); }
+void result_text(const char *name, const char *value) {
+  put(" %s=", name);
+  for (size_t left = strlen(value); left > 0;) {
+    const int part = left < 500 ? (int)left : 500;
+    put("%.*s", part, value);
+    value += part;
+    left -= (size_t)part;
+  }
+}
 void result_digits(const char *name, uint64_t value) { put(" %s=%016llx", name, (unsigned long long)value); }
 void result_integer(const char *name, int64_t value) { put(" %s=%lld", name, (long long)value); }
 
