@@ -40,7 +40,7 @@
  *   }
  *   kvc_forward_end(cache, step, &error);
  *
- * A newcomer can stop after section 7. Sections 8 to 15 are for special uses. docs/glossary.md explains all terms.
+ * A newcomer can stop after section 7. Sections 8 to 16 are for special uses. docs/glossary.md explains all terms.
  *
  * Words
  *   page      `page_size` consecutive token slots of one layer group.
@@ -551,6 +551,10 @@ typedef struct kvc_cache_config {
   int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,
                                      below 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.
                                      Else 0 */
+  const uint8_t *fingerprint;     /* borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in
+                                     kvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events */
+  int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,
+                                     below 2^31; 0 = none. Else 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {
@@ -1900,7 +1904,121 @@ static inline void kvc_page_keys_args_init(kvc_page_keys_args *args) {
 KVC_API kvc_status kvc_page_keys(const kvc_page_keys_args *args, uint8_t *keys, kvc_error *error);
 
 /* ============================================================================================
- * 14  Advanced: proofs and comparisons
+ * 14  Events: what the prefix index holds, told to others
+ * ============================================================================================
+ * A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a
+ * whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps
+ * the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.
+ *
+ * Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:
+ *
+ *   kvc_events_args args;  kvc_events_args_init(&args);
+ *   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]
+ *   kvc_events_range range;  kvc_events_range_init(&range);
+ *   for (;;) {
+ *     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);
+ *     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost
+ *     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);
+ *     args.next = range.end;
+ *   }
+ *
+ * start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot
+ * and the events after it give exactly the pages that the index holds.
+ *
+ *   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.
+ *             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.
+ *   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.
+ * Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0. */
+
+enum kvc_event_kind {
+  KVC_EVENT_STORED = 1,  /* the page with this key can be found in this group */
+  KVC_EVENT_REMOVED = 2, /* it cannot any more: it was evicted or dropped */
+  KVC_EVENT_CLEARED = 3  /* no page can be found in any group */
+};
+
+enum kvc_event_flags {
+  KVC_EVENT_HAS_PARENT = 1, /* a stored page that is not the first of its sequence */
+  KVC_EVENT_SALTED = 2      /* a stored page under a salt that is not 0 */
+};
+
+typedef struct kvc_event {
+  uint64_t number;    /* in the epoch, from 0; in a snapshot 0 */
+  int32_t kind;       /* KVC_EVENT_* */
+  int32_t group;      /* -1 = all */
+  uint32_t flags;     /* KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED */
+  uint32_t reserved;
+  int64_t position;   /* stored: of the page's first token in its sequence */
+  uint64_t session;   /* stored: that alone published it; 0 = none, or several */
+  uint8_t key[32];    /* not of KVC_EVENT_CLEARED */
+  uint8_t parent[32]; /* key of the page before, if KVC_EVENT_HAS_PARENT */
+} kvc_event;
+
+enum kvc_events_flags {
+  KVC_EVENTS_ARRAYS = 1,      /* bytes: each event is an array, as in older consumers. The default is a map */
+  KVC_EVENTS_SHORT_HASHES = 2 /* bytes: a key is its low 64 bits as an integer. The default is 32 bytes */
+};
+
+typedef struct kvc_events_args {
+  uint32_t struct_size;
+  uint32_t flags;             /* KVC_EVENTS_* */
+  uint64_t next;              /* kvc_events_read: the number of the first event that the reader needs */
+  kvc_event *events;          /* [capacity], filled; nullable. Give events, or bytes, or neither */
+  int32_t *tokens;            /* [capacity, page_size], filled: the tokens of stored pages, else 0; nullable */
+  int64_t capacity;           /* of events */
+  uint8_t *bytes;             /* [capacity_bytes], filled: one message; nullable */
+  int64_t capacity_bytes;
+  double timestamp;           /* bytes: of the message, in seconds */
+  int32_t data_parallel_rank; /* bytes: -1 = nil */
+  uint32_t event_size;        /* sizeof(kvc_event), with events */
+} kvc_events_args;
+
+static inline void kvc_events_args_init(kvc_events_args *args) {
+  kvc_events_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+  args->event_size = (uint32_t)sizeof(kvc_event);
+}
+
+/* What a call of this section returned. */
+typedef struct kvc_events_range {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t epoch;    /* of this cache: random, drawn from the system when it was created, and never 0 */
+  uint64_t begin;    /* number of the first event that was returned. Above args->next: the ones between are lost */
+  uint64_t end;      /* number of the event after the last one that was returned: the next to read */
+  uint64_t newest;   /* number that the next event will get. Above `end`: there is more to read */
+  int64_t count;     /* events or pages that were returned; without a buffer, what there is */
+  int64_t num_bytes; /* bytes that were written; of a snapshot without a buffer, what it takes */
+} kvc_events_range;
+
+static inline void kvc_events_range_init(kvc_events_range *range) {
+  kvc_events_range zero = KVC_ZERO_STRUCT;
+  *range = zero;
+  range->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Returns events from a number on, as many as the buffer takes. Without a buffer it returns none, and fills the range alone: `begin`
+ * is the oldest event that can be read from args->next on, and so is `end`.
+ *   args   borrowed; its arrays are filled
+ *   range  filled
+ * Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE
+ * (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost follows what it returns.
+ * Since 0.1. */
+KVC_API kvc_status kvc_events_read(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
+                                   kvc_error *error);
+
+/* Returns a KVC_EVENT_STORED for each page that the index holds, parents before what continues them. As bytes, all blocks are cleared
+ * first. Events from range.end on are what happened since. Without a buffer it says how large one must be.
+ *   args   borrowed; its arrays are filled
+ *   range  filled
+ * Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in
+ * kvc_events_read. Threads: any. The cost follows the size of the index, and other calls on the cache wait while its pages are
+ * listed. Since 0.1. */
+KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
+                                       kvc_error *error);
+
+/* ============================================================================================
+ * 15  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -1914,7 +2032,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 15  One symbol for all
+ * 16  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -2017,6 +2135,9 @@ typedef struct kvc_api {
   kvc_status (*prefix_unpin)(kvc_cache *cache, uint64_t pin, kvc_error *error);
   kvc_status (*cache_set_time)(kvc_cache *cache, int64_t now, kvc_error *error);
   kvc_status (*page_keys)(const kvc_page_keys_args *args, uint8_t *keys, kvc_error *error);
+  kvc_status (*events_read)(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range, kvc_error *error);
+  kvc_status (*events_snapshot)(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
+                                kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -91,6 +91,13 @@ const (
 	kvcPlanLengthsWithNew           = 8
 	kvcPlanRowsGrew                 = 1
 	kvcPrefixAllowAll               = 1
+	kvcEventStored                  = 1
+	kvcEventRemoved                 = 2
+	kvcEventCleared                 = 3
+	kvcEventHasParent               = 1
+	kvcEventSalted                  = 2
+	kvcEventsArrays                 = 1
+	kvcEventsShortHashes            = 2
 )
 
 // What a call can return; include/kvcache.h says what each means.
@@ -301,6 +308,8 @@ type kvcCacheConfig struct {
 	prefixPolicy      int32
 	prefixPages       int64
 	prefixCheckpoints int64
+	fingerprint       *uint8
+	eventsCapacity    int64
 }
 
 func (s *kvcCacheConfig) init() {
@@ -714,6 +723,54 @@ func (s *kvcPageKeysArgs) init() {
 	*s = kvcPageKeysArgs{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcEvent struct {
+	_        structs.HostLayout
+	number   uint64
+	kind     int32
+	group    int32
+	flags    uint32
+	reserved uint32
+	position int64
+	session  uint64
+	key      [32]uint8
+	parent   [32]uint8
+}
+
+type kvcEventsArgs struct {
+	_                structs.HostLayout
+	structSize       uint32
+	flags            uint32
+	next             uint64
+	events           *kvcEvent
+	tokens           *int32
+	capacity         int64
+	bytes            *uint8
+	capacityBytes    int64
+	timestamp        float64
+	dataParallelRank int32
+	eventSize        uint32
+}
+
+func (s *kvcEventsArgs) init() {
+	*s = kvcEventsArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcEventsRange struct {
+	_          structs.HostLayout
+	structSize uint32
+	reserved   uint32
+	epoch      uint64
+	begin      uint64
+	end        uint64
+	newest     uint64
+	count      int64
+	numBytes   int64
+}
+
+func (s *kvcEventsRange) init() {
+	*s = kvcEventsRange{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcApi struct {
 	_                        structs.HostLayout
 	structSize               uint32
@@ -785,4 +842,6 @@ type kvcApi struct {
 	prefixUnpin              uintptr
 	cacheSetTime             uintptr
 	pageKeys                 uintptr
+	eventsRead               uintptr
+	eventsSnapshot           uintptr
 }

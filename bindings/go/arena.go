@@ -28,24 +28,26 @@ type arena struct {
 // shared is the part of an arena that C sees: all of its pointers are to pinned memory. With cgo it is C's memory, which
 // cgo's checks of arguments need not search.
 type shared struct {
-	err       kvcError
-	batch     kvcBatch
-	attend    kvcAttendArgs
-	append    kvcAppendArgs
-	flash     kvcFlashAttnArgs
-	slots     kvcAppendSlotsArgs
-	keys      kvcPageKeysArgs
-	plan      kvcPlanArgs
-	tables    kvcTables
-	query     kvcPrefixQuery
-	hit       kvcPrefixHit
-	options   kvcPrefixOptions
-	published kvcPrefixPublished
-	tensors   [maxTensors]tensorSlot
-	seq       Seq
-	numbers   [2]int64
-	id        uint64
-	handle    uintptr
+	err         kvcError
+	batch       kvcBatch
+	attend      kvcAttendArgs
+	append      kvcAppendArgs
+	flash       kvcFlashAttnArgs
+	slots       kvcAppendSlotsArgs
+	keys        kvcPageKeysArgs
+	plan        kvcPlanArgs
+	tables      kvcTables
+	query       kvcPrefixQuery
+	hit         kvcPrefixHit
+	options     kvcPrefixOptions
+	published   kvcPrefixPublished
+	events      kvcEventsArgs
+	eventsRange kvcEventsRange
+	tensors     [maxTensors]tensorSlot
+	seq         Seq
+	numbers     [2]int64
+	id          uint64
+	handle      uintptr
 }
 
 const (

@@ -21,7 +21,10 @@ import (
 )
 
 // Cache is page pools for every layer of a model, and the sequences in them.
-type Cache struct{ handle *handle }
+type Cache struct {
+	handle   *handle
+	pageSize int
+}
 
 // WholeCache is the group of Stats and Estimate that stands for all groups.
 const WholeCache = -1
@@ -42,7 +45,10 @@ func New(config Config) (*Cache, error) {
 	if err := a.check(context.lib.cacheCreate(a, context.address, c, &a.handle)); err != nil {
 		return nil, err
 	}
-	cache := &Cache{newHandle(context.lib, a.handle, (*library).cacheDestroy)}
+	cache := &Cache{newHandle(context.lib, a.handle, (*library).cacheDestroy), int(c.pageSize)}
+	if cache.pageSize == 0 {
+		cache.pageSize = 16
+	}
 	cache.handle.adopted = kept.share()
 	runtime.AddCleanup(cache, (*handle).close, cache.handle)
 	return cache, nil

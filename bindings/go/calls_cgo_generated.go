@@ -208,6 +208,12 @@ static int32_t kvcgo_cacheSetTime(uintptr_t fn, uintptr_t p0, int64_t p1, void *
 static int32_t kvcgo_pageKeys(uintptr_t fn, void *p0, void *p1, void *p2) {
   return ((int32_t (*)(void *, void *, void *))fn)(p0, p1, p2);
 }
+static int32_t kvcgo_eventsRead(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_eventsSnapshot(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
+}
 */
 import "C"
 
@@ -479,4 +485,12 @@ func (l *library) cacheSetTime(a *arena, cache uintptr, now int64) Status {
 
 func (l *library) pageKeys(a *arena, args *kvcPageKeysArgs, keys *uint8) Status {
 	return Status(C.kvcgo_pageKeys(C.uintptr_t(l.api.pageKeys), unsafe.Pointer(args), unsafe.Pointer(keys), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) eventsRead(a *arena, cache uintptr, args *kvcEventsArgs, range_ *kvcEventsRange) Status {
+	return Status(C.kvcgo_eventsRead(C.uintptr_t(l.api.eventsRead), C.uintptr_t(cache), unsafe.Pointer(args), unsafe.Pointer(range_), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) eventsSnapshot(a *arena, cache uintptr, args *kvcEventsArgs, range_ *kvcEventsRange) Status {
+	return Status(C.kvcgo_eventsSnapshot(C.uintptr_t(l.api.eventsSnapshot), C.uintptr_t(cache), unsafe.Pointer(args), unsafe.Pointer(range_), unsafe.Pointer(&a.err)))
 }

@@ -550,3 +550,19 @@ func (l *library) pageKeys(a *arena, args *kvcPageKeysArgs, keys *uint8) Status 
 	a.words[2] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.pageKeys, 3))
 }
+
+func (l *library) eventsRead(a *arena, cache uintptr, args *kvcEventsArgs, range_ *kvcEventsRange) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = a.hold(2, unsafe.Pointer(range_))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.eventsRead, 4))
+}
+
+func (l *library) eventsSnapshot(a *arena, cache uintptr, args *kvcEventsArgs, range_ *kvcEventsRange) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = a.hold(2, unsafe.Pointer(range_))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.eventsSnapshot, 4))
+}

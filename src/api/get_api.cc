@@ -1,4 +1,4 @@
-// The table of all functions (header section 14).
+// The table of all functions (header section 16).
 #include "kvcache.h"
 
 namespace {

@@ -41,6 +41,7 @@ Status Cache::create(std::shared_ptr<Context> context, const CacheConfig& config
   const uint32_t tag = next_tag.fetch_add(1, std::memory_order_relaxed) & kTagMask;
   std::unique_ptr<Cache> cache(new Cache(std::move(layers), tag));
   KVC_TRY(cache->create_mirrors());
+  KVC_TRY(cache->create_events());
   for (int32_t i = 0; i < cache->geometry_.max_open_forwards; ++i) {
     std::unique_ptr<Step> step;
     KVC_TRY(Step::create(cache->layers_, &step));
@@ -103,8 +104,9 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   out->bookkeeping_bytes = SequenceStore::bytes_needed(geometry.store);
   if (geometry.store.indexed) {
     const PrefixStore::Config& prefixes = geometry.prefixes;
-    out->bookkeeping_bytes +=
-        PrefixIndex::bytes_needed(groups, prefixes.page_size, prefixes.max_blocks, prefixes.max_checkpoints);
+    out->bookkeeping_bytes += PrefixIndex::bytes_needed(groups, prefixes.page_size, prefixes.max_blocks,
+                                                        prefixes.max_checkpoints, prefixes.fingerprint.has_value()) +
+                              EventRing::bytes_needed(geometry.events_capacity, geometry.page_size);
   }
   out->scratch_bytes = Forward::scratch_bytes(context, geometry, classes) +
                        RopeTables::bytes_needed(geometry.rope_classes) +

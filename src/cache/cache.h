@@ -16,6 +16,8 @@
 #include "base/mutex.h"
 #include "context/device_step.h"
 #include "context/stream_order.h"
+#include "events/event_log.h"
+#include "events/event_message.h"
 #include "layer/layers.h"
 #include "prefix/prefix_store.h"
 #include "sequence/copy_queue.h"
@@ -41,6 +43,9 @@ class Cache {
   // DEVICE_FAILED once the device has failed for good, or its order of the cache's work is lost: nothing works any
   // more.
   Status check_usable() const;
+
+  // The 32 bytes that name the model, or nullptr.
+  const PageKey* fingerprint() const noexcept { return geometry_.fingerprint ? &*geometry_.fingerprint : nullptr; }
 
   // Sequences (cache.cc)
   Status add(std::span<kvc_seq> out);
@@ -102,6 +107,10 @@ class Cache {
   Status unpin_prefix(uint64_t pin);
   Status set_time(int64_t now);
 
+  // Events of the prefix index (cache_events.cc). The args were checked, but for what depends on the cache.
+  Status read_events(const kvc_events_args& args, kvc_events_range* range);
+  Status snapshot_events(const kvc_events_args& args, kvc_events_range* range);
+
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);
   Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
@@ -125,6 +134,12 @@ class Cache {
   Status check_prefix_index() const KVC_REQUIRES(mutex_);
   Status check_session(uint64_t session) const KVC_REQUIRES(mutex_);
   Status check_terms(int32_t priority, int64_t time_to_live, int64_t* expires) const KVC_REQUIRES(mutex_);
+
+  Status create_events();
+  Status check_events() const KVC_REQUIRES(mutex_);
+  MessageFormat message_format(const kvc_events_args& args) const;
+  Status copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
+                         kvc_events_range* range);
 
   uint64_t step_id(int32_t index) const KVC_REQUIRES(mutex_);
   Status resolve_step(kvc_forward id, Step** step) const KVC_REQUIRES(mutex_);
@@ -160,6 +175,7 @@ class Cache {
   Mutex mutex_;
   SequenceStore store_ KVC_GUARDED_BY(mutex_);
   std::unique_ptr<PrefixStore> prefixes_ KVC_GUARDED_BY(mutex_);  // null without an index
+  std::unique_ptr<EventLog> events_ KVC_GUARDED_BY(mutex_);       // null without events; listens to the index
   RopeSets rope_sets_ KVC_GUARDED_BY(mutex_);
   static constexpr int32_t kMaxGraphs = 64;
   std::vector<std::unique_ptr<Step>> steps_;  // [max_open_forwards], then those of graphs, null where there is none

@@ -286,6 +286,7 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 ", and no group is recurrent",
                          config.prefix_checkpoints);
   }
+  KVC_TRY(read_event_config(config, geometry));
   geometry->prefixes.page_size = geometry->page_size;
   geometry->prefixes.max_blocks = config.prefix_pages;
   geometry->prefixes.rewards_reuse = config.prefix_policy == KVC_PREFIX_POLICY_REUSE;

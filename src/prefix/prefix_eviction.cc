@@ -1,5 +1,6 @@
 // What the prefix index gives back when it is short of pages or blocks, and in which order.
 #include <algorithm>
+#include <utility>
 
 #include "prefix/prefix_index.h"
 
@@ -95,6 +96,7 @@ int64_t PrefixIndex::evict(int32_t group, int64_t wanted, PrefixPages& pages) no
 }
 
 void PrefixIndex::clear(PrefixPages& pages) noexcept {
+  const bool was_told = std::exchange(is_told_, false);
   while (checkpoint_list_.oldest >= 0) drop_checkpoint(checkpoint_list_.oldest, pages);
   for (int32_t group = 0; group < num_groups(); ++group) {
     for_each_oldest(group, [&](int32_t run) {
@@ -103,6 +105,8 @@ void PrefixIndex::clear(PrefixPages& pages) noexcept {
       return true;
     });
   }
+  is_told_ = was_told;
+  tell_cleared();
 }
 
 bool PrefixIndex::make_block(PrefixPages& pages) noexcept {

@@ -23,12 +23,17 @@ PrefixIndex::PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64
       state_pages_(max_checkpoints * num_groups()),
       checkpoints_of_(has_states_ ? max_blocks + 1 : 0) {}
 
-int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks,
-                                  int64_t max_checkpoints) noexcept {
+int64_t PrefixIndex::bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
+                                  bool with_keys) noexcept {
   const auto block =
       static_cast<int64_t>(groups * (sizeof(int32_t) + sizeof(Link)) + sizeof(Terms) + sizeof(Use) + sizeof(int32_t));
   const auto checkpoint = static_cast<int64_t>(sizeof(Checkpoint) + (page_size + groups) * sizeof(int32_t));
-  return TokenRuns::bytes_needed(page_size, max_blocks) + (max_blocks + 1) * block + max_checkpoints * checkpoint;
+  return TokenRuns::bytes_needed(page_size, max_blocks) + (max_blocks + 1) * block + max_checkpoints * checkpoint +
+         (with_keys ? BlockKeys::bytes_needed(max_blocks) : 0);
+}
+
+void PrefixIndex::keep_keys(const PageKey& fingerprint) {
+  keys_ = std::make_unique<BlockKeys>(runs_.page_size(), runs_.max_blocks(), fingerprint);
 }
 
 // ---- Pages of blocks, and lists of runs ---------------------------------------------------------------------------
@@ -73,15 +78,19 @@ void PrefixIndex::touch_path(int32_t run, bool again) noexcept {
   }
 }
 
-void PrefixIndex::set_page(int32_t run, int32_t block, int32_t group, int32_t new_page, PrefixPages& pages) noexcept {
+// The block is number `index` of matched_blocks_, or the next one.
+void PrefixIndex::set_page(int32_t run, int32_t block, int64_t index, int32_t group, int32_t new_page,
+                           PrefixPages& pages) noexcept {
   pages.hold(group, new_page);
   page(block, group) = new_page + 1;
   ++held_[static_cast<size_t>(group)];
   if (link(run, group).pages++ == 0) link_after(run, list(group, uses_[run].number).newest, group);
+  if (is_told_) tell_stored(run, block, index, group, new_page);
 }
 
 void PrefixIndex::drop_page(int32_t run, int32_t block, int32_t group, PrefixPages& pages) noexcept {
   if (page(block, group) == 0) return;
+  if (is_told_) tell_removed(run, block, group);
   pages.release(group, page(block, group) - 1);
   page(block, group) = 0;
   --held_[static_cast<size_t>(group)];
@@ -200,7 +209,7 @@ void PrefixIndex::adopt(int32_t run, int32_t block, int64_t index, PublishedPage
     if (own < 0) continue;
     if (page(block, g) == 0) {
       // A page of other tokens' or another salt's: the caller published it as that before.
-      if (!pages.held(g, own)) set_page(run, block, g, own, pages);
+      if (!pages.held(g, own)) set_page(run, block, index, g, own, pages);
     } else if (page(block, g) != own + 1 &&
                (block != runs_.last_block(run) || runs_.last_tokens(run) == runs_.page_size())) {
       sequence.replace(g, index, page(block, g) - 1);
@@ -246,6 +255,23 @@ void PrefixIndex::read_own(const PublishedPages& sequence, size_t blocks) noexce
   }
 }
 
+// Adds a block after a run: to the run itself, or as a run below it. Returns the run of the block.
+int32_t PrefixIndex::extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept {
+  const bool grows = run != TokenRuns::kRoot && runs_.is_leaf(run) && runs_.num_blocks(run) < TokenRuns::kRunBlocks &&
+                     runs_.salt(run) == salt && merged(terms_[run], terms) == terms;
+  if (grows) {
+    runs_.add_block(run, tokens);
+  } else {
+    run = runs_.add_run(run, salt, tokens);
+    for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
+    uses_[run] = {clock_, 0};
+    terms_[run] = terms;
+    count_terms(run, 1);
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) page(runs_.last_block(run), g) = 0;
+  return run;
+}
+
 int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
                              const Terms& terms) {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
@@ -261,6 +287,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   read_own(sequence, most_blocks);
   int64_t index = known / size;
   int32_t run = adopt_known(index, sequence, pages), block = -1;
+  if (keys_) keys_->start(key, index, index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : -1);
   if (known % size != 0) {  // the next block has its first tokens in common with the sequence's
     const int32_t partial = matched_blocks_[static_cast<size_t>(index)];
     const int32_t last = matched_runs_.back();
@@ -274,6 +301,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
           if (rules_[static_cast<size_t>(g)].holds_tokens()) drop_page(run, block, g, pages);
         }
         runs_.grow_last(run, block_tokens(index));
+        if (keys_ && is_whole(run, block)) keys_->assign(block);
       }
       if (same == count || !all) adopt(run, block, index, sequence, pages);
       ++index;
@@ -286,21 +314,9 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
       const bool has_room = make_block(pages);
       growing_ = -1;
       if (!has_room) break;
-      const uint64_t salt = runs_.salt_of(key, index);
-      const bool extends = run != TokenRuns::kRoot && runs_.is_leaf(run) &&
-                           runs_.num_blocks(run) < TokenRuns::kRunBlocks && runs_.salt(run) == salt &&
-                           merged(terms_[run], terms) == terms;
-      if (extends) {
-        block = runs_.add_block(run, block_tokens(index));
-      } else {
-        run = runs_.add_run(run, salt, block_tokens(index));
-        block = runs_.last_block(run);
-        for (int32_t g = 0; g < num_groups(); ++g) link(run, g) = {-1, -1, 0};
-        uses_[run] = {clock_, 0};
-        terms_[run] = terms;
-        count_terms(run, 1);
-      }
-      for (int32_t g = 0; g < num_groups(); ++g) page(block, g) = 0;
+      run = extend(run, runs_.salt_of(key, index), block_tokens(index), terms);
+      block = runs_.last_block(run);
+      if (keys_ && is_whole(run, block)) keys_->assign(block);
       adopt(run, block, index, sequence, pages);
       matched_blocks_.resize(static_cast<size_t>(index));
       matched_blocks_.push_back(block);
@@ -313,7 +329,7 @@ int64_t PrefixIndex::publish(const TokenRuns::Key& key, PublishedPages& sequence
   const bool stays = run == TokenRuns::kRoot || has_pages(runs_.last_block(run));
   prune(run, pages);
   if (!stays) published = runs_.walk(key, &matched_blocks_, &matched_runs_);
-  if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages);
+  if (has_states_ && published == length && length > 0) publish_state(key, sequence, pages, terms.session);
   return published;
 }
 
@@ -337,6 +353,7 @@ void PrefixIndex::use_checkpoint(int32_t checkpoint) noexcept {
 
 void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept {
   Checkpoint& c = checkpoints_[checkpoint];
+  if (is_told_) tell_state_removed(checkpoint);
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
     pages.release(g, state_page(checkpoint, g));
@@ -357,7 +374,8 @@ void PrefixIndex::drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexce
 
 // The key is known in full, and matched_blocks_ are its blocks. Its state is kept, unless the index has one of this
 // position.
-void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept {
+void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
+                                uint64_t session) noexcept {
   const int64_t size = runs_.page_size(), length = static_cast<int64_t>(key.tokens.size());
   int64_t at = 0;
   if (const int32_t known = find_checkpoint(key, length, &at); known >= 0 && at == length) return use_checkpoint(known);
@@ -394,11 +412,12 @@ void PrefixIndex::publish_state(const TokenRuns::Key& key, PublishedPages& seque
     pages.hold(g, sequence.at(g, 0));
     ++held_[static_cast<size_t>(g)];
   }
+  if (is_told_) tell_state_stored(checkpoint, blocks - 1, key, session);
 }
 
 bool PrefixIndex::is_valid() const {
   std::vector<int64_t> held(rules_.size());
-  bool valid = runs_.is_valid();
+  bool valid = runs_.is_valid() && keys_are_valid();
   runs_.for_each_run([&](int32_t run) {
     for (int32_t g = 0; g < num_groups(); ++g) {
       int32_t count = 0;

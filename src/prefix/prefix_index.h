@@ -16,17 +16,22 @@
 //   4. A state is kept by a checkpoint, which has a page in every state group. It belongs to the last whole block
 //      before its position, and remembers the tokens between the two: whole blocks are unique, and blocks that share
 //      half their tokens are not.
-//   5. The runs that one session alone published have its number. No run below them has another.
+//   5. With a fingerprint, each whole block has its page key, whether it has pages or not. Without one nothing is
+//   hashed.
+//   6. The runs that one session alone published have its number. No run below them has another.
 // From: prefix reuse by a radix tree with leaf-first LRU as in SGLang's RadixAttention; one lookup over groups that
 // need unlike pages as in vLLM's hybrid cache manager.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/lazy_array.h"
+#include "prefix/block_keys.h"
+#include "prefix/prefix_listener.h"
 #include "prefix/token_runs.h"
 #include "sequence/group_rules.h"
 
@@ -77,7 +82,16 @@ class PrefixIndex {
   // max_checkpoints: 0 without state groups. rewards_reuse: false for plain LRU.
   PrefixIndex(std::vector<GroupRules> rules, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
               bool rewards_reuse = true);
-  static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints) noexcept;
+  static int64_t bytes_needed(int64_t groups, int64_t page_size, int64_t max_blocks, int64_t max_checkpoints,
+                              bool with_keys = false) noexcept;
+
+  // Keeps keys from now on. The index is empty.
+  void keep_keys(const PageKey& fingerprint);
+  // With keys. The listener outlives the index, or the calls of it.
+  void add_listener(PrefixListener* listener) {
+    listeners_.push_back(listener);
+    is_told_ = true;
+  }
 
   // Time never goes back.
   void set_time(int64_t now) noexcept { now_ = now > now_ ? now : now_; }
@@ -93,6 +107,10 @@ class PrefixIndex {
   void read_matched(int32_t group, int64_t begin, std::span<int32_t> pages) const noexcept;
   // The state of a state group after the matched tokens. The match was not empty.
   int32_t matched_state(int32_t group) const noexcept { return state_page(matched_checkpoint_, group); }
+  // Key of the whole page `index` of the last match. With keys.
+  const PageKey& matched_key(int64_t index) const noexcept {
+    return keys_->of(matched_blocks_[static_cast<size_t>(index)]);
+  }
   // The last match is the most recently used prefix now, and was used once more.
   void use() noexcept;
 
@@ -133,6 +151,11 @@ class PrefixIndex {
       }
     }
   }
+  // Calls visit(NamedPage) for every whole page that can be found, parents first. With keys.
+  template <class Visit>
+  void for_each_named(Visit visit) const;
+  // The tokens of a whole block: tokens.size() is the page size.
+  void read_block(int32_t block, std::span<int32_t> tokens) const noexcept;
   // Folds everything that later calls depend on into a digest.
   uint64_t digest(uint64_t digest) const;
   // Whether the invariants hold. For tests and audits.
@@ -191,7 +214,8 @@ class PrefixIndex {
   void unlink_checkpoint(int32_t checkpoint) noexcept;
   void use_checkpoint(int32_t checkpoint) noexcept;
   void drop_checkpoint(int32_t checkpoint, PrefixPages& pages) noexcept;
-  void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages) noexcept;
+  void publish_state(const TokenRuns::Key& key, PublishedPages& sequence, PrefixPages& pages,
+                     uint64_t session) noexcept;
   bool remove_last(int32_t run, PrefixPages& pages) noexcept;
   void remove_from(int32_t run, int64_t index, PrefixPages& pages) noexcept;
   // The order of eviction before last use: level 0 is expired runs, level 1 + p is priority p.
@@ -214,7 +238,8 @@ class PrefixIndex {
   void touch_path(int32_t run, bool again) noexcept;
   void unlink(int32_t run, int32_t group) noexcept;
   void link_after(int32_t run, int32_t older, int32_t group) noexcept;
-  void set_page(int32_t run, int32_t block, int32_t group, int32_t new_page, PrefixPages& pages) noexcept;
+  void set_page(int32_t run, int32_t block, int64_t index, int32_t group, int32_t new_page,
+                PrefixPages& pages) noexcept;
   void drop_page(int32_t run, int32_t block, int32_t group, PrefixPages& pages) noexcept;
   int32_t split(int32_t run, int32_t k) noexcept;
   void adopt(int32_t run, int32_t block, int64_t index, PublishedPages& sequence, PrefixPages& pages) noexcept;
@@ -222,8 +247,18 @@ class PrefixIndex {
   int32_t adopt_known(int64_t whole_blocks, PublishedPages& sequence, PrefixPages& pages) noexcept;
   int32_t branch_point(int64_t whole_blocks) noexcept;
   bool make_block(PrefixPages& pages) noexcept;
+  int32_t extend(int32_t run, uint64_t salt, std::span<const int32_t> tokens, const Terms& terms) noexcept;
   bool trim(int32_t run, PrefixPages& pages) noexcept;
   void prune(int32_t run, PrefixPages& pages) noexcept;
+  bool is_whole(int32_t run, int32_t block) const noexcept;
+  NamedPage named(int32_t run, int32_t block, int64_t index, int32_t before, int32_t group,
+                  int32_t page) const noexcept;
+  void tell_stored(int32_t run, int32_t block, int64_t index, int32_t group, int32_t page) noexcept;
+  void tell_removed(int32_t run, int32_t block, int32_t group) noexcept;
+  void tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key, uint64_t session) noexcept;
+  void tell_state_removed(int32_t checkpoint) noexcept;
+  void tell_cleared() noexcept;
+  bool keys_are_valid() const;
 
   std::vector<GroupRules> rules_;
   TokenRuns runs_;
@@ -252,6 +287,30 @@ class PrefixIndex {
   std::vector<int32_t> matched_blocks_, matched_runs_;
   int32_t matched_checkpoint_ = -1;
   int32_t growing_ = -1;  // the run below which publish adds blocks: it is not evicted
+
+  std::unique_ptr<BlockKeys> keys_;  // null without a fingerprint
+  std::vector<PrefixListener*> listeners_;
+  bool is_told_ = false;  // whether listeners hear of single pages: there are some, and no call removes all pages
 };
+
+template <class Visit>
+void PrefixIndex::for_each_named(Visit visit) const {
+  runs_.for_each_run([&](int32_t run) {
+    const int32_t parent = runs_.parent(run);
+    int32_t before = parent == TokenRuns::kRoot ? -1 : runs_.last_block(parent);
+    int64_t index = runs_.begin_block(run);
+    for (int32_t b = runs_.first_block(run); b >= 0 && is_whole(run, b); before = b, b = runs_.next_block(b), ++index) {
+      for (int32_t g = 0; g < num_groups(); ++g) {
+        if (page(b, g) != 0) visit(named(run, b, index, before, g, page(b, g) - 1));
+      }
+      for (int32_t c = has_states_ ? checkpoints_of_[b] - 1 : -1; c >= 0; c = checkpoints_[c].next) {
+        if (checkpoints_[c].tail > 0) continue;
+        for (int32_t g = 0; g < num_groups(); ++g) {
+          if (rules_[static_cast<size_t>(g)].holds_state()) visit(named(run, b, index, before, g, state_page(c, g)));
+        }
+      }
+    }
+  });
+}
 
 }  // namespace kvc

@@ -37,6 +37,7 @@ PrefixStore::PrefixStore(const Config& config, SequenceStore* store)
       pages_(store),
       matched_(*this),
       evicted_(static_cast<size_t>(store->num_groups())) {
+  if (config.fingerprint) index_.keep_keys(*config.fingerprint);
   store_.set_evictor(this);
 }
 

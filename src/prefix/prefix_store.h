@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,7 +23,8 @@ class PrefixStore final : public PageEvictor {
     int64_t page_size = 0;
     int64_t max_blocks = 0;
     int64_t max_checkpoints = 0;
-    bool rewards_reuse = true;  // KVC_PREFIX_POLICY_REUSE, else LRU
+    bool rewards_reuse = true;           // KVC_PREFIX_POLICY_REUSE, else LRU
+    std::optional<PageKey> fingerprint;  // if pages are to have keys: for events or a tier
   };
   using Match = PrefixIndex::Match;
   using Terms = PrefixIndex::Terms;
@@ -45,6 +47,10 @@ class PrefixStore final : public PageEvictor {
 
   void set_time(int64_t now) noexcept { index_.set_time(now); }
   int64_t now() const noexcept { return index_.now(); }
+
+  // What listeners and readers of keys need of the index.
+  void add_listener(PrefixListener* listener) { index_.add_listener(listener); }
+  const PrefixIndex& index() const noexcept { return index_; }
 
   Match match(const TokenRuns::Key& key, int64_t most) { return index_.match(key, most); }
   // Appends the copies to make to `copies`. Of a failure only evictions remain.

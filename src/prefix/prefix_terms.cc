@@ -87,10 +87,17 @@ void PrefixIndex::drop(const TokenRuns::Key& key, PrefixPages& pages) {
     return;
   }
   std::vector<int32_t> first;
+  bool all = true;
   runs_.for_each_run([&](int32_t run) {
-    if (runs_.parent(run) == TokenRuns::kRoot && runs_.salt(run) == key.salt) first.push_back(run);
+    if (runs_.parent(run) != TokenRuns::kRoot) return;
+    if (runs_.salt(run) == key.salt) first.push_back(run);
+    all = all && runs_.salt(run) == key.salt;
   });
+  const bool was_told = is_told_;
+  is_told_ = was_told && !all;
   for (const int32_t run : first) remove_from(run, 0, pages);
+  is_told_ = was_told;
+  if (all && !first.empty()) tell_cleared();
 }
 
 void PrefixIndex::drop_session(uint64_t session, PrefixPages& pages) {

@@ -56,6 +56,8 @@ struct Valid {
   kvc_prefix_hit prefix_hit;
   kvc_prefix_options prefix_options;
   kvc_prefix_published prefix_published;
+  kvc_events_args events_args;
+  kvc_events_range events_range;
 
   Valid() {
     kvc_context_config_init(&context_config);
@@ -83,6 +85,8 @@ struct Valid {
     kvc_prefix_hit_init(&prefix_hit);
     kvc_prefix_options_init(&prefix_options);
     kvc_prefix_published_init(&prefix_published);
+    kvc_events_args_init(&events_args);
+    kvc_events_range_init(&events_range);
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_plan_create(context, &plan_config, &plan, &error), KVC_OK) << error.message;
   }

@@ -269,6 +269,8 @@ class Program {
     CacheSpec spec;
     spec.capacity_tokens = 256;
     spec.flags = KVC_CACHE_PREFIX_INDEX;
+    spec.fingerprint.resize(32);
+    spec.events_capacity = 16;
     const CachePtr cache = cache_of(spec);
     kvc_seq seq = 0, other = 0;
     ok("kvc_seq_add", kvc_seq_add(cache.get(), 1, &seq, &error_));
@@ -286,6 +288,13 @@ class Program {
     ok("kvc_prefix_publish", kvc_prefix_publish(cache.get(), seq, &query, nullptr, nullptr, &error_));
     ok("kvc_prefix_match", kvc_prefix_match(cache.get(), &query, &hit, &error_));
     EXPECT_EQ(hit.tokens, 19);
+    kvc_events_args events;
+    kvc_events_args_init(&events);
+    kvc_events_range range;
+    kvc_events_range_init(&range);
+    ok("kvc_events_read", kvc_events_read(cache.get(), &events, &range, &error_));
+    ok("kvc_events_snapshot", kvc_events_snapshot(cache.get(), &events, &range, &error_));
+    EXPECT_EQ(range.count, 1);
     ok("kvc_prefix_attach", kvc_prefix_attach(cache.get(), &query, nullptr, &hit, &other, &error_));
     ok("kvc_prefix_pin", kvc_prefix_pin(cache.get(), &query, nullptr, &pin, &error_));
     ok("kvc_prefix_unpin", kvc_prefix_unpin(cache.get(), pin, &error_));

@@ -1,12 +1,14 @@
 // Model test of the prefix index: random calls against a naive model that keeps the tokens and the salt of every
 // sequence. K, V and states of a token are hashes of everything before it, its salt included, so that a page of other
-// tokens, of another length or of another salt is seen at once.
+// tokens, of another length or of another salt is seen at once. A reader of events has the pages of the index at any
+// time, under the keys of their tokens and salts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
 
+#include "event_follower.h"
 #include "wrappers.h"
 
 namespace kvt {
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int kPageSize = 4, kWindow = 6, kChunk = 8, kDim = 4, kSequences = 7;
 constexpr uint64_t kSalts = 64;
+constexpr uint8_t kModel[32] = {1, 2, 3};
 enum { kFull, kSliding, kChunked, kLatent, kRecurrent, kGroups };
 
 uint64_t mix(uint64_t a, uint64_t b) {
@@ -103,10 +106,13 @@ class PrefixWalk {
     config.prefix_checkpoints = exact ? 0 : 7;
     config.capacity_pages = exact ? 4000 : 20;
     config.flags = KVC_CACHE_PREFIX_INDEX;
+    config.fingerprint = kModel;
+    config.events_capacity = seed % 3 == 0 ? 12 : 100000;  // so that a reader loses events, or none
     kvc_cache *raw = nullptr;
     kvc_error error = KVC_ERROR_INIT;
     if (kvc_cache_create(context_.get(), &config, &raw, &error)) throw std::runtime_error(describe(error));
     cache_.reset(raw);
+    follower_ = std::make_unique<EventFollower>(raw, kPageSize, kModel);
   }
 
   // Returns the digest after each operation.
@@ -119,6 +125,7 @@ class PrefixWalk {
       EXPECT_EQ(kvc_cache_check_invariants(cache_.get(), &error), KVC_OK) << error.message;
       if (i % 4 == 0) check_contents();
       check_stats();
+      check_events();
       digests.push_back(0);
       EXPECT_EQ(kvc_cache_digest(cache_.get(), &digests.back(), nullptr), KVC_OK);
     }
@@ -129,6 +136,7 @@ class PrefixWalk {
   int64_t found_tokens() const { return found_tokens_; }
   int64_t shortages() const { return shortages_; }
   int64_t evicted() const { return evicted_; }
+  int64_t gaps() const { return gaps_; }
 
  private:
   uint64_t below(uint64_t n) { return random_() % n; }
@@ -298,6 +306,13 @@ class PrefixWalk {
       ASSERT_EQ(published.known_tokens, s.length());
     }
     published_.push_back(s);
+    follower_->remember(query);
+  }
+  // A reader that follows now and then has the pages of the index.
+  void check_events() {
+    if (!one_in(4)) return;
+    gaps_ += follower_->read();
+    follower_->check();
   }
 
   void fork() {
@@ -425,6 +440,9 @@ class PrefixWalk {
     EXPECT_EQ(before.pages_idle, before.pages_published);
     ASSERT_EQ(kvc_cache_clear(cache_.get(), nullptr), KVC_OK);
     EXPECT_EQ(stats().pages_used, 0);
+    gaps_ += follower_->read();
+    EXPECT_TRUE(follower_->pages().empty());
+    follower_->check();
     EXPECT_EQ(kvc_cache_check_invariants(cache_.get(), nullptr), KVC_OK);
   }
 
@@ -435,8 +453,9 @@ class PrefixWalk {
   std::vector<int> groups_;
   std::map<kvc_seq, Sequence> model_;
   std::vector<Sequence> published_;
+  std::unique_ptr<EventFollower> follower_;
   std::vector<uint64_t> pins_;
-  int64_t time_ = 0, hits_ = 0, found_tokens_ = 0, shortages_ = 0, evicted_ = 0;
+  int64_t time_ = 0, hits_ = 0, found_tokens_ = 0, shortages_ = 0, evicted_ = 0, gaps_ = 0;
 };
 
 class Prefixes : public testing::TestWithParam<int> {};
@@ -447,6 +466,7 @@ TEST_P(Prefixes, AttachedSequencesHoldTheirTokens) {
   EXPECT_GT(walk.hits(), 10);
   EXPECT_GT(walk.evicted(), 100);
   EXPECT_GT(walk.shortages(), 0);
+  EXPECT_EQ(walk.gaps() > 0, GetParam() % 3 == 0);
 }
 TEST_P(Prefixes, FindWhatWasPublished) {
   PrefixWalk walk(static_cast<uint64_t>(GetParam()), true);

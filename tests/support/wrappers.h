@@ -71,6 +71,8 @@ struct CacheSpec {
   uint32_t flags = 0;      // KVC_CACHE_* beside that
   int32_t storage = KVC_STORAGE_OWN;
   Layout layout = Layout::kOwn;  // of its pools
+  std::vector<uint8_t> fingerprint;
+  int64_t events_capacity = 0;
 
   int tree_nodes() const { return max_tree_nodes ? max_tree_nodes : 64; }
 };
@@ -138,6 +140,8 @@ struct BuiltConfig {
     config.capacity_tokens = spec.capacity_tokens;
     config.max_tree_nodes = spec.max_tree_nodes;
     config.storage = spec.storage;
+    config.fingerprint = spec.fingerprint.empty() ? nullptr : spec.fingerprint.data();
+    config.events_capacity = spec.events_capacity;
   }
   BuiltConfig(const BuiltConfig &) = delete;
   BuiltConfig &operator=(const BuiltConfig &) = delete;

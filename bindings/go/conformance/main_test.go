@@ -46,7 +46,7 @@ func TestTensorForms(t *testing.T) {
 }
 
 func TestWhatTheRunnerCannotDoIsSaid(t *testing.T) {
-	register(settings, sequences, prefixes, steps, transfers, stateless)
+	register(settings, sequences, prefixes, events, steps, transfers, stateless)
 	s := newScript()
 	defer s.close()
 	for line, want := range map[string]string{

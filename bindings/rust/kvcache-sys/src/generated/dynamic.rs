@@ -521,6 +521,22 @@ pub unsafe fn kvc_page_keys(args: *const kvc_page_keys_args, keys: *mut u8, erro
         None => { unsafe { failure("kvc_page_keys", error) } }
     }
 }
+#[doc = " Returns events from a number on, as many as the buffer takes. Without a buffer it returns none, and fills the range alone: `begin`\n is the oldest event that can be read from args->next on, and so is `end`.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: OUT_OF_RANGE (next above `newest`), BUFFER_TOO_SMALL (not even one event fits in capacity_bytes), STRUCT_SIZE\n (event_size), INVALID_ARGUMENT (events and bytes; data_parallel_rank below -1). Threads: any. The cost follows what it returns.\n Since 0.1."]
+#[inline]
+pub unsafe fn kvc_events_read(cache: *mut kvc_cache, args: *const kvc_events_args, range: *mut kvc_events_range, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.events_read) {
+        Some(function) => unsafe { function(cache, args, range, error) },
+        None => { unsafe { failure("kvc_events_read", error) } }
+    }
+}
+#[doc = " Returns a KVC_EVENT_STORED for each page that the index holds, parents before what continues them. As bytes, all blocks are cleared\n first. Events from range.end on are what happened since. Without a buffer it says how large one must be.\n   args   borrowed; its arrays are filled\n   range  filled\n Errors: BUFFER_TOO_SMALL (nothing returned; required: elements or bytes), STRUCT_SIZE (event_size), INVALID_ARGUMENT as in\n kvc_events_read. Threads: any. The cost follows the size of the index, and other calls on the cache wait while its pages are\n listed. Since 0.1."]
+#[inline]
+pub unsafe fn kvc_events_snapshot(cache: *mut kvc_cache, args: *const kvc_events_args, range: *mut kvc_events_range, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.events_snapshot) {
+        Some(function) => unsafe { function(cache, args, range, error) },
+        None => { unsafe { failure("kvc_events_snapshot", error) } }
+    }
+}
 #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status {

@@ -798,10 +798,14 @@ pub struct kvc_cache_config {
     pub prefix_pages: i64,
     #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,\nbelow 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.\nElse 0"]
     pub prefix_checkpoints: i64,
+    #[doc = " borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in\nkvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events"]
+    pub fingerprint: *const u8,
+    #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,\nbelow 2^31; 0 = none. Else 0"]
+    pub events_capacity: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 112usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 128usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -835,6 +839,10 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, prefix_pages) - 96usize];
     ["Offset of field: kvc_cache_config::prefix_checkpoints"]
         [::core::mem::offset_of!(kvc_cache_config, prefix_checkpoints) - 104usize];
+    ["Offset of field: kvc_cache_config::fingerprint"]
+        [::core::mem::offset_of!(kvc_cache_config, fingerprint) - 112usize];
+    ["Offset of field: kvc_cache_config::events_capacity"]
+        [::core::mem::offset_of!(kvc_cache_config, events_capacity) - 120usize];
 };
 #[doc = " What a cache of a config would need."]
 #[repr(C)]
@@ -1904,6 +1912,133 @@ const _: () = {
     ["Offset of field: kvc_page_keys_args::media_hashes"]
         [::core::mem::offset_of!(kvc_page_keys_args, media_hashes) - 120usize];
 };
+#[doc = " the page with this key can be found in this group"]
+pub const KVC_EVENT_STORED: kvc_event_kind = 1;
+#[doc = " it cannot any more: it was evicted or dropped"]
+pub const KVC_EVENT_REMOVED: kvc_event_kind = 2;
+#[doc = " no page can be found in any group"]
+pub const KVC_EVENT_CLEARED: kvc_event_kind = 3;
+#[doc = " ============================================================================================\n 14  Events: what the prefix index holds, told to others\n ============================================================================================\n A router sends a request to the engine that holds most of its prompt. It follows the prefix index of each engine by events: a\n whole page became findable (stored), stopped being so (removed), or all of them did (cleared). A cache with events_capacity keeps\n the newest events in a ring. The ring never makes a call wait: the oldest event makes room for a new one.\n\n Events are numbered from 0. A reader says which number it needs next, and learns which numbers it got:\n\n   kvc_events_args args;  kvc_events_args_init(&args);\n   args.events = events;  args.tokens = tokens;  args.capacity = 256;         // kvc_event[256], int32_t[256 * page_size]\n   kvc_events_range range;  kvc_events_range_init(&range);\n   for (;;) {\n     if (kvc_events_read(cache, &args, &range, &error)) return report(error.message);\n     if (range.epoch != epoch || range.begin != args.next) return start_again();   // another cache, or events are lost\n     for (int64_t i = 0; i < range.count; i++) apply(&events[i], tokens + i * page_size);\n     args.next = range.end;\n   }\n\n start_again forgets what it knew, takes a snapshot (kvc_events_snapshot), and reads on from the snapshot's range.end. A snapshot\n and the events after it give exactly the pages that the index holds.\n\n   Pages     Events name whole pages by their key (section 13), with the query's salt as 8 bytes, little-endian, if it is not 0.\n             A page counts in each group by itself. States of recurrent groups count where they are findable after a whole page.\n   Bytes     Instead of records, a call can write one message as vLLM's consumers read it: docs/reference/events.md.\n Every call of this section is UNSUPPORTED in a cache whose events_capacity is 0."]
+pub type kvc_event_kind = ::core::ffi::c_uint;
+#[doc = " a stored page that is not the first of its sequence"]
+pub const KVC_EVENT_HAS_PARENT: kvc_event_flags = 1;
+#[doc = " a stored page under a salt that is not 0"]
+pub const KVC_EVENT_SALTED: kvc_event_flags = 2;
+pub type kvc_event_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_event {
+    #[doc = " in the epoch, from 0; in a snapshot 0"]
+    pub number: u64,
+    #[doc = " KVC_EVENT_*"]
+    pub kind: i32,
+    #[doc = " -1 = all"]
+    pub group: i32,
+    #[doc = " KVC_EVENT_HAS_PARENT, KVC_EVENT_SALTED"]
+    pub flags: u32,
+    pub reserved: u32,
+    #[doc = " stored: of the page's first token in its sequence"]
+    pub position: i64,
+    #[doc = " stored: that alone published it; 0 = none, or several"]
+    pub session: u64,
+    #[doc = " not of KVC_EVENT_CLEARED"]
+    pub key: [u8; 32usize],
+    #[doc = " key of the page before, if KVC_EVENT_HAS_PARENT"]
+    pub parent: [u8; 32usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_event"][::core::mem::size_of::<kvc_event>() - 104usize];
+    ["Alignment of kvc_event"][::core::mem::align_of::<kvc_event>() - 8usize];
+    ["Offset of field: kvc_event::number"][::core::mem::offset_of!(kvc_event, number) - 0usize];
+    ["Offset of field: kvc_event::kind"][::core::mem::offset_of!(kvc_event, kind) - 8usize];
+    ["Offset of field: kvc_event::group"][::core::mem::offset_of!(kvc_event, group) - 12usize];
+    ["Offset of field: kvc_event::flags"][::core::mem::offset_of!(kvc_event, flags) - 16usize];
+    ["Offset of field: kvc_event::reserved"][::core::mem::offset_of!(kvc_event, reserved) - 20usize];
+    ["Offset of field: kvc_event::position"][::core::mem::offset_of!(kvc_event, position) - 24usize];
+    ["Offset of field: kvc_event::session"][::core::mem::offset_of!(kvc_event, session) - 32usize];
+    ["Offset of field: kvc_event::key"][::core::mem::offset_of!(kvc_event, key) - 40usize];
+    ["Offset of field: kvc_event::parent"][::core::mem::offset_of!(kvc_event, parent) - 72usize];
+};
+#[doc = " bytes: each event is an array, as in older consumers. The default is a map"]
+pub const KVC_EVENTS_ARRAYS: kvc_events_flags = 1;
+#[doc = " bytes: a key is its low 64 bits as an integer. The default is 32 bytes"]
+pub const KVC_EVENTS_SHORT_HASHES: kvc_events_flags = 2;
+pub type kvc_events_flags = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_events_args {
+    pub struct_size: u32,
+    #[doc = " KVC_EVENTS_*"]
+    pub flags: u32,
+    #[doc = " kvc_events_read: the number of the first event that the reader needs"]
+    pub next: u64,
+    #[doc = " [capacity], filled; nullable. Give events, or bytes, or neither"]
+    pub events: *mut kvc_event,
+    #[doc = " [capacity, page_size], filled: the tokens of stored pages, else 0; nullable"]
+    pub tokens: *mut i32,
+    #[doc = " of events"]
+    pub capacity: i64,
+    #[doc = " [capacity_bytes], filled: one message; nullable"]
+    pub bytes: *mut u8,
+    pub capacity_bytes: i64,
+    #[doc = " bytes: of the message, in seconds"]
+    pub timestamp: f64,
+    #[doc = " bytes: -1 = nil"]
+    pub data_parallel_rank: i32,
+    #[doc = " sizeof(kvc_event), with events"]
+    pub event_size: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_events_args"][::core::mem::size_of::<kvc_events_args>() - 72usize];
+    ["Alignment of kvc_events_args"][::core::mem::align_of::<kvc_events_args>() - 8usize];
+    ["Offset of field: kvc_events_args::struct_size"][::core::mem::offset_of!(kvc_events_args, struct_size) - 0usize];
+    ["Offset of field: kvc_events_args::flags"][::core::mem::offset_of!(kvc_events_args, flags) - 4usize];
+    ["Offset of field: kvc_events_args::next"][::core::mem::offset_of!(kvc_events_args, next) - 8usize];
+    ["Offset of field: kvc_events_args::events"][::core::mem::offset_of!(kvc_events_args, events) - 16usize];
+    ["Offset of field: kvc_events_args::tokens"][::core::mem::offset_of!(kvc_events_args, tokens) - 24usize];
+    ["Offset of field: kvc_events_args::capacity"][::core::mem::offset_of!(kvc_events_args, capacity) - 32usize];
+    ["Offset of field: kvc_events_args::bytes"][::core::mem::offset_of!(kvc_events_args, bytes) - 40usize];
+    ["Offset of field: kvc_events_args::capacity_bytes"]
+        [::core::mem::offset_of!(kvc_events_args, capacity_bytes) - 48usize];
+    ["Offset of field: kvc_events_args::timestamp"][::core::mem::offset_of!(kvc_events_args, timestamp) - 56usize];
+    ["Offset of field: kvc_events_args::data_parallel_rank"]
+        [::core::mem::offset_of!(kvc_events_args, data_parallel_rank) - 64usize];
+    ["Offset of field: kvc_events_args::event_size"][::core::mem::offset_of!(kvc_events_args, event_size) - 68usize];
+};
+#[doc = " What a call of this section returned."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_events_range {
+    pub struct_size: u32,
+    pub reserved: u32,
+    #[doc = " of this cache: random, drawn from the system when it was created, and never 0"]
+    pub epoch: u64,
+    #[doc = " number of the first event that was returned. Above args->next: the ones between are lost"]
+    pub begin: u64,
+    #[doc = " number of the event after the last one that was returned: the next to read"]
+    pub end: u64,
+    #[doc = " number that the next event will get. Above `end`: there is more to read"]
+    pub newest: u64,
+    #[doc = " events or pages that were returned; without a buffer, what there is"]
+    pub count: i64,
+    #[doc = " bytes that were written; of a snapshot without a buffer, what it takes"]
+    pub num_bytes: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_events_range"][::core::mem::size_of::<kvc_events_range>() - 56usize];
+    ["Alignment of kvc_events_range"][::core::mem::align_of::<kvc_events_range>() - 8usize];
+    ["Offset of field: kvc_events_range::struct_size"][::core::mem::offset_of!(kvc_events_range, struct_size) - 0usize];
+    ["Offset of field: kvc_events_range::reserved"][::core::mem::offset_of!(kvc_events_range, reserved) - 4usize];
+    ["Offset of field: kvc_events_range::epoch"][::core::mem::offset_of!(kvc_events_range, epoch) - 8usize];
+    ["Offset of field: kvc_events_range::begin"][::core::mem::offset_of!(kvc_events_range, begin) - 16usize];
+    ["Offset of field: kvc_events_range::end"][::core::mem::offset_of!(kvc_events_range, end) - 24usize];
+    ["Offset of field: kvc_events_range::newest"][::core::mem::offset_of!(kvc_events_range, newest) - 32usize];
+    ["Offset of field: kvc_events_range::count"][::core::mem::offset_of!(kvc_events_range, count) - 40usize];
+    ["Offset of field: kvc_events_range::num_bytes"][::core::mem::offset_of!(kvc_events_range, num_bytes) - 48usize];
+};
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2374,10 +2509,26 @@ pub struct kvc_api {
     pub page_keys: ::core::option::Option<
         unsafe extern "C" fn(args: *const kvc_page_keys_args, keys: *mut u8, error: *mut kvc_error) -> kvc_status,
     >,
+    pub events_read: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            args: *const kvc_events_args,
+            range: *mut kvc_events_range,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub events_snapshot: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            args: *const kvc_events_args,
+            range: *mut kvc_events_range,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 544usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 560usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2452,6 +2603,8 @@ const _: () = {
     ["Offset of field: kvc_api::prefix_unpin"][::core::mem::offset_of!(kvc_api, prefix_unpin) - 520usize];
     ["Offset of field: kvc_api::cache_set_time"][::core::mem::offset_of!(kvc_api, cache_set_time) - 528usize];
     ["Offset of field: kvc_api::page_keys"][::core::mem::offset_of!(kvc_api, page_keys) - 536usize];
+    ["Offset of field: kvc_api::events_read"][::core::mem::offset_of!(kvc_api, events_read) - 544usize];
+    ["Offset of field: kvc_api::events_snapshot"][::core::mem::offset_of!(kvc_api, events_snapshot) - 552usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -2645,6 +2798,20 @@ impl Default for kvc_prefix_published {
     }
 }
 impl Default for kvc_page_keys_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_events_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_events_range {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

@@ -117,6 +117,13 @@ final class Abi {
   static final int KVC_PLAN_LENGTHS_WITH_NEW = 8;
   static final int KVC_PLAN_ROWS_GREW = 1;
   static final int KVC_PREFIX_ALLOW_ALL = 1;
+  static final int KVC_EVENT_STORED = 1;
+  static final int KVC_EVENT_REMOVED = 2;
+  static final int KVC_EVENT_CLEARED = 3;
+  static final int KVC_EVENT_HAS_PARENT = 1;
+  static final int KVC_EVENT_SALTED = 2;
+  static final int KVC_EVENTS_ARRAYS = 1;
+  static final int KVC_EVENTS_SHORT_HASHES = 2;
 
   static final class Error {
     static final int SIZE = 512;
@@ -216,7 +223,7 @@ final class Abi {
   }
 
   static final class CacheConfig {
-    static final int SIZE = 112;
+    static final int SIZE = 128;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int LAYERS = 8;
@@ -237,6 +244,8 @@ final class Abi {
     static final int PREFIX_POLICY = 92;
     static final int PREFIX_PAGES = 96;
     static final int PREFIX_CHECKPOINTS = 104;
+    static final int FINGERPRINT = 112;
+    static final int EVENTS_CAPACITY = 120;
   }
 
   static final class Estimate {
@@ -562,8 +571,48 @@ final class Abi {
     static final int MEDIA_HASHES = 120;
   }
 
+  static final class Event {
+    static final int SIZE = 104;
+    static final int NUMBER = 0;
+    static final int KIND = 8;
+    static final int GROUP = 12;
+    static final int FLAGS = 16;
+    static final int RESERVED = 20;
+    static final int POSITION = 24;
+    static final int SESSION = 32;
+    static final int KEY = 40;
+    static final int PARENT = 72;
+  }
+
+  static final class EventsArgs {
+    static final int SIZE = 72;
+    static final int STRUCT_SIZE = 0;
+    static final int FLAGS = 4;
+    static final int NEXT = 8;
+    static final int EVENTS = 16;
+    static final int TOKENS = 24;
+    static final int CAPACITY = 32;
+    static final int BYTES = 40;
+    static final int CAPACITY_BYTES = 48;
+    static final int TIMESTAMP = 56;
+    static final int DATA_PARALLEL_RANK = 64;
+    static final int EVENT_SIZE = 68;
+  }
+
+  static final class EventsRange {
+    static final int SIZE = 56;
+    static final int STRUCT_SIZE = 0;
+    static final int RESERVED = 4;
+    static final int EPOCH = 8;
+    static final int BEGIN = 16;
+    static final int END = 24;
+    static final int NEWEST = 32;
+    static final int COUNT = 40;
+    static final int NUM_BYTES = 48;
+  }
+
   static final class Api {
-    static final int SIZE = 544;
+    static final int SIZE = 560;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -633,5 +682,7 @@ final class Abi {
     static final int PREFIX_UNPIN = 520;
     static final int CACHE_SET_TIME = 528;
     static final int PAGE_KEYS = 536;
+    static final int EVENTS_READ = 544;
+    static final int EVENTS_SNAPSHOT = 552;
   }
 }

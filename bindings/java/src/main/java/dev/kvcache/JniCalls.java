@@ -343,6 +343,16 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int eventsRead(long cache, long args, long range, long error) {
+    return Jni.kvj_events_read(cache, args, range, error);
+  }
+
+  @Override
+  public int eventsSnapshot(long cache, long args, long range, long error) {
+    return Jni.kvj_events_snapshot(cache, args, range, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

@@ -1,0 +1,160 @@
+// Events of the prefix index: reading them, and snapshots.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+
+#include "cache/cache.h"
+
+namespace kvc {
+namespace {
+
+// Events that are copied while the lock is held, and that one message has.
+constexpr uint64_t kChunkEvents = 1024, kMessageEvents = 4096;
+
+// Where events go.
+struct EventBuffer {
+  std::span<kvc_event> events;
+  std::span<int32_t> tokens;  // [events, page_size], or empty
+};
+
+// Copies events from number `begin` on. They are kept.
+void copy_events(const EventRing& ring, uint64_t begin, uint64_t count, const EventBuffer& out, size_t at) {
+  const auto size = static_cast<size_t>(ring.page_size());
+  for (uint64_t i = 0; i < count; ++i, ++at) {
+    out.events[at] = ring.at(begin + i);
+    if (out.tokens.empty()) continue;
+    const std::span<const int32_t> tokens = ring.tokens(begin + i);
+    std::copy(tokens.begin(), tokens.end(), out.tokens.subspan(at * size).begin());
+  }
+}
+
+// getentropy gives random bytes of the system.
+Status draw_epoch(uint64_t* epoch) {
+  do {
+    if (getentropy(epoch, sizeof(*epoch)) != 0) {
+      return Status::error(KVC_ERROR_INTERNAL, "getentropy: %s", std::strerror(errno));
+    }
+  } while (*epoch == 0);
+  return Status();
+}
+
+}  // namespace
+
+Status Cache::create_events() {
+  if (geometry_.events_capacity == 0) return Status();
+  uint64_t epoch = 0;
+  KVC_TRY(draw_epoch(&epoch));
+  MutexLock lock(mutex_);
+  events_ = std::make_unique<EventLog>(geometry_.events_capacity, geometry_.page_size, epoch, prefixes_->index());
+  prefixes_->add_listener(events_.get());
+  return Status();
+}
+
+Status Cache::check_events() const {
+  if (events_) return Status();
+  return Status::error(KVC_ERROR_UNSUPPORTED, "the cache was created without events_capacity");
+}
+
+MessageFormat Cache::message_format(const kvc_events_args& args) const {
+  MessageFormat format;
+  for (const auto& group : geometry_.store.groups) format.groups.push_back(MessageFormat::group_of(group.rules));
+  format.medium = context_->is_host() ? "CPU" : "GPU";
+  format.page_size = geometry_.page_size;
+  format.timestamp = args.timestamp;
+  format.rank = args.data_parallel_rank;
+  format.arrays = (args.flags & KVC_EVENTS_ARRAYS) != 0;
+  format.short_hashes = (args.flags & KVC_EVENTS_SHORT_HASHES) != 0;
+  return format;
+}
+
+// Copies the events from args.next on that are kept, as many as `out` takes. The lock is given up now and then.
+Status Cache::copy_new_events(uint64_t next, std::span<kvc_event> events, std::span<int32_t> tokens,
+                              kvc_events_range* range) {
+  for (;;) {
+    MutexLock lock(mutex_);
+    KVC_TRY(check_events());
+    const EventRing& ring = events_->ring();
+    if (next > ring.newest()) {
+      return Status::error(KVC_ERROR_OUT_OF_RANGE,
+                           "next %" PRIu64 " is above %" PRIu64 ", the number of the next event", next, ring.newest());
+    }
+    range->epoch = events_->epoch();
+    range->newest = ring.newest();
+    if (range->count == 0) range->begin = range->end = std::max(next, ring.oldest());
+    if (range->end < ring.oldest()) return Status();  // lost since the last chunk: the next call says so
+    const auto copied = static_cast<size_t>(range->count);
+    const uint64_t count = std::min({ring.newest() - range->end, kChunkEvents, uint64_t{events.size() - copied}});
+    if (count == 0) return Status();
+    copy_events(ring, range->end, count, {events, tokens}, copied);
+    range->end += count;
+    range->count += static_cast<int64_t>(count);
+  }
+}
+
+Status Cache::read_events(const kvc_events_args& args, kvc_events_range* range) {
+  const auto size = static_cast<size_t>(geometry_.page_size);
+  if (args.bytes == nullptr) {
+    const auto capacity = static_cast<size_t>(args.events == nullptr ? 0 : args.capacity);
+    return copy_new_events(args.next, {args.events, capacity},
+                           {args.tokens, args.tokens == nullptr ? 0 : capacity * size}, range);
+  }
+  const auto bytes = static_cast<uint64_t>(args.capacity_bytes);
+  const uint64_t most = std::min(kMessageEvents, bytes / sizeof(uint64_t) + 1);  // an event has more than 8 bytes
+  EventList list;
+  list.events.resize(most);
+  list.tokens.resize(most * size);
+  KVC_TRY(copy_new_events(args.next, list.events, list.tokens, range));
+  if (range->count == 0) return Status();
+  const std::span<const kvc_event> events = std::span(list.events).first(static_cast<size_t>(range->count));
+  const MessageSize message = write_message(message_format(args), events, list.tokens, {args.bytes, bytes});
+  if (message.events == 0) {
+    return Status::error(KVC_ERROR_BUFFER_TOO_SMALL,
+                         "a message with one event has %zu bytes, capacity_bytes is %" PRIu64, message.bytes, bytes)
+        .missing(static_cast<int64_t>(message.bytes), args.capacity_bytes);
+  }
+  range->count = static_cast<int64_t>(message.events);
+  range->end = range->begin + message.events;
+  range->num_bytes = static_cast<int64_t>(message.bytes);
+  return Status();
+}
+
+Status Cache::snapshot_events(const kvc_events_args& args, kvc_events_range* range) {
+  EventList list;
+  {
+    MutexLock lock(mutex_);
+    KVC_TRY(check_events());
+    range->epoch = events_->epoch();
+    range->begin = range->end = range->newest = events_->ring().newest();
+    events_->list_pages(args.events == nullptr, &list);
+  }
+  const size_t pages = list.events.size() - (args.events == nullptr ? 1 : 0);
+  range->count = static_cast<int64_t>(pages);
+  if (args.events != nullptr) {
+    if (range->count > args.capacity) {
+      return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "%zu pages do not fit in a capacity of %" PRId64, pages,
+                           args.capacity)
+          .missing(range->count, args.capacity);
+    }
+    std::copy(list.events.begin(), list.events.end(), args.events);
+    if (args.tokens != nullptr) std::copy(list.tokens.begin(), list.tokens.end(), args.tokens);
+    return Status();
+  }
+  const MessageFormat format = message_format(args);
+  MessageSize message;
+  if (args.bytes != nullptr) {
+    message = write_message(format, list.events, list.tokens, {args.bytes, static_cast<size_t>(args.capacity_bytes)});
+  }
+  const bool fits =
+      args.bytes != nullptr && message.events == list.events.size() && message.bytes <= uint64_t(args.capacity_bytes);
+  if (!fits) message = write_message(format, list.events, list.tokens, {}, true);
+  range->num_bytes = static_cast<int64_t>(message.bytes);
+  if (args.bytes == nullptr || fits) return Status();
+  return Status::error(KVC_ERROR_BUFFER_TOO_SMALL, "a message of %zu bytes does not fit in capacity_bytes %" PRId64,
+                       message.bytes, args.capacity_bytes)
+      .missing(range->num_bytes, args.capacity_bytes);
+}
+
+}  // namespace kvc

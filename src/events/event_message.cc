@@ -1,0 +1,217 @@
+#include "events/event_message.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "events/msgpack.h"
+
+namespace kvc {
+namespace {
+
+constexpr size_t kMostEvents = 1024;  // that are merged
+constexpr size_t kRankBytes = 5;      // at most
+constexpr size_t kHashBytes = sizeof(kvc_event::key);
+
+// Events of one kind that follow each other. The pages of one group that continue each other become one event of the
+// message, also if pages of other groups are between them.
+class Segment {
+ public:
+  Segment(const MessageFormat& format, std::span<const kvc_event> events, std::span<const int32_t> tokens,
+          MsgpackWriter* out)
+      : format_(format), events_(events), tokens_(tokens), out_(*out) {}
+
+  // Returns the number of events that the message got.
+  size_t put();
+
+ private:
+  bool continues(size_t before, size_t next) const;
+  void put_stored();
+  void put_removed();
+  void put_hashes();
+  void put_hash(const uint8_t* key);
+  void put_key(std::string_view name);
+  bool put_optional(std::string_view name, bool present);
+
+  const MessageFormat& format_;
+  const std::span<const kvc_event> events_;
+  const std::span<const int32_t> tokens_;
+  MsgpackWriter& out_;
+  std::vector<size_t> merged_;  // the events that become one
+};
+
+bool Segment::continues(size_t before, size_t next) const {
+  const kvc_event &a = events_[before], &b = events_[next];
+  if (a.kind == KVC_EVENT_REMOVED) return true;
+  return (b.flags & KVC_EVENT_HAS_PARENT) != 0 && std::memcmp(a.key, b.parent, kHashBytes) == 0 &&
+         ((a.flags ^ b.flags) & KVC_EVENT_SALTED) == 0 && a.session == b.session;
+}
+
+size_t Segment::put() {
+  if (events_[0].kind == KVC_EVENT_CLEARED) {
+    format_.arrays ? out_.put_short_list(1) : out_.put_short_map(1);
+    put_key("type");
+    out_.put_text("AllBlocksCleared");
+    return 1;
+  }
+  size_t count = 0;
+  const auto flush = [&] {
+    if (merged_.empty()) return;
+    events_[0].kind == KVC_EVENT_STORED ? put_stored() : put_removed();
+    merged_.clear();
+    ++count;
+  };
+  for (size_t group = 0; group < format_.groups.size(); ++group) {
+    for (size_t i = 0; i < events_.size(); ++i) {
+      if (events_[i].group != static_cast<int32_t>(group)) continue;
+      if (!merged_.empty() && !continues(merged_.back(), i)) flush();
+      merged_.push_back(i);
+    }
+    flush();
+  }
+  return count;
+}
+
+void Segment::put_key(std::string_view name) {
+  if (!format_.arrays) out_.put_text(name);
+}
+
+// Returns whether the caller is to put the value. An absent field is nil in an array, and not there in a map.
+bool Segment::put_optional(std::string_view name, bool present) {
+  if (present) put_key(name);
+  if (!present && format_.arrays) out_.put_nil();
+  return present;
+}
+
+void Segment::put_hash(const uint8_t* key) {
+  if (!format_.short_hashes) return out_.put_binary({key, kHashBytes});
+  uint64_t low = 0;  // of a big-endian number
+  for (size_t i = kHashBytes - sizeof(low); i < kHashBytes; ++i) low = low << 8 | key[i];
+  out_.put_unsigned(low);
+}
+
+void Segment::put_hashes() {
+  put_key("block_hashes");
+  out_.put_list(merged_.size());
+  for (const size_t i : merged_) put_hash(events_[i].key);
+}
+
+void Segment::put_stored() {
+  const kvc_event& first = events_[merged_[0]];
+  const MessageFormat::Group& group = format_.groups[static_cast<size_t>(first.group)];
+  const bool salted = (first.flags & KVC_EVENT_SALTED) != 0, in_session = first.session != 0;
+  const bool windowed = group.window_tokens > 0;
+  if (format_.arrays) {
+    out_.put_short_list(in_session ? 15 : 13);
+  } else {
+    out_.put_short_map(11u + salted + windowed + in_session);
+  }
+  put_key("type");
+  out_.put_text("BlockStored");
+  put_hashes();
+  put_key("parent_block_hash");
+  (first.flags & KVC_EVENT_HAS_PARENT) != 0 ? put_hash(first.parent) : out_.put_nil();
+  put_key("token_ids");
+  const auto size = static_cast<size_t>(format_.page_size);
+  out_.put_list(merged_.size() * size);
+  for (const size_t i : merged_) {
+    for (const int32_t token : tokens_.subspan(i * size, size)) out_.put_integer(token);
+  }
+  put_key("block_size");
+  out_.put_unsigned(size);
+  put_key("lora_id");
+  out_.put_nil();
+  put_key("medium");
+  out_.put_text(format_.medium);
+  put_key("lora_name");
+  out_.put_nil();
+  if (put_optional("extra_keys", salted)) {
+    out_.put_list(merged_.size());
+    for (size_t i = 0; i < merged_.size(); ++i) {
+      out_.put_short_list(1);
+      out_.put_text("salted");
+    }
+  }
+  put_key("group_idx");
+  out_.put_integer(first.group);
+  put_key("kv_cache_spec_kind");
+  out_.put_text(group.kind);
+  if (put_optional("kv_cache_spec_sliding_window", windowed)) {
+    out_.put_unsigned(static_cast<uint64_t>(group.window_tokens));
+  }
+  put_key("locality");
+  out_.put_text("LOCAL");
+  if (!in_session) return;
+  put_optional("ownership", false);
+  put_key("session_id");
+  char digits[20] = {};
+  out_.put_text({digits, static_cast<size_t>(std::to_chars(digits, digits + 20, first.session).ptr - digits)});
+}
+
+void Segment::put_removed() {
+  format_.arrays ? out_.put_short_list(5) : out_.put_short_map(5);
+  put_key("type");
+  out_.put_text("BlockRemoved");
+  put_hashes();
+  put_key("medium");
+  out_.put_text(format_.medium);
+  put_key("group_idx");
+  out_.put_integer(events_[merged_[0]].group);
+  put_key("locality");
+  out_.put_text("LOCAL");
+}
+
+// End of the events of one kind that begin at `begin`.
+size_t segment_end(std::span<const kvc_event> events, size_t begin) {
+  size_t end = begin + 1;
+  if (events[begin].kind == KVC_EVENT_CLEARED) return end;
+  while (end < events.size() && end - begin < kMostEvents && events[end].kind == events[begin].kind) ++end;
+  return end;
+}
+
+}  // namespace
+
+MessageFormat::Group MessageFormat::group_of(const GroupRules& rules) noexcept {
+  const bool latent = rules.row == RowKind::kLatent;
+  if (rules.holds_state()) return {.kind = "mamba"};
+  if (rules.holds_encoder()) return {.kind = "cross_attention"};
+  if (rules.visible.window > 0) {
+    return {.kind = latent ? "sliding_window_mla" : "sliding_window", .window_tokens = rules.visible.window};
+  }
+  if (rules.visible.chunk > 0) return {.kind = "chunked_local_attention"};
+  return {.kind = latent ? "mla_attention" : "full_attention"};
+}
+
+MessageSize write_message(const MessageFormat& format, std::span<const kvc_event> events,
+                          std::span<const int32_t> tokens, std::span<uint8_t> out, bool measure) {
+  MsgpackWriter writer(out);
+  writer.put_short_list(3);
+  writer.put_float(format.timestamp);
+  const size_t list = writer.size();
+  writer.put_list(0);
+  const auto size = static_cast<size_t>(format.page_size);
+  MessageSize message;
+  size_t in_list = 0;
+  for (bool full = false; !full && message.events < events.size();) {
+    const size_t begin = message.events;
+    for (size_t end = segment_end(events, begin); !full; end = begin + (end - begin) / 2) {
+      const size_t before = writer.size();
+      const size_t added =
+          Segment(format, events.subspan(begin, end - begin), tokens.subspan(begin * size), &writer).put();
+      if (measure || writer.size() + kRankBytes <= out.size()) {
+        in_list += added;
+        message.events = end;
+        break;
+      }
+      full = end - begin == 1;
+      if (full && begin == 0) return {0, writer.size() + kRankBytes};
+      writer.go_back(before);
+    }
+  }
+  format.rank < 0 ? writer.put_nil() : writer.put_integer(format.rank);
+  writer.set_list(list, in_list);
+  message.bytes = writer.size();
+  return message;
+}
+
+}  // namespace kvc

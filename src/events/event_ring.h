@@ -1,0 +1,57 @@
+// EventRing: the newest events of a prefix index, numbered from 0. A new event takes the place of the oldest one, so
+// adding costs the same whatever readers do.
+//
+// Pure. Thread safety: none; the owner locks. Allocates in the constructor only. Invariant: the events from `oldest` to
+// before `newest` are kept, at most `capacity` of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/lazy_array.h"
+#include "kvcache.h"
+
+namespace kvc {
+
+class EventRing {
+ public:
+  // Both > 0.
+  EventRing(int64_t capacity, int64_t page_size)
+      : page_size_(page_size), events_(capacity), tokens_(capacity * page_size) {}
+  static int64_t bytes_needed(int64_t capacity, int64_t page_size) noexcept {
+    return capacity * static_cast<int64_t>(sizeof(kvc_event) + static_cast<size_t>(page_size) * sizeof(int32_t));
+  }
+
+  int64_t page_size() const noexcept { return page_size_; }
+  uint64_t newest() const noexcept { return newest_; }  // number of the next event
+  uint64_t oldest() const noexcept {
+    const auto capacity = static_cast<uint64_t>(events_.size());
+    return newest_ > capacity ? newest_ - capacity : 0;
+  }
+
+  // Adds an event, whose number it sets. Returns where the page's tokens go.
+  std::span<int32_t> add(const kvc_event& event) noexcept {
+    kvc_event& added = events_[place(newest_)];
+    added = event;
+    added.number = newest_;
+    return {tokens_.data() + place(newest_++) * page_size_, static_cast<size_t>(page_size_)};
+  }
+
+  // Of an event that is kept.
+  const kvc_event& at(uint64_t number) const noexcept { return events_[place(number)]; }
+  std::span<const int32_t> tokens(uint64_t number) const noexcept {
+    return {tokens_.data() + place(number) * page_size_, static_cast<size_t>(page_size_)};
+  }
+
+ private:
+  int64_t place(uint64_t number) const noexcept {
+    return static_cast<int64_t>(number % static_cast<uint64_t>(events_.size()));
+  }
+
+  int64_t page_size_;
+  LazyArray<kvc_event> events_;  // [capacity]
+  LazyArray<int32_t> tokens_;    // [capacity, page_size]; of stored pages
+  uint64_t newest_ = 0;
+};
+
+}  // namespace kvc

@@ -1,0 +1,76 @@
+// MsgpackWriter: bytes of MessagePack in a buffer of fixed size. What does not fit is counted and not written, so one
+// pass can also measure.
+//
+// Lists have headers of 5 bytes whatever their length.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace kvc {
+
+class MsgpackWriter {
+ public:
+  explicit MsgpackWriter(std::span<uint8_t> out) : out_(out) {}
+
+  size_t size() const noexcept { return size_; }  // of all that was put
+  bool fits() const noexcept { return size_ <= out_.size(); }
+  // Forgets what was put after `size` bytes.
+  void go_back(size_t size) noexcept { size_ = size; }
+
+  void put_nil() noexcept { put_byte(0xC0); }
+  void put_unsigned(uint64_t value) noexcept {
+    if (value < 0x80) return put_byte(static_cast<uint8_t>(value));
+    if (value <= UINT8_MAX) return put_big(0xCC, value, 1);
+    if (value <= UINT16_MAX) return put_big(0xCD, value, 2);
+    if (value <= UINT32_MAX) return put_big(0xCE, value, 4);
+    put_big(0xCF, value, 8);
+  }
+  void put_integer(int32_t value) noexcept {
+    if (value >= 0) return put_unsigned(static_cast<uint64_t>(value));
+    put_big(0xD2, static_cast<uint32_t>(value), 4);
+  }
+  void put_float(double value) noexcept { put_big(0xCB, std::bit_cast<uint64_t>(value), 8); }
+  // At most 31 characters.
+  void put_text(std::string_view text) noexcept {
+    put_byte(static_cast<uint8_t>(0xA0 | text.size()));
+    put_bytes(text.data(), text.size());
+  }
+  // At most 255 bytes.
+  void put_binary(std::span<const uint8_t> bytes) noexcept {
+    put_big(0xC4, bytes.size(), 1);
+    put_bytes(bytes.data(), bytes.size());
+  }
+  // The header of a list: its elements follow.
+  void put_list(size_t elements) noexcept { put_big(0xDD, elements, 4); }
+  // The header of a list or map of at most 15 elements or entries.
+  void put_short_list(size_t elements) noexcept { put_byte(static_cast<uint8_t>(0x90 | elements)); }
+  void put_short_map(size_t entries) noexcept { put_byte(static_cast<uint8_t>(0x80 | entries)); }
+  // Changes the number of elements of a list whose header is at `place`.
+  void set_list(size_t place, size_t elements) noexcept {
+    MsgpackWriter header(out_.subspan(std::min(place, out_.size())));
+    header.put_list(elements);
+  }
+
+ private:
+  void put_bytes(const void* bytes, size_t count) noexcept {
+    if (size_ + count <= out_.size() && count > 0) std::memcpy(out_.data() + size_, bytes, count);
+    size_ += count;
+  }
+  void put_byte(uint8_t byte) noexcept { put_bytes(&byte, 1); }
+  // A type byte, and the last `count` bytes of a number, big-endian.
+  void put_big(uint8_t type, uint64_t value, size_t count) noexcept {
+    uint8_t bytes[9] = {type};
+    for (size_t i = 0; i < count; ++i) bytes[1 + i] = static_cast<uint8_t>(value >> (8 * (count - 1 - i)));
+    put_bytes(bytes, 1 + count);
+  }
+
+  std::span<uint8_t> out_;
+  size_t size_ = 0;
+};
+
+}  // namespace kvc

@@ -1,0 +1,26 @@
+// What a cache has to name its pages outside of it: the model's fingerprint, and events of the prefix index.
+#include <cinttypes>
+#include <cstring>
+
+#include "layer/geometry.h"
+
+namespace kvc {
+
+Status read_event_config(const kvc_cache_config& config, Geometry* geometry) {
+  const int64_t events = config.events_capacity;
+  if (events < 0 || events > INT32_MAX) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "events_capacity %" PRId64 " is outside 0..%d", events, INT32_MAX);
+  }
+  if (events != 0 && (!geometry->store.indexed || config.fingerprint == nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "events_capacity %" PRId64 " without %s", events,
+                         geometry->store.indexed ? "fingerprint" : "KVC_CACHE_PREFIX_INDEX");
+  }
+  geometry->events_capacity = events;
+  if (config.fingerprint != nullptr) {
+    std::memcpy(geometry->fingerprint.emplace().data(), config.fingerprint, kPageKeyBytes);
+  }
+  if (events != 0) geometry->prefixes.fingerprint = geometry->fingerprint;
+  return Status();
+}
+
+}  // namespace kvc

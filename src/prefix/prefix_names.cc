@@ -1,0 +1,100 @@
+// Keys of pages, and what listeners are told of them.
+#include <algorithm>
+
+#include "prefix/prefix_index.h"
+
+namespace kvc {
+
+bool PrefixIndex::is_whole(int32_t run, int32_t block) const noexcept {
+  return block != runs_.last_block(run) || runs_.last_tokens(run) == runs_.page_size();
+}
+
+void PrefixIndex::read_block(int32_t block, std::span<int32_t> tokens) const noexcept {
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = runs_.token(block, static_cast<int64_t>(i));
+}
+
+NamedPage PrefixIndex::named(int32_t run, int32_t block, int64_t index, int32_t before, int32_t group,
+                             int32_t page) const noexcept {
+  return {.key = &keys_->of(block),
+          .parent = before >= 0 ? &keys_->of(before) : nullptr,
+          .group = group,
+          .page = page,
+          .block = block,
+          .index = index,
+          .session = terms_[run].session,
+          .salted = runs_.salt(run) != 0};
+}
+
+// The block is number `index` of matched_blocks_.
+void PrefixIndex::tell_stored(int32_t run, int32_t block, int64_t index, int32_t group, int32_t page) noexcept {
+  if (!is_whole(run, block)) return;
+  const int32_t before = index > 0 ? matched_blocks_[static_cast<size_t>(index - 1)] : -1;
+  const NamedPage name = named(run, block, index, before, group, page);
+  for (PrefixListener* listener : listeners_) listener->stored(name);
+}
+
+void PrefixIndex::tell_removed(int32_t run, int32_t block, int32_t group) noexcept {
+  if (!is_whole(run, block)) return;
+  const int32_t parent = runs_.parent(run);
+  int32_t before = parent == TokenRuns::kRoot ? -1 : runs_.last_block(parent);
+  int64_t index = runs_.begin_block(run);
+  for (int32_t b = runs_.first_block(run); b != block; b = runs_.next_block(b), ++index) before = b;
+  const NamedPage name = named(run, block, index, before, group, page(block, group) - 1);
+  for (PrefixListener* listener : listeners_) listener->removed(name);
+}
+
+// A state at the end of a whole block. The block is number `index` of matched_blocks_.
+void PrefixIndex::tell_state_stored(int32_t checkpoint, int64_t index, const TokenRuns::Key& key,
+                                    uint64_t session) noexcept {
+  const Checkpoint& c = checkpoints_[checkpoint];
+  if (c.tail > 0 || c.block == runs_.max_blocks()) return;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+    const NamedPage name = {.key = &keys_->of(c.block),
+                            .parent = index > 0 ? &keys_->of(matched_blocks_[static_cast<size_t>(index - 1)]) : nullptr,
+                            .group = g,
+                            .page = state_page(checkpoint, g),
+                            .block = c.block,
+                            .index = index,
+                            .session = session,
+                            .salted = runs_.salt_of(key, index) != 0};
+    for (PrefixListener* listener : listeners_) listener->stored(name);
+  }
+}
+
+void PrefixIndex::tell_state_removed(int32_t checkpoint) noexcept {
+  const Checkpoint& c = checkpoints_[checkpoint];
+  if (c.tail > 0 || c.block == runs_.max_blocks()) return;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules_[static_cast<size_t>(g)].holds_state()) continue;
+    NamedPage name = {};
+    name.key = &keys_->of(c.block);
+    name.group = g;
+    name.page = state_page(checkpoint, g);
+    name.block = c.block;
+    for (PrefixListener* listener : listeners_) listener->removed(name);
+  }
+}
+
+void PrefixIndex::tell_cleared() noexcept {
+  for (PrefixListener* listener : listeners_) listener->cleared();
+}
+
+bool PrefixIndex::keys_are_valid() const {
+  if (!keys_) return true;
+  bool valid = true;
+  std::vector<int32_t> tokens(static_cast<size_t>(runs_.page_size()));
+  runs_.for_each_run([&](int32_t run) {
+    const int32_t parent = runs_.parent(run);
+    int32_t before = parent == TokenRuns::kRoot ? -1 : runs_.last_block(parent);
+    for (int32_t b = runs_.first_block(run); b >= 0 && is_whole(run, b); before = b, b = runs_.next_block(b)) {
+      read_block(b, tokens);
+      const bool begins_salt = b == runs_.first_block(run) && (before < 0 || runs_.salt(parent) != runs_.salt(run));
+      const PageKey* of_before = before >= 0 ? &keys_->of(before) : nullptr;
+      valid = valid && keys_->of(b) == keys_->compute(of_before, tokens, runs_.salt(run), begins_salt);
+    }
+  });
+  return valid;
+}
+
+}  // namespace kvc
