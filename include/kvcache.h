@@ -551,6 +551,10 @@ typedef struct kvc_cache_config {
   int64_t prefix_checkpoints;     /* KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,
                                      below 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.
                                      Else 0 */
+  const uint8_t *fingerprint;     /* borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in
+                                     kvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events */
+  int64_t events_capacity;        /* KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,
+                                     below 2^31; 0 = none. Else 0 */
 } kvc_cache_config;
 
 static inline void kvc_cache_config_init(kvc_cache_config *config) {

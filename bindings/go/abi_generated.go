@@ -301,6 +301,8 @@ type kvcCacheConfig struct {
 	prefixPolicy      int32
 	prefixPages       int64
 	prefixCheckpoints int64
+	fingerprint       *uint8
+	eventsCapacity    int64
 }
 
 func (s *kvcCacheConfig) init() {

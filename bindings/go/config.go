@@ -28,7 +28,9 @@ type Config struct {
 	PrefixPages       int64 // most pages of tokens that the index holds in each group; 0 = the pages of the largest group
 	PrefixCheckpoints int64 // most positions whose recurrent states the index holds; 0 = MaxSequences
 	PrefixPolicy      PrefixPolicy
-	ZeroOnFree        bool // pages are cleared before they are given to a sequence, so that none sees bytes of another one
+	ZeroOnFree        bool      // pages are cleared before they are given to a sequence, so that none sees bytes of another one
+	Fingerprint       *[32]byte // names the model: weights, quantisation, tokenizer. May be nil, but then there are no events
+	EventsCapacity    int64     // events of the prefix index that the cache keeps for readers; 0 = none
 }
 
 // PrefixPolicy decides what the prefix index evicts first, among tokens of equal priority.
@@ -198,7 +200,10 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	c.rollbackTokens, c.storage = config.RollbackTokens, int32(config.Storage)
 	c.capacityTokens, c.capacityPages, c.capacityBytes = config.CapacityTokens, config.CapacityPages, config.CapacityBytes
 	c.prefixPages, c.prefixCheckpoints = config.PrefixPages, config.PrefixCheckpoints
-	c.prefixPolicy = int32(config.PrefixPolicy)
+	c.prefixPolicy, c.eventsCapacity = int32(config.PrefixPolicy), config.EventsCapacity
+	if config.Fingerprint != nil {
+		c.fingerprint = address(a, config.Fingerprint[:])
+	}
 	return c, nil
 }
 

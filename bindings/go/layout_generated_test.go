@@ -111,6 +111,8 @@ var layoutOfStructs = []layoutOfStruct{
 		{"prefix_policy", unsafe.Offsetof(kvcCacheConfig{}.prefixPolicy), unsafe.Sizeof(kvcCacheConfig{}.prefixPolicy)},
 		{"prefix_pages", unsafe.Offsetof(kvcCacheConfig{}.prefixPages), unsafe.Sizeof(kvcCacheConfig{}.prefixPages)},
 		{"prefix_checkpoints", unsafe.Offsetof(kvcCacheConfig{}.prefixCheckpoints), unsafe.Sizeof(kvcCacheConfig{}.prefixCheckpoints)},
+		{"fingerprint", unsafe.Offsetof(kvcCacheConfig{}.fingerprint), unsafe.Sizeof(kvcCacheConfig{}.fingerprint)},
+		{"events_capacity", unsafe.Offsetof(kvcCacheConfig{}.eventsCapacity), unsafe.Sizeof(kvcCacheConfig{}.eventsCapacity)},
 	}},
 	{"kvc_estimate", unsafe.Sizeof(kvcEstimate{}), unsafe.Alignof(kvcEstimate{}), []layoutOfField{
 		{"struct_size", unsafe.Offsetof(kvcEstimate{}.structSize), unsafe.Sizeof(kvcEstimate{}.structSize)},

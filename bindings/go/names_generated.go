@@ -86,6 +86,7 @@ var namesOfC = map[string]string{
 	"device_type":                         "DeviceType",
 	"encoder_group":                       "EncoderGroup",
 	"encoder_lens":                        "EncoderLens",
+	"events_capacity":                     "EventsCapacity",
 	"flash_attn_with_kvcache":             "FlashAttnWithKvcache",
 	"forward":                             "step",
 	"forward_abort":                       "ForwardAbort",

@@ -42,6 +42,9 @@ class Cache {
   // more.
   Status check_usable() const;
 
+  // The 32 bytes that name the model, or nullptr.
+  const PageKey* fingerprint() const noexcept { return geometry_.fingerprint ? &*geometry_.fingerprint : nullptr; }
+
   // Sequences (cache.cc)
   Status add(std::span<kvc_seq> out);
   Status remove(std::span<const kvc_seq> ids);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <cstring>
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
@@ -285,6 +286,15 @@ Status make_prefixes(const kvc_cache_config& config, bool recurrent, Geometry* g
   if (config.prefix_checkpoints != 0 && !recurrent) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "prefix_checkpoints %" PRId64 ", and no group is recurrent",
                          config.prefix_checkpoints);
+  }
+  KVC_TRY(check_range("events_capacity", config.events_capacity, 0, INT32_MAX));
+  if (config.events_capacity != 0 && (!indexed || config.fingerprint == nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "events_capacity %" PRId64 " without %s", config.events_capacity,
+                         indexed ? "fingerprint" : "KVC_CACHE_PREFIX_INDEX");
+  }
+  geometry->events_capacity = config.events_capacity;
+  if (config.fingerprint != nullptr) {
+    std::memcpy(geometry->fingerprint.emplace().data(), config.fingerprint, kPageKeyBytes);
   }
   geometry->prefixes.page_size = geometry->page_size;
   geometry->prefixes.max_blocks = config.prefix_pages;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
+#include "keys/page_key.h"
 #include "plan/work_plan.h"
 #include "prefix/prefix_store.h"
 #include "rope/frequencies.h"
@@ -57,7 +59,9 @@ struct Geometry {
   BatchLimits limits;
   PrefixSharing sharing = PrefixSharing::kByCost;
   bool deterministic = false;
-  bool tables_only = false;  // KVC_STORAGE_NONE
+  bool tables_only = false;            // KVC_STORAGE_NONE
+  std::optional<PageKey> fingerprint;  // of the model
+  int64_t events_capacity = 0;         // events of the prefix index that are kept; 0 = none are made
 
   int64_t group_page_bytes(int32_t group) const noexcept;
   int64_t group_token_bytes(int32_t group) const noexcept;

@@ -96,5 +96,28 @@ TEST(Prefixes, TheConfigIsChecked) {
   EXPECT_EQ(created(KVC_CACHE_PREFIX_INDEX, -1, 0), KVC_ERROR_INVALID_ARGUMENT);
 }
 
+// Events name pages, so they need the model's fingerprint.
+TEST(Prefixes, TheConfigOfEventsIsChecked) {
+  const ContextPtr context = make_context();
+  const std::vector<uint8_t> model(32, 7);
+  const auto create = [&](kvc_status status, uint32_t flags, const uint8_t *fingerprint, int64_t events,
+                          const char *mention) {
+    BuiltConfig built(Prefix::spec_of({GroupSpec{}}, 8));
+    built.config.flags = flags;
+    built.config.fingerprint = fingerprint;
+    built.config.events_capacity = events;
+    kvc_cache *cache = nullptr;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_cache_create(context.get(), &built.config, &cache, &error), status) << error.message;
+    EXPECT_NE(std::string(error.message).find(mention), std::string::npos) << error.message;
+    kvc_cache_destroy(cache);
+  };
+  create(KVC_OK, KVC_CACHE_PREFIX_INDEX, model.data(), 4, "");
+  create(KVC_OK, 0, model.data(), 0, "");
+  create(KVC_ERROR_INVALID_ARGUMENT, KVC_CACHE_PREFIX_INDEX, nullptr, 4, "events_capacity 4 without fingerprint");
+  create(KVC_ERROR_INVALID_ARGUMENT, 0, model.data(), 4, "without KVC_CACHE_PREFIX_INDEX");
+  create(KVC_ERROR_INVALID_ARGUMENT, KVC_CACHE_PREFIX_INDEX, model.data(), -1, "events_capacity -1");
+}
+
 }  // namespace
 }  // namespace kvt

@@ -94,6 +94,10 @@ func layerOf(s *script) kvcache.Layer {
 }
 
 func configOf(s *script) kvcache.Config {
+	var fingerprint *[32]byte
+	if s.has("fingerprint") {
+		fingerprint = (*[32]byte)(hexOf(s, "fingerprint"))
+	}
 	return kvcache.Config{Context: s.context(), Layers: s.layers, Groups: s.groups, PageSize: s.integer("page_size"),
 		MaxSequences: s.integer("max_sequences"), MaxBatchTokens: s.integer("max_batch_tokens"),
 		MaxOpenForwards: s.integer("max_open_forwards"), MaxTreeNodes: s.integer("max_tree_nodes"),
@@ -105,5 +109,6 @@ func configOf(s *script) kvcache.Config {
 		Storage:       choice(s, "storage", map[string]kvcache.Storage{"none": kvcache.StorageNone}),
 		PrefixIndex:   s.has("prefix_index"), PrefixPages: int64(s.integer("prefix_pages")),
 		PrefixCheckpoints: int64(s.integer("prefix_checkpoints")), ZeroOnFree: s.has("zero_on_free"),
-		PrefixPolicy: choice(s, "prefix_policy", map[string]kvcache.PrefixPolicy{"lru": kvcache.PrefixLRU})}
+		PrefixPolicy: choice(s, "prefix_policy", map[string]kvcache.PrefixPolicy{"lru": kvcache.PrefixLRU}),
+		Fingerprint:  fingerprint, EventsCapacity: int64(s.integer("events_capacity"))}
 }

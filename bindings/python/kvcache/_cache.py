@@ -91,7 +91,7 @@ def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_b
            max_batch_tokens: int, max_open_forwards: int, rollback_tokens: int | None, max_tree_nodes: int,
            max_checkpoints: int, streaming: bool, share_prefixes: str, deterministic: bool,
            storage: int, prefix_index: bool, prefix_pages: int, prefix_checkpoints: int, prefix_policy: str,
-           zero_on_free: bool) -> tuple[int, ...]:
+           zero_on_free: bool, fingerprint: bytes | None, events_capacity: int) -> tuple[Any, ...]:
     if share_prefixes not in _SHARING:
         raise InvalidArgument(f'Cache: share_prefixes must be "auto", "never" or "always", not {share_prefixes!r}',
                               status=1)  # fmt: skip
@@ -102,7 +102,7 @@ def _sizes(page_size: int, capacity_tokens: int, capacity_pages: int, capacity_b
     flags |= (_PREFIX_INDEX if prefix_index else 0) | (_ZERO_ON_FREE if zero_on_free else 0)
     return (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards, rollback_tokens or 0,
             capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage, prefix_pages,
-            prefix_checkpoints, _POLICIES[prefix_policy])  # fmt: skip
+            prefix_checkpoints, _POLICIES[prefix_policy], fingerprint, events_capacity)  # fmt: skip
 
 
 def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] | None = None, page_size: int = 16,
@@ -111,7 +111,8 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
              max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
              share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
              storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
-             prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False) -> Estimate:
+             prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False,
+             fingerprint: bytes | None = None, events_capacity: int = 0) -> Estimate:
     """What Cache(...) with the same arguments would take, or why it would be refused; allocates no pool.
 
     Raises:
@@ -122,7 +123,8 @@ def estimate(layers: Sequence[Layer | RecurrentLayer], groups: Sequence[Group] |
     layer_fields, group_fields = [layer._fields() for layer in layers], _group_fields(groups)
     sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                    max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                   deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free)
+                   deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free,
+                   fingerprint, events_capacity)  # fmt: skip
     pages, _, token_bytes, storage, bookkeeping, scratch = _kvcache.estimate(
         context, layer_fields, group_fields, sizes, -1)
     by_group = (_kvcache.estimate(context, layer_fields, group_fields, sizes, group)
@@ -170,6 +172,8 @@ class Cache(Prefixes):
         prefix_policy: with prefix_index: what is evicted first. "lru": the least recently used; "reuse": the same, but each
             of the last three uses of a prefix lets it live longer, so that prefixes which were used once go first.
         zero_on_free: pages are cleared before they are given to a sequence, so that none sees bytes of another one.
+        fingerprint: 32 bytes that name the model: weights, quantisation, tokenizer. Without it there are no events.
+        events_capacity: with prefix_index and a fingerprint: events of the index that the cache keeps for readers; 0 = none.
 
     Raises:
         InvalidArgument, OutOfRange, Unsupported, OutOfMemory; DType, Device, Rank, Shape, Stride for a layer's storage,
@@ -184,11 +188,13 @@ class Cache(Prefixes):
                  max_tree_nodes: int = 64, max_checkpoints: int = 0, streaming: bool = False,
                  share_prefixes: str = "auto", deterministic: bool = False, context: Context | None = None,
                  storage: Any = "own", prefix_index: bool = False, prefix_pages: int = 0,
-                 prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False) -> None:
+                 prefix_checkpoints: int = 0, prefix_policy: str = "reuse", zero_on_free: bool = False,
+                 fingerprint: bytes | None = None, events_capacity: int = 0) -> None:
         layers, kind = _with_storage(layers, storage)
         sizes = _sizes(page_size, capacity_tokens, capacity_pages, capacity_bytes, max_sequences, max_batch_tokens,
                        max_open_forwards, rollback_tokens, max_tree_nodes, max_checkpoints, streaming, share_prefixes,
-                       deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free)
+                       deterministic, kind, prefix_index, prefix_pages, prefix_checkpoints, prefix_policy, zero_on_free,
+                       fingerprint, events_capacity)  # fmt: skip
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
         self._made = True

@@ -1,5 +1,7 @@
 #include "config.h"
 
+#include <cstring>
+
 #include "array.h"
 #include "context.h"
 #include "dtype.h"
@@ -57,6 +59,14 @@ CacheConfig::CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDe
   config_.prefix_pages = integer_from_python(sizes[12]);
   config_.prefix_checkpoints = integer_from_python(sizes[13]);
   config_.prefix_policy = int32_field(sizes, 14);
+  if (!sizes[15].is_none()) {
+    if (!PyBytes_Check(sizes[15].ptr()) ||
+        PyBytes_Size(sizes[15].ptr()) != static_cast<Py_ssize_t>(fingerprint_.size()))
+      raise(KVC_ERROR_INVALID_ARGUMENT, -1, "Cache: fingerprint must be 32 bytes");
+    std::memcpy(fingerprint_.data(), PyBytes_AsString(sizes[15].ptr()), fingerprint_.size());
+    config_.fingerprint = fingerprint_.data();
+  }
+  config_.events_capacity = integer_from_python(sizes[16]);
 }
 
 CacheConfig::~CacheConfig() { drop_storages(); }

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
 #include <deque>
 #include <vector>
 
@@ -18,7 +19,8 @@ class CacheConfig {
  public:
   // `layers` and `groups`: lists of the tuples that Layer, Full, Sliding and so on make of themselves
   // (kvcache/_config.py); `sizes`: the tuple (flags, page_size, max_sequences, max_batch_tokens, max_open_forwards,
-  // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage).
+  // rollback_tokens, capacity_tokens, capacity_pages, capacity_bytes, max_tree_nodes, max_checkpoints, storage,
+  // prefix_pages, prefix_checkpoints, prefix_policy, fingerprint, events_capacity).
   // Takes the layers' storages, which are on `device`.
   CacheConfig(nb::list layers, nb::list groups, nb::tuple sizes, DLDevice device);
   ~CacheConfig();
@@ -53,6 +55,7 @@ class CacheConfig {
   std::deque<Scaling> scalings_;                      // and their rope_scaling
   std::deque<std::vector<kvc_state_config>> states_;  // and their states
   std::vector<kvc_group_config> groups_;
+  std::array<uint8_t, 32> fingerprint_;  // if config_.fingerprint is not null
   bool owns_storages_ = true;
 };
 

@@ -170,6 +170,9 @@ static kvc_cache_config read_sizes(void) {
   config.prefix_checkpoints = integer("prefix_checkpoints", 0);
   const char *policy = text("prefix_policy");
   if (policy && strcmp(policy, "lru") == 0) config.prefix_policy = KVC_PREFIX_POLICY_LRU;
+  int64_t n = 0;
+  config.fingerprint = hex_bytes("fingerprint", &n);
+  config.events_capacity = integer("events_capacity", 0);
   if (flag("zero_on_free")) config.flags |= KVC_CACHE_ZERO_ON_FREE;
   if (flag("deterministic")) config.flags |= KVC_CACHE_DETERMINISTIC;
   config.flags |= sharing_flags[choice("sharing", sharing)];

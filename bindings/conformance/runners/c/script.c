@@ -118,6 +118,17 @@ int32_t *integers_32(const char *key, int64_t *count) {
   return result;
 }
 
+uint8_t *hex_bytes(const char *key, int64_t *count) {
+  const char *digits = text(key);
+  *count = digits ? (int64_t)strlen(digits) / 2 : 0;
+  uint8_t *found = digits ? take((size_t)*count + 1) : NULL;
+  for (int64_t i = 0; i < *count; i++) {
+    const char pair[3] = {digits[2 * i], digits[2 * i + 1], 0};
+    found[i] = (uint8_t)strtoul(pair, NULL, 16);
+  }
+  return found;
+}
+
 int32_t choice(const char *key, const char *const *values) {
   const char *word = text(key);
   if (!word) return 0;

@@ -19,6 +19,7 @@ double number(const char *key);
 bool flag(const char *key);
 int64_t *integers(const char *key, int64_t *count);
 int32_t *integers_32(const char *key, int64_t *count);
+uint8_t *hex_bytes(const char *key, int64_t *count); /* written as hexadecimal digits */
 float *floats(const char *key, int64_t *count);
 double *doubles(const char *key, int64_t *count);
 int32_t choice(const char *key, const char *const *names); /* index of the value in names; 0 if absent */

@@ -70,18 +70,6 @@ static kvc_status append_slots(void) {
   return kvc(append_slots)(context(), &args, NULL, &error);
 }
 
-/* The bytes of a word of hexadecimal digits; NULL if it is absent. */
-static uint8_t *bytes(const char *key, int64_t *count) {
-  const char *digits = text(key);
-  *count = digits ? (int64_t)strlen(digits) / 2 : 0;
-  uint8_t *found = digits ? take((size_t)*count + 1) : NULL;
-  for (int64_t i = 0; i < *count; i++) {
-    const char pair[3] = {digits[2 * i], digits[2 * i + 1], 0};
-    found[i] = (uint8_t)strtoul(pair, NULL, 16);
-  }
-  return found;
-}
-
 static kvc_status page_keys(void) {
   int64_t n = 0;
   kvc_page_keys_args args;
@@ -89,14 +77,14 @@ static kvc_status page_keys(void) {
   args.tokens = integers_32("tokens", &args.num_tokens);
   args.page_size = integer("page_size", 0);
   args.begin = integer("begin", 0);
-  args.parent = bytes("parent", &n);
-  args.fingerprint = bytes("fingerprint", &n);
-  args.adapter = bytes("adapter", &args.adapter_bytes);
-  args.salt = bytes("salt", &args.salt_bytes);
+  args.parent = hex_bytes("parent", &n);
+  args.fingerprint = hex_bytes("fingerprint", &n);
+  args.adapter = hex_bytes("adapter", &args.adapter_bytes);
+  args.salt = hex_bytes("salt", &args.salt_bytes);
   args.salt_begin = integer("salt_begin", 0);
   args.media_begins = integers("media_begins", &n);
   args.media_tokens = integers("media_tokens", &args.num_media);
-  args.media_hashes = bytes("media_hashes", &n);
+  args.media_hashes = hex_bytes("media_hashes", &n);
   const int64_t pages = args.page_size > 0 ? args.num_tokens / args.page_size : 0;
   uint8_t *keys = take((size_t)pages * 32 + 1);
   const kvc_status status = kvc(page_keys)(&args, keys, &error);

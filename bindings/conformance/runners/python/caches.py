@@ -87,12 +87,13 @@ def state(s: Script) -> None:
 
 def config(s: Script) -> dict[str, Any]:
     sizes = ("page_size", "capacity_tokens", "capacity_pages", "capacity_bytes", "max_sequences", "max_batch_tokens",
-             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "rollback_tokens", "prefix_pages", "prefix_checkpoints")  # fmt: skip
+             "max_open_forwards", "max_tree_nodes", "max_checkpoints", "rollback_tokens", "prefix_pages", "prefix_checkpoints", "events_capacity")  # fmt: skip
     return {
         "layers": [kvcache.RecurrentLayer(**f) if "states" in f else kvcache.Layer(**f) for f in s.layers],
         "groups": s.groups or None, "context": s.context, "streaming": s.has("streaming"),
         "deterministic": s.has("deterministic"), "prefix_index": s.has("prefix_index"),
         "prefix_policy": s.words.get("prefix_policy", "reuse"), "zero_on_free": s.has("zero_on_free"), "share_prefixes": s.words.get("sharing", "auto"),
+        "fingerprint": bytes.fromhex(s.words["fingerprint"]) if s.has("fingerprint") else None,
         "storage": s.words.get("storage", "own"), **{size: s.integer(size) for size in sizes if s.has(size)},
     }  # fmt: skip
 

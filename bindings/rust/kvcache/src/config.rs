@@ -48,6 +48,10 @@ pub struct CacheConfig {
     pub prefix_policy: PrefixPolicy,
     /// Pages are cleared before they are given to a sequence, so that none sees bytes of another one.
     pub zero_on_free: bool,
+    /// Names the model: weights, quantisation, tokenizer. Without it there are no events.
+    pub fingerprint: Option<[u8; 32]>,
+    /// Events of the prefix index that the cache keeps for readers; 0 = none.
+    pub events_capacity: usize,
     pub storage: Storage,
 }
 
@@ -380,6 +384,8 @@ impl CacheConfig {
                 PrefixPolicy::Reuse => sys::KVC_PREFIX_POLICY_REUSE as i32,
                 PrefixPolicy::Lru => sys::KVC_PREFIX_POLICY_LRU as i32,
             },
+            fingerprint: self.fingerprint.as_ref().map_or(null(), |bytes| bytes.as_ptr()),
+            events_capacity: wide(self.events_capacity),
             ..Default::default()
         })
     }

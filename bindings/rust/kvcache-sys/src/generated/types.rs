@@ -798,10 +798,14 @@ pub struct kvc_cache_config {
     pub prefix_pages: i64,
     #[doc = " KVC_CACHE_PREFIX_INDEX with a recurrent group: most positions whose states the index holds,\nbelow 2^31; 0 = max_sequences. A recurrent group without num_pages gets so many pages more.\nElse 0"]
     pub prefix_checkpoints: i64,
+    #[doc = " borrowed; nullable; [32]: names the model (weights, quantisation, tokenizer), as in\nkvc_page_keys_args. Without it nothing of the cache can be named outside of it: no events"]
+    pub fingerprint: *const u8,
+    #[doc = " KVC_CACHE_PREFIX_INDEX and a fingerprint: events of the index that the cache keeps for readers,\nbelow 2^31; 0 = none. Else 0"]
+    pub events_capacity: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 112usize];
+    ["Size of kvc_cache_config"][::core::mem::size_of::<kvc_cache_config>() - 128usize];
     ["Alignment of kvc_cache_config"][::core::mem::align_of::<kvc_cache_config>() - 8usize];
     ["Offset of field: kvc_cache_config::struct_size"][::core::mem::offset_of!(kvc_cache_config, struct_size) - 0usize];
     ["Offset of field: kvc_cache_config::flags"][::core::mem::offset_of!(kvc_cache_config, flags) - 4usize];
@@ -835,6 +839,10 @@ const _: () = {
         [::core::mem::offset_of!(kvc_cache_config, prefix_pages) - 96usize];
     ["Offset of field: kvc_cache_config::prefix_checkpoints"]
         [::core::mem::offset_of!(kvc_cache_config, prefix_checkpoints) - 104usize];
+    ["Offset of field: kvc_cache_config::fingerprint"]
+        [::core::mem::offset_of!(kvc_cache_config, fingerprint) - 112usize];
+    ["Offset of field: kvc_cache_config::events_capacity"]
+        [::core::mem::offset_of!(kvc_cache_config, events_capacity) - 120usize];
 };
 #[doc = " What a cache of a config would need."]
 #[repr(C)]

@@ -1,5 +1,6 @@
 //! Library, contexts, configuration.
 use crate::script::{Done, Script, Stop};
+use crate::stateless::key;
 use crate::value::{dtype, Buffer};
 use crate::Results;
 use kvcache::*;
@@ -168,6 +169,8 @@ fn config(s: &Script) -> Done<CacheConfig> {
         prefix_checkpoints: s.number("prefix_checkpoints")?,
         prefix_policy: if s.word("prefix_policy") == Some("lru") { PrefixPolicy::Lru } else { PrefixPolicy::Reuse },
         zero_on_free: s.has("zero_on_free"),
+        fingerprint: key(s, "fingerprint")?,
+        events_capacity: s.number("events_capacity")?,
         storage: if s.word("storage") == Some("none") { Storage::None } else { Storage::Own },
     })
 }

@@ -157,7 +157,7 @@ fn bytes(s: &Script, key: &str) -> Done<Vec<u8>> {
     pairs.map(|byte| byte.map_err(|_| Stop::Skip)).collect()
 }
 
-fn key(s: &Script, name: &str) -> Done<Option<PageKey>> {
+pub fn key(s: &Script, name: &str) -> Done<Option<PageKey>> {
     Ok(if s.has(name) { Some(bytes(s, name)?.try_into().map_err(|_| Stop::Skip)?) } else { None })
 }
 

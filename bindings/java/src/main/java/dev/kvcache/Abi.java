@@ -216,7 +216,7 @@ final class Abi {
   }
 
   static final class CacheConfig {
-    static final int SIZE = 112;
+    static final int SIZE = 128;
     static final int STRUCT_SIZE = 0;
     static final int FLAGS = 4;
     static final int LAYERS = 8;
@@ -237,6 +237,8 @@ final class Abi {
     static final int PREFIX_POLICY = 92;
     static final int PREFIX_PAGES = 96;
     static final int PREFIX_CHECKPOINTS = 104;
+    static final int FINGERPRINT = 112;
+    static final int EVENTS_CAPACITY = 120;
   }
 
   static final class Estimate {

@@ -25,6 +25,8 @@ public final class CacheBuilder {
   private long prefixPages;
   private Cache.PrefixPolicy prefixPolicy = Cache.PrefixPolicy.REUSE;
   private long prefixCheckpoints;
+  private byte[] fingerprint;
+  private long eventsCapacity;
 
   CacheBuilder() {}
 
@@ -156,6 +158,18 @@ public final class CacheBuilder {
     return this;
   }
 
+  /** 32 bytes that name the model: weights, quantisation, tokenizer. Without them there are no events. */
+  public CacheBuilder fingerprint(byte[] bytes) {
+    fingerprint = PageKeys.key("CacheBuilder.fingerprint", "fingerprint", bytes);
+    return this;
+  }
+
+  /** Events of the prefix index that the cache keeps for readers; 0 = none. */
+  public CacheBuilder eventsCapacity(long n) {
+    eventsCapacity = n;
+    return this;
+  }
+
   public CacheBuilder sharePrefixes(Cache.SharePrefixes when) {
     sharePrefixes = when;
     return this;
@@ -239,6 +253,8 @@ public final class CacheBuilder {
     c.putLong(Abi.CacheConfig.PREFIX_PAGES, prefixPages);
     c.putInt(Abi.CacheConfig.PREFIX_POLICY, prefixPolicy == null ? 0 : prefixPolicy.value);
     c.putLong(Abi.CacheConfig.PREFIX_CHECKPOINTS, prefixCheckpoints);
+    c.putLong(Abi.CacheConfig.FINGERPRINT, arena.bytes(fingerprint));
+    c.putLong(Abi.CacheConfig.EVENTS_CAPACITY, eventsCapacity);
     return c;
   }
 }

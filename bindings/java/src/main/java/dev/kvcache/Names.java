@@ -88,6 +88,7 @@ final class Names {
       Map.entry("device_type", "deviceType"),
       Map.entry("encoder_group", "encoderGroup"),
       Map.entry("encoder_lens", "encoderLens"),
+      Map.entry("events_capacity", "eventsCapacity"),
       Map.entry("flash_attn_with_kvcache", "flashAttnWithKvcache"),
       Map.entry("forward", "step"),
       Map.entry("forward_abort", "forwardAbort"),

@@ -112,8 +112,13 @@ public final class PageKeys {
   }
 
   private static byte[] key(String name, byte[] bytes) {
+    return key(FUNCTION, name, bytes);
+  }
+
+  /** A copy of 32 bytes, or null. */
+  static byte[] key(String function, String name, byte[] bytes) {
     if (bytes != null && bytes.length != BYTES) {
-      throw KvcacheException.misuse(Status.INVALID_ARGUMENT, FUNCTION + ": " + name + " has " + bytes.length + " bytes, not " + BYTES);
+      throw KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + name + " has " + bytes.length + " bytes, not " + BYTES);
     }
     return bytes == null ? null : bytes.clone();
   }

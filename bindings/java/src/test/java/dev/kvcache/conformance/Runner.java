@@ -167,6 +167,10 @@ public final class Runner {
     if (s.has("zero_on_free")) {
       config.zeroOnFree();
     }
+    if (s.has("fingerprint")) {
+      config.fingerprint(bytes(s, "fingerprint"));
+    }
+    config.eventsCapacity(s.integer("events_capacity", 0));
     config.prefixPages(s.integer("prefix_pages", 0)).prefixCheckpoints(s.integer("prefix_checkpoints", 0));
     return s.word("storage", "").equals("none") ? config.tablesOnly() : config;
   }
