@@ -20,6 +20,7 @@ want() { # want PACKAGE TEST...: adds the package to the list if the test fails
 want g++ has g++
 want cmake has cmake
 want ninja-build has ninja
+want libxxhash-dev has_header xxhash.h
 want python3 has python3
 want python3-venv python_has 'import ensurepip, venv'
 want python3-dev python_has \

@@ -208,6 +208,12 @@ static int32_t kvcgo_cacheSetTime(uintptr_t fn, uintptr_t p0, int64_t p1, void *
 static int32_t kvcgo_pageKeys(uintptr_t fn, void *p0, void *p1, void *p2) {
   return ((int32_t (*)(void *, void *, void *))fn)(p0, p1, p2);
 }
+static int32_t kvcgo_seqSave(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, uintptr_t p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, uintptr_t, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_seqLoad(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
 */
 import "C"
 
@@ -479,4 +485,12 @@ func (l *library) cacheSetTime(a *arena, cache uintptr, now int64) Status {
 
 func (l *library) pageKeys(a *arena, args *kvcPageKeysArgs, keys *uint8) Status {
 	return Status(C.kvcgo_pageKeys(C.uintptr_t(l.api.pageKeys), unsafe.Pointer(args), unsafe.Pointer(keys), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) seqSave(a *arena, cache uintptr, sequence Seq, args *kvcSaveArgs, stream uintptr) Status {
+	return Status(C.kvcgo_seqSave(C.uintptr_t(l.api.seqSave), C.uintptr_t(cache), C.uint64_t(sequence), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) seqLoad(a *arena, cache uintptr, args *kvcLoadArgs, stream uintptr, sequence *Seq, numTokens *int64) Status {
+	return Status(C.kvcgo_seqLoad(C.uintptr_t(l.api.seqLoad), C.uintptr_t(cache), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(sequence), unsafe.Pointer(numTokens), unsafe.Pointer(&a.err)))
 }

@@ -100,8 +100,8 @@ class PageTable {
   // Adds a fresh page at the end and returns it. One page.
   int32_t append(PageList& list) noexcept;
 
-  // Makes an empty list one whose first `count` entries were freed.
-  void begin_at(PageList& list, int64_t count) noexcept;
+  // Adds `count` entries at the end of a list without a hole, as if they had been freed.
+  void skip(PageList& list, int64_t count) noexcept;
   // Adds pages that something else refers to at the end, and a reference to each.
   void append_shared(PageList& list, std::span<const int32_t> pages) noexcept;
   // Puts a page that something else refers to in place of the one at `index`, which loses this list's reference.

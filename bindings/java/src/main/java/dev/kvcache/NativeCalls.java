@@ -73,6 +73,8 @@ interface NativeCalls {
   int prefixUnpin(long cache, long pin, long error);
   int cacheSetTime(long cache, long now, long error);
   int pageKeys(long args, long keys, long error);
+  int seqSave(long cache, long sequence, long args, long stream, long error);
+  int seqLoad(long cache, long args, long stream, long sequence, long numTokens, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);
