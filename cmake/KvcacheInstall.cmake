@@ -11,6 +11,7 @@ install(FILES ${DLPACK_INCLUDE_DIR}/dlpack/dlpack.h DESTINATION ${CMAKE_INSTALL_
 set(licenses ${CMAKE_INSTALL_DATAROOTDIR}/licenses/kvcache)
 install(FILES LICENSE DESTINATION ${licenses})
 install(FILES LICENSE DESTINATION ${licenses} RENAME LICENSE.dlpack)  # DLPack's licence is the same text
+install(FILES ${PROJECT_BINARY_DIR}/LICENSE.xxhash DESTINATION ${licenses})  # its functions are compiled in
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvcache)
 configure_package_config_file(cmake/kvcache-config.cmake.in ${PROJECT_BINARY_DIR}/kvcache-config.cmake

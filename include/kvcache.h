@@ -68,7 +68,7 @@
  *             OUT_OF_MEMORY, INTERNAL. n = 0 does nothing.
  *   Threads   "any" means that any thread may make the call. Calls that change one cache are serialised by the library. A
  *             call that races kvc_cache_destroy or kvc_context_destroy is undefined.
- *   Blocking  No call waits for I/O. Calls on one cache wait for short calls (copies of partial pages and tree nodes,
+ *   Blocking  No call waits for I/O, except kvc_seq_save and kvc_seq_load. Calls on one cache wait for short calls (copies of partial pages and tree nodes,
  *             audits), never for compute. On the CPU, a compute call returns when its result is written. Eight compute
  *             calls can run in one context at once; a ninth waits for one of them.
  *   Streams   `stream` is a stream of the device (CUDA: CUstream; NULL is the default stream). On the CPU it must be NULL.
@@ -185,6 +185,10 @@ enum kvc_status_code {
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
   KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error: the message has its name and the call */
+  /* Data and I/O. */
+  KVC_ERROR_IO = 400,      /* a file, or a callback that writes or reads, failed: the message has the reason */
+  KVC_ERROR_CORRUPT = 401, /* stored bytes are damaged, cut off, or were never written by this library */
+  KVC_ERROR_LAYOUT = 402,  /* stored bytes are whole, but of another model, dtype or layout: the message has both */
   /* Internal. */
   KVC_ERROR_INTERNAL = 900 /* a bug of the library; kvc_cache_check_invariants reports with this code */
 };
@@ -2018,7 +2022,99 @@ KVC_API kvc_status kvc_events_snapshot(kvc_cache *cache, const kvc_events_args *
                                        kvc_error *error);
 
 /* ============================================================================================
- * 15  Advanced: proofs and comparisons
+ * 15  Saved sequences: to a file and back
+ * ============================================================================================
+ * A saved sequence is one file with all that a sequence has: K and V of every group as stored, encoder tokens, recurrent states
+ * with their checkpoints, its streaming window and factor set of longrope, and its token ids if the caller gives them. A sequence
+ * that was loaded continues with the same bits as the one that was saved.
+ *
+ *   kvc_save_args save;  kvc_save_args_init(&save);
+ *   save.path = "chat.kvc";
+ *   save.tokens = tokens;  save.num_tokens = num_tokens;             // optional: then a load gives them back
+ *   if (kvc_seq_save(cache, chat, &save, NULL, &error)) return report(error.message);
+ *
+ *   kvc_load_args load;  kvc_load_args_init(&load);                  // later, in another process
+ *   load.path = "chat.kvc";
+ *   load.tokens = tokens;  load.capacity = MAX_TOKENS;
+ *   if (kvc_seq_load(cache, &load, NULL, &chat, &num_tokens, &error)) return report(error.message);
+ *
+ * docs/reference/format.md describes the bytes. Files of this version stay readable in later versions. */
+
+/* Takes the next bytes of a saved sequence.
+ *   user   kvc_save_args.write_user
+ *   data   borrowed; [bytes]
+ * Returns: 0, or any other number if it failed: it appears in the message. Called on the thread of the call, without a lock. */
+typedef int32_t (*kvc_write_fn)(void *user, const void *data, int64_t bytes);
+
+/* Gives the next bytes of a saved sequence.
+ *   user   kvc_load_args.read_user
+ *   data   filled; [bytes]
+ * Returns: how many bytes it gave, 1..bytes; 0 at the end; below 0 if it failed: the number appears in the message. Called as
+ * kvc_write_fn. */
+typedef int64_t (*kvc_read_fn)(void *user, void *data, int64_t bytes);
+
+typedef struct kvc_save_args {
+  uint32_t struct_size;
+  uint32_t flags;         /* 0 */
+  const char *path;       /* borrowed; nullable if write is given. The file appears whole, or not at all: the bytes go to a new
+                             file in the same folder, which is synchronised with the disk and then renamed */
+  kvc_write_fn write;     /* nullable if path is given: gives the bytes to the caller instead */
+  void *write_user;
+  const int32_t *tokens;  /* borrowed; nullable: not saved. [num_tokens]: the ids of the sequence's tokens */
+  int64_t num_tokens;     /* the length of the sequence; 0 without tokens */
+  int64_t section_bytes;  /* payload bytes that one checksum covers, and that a load holds at once: a power of two,
+                             4096..2^24; 0 = 2^20 */
+} kvc_save_args;
+
+static inline void kvc_save_args_init(kvc_save_args *args) {
+  kvc_save_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+typedef struct kvc_load_args {
+  uint32_t struct_size;
+  uint32_t flags;     /* 0 */
+  const char *path;   /* borrowed; nullable if read is given */
+  kvc_read_fn read;   /* nullable if path is given: the bytes come from the caller */
+  void *read_user;
+  int32_t *tokens;    /* nullable if capacity is 0; [capacity], filled with the token ids. Undefined after a failure */
+  int64_t capacity;   /* 0: the ids are not wanted */
+} kvc_load_args;
+
+static inline void kvc_load_args_init(kvc_load_args *args) {
+  kvc_load_args zero = KVC_ZERO_STRUCT;
+  *args = zero;
+  args->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and the cache works for all others. To go on with it
+ * at once, save a fork. The call waits until its bytes are written, and until the device has done earlier work of the cache.
+ *   args    borrowed, with all it names
+ *   stream  as kvc_seq_fork
+ * Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length), OUT_OF_RANGE
+ * (section_bytes), ORDER (a forward did not cover a layer, so it lacks tokens), IO, UNSUPPORTED (KVC_STORAGE_NONE). After an
+ * error the file of that name is as it was. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_save_args *args, void *stream,
+                                kvc_error *error);
+
+/* Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings, and the
+ * same fingerprint. Capacity, pools and limits may differ. So may the page size, if what was freed of the sequence allows it. The
+ * call holds one section of the file at a time, and checks it before it uses it. No other call sees the sequence before all of it
+ * is there.
+ *   args        borrowed, with all it names
+ *   sequence    filled
+ *   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL
+ *   stream      as kvc_seq_fork
+ * Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout; the message has what the
+ * file and the cache say; or holes of the saved sequence that this page size cannot have), BUFFER_TOO_SMALL (capacity; never for
+ * 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and read, or neither), UNSUPPORTED (a later
+ * format; KVC_STORAGE_NONE; a streaming window, and a cache without KVC_CACHE_STREAMING). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
+                                int64_t *num_tokens, kvc_error *error);
+
+/* ============================================================================================
+ * 16  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -2032,7 +2128,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 16  One symbol for all
+ * 17  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -2138,6 +2234,9 @@ typedef struct kvc_api {
   kvc_status (*events_read)(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range, kvc_error *error);
   kvc_status (*events_snapshot)(kvc_cache *cache, const kvc_events_args *args, kvc_events_range *range,
                                 kvc_error *error);
+  kvc_status (*seq_save)(kvc_cache *cache, kvc_seq sequence, const kvc_save_args *args, void *stream, kvc_error *error);
+  kvc_status (*seq_load)(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
+                         int64_t *num_tokens, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

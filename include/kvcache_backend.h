@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define KVC_BACKEND_VERSION 8
+#define KVC_BACKEND_VERSION 9
 
 /* ---- Services of the core ------------------------------------------------------------------- */
 
@@ -566,16 +566,18 @@ typedef struct kvc_backend_slot_copy {
   int32_t reserved;
 } kvc_backend_slot_copy;
 
-/* Copies stored rows to dense arrays, byte by byte: k and v are [num_tokens, Hkv, row_bytes of the pool]. */
+/* Copies stored rows to dense arrays, or back, byte by byte: k and v are [num_tokens, Hkv, row_bytes of the pool]. */
 typedef struct kvc_backend_gather {
   const kvc_backend_layer *layer;
   int64_t num_tokens;
-  const int64_t *slots;         /* [num_tokens] */
+  const int64_t *slots;         /* [num_tokens]; in a store distinct, and negative = skip the token */
   void *k;                      /* nullable */
   void *v;                      /* nullable */
   void *k_scale;                /* nullable; [num_tokens, Hkv, row_bytes of the scales], compact */
   void *v_scale;                /* nullable */
   const kvc_backend_step *step; /* nullable; else slots is an address on the device */
+  int32_t store;                /* 1: arrays to slots; 0: slots to arrays */
+  uint32_t reserved;
 } kvc_backend_gather;
 
 /* Copies states of a batch's sequences between a pool and a tensor: row i of the tensor and page pages[i]. */
@@ -726,6 +728,10 @@ typedef struct kvc_backend {
    * is done on return, for all streams; not on the hot path. */
   kvc_status (*upload)(kvc_backend_device *device, void *target, const void *source, int64_t bytes, int32_t wait,
                        void *stream, kvc_error *error);
+
+  /* Copies the device's memory to the host's, after what the stream has now, and waits for it. Not on the hot path. */
+  kvc_status (*download)(kvc_backend_device *device, void *target, const void *source, int64_t bytes, void *stream,
+                         kvc_error *error);
 
   /* Called once for each RoPE class of a cache, not on the hot path. */
   kvc_status (*rope_table)(kvc_backend_device *device, const kvc_backend_rope_table *args, kvc_error *error);

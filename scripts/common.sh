@@ -42,6 +42,10 @@ set_up() {
 # The folder that has dlpack/dlpack.h.
 dlpack_include_dir() { echo "${DLPACK_INCLUDE_DIR:-$("$venv/bin/tvm-ffi-config" --dlpack-includedir)}"; }
 
+# The folder that has xxhash.h, and the licence with which that begins.
+xxhash_include_dir() { echo "${XXHASH_INCLUDE_DIR:-/usr/include}"; }
+xxhash_license() { sed '/\*\//q' "$(xxhash_include_dir)/xxhash.h"; }
+
 # One hash of the contents of files and folders.
 fingerprint() {
   find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1

@@ -24,7 +24,7 @@ wheel() {
     grep -q '^preempt' output
     venv/bin/kvcache info | grep '^library .*/venv/'
     venv/bin/python -c 'import kvcache, pathlib; folder = pathlib.Path(kvcache.__file__).parent
-for name in ("LICENSE", "LICENSE.dlpack", "LICENSE.nanobind"): assert (folder / "licenses" / name).stat().st_size > 500
+for name in ("LICENSE", "LICENSE.dlpack", "LICENSE.nanobind", "LICENSE.xxhash"): assert (folder / "licenses" / name).stat().st_size > 500
 assert (pathlib.Path(kvcache.get_include()) / "dlpack/dlpack.h").exists()' )
 }
 
@@ -58,7 +58,7 @@ jar() { # the libraries come out of the jar, because nothing else names one
     ls cache/*/libkvcache.so.? cache/*/libkvcache_jni.so
     command jar --list --file "$packages"/kvcache-*.jar > contents
     grep -x META-INF/LICENSE contents
-    grep -x META-INF/LICENSE.dlpack contents )
+    grep -x META-INF/LICENSE.dlpack contents && grep -x META-INF/LICENSE.xxhash contents )
 }
 
 [ $# -gt 0 ] || set -- tarball wheel crates go jar

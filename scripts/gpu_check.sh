@@ -4,7 +4,7 @@
 # accesses and races. A step that fails does not stop the later steps.
 #   gpu_check.sh [FOLDER]     writes the report to FOLDER (default build/gpu-report): a few files, and all logs in one
 #   gpu_check.sh --carry      writes build/gpu-carry on a machine that scripts/setup.sh has set up: what a machine without
-#                             network may lack (DLPack's header, GoogleTest's sources, nanobind)
+#                             network may lack (DLPack's header and xxHash's, GoogleTest's sources, nanobind)
 # Needs nvcc, CMake, ninja, and a python3 with PyTorch, numpy, pytest and nanobind. Files in build/gpu-carry are used first.
 #   KVC_GPU_SECONDS  limit of the whole run (default 525): no step starts after it, and a running step is stopped
 #   KVC_GPU_DEVICE   `emulated` for a dry run without a GPU: tests on the emulated backend, tiny shapes measured
@@ -17,6 +17,7 @@ if [ "${1:-}" = --carry ]; then
   packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   rm -rf "$carry" && mkdir -p "$carry/include/dlpack" "$carry/site"
   cp "$(dlpack_include_dir)/dlpack/dlpack.h" "$carry/include/dlpack/"
+  cp "$(xxhash_include_dir)/xxhash.h" "$carry/include/"
   cp -r /usr/src/googletest "$carry/googletest"
   cp -r "$packages"/nanobind "$packages"/nanobind-*.dist-info "$carry/site/"
   find "$carry" -name __pycache__ -prune -exec rm -rf {} +
@@ -103,6 +104,7 @@ dlpack() { # the folder of a header that has the exchange table
 }
 DLPACK_INCLUDE_DIR=$(dlpack)
 export DLPACK_INCLUDE_DIR
+[ ! -f "$carry/include/xxhash.h" ] || export XXHASH_INCLUDE_DIR=$carry/include # else the system's
 say "dlpack.h: ${DLPACK_INCLUDE_DIR:-nowhere}"
 
 # ---- Building: the plug-in beside the rest ------------------------------------------------------

@@ -69,6 +69,7 @@ java_jar() {
   mkdir "$stage/META-INF"
   cp LICENSE "$stage/META-INF/LICENSE"
   cp LICENSE "$stage/META-INF/LICENSE.dlpack" # its structs are compiled in, and its licence is the same text
+  xxhash_license > "$stage/META-INF/LICENSE.xxhash" # its functions are compiled in
   cp "build/java/kvcache-$version.jar" "$packages"
   jar --update --date="$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)" --file "$packages/kvcache-$version.jar" \
     -C "$stage" META-INF

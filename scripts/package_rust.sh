@@ -7,12 +7,14 @@ crate=$root/bindings/rust/kvcache-sys
 dlpack=$(dlpack_include_dir)
 
 rm -rf "$crate/libkvcache"
-mkdir -p "$crate/libkvcache/include/dlpack"
+mkdir -p "$crate/libkvcache/include/dlpack" "$crate/libkvcache/include/xxhash"
 trap 'rm -rf "$crate/libkvcache"' EXIT # a checkout builds from its own sources
 cp -r CMakeLists.txt LICENSE cmake src kernels "$crate/libkvcache"
 cp include/*.h "$crate/libkvcache/include"
 cp "$dlpack/dlpack/dlpack.h" "$crate/libkvcache/include/dlpack"
 cp LICENSE "$crate/libkvcache/LICENSE.dlpack" # DLPack's licence is the same text
+cp "$(xxhash_include_dir)/xxhash.h" "$crate/libkvcache/include/xxhash"
+xxhash_license > "$crate/libkvcache/LICENSE.xxhash"
 find "$crate/libkvcache" -name __pycache__ -prune -exec rm -rf {} +
 
 # cargo would verify with files that it extracted earlier for this name and version, even if the package is new.

@@ -130,6 +130,9 @@ const (
 	ErrStale             Status = 205
 	ErrDeviceUnavailable Status = 300
 	ErrDeviceFailed      Status = 301
+	ErrIo                Status = 400
+	ErrCorrupt           Status = 401
+	ErrLayout            Status = 402
 	ErrInternal          Status = 900
 )
 
@@ -162,6 +165,9 @@ var statusNames = map[Status]string{
 	ErrStale:             "KVC_ERROR_STALE",
 	ErrDeviceUnavailable: "KVC_ERROR_DEVICE_UNAVAILABLE",
 	ErrDeviceFailed:      "KVC_ERROR_DEVICE_FAILED",
+	ErrIo:                "KVC_ERROR_IO",
+	ErrCorrupt:           "KVC_ERROR_CORRUPT",
+	ErrLayout:            "KVC_ERROR_LAYOUT",
 	ErrInternal:          "KVC_ERROR_INTERNAL",
 }
 
@@ -771,6 +777,37 @@ func (s *kvcEventsRange) init() {
 	*s = kvcEventsRange{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcSaveArgs struct {
+	_            structs.HostLayout
+	structSize   uint32
+	flags        uint32
+	path         *byte
+	write        uintptr
+	writeUser    unsafe.Pointer
+	tokens       *int32
+	numTokens    int64
+	sectionBytes int64
+}
+
+func (s *kvcSaveArgs) init() {
+	*s = kvcSaveArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcLoadArgs struct {
+	_          structs.HostLayout
+	structSize uint32
+	flags      uint32
+	path       *byte
+	read       uintptr
+	readUser   unsafe.Pointer
+	tokens     *int32
+	capacity   int64
+}
+
+func (s *kvcLoadArgs) init() {
+	*s = kvcLoadArgs{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcApi struct {
 	_                        structs.HostLayout
 	structSize               uint32
@@ -844,4 +881,6 @@ type kvcApi struct {
 	pageKeys                 uintptr
 	eventsRead               uintptr
 	eventsSnapshot           uintptr
+	seqSave                  uintptr
+	seqLoad                  uintptr
 }

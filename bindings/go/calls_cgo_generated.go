@@ -214,6 +214,12 @@ static int32_t kvcgo_eventsRead(uintptr_t fn, uintptr_t p0, void *p1, void *p2, 
 static int32_t kvcgo_eventsSnapshot(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3) {
   return ((int32_t (*)(uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3);
 }
+static int32_t kvcgo_seqSave(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, uintptr_t p3, void *p4) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, uintptr_t, void *))fn)(p0, p1, p2, p3, p4);
+}
+static int32_t kvcgo_seqLoad(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
 */
 import "C"
 
@@ -493,4 +499,12 @@ func (l *library) eventsRead(a *arena, cache uintptr, args *kvcEventsArgs, range
 
 func (l *library) eventsSnapshot(a *arena, cache uintptr, args *kvcEventsArgs, range_ *kvcEventsRange) Status {
 	return Status(C.kvcgo_eventsSnapshot(C.uintptr_t(l.api.eventsSnapshot), C.uintptr_t(cache), unsafe.Pointer(args), unsafe.Pointer(range_), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) seqSave(a *arena, cache uintptr, sequence Seq, args *kvcSaveArgs, stream uintptr) Status {
+	return Status(C.kvcgo_seqSave(C.uintptr_t(l.api.seqSave), C.uintptr_t(cache), C.uint64_t(sequence), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) seqLoad(a *arena, cache uintptr, args *kvcLoadArgs, stream uintptr, sequence *Seq, numTokens *int64) Status {
+	return Status(C.kvcgo_seqLoad(C.uintptr_t(l.api.seqLoad), C.uintptr_t(cache), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(sequence), unsafe.Pointer(numTokens), unsafe.Pointer(&a.err)))
 }

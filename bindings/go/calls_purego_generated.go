@@ -566,3 +566,22 @@ func (l *library) eventsSnapshot(a *arena, cache uintptr, args *kvcEventsArgs, r
 	a.words[3] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.eventsSnapshot, 4))
 }
+
+func (l *library) seqSave(a *arena, cache uintptr, sequence Seq, args *kvcSaveArgs, stream uintptr) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(sequence)
+	a.words[2] = a.hold(2, unsafe.Pointer(args))
+	a.words[3] = stream
+	a.words[4] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.seqSave, 5))
+}
+
+func (l *library) seqLoad(a *arena, cache uintptr, args *kvcLoadArgs, stream uintptr, sequence *Seq, numTokens *int64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(args))
+	a.words[2] = stream
+	a.words[3] = a.hold(3, unsafe.Pointer(sequence))
+	a.words[4] = a.hold(4, unsafe.Pointer(numTokens))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.seqLoad, 6))
+}

@@ -6,6 +6,8 @@ kvc_status allocate(kvc_backend_device* device, int64_t bytes, int64_t alignment
 void release(kvc_backend_device* device, void* memory, int64_t bytes);
 kvc_status upload(kvc_backend_device* device, void* target, const void* source, int64_t bytes, int32_t wait,
                   void* stream, kvc_error* error);
+kvc_status download(kvc_backend_device* device, void* target, const void* source, int64_t bytes, void* stream,
+                    kvc_error* error);
 kvc_status rope_table(kvc_backend_device* device, const kvc_backend_rope_table* args, kvc_error* error);
 kvc_status rope(kvc_backend_device* device, const kvc_backend_rope* args, void* stream, kvc_error* error);
 kvc_status append(kvc_backend_device* device, const kvc_backend_append* args, void* stream, kvc_error* error);

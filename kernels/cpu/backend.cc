@@ -132,6 +132,7 @@ constexpr kvc_backend make_table() {
   table.allocate = allocate;
   table.release = release;
   table.upload = upload;
+  table.download = download;
   table.rope_table = rope_table;
   table.rope = rope;
   table.append = append;

@@ -139,19 +139,25 @@ void copy_scales(const kvc_backend_layer& layer, const Part& part, const kvc_bac
   }
 }
 
-// Copies the scales of one slot to compact [num_kv_heads, row_bytes].
-void gather_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int64_t slot,
-                   unsigned char* target) {
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h, target += scales.row_bytes) {
-    memcpy(target, scales_of_row(layer, scales, h, slot), static_cast<size_t>(scales.row_bytes));
+// Copies bytes from a place in a pool to one in a dense array, or back.
+void move_row(unsigned char* stored, unsigned char* dense, int64_t bytes, bool store) {
+  memcpy(store ? stored : dense, store ? dense : stored, static_cast<size_t>(bytes));
+}
+
+// Moves the scales of one slot to or from compact [num_kv_heads, row_bytes].
+void move_scales(const kvc_backend_layer& layer, const kvc_backend_scales& scales, int64_t slot, unsigned char* dense,
+                 bool store) {
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h, dense += scales.row_bytes) {
+    move_row(scales_of_row(layer, scales, h, slot), dense, scales.row_bytes, store);
   }
 }
 
-// Copies the rows of one slot to compact [num_kv_heads, row_bytes].
-void gather_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t slot, unsigned char* target) {
-  const unsigned char* source = slot_of(layer, pool, slot);
-  for (int32_t h = 0; h < layer.num_kv_heads; ++h, target += pool.row_bytes) {
-    memcpy(target, source + h * pool.head_stride_bytes, static_cast<size_t>(pool.row_bytes));
+// Moves the rows of one slot to or from compact [num_kv_heads, row_bytes].
+void move_slot(const kvc_backend_layer& layer, const kvc_backend_pool& pool, int64_t slot, unsigned char* dense,
+               bool store) {
+  unsigned char* stored = slot_of(layer, pool, slot);
+  for (int32_t h = 0; h < layer.num_kv_heads; ++h, dense += pool.row_bytes) {
+    move_row(stored + h * pool.head_stride_bytes, dense, pool.row_bytes, store);
   }
 }
 
@@ -195,19 +201,21 @@ kvc_status copy_slots(kvc_backend_device* device, const kvc_backend_layer* layer
 
 kvc_status gather(kvc_backend_device* device, const kvc_backend_gather* args, void*, kvc_error*) {
   const kvc_backend_layer& layer = *args->layer;
+  const bool store = args->store != 0;
   const auto row_of = [&](void* rows, int64_t token, int64_t row_bytes) {
     return static_cast<unsigned char*>(rows) + token * layer.num_kv_heads * row_bytes;
   };
   parallel_chunks(device, args->num_tokens, token_bytes(layer), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t slot = args->slots[t];
-      if (args->k != nullptr) gather_slot(layer, layer.k, slot, row_of(args->k, t, layer.k.row_bytes));
-      if (args->v != nullptr) gather_slot(layer, layer.v, slot, row_of(args->v, t, layer.v.row_bytes));
+      if (slot < 0) continue;
+      if (args->k != nullptr) move_slot(layer, layer.k, slot, row_of(args->k, t, layer.k.row_bytes), store);
+      if (args->v != nullptr) move_slot(layer, layer.v, slot, row_of(args->v, t, layer.v.row_bytes), store);
       if (args->k_scale != nullptr) {
-        gather_scales(layer, layer.k_scales, slot, row_of(args->k_scale, t, layer.k_scales.row_bytes));
+        move_scales(layer, layer.k_scales, slot, row_of(args->k_scale, t, layer.k_scales.row_bytes), store);
       }
       if (args->v_scale != nullptr) {
-        gather_scales(layer, layer.v_scales, slot, row_of(args->v_scale, t, layer.v_scales.row_bytes));
+        move_scales(layer, layer.v_scales, slot, row_of(args->v_scale, t, layer.v_scales.row_bytes), store);
       }
     }
   });

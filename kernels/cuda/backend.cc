@@ -162,6 +162,7 @@ constexpr kvc_backend kBackend = {
     allocate,
     release,
     upload,
+    download,
     rope_table,
     rope,
     append,

@@ -65,4 +65,13 @@ kvc_status upload(kvc_backend_device* opened, void* target, const void* source, 
   return KVC_OK;
 }
 
+kvc_status download(kvc_backend_device* opened, void* target, const void* source, int64_t bytes, void* stream,
+                    kvc_error* error) {
+  const CurrentDevice current(*device_of(opened));
+  const auto on = static_cast<cudaStream_t>(stream);
+  cudaError_t result = cudaMemcpyAsync(target, source, static_cast<size_t>(bytes), cudaMemcpyDefault, on);
+  if (result == cudaSuccess) result = cudaStreamSynchronize(on);
+  return check(result, "cudaMemcpyAsync or cudaStreamSynchronize", "a download", error);
+}
+
 }  // namespace kvc::kernels::cuda

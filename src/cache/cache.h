@@ -20,6 +20,8 @@
 #include "events/event_message.h"
 #include "layer/layers.h"
 #include "prefix/prefix_store.h"
+#include "save/saved_record.h"
+#include "save/sequence_payload.h"
 #include "sequence/copy_queue.h"
 #include "sequence/rope_sets.h"
 #include "sequence/sequence_store.h"
@@ -116,6 +118,13 @@ class Cache {
   Status export_sequence(kvc_seq id, const kvc_export_args& args, kvc_exported* out, void* stream);
   Status import_sequence(kvc_seq id, const kvc_import_args& args, void* stream);
 
+  // Saved sequences (cache_save.cc)
+  Status save_sequence(kvc_seq id, std::span<const int32_t> tokens, int64_t section_bytes, ByteSink* sink,
+                       void* stream);
+  static Status check_token_count(int64_t num_tokens, int64_t length);
+  // num_tokens: token ids that the source has, also if `tokens` is too small for them; empty: they are not read.
+  Status load_sequence(ByteSource* source, std::span<int32_t> tokens, int64_t* num_tokens, void* stream, kvc_seq* out);
+
   // Audit (cache.cc)
   Status stats(int32_t group, kvc_stats* out);
   uint64_t digest();
@@ -163,6 +172,8 @@ class Cache {
   void give_back(Step& step, bool keep) KVC_REQUIRES(mutex_);
   Status create_mirrors();
   Status stage(Step& step) KVC_REQUIRES(mutex_);
+  SequencePages pages_of(int32_t slot, const SavedSequence& saved, bool loading) const KVC_REQUIRES(mutex_);
+  Status begin_load(const SavedRecord& record, void* stream, int32_t* slot, SequencePages* pages);
   Status find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end, std::vector<int64_t>* slots) const
       KVC_REQUIRES(mutex_);
 

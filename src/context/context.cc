@@ -108,6 +108,11 @@ Status Context::upload_now(void* target, const void* source, int64_t bytes) cons
   return Status::from(backend_->upload(device_, target, source, bytes, 1, nullptr, &error), error);
 }
 
+Status Context::download(void* target, const void* source, int64_t bytes, void* stream) const noexcept {
+  kvc_error error = KVC_ERROR_INIT;
+  return Status::from(backend_->download(device_, target, source, bytes, stream, &error), error);
+}
+
 Status Context::check_earlier() const noexcept {
   if (!validates_ || backend_->take_fault == nullptr) return Status();
   kvc_backend_fault fault = {};

@@ -45,6 +45,8 @@ class Context {
   // Copies host memory to the device's; the source may change at once. In the stream's order, or done on return.
   Status upload(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
   Status upload_now(void* target, const void* source, int64_t bytes) const noexcept;
+  // Copies the device's memory to the host's, after what the stream has now. Done on return.
+  Status download(void* target, const void* source, int64_t bytes, void* stream) const noexcept;
 
   // One JSON object: device, device_id, threads, host_parallel_for, simd, simd_available. May throw std::bad_alloc.
   std::string describe() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <cstring>
 
 #include "base/checked.h"
 #include "base/dtype_text.h"
@@ -10,6 +11,7 @@
 #include "kernels/common/stored_format.h"
 #include "layer/group_config.h"
 #include "layer/layer_storage.h"
+#include "layer/layout_manifest.h"
 #include "layer/page_layout.h"
 #include "layer/recurrent_layer.h"
 #include "tensor/latent_rows.h"
@@ -252,6 +254,7 @@ Status make_layer(const Context& context, const CacheConfig& in, int64_t index, 
   layer.softmax_scale =
       static_cast<float>(config.softmax_scale == 0 ? 1.0 / std::sqrt(config.head_dim) : config.softmax_scale);
   set_rope(config, geometry, &layer);
+  geo.rope = rope_text(config, layer.rope_dim);
   if (config.kv_layer != 0) {
     KVC_TRY(check_shared(config, index, geo, *geometry));
     geo.kv_layer = config.kv_layer - 1;
@@ -359,16 +362,13 @@ Status make_capacity(const CacheConfig& in, Geometry* geometry) {
   int64_t capacity = config.capacity_pages;
   if (config.capacity_tokens > 0) capacity = ceil_div(config.capacity_tokens, geometry->page_size);
   if (config.capacity_bytes > 0) {
-    int64_t low = 0;  // the largest capacity whose pools fit
-    int64_t high = kMaxPages;
+    int64_t low = 0, high = kMaxPages;  // low: the largest capacity whose pools fit
     while (low < high) {
       const int64_t middle = low + (high - low + 1) / 2;
       const int64_t bytes = bytes_at(*geometry, in.groups, middle);
-      if (bytes != INT64_MAX && bytes <= config.capacity_bytes) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
+      const bool fits = bytes != INT64_MAX && bytes <= config.capacity_bytes;
+      low = fits ? middle : low;
+      high = fits ? high : middle - 1;
     }
     if (low == 0) {
       return Status::error(KVC_ERROR_INVALID_ARGUMENT,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -35,6 +36,7 @@ struct LayerGeometry {
   int64_t token_bytes = 0;            // of one token: a page's, without padding
   std::vector<float> k_scales;        // of float8: [Hkv]
   std::vector<float> v_scales;
+  std::string rope;                                // how its keys are rotated, as text (layout_manifest.h)
   DLManagedTensorVersioned* kv_storage = nullptr;  // the caller's, until adopted
   DLManagedTensorVersioned* k_storage = nullptr;
   DLManagedTensorVersioned* v_storage = nullptr;

@@ -169,9 +169,13 @@ int32_t PageTable::append(PageList& list) noexcept {
   return page;
 }
 
-void PageTable::begin_at(PageList& list, int64_t count) noexcept {
-  KVC_ASSERT(list.size == 0 && list.root < 0, list.size, list.root);
-  list.size = list.first = static_cast<int32_t>(count);
+void PageTable::skip(PageList& list, int64_t count) noexcept {
+  KVC_ASSERT(!list.has_hole() && count > 0, list.first, count);
+  list.kept = list.size;
+  list.size = list.first = list.size + static_cast<int32_t>(count);
+  list.tail_page = -1;
+  list.tail_shared = false;
+  if (list.root >= 0) grow_to(list, list.size - 1);
   assert_list(list);
 }
 

@@ -100,8 +100,8 @@ class PageTable {
   // Appends a fresh page and returns it. Needs one page.
   int32_t append(PageList& list) noexcept;
 
-  // Makes an empty list one whose first `count` entries were freed.
-  void begin_at(PageList& list, int64_t count) noexcept;
+  // Adds `count` entries at the end of a list without a hole, as if they had been freed.
+  void skip(PageList& list, int64_t count) noexcept;
   // Adds pages that something else refers to at the end, and a reference to each.
   void append_shared(PageList& list, std::span<const int32_t> pages) noexcept;
   // Replaces the page at `index` by one that has other references. The old page loses this list's reference.

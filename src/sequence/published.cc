@@ -157,7 +157,7 @@ Status SequenceStore::attach(const PrefixSource& source, int64_t tokens, uint64_
     }
     const std::span<const int32_t> pages = read_source(source, g, tokens);
     if (const int64_t first = count - static_cast<int64_t>(pages.size()); first > 0) {
-      edit_table(g).begin_at(target, first);
+      edit_table(g).skip(target, first);
     }
     edit_table(g).append_shared(target, pages);
   }

@@ -7,7 +7,8 @@
 // 1. A sequence of length n with m uncommitted tree nodes holds ceil((n + m) / page_size) entries in every list (more
 //    while it is in an open step); node i is at index n + i.
 // 2. A page with more than one reference is never handed out for writing.
-// 3. A busy sequence (in an open step) is changed by that step only; removed then, it is freed when the step closes.
+// 3. A busy sequence (in an open step, or saved or loaded) is changed by that alone; removed then, it is freed at its
+//    end.
 // 4. A sequence with uncommitted nodes has its pages from index n / page_size on alone, but for snapshots, which do not
 //    read from index n on.
 // 5. A list of an encoder group counts the encoder's tokens instead; one of a state group has one page, which no step
@@ -25,6 +26,7 @@
 #include "base/status.h"
 #include "page/page_table.h"
 #include "sequence/group_rules.h"
+#include "sequence/saved_sequence.h"
 #include "sequence/stored_layers.h"
 #include "sequence/token_tree.h"
 
@@ -236,6 +238,22 @@ class SequenceStore {
   void hold_page(int32_t group, int32_t page) noexcept { edit_table(group).hold_page(page); }
   void unhold_page(int32_t group, int32_t page) noexcept { edit_table(group).unhold_page(page); }
 
+  // ---- Saved sequences (saved.cc) ---------------------------------------------------------------------------------
+
+  // Describes a sequence, and makes it busy until end_save: its pages stay as they are, also if it is removed.
+  Status begin_save(uint64_t id, SavedSequence* out, int32_t* slot);
+  void end_save(int32_t slot) noexcept;
+  // A new sequence with fresh pages for all that a saved one holds, in the same places. It is busy, and empty for
+  // everything else, until finish_load or abandon_load. At most one clear a group, of a page that is not full.
+  Status begin_load(const SavedSequence& saved, int32_t* slot, std::vector<SlotCopy>* clears);
+  // STALE_ID if it was removed meanwhile.
+  Status finish_load(const SavedSequence& saved, int32_t slot, uint64_t* id);
+  void abandon_load(int32_t slot) noexcept;
+  // So many of the oldest checkpoints exceed max_checkpoints.
+  int64_t dropped_checkpoints(const SavedSequence& saved) const noexcept;
+  // The state of a group at a checkpoint.
+  int32_t checkpoint_page(int32_t slot, int32_t group, int64_t index) const noexcept;
+
   // ---- Snapshots: a list that stays as it is while its pages are read outside the lock ---------------------------
 
   // Returns -1 if all snapshots are taken.
@@ -260,7 +278,7 @@ class SequenceStore {
 
  private:
   // States of a record.
-  static constexpr uint8_t kBusy = 1;       // in an open step
+  static constexpr uint8_t kBusy = 1;       // in an open step, a save or a load
   static constexpr uint8_t kTree = 2;       // has uncommitted nodes
   static constexpr uint8_t kGrowsTree = 4;  // the open step adds nodes
   struct Record {
@@ -355,6 +373,9 @@ class SequenceStore {
   int32_t find_donor(int32_t group, std::span<const int32_t> pages) const noexcept;
   std::span<const int32_t> read_source(const PrefixSource& source, int32_t group, int64_t tokens) noexcept;
   Status check_attach(const PrefixSource& source, int64_t tokens);
+  Status check_saved_list(const SavedSequence& saved, int32_t group);
+  Status check_load(const SavedSequence& saved);
+  void take_state_pages(const SavedSequence& saved, int32_t slot) noexcept;
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
   int32_t list_of(int32_t group) const noexcept { return lists_of_groups_[static_cast<size_t>(group)]; }

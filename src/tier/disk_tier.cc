@@ -23,7 +23,7 @@ namespace {
 
 int64_t largest_object(const DiskTierOptions& options) {
   const int64_t blocks = options.capacity_bytes / kFrameBlockBytes * kFrameBlockBytes;
-  return std::min(kMaxPayloadBytes, blocks - kFrameHeaderBytes);
+  return std::min(kMaxFramePayloadBytes, blocks - kFrameHeaderBytes);
 }
 
 // The threads of a disk tier, between its queue and its store.
@@ -66,7 +66,7 @@ class DiskTier {
                            static_cast<long>(owner_));
     }
     // Another process may have stored larger objects in the directory.
-    const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxPayloadBytes;
+    const int64_t largest = work == TierWork::kStore ? limits_.max_object_bytes : kMaxFramePayloadBytes;
     KVC_TRY(check_tier_items(work, n, items, {limits_.max_job_items, largest}));
     KVC_TRY(start_threads());
     int64_t begun = 0;

@@ -16,7 +16,7 @@ namespace kvc {
 
 inline constexpr int64_t kFrameHeaderBytes = 128;
 inline constexpr int64_t kFrameBlockBytes = 4096;  // files have whole blocks, as direct I/O needs
-inline constexpr int64_t kMaxPayloadBytes = int64_t{1} << 40;
+inline constexpr int64_t kMaxFramePayloadBytes = int64_t{1} << 40;
 
 using Checksum = std::array<uint8_t, 16>;  // XXH3-128 in its canonical byte order
 
@@ -39,7 +39,7 @@ class RunningChecksum {
 
 Checksum checksum_of(const void* data, int64_t bytes) noexcept;
 
-// Size of the file of an object. payload_bytes is in 0..kMaxPayloadBytes.
+// Size of the file of an object. payload_bytes is in 0..kMaxFramePayloadBytes.
 int64_t frame_bytes(int64_t payload_bytes) noexcept;
 
 // Writes the header, [kFrameHeaderBytes].

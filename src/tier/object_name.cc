@@ -53,7 +53,7 @@ bool parse_object_name(int folder, const char* name, kvc_tier_key* key, int64_t*
     const int digit = digit_value(*name);
     if (digit < 0) return false;
     bytes = bytes * 16 + digit;
-    if (bytes > kMaxPayloadBytes) return false;
+    if (bytes > kMaxFramePayloadBytes) return false;
   }
   *payload_bytes = bytes;
   return true;

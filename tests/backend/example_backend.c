@@ -118,6 +118,15 @@ static kvc_status upload(kvc_backend_device *device, void *target, const void *s
   return KVC_OK;
 }
 
+static kvc_status download(kvc_backend_device *device, void *target, const void *source, int64_t bytes, void *stream,
+                           kvc_error *error) {
+  (void)device;
+  (void)stream;
+  (void)error;
+  memcpy(target, source, (size_t)bytes);
+  return KVC_OK;
+}
+
 /* ---- Moving stored rows ----------------------------------------------------------------------- */
 
 /* Scales that lie after the rows of a page, as a pool of rows. Scales that lie elsewhere have row_bytes 0. */
@@ -173,16 +182,18 @@ static kvc_status copy_slots(kvc_backend_device *device, const kvc_backend_layer
   return KVC_OK;
 }
 
-/* Rows of one pool to a dense array [num_tokens, heads, row_bytes]. */
-static void gather_pool(const kvc_backend_gather *args, kvc_backend_pool pool, void *out) {
-  unsigned char *target = out;
+/* Rows of one pool to a dense array [num_tokens, heads, row_bytes], or back. */
+static void gather_pool(const kvc_backend_gather *args, kvc_backend_pool pool, void *rows) {
+  unsigned char *dense = rows;
   int64_t token;
   int32_t head;
-  if (out == NULL) return;
+  if (rows == NULL) return;
   for (token = 0; token < args->num_tokens; ++token) {
-    for (head = 0; head < args->layer->num_kv_heads; ++head) {
-      memcpy(target, row_at(&pool, args->layer->page_size, args->slots[token], head), (size_t)pool.row_bytes);
-      target += pool.row_bytes;
+    for (head = 0; head < args->layer->num_kv_heads; ++head, dense += pool.row_bytes) {
+      unsigned char *stored;
+      if (args->slots[token] < 0) continue;
+      stored = row_at(&pool, args->layer->page_size, args->slots[token], head);
+      memcpy(args->store ? stored : dense, args->store ? dense : stored, (size_t)pool.row_bytes);
     }
   }
 }
@@ -265,6 +276,7 @@ const kvc_backend *kvc_backend_get(uint32_t version) {
       .allocate = allocate,
       .release = release,
       .upload = upload,
+      .download = download,
       .rope_table = rope_table,
       .rope = rope,
       .append = append,

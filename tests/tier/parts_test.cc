@@ -62,13 +62,13 @@ TEST(ObjectFrame, Sizes) {
   EXPECT_EQ(frame_bytes(0), 4096);
   EXPECT_EQ(frame_bytes(3968), 4096);
   EXPECT_EQ(frame_bytes(3969), 8192);
-  EXPECT_EQ(frame_bytes(kMaxPayloadBytes), kMaxPayloadBytes + 4096);
+  EXPECT_EQ(frame_bytes(kMaxFramePayloadBytes), kMaxFramePayloadBytes + 4096);
 }
 
 TEST(ObjectName, RoundTrip) {
   EXPECT_EQ(object_name(counting_key(), 0x1f40),
             "00/000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f.1f40");
-  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{15}, int64_t{16}, int64_t{65536}, kMaxPayloadBytes}) {
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{15}, int64_t{16}, int64_t{65536}, kMaxFramePayloadBytes}) {
     const kvc_tier_key key = key_of(static_cast<uint64_t>(bytes));
     const std::string name = object_name(key, bytes);
     kvc_tier_key read;

@@ -178,6 +178,16 @@ struct GatherCall {
   int64_t k_words, v_words, scales;  // of one slot; 0 where the caller wants none
 };
 
+// From the pool to a dense array, or back.
+template <class Word>
+__device__ __forceinline__ void move_word(Word* stored, Word* dense, int32_t store) {
+  if (store != 0) {
+    *stored = *dense;
+  } else {
+    *dense = *stored;
+  }
+}
+
 // A thread copies one word of a slot's rows, or one scale.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherCall call) {
@@ -186,23 +196,24 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (thread >= token_size * call.args.num_tokens) return;
   const int64_t token = thread / token_size, slot = call.args.slots[token];
+  if (slot < 0) return;
   int64_t index = thread - token * token_size;
   if (index < call.k_words + call.v_words) {
     const bool of_k = index < call.k_words;
     if (!of_k) index -= call.k_words;
     const Column column = of_k ? pool_column<Word>(layer.k, index) : pool_column<Word>(layer.v, index);
-    Word* const target = static_cast<Word*>(of_k ? call.args.k : call.args.v);
-    target[token * (of_k ? call.k_words : call.v_words) + index] =
-        *reinterpret_cast<const Word*>(in_slot(column, slot, layer.page_size));
+    Word* const dense = static_cast<Word*>(of_k ? call.args.k : call.args.v);
+    move_word(reinterpret_cast<Word*>(in_slot(column, slot, layer.page_size)),
+              dense + token * (of_k ? call.k_words : call.v_words) + index, call.args.store);
     return;
   }
   index -= call.k_words + call.v_words;
   const bool of_k = index < call.scales;
-  float* target = static_cast<float*>(of_k ? call.args.k_scale : call.args.v_scale);
-  if (target == nullptr) return;
+  float* const dense = static_cast<float*>(of_k ? call.args.k_scale : call.args.v_scale);
+  if (dense == nullptr) return;
   const Column column = scale_column(of_k ? layer.k_scales : layer.v_scales, of_k ? index : index - call.scales);
-  target[token * call.scales + (of_k ? index : index - call.scales)] =
-      *reinterpret_cast<const float*>(in_slot(column, slot, layer.page_size));
+  move_word(reinterpret_cast<float*>(in_slot(column, slot, layer.page_size)),
+            dense + token * call.scales + (of_k ? index : index - call.scales), call.args.store);
 }
 
 // All addresses, strides and row sizes of the layer's pools, in bytes, as bits: a word must divide each of them.

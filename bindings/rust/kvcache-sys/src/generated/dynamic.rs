@@ -537,6 +537,22 @@ pub unsafe fn kvc_events_snapshot(cache: *mut kvc_cache, args: *const kvc_events
         None => { unsafe { failure("kvc_events_snapshot", error) } }
     }
 }
+#[doc = " Saves a sequence. Meanwhile the sequence is busy, as in an open forward, and the cache works for all others. To go on with it\n at once, save a fork. The call waits until its bytes are written, and until the device has done earlier work of the cache.\n   args    borrowed, with all it names\n   stream  as kvc_seq_fork\n Errors: STALE_ID, BUSY, UNCOMMITTED, INVALID_ARGUMENT (path and write, or neither; num_tokens is not the length), OUT_OF_RANGE\n (section_bytes), ORDER (a forward did not cover a layer, so it lacks tokens), IO, UNSUPPORTED (KVC_STORAGE_NONE). After an\n error the file of that name is as it was. Threads: any. Since 0.1."]
+#[inline]
+pub unsafe fn kvc_seq_save(cache: *mut kvc_cache, sequence: kvc_seq, args: *const kvc_save_args, stream: *mut ::core::ffi::c_void, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.seq_save) {
+        Some(function) => unsafe { function(cache, sequence, args, stream, error) },
+        None => { unsafe { failure("kvc_seq_save", error) } }
+    }
+}
+#[doc = " Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings, and the\n same fingerprint. Capacity, pools and limits may differ. So may the page size, if what was freed of the sequence allows it. The\n call holds one section of the file at a time, and checks it before it uses it. No other call sees the sequence before all of it\n is there.\n   args        borrowed, with all it names\n   sequence    filled\n   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL\n   stream      as kvc_seq_fork\n Errors (no sequence was added): IO, CORRUPT (damaged bytes), LAYOUT (another model, dtype or layout; the message has what the\n file and the cache say; or holes of the saved sequence that this page size cannot have), BUFFER_TOO_SMALL (capacity; never for\n 0), TOO_MANY_SEQUENCES, OUT_OF_PAGES (of error->group), INVALID_ARGUMENT (path and read, or neither), UNSUPPORTED (a later\n format; KVC_STORAGE_NONE; a streaming window, and a cache without KVC_CACHE_STREAMING). Threads: any. Since 0.1."]
+#[inline]
+pub unsafe fn kvc_seq_load(cache: *mut kvc_cache, args: *const kvc_load_args, stream: *mut ::core::ffi::c_void, sequence: *mut kvc_seq, num_tokens: *mut i64, error: *mut kvc_error) -> kvc_status {
+    match table().and_then(|table| table.seq_load) {
+        Some(function) => unsafe { function(cache, args, stream, sequence, num_tokens, error) },
+        None => { unsafe { failure("kvc_seq_load", error) } }
+    }
+}
 #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]
 #[inline]
 pub unsafe fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status {

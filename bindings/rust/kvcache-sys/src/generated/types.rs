@@ -362,6 +362,12 @@ pub const KVC_ERROR_STALE: kvc_status_code = 205;
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
 #[doc = " the driver reported an error: the message has its name and the call"]
 pub const KVC_ERROR_DEVICE_FAILED: kvc_status_code = 301;
+#[doc = " a file, or a callback that writes or reads, failed: the message has the reason"]
+pub const KVC_ERROR_IO: kvc_status_code = 400;
+#[doc = " stored bytes are damaged, cut off, or were never written by this library"]
+pub const KVC_ERROR_CORRUPT: kvc_status_code = 401;
+#[doc = " stored bytes are whole, but of another model, dtype or layout: the message has both"]
+pub const KVC_ERROR_LAYOUT: kvc_status_code = 402;
 #[doc = " a bug of the library; kvc_cache_check_invariants reports with this code"]
 pub const KVC_ERROR_INTERNAL: kvc_status_code = 900;
 pub type kvc_status_code = ::core::ffi::c_uint;
@@ -2039,6 +2045,73 @@ const _: () = {
     ["Offset of field: kvc_events_range::count"][::core::mem::offset_of!(kvc_events_range, count) - 40usize];
     ["Offset of field: kvc_events_range::num_bytes"][::core::mem::offset_of!(kvc_events_range, num_bytes) - 48usize];
 };
+#[doc = " Takes the next bytes of a saved sequence.\n   user   kvc_save_args.write_user\n   data   borrowed; [bytes]\n Returns: 0, or any other number if it failed: it appears in the message. Called on the thread of the call, without a lock."]
+pub type kvc_write_fn = ::core::option::Option<
+    unsafe extern "C" fn(user: *mut ::core::ffi::c_void, data: *const ::core::ffi::c_void, bytes: i64) -> i32,
+>;
+#[doc = " Gives the next bytes of a saved sequence.\n   user   kvc_load_args.read_user\n   data   filled; [bytes]\n Returns: how many bytes it gave, 1..bytes; 0 at the end; below 0 if it failed: the number appears in the message. Called as\n kvc_write_fn."]
+pub type kvc_read_fn = ::core::option::Option<
+    unsafe extern "C" fn(user: *mut ::core::ffi::c_void, data: *mut ::core::ffi::c_void, bytes: i64) -> i64,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_save_args {
+    pub struct_size: u32,
+    #[doc = " 0"]
+    pub flags: u32,
+    #[doc = " borrowed; nullable if write is given. The file appears whole, or not at all: the bytes go to a new\nfile in the same folder, which is synchronised with the disk and then renamed"]
+    pub path: *const ::core::ffi::c_char,
+    #[doc = " nullable if path is given: gives the bytes to the caller instead"]
+    pub write: kvc_write_fn,
+    pub write_user: *mut ::core::ffi::c_void,
+    #[doc = " borrowed; nullable: not saved. [num_tokens]: the ids of the sequence's tokens"]
+    pub tokens: *const i32,
+    #[doc = " the length of the sequence; 0 without tokens"]
+    pub num_tokens: i64,
+    #[doc = " payload bytes that one checksum covers, and that a load holds at once: a power of two,\n4096..2^24; 0 = 2^20"]
+    pub section_bytes: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_save_args"][::core::mem::size_of::<kvc_save_args>() - 56usize];
+    ["Alignment of kvc_save_args"][::core::mem::align_of::<kvc_save_args>() - 8usize];
+    ["Offset of field: kvc_save_args::struct_size"][::core::mem::offset_of!(kvc_save_args, struct_size) - 0usize];
+    ["Offset of field: kvc_save_args::flags"][::core::mem::offset_of!(kvc_save_args, flags) - 4usize];
+    ["Offset of field: kvc_save_args::path"][::core::mem::offset_of!(kvc_save_args, path) - 8usize];
+    ["Offset of field: kvc_save_args::write"][::core::mem::offset_of!(kvc_save_args, write) - 16usize];
+    ["Offset of field: kvc_save_args::write_user"][::core::mem::offset_of!(kvc_save_args, write_user) - 24usize];
+    ["Offset of field: kvc_save_args::tokens"][::core::mem::offset_of!(kvc_save_args, tokens) - 32usize];
+    ["Offset of field: kvc_save_args::num_tokens"][::core::mem::offset_of!(kvc_save_args, num_tokens) - 40usize];
+    ["Offset of field: kvc_save_args::section_bytes"][::core::mem::offset_of!(kvc_save_args, section_bytes) - 48usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_load_args {
+    pub struct_size: u32,
+    #[doc = " 0"]
+    pub flags: u32,
+    #[doc = " borrowed; nullable if read is given"]
+    pub path: *const ::core::ffi::c_char,
+    #[doc = " nullable if path is given: the bytes come from the caller"]
+    pub read: kvc_read_fn,
+    pub read_user: *mut ::core::ffi::c_void,
+    #[doc = " nullable if capacity is 0; [capacity], filled with the token ids. Undefined after a failure"]
+    pub tokens: *mut i32,
+    #[doc = " 0: the ids are not wanted"]
+    pub capacity: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_load_args"][::core::mem::size_of::<kvc_load_args>() - 48usize];
+    ["Alignment of kvc_load_args"][::core::mem::align_of::<kvc_load_args>() - 8usize];
+    ["Offset of field: kvc_load_args::struct_size"][::core::mem::offset_of!(kvc_load_args, struct_size) - 0usize];
+    ["Offset of field: kvc_load_args::flags"][::core::mem::offset_of!(kvc_load_args, flags) - 4usize];
+    ["Offset of field: kvc_load_args::path"][::core::mem::offset_of!(kvc_load_args, path) - 8usize];
+    ["Offset of field: kvc_load_args::read"][::core::mem::offset_of!(kvc_load_args, read) - 16usize];
+    ["Offset of field: kvc_load_args::read_user"][::core::mem::offset_of!(kvc_load_args, read_user) - 24usize];
+    ["Offset of field: kvc_load_args::tokens"][::core::mem::offset_of!(kvc_load_args, tokens) - 32usize];
+    ["Offset of field: kvc_load_args::capacity"][::core::mem::offset_of!(kvc_load_args, capacity) - 40usize];
+};
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2525,10 +2598,29 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub seq_save: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            sequence: kvc_seq,
+            args: *const kvc_save_args,
+            stream: *mut ::core::ffi::c_void,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub seq_load: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            args: *const kvc_load_args,
+            stream: *mut ::core::ffi::c_void,
+            sequence: *mut kvc_seq,
+            num_tokens: *mut i64,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 560usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 576usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2605,6 +2697,8 @@ const _: () = {
     ["Offset of field: kvc_api::page_keys"][::core::mem::offset_of!(kvc_api, page_keys) - 536usize];
     ["Offset of field: kvc_api::events_read"][::core::mem::offset_of!(kvc_api, events_read) - 544usize];
     ["Offset of field: kvc_api::events_snapshot"][::core::mem::offset_of!(kvc_api, events_snapshot) - 552usize];
+    ["Offset of field: kvc_api::seq_save"][::core::mem::offset_of!(kvc_api, seq_save) - 560usize];
+    ["Offset of field: kvc_api::seq_load"][::core::mem::offset_of!(kvc_api, seq_load) - 568usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -2812,6 +2906,20 @@ impl Default for kvc_events_args {
     }
 }
 impl Default for kvc_events_range {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_save_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_load_args {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

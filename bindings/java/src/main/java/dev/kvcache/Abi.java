@@ -38,6 +38,9 @@ final class Abi {
   static final int KVC_ERROR_STALE = 205;
   static final int KVC_ERROR_DEVICE_UNAVAILABLE = 300;
   static final int KVC_ERROR_DEVICE_FAILED = 301;
+  static final int KVC_ERROR_IO = 400;
+  static final int KVC_ERROR_CORRUPT = 401;
+  static final int KVC_ERROR_LAYOUT = 402;
   static final int KVC_ERROR_INTERNAL = 900;
   static final int KVC_CONTEXT_VALIDATE = 1;
   static final int KVC_LOG_WARNING = 1;
@@ -611,8 +614,31 @@ final class Abi {
     static final int NUM_BYTES = 48;
   }
 
+  static final class SaveArgs {
+    static final int SIZE = 56;
+    static final int STRUCT_SIZE = 0;
+    static final int FLAGS = 4;
+    static final int PATH = 8;
+    static final int WRITE = 16;
+    static final int WRITE_USER = 24;
+    static final int TOKENS = 32;
+    static final int NUM_TOKENS = 40;
+    static final int SECTION_BYTES = 48;
+  }
+
+  static final class LoadArgs {
+    static final int SIZE = 48;
+    static final int STRUCT_SIZE = 0;
+    static final int FLAGS = 4;
+    static final int PATH = 8;
+    static final int READ = 16;
+    static final int READ_USER = 24;
+    static final int TOKENS = 32;
+    static final int CAPACITY = 40;
+  }
+
   static final class Api {
-    static final int SIZE = 560;
+    static final int SIZE = 576;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -684,5 +710,7 @@ final class Abi {
     static final int PAGE_KEYS = 536;
     static final int EVENTS_READ = 544;
     static final int EVENTS_SNAPSHOT = 552;
+    static final int SEQ_SAVE = 560;
+    static final int SEQ_LOAD = 568;
   }
 }

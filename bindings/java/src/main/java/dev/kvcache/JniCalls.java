@@ -353,6 +353,16 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int seqSave(long cache, long sequence, long args, long stream, long error) {
+    return Jni.kvj_seq_save(cache, sequence, args, stream, error);
+  }
+
+  @Override
+  public int seqLoad(long cache, long args, long stream, long sequence, long numTokens, long error) {
+    return Jni.kvj_seq_load(cache, args, stream, sequence, numTokens, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

@@ -289,6 +289,7 @@ final class Names {
       Map.entry("prefix_tokens", "prefixTokens"),
       Map.entry("prefix_unpin", "prefixUnpin"),
       Map.entry("q_descale", "qDescale"),
+      Map.entry("read_user", "readUser"),
       Map.entry("req_to_token", "reqToToken"),
       Map.entry("rollback_tokens", "rollbackTokens"),
       Map.entry("rope_cos_sin", "ropeCosSin"),
@@ -304,6 +305,7 @@ final class Names {
       Map.entry("salt_begin", "saltBegin"),
       Map.entry("salt_bytes", "salt.length"),
       Map.entry("scratch_bytes", "scratchBytes"),
+      Map.entry("section_bytes", "sectionBytes"),
       Map.entry("seq_add", "seqAdd"),
       Map.entry("seq_checkpoint", "seqCheckpoint"),
       Map.entry("seq_commit", "seqCommit"),
@@ -314,10 +316,12 @@ final class Names {
       Map.entry("seq_import", "seqImport"),
       Map.entry("seq_lengths", "seqLengths"),
       Map.entry("seq_lens", "seqLens"),
+      Map.entry("seq_load", "seqLoad"),
       Map.entry("seq_max_append", "seqMaxAppend"),
       Map.entry("seq_nearest_position", "seqNearestPosition"),
       Map.entry("seq_pages", "seqPages"),
       Map.entry("seq_remove", "seqRemove"),
+      Map.entry("seq_save", "seqSave"),
       Map.entry("seq_set_rope", "seqSetRope"),
       Map.entry("seq_set_streaming", "seqSetStreaming"),
       Map.entry("seq_tree_nodes", "seqTreeNodes"),
@@ -351,7 +355,8 @@ final class Names {
       Map.entry("w_uv", "wUv"),
       Map.entry("window_left", "window"),
       Map.entry("window_right", "window"),
-      Map.entry("window_tokens", "windowTokens"));
+      Map.entry("window_tokens", "windowTokens"),
+      Map.entry("write_user", "writeUser"));
 
   private Names() {}
 }

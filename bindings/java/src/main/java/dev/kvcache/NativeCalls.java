@@ -75,6 +75,8 @@ interface NativeCalls {
   int pageKeys(long args, long keys, long error);
   int eventsRead(long cache, long args, long range, long error);
   int eventsSnapshot(long cache, long args, long range, long error);
+  int seqSave(long cache, long sequence, long args, long stream, long error);
+  int seqLoad(long cache, long args, long stream, long sequence, long numTokens, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);

@@ -34,6 +34,9 @@ public enum Status {
   STALE(205),
   DEVICE_UNAVAILABLE(300),
   DEVICE_FAILED(301),
+  IO(400),
+  CORRUPT(401),
+  LAYOUT(402),
   INTERNAL(900),
   /** A code that this version of the package does not know: {@link KvcacheException#code} has it. */
   UNKNOWN(-1);

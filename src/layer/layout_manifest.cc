@@ -1,0 +1,168 @@
+#include "layer/layout_manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/dtype_text.h"
+#include "kernels/common/stored_format.h"
+#include "keys/sha256.h"
+
+namespace kvc {
+namespace {
+
+// The shortest text that reads as this number, in every locale.
+std::string number(double value) {
+  char text[40];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof text, value);
+  return std::string(text, end.ptr);
+}
+
+std::string number(int64_t value) { return std::to_string(value); }
+
+// The first 8 bytes of a SHA-256, in hexadecimal.
+std::string short_digest(Sha256* hash) {
+  uint8_t digest[kSha256Bytes];
+  hash->finish(digest);
+  std::string text;
+  for (int i = 0; i < 8; ++i) {
+    text += "0123456789abcdef"[digest[i] >> 4];
+    text += "0123456789abcdef"[digest[i] & 15];
+  }
+  return text;
+}
+
+void add_number(double value, Sha256* hash) { hash->update(&value, sizeof value); }
+
+// All that a scaling says, as float64; what has a default stays 0 where it was left out.
+std::string scaling_digest(const kvc_rope_scaling& s) {
+  Sha256 hash;
+  const auto beta = [&](double given, double fallback) { return given == 0 ? fallback : given; };
+  const bool yarn = s.kind == KVC_ROPE_SCALING_YARN;
+  for (const double value : {static_cast<double>(s.flags), static_cast<double>(s.original_max_position), s.factor,
+                             s.low_freq_factor, s.high_freq_factor, yarn ? beta(s.beta_fast, 32) : 0,
+                             yarn ? beta(s.beta_slow, 1) : 0, s.attention_factor, s.mscale, s.mscale_all_dim}) {
+    add_number(value, &hash);
+  }
+  for (int32_t i = 0; i < s.num_short_factors; ++i) add_number(s.short_factors[i], &hash);
+  for (int32_t i = 0; i < s.num_long_factors; ++i) add_number(s.long_factors[i], &hash);
+  return short_digest(&hash);
+}
+
+// The scales of a float8 layer, which are not among its rows.
+std::string scales_text(const LayerGeometry& layer) {
+  const auto unit = [](float scale) { return scale == 1.0f; };
+  if (std::all_of(layer.k_scales.begin(), layer.k_scales.end(), unit) &&
+      std::all_of(layer.v_scales.begin(), layer.v_scales.end(), unit)) {
+    return "scales 1";
+  }
+  Sha256 hash;
+  hash.update(layer.k_scales.data(), layer.k_scales.size() * sizeof(float));
+  hash.update(layer.v_scales.data(), layer.v_scales.size() * sizeof(float));
+  return "scales " + short_digest(&hash);
+}
+
+std::string state_text(const LayerGeometry& layer) {
+  std::string text = "states";
+  for (const StateGeometry& state : layer.states) {
+    text.append(" ").append(DtypeText(state.dtype).c_str()).append("[");
+    for (int32_t i = 0; i < state.rank; ++i) text.append(i == 0 ? "" : ",").append(number(state.shape[i]));
+    text.append("]");
+  }
+  return text;
+}
+
+// What a layer stores, without its number.
+std::string layer_text(const LayerGeometry& geometry) {
+  if (!geometry.states.empty()) return state_text(geometry);
+  const kvc_backend_layer& layer = geometry.layer;
+  std::string text = DtypeText(kernels::stored_dtype(layer)).c_str();
+  text.append(", ").append(number(int64_t{layer.num_kv_heads})).append(" heads, k ");
+  text.append(number(int64_t{layer.head_dim})).append(", v ").append(number(int64_t{layer.v_head_dim}));
+  if (kernels::place_of_scales(layer.format) == KVC_BACKEND_SCALES_APART)
+    text.append(", ").append(scales_text(geometry));
+  if (layer.k_scales.row_bytes > 0) text.append(", scales of tokens and heads");
+  return text.append(", rope ").append(geometry.rope);
+}
+
+std::string group_text(const GroupRules& rules) {
+  std::string text = rules.holds_state() ? "state" : rules.row == RowKind::kLatent ? "latent" : "kv";
+  if (rules.holds_encoder()) return text + ", encoder";
+  kvc_backend_layer visible = {};
+  kernels::set_rule_of_layer(rules.visible, &visible);
+  if (visible.window_tokens > 0) return text + ", window " + number(int64_t{visible.window_tokens});
+  if (visible.chunk_tokens > 0) return text + ", chunk " + number(int64_t{visible.chunk_tokens});
+  return text + ", all";
+}
+
+// "3", or "0-4,6" for layers that are alike.
+std::string layer_numbers(const std::vector<size_t>& layers) {
+  std::string text;
+  for (size_t i = 0; i < layers.size();) {
+    size_t end = i + 1;
+    while (end < layers.size() && layers[end] == layers[end - 1] + 1) ++end;
+    text.append(text.empty() ? "" : ",").append(std::to_string(layers[i]));
+    if (end > i + 1) text.append("-").append(std::to_string(layers[end - 1]));
+    i = end;
+  }
+  return text;
+}
+
+void add_group(const Geometry& geometry, int32_t group, std::string* text) {
+  text->append("group ").append(std::to_string(group)).append(": ");
+  text->append(group_text(geometry.store.groups[static_cast<size_t>(group)].rules)).append("\n");
+  std::vector<std::pair<std::string, std::vector<size_t>>> kinds;
+  for (size_t i = 0; i < geometry.layers.size(); ++i) {
+    const LayerGeometry& layer = geometry.layers[i];
+    if (layer.group != group || layer.kv_layer >= 0) continue;
+    std::string own = layer_text(layer);
+    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return kind.first == own; });
+    if (known == kinds.end()) {
+      kinds.push_back({std::move(own), {i}});
+    } else {
+      known->second.push_back(i);
+    }
+  }
+  for (const auto& [own, layers] : kinds) {
+    text->append(layers.size() == 1 ? "layer " : "layers ").append(layer_numbers(layers)).append(": ");
+    text->append(own).append("\n");
+  }
+}
+
+// The line that begins at `begin`, without its end.
+std::string line_at(const std::string& text, size_t begin) {
+  if (begin >= text.size()) return "(nothing)";
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace
+
+std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size) {
+  std::string text = "kvcache layout 1\n";
+  for (int32_t g = 0; g < static_cast<int32_t>(geometry.store.groups.size()); ++g) {
+    if (group < 0 || g == group) add_group(geometry, g, &text);
+  }
+  if (page_size > 0) text.append("page ").append(number(page_size)).append(" tokens\n");
+  return text;
+}
+
+std::string rope_text(const kvc_layer_config& config, int32_t rope_dim) {
+  if (config.rope_mode == KVC_ROPE_NONE) return "none";
+  static constexpr const char* kScalings[] = {"", " linear ", " llama3 ", " yarn ", " longrope "};
+  std::string text = config.rope_mode == KVC_ROPE_ON_READ ? "read " : "append ";
+  text.append(number(int64_t{config.rope_offset})).append("+").append(number(int64_t{rope_dim}));
+  text.append((config.flags & KVC_LAYER_ROPE_INTERLEAVED) != 0 ? " pairs" : " halves");
+  text.append(" theta ").append(number(config.rope_theta == 0 ? 10000.0 : config.rope_theta));
+  if (config.rope_scaling == nullptr || config.rope_scaling->kind == KVC_ROPE_SCALING_NONE) return text;
+  return text.append(kScalings[config.rope_scaling->kind]).append(scaling_digest(*config.rope_scaling));
+}
+
+ManifestDifference first_difference(const std::string& a, const std::string& b) {
+  size_t begin = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()) && a[i] == b[i]; ++i) {
+    if (a[i] == '\n') begin = i + 1;
+  }
+  return {line_at(a, begin), line_at(b, begin)};
+}
+
+}  // namespace kvc

@@ -1,0 +1,29 @@
+// The layout manifest: what the stored rows of a cache mean, as canonical text. Two caches with equal manifests store
+// equal bytes for equal tokens of one model, wherever their pools lie. docs/reference/format.md has the grammar.
+//
+//   kvcache layout 1
+//   group 0: kv, window 512
+//   layers 0-4: float16, 4 heads, k 256, v 256, rope append 0+256 halves theta 10000
+//
+// A page object has the lines of one group, and the page size. Pure functions; any thread. They throw std::bad_alloc.
+#pragma once
+
+#include <string>
+
+#include "layer/geometry.h"
+
+namespace kvc {
+
+// group: -1 = all groups. page_size: tokens of a page, 0 = the bytes do not depend on it.
+std::string layout_manifest(const Geometry& geometry, int32_t group, int64_t page_size);
+
+// How a layer rotates keys: "append 0+256 halves theta 10000", with a digest of the scaling if there is one; "none".
+std::string rope_text(const kvc_layer_config& config, int32_t rope_dim);
+
+// The first line in which two manifests differ, of each; "(nothing)" of one that has ended.
+struct ManifestDifference {
+  std::string a, b;
+};
+ManifestDifference first_difference(const std::string& a, const std::string& b);
+
+}  // namespace kvc

@@ -1,0 +1,69 @@
+// Where the bytes of a saved sequence go and come from: files, and the caller's callbacks.
+//
+// A file that is written appears whole or not at all: its bytes go to a new file in the same folder. commit
+// synchronises that with the disk, renames it, and synchronises the folder. Without commit the destructor removes it.
+// If the process is killed, the new file stays, with a name that ends in .tmp, and the old one is as it was. Thread
+// safety: none. Errors of the system and of callbacks are IO, with the reason in the message.
+#pragma once
+
+#include <string>
+
+#include "kvcache.h"
+#include "object/payload_sections.h"
+
+namespace kvc {
+
+class FileSink : public ByteSink {
+ public:
+  FileSink() = default;
+  ~FileSink() override;
+  FileSink(const FileSink&) = delete;
+  FileSink& operator=(const FileSink&) = delete;
+
+  Status open(const char* path);
+  Status write(std::span<const uint8_t> bytes) override;
+  Status commit();
+
+ private:
+  std::string path_, temporary_;
+  int file_ = -1;
+};
+
+class FileSource : public ByteSource {
+ public:
+  FileSource() = default;
+  ~FileSource() override;
+  FileSource(const FileSource&) = delete;
+  FileSource& operator=(const FileSource&) = delete;
+
+  Status open(const char* path);
+  Status read(std::span<uint8_t> bytes) override;
+  Status check_end() override;
+
+ private:
+  Status read_some(std::span<uint8_t> bytes, size_t* count);
+
+  int file_ = -1;
+};
+
+class CallbackSink : public ByteSink {
+ public:
+  CallbackSink(kvc_write_fn write, void* user) : write_(write), user_(user) {}
+  Status write(std::span<const uint8_t> bytes) override;
+
+ private:
+  const kvc_write_fn write_;
+  void* const user_;
+};
+
+class CallbackSource : public ByteSource {
+ public:
+  CallbackSource(kvc_read_fn read, void* user) : read_(read), user_(user) {}
+  Status read(std::span<uint8_t> bytes) override;
+
+ private:
+  const kvc_read_fn read_;
+  void* const user_;
+};
+
+}  // namespace kvc

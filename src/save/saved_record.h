@@ -1,0 +1,28 @@
+// SavedRecord: the part of a saved sequence's header that says what the sequence is. docs/reference/format.md has its
+// bytes. Pure functions; any thread.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "sequence/saved_sequence.h"
+
+namespace kvc {
+
+struct SavedRecord {
+  SavedSequence sequence;
+  int32_t rope_set = 0;     // KVC_ROPE_SET_*
+  bool has_tokens = false;  // the payload begins with the ids of its tokens
+};
+
+// Throws std::bad_alloc.
+std::vector<uint8_t> encode_record(const SavedRecord& record);
+
+// CORRUPT for anything that no sequence can be, whatever its groups. Throws std::bad_alloc.
+Status decode_record(std::span<const uint8_t> bytes, SavedRecord* out);
+
+}  // namespace kvc

@@ -1,0 +1,33 @@
+// SavedSequence: what a sequence is, apart from the bytes of its rows and states. It counts tokens, so it does not
+// depend on a page size. A value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sequence/group_rules.h"
+
+namespace kvc {
+
+struct SavedSequence {
+  struct List {
+    int64_t tokens = 0;                    // of the sequence, or of its encoder sequence; 0 in a group of states
+    int64_t hole_begin = 0, hole_end = 0;  // tokens that were freed; equal: none
+
+    int64_t held() const noexcept { return tokens - (hole_end - hole_begin); }
+  };
+
+  int64_t length = 0;
+  StreamWindow stream = {};
+  bool streamed = false;             // has or had a streaming window
+  std::vector<List> lists;           // [groups]
+  std::vector<int64_t> checkpoints;  // positions, ascending; the last may be the length
+
+  // States that a group of states has: of the checkpoints before the length, and of the length.
+  int64_t num_states() const noexcept {
+    const bool at_end = !checkpoints.empty() && checkpoints.back() == length;
+    return static_cast<int64_t>(checkpoints.size()) - (at_end ? 1 : 0) + (length > 0 ? 1 : 0);
+  }
+};
+
+}  // namespace kvc

@@ -1,0 +1,143 @@
+// RowCopy: rows leave and enter pools of any format and layout, in one order.
+#include "layer/row_copy.h"
+
+#include <cstring>
+#include <set>
+
+#include "layers_fixture.h"
+
+namespace kvc {
+namespace {
+
+std::vector<uint8_t> bytes_of(int64_t count, int seed) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<uint8_t>(i * 37 + i / 253 + static_cast<size_t>(seed));
+  return bytes;
+}
+
+class RowCopyTest : public LayersTest {
+ protected:
+  std::unique_ptr<RowCopy> copy_of(const Layers& layers) {
+    std::unique_ptr<RowCopy> copy;
+    EXPECT_TRUE(RowCopy::create(layers, &copy).ok());
+    return copy;
+  }
+  // What group 0 has in these slots.
+  std::vector<uint8_t> read(const Layers& layers, const std::vector<int64_t>& slots) {
+    std::vector<uint8_t> bytes(slots.size() * static_cast<size_t>(RowCopy::token_bytes(layers, 0)));
+    EXPECT_TRUE(copy_of(layers)->read_tokens(0, slots, bytes.data(), nullptr).ok());
+    return bytes;
+  }
+};
+
+TEST_F(RowCopyTest, EveryFormatComesBackAndOtherSlotsStay) {
+  const DLDataType dtypes[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},
+                               {kDLInt, 8, 1},    {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1}};
+  for (const DLDataType dtype : dtypes) {
+    SmallConfig config;
+    config.add_group();
+    config.add_layer(0, dtype);
+    config.add_layer(0, dtype).v_head_dim = 16;
+    const auto layers = this->layers(config);
+    const std::vector<int64_t> slots = {9, 10, 3, 44}, others = {0, 1, 2, 4, 8, 11, 43, 45};
+    const std::vector<uint8_t> before = read(*layers, others);
+    const auto token = RowCopy::token_bytes(*layers, 0);
+    EXPECT_EQ(token, 2 * (8 + 8 + 8 + 16) * dtype.bits / 8 + (dtype.code == kDLInt ? 2 * 2 * 2 * 4 : 0));
+    const std::vector<uint8_t> bytes = bytes_of(4 * token, 1);
+    ASSERT_TRUE(copy_of(*layers)->write_tokens(0, slots, bytes.data(), nullptr).ok());
+    EXPECT_EQ(read(*layers, slots), bytes) << int{dtype.code};
+    EXPECT_EQ(read(*layers, others), before);
+  }
+}
+
+TEST_F(RowCopyTest, RunsAreInTheCanonicalOrder) {
+  SmallConfig config;
+  config.add_group();
+  config.add_group(KVC_ROW_LATENT);
+  config.add_layer(0, {kDLInt, 8, 1});
+  kvc_layer_config& latent = config.add_layer(1);
+  latent.num_kv_heads = 1;
+  latent.head_dim = 24;
+  latent.latent_dim = 16;
+  latent.softmax_scale = 0.25;
+  config.add_layer(0, {kDLFloat, 16, 1});
+  config.add_layer(0, {kDLFloat, 16, 1}).kv_layer = 3;  // reads what layer 2 stores
+  const auto layers = this->layers(config);
+  const std::vector<RowRun> runs = RowCopy::runs(*layers, 0);
+  const RowRun expected[] = {{0, RowPart::kK, 16},      {0, RowPart::kV, 16}, {0, RowPart::kKScales, 8},
+                             {0, RowPart::kVScales, 8}, {2, RowPart::kK, 32}, {2, RowPart::kV, 32}};
+  ASSERT_EQ(runs.size(), std::size(expected));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_EQ(runs[i].layer, expected[i].layer) << i;
+    EXPECT_EQ(runs[i].part, expected[i].part) << i;
+    EXPECT_EQ(runs[i].token_bytes, expected[i].token_bytes) << i;
+  }
+  const std::vector<RowRun> of_latent = RowCopy::runs(*layers, 1);
+  ASSERT_EQ(of_latent.size(), 1u);
+  EXPECT_EQ(of_latent[0].token_bytes, 24 * 4);
+}
+
+// A pool of the caller's, [pages, 2, page_size, heads, dims] in memory: NHD.
+struct NhdPool {
+  std::vector<float> memory;
+  int64_t shape[5], strides[5];
+  DLManagedTensorVersioned tensor = {};
+
+  NhdPool(int64_t pages, int64_t heads, int64_t page_size, int64_t dims)
+      : memory(static_cast<size_t>(pages * 2 * heads * page_size * dims)),
+        shape{pages, 2, heads, page_size, dims},
+        strides{2 * page_size * heads * dims, page_size * heads * dims, dims, heads * dims, 1} {
+    tensor.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+    tensor.dl_tensor = {memory.data(), {kDLCPU, 0}, 5, {kDLFloat, 32, 1}, shape, strides, 0};
+  }
+};
+
+TEST_F(RowCopyTest, BytesDoNotDependOnWhereThePoolsLie) {
+  SmallConfig own, lent;
+  own.add_group();
+  own.add_layer(0);
+  NhdPool pool(16, 2, 4, 8);
+  lent.add_group();
+  lent.add_layer(0).kv_storage = &pool.tensor;
+  const auto a = layers(own), b = layers(lent);
+  const std::vector<int64_t> slots = {6, 5, 21}, skipping = {6, -1, 21};
+  const std::vector<uint8_t> bytes = bytes_of(3 * RowCopy::token_bytes(*a, 0), 7);
+  ASSERT_TRUE(copy_of(*a)->write_tokens(0, slots, bytes.data(), nullptr).ok());
+  ASSERT_TRUE(copy_of(*b)->write_tokens(0, slots, bytes.data(), nullptr).ok());
+  EXPECT_EQ(read(*a, slots), bytes);
+  EXPECT_EQ(read(*b, slots), bytes);
+  // K of token 1, head 1 is the third row of the bytes, at page 1, slot 1 of the pool.
+  const float* row = pool.memory.data() + 1 * 2 * 4 * 2 * 8 + 1 * 2 * 8 + 1 * 8;
+  EXPECT_EQ(std::memcmp(row, bytes.data() + (1 * 2 + 1) * 8 * 4, 8 * 4), 0);
+  // A negative slot leaves its token out.
+  const std::vector<uint8_t> others = bytes_of(3 * RowCopy::token_bytes(*a, 0), 99);
+  ASSERT_TRUE(copy_of(*b)->write_tokens(0, skipping, others.data(), nullptr).ok());
+  EXPECT_EQ(std::memcmp(row, bytes.data() + (1 * 2 + 1) * 8 * 4, 8 * 4), 0);
+  EXPECT_NE(read(*b, {6}), read(*a, {6}));
+  EXPECT_EQ(read(*b, {5}), read(*a, {5}));
+}
+
+TEST_F(RowCopyTest, StatesComeBackWithoutTheirPadding) {
+  SmallConfig config;
+  config.add_group();
+  config.add_group(KVC_ROW_STATE);
+  config.add_layer(0);
+  config.add_recurrent(1, {state_of({kDLFloat, 16, 1}, {3}), state_of({kDLFloat, 32, 1}, {2, 5})});
+  config.add_recurrent(1, {state_of({kDLBfloat, 16, 1}, {1})});
+  const auto layers = this->layers(config);
+  EXPECT_EQ(RowCopy::state_bytes(*layers, 1), 6 + 40 + 2);
+  EXPECT_EQ(RowCopy::state_bytes(*layers, 0), 0);
+  const std::vector<uint8_t> first = bytes_of(48, 3), second = bytes_of(48, 4);
+  const auto copy = copy_of(*layers);
+  ASSERT_TRUE(copy->write_states(1, 5, first.data(), nullptr).ok());
+  ASSERT_TRUE(copy->write_states(1, 6, second.data(), nullptr).ok());
+  std::vector<uint8_t> bytes(48);
+  ASSERT_TRUE(copy->read_states(1, 5, bytes.data(), nullptr).ok());
+  EXPECT_EQ(bytes, first);
+  ASSERT_TRUE(copy->read_states(1, 6, bytes.data(), nullptr).ok());
+  EXPECT_EQ(bytes, second);
+}
+
+}  // namespace
+}  // namespace kvc
