@@ -1746,6 +1746,8 @@ typedef struct kvc_prefix_hit {
   int64_t tokens;        /* the longest prefix that every group can serve */
   int64_t copied_tokens; /* of these, the tokens in a last page that is not full: attach copies it */
   int64_t known_tokens;  /* tokens that were published in this order, whatever is left of their pages */
+  int64_t load_tokens;   /* with tiers: what `tokens` would be after kvc_prefix_load; else `tokens` */
+  int64_t load_ns;       /* with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured */
 } kvc_prefix_hit;
 
 static inline void kvc_prefix_hit_init(kvc_prefix_hit *hit) {
@@ -1774,6 +1776,10 @@ KVC_API kvc_status kvc_prefix_match(kvc_cache *cache, const kvc_prefix_query *qu
 KVC_API kvc_status kvc_prefix_attach(kvc_cache *cache, const kvc_prefix_query *query, void *stream, kvc_prefix_hit *hit,
                                      kvc_seq *sequence, kvc_error *error);
 
+enum kvc_prefix_options_flags {
+  KVC_PREFIX_KEEP_PRIVATE = 1 /* no tier stores what this publish adds */
+};
+
 typedef struct kvc_prefix_options {
   uint32_t struct_size;
   int32_t priority;     /* 0..100: prefixes of lower priority are evicted first. Tokens that several publishes share have the
@@ -1781,6 +1787,8 @@ typedef struct kvc_prefix_options {
   uint64_t session;     /* 0 = none. Any other number: kvc_prefix_drop_session drops what no other session published */
   int64_t time_to_live; /* 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They
                            are still found, but evicted before all others */
+  uint32_t flags;       /* KVC_PREFIX_KEEP_PRIVATE or 0 */
+  uint32_t reserved;    /* 0 */
 } kvc_prefix_options;
 
 static inline void kvc_prefix_options_init(kvc_prefix_options *options) {
@@ -2115,6 +2123,163 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
 
 /* ============================================================================================
  * 16  Advanced: proofs and comparisons
+
+/* ============================================================================================
+ * 16  Tiers: memory below the pools
+ * ============================================================================================
+ * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted them, and
+ * after a restart of the process. The loop of section 12 with a tier:
+ *
+ *   config.flags |= KVC_CACHE_PREFIX_INDEX;  config.fingerprint = fingerprint;       // and kvc_cache_create
+ *   kvc_tier_config tier;  kvc_tier_config_init(&tier);
+ *   tier.directory = "/var/cache/engine";  tier.capacity_bytes = 100LL << 30;
+ *   if (kvc_cache_add_tier(cache, &tier, &error)) return report(error.message);
+ *
+ *   kvc_job job;
+ *   kvc_prefix_load(cache, &query, NULL, NULL, &job, &error);             // what the pools lack and a tier has
+ *   kvc_job_info info;  kvc_job_info_init(&info);
+ *   while (job != 0) {                                                    // other requests run meanwhile
+ *     ... poll() of kvc_cache_job_descriptor, or a step of other sequences ...
+ *     if (kvc_job_poll(cache, job, &info, &error)) return report(error.message);
+ *     if (info.done) job = 0;
+ *   }
+ *   kvc_prefix_attach(cache, &query, NULL, &hit, &seq, &error);           // finds what was loaded
+ *
+ *   Store     kvc_prefix_publish queues the whole pages that a tier lacks. A thread of the cache copies each of them, and gives it to
+ *             the tier. A page that is evicted before its turn is not stored.
+ *   Load      kvc_prefix_load reserves pages, and starts. The pages become findable in kvc_job_poll, all at once. A load that fails
+ *             in part gives a shorter prefix; the engine computes the rest.
+ *   Objects   A tier keeps one object for each page of a group, under a key that covers the fingerprint, the tokens, the salt and the
+ *             layout of the group (docs/reference/keys.md). The object has a checksum, the layout and the tokens. What does
+ *             not match exactly is a miss. So engines with the same fingerprint and layout share a tier.
+ *   Order     Pages are taken in kvc_prefix_load and become findable in kvc_job_poll. So ranks that make equal calls, and poll until
+ *             the same job is done, have equal page ids.
+ *   fork()    Tiers work in the parent alone. In the child nothing is loaded or stored.
+ * Tiers need a cache with a prefix index, a fingerprint and pools, on the CPU. */
+
+/* A tier of the engine's own (kvcache_tier.h). */
+struct kvc_tier;
+
+enum kvc_tier_sync {
+  KVC_TIER_SYNC_DATA = 0, /* an object is on the disk before it becomes visible */
+  KVC_TIER_SYNC_NONE = 1, /* the system writes it when it likes; after a loss of power it can be missing, and is never wrong */
+  KVC_TIER_SYNC_FULL = 2  /* as DATA, and its name too: what was stored survives a loss of power */
+};
+
+/* Which published pages a tier stores. */
+enum kvc_tier_store {
+  KVC_TIER_STORE_PUBLISHED = 0, /* all */
+  KVC_TIER_STORE_REUSED = 1,    /* those that the index had before the publish: a request came back to them */
+  KVC_TIER_STORE_NOTHING = 2    /* none: the tier is read only */
+};
+
+typedef struct kvc_tier_config {
+  uint32_t struct_size;
+  int32_t sync;               /* disk: KVC_TIER_SYNC_* */
+  const char *directory;      /* nullable; disk: a folder, made if it does not exist. Several processes may share it */
+  const struct kvc_tier *tier; /* nullable; adopted: a tier of the engine. Exactly one of directory and tier is given */
+  int64_t capacity_bytes;     /* disk: the objects that were used least recently are removed beyond it; 0 = no limit */
+  int32_t store;              /* KVC_TIER_STORE_* */
+  uint32_t reserved;          /* 0 */
+  int64_t min_tokens;         /* a publish of fewer tokens is not stored; >= 0 */
+} kvc_tier_config;
+
+static inline void kvc_tier_config_init(kvc_tier_config *config) {
+  kvc_tier_config zero = KVC_ZERO_STRUCT;
+  *config = zero;
+  config->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.
+ *   config  borrowed; its tier is adopted: kvc_cache_destroy closes it
+ * It may wait for I/O: it reads the names in the directory.
+ * Errors: INVALID_ARGUMENT (directory, tier, store or sync), OUT_OF_RANGE (capacity_bytes, min_tokens), UNSUPPORTED (no prefix
+ * index, no fingerprint, no pools, a GPU, a ninth tier, or another version of kvcache_tier.h), IO (the directory cannot be used).
+ * Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
+
+/* Work in the background. 0 = none. */
+typedef uint64_t kvc_job;
+
+typedef struct kvc_load_options {
+  uint32_t struct_size;
+  int32_t priority;     /* as in kvc_prefix_options: of the pages that are loaded */
+  uint64_t session;     /* likewise */
+  int64_t time_to_live; /* likewise */
+  int64_t token_ns;     /* what it costs to compute one token, in nanoseconds: nothing is loaded if that would take longer, as the
+                           tiers measured it. 0 = load in any case */
+} kvc_load_options;
+
+static inline void kvc_load_options_init(kvc_load_options *options) {
+  kvc_load_options zero = KVC_ZERO_STRUCT;
+  *options = zero;
+  options->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Starts to load what the tiers have of a prefix and the pools lack. While the load runs it holds one sequence and the pages.
+ *   query    borrowed, tokens included
+ *   options  nullable: all zero; borrowed
+ *   hit      nullable: filled as by kvc_prefix_match
+ *   job      filled; 0 = nothing is to be loaded, or computing is faster
+ * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),
+ * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost follows the pages; tiers answer from memory. Since
+ * 0.1. */
+KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *query, const kvc_load_options *options,
+                                   kvc_prefix_hit *hit, kvc_job *job, kvc_error *error);
+
+typedef struct kvc_job_info {
+  uint32_t struct_size;
+  int32_t done;         /* 1 = the job has ended, and its id is stale from now on */
+  int64_t tokens;       /* done: tokens of the query that were loaded. They are findable now */
+} kvc_job_info;
+
+static inline void kvc_job_info_init(kvc_job_info *info) {
+  kvc_job_info zero = KVC_ZERO_STRUCT;
+  *info = zero;
+  info->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Says whether a job has ended. The call that first says so publishes what was loaded, and ends the job.
+ *   info  filled
+ * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
+KVC_API kvc_status kvc_job_poll(kvc_cache *cache, kvc_job job, kvc_job_info *info, kvc_error *error);
+
+/* Ends a job early. Pages of it that are being read are waited for: poll it until it is done. What was loaded by then is kept.
+ * Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1. */
+KVC_API kvc_status kvc_job_cancel(kvc_cache *cache, kvc_job job, kvc_error *error);
+
+/* Gives a file descriptor that is readable while a job has ended and was not polled since, for poll(), epoll and the like. The cache
+ * owns it: do not read or close it. It is valid until kvc_cache_destroy.
+ *   descriptor  filled
+ * Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_job_descriptor(kvc_cache *cache, int32_t *descriptor, kvc_error *error);
+
+/* Traffic between the pools and all tiers since create, in pages of groups. */
+typedef struct kvc_tier_traffic {
+  uint32_t struct_size;
+  int32_t num_tiers;
+  int64_t pages_waiting;       /* queued for their store, or being stored. 0: the tiers have all that they will get */
+  int64_t pages_stored;
+  int64_t pages_dropped;       /* that were evicted before their turn, or did not fit the queue */
+  int64_t pages_not_stored;    /* that a tier refused, or failed to store */
+  int64_t pages_loading;       /* of jobs that run */
+  int64_t pages_loaded;
+  int64_t pages_not_loaded;    /* that a tier no longer had, or whose object did not match */
+} kvc_tier_traffic;
+
+static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
+  kvc_tier_traffic zero = KVC_ZERO_STRUCT;
+  *traffic = zero;
+  traffic->struct_size = (uint32_t)sizeof(zero);
+}
+
+/* Counts the traffic of the tiers. An engine that shuts down polls until pages_waiting is 0, so that nothing is lost.
+ *   traffic  filled
+ * Errors: none but misuse. Threads: any. Since 0.1. */
+KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
+
+/* ============================================================================================
+ * 15  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so

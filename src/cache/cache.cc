@@ -173,6 +173,9 @@ Status Cache::clear() {
   bool busy = false;
   for_each_open([&](const Step&) { busy = true; });
   if (busy) return Status::error(KVC_ERROR_BUSY, "a forward is open");
+  if (const CacheTiers* tiers = tiers_; tiers != nullptr && tiers->has_jobs()) {
+    return Status::error(KVC_ERROR_BUSY, "a load runs: cancel its job, and poll it until it is done");
+  }
   KVC_TRY(store_.clear());
   if (prefixes_) prefixes_->clear();
   copy_queue_.clear();

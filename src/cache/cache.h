@@ -8,12 +8,14 @@
 //   3. Step::in_use holds for exactly the calls that are inside that step.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/mutex.h"
+#include "cache/cache_tiers.h"
 #include "context/device_step.h"
 #include "context/stream_order.h"
 #include "events/event_log.h"
@@ -28,12 +30,6 @@
 #include "step/step.h"
 
 namespace kvc {
-
-// kvc_prefix_query with its tokens, read once.
-struct PrefixQuery {
-  TokenRuns::Key key;
-  bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
-};
 
 class Cache {
  public:
@@ -112,6 +108,15 @@ class Cache {
   // Events of the prefix index (cache_events.cc). The args were checked, but for what depends on the cache.
   Status read_events(const kvc_events_args& args, kvc_events_range* range);
   Status snapshot_events(const kvc_events_args& args, kvc_events_range* range);
+  // Tiers (cache_tier_calls.cc)
+  Status add_tier(const TierWorker::Tier& tier);
+  // UNSUPPORTED if the cache cannot have tiers.
+  Status check_can_have_tiers() const;
+  Status load_prefix(const PrefixQuery& query, const kvc_load_options& options, kvc_prefix_hit* hit, kvc_job* job);
+  Status poll_job(kvc_job job, kvc_job_info* info);
+  Status cancel_job(kvc_job job);
+  Status job_descriptor(int32_t* descriptor);
+  Status tier_traffic(kvc_tier_traffic* traffic);
 
   // Tensors (cache_tensors.cc)
   Status export_pool(int32_t layer, int32_t pool, uint32_t flags, DLManagedTensorVersioned** out, void* stream);
@@ -143,6 +148,8 @@ class Cache {
   Status check_prefix_index() const KVC_REQUIRES(mutex_);
   Status check_session(uint64_t session) const KVC_REQUIRES(mutex_);
   Status check_terms(int32_t priority, int64_t time_to_live, int64_t* expires) const KVC_REQUIRES(mutex_);
+  // UNSUPPORTED if no tier was added.
+  Status find_tiers(CacheTiers** tiers) const;
 
   Status create_events();
   Status check_events() const KVC_REQUIRES(mutex_);
@@ -201,6 +208,9 @@ class Cache {
   StreamOrder order_;                            // guarded but for check
   std::vector<NodeMirror> mirrors_;              // [groups]; empty handles where the device reads the host's page lists
   std::vector<kvc_backend_node_changes> node_changes_ KVC_GUARDED_BY(mutex_);
+  // Made with the first tier, and never changed then. The last member, because its thread uses the others.
+  std::unique_ptr<CacheTiers> owned_tiers_;
+  std::atomic<CacheTiers*> tiers_ = nullptr;  // the same, once it can be used
 };
 
 }  // namespace kvc

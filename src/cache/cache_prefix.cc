@@ -12,6 +12,14 @@ void write_hit(const PrefixIndex::Match& match, int64_t page_size, kvc_prefix_hi
   hit->tokens = match.tokens;
   hit->copied_tokens = match.tokens % page_size;
   hit->known_tokens = match.known;
+  hit->load_tokens = match.tokens;
+}
+
+// What the hit would be after the load of a plan.
+void write_load(const CacheTiers::Plan& plan, int64_t most, kvc_prefix_hit* hit) {
+  if (plan.tokens <= hit->tokens) return;
+  hit->load_tokens = std::max(hit->tokens, std::min(plan.tokens, most));
+  hit->load_ns = plan.ns;
 }
 
 // Tokens of a query that match and attach may find.
@@ -45,10 +53,39 @@ Status Cache::check_terms(int32_t priority, int64_t time_to_live, int64_t* expir
 }
 
 Status Cache::match_prefix(const PrefixQuery& query, kvc_prefix_hit* hit) {
+  CacheTiers* const tiers = tiers_;
+  KeyedQuery keyed;
+  if (tiers != nullptr) keyed = tiers->keyed(query);
   MutexLock lock(mutex_);
   KVC_TRY(check_prefix_index());
-  write_hit(prefixes_->match(query.key, most_tokens(query)), geometry_.page_size, hit);
+  const PrefixIndex::Match match = prefixes_->match(query.key, most_tokens(query));
+  write_hit(match, geometry_.page_size, hit);
+  if (tiers != nullptr) write_load(tiers->plan(keyed, match), most_tokens(query), hit);
   return Status();
+}
+
+Status Cache::load_prefix(const PrefixQuery& query, const kvc_load_options& options, kvc_prefix_hit* hit,
+                          kvc_job* job) {
+  CacheTiers* tiers = nullptr;
+  KVC_TRY(find_tiers(&tiers));
+  if (options.token_ns < 0) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "token_ns %" PRId64 " is negative", options.token_ns);
+  }
+  KeyedQuery keyed = tiers->keyed(query);
+  MutexLock lock(mutex_);
+  PrefixIndex::Terms terms;
+  KVC_TRY(check_terms(options.priority, options.time_to_live, &terms.expires));
+  terms.session = options.session;
+  terms.priority = options.priority;
+  const PrefixIndex::Match match = prefixes_->match(query.key, most_tokens(query));
+  write_hit(match, geometry_.page_size, hit);
+  CacheTiers::Plan plan = tiers->plan(keyed, match);
+  write_load(plan, most_tokens(query), hit);
+  *job = 0;
+  const int64_t gain = hit->load_tokens - hit->tokens;
+  const bool slower = options.token_ns > 0 && plan.ns / options.token_ns >= gain;
+  if (gain <= 0 || slower) return Status();
+  return tiers->start(std::move(keyed), terms, std::move(plan), job);
 }
 
 Status Cache::attach_prefix(const PrefixQuery& query, void* stream, kvc_prefix_hit* hit, kvc_seq* out) {
@@ -71,6 +108,13 @@ Status Cache::attach_prefix(const PrefixQuery& query, void* stream, kvc_prefix_h
 
 Status Cache::publish_prefix(kvc_seq id, const PrefixQuery& query, const kvc_prefix_options& options,
                              kvc_prefix_published* out) {
+  if ((options.flags & ~uint32_t{KVC_PREFIX_KEEP_PRIVATE}) != 0 || options.reserved != 0) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x or reserved 0x%x has unknown bits", options.flags,
+                         options.reserved);
+  }
+  CacheTiers* const tiers = (options.flags & KVC_PREFIX_KEEP_PRIVATE) == 0 ? tiers_.load() : nullptr;
+  KeyedQuery keyed;
+  if (tiers != nullptr) keyed = tiers->keyed(query);
   MutexLock lock(mutex_);
   PrefixIndex::Terms terms;
   KVC_TRY(check_terms(options.priority, options.time_to_live, &terms.expires));
@@ -82,7 +126,10 @@ Status Cache::publish_prefix(kvc_seq id, const PrefixQuery& query, const kvc_pre
     return Status::error(KVC_ERROR_UNSUPPORTED, "sequence %" PRIu64 " has the long set of longrope", id);
   }
   PrefixStore::Published published;
+  const auto tokens = static_cast<int64_t>(query.key.tokens.size());
+  const int64_t known = tiers != nullptr && prefixes_ ? prefixes_->match(query.key, tokens).known : 0;
   KVC_TRY(prefixes_->publish(id, query.key, terms, &published));
+  if (tiers != nullptr) tiers->queue_published(keyed, published.known, known);
   out->known_tokens = published.known;
   out->pages_added = published.added;
   out->pages_freed = published.freed;

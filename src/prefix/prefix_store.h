@@ -17,6 +17,13 @@
 
 namespace kvc {
 
+// Learns which pages the index gives back: from then on they may hold other tokens.
+class PageWatcher {
+ public:
+  virtual ~PageWatcher() = default;
+  virtual void released(int32_t group, int32_t page) noexcept = 0;
+};
+
 class PrefixStore final : public PageEvictor {
  public:
   struct Config {
@@ -55,6 +62,15 @@ class PrefixStore final : public PageEvictor {
   Match match(const TokenRuns::Key& key, int64_t most) { return index_.match(key, most); }
   // Appends the copies to make to `copies`. Of a failure only evictions remain.
   Status attach(const TokenRuns::Key& key, int64_t most, Match* match, uint64_t* id, std::vector<SlotCopy>* copies);
+  // A new sequence of `tokens` tokens: the first `found` are the last match, the others get fresh pages
+  // (SequenceStore::begin_load).
+  Status begin_load(int64_t found, int64_t tokens, uint64_t* id) {
+    return store_.begin_load(matched_, found, tokens, id);
+  }
+  // The pages of the last match; entries that it does not have are -1.
+  const PrefixSource& matched() const noexcept { return matched_; }
+  // Nullable; not owned.
+  void set_watcher(PageWatcher* watcher) noexcept { pages_.watcher = watcher; }
   // The key's tokens are the first ones of the sequence.
   Status publish(uint64_t id, const TokenRuns::Key& key, const Terms& terms, Published* published);
   // These return how many pages the index gave back.
@@ -86,9 +102,14 @@ class PrefixStore final : public PageEvictor {
    public:
     explicit Pages(SequenceStore* store) : store_(*store) {}
     void hold(int32_t group, int32_t page) noexcept override { store_.index_page(group, page); }
-    void release(int32_t group, int32_t page) noexcept override { store_.unindex_page(group, page); }
+    void release(int32_t group, int32_t page) noexcept override {
+      store_.unindex_page(group, page);
+      if (watcher != nullptr) watcher->released(group, page);
+    }
     bool idle(int32_t group, int32_t page) const noexcept override { return store_.is_idle(group, page); }
     bool held(int32_t group, int32_t page) const noexcept override { return store_.is_indexed(group, page); }
+
+    PageWatcher* watcher = nullptr;
 
    private:
     SequenceStore& store_;

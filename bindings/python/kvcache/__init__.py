@@ -63,6 +63,7 @@ from ._prefixes import PrefixHit, Published
 from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
 from ._tables import Plan
+from ._tiers import LoadJob, TierTraffic
 
 __version__: str = version()
 

@@ -23,6 +23,10 @@ class PrefixHit:
     """Tokens that were published in this order, whatever is left of their pages."""
     limited_by: int | None
     """The group that makes `tokens` smaller than what is known; None if no group does."""
+    load_tokens: int
+    """What `tokens` would be after load_prefix(). Without tiers it is `tokens`."""
+    load_ns: int
+    """How long that load takes, as the tiers measured it; 0 = nothing to load, or not measured."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Prefixes(_kvcache.Cache):
         return sequence, PrefixHit(*hit)
 
     def publish_prefix(self, sequence: SupportsIndex, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0,
-                       session: int = 0, priority: int = 0, time_to_live: int = 0) -> Published:
+                       session: int = 0, priority: int = 0, time_to_live: int = 0,
+                       keep_private: bool = False) -> Published:
         """Makes the first tokens of a sequence findable, also after it is removed. Can be repeated while it grows.
 
         Args:
@@ -82,12 +87,14 @@ class Prefixes(_kvcache.Cache):
             session: 0 = none. Any other number: drop_session() drops what no other session published.
             priority: 0 to 100; lower ones are evicted first.
             time_to_live: 0 = no limit. Else so long after set_time() the tokens are evicted before all others.
+            keep_private: no tier stores what this call adds.
 
         Raises:
             StaleId, Busy, Uncommitted, OutOfRange, Order (a layer lacks tokens), Unsupported (a streaming window, longrope's
             long factors).
         """
-        return Published(*self._publish_prefix(sequence, tokens, salt, salt_begin, session, priority, time_to_live))
+        return Published(*self._publish_prefix(sequence, tokens, salt, salt_begin, session, priority, time_to_live,
+                                               keep_private))
 
     def pin_prefix(self, tokens: TokenIds, *, salt: int = 0, salt_begin: int = 0) -> tuple[int, PrefixHit]:
         """Keeps the pages of a published prefix from being evicted.

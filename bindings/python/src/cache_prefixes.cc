@@ -35,7 +35,7 @@ struct Query {
 
 nb::tuple hit_tuple(const kvc_prefix_hit& hit) {
   const nb::object limited = hit.limited_by < 0 ? nb::object(nb::none()) : nb::object(nb::int_(hit.limited_by));
-  return nb::make_tuple(hit.tokens, hit.copied_tokens, hit.known_tokens, limited);
+  return nb::make_tuple(hit.tokens, hit.copied_tokens, hit.known_tokens, limited, hit.load_tokens, hit.load_ns);
 }
 
 nb::tuple match(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all) {
@@ -62,7 +62,7 @@ nb::tuple attach(const Cache& self, nb::handle tokens, uint64_t salt, int64_t sa
 }
 
 nb::tuple publish(const Cache& self, nb::handle sequence, nb::handle tokens, uint64_t salt, int64_t salt_begin,
-                  uint64_t session, int64_t priority, int64_t time_to_live) {
+                  uint64_t session, int64_t priority, int64_t time_to_live, bool keep_private) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
   if (!id.is_scalar) throw nb::type_error("publish_prefix: one sequence id is needed");
@@ -72,6 +72,7 @@ nb::tuple publish(const Cache& self, nb::handle sequence, nb::handle tokens, uin
   options.session = session;
   options.priority = saturate(priority);
   options.time_to_live = time_to_live;
+  options.flags = keep_private ? KVC_PREFIX_KEEP_PRIVATE : 0;
   kvc_prefix_published published;
   kvc_prefix_published_init(&published);
   call_without_gil([&](kvc_error* error) {
@@ -131,6 +132,68 @@ void set_time(const Cache& self, int64_t now) {
   call_quick([&](kvc_error* error) { return kvc_cache_set_time(handle->cache, now, error); });
 }
 
+void add_disk_tier(const Cache& self, const std::string& directory, int64_t capacity_bytes, int64_t sync, int64_t store,
+                   int64_t min_tokens) {
+  auto handle = self.open();
+  kvc_tier_config config;
+  kvc_tier_config_init(&config);
+  config.directory = directory.c_str();
+  config.capacity_bytes = capacity_bytes;
+  config.sync = saturate(sync);
+  config.store = saturate(store);
+  config.min_tokens = min_tokens;
+  call_without_gil([&](kvc_error* error) { return kvc_cache_add_tier(handle->cache, &config, error); });
+}
+
+// A job, or 0, and what the prefix index has.
+nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt_begin, bool allow_all, uint64_t session,
+               int64_t priority, int64_t time_to_live, int64_t token_ns) {
+  auto handle = self.open();
+  const Query query("load_prefix", tokens, salt, salt_begin, allow_all);
+  kvc_load_options options;
+  kvc_load_options_init(&options);
+  options.session = session;
+  options.priority = saturate(priority);
+  options.time_to_live = time_to_live;
+  options.token_ns = token_ns;
+  kvc_prefix_hit hit;
+  kvc_prefix_hit_init(&hit);
+  kvc_job job = 0;
+  call_without_gil(
+      [&](kvc_error* error) { return kvc_prefix_load(handle->cache, &query.query, &options, &hit, &job, error); });
+  return nb::make_tuple(job, hit_tuple(hit));
+}
+
+// The tokens that were loaded, or None while the job runs.
+nb::object poll_job(const Cache& self, uint64_t job) {
+  auto handle = self.open();
+  kvc_job_info info;
+  kvc_job_info_init(&info);
+  call_without_gil([&](kvc_error* error) { return kvc_job_poll(handle->cache, job, &info, error); });
+  return info.done != 0 ? nb::object(nb::int_(info.tokens)) : nb::object(nb::none());
+}
+
+void cancel_job(const Cache& self, uint64_t job) {
+  auto handle = self.open();
+  call_without_gil([&](kvc_error* error) { return kvc_job_cancel(handle->cache, job, error); });
+}
+
+int32_t job_descriptor(const Cache& self) {
+  auto handle = self.open();
+  int32_t descriptor = -1;
+  call_quick([&](kvc_error* error) { return kvc_cache_job_descriptor(handle->cache, &descriptor, error); });
+  return descriptor;
+}
+
+nb::tuple tier_traffic(const Cache& self) {
+  auto handle = self.open();
+  kvc_tier_traffic t;
+  kvc_tier_traffic_init(&t);
+  call_without_gil([&](kvc_error* error) { return kvc_cache_tier_traffic(handle->cache, &t, error); });
+  return nb::make_tuple(t.num_tiers, t.pages_waiting, t.pages_stored, t.pages_dropped, t.pages_not_stored,
+                        t.pages_loading, t.pages_loaded, t.pages_not_loaded);
+}
+
 }  // namespace
 
 void Cache::bind_prefixes(nb::class_<Cache>& cls) {
@@ -138,7 +201,15 @@ void Cache::bind_prefixes(nb::class_<Cache>& cls) {
       .def("_attach_prefix", &attach, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),
            nb::arg("stream").none())
       .def("_publish_prefix", &publish, nb::arg("sequence"), nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"),
-           nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"))
+           nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("keep_private"))
+      .def("_add_disk_tier", &add_disk_tier, nb::arg("directory"), nb::arg("capacity_bytes"), nb::arg("sync"),
+           nb::arg("store"), nb::arg("min_tokens"))
+      .def("_load_prefix", &load, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"), nb::arg("allow_all"),
+           nb::arg("session"), nb::arg("priority"), nb::arg("time_to_live"), nb::arg("token_ns"))
+      .def("_poll_job", &poll_job, nb::arg("job"))
+      .def("_cancel_job", &cancel_job, nb::arg("job"))
+      .def("_job_descriptor", &job_descriptor)
+      .def("_tier_traffic", &tier_traffic)
       .def("_pin_prefix", &pin, nb::arg("tokens"), nb::arg("salt"), nb::arg("salt_begin"))
       .def("drop_prefix", &drop, nb::arg("tokens"), nb::kw_only(), nb::arg("salt") = 0, nb::arg("salt_begin") = 0,
            R"(Forgets every published prefix that begins with these tokens: their last page and all that continues it.

@@ -1,0 +1,115 @@
+// Section 14 of the header: tiers, and the jobs that load from them.
+#include "api/boundary.h"
+#include "tier/disk_tier.h"
+
+using namespace kvc;
+using namespace kvc::api;
+
+namespace {
+
+constexpr int64_t kNoLimit = INT64_MAX / 2;
+
+Status check_tier_config(const kvc_tier_config& config) {
+  if ((config.directory == nullptr) == (config.tier == nullptr)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "directory and tier are both %s: give one of them",
+                         config.tier == nullptr ? "NULL" : "set");
+  }
+  if (config.sync < KVC_TIER_SYNC_DATA || config.sync > KVC_TIER_SYNC_FULL) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "sync %d is no KVC_TIER_SYNC_*", config.sync);
+  }
+  if (config.store < KVC_TIER_STORE_PUBLISHED || config.store > KVC_TIER_STORE_NOTHING) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "store %d is no KVC_TIER_STORE_*", config.store);
+  }
+  if (config.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved %u is not 0", config.reserved);
+  if (config.capacity_bytes < 0 || config.min_tokens < 0) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "capacity_bytes %" PRId64 " or min_tokens %" PRId64 " is negative",
+                         config.capacity_bytes, config.min_tokens);
+  }
+  if (config.tier != nullptr && (config.capacity_bytes != 0 || config.sync != 0)) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "capacity_bytes %" PRId64 " and sync %d are for a directory",
+                         config.capacity_bytes, config.sync);
+  }
+  return Status();
+}
+
+// A tier of the caller's must have this version and every function.
+Status check_table(const kvc_tier& table) {
+  if (table.version != KVC_TIER_VERSION || table.struct_size != sizeof(kvc_tier)) {
+    return Status::error(KVC_ERROR_UNSUPPORTED, "the tier has version %u and struct_size %u, not %u and %zu", table.version,
+                         table.struct_size, uint32_t{KVC_TIER_VERSION}, sizeof(kvc_tier));
+  }
+  if (table.lookup == nullptr || table.store == nullptr || table.load == nullptr || table.remove == nullptr ||
+      table.poll == nullptr || table.descriptor == nullptr || table.cancel == nullptr || table.stats == nullptr ||
+      table.close == nullptr || table.max_job_items < 1) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "the tier lacks a function, or has max_job_items %d",
+                         table.max_job_items);
+  }
+  return Status();
+}
+
+Status open_tier(const kvc_tier_config& config, kvc_tier* table) {
+  if (config.tier != nullptr) {
+    KVC_TRY(check_table(*config.tier));
+    *table = *config.tier;
+    return Status();
+  }
+  kvc_tier_init(table);
+  DiskTierOptions options;
+  options.directory = config.directory;
+  options.capacity_bytes = config.capacity_bytes > 0 ? config.capacity_bytes : kNoLimit;
+  options.sync = config.sync == KVC_TIER_SYNC_NONE   ? DiskSync::kNever
+                 : config.sync == KVC_TIER_SYNC_DATA ? DiskSync::kData
+                                                     : DiskSync::kFull;
+  return open_disk_tier(options, table);
+}
+
+}  // namespace
+
+kvc_status kvc_cache_add_tier(kvc_cache* cache, const kvc_tier_config* config, kvc_error* error) {
+  return cache_call("kvc_cache_add_tier", cache, error, [&](Cache& c) -> Status {
+    kvc_tier_config known;
+    KVC_TRY(read_struct(config, "config", &known));
+    KVC_TRY(check_tier_config(known));
+    KVC_TRY(c.check_can_have_tiers());
+    TierWorker::Tier tier;
+    KVC_TRY(open_tier(known, &tier.table));
+    tier.stores = static_cast<TierWorker::Stores>(known.store);
+    tier.min_tokens = known.min_tokens;
+    Status added = c.add_tier(tier);
+    if (!added.ok() && known.tier == nullptr) tier.table.close(tier.table.self);
+    return added;
+  });
+}
+
+kvc_status kvc_job_poll(kvc_cache* cache, kvc_job job, kvc_job_info* info, kvc_error* error) {
+  return cache_call("kvc_job_poll", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_struct_size(info, "info"));
+    kvc_job_info value;
+    kvc_job_info_init(&value);
+    KVC_TRY(c.poll_job(job, &value));
+    write_struct(value, info);
+    return Status();
+  });
+}
+
+kvc_status kvc_job_cancel(kvc_cache* cache, kvc_job job, kvc_error* error) {
+  return cache_call("kvc_job_cancel", cache, error, [&](Cache& c) { return c.cancel_job(job); });
+}
+
+kvc_status kvc_cache_job_descriptor(kvc_cache* cache, int32_t* descriptor, kvc_error* error) {
+  return cache_call("kvc_cache_job_descriptor", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_not_null(descriptor, "descriptor"));
+    return c.job_descriptor(descriptor);
+  });
+}
+
+kvc_status kvc_cache_tier_traffic(kvc_cache* cache, kvc_tier_traffic* traffic, kvc_error* error) {
+  return cache_call("kvc_cache_tier_traffic", cache, error, [&](Cache& c) -> Status {
+    KVC_TRY(check_struct_size(traffic, "traffic"));
+    kvc_tier_traffic value;
+    kvc_tier_traffic_init(&value);
+    KVC_TRY(c.tier_traffic(&value));
+    write_struct(value, traffic);
+    return Status();
+  });
+}

@@ -1,0 +1,275 @@
+#include "cache/cache_tiers.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <new>
+
+#include "base/assert.h"
+
+namespace kvc {
+namespace {
+
+constexpr int64_t kLookupBlocks = 256;  // of a group at a time, so that a short hit does not look up a long query
+
+}  // namespace
+
+CacheTiers::CacheTiers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes)
+    : layers_(layers), cache_mutex_(*cache_mutex), store_(*store), prefixes_(*prefixes), worker_(this) {}
+
+Status CacheTiers::create(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes,
+                          std::unique_ptr<CacheTiers>* out) {
+  std::unique_ptr<CacheTiers> tiers(new CacheTiers(layers, cache_mutex, store, prefixes));
+  KVC_TRY(PageObjects::create(layers, *layers.geometry().fingerprint, &tiers->objects_));
+  for (int32_t g = 0; g < store->num_groups(); ++g) tiers->handed_.emplace_back(store->table(g).num_pages());
+  prefixes->set_watcher(tiers.get());
+  *out = std::move(tiers);
+  return Status();
+}
+
+CacheTiers::~CacheTiers() { prefixes_.set_watcher(nullptr); }
+
+KeyedQuery CacheTiers::keyed(const PrefixQuery& query) const {
+  const TokenRuns::Key& key = query.key;
+  KeyedQuery keyed;
+  keyed.tokens = std::make_shared<const std::vector<int32_t>>(key.tokens.begin(), key.tokens.end());
+  keyed.salt = key.salt;
+  keyed.salt_begin = key.salt_begin;
+  const int64_t page_size = layers_.geometry().page_size;
+  keyed.keys.resize(key.tokens.size() / static_cast<size_t>(page_size));
+  uint8_t salt[8];
+  for (int i = 0; i < 8; ++i) salt[i] = static_cast<uint8_t>(key.salt >> (8 * i));
+  KeyedTokens in;
+  in.fingerprint = *layers_.geometry().fingerprint;
+  if (key.salt != 0) in.salt = salt;
+  in.salt_begin = key.salt_begin;
+  in.page_size = page_size;
+  in.tokens = *keyed.tokens;
+  static_assert(sizeof(PageKey) == kPageKeyBytes);
+  if (!keyed.keys.empty()) page_keys(in, keyed.keys[0].data());
+  return keyed;
+}
+
+TierPage CacheTiers::page_of(const KeyedQuery& query, int32_t group, int64_t block) const {
+  TierPage page;
+  page.group = group;
+  page.block = block;
+  page.page_key = query.keys[static_cast<size_t>(block)];
+  if (block > 0) page.parent_key = query.keys[static_cast<size_t>(block - 1)];
+  page.key = objects_->key_of(group, page.page_key);
+  page.tokens = query.tokens;
+  return page;
+}
+
+// ---- Stores -----------------------------------------------------------------------------------------------------------
+
+void CacheTiers::queue_published(const KeyedQuery& query, int64_t published, int64_t known) {
+  const int64_t page_size = layers_.geometry().page_size;
+  const PrefixIndex::Match match = prefixes_.match(query.key(published), published);
+  const PrefixSource& source = prefixes_.matched();
+  const auto tokens = static_cast<int64_t>(query.tokens->size());
+  const auto queue = [&](int32_t group, int64_t block, int32_t number) {
+    uint8_t& was_handed = handed(group, number);
+    if (was_handed != 0) return;
+    const bool reused = (block + 1) * page_size <= known;
+    for (int32_t t = 0; t < num_tiers(); ++t) {
+      const TierWorker::Tier& tier = worker_.tier(t);
+      const bool wanted = tier.stores == TierWorker::Stores::kPublished ||
+                          (tier.stores == TierWorker::Stores::kReused && reused);
+      if (!wanted || tokens < tier.min_tokens) continue;
+      TierPage page = page_of(query, group, block);
+      page.page = number;
+      worker_.store(t, std::move(page));
+      was_handed = 1;
+    }
+  };
+  const int64_t blocks = match.tokens / page_size;
+  for (int32_t g = 0; g < store_.num_groups(); ++g) {
+    if (rules(g).holds_state() && blocks > 0 && match.tokens == blocks * page_size) queue(g, blocks - 1, source.at(g, 0));
+    if (!rules(g).holds_tokens()) continue;
+    for (int64_t b = 0; b < blocks; ++b) {
+      if (const int32_t number = source.at(g, b); number >= 0) queue(g, b, number);
+    }
+  }
+}
+
+void CacheTiers::released(int32_t group, int32_t page) noexcept {
+  if (handed(group, page) == 0) return;
+  handed(group, page) = 0;
+  worker_.forget(group, page);
+}
+
+bool CacheTiers::read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) {
+  try {
+    {
+      // The page is not released while the lock is held, and published pages are not written.
+      MutexLock lock(cache_mutex_);
+      if (!valid || !objects_->read(page).ok()) return false;
+    }
+    objects_->encode(page, object);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// ---- Loads ------------------------------------------------------------------------------------------------------------
+
+// The most whole pages of tokens that the pools can serve, at most `tokens`. They are the last match then.
+int64_t CacheTiers::match_whole_pages(const KeyedQuery& query, int64_t tokens) {
+  const int64_t page_size = layers_.geometry().page_size;
+  for (int64_t most = tokens / page_size * page_size;;) {
+    const int64_t found = prefixes_.match(query.key(static_cast<int64_t>(query.tokens->size())), most).tokens;
+    if (found == most) return found;
+    most = found / page_size * page_size;
+  }
+}
+
+// Looks up the blocks [first, end) of a group; until_miss: only up to the first one that no tier has.
+CacheTiers::GroupPages CacheTiers::look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end,
+                                           bool until_miss) {
+  GroupPages pages;
+  pages.first = first;
+  std::vector<kvc_tier_key> keys;
+  for (bool missed = false; first < end && !(missed && until_miss);) {
+    const int64_t count = std::min(kLookupBlocks, end - first);
+    keys.clear();
+    for (int64_t b = first; b < first + count; ++b) {
+      keys.push_back(objects_->key_of(group, query.keys[static_cast<size_t>(b)]));
+    }
+    const size_t begin = pages.found.size();
+    pages.found.resize(begin + keys.size());
+    worker_.lookup(keys, std::span(pages.found).subspan(begin));
+    first += count;
+    missed = std::any_of(pages.found.begin() + static_cast<ptrdiff_t>(begin), pages.found.end(),
+                         [](const TierWorker::Found& f) { return f.tier < 0; });
+  }
+  int64_t run = 0;
+  for (const TierWorker::Found& found : pages.found) pages.run.push_back(run = found.tier >= 0 ? run + 1 : 0);
+  return pages;
+}
+
+CacheTiers::Plan CacheTiers::plan(const KeyedQuery& query, const PrefixIndex::Match& match) {
+  const int64_t page_size = layers_.geometry().page_size, blocks = query.num_blocks();
+  Plan plan;
+  plan.found = plan.tokens = match_whole_pages(query, match.tokens);
+  const int64_t first = plan.found / page_size;
+  // Groups whose queries see all tokens need every page, so they bound the others.
+  int64_t end = blocks;
+  const auto num_groups = store_.num_groups();
+  std::vector<GroupPages> groups(static_cast<size_t>(num_groups));
+  for (const bool windowed : {false, true}) {
+    for (int32_t g = 0; g < num_groups; ++g) {
+      if (!rules(g).holds_tokens() || rules(g).windowed() != windowed) continue;
+      GroupPages& pages = groups[static_cast<size_t>(g)] = look_up(query, g, first, end, !windowed);
+      if (windowed) continue;
+      const auto missing = std::find(pages.run.begin(), pages.run.end(), 0);
+      end = std::min(end, first + (missing - pages.run.begin()));
+    }
+  }
+  for (int32_t g = 0; g < num_groups; ++g) {
+    if (rules(g).holds_state()) groups[static_cast<size_t>(g)] = look_up(query, g, first, end, false);
+  }
+  // What a group must load for a prefix of `b` blocks begins here.
+  const auto first_loaded = [&](int32_t g, int64_t b) {
+    return rules(g).holds_state() ? b - 1 : std::max(first, rules(g).first_visible(b * page_size) / page_size);
+  };
+  const auto serves = [&](int64_t b) {
+    for (int32_t g = 0; g < num_groups; ++g) {
+      if (rules(g).holds_encoder()) continue;
+      if (groups[static_cast<size_t>(g)].run[static_cast<size_t>(b - 1 - first)] < b - first_loaded(g, b)) return false;
+    }
+    return true;
+  };
+  while (end > first && !serves(end)) --end;
+  if (end == first) return plan;
+  plan.tokens = end * page_size;
+  std::vector<int64_t> bytes(static_cast<size_t>(num_tiers()));
+  // Block by block, so that what a load has read when it ends early is a prefix.
+  for (int64_t b = first; b < end; ++b) {
+    for (int32_t g = 0; g < num_groups; ++g) {
+      if (rules(g).holds_encoder() || b < first_loaded(g, end)) continue;
+      const TierWorker::Found& found = groups[static_cast<size_t>(g)].found[static_cast<size_t>(b - first)];
+      plan.pages.push_back({page_of(query, g, b), found});
+      bytes[static_cast<size_t>(found.tier)] += found.bytes;
+    }
+  }
+  for (int32_t t = 0; t < num_tiers(); ++t) {
+    if (bytes[static_cast<size_t>(t)] > 0) plan.ns += worker_.load_ns(t, bytes[static_cast<size_t>(t)]);
+  }
+  return plan;
+}
+
+Status CacheTiers::start(KeyedQuery query, const PrefixIndex::Terms& terms, Plan plan, uint64_t* job) {
+  KVC_ASSERT(plan.tokens > plan.found, plan.tokens, plan.found);
+  Job& made = jobs_[last_job_ + 1];
+  made.query = std::move(query);
+  made.terms = terms;
+  made.found = match_whole_pages(made.query, plan.found);
+  made.tokens = plan.tokens;
+  Status begun = prefixes_.begin_load(made.found, made.tokens, &made.sequence);
+  if (begun.ok()) {
+    const int32_t slot = store_.slot_of(made.sequence);
+    for (TierWorker::LoadPage& load : plan.pages) {
+      const int32_t group = load.page.group;
+      load.page.page = store_.page_at(slot, group, rules(group).holds_state() ? 0 : load.page.block, made.tokens);
+      KVC_ASSERT(load.page.page >= 0, group, load.page.block);
+    }
+    begun = worker_.load(std::move(plan.pages), &made.load);
+    if (!begun.ok()) {
+      store_.finish_load(made.sequence);
+      KVC_TRY(store_.remove({&made.sequence, 1}));
+    }
+  }
+  if (!begun.ok()) {
+    jobs_.erase(last_job_ + 1);
+    return begun;
+  }
+  *job = ++last_job_;
+  return Status();
+}
+
+Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return Status::error(KVC_ERROR_STALE_ID, "job %" PRIu64 " does not exist", id);
+  const TierWorker::Loaded loaded = worker_.poll_load(found->second.load);
+  *done = loaded.done;
+  *tokens = 0;
+  if (!loaded.done) return Status();
+  const Job job = std::move(found->second);
+  jobs_.erase(found);
+  store_.finish_load(job.sequence);
+  const int64_t page_size = layers_.geometry().page_size;
+  int64_t end = job.tokens;
+  if (loaded.first_failed < job.tokens / page_size) {
+    end = loaded.first_failed * page_size;
+    // Groups with windows or states may not serve the shorter prefix. Then the engine computes all of it.
+    if (end > job.found && !store_.truncate({&job.sequence, 1}, {&end, 1}).ok()) end = job.found;
+  }
+  Status status;
+  if (end > job.found) {
+    PrefixStore::Published published;
+    status = prefixes_.publish(job.sequence, job.query.key(end), job.terms, &published);
+    if (status.ok()) *tokens = std::max<int64_t>(0, published.known - job.found);
+  }
+  KVC_TRY(store_.remove({&job.sequence, 1}));
+  return status;
+}
+
+Status CacheTiers::cancel(uint64_t id) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return Status::error(KVC_ERROR_STALE_ID, "job %" PRIu64 " does not exist", id);
+  worker_.cancel_load(found->second.load);
+  return Status();
+}
+
+bool CacheTiers::write_page(const TierPage& page, std::span<const uint8_t> object) {
+  try {
+    return objects_->write(page, object).ok();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void CacheTiers::in_child() noexcept { new (&cache_mutex_) Mutex; }
+
+}  // namespace kvc

@@ -1,0 +1,117 @@
+// CacheTiers: the tiers of a cache. It queues stores of published pages, plans and starts loads, and finishes them.
+//
+// Thread safety: methods marked "locked" need the cache's lock; the rest are for any thread. Ownership: of the tiers. It
+// is destroyed before the rest of the cache, because its thread uses the pools. Invariants
+//   1. A page with handed(group, page) is held by the index, and was queued for the tiers, or came from one.
+//   2. Each job has a busy sequence of its own, which no caller knows.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/lazy_array.h"
+#include "base/mutex.h"
+#include "cache/page_objects.h"
+#include "prefix/prefix_store.h"
+#include "tier/tier_worker.h"
+
+namespace kvc {
+
+// kvc_prefix_query with its tokens, read once.
+struct PrefixQuery {
+  TokenRuns::Key key;
+  bool allow_all = false;  // KVC_PREFIX_ALLOW_ALL
+};
+
+// A query with the keys of its whole pages.
+struct KeyedQuery {
+  std::shared_ptr<const std::vector<int32_t>> tokens;
+  uint64_t salt = 0;
+  int64_t salt_begin = 0;
+  std::vector<PageKey> keys;  // [whole pages]
+
+  // Of the first `count` tokens.
+  TokenRuns::Key key(int64_t count) const noexcept {
+    return {std::span(*tokens).first(static_cast<size_t>(count)), salt, salt_begin};
+  }
+  int64_t num_blocks() const noexcept { return static_cast<int64_t>(keys.size()); }
+};
+
+class CacheTiers final : public TierWorker::Owner, public PageWatcher {
+ public:
+  // What a load would do.
+  struct Plan {
+    int64_t found = 0;   // whole pages of tokens that the pools have
+    int64_t tokens = 0;  // that they have after the load: as many, or more
+    int64_t ns = 0;      // that the load takes; 0 = unknown
+    std::vector<TierWorker::LoadPage> pages;  // page numbers unset
+  };
+
+  static Status create(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes,
+                       std::unique_ptr<CacheTiers>* out);
+  ~CacheTiers() override;
+
+  Status add(const TierWorker::Tier& tier) { return worker_.add(tier); }
+  int descriptor() const noexcept { return worker_.descriptor(); }
+  int32_t num_tiers() const noexcept { return worker_.num_tiers(); }
+  TierWorker::Counts counts() { return worker_.counts(); }
+
+  // Copies the tokens of a query, and computes the keys of its pages.
+  KeyedQuery keyed(const PrefixQuery& query) const;
+
+  // Locked. What the index holds of the first `published` tokens is queued; `known` of them were known before.
+  void queue_published(const KeyedQuery& query, int64_t published, int64_t known);
+  // Locked. The load that makes the longest prefix findable. `match` is the query's.
+  Plan plan(const KeyedQuery& query, const PrefixIndex::Match& match);
+  // Locked. Takes the pages of a plan, and starts the load.
+  Status start(KeyedQuery query, const PrefixIndex::Terms& terms, Plan plan, uint64_t* job);
+  // Locked. Publishes what a job has loaded, once it has ended.
+  Status poll(uint64_t job, bool* done, int64_t* tokens);
+  // Locked.
+  Status cancel(uint64_t job);
+  bool has_jobs() const noexcept { return !jobs_.empty(); }
+
+  // Of the worker's thread.
+  bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) override;
+  bool write_page(const TierPage& page, std::span<const uint8_t> object) override;
+  void in_child() noexcept override;
+  // Of the index. Locked.
+  void released(int32_t group, int32_t page) noexcept override;
+
+ private:
+  struct Job {
+    KeyedQuery query;
+    PrefixIndex::Terms terms;
+    int64_t found = 0, tokens = 0;
+    uint64_t sequence = 0;
+    uint64_t load = 0;  // of the worker
+  };
+  // Of one group: where each block's page is, from the block `first` on.
+  struct GroupPages {
+    int64_t first = 0;
+    std::vector<TierWorker::Found> found;
+    std::vector<int64_t> run;  // pages in a row that end with this one, and were found
+
+    bool has(int64_t block) const noexcept { return found[static_cast<size_t>(block - first)].tier >= 0; }
+  };
+
+  CacheTiers(const Layers& layers, Mutex* cache_mutex, SequenceStore* store, PrefixStore* prefixes);
+  const GroupRules& rules(int32_t group) const noexcept { return store_.rules(group); }
+  TierPage page_of(const KeyedQuery& query, int32_t group, int64_t block) const;
+  int64_t match_whole_pages(const KeyedQuery& query, int64_t tokens);
+  GroupPages look_up(const KeyedQuery& query, int32_t group, int64_t first, int64_t end, bool until_miss);
+  uint8_t& handed(int32_t group, int32_t page) noexcept { return handed_[static_cast<size_t>(group)][page]; }
+
+  const Layers& layers_;
+  Mutex& cache_mutex_;
+  SequenceStore& store_;
+  PrefixStore& prefixes_;
+  std::unique_ptr<PageObjects> objects_;
+  std::vector<LazyArray<uint8_t>> handed_;  // [groups], [pages]
+  std::map<uint64_t, Job> jobs_;
+  uint64_t last_job_ = 0;
+  TierWorker worker_;  // the last member: its thread uses the others
+};
+
+}  // namespace kvc

@@ -1,0 +1,87 @@
+// Sequences that are filled from outside: pages of a prefix, and fresh pages behind them whose contents come later.
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/assert.h"
+#include "sequence/sequence_store.h"
+
+namespace kvc {
+
+// First list entry that the sequence needs: what the query after all tokens sees, and of the rollback margin what the
+// source has.
+int64_t SequenceStore::first_loaded_entry(const PrefixSource& source, int32_t group, int64_t found,
+                                          int64_t tokens) const noexcept {
+  const GroupRules& rules = this->rules(group);
+  const int64_t held = found / rules.page_size;
+  int64_t first = rules.first_visible(tokens) / rules.page_size;
+  while (first <= held && first > rules.droppable_pages(tokens) && source.at(group, first - 1) >= 0) --first;
+  return first;
+}
+
+Status SequenceStore::check_load(const PrefixSource& source, int64_t found, int64_t tokens) {
+  KVC_ASSERT(found < tokens, found, tokens);
+  if (num_sequences_ == config_.max_sequences) {
+    return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
+                         "a load needs a sequence while it runs, and all of %" PRId64 " exist", config_.max_sequences)
+        .missing(num_sequences_ + 1, config_.max_sequences);
+  }
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    int64_t& required = needed_pages_[static_cast<size_t>(g)];
+    required = rules(g).holds_state() ? 1 : 0;
+    int64_t available = table(g).available_pages();
+    if (rules(g).holds_tokens()) {
+      const int64_t page_size = rules(g).page_size, held = found / page_size, count = tokens / page_size;
+      const int64_t first = first_loaded_entry(source, g, found, tokens);
+      const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
+      if (table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
+        return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
+                             g, count - first)
+            .in_group(g);
+      }
+      required = count - std::max(first, held);
+      // Pages of the prefix are shared, so they do not become free.
+      for (int64_t i = first; i < held; ++i) available -= is_idle(g, source.at(g, i));
+    }
+    if (required <= available) continue;
+    return Status::error(KVC_ERROR_OUT_OF_PAGES,
+                         "a load of %" PRId64 " tokens needs %" PRId64 " pages of group %d, and %" PRId64 " are available",
+                         tokens - found, required, g, std::max<int64_t>(available, 0))
+        .missing(required, std::max<int64_t>(available, 0))
+        .in_group(g);
+  }
+  return Status();
+}
+
+Status SequenceStore::begin_load(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id) {
+  KVC_TRY(check_load(source, found, tokens));
+  const int32_t slot = take_slot();
+  Record& record = records_[slot];
+  record.stored = tokens;
+  record.state |= kBusy;
+  *id = record.id;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    if (!rules(g).holds_tokens()) continue;
+    PageList& target = edit_list(slot, g);
+    const int64_t held = found / rules(g).page_size;
+    const int64_t first = first_loaded_entry(source, g, found, tokens);
+    if (first > 0) edit_table(g).begin_at(target, first);
+    for (int64_t i = first; i < held; ++i) {
+      const int32_t page = source.at(g, i);
+      edit_table(g).append_shared(target, {&page, 1});
+    }
+  }
+  make_room();  // the sequence refers to the prefix's pages, so that they stay
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    PageList& target = edit_list(slot, g);
+    for (int64_t i = 0; i < needed_pages_[static_cast<size_t>(g)]; ++i) edit_table(g).append(target);
+  }
+  return Status();
+}
+
+void SequenceStore::finish_load(uint64_t id) noexcept {
+  Record& record = records_[slot_of(id)];
+  KVC_ASSERT(record.id == id && (record.state & kBusy) != 0, id, record.state);
+  record.state &= static_cast<uint8_t>(~kBusy);
+}
+
+}  // namespace kvc

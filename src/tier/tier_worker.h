@@ -1,0 +1,200 @@
+// TierWorker: moves the pages of a cache to and from its tiers, on a thread of its own.
+//
+// A store is queued, and forgotten if its page is released before its turn. A load has a list of pages; the caller polls
+// for its end. The thread starts with the first work.
+//
+// Thread safety: any thread. Lock order: a cache's lock before this one, so the thread calls the owner without its lock.
+// Ownership: of the tiers and of all buffers. The owner outlives the worker. Invariants
+//   1. The pages of a load are nobody else's until poll_load or stop has said that the load is done.
+//   2. At most kMaxOpenItems items are submitted to the tiers, so memory is bounded by their objects.
+//   3. A queued page is in Work::queue, and in Work::queued with the same number.
+//   4. In a child of fork() the thread does not exist. Nothing is found there, loads fail, and Work is not touched,
+//      because the thread may have been changing it.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/status.h"
+#include "context/fork_watch.h"
+#include "keys/page_key.h"
+#include "kvcache_tier.h"
+
+namespace kvc {
+
+// A page of tokens of one group, or the states after its last token, as tiers name it.
+struct TierPage {
+  int32_t group = 0;
+  int32_t page = 0;       // in the pools of the group
+  int64_t block = 0;      // its first token is block * page_size
+  kvc_tier_key key = {};  // of its object
+  PageKey page_key = {}, parent_key = {};
+  std::shared_ptr<const std::vector<int32_t>> tokens;  // of the whole prefix
+};
+
+class TierWorker {
+ public:
+  // The cache, as the worker's thread sees it.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // Makes the object of a page. False: `valid` was false under the owner's lock, or memory is short.
+    virtual bool read_page(const TierPage& page, const std::atomic<bool>& valid, std::vector<uint8_t>* object) = 0;
+    // Checks that an object is that of the page, and writes the page's contents. False: it is another.
+    virtual bool write_page(const TierPage& page, std::span<const uint8_t> object) = 0;
+    // Runs in a child of fork(), before fork() returns. The worker's thread may have held the owner's lock: it is free now.
+    virtual void in_child() noexcept = 0;
+  };
+
+  // Which published pages a tier stores.
+  enum class Stores : uint8_t { kPublished, kReused, kNothing };
+  struct Tier {
+    kvc_tier table = {};
+    Stores stores = Stores::kPublished;
+    int64_t min_tokens = 0;  // of a publish, so that its pages are stored
+  };
+  // Where a page was found.
+  struct Found {
+    int32_t tier = -1;  // -1 = in none
+    int64_t bytes = 0;
+  };
+  struct LoadPage {
+    TierPage page;
+    Found found;
+  };
+  struct Counts {
+    int64_t queued = 0;         // pages that wait for their store, or are being stored
+    int64_t stored_pages = 0;   // stores that succeeded
+    int64_t dropped_pages = 0;  // that were released before their turn, or did not fit the queue
+    int64_t failed_stores = 0;
+    int64_t loading_pages = 0;  // of loads that run
+    int64_t loaded_pages = 0;
+    int64_t failed_loads = 0;  // pages that a tier no longer had, or whose object was another
+  };
+
+  static constexpr int32_t kMaxTiers = 8;
+  static constexpr int64_t kMaxQueued = 1 << 16;
+  static constexpr int64_t kMaxOpenItems = 16;
+
+  explicit TierWorker(Owner* owner);
+  // Cancels what has not begun, waits for what has, and closes the tiers.
+  ~TierWorker();
+  TierWorker(const TierWorker&) = delete;
+  TierWorker& operator=(const TierWorker&) = delete;
+
+  // Takes over an open tier.
+  Status add(const Tier& tier);
+  int32_t num_tiers() const noexcept { return num_tiers_.load(std::memory_order_acquire); }
+  const Tier& tier(int32_t index) const noexcept { return tiers_[index]; }
+
+  // Where each key is found first, or nowhere.
+  void lookup(std::span<const kvc_tier_key> keys, std::span<Found> found);
+  // What a load of so many bytes from a tier takes, as measured; 0 = not measured yet.
+  int64_t load_ns(int32_t tier, int64_t bytes) const;
+
+  // Queues a page for a tier, unless it is queued already.
+  void store(int32_t tier, TierPage page);
+  // The page is not what it was any more.
+  void forget(int32_t group, int32_t page);
+
+  // Starts a load, and returns its number.
+  Status load(std::vector<LoadPage> pages, uint64_t* load);
+  struct Loaded {
+    bool known = false;
+    bool done = false;
+    int64_t first_failed = INT64_MAX;  // the first block that could not be loaded
+  };
+  // The load is forgotten when this says that it is done.
+  Loaded poll_load(uint64_t load);
+  void cancel_load(uint64_t load);
+  // Readable while a load is done and was not polled; -1 before the first tier.
+  int descriptor() const noexcept { return done_event_; }
+
+  Counts counts();
+
+ private:
+  struct Load {
+    std::vector<LoadPage> pages;
+    size_t next = 0;   // first page that was not submitted
+    int64_t open = 0;  // pages that were submitted
+    bool cancelled = false;
+    int64_t first_failed = INT64_MAX;
+    bool done() const noexcept { return open == 0 && (cancelled || next == pages.size()); }
+  };
+  // An item of a tier, with its memory, which is used again.
+  struct Item {
+    enum class State : uint8_t { kFree, kRefused, kOpen };  // kRefused: the tier was full of work
+    State state = State::kFree;
+    int32_t tier = 0;
+    uint64_t job = 0;
+    uint64_t load = 0;  // 0 = a store
+    TierPage page;
+    std::vector<uint8_t> object;
+    kvc_tier_buffer buffer = {};
+    kvc_tier_item item = {};
+  };
+  struct Queued {
+    TierPage page;
+    int32_t tier = 0;
+    uint64_t number = 0;
+  };
+
+  // What the public methods and the thread share.
+  struct Work {
+    std::deque<Queued> queue;
+    std::unordered_map<uint64_t, uint64_t> queued;  // place to number
+    uint64_t last_number = 0;
+    std::map<uint64_t, Load> loads;
+    uint64_t last_load = 0;
+    uint64_t reading = 0;  // place of the page that the owner reads; 0 = none
+    Counts counts;
+    bool stopping = false;
+  };
+
+  static void* thread_main(void* self);
+  static void child_of_fork(void* self) noexcept;
+  Status start_thread() KVC_REQUIRES(mutex_);
+  void run();
+  bool take_completions();
+  bool submit_refused();
+  bool start_load_page(Item& item);
+  bool start_store(Item& item);
+  void submit(Item& item);
+  void finish(Item& item, int32_t result);
+  Item* free_item() noexcept;
+  void end_page(uint64_t load, int64_t block, bool ok);
+  bool may_stop();
+  void wait_for_work();
+  void wake() noexcept;
+  static uint64_t place_of(int32_t tier, int32_t group, int32_t page) noexcept {
+    return (uint64_t{1} << 63) | uint64_t(uint32_t(group)) << 40 | uint64_t(uint32_t(tier)) << 32 | uint32_t(page);
+  }
+
+  Owner& owner_;
+  Tier tiers_[kMaxTiers];  // [num_tiers_]; an entry does not change
+  std::atomic<int32_t> num_tiers_ = 0;
+  int work_event_ = -1, done_event_ = -1;
+  std::atomic<bool> in_child_ = false;  // this process is a child of fork()
+  std::atomic<bool> reading_valid_ = false;
+
+  Mutex mutex_;
+  pthread_t thread_ = {};
+  bool started_ KVC_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Work> work_ KVC_GUARDED_BY(mutex_) = std::make_unique<Work>();
+
+  std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(kMaxOpenItems);  // of the thread alone
+  uint64_t last_job_ = 0;                                                    // likewise
+
+  const ForkWatch fork_watch_;
+};
+
+}  // namespace kvc
