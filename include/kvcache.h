@@ -2122,9 +2122,6 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
                                 int64_t *num_tokens, kvc_error *error);
 
 /* ============================================================================================
- * 16  Advanced: proofs and comparisons
-
-/* ============================================================================================
  * 16  Tiers: memory below the pools
  * ============================================================================================
  * A tier keeps published pages in slower memory, such as a folder on a disk. It finds them after the pools have evicted them, and
@@ -2157,8 +2154,8 @@ KVC_API kvc_status kvc_seq_load(kvc_cache *cache, const kvc_load_args *args, voi
  *   fork()    Tiers work in the parent alone. In the child nothing is loaded or stored.
  * Tiers need a cache with a prefix index, a fingerprint and pools, on the CPU. */
 
-/* A tier of the engine's own (kvcache_tier.h). */
-struct kvc_tier;
+/* A tier of the engine's own: kvcache_tier.h defines it. */
+typedef struct kvc_tier kvc_tier;
 
 enum kvc_tier_sync {
   KVC_TIER_SYNC_DATA = 0, /* an object is on the disk before it becomes visible */
@@ -2177,7 +2174,7 @@ typedef struct kvc_tier_config {
   uint32_t struct_size;
   int32_t sync;               /* disk: KVC_TIER_SYNC_* */
   const char *directory;      /* nullable; disk: a folder, made if it does not exist. Several processes may share it */
-  const struct kvc_tier *tier; /* nullable; adopted: a tier of the engine. Exactly one of directory and tier is given */
+  const kvc_tier *tier;       /* nullable; adopted: a tier of the engine. Exactly one of directory and tier is given */
   int64_t capacity_bytes;     /* disk: the objects that were used least recently are removed beyond it; 0 = no limit */
   int32_t store;              /* KVC_TIER_STORE_* */
   uint32_t reserved;          /* 0 */
@@ -2201,17 +2198,17 @@ KVC_API kvc_status kvc_cache_add_tier(kvc_cache *cache, const kvc_tier_config *c
 /* Work in the background. 0 = none. */
 typedef uint64_t kvc_job;
 
-typedef struct kvc_load_options {
+typedef struct kvc_prefix_load_options {
   uint32_t struct_size;
   int32_t priority;     /* as in kvc_prefix_options: of the pages that are loaded */
   uint64_t session;     /* likewise */
   int64_t time_to_live; /* likewise */
   int64_t token_ns;     /* what it costs to compute one token, in nanoseconds: nothing is loaded if that would take longer, as the
                            tiers measured it. 0 = load in any case */
-} kvc_load_options;
+} kvc_prefix_load_options;
 
-static inline void kvc_load_options_init(kvc_load_options *options) {
-  kvc_load_options zero = KVC_ZERO_STRUCT;
+static inline void kvc_prefix_load_options_init(kvc_prefix_load_options *options) {
+  kvc_prefix_load_options zero = KVC_ZERO_STRUCT;
   *options = zero;
   options->struct_size = (uint32_t)sizeof(zero);
 }
@@ -2222,9 +2219,9 @@ static inline void kvc_load_options_init(kvc_load_options *options) {
  *   hit      nullable: filled as by kvc_prefix_match
  *   job      filled; 0 = nothing is to be loaded, or computing is faster
  * Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),
- * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost follows the pages; tiers answer from memory. Since
- * 0.1. */
-KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *query, const kvc_load_options *options,
+ * TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost follows the pages, because tiers answer from memory.
+ * Since 0.1. */
+KVC_API kvc_status kvc_prefix_load(kvc_cache *cache, const kvc_prefix_query *query, const kvc_prefix_load_options *options,
                                    kvc_prefix_hit *hit, kvc_job *job, kvc_error *error);
 
 typedef struct kvc_job_info {
@@ -2279,7 +2276,7 @@ static inline void kvc_tier_traffic_init(kvc_tier_traffic *traffic) {
 KVC_API kvc_status kvc_cache_tier_traffic(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
 
 /* ============================================================================================
- * 15  Advanced: proofs and comparisons
+ * 17  Advanced: proofs and comparisons
  * ============================================================================================ */
 
 /* Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so
@@ -2293,7 +2290,7 @@ KVC_API kvc_status kvc_cache_digest(kvc_cache *cache, uint64_t *digest, kvc_erro
 KVC_API kvc_status kvc_cache_check_invariants(kvc_cache *cache, kvc_error *error);
 
 /* ============================================================================================
- * 17  One symbol for all
+ * 18  One symbol for all
  * ============================================================================================ */
 
 /* BEGIN GENERATED by scripts/generate_api.py */
@@ -2402,6 +2399,13 @@ typedef struct kvc_api {
   kvc_status (*seq_save)(kvc_cache *cache, kvc_seq sequence, const kvc_save_args *args, void *stream, kvc_error *error);
   kvc_status (*seq_load)(kvc_cache *cache, const kvc_load_args *args, void *stream, kvc_seq *sequence,
                          int64_t *num_tokens, kvc_error *error);
+  kvc_status (*cache_add_tier)(kvc_cache *cache, const kvc_tier_config *config, kvc_error *error);
+  kvc_status (*prefix_load)(kvc_cache *cache, const kvc_prefix_query *query, const kvc_prefix_load_options *options,
+                            kvc_prefix_hit *hit, kvc_job *job, kvc_error *error);
+  kvc_status (*job_poll)(kvc_cache *cache, kvc_job job, kvc_job_info *info, kvc_error *error);
+  kvc_status (*job_cancel)(kvc_cache *cache, kvc_job job, kvc_error *error);
+  kvc_status (*cache_job_descriptor)(kvc_cache *cache, int32_t *descriptor, kvc_error *error);
+  kvc_status (*cache_tier_traffic)(kvc_cache *cache, kvc_tier_traffic *traffic, kvc_error *error);
 } kvc_api;
 /* END GENERATED */
 

@@ -156,7 +156,7 @@ static inline void kvc_tier_stats_init(kvc_tier_stats *stats) {
  * ============================================================================================ */
 
 /* A tier. The struct may be copied; every copy names the same tier. All functions are set. */
-typedef struct kvc_tier {
+struct kvc_tier { /* kvc_tier: kvcache.h */
   uint32_t struct_size;
   uint32_t version;         /* KVC_TIER_VERSION */
   const char *name;         /* "disk"; valid until close */
@@ -204,7 +204,7 @@ typedef struct kvc_tier {
   /* Cancels items that wait, finishes those that have begun, and releases the tier. Completions not polled are dropped.
    * It may wait for I/O. */
   void (*close)(void *self);
-} kvc_tier;
+};
 
 static inline void kvc_tier_init(kvc_tier *tier) {
   memset(tier, 0, sizeof *tier);

@@ -70,12 +70,12 @@ kvc_status kvc_prefix_attach(kvc_cache* cache, const kvc_prefix_query* query, vo
   });
 }
 
-kvc_status kvc_prefix_load(kvc_cache* cache, const kvc_prefix_query* query, const kvc_load_options* options,
+kvc_status kvc_prefix_load(kvc_cache* cache, const kvc_prefix_query* query, const kvc_prefix_load_options* options,
                            kvc_prefix_hit* hit, kvc_job* job, kvc_error* error) {
   return query_call("kvc_prefix_load", cache, query, error, [&](Cache& c, const PrefixQuery& known) -> Status {
     KVC_TRY(check_not_null(job, "job"));
-    kvc_load_options how;
-    kvc_load_options_init(&how);
+    kvc_prefix_load_options how;
+    kvc_prefix_load_options_init(&how);
     if (options != nullptr) KVC_TRY(read_struct(options, "options", &how));
     return write_result(hit, "hit", kvc_prefix_hit_init,
                         [&](kvc_prefix_hit* out) { return c.load_prefix(known, how, out, job); });

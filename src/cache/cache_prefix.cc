@@ -64,7 +64,7 @@ Status Cache::match_prefix(const PrefixQuery& query, kvc_prefix_hit* hit) {
   return Status();
 }
 
-Status Cache::load_prefix(const PrefixQuery& query, const kvc_load_options& options, kvc_prefix_hit* hit,
+Status Cache::load_prefix(const PrefixQuery& query, const kvc_prefix_load_options& options, kvc_prefix_hit* hit,
                           kvc_job* job) {
   CacheTiers* tiers = nullptr;
   KVC_TRY(find_tiers(&tiers));

@@ -206,7 +206,7 @@ Status CacheTiers::start(KeyedQuery query, const PrefixIndex::Terms& terms, Plan
   made.terms = terms;
   made.found = match_whole_pages(made.query, plan.found);
   made.tokens = plan.tokens;
-  Status begun = prefixes_.begin_load(made.found, made.tokens, &made.sequence);
+  Status begun = prefixes_.begin_fill(made.found, made.tokens, &made.sequence);
   if (begun.ok()) {
     const int32_t slot = store_.slot_of(made.sequence);
     for (TierWorker::LoadPage& load : plan.pages) {
@@ -216,7 +216,7 @@ Status CacheTiers::start(KeyedQuery query, const PrefixIndex::Terms& terms, Plan
     }
     begun = worker_.load(std::move(plan.pages), &made.load);
     if (!begun.ok()) {
-      store_.finish_load(made.sequence);
+      store_.finish_fill(made.sequence);
       KVC_TRY(store_.remove({&made.sequence, 1}));
     }
   }
@@ -237,7 +237,7 @@ Status CacheTiers::poll(uint64_t id, bool* done, int64_t* tokens) {
   if (!loaded.done) return Status();
   const Job job = std::move(found->second);
   jobs_.erase(found);
-  store_.finish_load(job.sequence);
+  store_.finish_fill(job.sequence);
   const int64_t page_size = layers_.geometry().page_size;
   int64_t end = job.tokens;
   if (loaded.first_failed < job.tokens / page_size) {

@@ -63,9 +63,9 @@ class PrefixStore final : public PageEvictor {
   // Appends the copies to make to `copies`. Of a failure only evictions remain.
   Status attach(const TokenRuns::Key& key, int64_t most, Match* match, uint64_t* id, std::vector<SlotCopy>* copies);
   // A new sequence of `tokens` tokens: the first `found` are the last match, the others get fresh pages
-  // (SequenceStore::begin_load).
-  Status begin_load(int64_t found, int64_t tokens, uint64_t* id) {
-    return store_.begin_load(matched_, found, tokens, id);
+  // (SequenceStore::begin_fill).
+  Status begin_fill(int64_t found, int64_t tokens, uint64_t* id) {
+    return store_.begin_fill(matched_, found, tokens, id);
   }
   // The pages of the last match; entries that it does not have are -1.
   const PrefixSource& matched() const noexcept { return matched_; }

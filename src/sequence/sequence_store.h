@@ -228,12 +228,12 @@ class SequenceStore {
   void protect_tail(int32_t slot) noexcept;
   // A new sequence with the pages of a prefix; a partial last page is copied. At most one copy a group.
   Status attach(const PrefixSource& source, int64_t tokens, uint64_t* id, std::vector<SlotCopy>* copies);
-  // ---- Loads from tiers (loads.cc). Counts of tokens are whole pages. ----------------------------------------------
+  // ---- Fills from tiers (filled.cc). Counts of tokens are whole pages. ----------------------------------------------
 
   // A new sequence of `tokens` tokens: the first `found` are a prefix's, whose pages it shares, and the others get fresh
-  // pages without contents. It is busy until finish_load, so no other call uses it.
-  Status begin_load(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
-  void finish_load(uint64_t id) noexcept;
+  // pages without contents. It is busy until finish_fill, so no other call uses it.
+  Status begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id);
+  void finish_fill(uint64_t id) noexcept;
 
   // First list entry that a sequence of so many tokens needs of the source.
   int64_t first_entry(const PrefixSource& source, int32_t group, int64_t tokens) const noexcept;
@@ -383,8 +383,8 @@ class SequenceStore {
   Status check_saved_list(const SavedSequence& saved, int32_t group);
   Status check_load(const SavedSequence& saved);
   void take_state_pages(const SavedSequence& saved, int32_t slot) noexcept;
-  int64_t first_loaded_entry(const PrefixSource& source, int32_t group, int64_t found, int64_t tokens) const noexcept;
-  Status check_load(const PrefixSource& source, int64_t found, int64_t tokens);
+  int64_t first_filled_entry(const PrefixSource& source, int32_t group, int64_t found, int64_t tokens) const noexcept;
+  Status check_fill(const PrefixSource& source, int64_t found, int64_t tokens);
   int64_t pages_for_append(int32_t slot, int32_t group, int64_t tokens) const noexcept;
   Status check_row(uint64_t id, int32_t length, int64_t row, StepKind kind, int32_t* slot);
   int32_t list_of(int32_t group) const noexcept { return lists_of_groups_[static_cast<size_t>(group)]; }

@@ -58,6 +58,11 @@ struct Valid {
   kvc_prefix_published prefix_published;
   kvc_events_args events_args;
   kvc_events_range events_range;
+  kvc_tier_config tier_config;
+  kvc_prefix_load_options prefix_load_options;
+  kvc_job job = 0;
+  kvc_job_info job_info;
+  kvc_tier_traffic tier_traffic;
 
   Valid() {
     kvc_context_config_init(&context_config);
@@ -87,6 +92,10 @@ struct Valid {
     kvc_prefix_published_init(&prefix_published);
     kvc_events_args_init(&events_args);
     kvc_events_range_init(&events_range);
+    kvc_tier_config_init(&tier_config);
+    kvc_prefix_load_options_init(&prefix_load_options);
+    kvc_job_info_init(&job_info);
+    kvc_tier_traffic_init(&tier_traffic);
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_plan_create(context, &plan_config, &plan, &error), KVC_OK) << error.message;
   }

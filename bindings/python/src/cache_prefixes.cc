@@ -150,8 +150,8 @@ nb::tuple load(const Cache& self, nb::handle tokens, uint64_t salt, int64_t salt
                int64_t priority, int64_t time_to_live, int64_t token_ns) {
   auto handle = self.open();
   const Query query("load_prefix", tokens, salt, salt_begin, allow_all);
-  kvc_load_options options;
-  kvc_load_options_init(&options);
+  kvc_prefix_load_options options;
+  kvc_prefix_load_options_init(&options);
   options.session = session;
   options.priority = saturate(priority);
   options.time_to_live = time_to_live;

@@ -9,7 +9,7 @@ namespace kvc {
 
 // First list entry that the sequence needs: what the query after all tokens sees, and of the rollback margin what the
 // source has.
-int64_t SequenceStore::first_loaded_entry(const PrefixSource& source, int32_t group, int64_t found,
+int64_t SequenceStore::first_filled_entry(const PrefixSource& source, int32_t group, int64_t found,
                                           int64_t tokens) const noexcept {
   const GroupRules& rules = this->rules(group);
   const int64_t held = found / rules.page_size;
@@ -18,7 +18,7 @@ int64_t SequenceStore::first_loaded_entry(const PrefixSource& source, int32_t gr
   return first;
 }
 
-Status SequenceStore::check_load(const PrefixSource& source, int64_t found, int64_t tokens) {
+Status SequenceStore::check_fill(const PrefixSource& source, int64_t found, int64_t tokens) {
   KVC_ASSERT(found < tokens, found, tokens);
   if (num_sequences_ == config_.max_sequences) {
     return Status::error(KVC_ERROR_TOO_MANY_SEQUENCES,
@@ -31,7 +31,7 @@ Status SequenceStore::check_load(const PrefixSource& source, int64_t found, int6
     int64_t available = table(g).available_pages();
     if (rules(g).holds_tokens()) {
       const int64_t page_size = rules(g).page_size, held = found / page_size, count = tokens / page_size;
-      const int64_t first = first_loaded_entry(source, g, found, tokens);
+      const int64_t first = first_filled_entry(source, g, found, tokens);
       const int64_t new_nodes = (count - first) / (PageTable::kFanout - 1) + int64_t{2} * PageTable::levels_for(count);
       if (table(g).nodes().free() - new_nodes < reserved_nodes_[static_cast<size_t>(g)]) {
         return Status::error(KVC_ERROR_OUT_OF_MEMORY, "group %d has no memory for another page list of %" PRId64 " pages",
@@ -52,8 +52,8 @@ Status SequenceStore::check_load(const PrefixSource& source, int64_t found, int6
   return Status();
 }
 
-Status SequenceStore::begin_load(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id) {
-  KVC_TRY(check_load(source, found, tokens));
+Status SequenceStore::begin_fill(const PrefixSource& source, int64_t found, int64_t tokens, uint64_t* id) {
+  KVC_TRY(check_fill(source, found, tokens));
   const int32_t slot = take_slot();
   Record& record = records_[slot];
   record.stored = tokens;
@@ -63,8 +63,8 @@ Status SequenceStore::begin_load(const PrefixSource& source, int64_t found, int6
     if (!rules(g).holds_tokens()) continue;
     PageList& target = edit_list(slot, g);
     const int64_t held = found / rules(g).page_size;
-    const int64_t first = first_loaded_entry(source, g, found, tokens);
-    if (first > 0) edit_table(g).begin_at(target, first);
+    const int64_t first = first_filled_entry(source, g, found, tokens);
+    if (first > 0) edit_table(g).append_freed(target, first);
     for (int64_t i = first; i < held; ++i) {
       const int32_t page = source.at(g, i);
       edit_table(g).append_shared(target, {&page, 1});
@@ -78,7 +78,7 @@ Status SequenceStore::begin_load(const PrefixSource& source, int64_t found, int6
   return Status();
 }
 
-void SequenceStore::finish_load(uint64_t id) noexcept {
+void SequenceStore::finish_fill(uint64_t id) noexcept {
   Record& record = records_[slot_of(id)];
   KVC_ASSERT(record.id == id && (record.state & kBusy) != 0, id, record.state);
   record.state &= static_cast<uint8_t>(~kBusy);

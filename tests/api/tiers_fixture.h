@@ -1,0 +1,381 @@
+// Caches with tiers: an engine whose K and V follow from the tokens, and a tier in memory that can misbehave.
+#pragma once
+
+#include <kvcache_tier.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "prefix_fixture.h"
+
+namespace kvt {
+
+// A folder that is removed with the object.
+struct Folder {
+  std::string path = std::filesystem::temp_directory_path() / "kvc-tiers-XXXXXX";
+  Folder() { EXPECT_NE(mkdtemp(path.data()), nullptr); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder &) = delete;
+  Folder &operator=(const Folder &) = delete;
+};
+
+// A tier of one process: objects in a map. Completions come at once, or when `release` says so.
+class MemoryTier {
+ public:
+  std::map<std::string, std::vector<uint8_t>> objects;
+  bool holds = false;          // completions wait for release()
+  int refuse = 0;              // so many submits answer RETRY
+  int64_t fail_load = -1;      // number of the load that fails; -1 = none
+  int64_t loads = 0, stores = 0;
+  int closed = 0;
+  int64_t bytes_per_second = 0;  // that stats report
+  std::mutex mutex;
+
+  kvc_tier table() {
+    kvc_tier t;
+    kvc_tier_init(&t);
+    t.name = "memory";
+    t.self = this;
+    t.max_object_bytes = int64_t{1} << 30;
+    t.max_job_items = 16;
+    t.lookup = [](void *self, int64_t n, const kvc_tier_key *keys, kvc_tier_found *found) {
+      of(self).lookup(n, keys, found);
+    };
+    t.store = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
+      return of(self).submit(job, n, items, true);
+    };
+    t.load = [](void *self, uint64_t job, int64_t n, const kvc_tier_item *items, kvc_error *) {
+      return of(self).submit(job, n, items, false);
+    };
+    t.remove = [](void *, uint64_t, int64_t, const kvc_tier_item *, kvc_error *) { return int32_t{KVC_TIER_FAILED}; };
+    t.poll = [](void *self, kvc_tier_completion *done, int64_t capacity) { return of(self).poll(done, capacity); };
+    t.descriptor = [](void *) { return int32_t{-1}; };
+    t.cancel = [](void *, uint64_t) {};
+    t.stats = [](void *self, kvc_tier_stats *stats) { stats->load_bytes_per_second = of(self).bytes_per_second; };
+    t.close = [](void *self) { ++of(self).closed; };
+    return t;
+  }
+  void release() {
+    std::lock_guard lock(mutex);
+    holds = false;
+  }
+  void flip(size_t object, size_t byte) {
+    std::lock_guard lock(mutex);
+    auto it = objects.begin();
+    std::advance(it, object % objects.size());
+    it->second[byte % it->second.size()] ^= 0x10;
+  }
+
+ private:
+  static MemoryTier &of(void *self) { return *static_cast<MemoryTier *>(self); }
+  static std::string name(const kvc_tier_key &key) { return {reinterpret_cast<const char *>(key.bytes), 32}; }
+  void lookup(int64_t n, const kvc_tier_key *keys, kvc_tier_found *found) {
+    std::lock_guard lock(mutex);
+    for (int64_t i = 0; i < n; i++) {
+      const auto it = objects.find(name(keys[i]));
+      found[i] = it == objects.end() ? kvc_tier_found{KVC_TIER_MISS, 0, 0}
+                                     : kvc_tier_found{KVC_TIER_HIT, 0, static_cast<int64_t>(it->second.size())};
+    }
+  }
+  int32_t submit(uint64_t job, int64_t n, const kvc_tier_item *items, bool store) {
+    std::lock_guard lock(mutex);
+    if (refuse > 0) {
+      --refuse;
+      return KVC_TIER_RETRY;
+    }
+    for (int64_t i = 0; i < n; i++) waiting.push_back({job, i, items[i], store});
+    return KVC_TIER_OK;
+  }
+  int64_t poll(kvc_tier_completion *done, int64_t capacity) {
+    std::lock_guard lock(mutex);
+    int64_t count = 0;
+    while (!holds && count < capacity && !waiting.empty()) {
+      const Waiting w = waiting.front();
+      waiting.pop_front();
+      int32_t result = KVC_TIER_OK;
+      if (w.store) {
+        ++stores;
+        std::vector<uint8_t> &object = objects[name(w.item.key)];
+        object.clear();
+        for (int32_t b = 0; b < w.item.num_buffers; b++) {
+          const auto *data = static_cast<const uint8_t *>(w.item.buffers[b].data);
+          object.insert(object.end(), data, data + w.item.buffers[b].bytes);
+        }
+      } else {
+        const auto it = objects.find(name(w.item.key));
+        if (loads++ == fail_load || it == objects.end()) {
+          result = KVC_TIER_MISS;
+        } else {
+          std::copy(it->second.begin(), it->second.end(), static_cast<uint8_t *>(w.item.buffers[0].data));
+        }
+      }
+      done[count++] = {w.job, w.index, result, 0};
+    }
+    return count;
+  }
+
+  struct Waiting {
+    uint64_t job;
+    int64_t index;
+    kvc_tier_item item;
+    bool store;
+  };
+  std::deque<Waiting> waiting;
+};
+
+// Which groups a cache has. Pages have 4 tokens.
+struct TieredSpec {
+  struct Group {
+    int32_t row = KVC_ROW_KV;
+    int64_t window = 0;
+  };
+  std::vector<Group> groups{Group{}};
+  int64_t pages = 40;
+  int64_t rollback = 0;
+  int32_t heads = 1;
+  uint8_t model = 7;  // fingerprint
+  DLDataType dtype = {kDLFloat, 32, 1};
+};
+
+// An engine: what it stores for a token is a hash of all tokens up to it, the layer and the dim.
+class TieredEngine {
+ public:
+  explicit TieredEngine(const TieredSpec &s) : spec(s), context(make_context()) {
+    std::vector<kvc_layer_config> layers(s.groups.size());
+    std::vector<kvc_group_config> groups(s.groups.size());
+    kvc_state_config state;
+    kvc_state_config_init(&state);
+    state.rank = 1;
+    state.shape[0] = kDims;
+    bool recurrent = false;
+    for (size_t g = 0; g < groups.size(); g++) {
+      kvc_layer_config_init(&layers[g]);
+      kvc_group_config_init(&groups[g]);
+      groups[g].row = s.groups[g].row;
+      layers[g].group = static_cast<int32_t>(g);
+      if (s.groups[g].row == KVC_ROW_STATE) {
+        layers[g].num_states = 1;
+        layers[g].states = &state;
+        recurrent = true;
+        continue;
+      }
+      groups[g].num_pages = s.pages;
+      if (s.groups[g].window > 0) groups[g].visibility = KVC_VISIBLE_WINDOW, groups[g].window_tokens = s.groups[g].window;
+      layers[g].num_q_heads = s.heads;
+      layers[g].num_kv_heads = s.heads;
+      layers[g].head_dim = kDims;
+      layers[g].dtype = s.dtype;
+    }
+    const std::vector<uint8_t> fingerprint(32, s.model);
+    kvc_cache_config config;
+    kvc_cache_config_init(&config);
+    config.layers = layers.data(), config.num_layers = static_cast<int32_t>(layers.size());
+    config.groups = groups.data(), config.num_groups = static_cast<int32_t>(groups.size());
+    config.page_size = 4, config.max_sequences = 6, config.max_batch_tokens = 256;
+    config.flags = KVC_CACHE_PREFIX_INDEX | (s.rollback == 0 ? KVC_CACHE_NO_ROLLBACK : 0);
+    config.rollback_tokens = s.rollback;
+    if (recurrent) config.prefix_checkpoints = 16;
+    config.fingerprint = fingerprint.data();
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_cache_create(context.get(), &config, &made, &error), KVC_OK) << error.message;
+  }
+  ~TieredEngine() {
+    EXPECT_EQ(kvc_cache_check_invariants(made, nullptr), KVC_OK);
+    kvc_cache_destroy(made);
+  }
+  TieredEngine(const TieredEngine &) = delete;
+  TieredEngine &operator=(const TieredEngine &) = delete;
+
+  kvc_cache *cache() const { return made; }
+  kvc_status add(MemoryTier &tier, int32_t store = KVC_TIER_STORE_PUBLISHED, int64_t min_tokens = 0) {
+    const kvc_tier table = tier.table();
+    kvc_tier_config config;
+    kvc_tier_config_init(&config);
+    config.tier = &table;
+    config.store = store;
+    config.min_tokens = min_tokens;
+    return kvc_cache_add_tier(made, &config, nullptr);
+  }
+  kvc_status add(const Folder &folder) {
+    kvc_tier_config config;
+    kvc_tier_config_init(&config);
+    config.directory = folder.path.c_str();
+    kvc_error error = KVC_ERROR_INIT;
+    const kvc_status status = kvc_cache_add_tier(made, &config, &error);
+    EXPECT_EQ(status, KVC_OK) << error.message;
+    return status;
+  }
+
+  static float value(const Tokens &tokens, size_t position, size_t layer, int part, int64_t dim) {
+    uint64_t h = 0x9e3779b97f4a7c15u * (layer * 2 + static_cast<size_t>(part) + 1);
+    for (size_t i = 0; i <= position; i++) h = (h ^ static_cast<uint32_t>(tokens[i])) * 0x100000001b3u + 1;
+    return static_cast<float>(((h + static_cast<uint64_t>(dim) * 0x9e3779b97f4a7c15u) >> 40) % 4096) / 64.0f;
+  }
+
+  // Appends tokens[begin .. end) to a sequence.
+  void compute(kvc_seq seq, const Tokens &tokens, int64_t begin, int64_t end) {
+    if (begin == end) return;
+    const auto count = static_cast<int32_t>(end - begin);
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = &seq, batch.append_lengths = &count, batch.num_sequences = 1;
+    kvc_forward f = 0;
+    kvc_error error = KVC_ERROR_INIT;
+    ASSERT_EQ(kvc_forward_begin(made, &batch, nullptr, &f, &error), KVC_OK) << error.message;
+    for (size_t l = 0; l < spec.groups.size(); l++) {
+      if (spec.groups[l].row == KVC_ROW_STATE) {
+        std::vector<float> states = state_of(tokens, end, l);
+        int64_t shape[2] = {1, kDims};
+        const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
+        ASSERT_EQ(kvc_forward_store_state(made, f, static_cast<int32_t>(l), 0, &tensor, &error), KVC_OK) << error.message;
+        continue;
+      }
+      std::vector<float> k = rows(tokens, begin, end, l, 0), v = rows(tokens, begin, end, l, 1);
+      int64_t shape[3] = {count, spec.heads, kDims};
+      const DLTensor tk = {k.data(), {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
+      const DLTensor tv = {v.data(), {kDLCPU, 0}, 3, {kDLFloat, 32, 1}, shape, nullptr, 0};
+      kvc_append_args args;
+      kvc_append_args_init(&args);
+      args.k = &tk, args.v = &tv;
+      ASSERT_EQ(kvc_forward_append(made, f, static_cast<int32_t>(l), &args, &error), KVC_OK) << error.message;
+    }
+    ASSERT_EQ(kvc_forward_end(made, f, &error), KVC_OK) << error.message;
+  }
+  std::vector<float> rows(const Tokens &tokens, int64_t begin, int64_t end, size_t layer, int part) const {
+    std::vector<float> out;
+    for (int64_t p = begin; p < end; p++) {
+      for (int32_t d = 0; d < spec.heads * kDims; d++) out.push_back(value(tokens, static_cast<size_t>(p), layer, part, d));
+    }
+    return out;
+  }
+  std::vector<float> state_of(const Tokens &tokens, int64_t length, size_t layer) const {
+    std::vector<float> out;
+    for (int64_t d = 0; d < kDims; d++) out.push_back(value(tokens, static_cast<size_t>(length - 1), layer, 0, d));
+    return out;
+  }
+
+  // Attaches what is found, checks its contents, computes the rest in steps up to each of `publishes`, and publishes there.
+  kvc_prefix_hit serve(const Tokens &tokens, uint64_t salt = 0, uint32_t flags = 0, std::vector<int64_t> publishes = {}) {
+    const kvc_prefix_query query = Prefix::query(tokens, salt);
+    kvc_prefix_hit hit;
+    kvc_prefix_hit_init(&hit);
+    kvc_seq seq = 0;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_prefix_attach(made, &query, nullptr, &hit, &seq, &error), KVC_OK) << error.message;
+    check(seq, tokens, hit.tokens);
+    publishes.push_back(static_cast<int64_t>(tokens.size()));
+    int64_t done = hit.tokens;
+    for (const int64_t end : publishes) {
+      if (end < done) continue;
+      compute(seq, tokens, done, end);
+      done = end;
+      kvc_prefix_query part = query;
+      part.num_tokens = end;
+      kvc_prefix_options options;
+      kvc_prefix_options_init(&options);
+      options.flags = flags;
+      EXPECT_EQ(kvc_prefix_publish(made, seq, &part, &options, nullptr, &error), KVC_OK) << error.message;
+    }
+    EXPECT_EQ(kvc_seq_remove(made, 1, &seq, nullptr), KVC_OK);
+    return hit;
+  }
+
+  // Whatever a query after `length` tokens sees has the values of these tokens.
+  void check(kvc_seq seq, const Tokens &tokens, int64_t length) {
+    if (length == 0) return;
+    kvc_error error = KVC_ERROR_INIT;
+    for (size_t l = 0; l < spec.groups.size(); l++) {
+      if (spec.groups[l].row == KVC_ROW_STATE) {
+        check_state(seq, tokens, length, l);
+        continue;
+      }
+      const int64_t window = spec.groups[l].window;
+      kvc_export_args args;
+      kvc_export_args_init(&args);
+      args.layer = static_cast<int32_t>(l);
+      args.position_begin = window > 0 ? std::max<int64_t>(0, length - window + 1) : 0;
+      args.position_end = length;
+      if (args.position_begin == length) continue;
+      kvc_exported exported;
+      kvc_exported_init(&exported);
+      ASSERT_EQ(kvc_seq_export(made, seq, &args, &exported, nullptr, &error), KVC_OK) << error.message;
+      for (int part = 0; part < 2; part++) {
+        DLManagedTensorVersioned *t = part == 0 ? exported.k : exported.v;
+        const auto *data = static_cast<const float *>(t->dl_tensor.data);
+        const std::vector<float> expected = rows(tokens, args.position_begin, length, l, part);
+        EXPECT_EQ(std::vector(data, data + expected.size()), expected) << "layer " << l << " part " << part;
+        t->deleter(t);
+      }
+    }
+  }
+  void check_state(kvc_seq seq, const Tokens &tokens, int64_t length, size_t layer) {
+    const int32_t one = 1;
+    kvc_batch batch;
+    kvc_batch_init(&batch);
+    batch.sequences = &seq, batch.append_lengths = &one, batch.num_sequences = 1;
+    kvc_forward f = 0;
+    ASSERT_EQ(kvc_forward_begin(made, &batch, nullptr, &f, nullptr), KVC_OK);
+    std::vector<float> states(kDims);
+    int64_t shape[2] = {1, kDims};
+    const DLTensor tensor = {states.data(), {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, nullptr, 0};
+    EXPECT_EQ(kvc_forward_load_state(made, f, static_cast<int32_t>(layer), 0, &tensor, nullptr), KVC_OK);
+    EXPECT_EQ(states, state_of(tokens, length, layer));
+    EXPECT_EQ(kvc_forward_abort(made, f, nullptr), KVC_OK);
+  }
+
+  kvc_tier_traffic traffic() const {
+    kvc_tier_traffic t;
+    kvc_tier_traffic_init(&t);
+    EXPECT_EQ(kvc_cache_tier_traffic(made, &t, nullptr), KVC_OK);
+    return t;
+  }
+  void wait_stored() const {
+    while (traffic().pages_waiting > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // Evicts everything that is idle.
+  void forget_all() {
+    kvc_prefix_query query;
+    kvc_prefix_query_init(&query);
+    for (const uint64_t salt : {0, 1, 2, 3}) {
+      query.salt = salt;
+      EXPECT_EQ(kvc_prefix_drop(made, &query, nullptr, nullptr), KVC_OK);
+    }
+  }
+  kvc_job start(const Tokens &tokens, kvc_prefix_hit *hit = nullptr, uint64_t salt = 0, int64_t token_ns = 0) {
+    const kvc_prefix_query query = Prefix::query(tokens, salt);
+    kvc_prefix_load_options options;
+    kvc_prefix_load_options_init(&options);
+    options.token_ns = token_ns;
+    if (hit != nullptr) kvc_prefix_hit_init(hit);
+    kvc_job job = 0;
+    kvc_error error = KVC_ERROR_INIT;
+    EXPECT_EQ(kvc_prefix_load(made, &query, &options, hit, &job, &error), KVC_OK) << error.message;
+    return job;
+  }
+  int64_t wait(kvc_job job) {
+    kvc_job_info info;
+    kvc_job_info_init(&info);
+    while (job != 0) {
+      EXPECT_EQ(kvc_job_poll(made, job, &info, nullptr), KVC_OK);
+      if (info.done != 0) return info.tokens;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return 0;
+  }
+  int64_t load(const Tokens &tokens, uint64_t salt = 0) { return wait(start(tokens, nullptr, salt)); }
+
+  static constexpr int64_t kDims = 4;
+  TieredSpec spec;
+  ContextPtr context;
+  kvc_cache *made = nullptr;
+};
+
+}  // namespace kvt

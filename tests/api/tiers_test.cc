@@ -1,0 +1,500 @@
+// Tiers through the C API: each promise of section 15 of the header.
+#include "tiers_fixture.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+namespace kvt {
+namespace {
+
+TieredSpec full_and_window(int64_t window = 6) {
+  TieredSpec spec;
+  spec.groups = {{KVC_ROW_KV, 0}, {KVC_ROW_KV, window}};
+  return spec;
+}
+
+TieredSpec full_and_states() {
+  TieredSpec spec;
+  spec.groups = {{KVC_ROW_KV, 0}, {KVC_ROW_STATE, 0}};
+  return spec;
+}
+
+TEST(Tiers, EvictedPagesAreLoaded) {
+  MemoryTier tier;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(30);
+  EXPECT_EQ(engine.serve(prompt).tokens, 0);
+  engine.wait_stored();
+  EXPECT_EQ(tier.objects.size(), 7u);  // whole pages alone
+  EXPECT_EQ(engine.traffic().pages_stored, 7);
+  engine.forget_all();
+  kvc_prefix_hit hit;
+  const kvc_job job = engine.start(prompt, &hit);
+  ASSERT_NE(job, 0u);
+  EXPECT_EQ(hit.tokens, 0);
+  EXPECT_EQ(hit.load_tokens, 28);
+  EXPECT_EQ(engine.wait(job), 28);
+  EXPECT_EQ(engine.traffic().pages_loaded, 7);
+  EXPECT_EQ(engine.serve(prompt).tokens, 28);
+  EXPECT_EQ(engine.start(prompt), 0u);  // the pools have it
+  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_poll", [&](kvc_error *e) {
+    kvc_job_info info;
+    kvc_job_info_init(&info);
+    return kvc_job_poll(engine.cache(), job, &info, e);
+  });
+}
+
+TEST(Tiers, ARestartFindsWhatWasThere) {
+  const Folder folder;
+  const Tokens prompt = count_to(64);
+  {
+    TieredEngine engine{full_and_window()};
+    ASSERT_EQ(engine.add(folder), KVC_OK);
+    engine.serve(prompt);
+    engine.wait_stored();
+    EXPECT_EQ(engine.traffic().pages_not_stored, 0);
+  }
+  TieredEngine engine{full_and_window()};
+  ASSERT_EQ(engine.add(folder), KVC_OK);
+  EXPECT_EQ(engine.load(prompt), 64);
+  EXPECT_EQ(engine.serve(prompt).tokens, 63);  // the last token is computed, for its logits
+}
+
+TEST(Tiers, ALoadExtendsWhatThePoolsHave) {
+  MemoryTier tier;
+  TieredEngine engine{full_and_window(6)};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(40);
+  engine.serve(prompt, 0, 0, {16, 24});
+  engine.wait_stored();
+  kvc_prefix_query query = Prefix::query(prompt);
+  query.num_tokens = 28;
+  ASSERT_EQ(kvc_prefix_drop(engine.cache(), &query, nullptr, nullptr), KVC_OK);
+  kvc_prefix_hit hit;
+  const kvc_job job = engine.start(prompt, &hit);
+  EXPECT_EQ(hit.tokens, 24);
+  EXPECT_EQ(hit.load_tokens, 39);
+  ASSERT_NE(job, 0u);
+  EXPECT_EQ(engine.wait(job), 16);
+  EXPECT_EQ(engine.serve(prompt).tokens, 39);
+}
+
+// A sliding group needs the pages that the next query sees, and no tier has those of positions that were never published.
+TEST(Tiers, AWindowIsServedWhereItsPagesWereStored) {
+  MemoryTier tier;
+  TieredEngine engine{full_and_window(6)};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(40);
+  engine.serve(prompt, 0, 0, {16});  // window pages of 16 and of 40
+  engine.wait_stored();
+  engine.forget_all();
+  Tokens other = prompt;
+  other[30] = 999;  // 28 tokens in common: the window before 28 was never stored
+  EXPECT_EQ(engine.load(other), 16);
+  EXPECT_EQ(engine.serve(other).tokens, 16);
+  EXPECT_EQ(engine.load(prompt), 24);
+}
+
+TEST(Tiers, StatesAreServedWhereTheyWerePublished) {
+  MemoryTier tier;
+  TieredEngine engine{full_and_states()};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(33);
+  engine.serve(prompt, 0, 0, {8, 18, 24});  // 18 is inside a page: no object has its state
+  engine.wait_stored();
+  engine.forget_all();
+  Tokens other = prompt;
+  other[22] = 999;
+  EXPECT_EQ(engine.load(other), 8);
+  EXPECT_EQ(engine.serve(other).tokens, 8);
+  EXPECT_EQ(engine.load(prompt), 16);
+  EXPECT_EQ(engine.serve(prompt).tokens, 24);
+}
+
+TEST(Tiers, AFailedPageGivesAShorterPrefix) {
+  for (const int64_t failed : {0, 1, 4, 6}) {
+    MemoryTier tier;
+    TieredEngine engine{TieredSpec{}};
+    ASSERT_EQ(engine.add(tier), KVC_OK);
+    const Tokens prompt = count_to(30);
+    engine.serve(prompt);
+    engine.wait_stored();
+    engine.forget_all();
+    tier.fail_load = failed;
+    EXPECT_EQ(engine.load(prompt), failed * 4);
+    EXPECT_GE(engine.traffic().pages_not_loaded, 1);
+    EXPECT_EQ(engine.serve(prompt).tokens, failed * 4);
+  }
+}
+
+TEST(Tiers, AFailedPageOfAWindowGivesNothing) {
+  MemoryTier tier;
+  TieredEngine engine{full_and_window()};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(40);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  tier.fail_load = 3;
+  EXPECT_EQ(engine.load(prompt), 0);
+  EXPECT_EQ(engine.serve(prompt).tokens, 0);
+}
+
+// Every byte of an object counts.
+TEST(Tiers, ADamagedObjectIsAMiss) {
+  for (size_t byte = 0; byte < 400; byte += 1) {
+    MemoryTier tier;
+    TieredEngine engine{TieredSpec{}};
+    ASSERT_EQ(engine.add(tier), KVC_OK);
+    const Tokens prompt = count_to(9);
+    engine.serve(prompt);
+    engine.wait_stored();
+    ASSERT_EQ(tier.objects.size(), 2u);
+    engine.forget_all();
+    tier.flip(0, byte);
+    const int64_t loaded = engine.load(prompt);
+    EXPECT_TRUE(loaded == 0 || loaded == 4) << byte;
+    EXPECT_EQ(engine.serve(prompt).tokens, loaded);
+    if (HasFailure()) return;
+  }
+}
+
+// Even if two names were equal, the bytes of one page never appear for another.
+TEST(Tiers, AnObjectUnderAnotherNameIsAMiss) {
+  MemoryTier tier;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens a = count_to(8), b = count_to(8, 100);
+  engine.serve(a, 1);
+  engine.wait_stored();
+  const auto of_a = tier.objects;
+  engine.serve(b, 2);
+  engine.wait_stored();
+  for (auto &[name, object] : tier.objects) {
+    if (of_a.count(name) == 0) object = of_a.begin()->second;
+  }
+  engine.forget_all();
+  EXPECT_EQ(engine.load(b, 2), 0);
+  EXPECT_EQ(engine.load(a, 1), 8);
+}
+
+TEST(Tiers, SaltsModelsAndLayoutsAreApart) {
+  MemoryTier tier;
+  const Tokens prompt = count_to(16);
+  {
+    TieredEngine engine{TieredSpec{}};
+    ASSERT_EQ(engine.add(tier), KVC_OK);
+    engine.serve(prompt, 1);
+    engine.wait_stored();
+    engine.forget_all();
+    EXPECT_EQ(engine.start(prompt, nullptr, 2), 0u);
+    EXPECT_EQ(engine.start(prompt), 0u);
+    EXPECT_EQ(engine.load(prompt, 1), 16);
+  }
+  TieredSpec other_model, other_layout, same;
+  other_model.model = 8;
+  other_layout.heads = 2;
+  for (const TieredSpec &spec : {other_model, other_layout, same}) {
+    TieredEngine engine{spec};
+    ASSERT_EQ(engine.add(tier), KVC_OK);
+    EXPECT_EQ(engine.start(prompt, nullptr, 1) != 0, spec.model == 7 && spec.heads == 1);
+  }
+  EXPECT_EQ(tier.closed, 4);
+}
+
+TEST(Tiers, PoliciesSayWhatIsStored) {
+  const Tokens prompt = count_to(16), longer = count_to(20);
+  const auto stored = [&](int32_t store, int64_t min_tokens, uint32_t flags, int times) {
+    MemoryTier tier;
+    TieredEngine engine{TieredSpec{}};
+    EXPECT_EQ(engine.add(tier, store, min_tokens), KVC_OK);
+    for (int i = 0; i < times; i++) engine.serve(i == 0 ? prompt : longer, 0, flags);
+    engine.wait_stored();
+    return tier.objects.size();
+  };
+  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 0, 0, 1), 4u);
+  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 0, KVC_PREFIX_KEEP_PRIVATE, 2), 0u);
+  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 17, 0, 1), 0u);
+  EXPECT_EQ(stored(KVC_TIER_STORE_PUBLISHED, 16, 0, 1), 4u);
+  EXPECT_EQ(stored(KVC_TIER_STORE_REUSED, 0, 0, 1), 0u);
+  EXPECT_EQ(stored(KVC_TIER_STORE_REUSED, 0, 0, 2), 4u);
+  EXPECT_EQ(stored(KVC_TIER_STORE_NOTHING, 0, 0, 2), 0u);
+}
+
+TEST(Tiers, NothingIsLoadedThatIsFasterToCompute) {
+  MemoryTier tier;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(16);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  tier.bytes_per_second = 1000;  // an object of some hundred bytes takes most of a second
+  kvc_prefix_hit hit;
+  EXPECT_EQ(engine.start(prompt, &hit, 0, 1000), 0u);
+  EXPECT_EQ(hit.load_tokens, 15);
+  EXPECT_GT(hit.load_ns, 1000000000);
+  EXPECT_EQ(engine.load(prompt), 16);
+  engine.forget_all();
+  const kvc_job job = engine.start(prompt, &hit, 0, hit.load_ns);
+  EXPECT_NE(job, 0u);
+  EXPECT_EQ(engine.wait(job), 16);
+}
+
+TEST(Tiers, ALoadThatRunsHoldsItsPages) {
+  MemoryTier tier;
+  TieredSpec spec;
+  spec.pages = 10;
+  TieredEngine engine{spec};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(24);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  tier.holds = true;
+  const kvc_job job = engine.start(prompt);
+  ASSERT_NE(job, 0u);
+  int32_t descriptor = -1;
+  ASSERT_EQ(kvc_cache_job_descriptor(engine.cache(), &descriptor, nullptr), KVC_OK);
+  struct pollfd wait = {descriptor, POLLIN, 0};
+  EXPECT_EQ(poll(&wait, 1, 20), 0);
+  kvc_stats stats;
+  kvc_stats_init(&stats);
+  ASSERT_EQ(kvc_cache_stats(engine.cache(), -1, &stats, nullptr), KVC_OK);
+  EXPECT_EQ(stats.pages_used, 6);
+  EXPECT_EQ(stats.num_sequences, 1);
+  refused(engine.cache(), {KVC_ERROR_BUSY}, "kvc_cache_clear", [&](kvc_error *e) { return kvc_cache_clear(engine.cache(), e); });
+  // Another load of the same tokens does not fit.
+  const kvc_prefix_query query = Prefix::query(prompt);
+  const kvc_error error = refused(engine.cache(), {KVC_ERROR_OUT_OF_PAGES}, "kvc_prefix_load", [&](kvc_error *e) {
+    kvc_job none = 0;
+    return kvc_prefix_load(engine.cache(), &query, nullptr, nullptr, &none, e);
+  });
+  EXPECT_EQ(error.required, 6);
+  EXPECT_EQ(error.available, 4);
+  tier.release();
+  EXPECT_EQ(poll(&wait, 1, 10000), 1);
+  EXPECT_EQ(engine.wait(job), 24);
+  EXPECT_EQ(poll(&wait, 1, 0), 0);
+  EXPECT_EQ(kvc_cache_clear(engine.cache(), nullptr), KVC_OK);
+}
+
+TEST(Tiers, ACancelledLoadEnds) {
+  MemoryTier tier;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(120);
+  engine.serve(prompt);
+  engine.wait_stored();
+  engine.forget_all();
+  tier.holds = true;
+  const kvc_job job = engine.start(prompt);
+  ASSERT_EQ(kvc_job_cancel(engine.cache(), job, nullptr), KVC_OK);
+  tier.release();
+  EXPECT_LE(engine.wait(job), 120);
+  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_cancel", [&](kvc_error *e) { return kvc_job_cancel(engine.cache(), job, e); });
+  EXPECT_EQ(engine.traffic().pages_loading, 0);
+  engine.serve(prompt);
+}
+
+TEST(Tiers, ACacheWithALoadCanBeDestroyed) {
+  MemoryTier tier;
+  {
+    TieredEngine engine{TieredSpec{}};
+    ASSERT_EQ(engine.add(tier), KVC_OK);
+    const Tokens prompt = count_to(24);
+    engine.serve(prompt);
+    engine.wait_stored();
+    engine.forget_all();
+    ASSERT_NE(engine.start(prompt), 0u);
+  }
+  EXPECT_EQ(tier.closed, 1);
+}
+
+TEST(Tiers, ATierThatIsFullOfWorkIsTriedAgain) {
+  MemoryTier tier;
+  tier.refuse = 3;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(24);
+  engine.serve(prompt);
+  engine.wait_stored();
+  EXPECT_EQ(tier.objects.size(), 6u);
+  engine.forget_all();
+  tier.refuse = 2;
+  EXPECT_EQ(engine.load(prompt), 24);
+}
+
+TEST(Tiers, APageThatIsEvictedBeforeItsTurnIsNotStored) {
+  MemoryTier tier;
+  tier.holds = true;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(120);
+  engine.serve(prompt);  // the tier holds 16 stores, and 14 wait
+  while (engine.traffic().pages_waiting > 30) std::this_thread::yield();
+  engine.forget_all();
+  tier.release();
+  engine.wait_stored();
+  const kvc_tier_traffic traffic = engine.traffic();
+  EXPECT_EQ(traffic.pages_stored + traffic.pages_dropped, 30);
+  const int64_t loaded = engine.load(prompt);
+  EXPECT_LE(loaded, traffic.pages_stored * 4);
+  EXPECT_EQ(engine.serve(prompt).tokens, loaded);
+}
+
+TEST(Tiers, TheFirstTierThatHasAPageGivesIt) {
+  MemoryTier first, second;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(first), KVC_OK);
+  ASSERT_EQ(engine.add(second), KVC_OK);
+  const Tokens prompt = count_to(16);
+  engine.serve(prompt);
+  engine.wait_stored();
+  EXPECT_EQ(first.objects.size(), 4u);
+  EXPECT_EQ(second.objects.size(), 4u);
+  engine.forget_all();
+  first.objects.erase(first.objects.begin());
+  EXPECT_EQ(engine.load(prompt), 16);
+  EXPECT_EQ(first.loads, 3);
+  EXPECT_EQ(second.loads, 1);
+}
+
+TEST(Tiers, EqualCallsGiveEqualPages) {
+  MemoryTier tiers[2];
+  std::vector<uint64_t> digests;
+  for (MemoryTier &tier : tiers) {
+    TieredEngine engine{full_and_window()};
+    ASSERT_EQ(engine.add(tier), KVC_OK);
+    for (int round = 0; round < 4; round++) {
+      const Tokens prompt = count_to(30 + round, round % 2 * 100 + 1);
+      engine.load(prompt);
+      engine.serve(prompt);
+      engine.wait_stored();
+      if (round == 1) engine.forget_all();
+    }
+    uint64_t digest = 0;
+    ASSERT_EQ(kvc_cache_digest(engine.cache(), &digest, nullptr), KVC_OK);
+    digests.push_back(digest);
+  }
+  EXPECT_EQ(digests[0], digests[1]);
+}
+
+TEST(Tiers, AChildOfForkWorksWithoutThem) {
+  MemoryTier tier;
+  TieredEngine engine{TieredSpec{}};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  const Tokens prompt = count_to(100);
+  for (int round = 0; round < 20; round++) {
+    engine.serve(count_to(100, 1000 * round));  // the thread is at work
+    const pid_t child = fork();
+    if (child == 0) {
+      kvc_prefix_hit hit;
+      const bool ok = engine.start(prompt, &hit) == 0 && engine.serve(count_to(20, -9)).tokens == 0 &&
+                      engine.traffic().pages_waiting == 0;
+      _exit(ok ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    if (round % 4 == 3) engine.forget_all();
+  }
+}
+
+TEST(Tiers, BadConfigsAreRefused) {
+  const Folder folder;
+  TieredEngine engine{TieredSpec{}};
+  MemoryTier memory;
+  const kvc_tier table = memory.table();
+  kvc_tier broken = table, old = table;
+  broken.poll = nullptr;
+  old.version = KVC_TIER_VERSION + 1;
+  const auto bad = [&](kvc_status status, auto change) {
+    kvc_tier_config config;
+    kvc_tier_config_init(&config);
+    config.directory = folder.path.c_str();
+    change(config);
+    refused(engine.cache(), {status}, "kvc_cache_add_tier",
+            [&](kvc_error *e) { return kvc_cache_add_tier(engine.cache(), &config, e); });
+  };
+  bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.directory = nullptr; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { c.tier = &table; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.sync = 3; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [](kvc_tier_config &c) { c.store = -1; });
+  bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.capacity_bytes = -1; });
+  bad(KVC_ERROR_OUT_OF_RANGE, [](kvc_tier_config &c) { c.min_tokens = -1; });
+  bad(KVC_ERROR_UNSUPPORTED, [](kvc_tier_config &c) { c.reserved = 1; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &table, c.capacity_bytes = 1; });
+  bad(KVC_ERROR_INVALID_ARGUMENT, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &broken; });
+  bad(KVC_ERROR_UNSUPPORTED, [&](kvc_tier_config &c) { c.directory = nullptr, c.tier = &old; });
+  Prefix without(10);
+  refused(without.cache(), {KVC_ERROR_UNSUPPORTED}, "kvc_cache_add_tier", [&](kvc_error *e) {
+    kvc_tier_config config;
+    kvc_tier_config_init(&config);
+    config.directory = folder.path.c_str();
+    return kvc_cache_add_tier(without.cache(), &config, e);
+  });
+  for (int i = 0; i < 8; i++) EXPECT_EQ(engine.add(memory), KVC_OK);
+  EXPECT_EQ(engine.add(memory), KVC_ERROR_UNSUPPORTED);
+}
+
+TEST(Tiers, BadLoadsAreRefused) {
+  TieredEngine engine{TieredSpec{}};
+  const Tokens prompt = count_to(8);
+  kvc_prefix_query query = Prefix::query(prompt);
+  kvc_prefix_load_options options;
+  kvc_prefix_load_options_init(&options);
+  kvc_job job = 0;
+  const auto load = [&](kvc_error *e) { return kvc_prefix_load(engine.cache(), &query, &options, nullptr, &job, e); };
+  refused(engine.cache(), {KVC_ERROR_UNSUPPORTED}, "kvc_prefix_load", load);
+  int32_t descriptor = 0;
+  refused(engine.cache(), {KVC_ERROR_UNSUPPORTED}, "kvc_cache_job_descriptor",
+          [&](kvc_error *e) { return kvc_cache_job_descriptor(engine.cache(), &descriptor, e); });
+  kvc_job_info info;
+  kvc_job_info_init(&info);
+  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_poll",
+          [&](kvc_error *e) { return kvc_job_poll(engine.cache(), 1, &info, e); });
+  refused(engine.cache(), {KVC_ERROR_STALE_ID}, "kvc_job_cancel", [&](kvc_error *e) { return kvc_job_cancel(engine.cache(), 0, e); });
+  MemoryTier tier;
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  options.token_ns = -1;
+  refused(engine.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_load", load);
+  options.token_ns = 0, options.priority = 101;
+  refused(engine.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_load", load);
+  options.priority = 0, options.time_to_live = -1;
+  refused(engine.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_load", load);
+  options.time_to_live = 0, query.num_tokens = -1;
+  refused(engine.cache(), {KVC_ERROR_OUT_OF_RANGE}, "kvc_prefix_load", load);
+}
+
+// Requests and loads of several threads, over pools that are too small for all.
+TEST(Tiers, ThreadsShareThem) {
+  MemoryTier tier;
+  TieredSpec spec = full_and_window();
+  spec.pages = 60;
+  TieredEngine engine{spec};
+  ASSERT_EQ(engine.add(tier), KVC_OK);
+  std::vector<std::thread> threads;
+  std::mutex turn;  // of the engine's own calls: one step at a time
+  for (int t = 0; t < 3; t++) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 40; round++) {
+        const Tokens prompt = count_to(20 + (round * 7 + t) % 40, round % 5 * 1000 + 1);
+        kvc_job job = 0;
+        {
+          const std::lock_guard lock(turn);
+          job = engine.start(prompt);
+        }
+        engine.wait(job);
+        const std::lock_guard lock(turn);
+        engine.serve(prompt);
+      }
+    });
+  }
+  for (std::thread &thread : threads) thread.join();
+  EXPECT_GT(engine.traffic().pages_loaded + engine.traffic().pages_stored, 0);
+}
+
+}  // namespace
+}  // namespace kvt
