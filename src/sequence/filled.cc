@@ -64,7 +64,7 @@ Status SequenceStore::begin_fill(const PrefixSource& source, int64_t found, int6
     PageList& target = edit_list(slot, g);
     const int64_t held = found / rules(g).page_size;
     const int64_t first = first_filled_entry(source, g, found, tokens);
-    if (first > 0) edit_table(g).append_freed(target, first);
+    if (first > 0) edit_table(g).skip(target, first);
     for (int64_t i = first; i < held; ++i) {
       const int32_t page = source.at(g, i);
       edit_table(g).append_shared(target, {&page, 1});
