@@ -181,7 +181,7 @@ enum kvc_status_code {
   KVC_ERROR_CANCELLED = 202,  /* the forward was cancelled: only abort is left */
   KVC_ERROR_EVICTED = 203,    /* the needed keys were freed, because they left a window */
   KVC_ERROR_UNCOMMITTED = 204, /* the sequence has an uncommitted tree: kvc_seq_commit first */
-  KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the one asked for, or a graph holds none */
+  KVC_ERROR_STALE = 205,      /* a plan's arrays hold another step than the requested one, or no step is open in a graph */
   /* Device. */
   KVC_ERROR_DEVICE_UNAVAILABLE = 300, /* no backend, driver or device of that type */
   KVC_ERROR_DEVICE_FAILED = 301,      /* the driver reported an error: the message has its name and the call */
@@ -199,8 +199,8 @@ typedef struct kvc_error {
   uint32_t struct_size; /* sizeof(kvc_error), by KVC_ERROR_INIT */
   kvc_status code;      /* the returned status */
   int64_t index;        /* row, layer or array element at fault; -1 = none */
-  int64_t required;     /* capacity errors: what the call needs, else 0 */
-  int64_t available;    /* capacity errors: what there is, else 0 */
+  int64_t required;     /* capacity errors, and others that say so: what the call needs; else 0 */
+  int64_t available;    /* the same: what there is; else 0 */
   int64_t group;        /* layer group at fault; -1 = none */
   char message[472];    /* "function: what, with the values"; NUL-terminated ASCII */
 } kvc_error;
@@ -510,12 +510,12 @@ enum kvc_cache_flags {
   KVC_CACHE_ZERO_ON_FREE = 64
 };
 
-/* Which idle prefix the prefix index evicts first, among those of equal priority. A continuation always goes before what it
- * continues. benchmarks/results/README.md has hit rates of both. */
+/* Which idle prefix the prefix index evicts first, among those of equal priority. A prefix is never evicted before a longer
+ * one that continues it. benchmarks/results/README.md has hit rates of both policies. */
 enum kvc_prefix_policy {
-  KVC_PREFIX_POLICY_REUSE = 0, /* least recently used, and each of the last three uses counts as half the age at which prefixes
-                                  are evicted. So prefixes that were used once (a scan) go before those that come back */
-  KVC_PREFIX_POLICY_LRU = 1    /* least recently used */
+  KVC_PREFIX_POLICY_REUSE = 0, /* the least recently used one, but each further use, up to three, lets a prefix live longer, by
+                                  half the usual age at eviction. So prefixes that were used once are evicted first */
+  KVC_PREFIX_POLICY_LRU = 1    /* the least recently used one */
 };
 
 enum kvc_storage {
@@ -695,11 +695,11 @@ enum kvc_streaming_flags {
  * included, for any cut into steps. Sliding and chunked groups keep their own rules.
  *   Positions  Attention works as if the kept tokens were contiguous, and no key is rotated again. attend rotates q at p for
  *              the window and at min(p, w-1) for the sinks, and merges both. Distances for ALiBi follow the same rule. If the
- *              caller rotates q, it meets the sinks at their true distance. Lengths and positions count every token, to 2^30.
+ *              caller rotates q, the sinks are at their true distance. Lengths and positions count every token, to 2^30.
  *   Memory     Pages that lie wholly between the sinks and the window (with its rollback margin) lose this sequence's
  *              reference when the window is set, and when a forward ends. A sequence then holds at most the
  *              pages of w + rollback_tokens + the tokens of a step, plus two pages. If a later window has
- *              fewer sinks, their pages are freed together with the next page.
+ *              fewer sinks, the pages of the former sinks are freed when the next page leaves the window.
  *   Rollback   fork and truncate work within the pages of the sinks, and where the window of the next query is complete
  *              (kvc_seq_nearest_position). Elsewhere they return EVICTED.
  * A fork has its parent's window, truncate keeps it, and a new sequence has none.
@@ -909,12 +909,14 @@ static inline void kvc_attend_args_init(kvc_attend_args *args) {
  * were rounded for storage. A row that sees nothing has output 0 and LSE -inf (with a sink: the sink's logit).
  * An MLA layer with up-projections absorbs them into q and out where queries are few. Where they are many, it decompresses K
  * and V of the new tokens. Both give the same result within rounding (docs/reference/mla.md).
- * Errors: as kvc_forward_append; ORDER also for a layer that reads the K and V of a layer outside of the forward's range,
- * without k and v before kvc_forward_append (PAST needs neither), for a second attend
- * of the same part, and in a forward of encoder tokens; OUT_OF_RANGE (softmax_scale, softcap); INVALID_ARGUMENT (PAST with
- * SELF; PAST or SELF of a cross layer, which has past only; a recurrent layer; out or lse shares an element with the other, or
- * with q, k or v); CANCELLED within one work item of kvc_forward_cancel: out is then undefined, and k and v may have been
- * stored. Threads: one at a time for one forward, any between forwards. Since 0.1.
+ * Errors: those of kvc_forward_append, and
+ *   ORDER             the layer was not appended, and k and v are NULL (PAST needs neither); the same part was attended before;
+ *                     the layer reads the K and V of a layer outside of the forward's range; a forward of encoder tokens
+ *   OUT_OF_RANGE      softmax_scale or softcap
+ *   INVALID_ARGUMENT  PAST with SELF; PAST or SELF in a cross layer, all of whose keys are past; a recurrent layer; out or lse
+ *                     shares an element with the other, or with q, k or v
+ *   CANCELLED         within one work item of kvc_forward_cancel. out is then undefined, and k and v may have been stored
+ * Threads: one at a time for one forward, any between forwards. Since 0.1.
  * From: latent attention and its absorbed form as in DeepSeek-V2; online softmax as in FlashAttention-2; split-KV and merge by
  * LSE as in Flash-Decoding; softcap as in Gemma 2, slopes as in ALiBi (Press et al.), sinks as in gpt-oss. */
 KVC_API kvc_status kvc_forward_attend(kvc_cache *cache, kvc_forward forward, int32_t layer, const kvc_attend_args *args,
@@ -1049,8 +1051,8 @@ KVC_API kvc_status kvc_forward_describe(kvc_cache *cache, kvc_forward forward, c
 typedef struct kvc_graph_config {
   uint32_t struct_size;
   uint32_t flags;            /* 0 */
-  int32_t max_sequences;     /* rows of a step, 1..the cache's max_sequences; 0 = that */
-  int32_t max_tokens;        /* tokens of a step, 1..the cache's max_batch_tokens; 0 = that */
+  int32_t max_sequences;     /* rows of a step, at most the cache's max_sequences; 0 = as many */
+  int32_t max_tokens;        /* tokens of a step, at most the cache's max_batch_tokens; 0 = as many */
   int32_t max_pages_per_row; /* columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own */
   uint32_t reserved;         /* 0 */
 } kvc_graph_config;
@@ -1189,8 +1191,8 @@ static inline void kvc_exported_init(kvc_exported *exported) {
  * not change the cache before the call has returned.
  * Errors: STALE_ID, BUSY (the sequence is in an open forward, or 32 exports run already), OUT_OF_RANGE (uncommitted tree nodes
  * cannot be exported), ORDER (a forward that stored these tokens did not cover the layer; available = the tokens that it
- * holds), EVICTED (keys of the range are gone),
- * UNSUPPORTED (scales of a layer without scales, a recurrent layer, KVC_STORAGE_NONE). Threads: any. Since 0.1. */
+ * holds), EVICTED (keys of the range are gone), UNSUPPORTED (scales of a layer without scales, a recurrent layer,
+ * KVC_STORAGE_NONE). Threads: any. Since 0.1. */
 KVC_API kvc_status kvc_seq_export(kvc_cache *cache, kvc_seq sequence, const kvc_export_args *args,
                                   kvc_exported *exported, void *stream, kvc_error *error);
 
@@ -1241,8 +1243,8 @@ KVC_API kvc_status kvc_seq_import(kvc_cache *cache, kvc_seq sequence, const kvc_
  *   ... store the new tokens, attend ...
  *   kvc_forward_end(cache, step, &error);
  *
- * A fork queues a copy of a partial last page, begin a copy of a last page that is shared, and a commit the copies that bring kept
- * nodes in order. There is at most one for each sequence and group, except for a commit. Nothing else moves tokens.
+ * Three calls queue copies: a fork, of a partial last page; begin, of a shared last page; and a commit, to move kept nodes to the
+ * front. A commit can queue several for a sequence and group, the others at most one. Nothing else moves tokens.
  *   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next
  *           step stores or reads anything, and those of begin before its own step reads.
  *   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.
@@ -1257,7 +1259,7 @@ typedef struct kvc_copy {
   int32_t count;       /* tokens, >= 1 */
 } kvc_copy;
 
-/* Gives all copies that wait, and forgets them.
+/* Gives all copies that wait, and removes them from the cache.
  *   copies     nullable if capacity is 0; [capacity], filled, elements item_size bytes apart
  *   item_size  sizeof(kvc_copy)
  *   count      how many there are, also on BUFFER_TOO_SMALL; with capacity 0 they continue to wait

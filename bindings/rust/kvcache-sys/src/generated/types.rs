@@ -356,7 +356,7 @@ pub const KVC_ERROR_CANCELLED: kvc_status_code = 202;
 pub const KVC_ERROR_EVICTED: kvc_status_code = 203;
 #[doc = " the sequence has an uncommitted tree: kvc_seq_commit first"]
 pub const KVC_ERROR_UNCOMMITTED: kvc_status_code = 204;
-#[doc = " a plan's arrays hold another step than the one asked for, or a graph holds none"]
+#[doc = " a plan's arrays hold another step than the requested one, or no step is open in a graph"]
 pub const KVC_ERROR_STALE: kvc_status_code = 205;
 #[doc = " no backend, driver or device of that type"]
 pub const KVC_ERROR_DEVICE_UNAVAILABLE: kvc_status_code = 300;
@@ -381,9 +381,9 @@ pub struct kvc_error {
     pub code: kvc_status,
     #[doc = " row, layer or array element at fault; -1 = none"]
     pub index: i64,
-    #[doc = " capacity errors: what the call needs, else 0"]
+    #[doc = " capacity errors, and others that say so: what the call needs; else 0"]
     pub required: i64,
-    #[doc = " capacity errors: what there is, else 0"]
+    #[doc = " the same: what there is; else 0"]
     pub available: i64,
     #[doc = " layer group at fault; -1 = none"]
     pub group: i64,
@@ -751,11 +751,11 @@ pub const KVC_CACHE_PREFIX_INDEX: kvc_cache_flags = 32;
 #[doc = " A step, a fork and an attach clear the K and V of pages that they take, before anything else reads them. So no sequence ever\n sees bytes of another one, whatever reads the pools. It costs one write of each new page. Needs pools (KVC_STORAGE_OWN)"]
 pub const KVC_CACHE_ZERO_ON_FREE: kvc_cache_flags = 64;
 pub type kvc_cache_flags = ::core::ffi::c_uint;
-#[doc = " least recently used, and each of the last three uses counts as half the age at which prefixes\nare evicted. So prefixes that were used once (a scan) go before those that come back"]
+#[doc = " the least recently used one, but each further use, up to three, lets a prefix live longer, by\nhalf the usual age at eviction. So prefixes that were used once are evicted first"]
 pub const KVC_PREFIX_POLICY_REUSE: kvc_prefix_policy = 0;
-#[doc = " least recently used"]
+#[doc = " the least recently used one"]
 pub const KVC_PREFIX_POLICY_LRU: kvc_prefix_policy = 1;
-#[doc = " Which idle prefix the prefix index evicts first, among those of equal priority. A continuation always goes before what it\n continues. benchmarks/results/README.md has hit rates of both."]
+#[doc = " Which idle prefix the prefix index evicts first, among those of equal priority. A prefix is never evicted before a longer\n one that continues it. benchmarks/results/README.md has hit rates of both policies."]
 pub type kvc_prefix_policy = ::core::ffi::c_uint;
 #[doc = " the cache has page pools for every layer, in its own memory or in the caller's\n(kvc_layer_config.kv_storage)"]
 pub const KVC_STORAGE_OWN: kvc_storage = 0;
@@ -1099,9 +1099,9 @@ pub struct kvc_graph_config {
     pub struct_size: u32,
     #[doc = " 0"]
     pub flags: u32,
-    #[doc = " rows of a step, 1..the cache's max_sequences; 0 = that"]
+    #[doc = " rows of a step, at most the cache's max_sequences; 0 = as many"]
     pub max_sequences: i32,
-    #[doc = " tokens of a step, 1..the cache's max_batch_tokens; 0 = that"]
+    #[doc = " tokens of a step, at most the cache's max_batch_tokens; 0 = as many"]
     pub max_tokens: i32,
     #[doc = " columns of block tables, 1..2^26; 0 = the pages of the group. BRANCHES have their own"]
     pub max_pages_per_row: i32,
@@ -1228,7 +1228,7 @@ const _: () = {
     ["Offset of field: kvc_import_args::k_scale"][::core::mem::offset_of!(kvc_import_args, k_scale) - 32usize];
     ["Offset of field: kvc_import_args::v_scale"][::core::mem::offset_of!(kvc_import_args, v_scale) - 40usize];
 };
-#[doc = " One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n A fork queues a copy of a partial last page, begin a copy of a last page that is shared, and a commit the copies that bring kept\n nodes in order. There is at most one for each sequence and group, except for a commit. Nothing else moves tokens.\n   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next\n           step stores or reads anything, and those of begin before its own step reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.\n           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.\n   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.\n The layout of this struct is frozen."]
+#[doc = " One copy that a cache with KVC_STORAGE_NONE leaves to the engine, which makes it in its own pools:\n\n   config.storage = KVC_STORAGE_NONE;                       // page ids and tables, no K and V\n   ...\n   kvc_seq_fork(cache, n, parents, positions, children, NULL, &error);\n   if (kvc_cache_take_copies(cache, copies, sizeof copies[0], CAPACITY, &num_copies, &error)) return report(error.message);\n   copy_in_my_pools(copies, num_copies);                    // one after another, in each layer of copies[i].group\n   if (kvc_forward_begin(cache, &batch, NULL, &step, &error)) return report(error.message);\n   ... kvc_cache_take_copies, copy_in_my_pools ...          // begin replaces a shared last page by a copy\n   ... store the new tokens, attend ...\n   kvc_forward_end(cache, step, &error);\n\n Three calls queue copies: a fork, of a partial last page; begin, of a shared last page; and a commit, to move kept nodes to the\n front. A commit can queue several for a sequence and group, the others at most one. Nothing else moves tokens.\n   Order   Make the copies one after another, in the order in which they come. Make those of a fork or commit before the next\n           step stores or reads anything, and those of begin before its own step reads.\n   Taking  While copies of earlier calls wait, kvc_forward_begin is refused (ORDER), so that nothing overwrites what they read.\n           Once max_sequences * num_groups copies wait, kvc_seq_fork and kvc_seq_commit are refused too.\n   Abort   It drops the copies of its own step that were not taken. kvc_cache_clear drops all.\n The layout of this struct is frozen."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_copy {
