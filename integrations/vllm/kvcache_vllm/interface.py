@@ -1,0 +1,71 @@
+"""What the plug-in uses of vLLM, as it was when it was tested.
+
+vLLM's backends are not a stable interface. So the plug-in compares the signatures of what it overrides and calls, and the
+fields that it reads, with those of the version that was tested.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+TESTED = "0.32.0"
+
+# Parameters of what is overridden or called.
+PARAMETERS = {
+    "CPUAttentionBackendImpl.__init__":
+        "self num_heads head_size scale num_kv_heads alibi_slopes sliding_window kv_cache_dtype logits_soft_cap attn_type "
+        "kv_sharing_target_layer_name sinks",
+    "CPUAttentionBackendImpl.forward":
+        "self layer query key value kv_cache attn_metadata output output_scale output_block_scale",
+    "CPUAttentionBackendImpl.do_kv_cache_update": "self layer key value kv_cache slot_mapping",
+    "CPUAttentionBackend.get_impl_cls": "",
+    "CPUAttentionBackend.get_name": "",
+    "register_backend": "backend class_path is_mamba",
+}
+
+# Fields of the metadata of a step that are read.
+FIELDS = ("num_actual_tokens query_start_loc seq_lens block_table slot_mapping causal dynamic_causal encoder_cache").split()
+
+
+def _parameters(function: Any) -> str:
+    return " ".join(inspect.signature(function).parameters)
+
+
+def _find(place: Any, path: str) -> Any:
+    for name in path.split("."):
+        place = getattr(place, name)
+    return place
+
+
+def difference() -> str | None:
+    """The first difference between the installed vLLM, or libkvcache, and what was tested, as a clause. None: there is none."""
+    try:
+        import kvcache
+        from vllm.v1.attention.backends import cpu_attn, registry
+    except Exception as error:  # a wheel for another machine fails with an OSError, a moved module with an ImportError
+        return f"an import failed: {type(error).__name__}: {error}"
+    if not hasattr(kvcache, "flash_attn_with_kvcache"):
+        return f"the installed kvcache in {kvcache.__file__} is no libkvcache"
+    return _difference_of(cpu_attn, registry)
+
+
+def _difference_of(cpu_attn: Any, registry: Any) -> str | None:
+    for path, tested in PARAMETERS.items():
+        try:
+            found = _parameters(_find(registry if path == "register_backend" else cpu_attn, path))
+        except (AttributeError, TypeError, ValueError):
+            return f"this vLLM has no {path}; vLLM {TESTED} was tested"
+        if found != tested:
+            return f"{path} of this vLLM takes ({found}), not ({tested}); vLLM {TESTED} was tested"
+    try:
+        fields = {field.name for field in dataclasses.fields(cpu_attn.CPUAttentionMetadata)}
+    except (AttributeError, TypeError):
+        return f"this vLLM has no CPUAttentionMetadata; vLLM {TESTED} was tested"
+    missing = [name for name in FIELDS if name not in fields]
+    if missing:
+        return f"CPUAttentionMetadata of this vLLM has no {', '.join(missing)}; vLLM {TESTED} was tested"
+    if cpu_attn.CPUAttentionBackend.get_name() != "CPU_ATTN" or cpu_attn.CPUAttentionBackend.forward_includes_kv_cache_update:
+        return f"CPUAttentionBackend of this vLLM stores keys in another place; vLLM {TESTED} was tested"
+    return None
