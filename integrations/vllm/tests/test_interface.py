@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import kvcache_vllm
 import pytest
 import torch
-from kvcache_vllm import backend, interface
+from kvcache_vllm import backend, interface, mla
 from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends import cpu_attn, registry
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
@@ -36,6 +36,8 @@ def test_the_tested_vllm_loads_the_plugin(lines):
     kvcache_vllm.register()
     assert AttentionBackendEnum.CPU_ATTN.get_class() is backend.KvcacheBackend
     assert backend.KvcacheBackend.get_name() == "CPU_ATTN"
+    assert AttentionBackendEnum.CPU_MLA.get_class() is mla.KvcacheMlaBackend
+    assert mla.KvcacheMlaBackend.get_name() == "CPU_MLA"
     assert len(lines) == 1
 
 
