@@ -59,13 +59,17 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the server and the processes that it started, which are in its session."""
-        for number in (signal.SIGINT, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, number)
-                self.process.wait(30)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                pass
+        """Ends the server. Processes that it leaves behind are in its session, and end too."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
 
     def is_ready(self) -> bool:
         try:
