@@ -69,6 +69,31 @@ install_python_package_alone() {
   echo "$now" > "$stamp"
 }
 
+packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
+# Makes the packages of .venv visible in another environment, after its own.
+layer_over_venv() { # ENVIRONMENT
+  # With this variable, functions of the CUDA part of PyTorch may be missing.
+  printf '%s\n' "$(packages_of "$venv")" 'import os; os.environ.setdefault("TORCH_USE_RTLD_GLOBAL", "1")' \
+    > "$(packages_of "$1")/layer.pth"
+}
+
+# Makes empty libraries for those that PyTorch links and that are missing. One of them must define a variable.
+make_empty_cuda_libraries() { # ENVIRONMENT
+  local place name link
+  place=$(packages_of "$1")
+  for name in $(ldd "$place"/torch/lib/*.so | awk '/not found/ { print $1 }' | sort -u); do
+    link=("$CC" -shared -fPIC -o "$place/torch/lib/$name" -Wl,-soname,"$name" -x c -)
+    case $name in
+      libnvshmem_host.*)
+        "${link[@]}" -Wl,--version-script=<(echo 'NVSHMEM { *; };') \
+          <<< 'int nvshmem_selected_device_transport; void nvshmem_init(void) {}'
+        ;;
+      *) "${link[@]}" < /dev/null ;;
+    esac
+  done
+}
+
 # The first program in a language of a README.
 program_of() { # README LANGUAGE
   sed -n "/^\`\`\`$2\$/,/^\`\`\`\$/p" "$1" | sed '1d; /^```$/,$d'

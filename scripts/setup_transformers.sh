@@ -12,22 +12,8 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ]; then
 fi
 rm -rf "$layer"
 "$python" -m venv "$layer"
-packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
-place=$(packages "$layer/bin/python")
-# Packages of .venv come after those of this environment. Functions of PyTorch's CUDA part may be missing.
-printf '%s\n' "$(packages "$python")" 'import os; os.environ.setdefault("TORCH_USE_RTLD_GLOBAL", "1")' > "$place/layer.pth"
+layer_over_venv "$layer"
 "$layer/bin/python" -m pip install --quiet --no-deps --requirement scripts/requirements-transformers.txt
-
-# Makes empty libraries for those that PyTorch links and that are missing. One of them must define a variable.
-for name in $(ldd "$place"/torch/lib/*.so | awk '/not found/ { print $1 }' | sort -u); do
-  link=("$CC" -shared -fPIC -o "$place/torch/lib/$name" -Wl,-soname,"$name" -x c -)
-  case $name in
-    libnvshmem_host.*)
-      "${link[@]}" -Wl,--version-script=<(echo 'NVSHMEM { *; };') \
-        <<< 'int nvshmem_selected_device_transport; void nvshmem_init(void) {}'
-      ;;
-    *) "${link[@]}" < /dev/null ;;
-  esac
-done
+make_empty_cuda_libraries "$layer"
 "$layer/bin/python" -c 'import torch, transformers; print(torch.__version__, transformers.__version__)'
 echo "$now" > "$stamp"

@@ -4,6 +4,7 @@
 #   bash scripts/test.sh --full     also clang, fuzzing, sanitizers, coverage, aarch64 and packages
 #   bash scripts/test.sh [--full] PART ...    only these parts (and the set-up)
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
+#   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
@@ -305,6 +306,9 @@ if [ $level = full ]; then
 fi
 if [[ " ${only[*]} " == *" rust-candle "* ]]; then
   part rust-candle rust_candle
+fi
+if [[ " ${only[*]} " == *" vllm "* ]]; then
+  part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"
 fi
 if [[ " ${only[*]} " == *" rust-miri "* ]]; then
   part rust-miri bash scripts/miri.sh

@@ -4,6 +4,8 @@ import ctypes
 import gc
 import logging
 import os
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -29,10 +31,48 @@ def test_describe():
     ({"threads": 2**40}, kvcache.InvalidArgument),
     ({"simd": "mmx"}, kvcache.Unsupported),
     ({"simd": 5}, (TypeError, RuntimeError)),
+    ({"pool": "tbb"}, ValueError),
 ])  # fmt: skip
 def test_bad_contexts(arguments, error):
     with pytest.raises(error):
         kvcache.Context(**arguments)
+
+
+OPENMP = """
+import ctypes, os, pathlib
+import numpy as np
+import kvcache
+try:
+    kvcache.Context(pool="openmp")
+except kvcache.Unsupported as error:
+    assert "OpenMP" in str(error)
+else:
+    raise AssertionError("a runtime was found before one was loaded")
+ctypes.CDLL("libgomp.so.1").omp_set_num_threads(3)
+pools = [kvcache.Context(pool="openmp"), kvcache.Context(pool="openmp", threads=2), kvcache.Context(threads=1)]
+assert [pool.describe()["threads"] for pool in pools] == [3, 2, 1]
+assert [pool.describe()["host_parallel_for"] for pool in pools] == [True, True, False]
+def names():
+    return sorted(pathlib.Path(f"/proc/self/task/{task}/comm").read_text() for task in os.listdir("/proc/self/task"))
+
+before = names()
+q, cache = np.random.randn(8, 64, 4, 64).astype("float32"), np.random.randn(8, 512, 1, 64).astype("float32")
+outputs, found = [], []
+for pool in pools:
+    outputs.append(kvcache.flash_attn_with_kvcache(q, cache, cache, causal=True, context=pool))
+    found.append(names())
+assert len(found[0]) == len(before) + 2, (before, found)  # the workers of the runtime, beside the caller
+assert not [name for name in found[-1] if name.startswith("kvc-")], found  # the library's have such names
+for output in outputs:
+    np.testing.assert_allclose(output, outputs[-1], atol=1e-5)
+"""
+
+
+def test_openmp_pool():
+    """Contexts on the threads of a loaded runtime: they find it, start none of their own, and use it."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", OPENMP], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_simd_target_agrees(qkv):

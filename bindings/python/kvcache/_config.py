@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from . import _kvcache
 from ._errors import InvalidArgument
@@ -44,18 +44,24 @@ class Context(_kvcache.Context):
             libkvcache_cuda.so beside get_library().
         validate: on a GPU, checks the index arrays that only it reads (block tables, lengths, slots), page ids too; what is
             bad is left out, and a later call of that kind, or check(), raises EarlierCall. On the CPU every call checks.
+        pool: whose threads compute on the CPU. None: the context's own. "openmp": those of the OpenMP runtime that this process
+            has loaded, so that its workers and the context's do not compete for cores; with threads=0 as many as it uses.
+            PyTorch loads one.
 
     Raises:
-        InvalidArgument, Unsupported (simd), DeviceUnavailable, OutOfMemory.
+        InvalidArgument, Unsupported (simd, pool), DeviceUnavailable, OutOfMemory.
     """
 
     def __init__(self, device: str | tuple[int, int] = "cpu", threads: int = 0, simd: str | None = None,
                  log: logging.Logger | Callable[[int, str], object] | None = None,
-                 backend: str | os.PathLike[str] | None = None, validate: bool = False) -> None:
+                 backend: str | os.PathLike[str] | None = None, validate: bool = False,
+                 pool: Literal["openmp"] | None = None) -> None:
+        if pool not in (None, "openmp"):
+            raise ValueError(f"Context: pool is {pool!r}, not None or \"openmp\"")
         device_type, device_id = _parse_device(device)
         log_function = _log_to(log) if isinstance(log, logging.Logger) else log
         super().__init__(device_type, device_id, threads, simd, log_function, None if backend is None else os.fspath(backend),
-                         validate)
+                         validate, pool == "openmp")
 
 
 def _scales(scales: float | Sequence[float] | None) -> list[float]:

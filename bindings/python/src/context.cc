@@ -6,6 +6,7 @@
 #include "array.h"
 #include "dtype.h"
 #include "error.h"
+#include "openmp.h"
 
 namespace kvcpy {
 
@@ -81,7 +82,7 @@ ContextHandle::~ContextHandle() {
 }
 
 Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log,
-                 nb::object backend, bool validate)
+                 nb::object backend, bool validate, bool openmp)
     : handle_(std::make_shared<ContextHandle>()) {
   kvc_context_config config;
   kvc_context_config_init(&config);
@@ -91,6 +92,12 @@ Context::Context(int32_t device_type, int32_t device_id, int64_t threads, nb::ob
   config.simd = text_or_null(&simd, "Context: simd must be a name or None");
   config.backend = text_or_null(&backend, "Context: backend must be a path or None");
   if (validate) config.flags |= KVC_CONTEXT_VALIDATE;
+  if (openmp) {
+    if (!find_openmp())
+      raise(KVC_ERROR_UNSUPPORTED, -1, "Context: pool is \"openmp\", and this process has loaded no OpenMP runtime");
+    if (threads == 0) config.num_threads = openmp_threads();
+    config.parallel_for = openmp_parallel_for;
+  }
   handle_->device = {static_cast<DLDeviceType>(device_type), device_id};
   if (!log.is_none()) {
     handle_->log = log.release().ptr();
@@ -122,9 +129,10 @@ const PyType_Slot Context::kSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(
 
 void Context::bind(nb::module_& module) {
   nb::class_<Context>(module, "Context", nb::type_slots(kSlots), nb::is_weak_referenceable())
-      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object, nb::object, bool>(), nb::arg("device_type"),
-           nb::arg("device_id"), nb::arg("threads"), nb::arg("simd").none(), nb::arg("log").none(),
-           nb::arg("backend").none() = nb::none(), nb::arg("validate") = false)
+      .def(nb::init<int32_t, int32_t, int64_t, nb::object, nb::object, nb::object, bool, bool>(),
+           nb::arg("device_type"), nb::arg("device_id"), nb::arg("threads"), nb::arg("simd").none(),
+           nb::arg("log").none(), nb::arg("backend").none() = nb::none(), nb::arg("validate") = false,
+           nb::arg("openmp") = false)
       .def(
           "describe",
           [](const Context& self) {

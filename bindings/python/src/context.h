@@ -25,7 +25,7 @@ struct ContextHandle {
 class Context {
  public:
   Context(int32_t device_type, int32_t device_id, int64_t threads, nb::object simd, nb::object log, nb::object backend,
-          bool validate);
+          bool validate, bool openmp);
 
   const std::shared_ptr<ContextHandle>& handle() const { return handle_; }
 
