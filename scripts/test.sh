@@ -6,6 +6,7 @@
 #   bash scripts/test.sh rust-candle          a part that runs only by its name: it compiles candle
 #   bash scripts/test.sh vllm                 runs only by its name too: it installs vLLM (2 GB)
 #   bash scripts/test.sh rust-miri            runs only by its name too: it needs the nightly toolchain
+#   bash scripts/test.sh transformers-census  likewise: small models of every architecture; it writes a page of the documents
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 level=test
 if [ "${1:-}" = --full ]; then
@@ -103,6 +104,11 @@ transformers_tests() {
   OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 python=$root/.venv-transformers/bin/python run_pytest tests/transformers tests/python/test_torch.py \
     tests/gemma/test_model_torch.py
   OMP_NUM_THREADS=1 "$root/.venv-transformers/bin/python" benchmarks/cuda/speed.py --dry --out build/logs
+}
+transformers_census() {
+  install_python_package
+  bash scripts/setup_transformers.sh
+  OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 "$root/.venv-transformers/bin/python" tests/transformers/census.py
 }
 # Compiles the CUDA backend for two architectures. No kernel may use local memory, and the plug-in must report what a machine
 # lacks. (The part `unit` runs its kernels on an emulation.)
@@ -309,6 +315,9 @@ if [[ " ${only[*]} " == *" rust-candle "* ]]; then
 fi
 if [[ " ${only[*]} " == *" vllm "* ]]; then
   part vllm bash integrations/vllm/test.sh --junitxml="$logs/vllm.xml"
+fi
+if [[ " ${only[*]} " == *" transformers-census "* ]]; then
+  part transformers-census transformers_census
 fi
 if [[ " ${only[*]} " == *" rust-miri "* ]]; then
   part rust-miri bash scripts/miri.sh

@@ -238,11 +238,12 @@ def test_both_or_neither(llama):
 
 
 def test_models_that_it_cannot_serve():
-    deepseek = transformers.DeepseekV3Config(num_hidden_layers=1)
-    with pytest.raises(NotImplementedError, match="kv_lora_rank"):
-        PagedCache(deepseek, capacity_tokens=64)
-    with pytest.raises(NotImplementedError, match="linear_attention"):
-        PagedCache(transformers.Qwen3NextConfig(num_hidden_layers=4), capacity_tokens=64)
+    """The message names what the library lacks."""
+    for attention in ("kvcache", "model"):
+        with pytest.raises(NotImplementedError, match="'indexed_attention' needs attention over the keys that an indexer selects"):
+            PagedCache(transformers.DeepseekV32Config(num_hidden_layers=1), capacity_tokens=64, attention=attention)
+        with pytest.raises(NotImplementedError, match="compress several tokens"):
+            PagedCache(transformers.DeepseekV4Config(num_hidden_layers=2), capacity_tokens=64, attention=attention)
 
 
 def test_gradients_dropout_and_other_masks_are_refused(llama):

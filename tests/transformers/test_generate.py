@@ -23,7 +23,7 @@ def test_batch_with_left_padding(twin):
     assert_same(stock, ours)
     assert cache.get_seq_length() == LENGTHS[0] + 19
     assert cache.pool.lengths(cache.sequences) == [length + 19 for length in LENGTHS]  # no slot for padding
-    if all(place.kind == "full_attention" for place in cache._places):
+    if all(place.kind == "full" for place in cache._rows.geometry.places):
         assert cache.pool.stats().pages_used == sum(-(-(length + 19) // 4) for length in LENGTHS)
 
 

@@ -1,0 +1,189 @@
+"""The layers and groups of the pool for a model, from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+from transformers.cache_utils import get_layer_types_and_kwargs
+
+import kvcache
+
+from .states import StateShapes, state_shapes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the keys and values of a layer of the model are.
+
+    index, group: its layer of the pool, and that layer's group. window: of a sliding or chunked layer. latent: it caches [latent | rotary] rows.
+    shared: it stores nothing, and reads what an earlier layer stores.
+    """
+
+    index: int
+    group: int
+    kind: str
+    window: int | None = None
+    latent: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """Where the recurrent states of a layer of the model are: convolutions first, with a type each."""
+
+    index: int
+    shapes: StateShapes
+    dtypes: tuple[torch.dtype, ...]
+
+
+@dataclass
+class Geometry:
+    """Arguments of the pool, and the places of each layer of the model; None = it has none."""
+
+    layers: list[kvcache.Layer | kvcache.RecurrentLayer] = field(default_factory=list)
+    groups: list[Any] = field(default_factory=list)
+    places: list[Place | None] = field(default_factory=list)
+    states: list[StatePlace | None] = field(default_factory=list)
+    _groups: dict[Any, int] = field(default_factory=dict)
+
+    def _group(self, key: Any, make: Callable[[], Any]) -> int:
+        if key not in self._groups:
+            self._groups[key] = len(self.groups)
+            self.groups.append(make())
+        return self._groups[key]
+
+    def _add_states(self, model_type: str, layer: Any, dtype: torch.dtype) -> StatePlace:
+        shapes = state_shapes(model_type, layer)
+        # Errors of a recurrence add up, so its states are kept in float32.
+        dtypes = (dtype,) * len(shapes.convolutions) + (torch.float32,) * len(shapes.recurrent)
+        tensors = [kvcache.StateTensor(shape, dtype)
+                   for shape, dtype in zip(shapes.convolutions + shapes.recurrent, dtypes, strict=True)]
+        self.layers.append(kvcache.RecurrentLayer(self._group("states", kvcache.Recurrent), tensors))
+        return StatePlace(len(self.layers) - 1, shapes, dtypes)
+
+    def _add_keys(self, layer: Any, kind: str, window: int | None, fields: dict[str, Any], source: Place | None) -> Place:
+        latent = "latent_dim" in fields
+        row = "latent" if latent else "kv"
+        makers: dict[str, Callable[[], Any]] = {
+            "full": lambda: kvcache.Full(row=row), "sliding": lambda: kvcache.Sliding(window or 0, row=row),
+            "chunked": lambda: kvcache.Chunked(window or 0, row=row)}
+        group = self._group((kind, window, row), makers[kind])
+        self.layers.append(kvcache.Layer(group=group, kv_layer=None if source is None else source.index, **fields))
+        return Place(len(self.layers) - 1, group, kind, window, latent, source is not None)
+
+
+# Layer types of transformers, by what their queries see; and whether they have states beside keys and values.
+_KINDS = {"full_attention": ("full", False), "sliding_attention": ("sliding", False), "chunked_attention": ("chunked", False),
+          "hybrid": ("full", True), "hybrid_sliding": ("sliding", True)}
+_STATES_ALONE = ("linear_attention", "conv")
+_MISSING = {
+    "indexed_attention": "attention over the keys that an indexer selects",
+    "minimax_m3_sparse": "attention over the blocks of keys that an indexer selects",
+    "compressed_sparse_attention": "rows that compress several tokens",
+    "heavily_compressed_attention": "rows that compress several tokens",
+}
+
+
+# Models that no pool can serve, and models whose attention differs from what their configuration says.
+_UNSERVED = {
+    "minimax": "its linear attention keeps states in a cache class of its own",
+    "recurrent_gemma": "it keeps its states in its modules, not in the cache",
+    "qwen4_exp_text": "its queries see blocks of keys that an indexer selects, which the library does not have",
+    **dict.fromkeys(("inkling_text", "inkling2_text"), "its scores have learned relative logits, which the library does not have"),
+}
+_OWN_MASKS = {"moshi": "its sliding layers see all earlier keys of a forward"}
+
+
+def _heads(model_type: str, layer: Any, kind: str) -> dict[str, Any]:
+    """Fields of a kvcache.Layer that say how many heads there are, and how wide."""
+    q_heads = getattr(layer, "decoder_attention_heads", None) or getattr(layer, "num_attention_heads", None)
+    if not q_heads:
+        raise NotImplementedError(f"PagedCache: the configuration of model type {model_type!r} has no num_attention_heads: it keeps "
+                                  "no keys, or says otherwise how many heads they have")
+    if rank := getattr(layer, "kv_lora_rank", None):
+        # The scale is an argument of each attend. The pool needs one too.
+        return dict(q_heads=q_heads, kv_heads=1, head_dim=rank + layer.qk_rope_head_dim, latent_dim=rank, scale=1.0)
+    kv_heads = getattr(layer, "num_key_value_heads", None) or q_heads
+    dim = getattr(layer, "head_dim", None) or layer.hidden_size // q_heads
+    fields = dict(q_heads=q_heads, kv_heads=kv_heads, head_dim=dim, v_head_dim=getattr(layer, "v_head_dim", None) or 0)
+    if special := _SPECIAL_HEADS.get(model_type):
+        fields |= special(layer, kind)
+    return fields
+
+
+def _zamba_heads(layer: Any, kind: str) -> dict[str, Any]:
+    return dict(head_dim=layer.attention_head_dim)
+
+
+def _mimo_heads(layer: Any, kind: str) -> dict[str, Any]:
+    return dict(kv_heads=layer.num_key_value_heads * 2) if kind == "sliding" else {}
+
+
+def _bigcode_heads(layer: Any, kind: str) -> dict[str, Any]:
+    return dict(kv_heads=1 if layer.multi_query else layer.num_attention_heads)
+
+
+def _falcon_heads(layer: Any, kind: str) -> dict[str, Any]:
+    if layer.new_decoder_architecture:
+        return dict(kv_heads=layer.num_attention_heads)  # it repeats K and V before it caches them
+    return dict(kv_heads=1 if layer.multi_query else layer.num_attention_heads)
+
+
+# Models whose configuration says it in other words.
+_SPECIAL_HEADS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
+    "mimo_v2_flash": _mimo_heads, "zamba": _zamba_heads, "zamba2": _zamba_heads, "falcon": _falcon_heads,
+    "gpt_bigcode": _bigcode_heads}
+
+
+def _sources(kinds: list[str], modes: list[str | None]) -> list[int | None]:
+    """For each layer, the layer of the model whose keys it reads: the last of its type that stores for others."""
+    stored: dict[str, int] = {}
+    sources: list[int | None] = []
+    for index, (kind, mode) in enumerate(zip(kinds, modes, strict=True)):
+        sources.append(stored[kind] if mode == "reuse" else None)
+        if mode == "store":
+            stored[kind] = index
+    return sources
+
+
+def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
+    """The pool of a model; attends: the library computes attention, so layers that read the keys of others are in the pool too.
+
+    Raises:
+        NotImplementedError: it has layers that the library has no primitive for.
+    """
+    why = _UNSERVED.get(config.model_type) or (_OWN_MASKS.get(config.model_type) if attends else None)
+    if why is not None:
+        hint = '; make the cache with PagedCache(..., attention="model")' if config.model_type in _OWN_MASKS else ""
+        raise NotImplementedError(f"PagedCache: model type {config.model_type!r}: {why}{hint}")
+    kinds, kwargs = get_layer_types_and_kwargs(config)
+    modes = getattr(config, "kv_sharing_modes", None) or [None] * len(kinds)
+    sources = _sources(getattr(config, "layer_types", None) or kinds, modes)
+    own_dtype = config.dtype or torch.get_default_dtype()
+    result = Geometry()
+    for layer, kind, own, source in zip(config.per_layer_config, kinds, kwargs, sources, strict=False):
+        place = states = None
+        if source is not None and attends:
+            read = result.places[source]
+            assert read is not None
+            fields = _heads(config.model_type, layer, read.kind) | dict(dtype=dtype)
+            place = result._add_keys(layer, read.kind, read.window, fields, read)
+        elif kind in _KINDS and source is None:
+            visible, has_states = _KINDS[kind]
+            if visible == "chunked" and not attends:
+                visible = "sliding"  # the model's own mask leaves out what is before the chunk
+            states = result._add_states(config.model_type, layer, own_dtype) if has_states else None
+            fields = _heads(config.model_type, layer, visible) | dict(dtype=dtype)
+            place = result._add_keys(layer, visible, own.get("sliding_window"), fields, None)
+        elif kind in _STATES_ALONE:
+            states = result._add_states(config.model_type, layer, own_dtype)
+        elif kind != "dummy" and source is None:
+            raise NotImplementedError(f"PagedCache: a layer of type {kind!r} needs {_MISSING.get(kind, 'a cache of its own')}, "
+                                      "which the library does not have")
+        result.places.append(place)
+        result.states.append(states)
+    return result

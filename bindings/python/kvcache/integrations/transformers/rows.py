@@ -1,0 +1,229 @@
+"""The rows of a batch as sequences of the pool, and the step of the forward that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Protocol
+
+import torch
+from torch.nn.functional import pad
+
+import kvcache
+
+from .geometry import Geometry, Place
+
+
+class Unsettled(Protocol):
+    """A layer whose states a model writes in place. No call says when it has done so."""
+
+    def settle(self) -> bool:
+        """Stores the states and returns True if the model has written them."""
+
+
+class Rows:
+    """The rows of a batch: a sequence each, and which of their tokens are stored.
+
+    Invariants outside a step: `stored` is [rows, length]; sequence b holds the stored[b].sum() tokens that it marks. Without
+    tokens there are no sequences, so that the next forward may have any number of rows.
+    """
+
+    def __init__(self, pool: kvcache.Cache, geometry: Geometry) -> None:
+        self.pool = pool
+        self.geometry = geometry
+        self.sequences: list[int] = []
+        self.stored = torch.ones(0, 0, dtype=torch.bool)
+        self.step: kvcache.Step | None = None
+        self.visible = self.stored  # [rows, new tokens] of the open step
+        self.picked: torch.Tensor | None = None  # the visible ones of its rows * new tokens; None = all
+        self.growing: torch.Tensor | None = None  # rows that have visible tokens in it; None = all
+        self.mask: torch.Tensor | None = None  # the attention_mask that it was opened with
+        self.pending: set[int] = set()  # layers of the pool that have not run in it
+        self.unsettled: list[Unsettled] = []  # layers whose states have been loaded, and may be written in place
+        # attention_mask and new tokens of the next forward. Its masks are made before its first layer runs.
+        self.announced: tuple[torch.Tensor | None, int] | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens of each row as transformers counts them, hidden ones included."""
+        return int(self.stored.shape[1])
+
+    def settle(self) -> None:
+        """Ends the layers whose states have been written in place since. Every call that depends on the length calls it first."""
+        waiting, self.unsettled = self.unsettled, []
+        self.unsettled += [layer for layer in waiting if not layer.settle()]
+
+    def begin(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> kvcache.Step:
+        """Opens the step of a forward."""
+        self.abort()  # of a forward that raised or was interrupted
+        if not self.sequences:
+            self.sequences = self.pool.add(num_rows)
+            self.stored = torch.ones(num_rows, 0, dtype=torch.bool)
+        try:
+            self._check_mask(mask, num_rows, num_new)
+            new = torch.ones(num_rows, num_new, dtype=torch.bool) if mask is None else mask[:, self.length:].bool()
+            counts = new.sum(1).tolist()
+            growing = [(sequence, count) for sequence, count in zip(self.sequences, counts, strict=True) if count]
+            if not growing:
+                raise ValueError(f"PagedCache: attention_mask hides all {num_new} new tokens of every row")
+            self.step = self.pool.forward(*zip(*growing, strict=True))
+        except BaseException:
+            self.abort()
+            raise
+        self.visible, self.picked = new, None if new.all() else new.flatten().nonzero().squeeze(1)
+        self.growing = None if len(growing) == num_rows else torch.tensor(counts).nonzero().squeeze(1)
+        self.mask = mask
+        self.pending = set(range(len(self.geometry.layers)))
+        return self.step
+
+    def begin_announced(self, num_rows: int | None = None, num_new: int | None = None) -> kvcache.Step:
+        """Opens the step of a forward at a layer that does not know the mask, and may not know the number of tokens.
+
+        A model without masks announces nothing. Then all tokens are visible. A layer that does not give their number has one token.
+        """
+        mask, num_new = self.announced or (None, num_new or 1)
+        return self.begin(mask, len(self.sequences) if num_rows is None else num_rows, num_new)
+
+    def _check_mask(self, mask: torch.Tensor | None, num_rows: int, num_new: int) -> None:
+        if len(self.sequences) != num_rows:
+            raise ValueError(f"PagedCache: the forward has {num_rows} rows, the cache {len(self.sequences)}; reset() makes "
+                             "it ready for another batch")
+        shape = (num_rows, self.length + num_new)
+        if mask is not None and tuple(mask.shape) != shape:
+            raise ValueError(f"PagedCache: attention_mask is {list(mask.shape)}; {list(shape)} is needed: {num_rows} rows of "
+                             f"{self.length} tokens in the cache and {num_new} new ones")
+        past = torch.ones_like(self.stored) if mask is None else mask[:, :self.length].bool()
+        if not torch.equal(past, self.stored):
+            raise ValueError("PagedCache: attention_mask differs from what the cache was filled with: hidden tokens were not "
+                             "stored, and stored ones cannot be hidden later")
+
+    def attend(self, place: Place, module: torch.nn.Module, mask: torch.Tensor | None, q: torch.Tensor,
+               k: torch.Tensor | None, v: torch.Tensor | None, **options: Any) -> torch.Tensor:
+        """q [rows, q_heads, new, head_dim]; k and v the same with kv_heads. Returns [rows, new, q_heads, v_head_dim].
+
+        A layer that reads the keys of another one may have fewer queries than the forward has tokens: those of the last ones.
+        """
+        self.settle()
+        num_rows, _, num_queries, _ = q.shape
+        num_new = num_queries
+        step = self.step
+        if step is not None and place.shared:
+            num_new = self.visible.shape[1]
+            q = pad(q, (0, 0, num_new - num_queries, 0))
+        if step is None or place.index not in self.pending:
+            self._check_layers(module)
+            step = self.begin(mask, num_rows, num_new)
+        elif mask is not self.mask and not _equal(mask, self.mask):
+            self.abort()
+            raise ValueError("PagedCache: layers of one forward got different values of attention_mask")
+        try:
+            parts = [None if x is None else self._pack(x) for x in (q, k, v)]
+            out: torch.Tensor = step.attend(place.index, *parts, **options)
+        except BaseException:
+            self.abort()
+            raise
+        self.finish(place.index)
+        if self.picked is not None:
+            out = out.new_zeros(num_rows * num_new, *out.shape[1:]).index_copy_(0, self.picked, out)
+        return out.view(num_rows, num_new, *out.shape[1:])[:, num_new - num_queries:]
+
+    def _check_layers(self, module: torch.nn.Module) -> None:
+        made_for = len(self.geometry.places)
+        runs = getattr(module.config, "num_hidden_layers", made_for)
+        if runs < made_for:
+            raise ValueError(f"PagedCache: made for {made_for} layers, but the model runs {runs} (an early exit?)")
+
+    def _pack(self, x: torch.Tensor) -> torch.Tensor:
+        """[rows, heads, new, dim] -> [visible tokens, heads, dim]: a view if there is no padding."""
+        x = x.transpose(1, 2).flatten(0, 1)
+        return x if self.picked is None else x.index_select(0, self.picked)
+
+    def extend(self, place: Place, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Stores new keys and values, every column of them, and returns copies of all that the layer sees.
+
+        They are [rows, heads, tokens, dim]; of a latent layer the latent and the rotary part.
+        """
+        self.settle()
+        num_rows, _, num_new, _ = k.shape
+        step = self.step
+        if step is None or place.index not in self.pending:
+            step = self.begin(None, num_rows, num_new)
+        try:
+            if place.latent:
+                step.append(place.index, self._pack(torch.cat([k, v], dim=-1)))
+                row = self._read(place, step, "k")
+                keys, values = row.split([k.shape[-1], v.shape[-1]], dim=-1)
+            else:
+                step.append(place.index, self._pack(k), self._pack(v))
+                keys, values = self._read(place, step, "k"), self._read(place, step, "v")
+        except BaseException:
+            self.abort()
+            raise
+        self.finish(place.index)
+        return keys.to(k.dtype), values.to(v.dtype)
+
+    def _read(self, place: Place, step: kvcache.Step, which: Literal["k", "v"]) -> torch.Tensor:
+        """A copy of the keys or values that the new tokens see. Rows have equally many, because none is hidden."""
+        tables = step.tables(place.group)
+        assert tables.block_table is not None
+        pool = torch.from_dlpack(self.pool.layer_pool(place.index, which))  # [pages, heads, page_size, dim]
+        pages = pool[torch.from_numpy(tables.block_table).long()].transpose(1, 2).flatten(2, 3)
+        return pages[:, :, tables.leftpad[0]:tables.cache_seqlens[0]]
+
+    def finish(self, layer: int) -> None:
+        """A layer of the pool has run. The step ends with the last one."""
+        self.pending.remove(layer)
+        if not self.pending and self.step is not None:
+            self.step.end()
+            self.step = self.announced = None
+            self.stored = torch.cat([self.stored, self.visible], dim=1)
+
+    def abort(self) -> None:
+        """Closes an open step; its tokens are not stored."""
+        step, self.step, self.unsettled = self.step, None, []
+        if step is not None and not self.pool.closed:
+            step.abort()
+        if self.length == 0:
+            self._remove()
+
+    def clear(self) -> None:
+        self.stored = self.stored[:, :0]
+        self.abort()
+
+    def _remove(self) -> None:
+        sequences, self.sequences = self.sequences, []
+        if sequences and not self.pool.closed:
+            self.pool.remove(sequences)
+
+    def crop(self, tokens: int) -> None:
+        self.settle()
+        self.abort()
+        kept = self.stored[:, :max(0, self.length - tokens)]
+        if self.sequences:
+            self.pool.truncate(self.sequences, kept.sum(1).tolist())
+        self.stored = kept
+        self.abort()  # its rows go with their last token
+
+    def fork(self) -> Rows:
+        self.settle()
+        other = Rows(self.pool, self.geometry)
+        if self.sequences:
+            other.sequences, other.stored = self.pool.fork(self.sequences), self.stored
+        return other
+
+    def select(self, rows: Iterable[int]) -> None:
+        """Row i becomes what row rows[i] was: its first heir keeps the sequence, others get forks of it."""
+        self.settle()
+        self.abort()
+        if not self.sequences:
+            return
+        rows = list(rows)
+        heirs: dict[int, int] = {}
+        twins = [i for i, row in enumerate(rows) if heirs.setdefault(row, i) != i]
+        forks = dict(zip(twins, self.pool.fork([self.sequences[rows[i]] for i in twins]), strict=True))
+        self.pool.remove([sequence for row, sequence in enumerate(self.sequences) if row not in heirs])
+        self.sequences = [forks[i] if i in forks else self.sequences[row] for i, row in enumerate(rows)]
+        self.stored = self.stored[rows]
+
+
+def _equal(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    return a is None and b is None or a is not None and b is not None and torch.equal(a, b)

@@ -1,0 +1,26 @@
+"""The table of architectures, of which a dozen are run here; `scripts/test.sh transformers-census` runs all."""
+
+import pytest
+import transformers
+
+from architectures import names
+from census import HEADER, PAGE, census, row
+
+# One of each kind of layer, attention and refusal.
+DOZEN = ["llama", "gemma4_text", "gpt_oss", "mimo_v2_flash", "deepseek_v3", "kimi_linear", "qwen3_next", "falcon_h1", "lfm2", "zaya",
+         "gptj", "moshi", "deepseek_v32", "minimax", "rwkv", "gemma3"]
+
+
+@pytest.mark.parametrize("name", DOZEN)
+def test_row_of_the_table(name):
+    finding = census(name)
+    assert not finding.fault
+    assert row(name, finding) in PAGE.read_text().splitlines()
+
+
+def test_the_table_is_complete():
+    page = PAGE.read_text()
+    rows = [line.split("|")[1].strip(" `") for line in page.splitlines() if line.startswith("| `")]
+    assert rows == names()
+    assert f"(transformers {transformers.__version__})" in page and "fault" not in page
+    assert page.startswith(HEADER.split("{version}")[0])
