@@ -41,6 +41,8 @@ type shared struct {
 	hit       kvcPrefixHit
 	options   kvcPrefixOptions
 	published kvcPrefixPublished
+	save      kvcSaveArgs
+	load      kvcLoadArgs
 	tensors   [maxTensors]tensorSlot
 	seq       Seq
 	numbers   [2]int64
