@@ -273,6 +273,20 @@ class Cache:
         self.sequences.append(child)
         return child
 
+    def copy(self, of: Sequence) -> Sequence:
+        """What a saved sequence has: no page of a pool, but where pages were."""
+        return Sequence(self, of.length, dict(of.rows), dict(of.encoder), {group: list(pages) for group, pages in of.pages.items()},
+                        stream=of.stream, long_rope=of.long_rope, states=dict(of.states),
+                        committed_states=dict(of.committed_states), checkpoints=dict(of.checkpoints))  # fmt: skip
+
+    def load(self, saved: Sequence) -> Sequence:
+        """A sequence like a saved one, with pages of its own."""
+        loaded = self.copy(saved)
+        for group, pages in loaded.pages.items():
+            loaded.pages[group] = [None if page is None else self.pools[group].take() for page in pages]
+        self.sequences.append(loaded)
+        return loaded
+
     def forked_rows(self, key: tuple[int, str], rows: Rows, position: int) -> Rows:
         return rows if self.kinds[self.layers[key[0]].group] == "cross" else rows[:position]
 

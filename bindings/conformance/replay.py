@@ -53,6 +53,7 @@ class Replay(PrefixReplay):
         self.layers: list[Layer] = []
         self.groups: list[dict[str, str]] = []
         self.published: list[Published] = []
+        self.saved: dict[str, tuple[Sequence, str]] = {}  # by file: a copy, and its token ids
         self.nearly: set[str] = set()  # tensors that are known nearly
         self.adopted: set[str] = set()  # tensors that caches write to, wherever their pages are
 
@@ -128,6 +129,14 @@ class Replay(PrefixReplay):
         positions = op.integers("positions") or [-1] * len(parents)
         children = [self.cache(op).fork(parent, position) for parent, position in zip(parents, positions)]
         self.bound.update(zip(op.integers("seqs"), children))
+
+    def op_save(self, op: Op) -> None:
+        self.saved[op.words["file"]] = (self.cache(op).copy(self.sequence(op)), op.words.get("tokens", ""))
+
+    def op_load(self, op: Op) -> Expected:
+        saved, tokens = self.saved[op.words["file"]]
+        self.bound[op.integer("seqs")] = self.cache(op).load(saved)
+        return {"tokens": tokens}
 
     def op_truncate(self, op: Op) -> None:
         for sequence, length in zip(self.sequences(op), op.integers("lengths")):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -74,8 +75,12 @@ RUNNERS: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def transcribe(runner: str, command: list[str], scripts: list[Path]) -> str:
-    environment = dict(os.environ)
+def transcribe(runner: str, command: list[str], scripts: list[Path], first: str) -> str:
+    """`first` is the runner whose saved sequences this one loads."""
+    files = BUILD / "files"
+    (files / runner).mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "KVCACHE_CONFORMANCE_SAVE": str(files / runner),
+                   "KVCACHE_CONFORMANCE_LOAD": str(files / first)}  # fmt: skip
     if runner == "c":
         environment["KVCACHE_CONFORMANCE_CALLS"] = str(CALLS)
     process = subprocess.run([*command, *map(str, scripts)], env=environment, capture_output=True, text=True,
@@ -98,6 +103,14 @@ def uncalled() -> list[str]:
     called = {int(line) for line in CALLS.read_text().split()}
     first = 8  # after struct_size and abi
     return [f"kvc_{name}" for index, name in enumerate(api_functions()) if first + 8 * index not in called]
+
+
+def unlike_files(first: str, others: list[str]) -> list[str]:
+    """Saved sequences that another language wrote with other bytes."""
+    files = BUILD / "files"
+    return [f"{path.name}: {other} saved other bytes than {first}" for other in others
+            for path in sorted((files / first).iterdir())
+            if not (files / other / path.name).exists() or (files / other / path.name).read_bytes() != path.read_bytes()]
 
 
 def write_junit(path: Path, cases: list[tuple[str, list[str]]]) -> None:
@@ -124,6 +137,7 @@ def main() -> int:
     args = arguments()
     os.environ["KVCACHE_LIBRARY"] = str(Path(args.library).resolve())
     BUILD.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(BUILD / "files", ignore_errors=True)
     CALLS.unlink(missing_ok=True)
     runners = args.runners or ["c", "python"]
     fixed = args.scripts or sorted((HERE / "scripts").glob("*.kvs"))
@@ -131,10 +145,10 @@ def main() -> int:
     transcripts = {}
     for runner in runners:
         command, begin = RUNNERS[runner](), time.monotonic()
-        text = transcribe(runner, command, fixed)
+        text = transcribe(runner, command, fixed, runners[0])
         if runner == "c":
             missed = uncalled()  # by the fixed scripts alone
-        transcripts[runner] = parse_transcript(text + (transcribe(runner, command, made) if made else ""))
+        transcripts[runner] = parse_transcript(text + (transcribe(runner, command, made, runners[0]) if made else ""))
         print(f"{runner:8} {time.monotonic() - begin:6.1f} s", flush=True)
 
     cases = []
@@ -151,6 +165,9 @@ def main() -> int:
     if "c" in runners and not args.scripts:
         print("every function of the C API is called" if not missed else f"no script calls {', '.join(missed)}")
         cases.append(("coverage of the C API", missed))
+    unlike = unlike_files(runners[0], runners[1:])
+    print("".join(f"        {error}\n" for error in unlike), end="")
+    cases.append(("files of saved sequences", unlike))
     if args.junit:
         write_junit(args.junit, cases)
     failed = sum(bool(errors) for _, errors in cases)

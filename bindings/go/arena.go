@@ -43,6 +43,8 @@ type shared struct {
 	published   kvcPrefixPublished
 	events      kvcEventsArgs
 	eventsRange kvcEventsRange
+	save        kvcSaveArgs
+	load        kvcLoadArgs
 	tensors     [maxTensors]tensorSlot
 	seq         Seq
 	numbers     [2]int64

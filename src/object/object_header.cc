@@ -58,14 +58,14 @@ Status check_fixed(const Fixed& fixed) {
     int64_t value, least, most;
   } fields[] = {
       {"kind", fixed.kind, 1, 2},
-      {"manifest_bytes", fixed.manifest_bytes, 0, kMaxManifestBytes},
-      {"num_token_ids", fixed.num_token_ids, 0, kMaxObjectTokens},
-      {"detail_bytes", fixed.detail_bytes, 0, kMaxDetailBytes},
-      {"payload_bytes", static_cast<int64_t>(std::min<uint64_t>(fixed.payload_bytes, INT64_MAX)), 0, kMaxPayloadBytes},
-      {"section_bytes", fixed.section_bytes, kMinSectionBytes, kMaxSectionBytes},
+      {"manifest bytes", fixed.manifest_bytes, 0, kMaxManifestBytes},
+      {"token ids", fixed.num_token_ids, 0, kMaxObjectTokens},
+      {"detail bytes", fixed.detail_bytes, 0, kMaxDetailBytes},
+      {"payload bytes", static_cast<int64_t>(std::min<uint64_t>(fixed.payload_bytes, INT64_MAX)), 0, kMaxPayloadBytes},
+      {"section bytes", fixed.section_bytes, kMinSectionBytes, kMaxSectionBytes},
       {"reserved", fixed.reserved, 0, 0},
-      {"token_begin", fixed.token_begin, 0, int64_t{1} << 30},
-      {"num_tokens", fixed.num_tokens, 0, int64_t{1} << 30},
+      {"first token", fixed.token_begin, 0, int64_t{1} << 30},
+      {"tokens", fixed.num_tokens, 0, int64_t{1} << 30},
   };
   for (const auto& field : fields) {
     if (field.value < field.least || field.value > field.most) {
@@ -73,11 +73,11 @@ Status check_fixed(const Fixed& fixed) {
     }
   }
   if (!std::has_single_bit(fixed.section_bytes)) {
-    return Status::error(KVC_ERROR_CORRUPT, "the header has section_bytes %u, which is no power of two",
+    return Status::error(KVC_ERROR_CORRUPT, "the header has section bytes %u, which is no power of two",
                          fixed.section_bytes);
   }
   const int64_t expected = header_bytes_of(fixed.manifest_bytes, fixed.num_token_ids, fixed.detail_bytes);
-  return fixed.header_bytes == expected ? Status() : corrupt("header_bytes", fixed.header_bytes, expected, expected);
+  return fixed.header_bytes == expected ? Status() : corrupt("header bytes", fixed.header_bytes, expected, expected);
 }
 
 Fixed fixed_of(std::span<const uint8_t> bytes) noexcept {

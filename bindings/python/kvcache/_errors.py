@@ -191,6 +191,18 @@ class Data(Error):
     """Files and peers (status 400..499)."""
 
 
+class FileError(Data, OSError):
+    """A file could not be written or read; the message has the reason."""
+
+
+class Corrupt(Data):
+    """Stored bytes are damaged, cut off, or were never written by this library."""
+
+
+class Layout(Data):
+    """Stored bytes of another model, dtype or layout: the message has what both say."""
+
+
 class Internal(Error):
     """A bug of the library (status 900..999)."""
 
@@ -202,6 +214,7 @@ _BY_STATUS: dict[int, type[Error]] = {
     105: BufferTooSmall, 106: TreeTooLarge,
     200: Busy, 201: Order, 202: Cancelled, 203: Evicted, 204: Uncommitted, 205: Stale,
     300: DeviceUnavailable,
+    400: FileError, 401: Corrupt, 402: Layout,
     900: Internal,
 }  # fmt: skip
 _BY_BAND: dict[int, type[Error]] = {0: Misuse, 1: Capacity, 2: State, 3: DeviceFailure, 4: Data}

@@ -57,6 +57,7 @@ class Cache {
   static void bind_trees(nb::class_<Cache>& cls);
   static void bind_groups(nb::class_<Cache>& cls);
   static void bind_prefixes(nb::class_<Cache>& cls);
+  static void bind_saves(nb::class_<Cache>& cls);
   static void bind_tensors(nb::class_<Cache>& cls);
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear_references(PyObject* self);

@@ -40,6 +40,7 @@ typedef struct operation {
 
 /* One table a file, each closed by {NULL, NULL}. */
 extern const operation config_operations[], sequence_operations[], step_operations[], tensor_operations[],
-    stateless_operations[], plan_operations[], prefix_operations[], event_operations[], generated_operations[];
+    stateless_operations[], plan_operations[], prefix_operations[], event_operations[], save_operations[],
+    generated_operations[];
 
 #endif

@@ -12,6 +12,7 @@ import caches  # noqa: F401 - operations register themselves
 import kvcache
 import operations_generated  # noqa: F401
 import prefixes  # noqa: F401
+import saves  # noqa: F401
 import steps  # noqa: F401
 from script import OPERATIONS, Script
 

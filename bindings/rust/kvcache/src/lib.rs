@@ -14,6 +14,7 @@ mod names;
 mod plan;
 mod pools;
 mod prefix;
+mod save;
 mod stateless;
 mod step;
 mod tables;
@@ -35,6 +36,7 @@ pub use kvcache_sys as sys;
 pub use plan::{GraphCapacity, Plan, PlanConfig, PlanMode, PlanStep, PlanTable};
 pub use pools::{Pools, TokenCopy};
 pub use prefix::{PrefixHit, PrefixOptions, PrefixPin, PrefixPublished, PrefixQuery};
+pub use save::SaveOptions;
 pub use stateless::{append_slots, flash_attn_with_kvcache, AppendSlots, FlashAttn, FlashCache, Rotary};
 pub use step::{merge_states, Append, Attend, Batch, Canceller, Keys, Step};
 /// What a cache would need.

@@ -5,6 +5,7 @@
 mod configure;
 mod operations_generated;
 mod prefixes;
+mod saves;
 mod script;
 mod sequences;
 mod stateless;
@@ -73,6 +74,7 @@ fn run(script: &mut Script, name: &str) -> Done<Results> {
         configure::run,
         sequences::run,
         prefixes::run,
+        saves::run,
         steps::run,
         transfer::run,
         stateless::run,

@@ -5,6 +5,7 @@ mod graphs;
 mod groups;
 mod hostile;
 mod prefix;
+mod saves;
 mod sequences;
 mod stateless;
 mod storage;

@@ -1,6 +1,7 @@
 package dev.kvcache;
 
 import java.lang.ref.Cleaner;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -329,6 +330,34 @@ public final class Cache implements AutoCloseable {
     } finally {
       leave(arena);
     }
+  }
+
+  // ---- saved sequences ------------------------------------------------------------------------------------------------
+
+  /** A sequence that was loaded, and its token ids; none if they were not saved. */
+  public record LoadedSequence(long sequence, int[] tokens) {}
+
+  /** Without token ids. */
+  public void save(long sequence, Path path) {
+    Saves.save(this, sequence, path, new int[0], 0);
+  }
+
+  /**
+   * Saves a sequence to a file: K and V of every group, states with their checkpoints, its settings and the ids of its tokens. The
+   * file appears whole, or not at all. The sequence is busy meanwhile, so save a fork to go on with it at once.
+   */
+  public void save(long sequence, Path path, int[] tokens) {
+    Saves.save(this, sequence, path, tokens, 0);
+  }
+
+  /** With sections of so many bytes, which one checksum covers, and which a load holds at once: a power of two; 0 = 1 MiB. */
+  public void save(long sequence, Path path, int[] tokens, long sectionBytes) {
+    Saves.save(this, sequence, path, tokens, sectionBytes);
+  }
+
+  /** Adds a sequence with the contents of a saved one. It continues with the same bits. */
+  public LoadedSequence load(Path path) {
+    return Saves.load(this, path);
   }
 
   // ---- prefix index: what the cache remembers ------------------------------------------------------------------------
