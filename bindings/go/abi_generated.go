@@ -91,6 +91,7 @@ const (
 	kvcPlanLengthsWithNew           = 8
 	kvcPlanRowsGrew                 = 1
 	kvcPrefixAllowAll               = 1
+	kvcPrefixKeepPrivate            = 1
 	kvcEventStored                  = 1
 	kvcEventRemoved                 = 2
 	kvcEventCleared                 = 3
@@ -98,6 +99,12 @@ const (
 	kvcEventSalted                  = 2
 	kvcEventsArrays                 = 1
 	kvcEventsShortHashes            = 2
+	kvcTierSyncData                 = 0
+	kvcTierSyncNone                 = 1
+	kvcTierSyncFull                 = 2
+	kvcTierStorePublished           = 0
+	kvcTierStoreReused              = 1
+	kvcTierStoreNothing             = 2
 )
 
 // What a call can return; include/kvcache.h says what each means.
@@ -673,6 +680,8 @@ type kvcPrefixHit struct {
 	tokens       int64
 	copiedTokens int64
 	knownTokens  int64
+	loadTokens   int64
+	loadNs       int64
 }
 
 func (s *kvcPrefixHit) init() {
@@ -685,6 +694,8 @@ type kvcPrefixOptions struct {
 	priority   int32
 	session    uint64
 	timeToLive int64
+	flags      uint32
+	reserved   uint32
 }
 
 func (s *kvcPrefixOptions) init() {
@@ -808,6 +819,63 @@ func (s *kvcLoadArgs) init() {
 	*s = kvcLoadArgs{structSize: uint32(unsafe.Sizeof(*s))}
 }
 
+type kvcTierConfig struct {
+	_             structs.HostLayout
+	structSize    uint32
+	sync          int32
+	directory     *byte
+	tier          uintptr
+	capacityBytes int64
+	store         int32
+	reserved      uint32
+	minTokens     int64
+}
+
+func (s *kvcTierConfig) init() {
+	*s = kvcTierConfig{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcPrefixLoadOptions struct {
+	_          structs.HostLayout
+	structSize uint32
+	priority   int32
+	session    uint64
+	timeToLive int64
+	tokenNs    int64
+}
+
+func (s *kvcPrefixLoadOptions) init() {
+	*s = kvcPrefixLoadOptions{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcJobInfo struct {
+	_          structs.HostLayout
+	structSize uint32
+	done       int32
+	tokens     int64
+}
+
+func (s *kvcJobInfo) init() {
+	*s = kvcJobInfo{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
+type kvcTierTraffic struct {
+	_              structs.HostLayout
+	structSize     uint32
+	numTiers       int32
+	pagesWaiting   int64
+	pagesStored    int64
+	pagesDropped   int64
+	pagesNotStored int64
+	pagesLoading   int64
+	pagesLoaded    int64
+	pagesNotLoaded int64
+}
+
+func (s *kvcTierTraffic) init() {
+	*s = kvcTierTraffic{structSize: uint32(unsafe.Sizeof(*s))}
+}
+
 type kvcApi struct {
 	_                        structs.HostLayout
 	structSize               uint32
@@ -883,4 +951,10 @@ type kvcApi struct {
 	eventsSnapshot           uintptr
 	seqSave                  uintptr
 	seqLoad                  uintptr
+	cacheAddTier             uintptr
+	prefixLoad               uintptr
+	jobPoll                  uintptr
+	jobCancel                uintptr
+	cacheJobDescriptor       uintptr
+	cacheTierTraffic         uintptr
 }

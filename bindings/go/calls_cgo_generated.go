@@ -220,6 +220,24 @@ static int32_t kvcgo_seqSave(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, 
 static int32_t kvcgo_seqLoad(uintptr_t fn, uintptr_t p0, void *p1, uintptr_t p2, void *p3, void *p4, void *p5) {
   return ((int32_t (*)(uintptr_t, void *, uintptr_t, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
 }
+static int32_t kvcgo_cacheAddTier(uintptr_t fn, uintptr_t p0, void *p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, void *, void *))fn)(p0, p1, p2);
+}
+static int32_t kvcgo_prefixLoad(uintptr_t fn, uintptr_t p0, void *p1, void *p2, void *p3, void *p4, void *p5) {
+  return ((int32_t (*)(uintptr_t, void *, void *, void *, void *, void *))fn)(p0, p1, p2, p3, p4, p5);
+}
+static int32_t kvcgo_jobPoll(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2, void *p3) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *, void *))fn)(p0, p1, p2, p3);
+}
+static int32_t kvcgo_jobCancel(uintptr_t fn, uintptr_t p0, uint64_t p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, uint64_t, void *))fn)(p0, p1, p2);
+}
+static int32_t kvcgo_cacheJobDescriptor(uintptr_t fn, uintptr_t p0, void *p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, void *, void *))fn)(p0, p1, p2);
+}
+static int32_t kvcgo_cacheTierTraffic(uintptr_t fn, uintptr_t p0, void *p1, void *p2) {
+  return ((int32_t (*)(uintptr_t, void *, void *))fn)(p0, p1, p2);
+}
 */
 import "C"
 
@@ -507,4 +525,28 @@ func (l *library) seqSave(a *arena, cache uintptr, sequence Seq, args *kvcSaveAr
 
 func (l *library) seqLoad(a *arena, cache uintptr, args *kvcLoadArgs, stream uintptr, sequence *Seq, numTokens *int64) Status {
 	return Status(C.kvcgo_seqLoad(C.uintptr_t(l.api.seqLoad), C.uintptr_t(cache), unsafe.Pointer(args), C.uintptr_t(stream), unsafe.Pointer(sequence), unsafe.Pointer(numTokens), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheAddTier(a *arena, cache uintptr, config *kvcTierConfig) Status {
+	return Status(C.kvcgo_cacheAddTier(C.uintptr_t(l.api.cacheAddTier), C.uintptr_t(cache), unsafe.Pointer(config), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) prefixLoad(a *arena, cache uintptr, query *kvcPrefixQuery, options *kvcPrefixLoadOptions, hit *kvcPrefixHit, job *uint64) Status {
+	return Status(C.kvcgo_prefixLoad(C.uintptr_t(l.api.prefixLoad), C.uintptr_t(cache), unsafe.Pointer(query), unsafe.Pointer(options), unsafe.Pointer(hit), unsafe.Pointer(job), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) jobPoll(a *arena, cache uintptr, job uint64, info *kvcJobInfo) Status {
+	return Status(C.kvcgo_jobPoll(C.uintptr_t(l.api.jobPoll), C.uintptr_t(cache), C.uint64_t(job), unsafe.Pointer(info), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) jobCancel(a *arena, cache uintptr, job uint64) Status {
+	return Status(C.kvcgo_jobCancel(C.uintptr_t(l.api.jobCancel), C.uintptr_t(cache), C.uint64_t(job), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheJobDescriptor(a *arena, cache uintptr, descriptor *int32) Status {
+	return Status(C.kvcgo_cacheJobDescriptor(C.uintptr_t(l.api.cacheJobDescriptor), C.uintptr_t(cache), unsafe.Pointer(descriptor), unsafe.Pointer(&a.err)))
+}
+
+func (l *library) cacheTierTraffic(a *arena, cache uintptr, traffic *kvcTierTraffic) Status {
+	return Status(C.kvcgo_cacheTierTraffic(C.uintptr_t(l.api.cacheTierTraffic), C.uintptr_t(cache), unsafe.Pointer(traffic), unsafe.Pointer(&a.err)))
 }

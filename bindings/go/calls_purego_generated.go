@@ -585,3 +585,49 @@ func (l *library) seqLoad(a *arena, cache uintptr, args *kvcLoadArgs, stream uin
 	a.words[5] = uintptr(unsafe.Pointer(&a.err))
 	return Status(a.call(l.api.seqLoad, 6))
 }
+
+func (l *library) cacheAddTier(a *arena, cache uintptr, config *kvcTierConfig) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(config))
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheAddTier, 3))
+}
+
+func (l *library) prefixLoad(a *arena, cache uintptr, query *kvcPrefixQuery, options *kvcPrefixLoadOptions, hit *kvcPrefixHit, job *uint64) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(query))
+	a.words[2] = a.hold(2, unsafe.Pointer(options))
+	a.words[3] = a.hold(3, unsafe.Pointer(hit))
+	a.words[4] = a.hold(4, unsafe.Pointer(job))
+	a.words[5] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.prefixLoad, 6))
+}
+
+func (l *library) jobPoll(a *arena, cache uintptr, job uint64, info *kvcJobInfo) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(job)
+	a.words[2] = a.hold(2, unsafe.Pointer(info))
+	a.words[3] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.jobPoll, 4))
+}
+
+func (l *library) jobCancel(a *arena, cache uintptr, job uint64) Status {
+	a.words[0] = cache
+	a.words[1] = uintptr(job)
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.jobCancel, 3))
+}
+
+func (l *library) cacheJobDescriptor(a *arena, cache uintptr, descriptor *int32) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(descriptor))
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheJobDescriptor, 3))
+}
+
+func (l *library) cacheTierTraffic(a *arena, cache uintptr, traffic *kvcTierTraffic) Status {
+	a.words[0] = cache
+	a.words[1] = a.hold(1, unsafe.Pointer(traffic))
+	a.words[2] = uintptr(unsafe.Pointer(&a.err))
+	return Status(a.call(l.api.cacheTierTraffic, 3))
+}

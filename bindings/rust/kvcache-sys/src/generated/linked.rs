@@ -442,6 +442,38 @@ unsafe extern "C" {
         num_tokens: *mut i64,
         error: *mut kvc_error,
     ) -> kvc_status;
+    #[doc = " Adds a tier below the pools, and below the tiers that were added before: lookups take the first tier that has a page.\n   config  borrowed; its tier is adopted: kvc_cache_destroy closes it\n It may wait for I/O: it reads the names in the directory.\n Errors: INVALID_ARGUMENT (directory, tier, store or sync), OUT_OF_RANGE (capacity_bytes, min_tokens), UNSUPPORTED (no prefix\n index, no fingerprint, no pools, a GPU, a ninth tier, or another version of kvcache_tier.h), IO (the directory cannot be used).\n Threads: any. Since 0.1."]
+    pub fn kvc_cache_add_tier(
+        cache: *mut kvc_cache,
+        config: *const kvc_tier_config,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Starts to load what the tiers have of a prefix and the pools lack. While the load runs it holds one sequence and the pages.\n   query    borrowed, tokens included\n   options  nullable: all zero; borrowed\n   hit      nullable: filled as by kvc_prefix_match\n   job      filled; 0 = nothing is to be loaded, or computing is faster\n Errors: OUT_OF_RANGE (num_tokens, salt_begin, priority, time_to_live, token_ns), UNSUPPORTED (the cache has no tier),\n TOO_MANY_SEQUENCES, OUT_OF_PAGES, OUT_OF_MEMORY. Threads: any. The cost follows the pages, because tiers answer from memory.\n Since 0.1."]
+    pub fn kvc_prefix_load(
+        cache: *mut kvc_cache,
+        query: *const kvc_prefix_query,
+        options: *const kvc_prefix_load_options,
+        hit: *mut kvc_prefix_hit,
+        job: *mut kvc_job,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Says whether a job has ended. The call that first says so publishes what was loaded, and ends the job.\n   info  filled\n Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1."]
+    pub fn kvc_job_poll(
+        cache: *mut kvc_cache,
+        job: kvc_job,
+        info: *mut kvc_job_info,
+        error: *mut kvc_error,
+    ) -> kvc_status;
+    #[doc = " Ends a job early. Pages of it that are being read are waited for: poll it until it is done. What was loaded by then is kept.\n Errors: STALE_ID. Threads: any. It waits for nothing. Since 0.1."]
+    pub fn kvc_job_cancel(cache: *mut kvc_cache, job: kvc_job, error: *mut kvc_error) -> kvc_status;
+    #[doc = " Gives a file descriptor that is readable while a job has ended and was not polled since, for poll(), epoll and the like. The cache\n owns it: do not read or close it. It is valid until kvc_cache_destroy.\n   descriptor  filled\n Errors: UNSUPPORTED (the cache has no tier). Threads: any. Since 0.1."]
+    pub fn kvc_cache_job_descriptor(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status;
+    #[doc = " Counts the traffic of the tiers. An engine that shuts down polls until pages_waiting is 0, so that nothing is lost.\n   traffic  filled\n Errors: none but misuse. Threads: any. Since 0.1."]
+    pub fn kvc_cache_tier_traffic(
+        cache: *mut kvc_cache,
+        traffic: *mut kvc_tier_traffic,
+        error: *mut kvc_error,
+    ) -> kvc_status;
     #[doc = " Computes a hash of all bookkeeping: ids, lengths, page tables, free lists. Equal calls on equal configs give equal hashes, so\n ranks and replays can be compared. The hash may differ between versions of the library.\n   digest  filled\n Errors: none but misuse. Threads: any. The cost follows the size of the tables. Since 0.1."]
     pub fn kvc_cache_digest(cache: *mut kvc_cache, digest: *mut u64, error: *mut kvc_error) -> kvc_status;
     #[doc = " Checks that references add up, that free + used = total, and that no page is in two tables unless its count says so.\n Errors: INTERNAL, with the invariant that does not hold. Threads: any. The cost follows the size of the tables. Since 0.1."]

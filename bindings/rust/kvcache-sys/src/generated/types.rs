@@ -1786,10 +1786,14 @@ pub struct kvc_prefix_hit {
     pub copied_tokens: i64,
     #[doc = " tokens that were published in this order, whatever is left of their pages"]
     pub known_tokens: i64,
+    #[doc = " with tiers: what `tokens` would be after kvc_prefix_load; else `tokens`"]
+    pub load_tokens: i64,
+    #[doc = " with tiers: how long that load takes, as the tiers measured it; 0 = nothing to load, or not measured"]
+    pub load_ns: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_prefix_hit"][::core::mem::size_of::<kvc_prefix_hit>() - 32usize];
+    ["Size of kvc_prefix_hit"][::core::mem::size_of::<kvc_prefix_hit>() - 48usize];
     ["Alignment of kvc_prefix_hit"][::core::mem::align_of::<kvc_prefix_hit>() - 8usize];
     ["Offset of field: kvc_prefix_hit::struct_size"][::core::mem::offset_of!(kvc_prefix_hit, struct_size) - 0usize];
     ["Offset of field: kvc_prefix_hit::limited_by"][::core::mem::offset_of!(kvc_prefix_hit, limited_by) - 4usize];
@@ -1797,7 +1801,12 @@ const _: () = {
     ["Offset of field: kvc_prefix_hit::copied_tokens"]
         [::core::mem::offset_of!(kvc_prefix_hit, copied_tokens) - 16usize];
     ["Offset of field: kvc_prefix_hit::known_tokens"][::core::mem::offset_of!(kvc_prefix_hit, known_tokens) - 24usize];
+    ["Offset of field: kvc_prefix_hit::load_tokens"][::core::mem::offset_of!(kvc_prefix_hit, load_tokens) - 32usize];
+    ["Offset of field: kvc_prefix_hit::load_ns"][::core::mem::offset_of!(kvc_prefix_hit, load_ns) - 40usize];
 };
+#[doc = " no tier stores what this publish adds"]
+pub const KVC_PREFIX_KEEP_PRIVATE: kvc_prefix_options_flags = 1;
+pub type kvc_prefix_options_flags = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct kvc_prefix_options {
@@ -1808,10 +1817,14 @@ pub struct kvc_prefix_options {
     pub session: u64,
     #[doc = " 0 = no limit. Else, in the unit of kvc_cache_set_time: so long after now, the tokens are expired. They\nare still found, but evicted before all others"]
     pub time_to_live: i64,
+    #[doc = " KVC_PREFIX_KEEP_PRIVATE or 0"]
+    pub flags: u32,
+    #[doc = " 0"]
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_prefix_options"][::core::mem::size_of::<kvc_prefix_options>() - 24usize];
+    ["Size of kvc_prefix_options"][::core::mem::size_of::<kvc_prefix_options>() - 32usize];
     ["Alignment of kvc_prefix_options"][::core::mem::align_of::<kvc_prefix_options>() - 8usize];
     ["Offset of field: kvc_prefix_options::struct_size"]
         [::core::mem::offset_of!(kvc_prefix_options, struct_size) - 0usize];
@@ -1819,6 +1832,8 @@ const _: () = {
     ["Offset of field: kvc_prefix_options::session"][::core::mem::offset_of!(kvc_prefix_options, session) - 8usize];
     ["Offset of field: kvc_prefix_options::time_to_live"]
         [::core::mem::offset_of!(kvc_prefix_options, time_to_live) - 16usize];
+    ["Offset of field: kvc_prefix_options::flags"][::core::mem::offset_of!(kvc_prefix_options, flags) - 24usize];
+    ["Offset of field: kvc_prefix_options::reserved"][::core::mem::offset_of!(kvc_prefix_options, reserved) - 28usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -2111,6 +2126,147 @@ const _: () = {
     ["Offset of field: kvc_load_args::read_user"][::core::mem::offset_of!(kvc_load_args, read_user) - 24usize];
     ["Offset of field: kvc_load_args::tokens"][::core::mem::offset_of!(kvc_load_args, tokens) - 32usize];
     ["Offset of field: kvc_load_args::capacity"][::core::mem::offset_of!(kvc_load_args, capacity) - 40usize];
+};
+#[doc = " A tier of the engine's own: kvcache_tier.h defines it."]
+#[repr(C)]
+#[derive(Debug)]
+pub struct kvc_tier {
+    _unused: [u8; 0],
+}
+#[doc = " an object is on the disk before it becomes visible"]
+pub const KVC_TIER_SYNC_DATA: kvc_tier_sync = 0;
+#[doc = " the system writes it when it likes; after a loss of power it can be missing, and is never wrong"]
+pub const KVC_TIER_SYNC_NONE: kvc_tier_sync = 1;
+#[doc = " as DATA, and its name too: what was stored survives a loss of power"]
+pub const KVC_TIER_SYNC_FULL: kvc_tier_sync = 2;
+pub type kvc_tier_sync = ::core::ffi::c_uint;
+#[doc = " all"]
+pub const KVC_TIER_STORE_PUBLISHED: kvc_tier_store = 0;
+#[doc = " those that the index had before the publish: a request came back to them"]
+pub const KVC_TIER_STORE_REUSED: kvc_tier_store = 1;
+#[doc = " none: the tier is read only"]
+pub const KVC_TIER_STORE_NOTHING: kvc_tier_store = 2;
+#[doc = " Which published pages a tier stores."]
+pub type kvc_tier_store = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_tier_config {
+    pub struct_size: u32,
+    #[doc = " disk: KVC_TIER_SYNC_*"]
+    pub sync: i32,
+    #[doc = " nullable; disk: a folder, made if it does not exist. Several processes may share it"]
+    pub directory: *const ::core::ffi::c_char,
+    #[doc = " nullable; adopted: a tier of the engine. Exactly one of directory and tier is given"]
+    pub tier: *const kvc_tier,
+    #[doc = " disk: the objects that were used least recently are removed beyond it; 0 = no limit"]
+    pub capacity_bytes: i64,
+    #[doc = " KVC_TIER_STORE_*"]
+    pub store: i32,
+    #[doc = " 0"]
+    pub reserved: u32,
+    #[doc = " a publish of fewer tokens is not stored; >= 0"]
+    pub min_tokens: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_tier_config"][::core::mem::size_of::<kvc_tier_config>() - 48usize];
+    ["Alignment of kvc_tier_config"][::core::mem::align_of::<kvc_tier_config>() - 8usize];
+    ["Offset of field: kvc_tier_config::struct_size"][::core::mem::offset_of!(kvc_tier_config, struct_size) - 0usize];
+    ["Offset of field: kvc_tier_config::sync"][::core::mem::offset_of!(kvc_tier_config, sync) - 4usize];
+    ["Offset of field: kvc_tier_config::directory"][::core::mem::offset_of!(kvc_tier_config, directory) - 8usize];
+    ["Offset of field: kvc_tier_config::tier"][::core::mem::offset_of!(kvc_tier_config, tier) - 16usize];
+    ["Offset of field: kvc_tier_config::capacity_bytes"]
+        [::core::mem::offset_of!(kvc_tier_config, capacity_bytes) - 24usize];
+    ["Offset of field: kvc_tier_config::store"][::core::mem::offset_of!(kvc_tier_config, store) - 32usize];
+    ["Offset of field: kvc_tier_config::reserved"][::core::mem::offset_of!(kvc_tier_config, reserved) - 36usize];
+    ["Offset of field: kvc_tier_config::min_tokens"][::core::mem::offset_of!(kvc_tier_config, min_tokens) - 40usize];
+};
+#[doc = " Work in the background. 0 = none."]
+pub type kvc_job = u64;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_prefix_load_options {
+    pub struct_size: u32,
+    #[doc = " as in kvc_prefix_options: of the pages that are loaded"]
+    pub priority: i32,
+    #[doc = " likewise"]
+    pub session: u64,
+    #[doc = " likewise"]
+    pub time_to_live: i64,
+    #[doc = " what it costs to compute one token, in nanoseconds: nothing is loaded if that would take longer, as the\ntiers measured it. 0 = load in any case"]
+    pub token_ns: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_prefix_load_options"][::core::mem::size_of::<kvc_prefix_load_options>() - 32usize];
+    ["Alignment of kvc_prefix_load_options"][::core::mem::align_of::<kvc_prefix_load_options>() - 8usize];
+    ["Offset of field: kvc_prefix_load_options::struct_size"]
+        [::core::mem::offset_of!(kvc_prefix_load_options, struct_size) - 0usize];
+    ["Offset of field: kvc_prefix_load_options::priority"]
+        [::core::mem::offset_of!(kvc_prefix_load_options, priority) - 4usize];
+    ["Offset of field: kvc_prefix_load_options::session"]
+        [::core::mem::offset_of!(kvc_prefix_load_options, session) - 8usize];
+    ["Offset of field: kvc_prefix_load_options::time_to_live"]
+        [::core::mem::offset_of!(kvc_prefix_load_options, time_to_live) - 16usize];
+    ["Offset of field: kvc_prefix_load_options::token_ns"]
+        [::core::mem::offset_of!(kvc_prefix_load_options, token_ns) - 24usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_job_info {
+    pub struct_size: u32,
+    #[doc = " 1 = the job has ended, and its id is stale from now on"]
+    pub done: i32,
+    #[doc = " done: tokens of the query that were loaded. They are findable now"]
+    pub tokens: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_job_info"][::core::mem::size_of::<kvc_job_info>() - 16usize];
+    ["Alignment of kvc_job_info"][::core::mem::align_of::<kvc_job_info>() - 8usize];
+    ["Offset of field: kvc_job_info::struct_size"][::core::mem::offset_of!(kvc_job_info, struct_size) - 0usize];
+    ["Offset of field: kvc_job_info::done"][::core::mem::offset_of!(kvc_job_info, done) - 4usize];
+    ["Offset of field: kvc_job_info::tokens"][::core::mem::offset_of!(kvc_job_info, tokens) - 8usize];
+};
+#[doc = " Traffic between the pools and all tiers since create, in pages of groups."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct kvc_tier_traffic {
+    pub struct_size: u32,
+    pub num_tiers: i32,
+    #[doc = " queued for their store, or being stored. 0: the tiers have all that they will get"]
+    pub pages_waiting: i64,
+    pub pages_stored: i64,
+    #[doc = " that were evicted before their turn, or did not fit the queue"]
+    pub pages_dropped: i64,
+    #[doc = " that a tier refused, or failed to store"]
+    pub pages_not_stored: i64,
+    #[doc = " of jobs that run"]
+    pub pages_loading: i64,
+    pub pages_loaded: i64,
+    #[doc = " that a tier no longer had, or whose object did not match"]
+    pub pages_not_loaded: i64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of kvc_tier_traffic"][::core::mem::size_of::<kvc_tier_traffic>() - 64usize];
+    ["Alignment of kvc_tier_traffic"][::core::mem::align_of::<kvc_tier_traffic>() - 8usize];
+    ["Offset of field: kvc_tier_traffic::struct_size"][::core::mem::offset_of!(kvc_tier_traffic, struct_size) - 0usize];
+    ["Offset of field: kvc_tier_traffic::num_tiers"][::core::mem::offset_of!(kvc_tier_traffic, num_tiers) - 4usize];
+    ["Offset of field: kvc_tier_traffic::pages_waiting"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_waiting) - 8usize];
+    ["Offset of field: kvc_tier_traffic::pages_stored"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_stored) - 16usize];
+    ["Offset of field: kvc_tier_traffic::pages_dropped"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_dropped) - 24usize];
+    ["Offset of field: kvc_tier_traffic::pages_not_stored"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_not_stored) - 32usize];
+    ["Offset of field: kvc_tier_traffic::pages_loading"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_loading) - 40usize];
+    ["Offset of field: kvc_tier_traffic::pages_loaded"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_loaded) - 48usize];
+    ["Offset of field: kvc_tier_traffic::pages_not_loaded"]
+        [::core::mem::offset_of!(kvc_tier_traffic, pages_not_loaded) - 56usize];
 };
 #[doc = " BEGIN GENERATED by scripts/generate_api.py"]
 #[repr(C)]
@@ -2617,10 +2773,48 @@ pub struct kvc_api {
             error: *mut kvc_error,
         ) -> kvc_status,
     >,
+    pub cache_add_tier: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            config: *const kvc_tier_config,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub prefix_load: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            query: *const kvc_prefix_query,
+            options: *const kvc_prefix_load_options,
+            hit: *mut kvc_prefix_hit,
+            job: *mut kvc_job,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub job_poll: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            job: kvc_job,
+            info: *mut kvc_job_info,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
+    pub job_cancel: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, job: kvc_job, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub cache_job_descriptor: ::core::option::Option<
+        unsafe extern "C" fn(cache: *mut kvc_cache, descriptor: *mut i32, error: *mut kvc_error) -> kvc_status,
+    >,
+    pub cache_tier_traffic: ::core::option::Option<
+        unsafe extern "C" fn(
+            cache: *mut kvc_cache,
+            traffic: *mut kvc_tier_traffic,
+            error: *mut kvc_error,
+        ) -> kvc_status,
+    >,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 576usize];
+    ["Size of kvc_api"][::core::mem::size_of::<kvc_api>() - 624usize];
     ["Alignment of kvc_api"][::core::mem::align_of::<kvc_api>() - 8usize];
     ["Offset of field: kvc_api::struct_size"][::core::mem::offset_of!(kvc_api, struct_size) - 0usize];
     ["Offset of field: kvc_api::abi"][::core::mem::offset_of!(kvc_api, abi) - 4usize];
@@ -2699,6 +2893,13 @@ const _: () = {
     ["Offset of field: kvc_api::events_snapshot"][::core::mem::offset_of!(kvc_api, events_snapshot) - 552usize];
     ["Offset of field: kvc_api::seq_save"][::core::mem::offset_of!(kvc_api, seq_save) - 560usize];
     ["Offset of field: kvc_api::seq_load"][::core::mem::offset_of!(kvc_api, seq_load) - 568usize];
+    ["Offset of field: kvc_api::cache_add_tier"][::core::mem::offset_of!(kvc_api, cache_add_tier) - 576usize];
+    ["Offset of field: kvc_api::prefix_load"][::core::mem::offset_of!(kvc_api, prefix_load) - 584usize];
+    ["Offset of field: kvc_api::job_poll"][::core::mem::offset_of!(kvc_api, job_poll) - 592usize];
+    ["Offset of field: kvc_api::job_cancel"][::core::mem::offset_of!(kvc_api, job_cancel) - 600usize];
+    ["Offset of field: kvc_api::cache_job_descriptor"]
+        [::core::mem::offset_of!(kvc_api, cache_job_descriptor) - 608usize];
+    ["Offset of field: kvc_api::cache_tier_traffic"][::core::mem::offset_of!(kvc_api, cache_tier_traffic) - 616usize];
 };
 impl Default for kvc_error {
     fn default() -> Self {
@@ -2920,6 +3121,34 @@ impl Default for kvc_save_args {
     }
 }
 impl Default for kvc_load_args {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_tier_config {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_prefix_load_options {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_job_info {
+    fn default() -> Self {
+        let mut value: Self = unsafe { ::core::mem::zeroed() };
+        value.struct_size = ::core::mem::size_of::<Self>() as u32;
+        value
+    }
+}
+impl Default for kvc_tier_traffic {
     fn default() -> Self {
         let mut value: Self = unsafe { ::core::mem::zeroed() };
         value.struct_size = ::core::mem::size_of::<Self>() as u32;

@@ -120,6 +120,7 @@ final class Abi {
   static final int KVC_PLAN_LENGTHS_WITH_NEW = 8;
   static final int KVC_PLAN_ROWS_GREW = 1;
   static final int KVC_PREFIX_ALLOW_ALL = 1;
+  static final int KVC_PREFIX_KEEP_PRIVATE = 1;
   static final int KVC_EVENT_STORED = 1;
   static final int KVC_EVENT_REMOVED = 2;
   static final int KVC_EVENT_CLEARED = 3;
@@ -127,6 +128,12 @@ final class Abi {
   static final int KVC_EVENT_SALTED = 2;
   static final int KVC_EVENTS_ARRAYS = 1;
   static final int KVC_EVENTS_SHORT_HASHES = 2;
+  static final int KVC_TIER_SYNC_DATA = 0;
+  static final int KVC_TIER_SYNC_NONE = 1;
+  static final int KVC_TIER_SYNC_FULL = 2;
+  static final int KVC_TIER_STORE_PUBLISHED = 0;
+  static final int KVC_TIER_STORE_REUSED = 1;
+  static final int KVC_TIER_STORE_NOTHING = 2;
 
   static final class Error {
     static final int SIZE = 512;
@@ -528,20 +535,24 @@ final class Abi {
   }
 
   static final class PrefixHit {
-    static final int SIZE = 32;
+    static final int SIZE = 48;
     static final int STRUCT_SIZE = 0;
     static final int LIMITED_BY = 4;
     static final int TOKENS = 8;
     static final int COPIED_TOKENS = 16;
     static final int KNOWN_TOKENS = 24;
+    static final int LOAD_TOKENS = 32;
+    static final int LOAD_NS = 40;
   }
 
   static final class PrefixOptions {
-    static final int SIZE = 24;
+    static final int SIZE = 32;
     static final int STRUCT_SIZE = 0;
     static final int PRIORITY = 4;
     static final int SESSION = 8;
     static final int TIME_TO_LIVE = 16;
+    static final int FLAGS = 24;
+    static final int RESERVED = 28;
   }
 
   static final class PrefixPublished {
@@ -637,8 +648,49 @@ final class Abi {
     static final int CAPACITY = 40;
   }
 
+  static final class TierConfig {
+    static final int SIZE = 48;
+    static final int STRUCT_SIZE = 0;
+    static final int SYNC = 4;
+    static final int DIRECTORY = 8;
+    static final int TIER = 16;
+    static final int CAPACITY_BYTES = 24;
+    static final int STORE = 32;
+    static final int RESERVED = 36;
+    static final int MIN_TOKENS = 40;
+  }
+
+  static final class PrefixLoadOptions {
+    static final int SIZE = 32;
+    static final int STRUCT_SIZE = 0;
+    static final int PRIORITY = 4;
+    static final int SESSION = 8;
+    static final int TIME_TO_LIVE = 16;
+    static final int TOKEN_NS = 24;
+  }
+
+  static final class JobInfo {
+    static final int SIZE = 16;
+    static final int STRUCT_SIZE = 0;
+    static final int DONE = 4;
+    static final int TOKENS = 8;
+  }
+
+  static final class TierTraffic {
+    static final int SIZE = 64;
+    static final int STRUCT_SIZE = 0;
+    static final int NUM_TIERS = 4;
+    static final int PAGES_WAITING = 8;
+    static final int PAGES_STORED = 16;
+    static final int PAGES_DROPPED = 24;
+    static final int PAGES_NOT_STORED = 32;
+    static final int PAGES_LOADING = 40;
+    static final int PAGES_LOADED = 48;
+    static final int PAGES_NOT_LOADED = 56;
+  }
+
   static final class Api {
-    static final int SIZE = 576;
+    static final int SIZE = 624;
     static final int STRUCT_SIZE = 0;
     static final int ABI = 4;
     static final int VERSION = 8;
@@ -712,5 +764,11 @@ final class Abi {
     static final int EVENTS_SNAPSHOT = 552;
     static final int SEQ_SAVE = 560;
     static final int SEQ_LOAD = 568;
+    static final int CACHE_ADD_TIER = 576;
+    static final int PREFIX_LOAD = 584;
+    static final int JOB_POLL = 592;
+    static final int JOB_CANCEL = 600;
+    static final int CACHE_JOB_DESCRIPTOR = 608;
+    static final int CACHE_TIER_TRAFFIC = 616;
   }
 }

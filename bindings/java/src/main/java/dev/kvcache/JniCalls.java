@@ -363,6 +363,36 @@ final class JniCalls implements NativeCalls {
   }
 
   @Override
+  public int cacheAddTier(long cache, long config, long error) {
+    return Jni.kvj_cache_add_tier(cache, config, error);
+  }
+
+  @Override
+  public int prefixLoad(long cache, long query, long options, long hit, long job, long error) {
+    return Jni.kvj_prefix_load(cache, query, options, hit, job, error);
+  }
+
+  @Override
+  public int jobPoll(long cache, long job, long info, long error) {
+    return Jni.kvj_job_poll(cache, job, info, error);
+  }
+
+  @Override
+  public int jobCancel(long cache, long job, long error) {
+    return Jni.kvj_job_cancel(cache, job, error);
+  }
+
+  @Override
+  public int cacheJobDescriptor(long cache, long descriptor, long error) {
+    return Jni.kvj_cache_job_descriptor(cache, descriptor, error);
+  }
+
+  @Override
+  public int cacheTierTraffic(long cache, long traffic, long error) {
+    return Jni.kvj_cache_tier_traffic(cache, traffic, error);
+  }
+
+  @Override
   public String open(String path) {
     return Jni.kvj_open(path);
   }

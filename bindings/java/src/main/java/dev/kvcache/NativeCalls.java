@@ -77,6 +77,12 @@ interface NativeCalls {
   int eventsSnapshot(long cache, long args, long range, long error);
   int seqSave(long cache, long sequence, long args, long stream, long error);
   int seqLoad(long cache, long args, long stream, long sequence, long numTokens, long error);
+  int cacheAddTier(long cache, long config, long error);
+  int prefixLoad(long cache, long query, long options, long hit, long job, long error);
+  int jobPoll(long cache, long job, long info, long error);
+  int jobCancel(long cache, long job, long error);
+  int cacheJobDescriptor(long cache, long descriptor, long error);
+  int cacheTierTraffic(long cache, long traffic, long error);
 
   /** Loads libkvcache, by path or by a name for the system's loader: null, or what is wrong. Once. */
   String open(String path);
