@@ -56,8 +56,9 @@ std::vector<uint8_t> encode_record(const SavedRecord& record) {
                        static_cast<uint32_t>(sequence.checkpoints.size())};
   std::vector<uint8_t> bytes;
   const auto add = [&](const void* data, size_t size) {
-    const auto* begin = static_cast<const uint8_t*>(data);
-    bytes.insert(bytes.end(), begin, begin + size);
+    const size_t begin = bytes.size();
+    bytes.resize(begin + size);
+    std::memcpy(bytes.data() + begin, data, size);
   };
   add(&fixed, sizeof fixed);
   for (const SavedSequence::List& list : sequence.lists) {
