@@ -57,9 +57,11 @@ from ._errors import (
     Uncommitted,
     Unsupported,
 )
+from ._events import Event, EventMessage, EventRange, Events
 from ._keys import page_keys
 from ._kvcache import Step, Tables, Tensor, build_info, version
 from ._prefixes import PrefixHit, Published
+from ._publisher import EventPublisher
 from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
 from ._tables import Plan
@@ -97,6 +99,11 @@ __all__ = [
     "EarlierCall",
     "Error",
     "Estimate",
+    "Event",
+    "EventMessage",
+    "EventPublisher",
+    "EventRange",
+    "Events",
     "Evicted",
     "Full",
     "GroupEstimate",
