@@ -46,6 +46,7 @@ public final class Runner {
   static {
     GeneratedOperations.register(OPERATIONS);
     PrefixOperations.register(OPERATIONS);
+    EventOperations.register(OPERATIONS);
     configuration();
     sequences();
     steps();
