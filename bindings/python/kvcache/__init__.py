@@ -60,9 +60,11 @@ from ._errors import (
     Uncommitted,
     Unsupported,
 )
+from ._events import Event, EventMessage, EventRange, Events
 from ._keys import page_keys
 from ._kvcache import Step, Tables, Tensor, build_info, version
 from ._prefixes import PrefixHit, Published
+from ._publisher import EventPublisher
 from ._rope import RopeScaling
 from ._stateless import append_slots, flash_attn_with_kvcache
 from ._tables import Plan
@@ -102,6 +104,11 @@ __all__ = [
     "EarlierCall",
     "Error",
     "Estimate",
+    "Event",
+    "EventMessage",
+    "EventPublisher",
+    "EventRange",
+    "Events",
     "Evicted",
     "FileError",
     "Full",

@@ -11,6 +11,7 @@ from typing import Any
 from . import _kvcache
 from ._config import Context, Group, Layer, RecurrentLayer, _group_fields, _with_storage
 from ._errors import InvalidArgument, StaleId
+from ._events import Events
 from ._tiers import Tiers
 
 _NO_ROLLBACK, _STREAMING, _DETERMINISTIC, _PREFIX_INDEX, _ZERO_ON_FREE = 1, 2, 16, 32, 64  # KVC_CACHE_*
@@ -198,6 +199,11 @@ class Cache(Tiers):
         super().__init__(Context() if context is None else context, [layer._fields() for layer in layers],
                          _group_fields(groups), sizes)
         self._made = True
+
+    @property
+    def events(self) -> Events:
+        """What happens to the prefix index, for routers. Needs events_capacity."""
+        return Events(self)
 
     def stats(self, group: int | None = None) -> Stats:
         """Counts of one layer group, or of the whole cache (None).

@@ -16,6 +16,7 @@ Cache::Cache(nb::handle_t<Context> context, nb::list layers, nb::list groups, nb
     return kvc_cache_create(handle->context->context, &config.get(), &handle->cache, error);
   });
   config.release_storages();
+  page_size_ = config.get().page_size != 0 ? config.get().page_size : 16;
   v_head_dims_ = config.v_head_dims();
   dtypes_ = config.dtypes();
   handle_ = std::move(handle);
@@ -303,6 +304,7 @@ memory that a kvcache.Tensor or an array made from one still views lives on with
   bind_groups(cls);
   bind_prefixes(cls);
   bind_saves(cls);
+  bind_events(cls);
   bind_tensors(cls);
   module.def("estimate", &estimate_tuple, nb::arg("context"), nb::arg("layers"), nb::arg("groups"), nb::arg("sizes"),
              nb::arg("group"));

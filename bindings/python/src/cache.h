@@ -46,6 +46,7 @@ class Cache {
   DLDataType dtype(int64_t layer) const { return dtypes_.at(static_cast<size_t>(layer)); }
 
   nb::object context() const { return context_; }
+  int64_t page_size() const { return page_size_; }
 
   static void bind(nb::module_& module);
 
@@ -58,6 +59,7 @@ class Cache {
   static void bind_groups(nb::class_<Cache>& cls);
   static void bind_prefixes(nb::class_<Cache>& cls);
   static void bind_saves(nb::class_<Cache>& cls);
+  static void bind_events(nb::class_<Cache>& cls);
   static void bind_tensors(nb::class_<Cache>& cls);
   static int traverse(PyObject* self, visitproc visit, void* arg);
   static int clear_references(PyObject* self);
@@ -66,6 +68,7 @@ class Cache {
   nb::object context_;
   DLDevice device_;
   std::shared_ptr<CacheHandle> handle_;
+  int64_t page_size_ = 0;
   std::vector<int32_t> v_head_dims_;
   std::vector<DLDataType> dtypes_;
 };

@@ -1,7 +1,8 @@
-"""Operations of the prefix index."""
+"""Operations of the prefix index and its events."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from kvcache import PrefixHit
@@ -75,3 +76,37 @@ def unpin_prefix(s: Script) -> None:
 @operation
 def set_time(s: Script) -> None:
     s.cache.set_time(s.integer("now"))
+
+
+def numbers(values: Iterable[int]) -> str:
+    return ",".join(str(int(value)) for value in values)
+
+
+@operation
+def events(s: Script) -> dict[str, str]:
+    events = s.cache.events
+    found = events.snapshot() if s.has("snapshot") else events.read(s.integer("next"), s.integer("most", 256))
+    all_events = found.events
+    return {
+        "begin": str(found.begin), "end": str(found.end), "newest": str(found.newest),
+        "kinds": numbers(("stored", "removed", "cleared").index(event.kind) + 1 for event in all_events),
+        "groups": numbers(event.group for event in all_events),
+        "keys": b"".join(event.key or bytes(32) for event in all_events).hex(),
+        "parents": b"".join(event.parent or bytes(32) for event in all_events).hex(),
+        "positions": numbers(event.position for event in all_events),
+        "sessions": numbers(event.session for event in all_events),
+        "salted": numbers(event.salted for event in all_events),
+        "tokens": numbers(token for event in all_events for token in event.tokens),
+    }  # fmt: skip
+
+
+@operation
+def event_message(s: Script) -> dict[str, str]:
+    form = {"timestamp": float(s.words.get("timestamp", 0)), "arrays": s.has("arrays"), "short_hashes": s.has("short_hashes"),
+            "data_parallel_rank": s.integer("rank") if s.has("rank") else None}  # fmt: skip
+    if s.has("snapshot"):
+        message = s.cache.events.snapshot_message(**form)
+    else:
+        message = s.cache.events.read_message(s.integer("next"), most_bytes=s.integer("max_bytes", 1 << 20), **form)
+    return {"begin": str(message.begin), "end": str(message.end), "newest": str(message.newest), "count": str(message.count),
+            "payload": message.payload.hex()}  # fmt: skip

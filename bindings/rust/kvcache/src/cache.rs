@@ -49,6 +49,7 @@ pub struct Cache(Arc<Owned>);
 struct Owned {
     raw: NonNull<sys::kvc_cache>,
     context: Context, // its callbacks outlive the cache
+    page_size: usize,
 }
 
 // SAFETY: the header: any thread may call any function of a cache; what changes it is serialised inside.
@@ -78,7 +79,8 @@ impl Cache {
         // SAFETY: the caller's word.
         check(|error| unsafe { sys::kvc_cache_create(context.raw(), config, &mut raw, error) })?;
         let raw = NonNull::new(raw).expect("a created cache");
-        Ok(Self(Arc::new(Owned { raw, context: context.clone() })))
+        let page_size = if config.page_size == 0 { 16 } else { config.page_size as usize };
+        Ok(Self(Arc::new(Owned { raw, context: context.clone(), page_size })))
     }
 
     /// What `new` would allocate for a group, or for the whole cache (`None`).
@@ -362,6 +364,10 @@ impl Cache {
     /// The C handle, for calls of `kvcache::sys` that this crate lacks. `self` owns it.
     pub fn as_raw(&self) -> *mut sys::kvc_cache {
         self.raw()
+    }
+
+    pub(crate) fn tokens_of_page(&self) -> usize {
+        self.0.page_size
     }
 
     #[inline]

@@ -8,6 +8,7 @@ mod config;
 mod context;
 mod dlpack;
 mod error;
+mod events;
 mod graph;
 mod keys;
 mod names;
@@ -23,12 +24,13 @@ mod transfer;
 
 pub use cache::{Cache, Pool, RopeSet, Seq, Stream, StreamingWindow};
 pub use config::{
-    CacheConfig, Capacity, Group, Layer, LongRope, PrefixPolicy, PrefixSharing, Rope, RopeMode, RopeScaling, Row, State, Storage,
-    Visibility, Yarn,
+    CacheConfig, Capacity, Group, Layer, LongRope, PrefixPolicy, PrefixSharing, Rope, RopeMode, RopeScaling, Row,
+    State, Storage, Visibility, Yarn,
 };
 pub use context::{Context, ContextConfig, LogLevel};
 pub use dlpack::{ManagedTensor, PoolView};
 pub use error::{Error, Failure, Result, Status};
+pub use events::{Event, EventMessage, EventRange, MessageFormat, StoredPage};
 pub use graph::{Graph, GraphConfig};
 pub use half::{bf16, f16};
 pub use keys::{page_keys, MediaSpan, PageKey, PageKeys};

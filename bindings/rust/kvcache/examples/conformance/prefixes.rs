@@ -1,6 +1,6 @@
-//! The prefix index.
+//! The prefix index and its events.
 use crate::script::{Done, Script};
-use crate::Results;
+use crate::{list, Results};
 use kvcache::*;
 
 pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
@@ -15,6 +15,8 @@ pub fn run(s: &mut Script, name: &str) -> Option<Done<Results>> {
         "unpin_prefix" => unpin_prefix(s),
         "set_time" => set_time(s),
         "prefix_stats" => prefix_stats(s),
+        "events" => events(s),
+        "event_message" => event_message(s),
         _ => return None,
     };
     Some(done)
@@ -108,4 +110,85 @@ fn prefix_stats(s: &Script) -> Done<Results> {
 fn set_time(s: &Script) -> Done<Results> {
     s.cache()?.set_time(s.number("now")?)?;
     Ok(vec![])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn events(s: &Script) -> Done<Results> {
+    let cache = s.cache()?;
+    let found = if s.has("snapshot") {
+        cache.event_snapshot()?
+    } else {
+        cache.read_events(s.number("next")?, s.optional("most")?.unwrap_or(256))?
+    };
+    let stored = |event: &Event| match event {
+        Event::Stored(page) => Some(page.clone()),
+        _ => None,
+    };
+    let pages: Vec<_> = found.events.iter().map(stored).collect();
+    let of_events = |of: fn(&Event) -> i64| list(found.events.iter().map(of));
+    let of_pages = |of: fn(&StoredPage) -> i64| list(pages.iter().map(|page| page.as_ref().map_or(0, of)));
+    let keys: Vec<_> = found
+        .events
+        .iter()
+        .flat_map(|event| match event {
+            Event::Stored(page) => page.key,
+            Event::Removed { key, .. } => *key,
+            Event::Cleared => [0; 32],
+        })
+        .collect();
+    let parents: Vec<_> =
+        pages.iter().flat_map(|page| page.as_ref().and_then(|page| page.parent).unwrap_or([0; 32])).collect();
+    Ok(vec![
+        ("begin", found.begin.to_string()),
+        ("end", found.end.to_string()),
+        ("newest", found.newest.to_string()),
+        (
+            "kinds",
+            of_events(|event| match event {
+                Event::Stored(_) => 1,
+                Event::Removed { .. } => 2,
+                Event::Cleared => 3,
+            }),
+        ),
+        (
+            "groups",
+            of_events(|event| match event {
+                Event::Stored(page) => page.group as i64,
+                Event::Removed { group, .. } => *group as i64,
+                Event::Cleared => -1,
+            }),
+        ),
+        ("keys", hex(&keys)),
+        ("parents", hex(&parents)),
+        ("positions", of_pages(|page| page.position as i64)),
+        ("sessions", of_pages(|page| page.session as i64)),
+        ("salted", of_pages(|page| page.salted.into())),
+        ("tokens", list(pages.iter().flatten().flat_map(|page| page.tokens.clone()))),
+    ])
+}
+
+fn event_message(s: &Script) -> Done<Results> {
+    let format = MessageFormat {
+        timestamp: s.number("timestamp")?,
+        data_parallel_rank: s.optional("rank")?,
+        arrays: s.has("arrays"),
+        short_hashes: s.has("short_hashes"),
+        max_bytes: s.optional("max_bytes")?.unwrap_or(1 << 20),
+    };
+    let cache = s.cache()?;
+    let message = if s.has("snapshot") {
+        cache.event_snapshot_message(&format)?
+    } else {
+        cache.event_message(s.number("next")?, &format)?
+    };
+    Ok(vec![
+        ("begin", message.begin.to_string()),
+        ("end", message.end.to_string()),
+        ("newest", message.newest.to_string()),
+        ("count", message.count.to_string()),
+        ("payload", hex(&message.payload)),
+    ])
 }

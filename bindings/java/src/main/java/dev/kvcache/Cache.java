@@ -18,10 +18,12 @@ public final class Cache implements AutoCloseable {
   public static final int WHOLE_CACHE = -1;
 
   final Handle handle;
+  final int pageSize;
   private final Cleaner.Cleanable cleanable;
 
-  Cache(Handle handle) {
+  Cache(Handle handle, int pageSize) {
     this.handle = handle;
+    this.pageSize = pageSize;
     cleanable = Context.CLEANER.register(this, handle::close);
   }
 
@@ -658,6 +660,11 @@ public final class Cache implements AutoCloseable {
   }
 
   // ---- counts --------------------------------------------------------------------------------------------------------
+
+  /** What happens to the prefix index, for routers. Needs {@link CacheBuilder#eventsCapacity}. */
+  public Events events() {
+    return new Events(this);
+  }
 
   /** Counts of a group, or of {@link #WHOLE_CACHE}. For dashboards, not for every step. */
   public Stats stats(int group) {

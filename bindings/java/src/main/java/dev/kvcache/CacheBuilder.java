@@ -187,7 +187,7 @@ public final class CacheBuilder {
     return call("CacheBuilder.build", kept, (where, arena, config) -> {
       NativeCalls calls = where.calls;
       arena.check(calls.cacheCreate(where.address, config.address, arena.numbers.address, arena.error.address));
-      return new Cache(new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept)));
+      return new Cache(new Handle(calls, arena.numbers.getLong(0), calls::cacheDestroy, List.copyOf(kept)), pageSize == 0 ? 16 : pageSize);
     });
   }
 

@@ -1,0 +1,308 @@
+"""Events of the prefix index: records, messages, and the publisher over loopback."""
+
+import time
+from contextlib import contextmanager
+
+import kvcache
+import msgspec
+import pytest
+import zmq
+
+PAGE = 4
+MODEL = bytes(range(32))
+
+
+def make(capacity=1000, **more):
+    layers = [kvcache.Layer(group=0, head_dim=8), kvcache.Layer(group=1, head_dim=8)]
+    return kvcache.Cache(layers, [kvcache.Full(), kvcache.Sliding(100)], page_size=PAGE, capacity_tokens=256, storage=None,
+                         prefix_index=True, fingerprint=MODEL, events_capacity=capacity, **more)  # fmt: skip
+
+
+@pytest.fixture
+def cache():
+    with make() as made:
+        yield made
+
+
+def remember(cache, tokens, **more):
+    sequence, hit = cache.attach_prefix(tokens, **{k: v for k, v in more.items() if k != "session"})
+    with cache.forward([sequence], [len(tokens) - hit.tokens]):
+        pass
+    cache.publish_prefix(sequence, tokens, **more)
+    cache.remove(sequence)
+    cache.take_copies()
+
+
+class BlockStored(msgspec.Struct, tag=True):
+    block_hashes: list[bytes | int]
+    parent_block_hash: bytes | int | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None
+    medium: str | None
+    lora_name: str | None
+    extra_keys: list[tuple | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+    session_id: str | None = None
+
+
+class BlockRemoved(msgspec.Struct, tag=True):
+    block_hashes: list[bytes | int]
+    medium: str | None
+    group_idx: int | None = None
+    locality: str | None = None
+    ownership: str | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, tag=True):
+    pass
+
+
+class Batch(msgspec.Struct, array_like=True):
+    ts: float
+    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+    data_parallel_rank: int | None = None
+
+
+def decode(payload):
+    return msgspec.msgpack.decode(payload, type=Batch)
+
+
+class Index:
+    """What a router knows of one engine: the tokens of each page, by group and key."""
+
+    def __init__(self):
+        self.pages = {}
+
+    def apply(self, payload):
+        for event in decode(payload).events:
+            if isinstance(event, AllBlocksCleared):
+                self.pages.clear()
+            elif isinstance(event, BlockRemoved):
+                for key in event.block_hashes:
+                    self.pages.pop((event.group_idx, key), None)
+            else:
+                for i, key in enumerate(event.block_hashes):
+                    tokens = event.token_ids[i * event.block_size : (i + 1) * event.block_size]
+                    self.pages[event.group_idx, key] = tokens
+
+
+def held(cache):
+    index = Index()
+    index.apply(cache.events.snapshot_message(timestamp=0).payload)
+    return index.pages
+
+
+def test_records_say_what_is_published_and_dropped(cache):
+    tokens = list(range(10))
+    remember(cache, tokens, salt=9, salt_begin=4, session=3)
+    found = cache.events.read(0)
+    assert (found.begin, found.end, found.newest) == (0, 4, 4)
+    keys = kvcache.page_keys(tokens, PAGE, MODEL, salt=(9).to_bytes(8, "little"), salt_begin=4)
+    assert found.events[0] == kvcache.Event(0, "stored", 0, keys[0], None, 0, [0, 1, 2, 3], 3, False)
+    assert found.events[3] == kvcache.Event(3, "stored", 1, keys[1], keys[0], 4, [4, 5, 6, 7], 3, True)
+    cache.drop_prefix(tokens[:8], salt=9, salt_begin=4)
+    assert [(e.kind, e.key, e.group) for e in cache.events.read(4).events] == [("removed", keys[1], g) for g in (0, 1)]
+    assert [(e.key, e.group) for e in cache.events.snapshot().events] == [(keys[0], 0), (keys[0], 1)]
+    cache.clear()
+    assert [e.kind for e in cache.events.read(6).events] == ["cleared"]
+    assert cache.events.snapshot().events == []
+
+
+def test_a_reader_notices_what_it_missed():
+    with make(capacity=3) as cache:
+        remember(cache, list(range(40)))
+        found = cache.events.read(0)
+        assert (found.begin, found.end) == (17, 20)
+        assert cache.events.epoch != make().events.epoch
+
+
+def test_messages_have_every_field(cache):
+    tokens = list(range(12))
+    remember(cache, tokens, salt=9, salt_begin=4, session=3)
+    keys = kvcache.page_keys(tokens, PAGE, MODEL, salt=(9).to_bytes(8, "little"), salt_begin=4)
+    batch = decode(cache.events.read_message(0, timestamp=2.5, data_parallel_rank=7).payload)
+    assert (batch.ts, batch.data_parallel_rank) == (2.5, 7)
+    plain = BlockStored(keys[:1], None, tokens[:4], PAGE, None, "CPU", None, None, 0, "full_attention", None, "LOCAL", None, "3")
+    assert batch.events[0] == plain
+    salted = BlockStored(keys[1:], keys[0], tokens[4:], PAGE, None, "CPU", None, [("salted",)] * 2, 1, "sliding_window", 100,
+                         "LOCAL", None, "3")  # fmt: skip
+    assert batch.events[3] == salted
+    cache.drop_prefix(tokens[:4])
+    removed = decode(cache.events.read_message(6, timestamp=2.5).payload).events
+    assert removed == [BlockRemoved(keys[::-1], "CPU", group, "LOCAL") for group in (0, 1)]
+
+
+def test_arrays_and_short_hashes(cache):
+    remember(cache, list(range(8)))
+    key = kvcache.page_keys(list(range(8)), PAGE, MODEL)
+    short = [int.from_bytes(k[-8:], "big") for k in key]
+    payload = cache.events.read_message(0, timestamp=1, arrays=True, short_hashes=True).payload
+    _, events, rank = msgspec.msgpack.decode(payload)
+    assert rank is None
+    assert events[0] == ["BlockStored", short, None, list(range(8)), PAGE, None, "CPU", None, None, 0, "full_attention", None,
+                         "LOCAL"]  # fmt: skip
+    cache.clear()
+    assert msgspec.msgpack.decode(cache.events.read_message(4, timestamp=1, arrays=True).payload)[1] == [["AllBlocksCleared"]]
+
+
+def test_small_messages_have_all_events_in_order(cache):
+    for i in range(10):
+        remember(cache, [*range(8), *range(100 * i, 100 * i + 12)], salt=i % 3)
+        if i == 6:
+            cache.drop_prefix(range(8), salt=1)
+    whole, parts, number = Index(), Index(), 0
+    whole.apply(cache.events.read_message(0, timestamp=0).payload)
+    while (message := cache.events.read_message(number, timestamp=0, most_bytes=700)).count:
+        assert len(message.payload) <= 700
+        parts.apply(message.payload)
+        number = message.end
+    assert whole.pages == parts.pages == held(cache)
+    with pytest.raises(kvcache.BufferTooSmall):
+        cache.events.read_message(0, timestamp=0, most_bytes=100)
+
+
+def test_a_cache_without_events_says_so():
+    with kvcache.Cache([kvcache.Layer(head_dim=8)], capacity_tokens=64, prefix_index=True) as plain:
+        with pytest.raises(kvcache.Unsupported, match="events_capacity"):
+            plain.events.read(0)
+        with pytest.raises(kvcache.Unsupported):
+            kvcache.EventPublisher(plain, "inproc://none")
+    with pytest.raises(kvcache.InvalidArgument, match="fingerprint must be 32 bytes"):
+        make_with = dict(prefix_index=True, events_capacity=4, fingerprint=b"short")
+        kvcache.Cache([kvcache.Layer(head_dim=8)], capacity_tokens=64, **make_with)
+
+
+@contextmanager
+def subscriber(publisher, topic=b""):
+    context = zmq.Context.instance()
+    with context.socket(zmq.SUB) as sub:
+        sub.setsockopt(zmq.SUBSCRIBE, topic)
+        sub.rcvtimeo = 10_000
+        sub.connect(publisher.endpoint)
+        time.sleep(0.3)  # until the publisher has the subscription
+        yield sub
+
+
+def ask(publisher, request):
+    with zmq.Context.instance().socket(zmq.DEALER) as dealer:
+        dealer.rcvtimeo = 10_000
+        dealer.connect(publisher.replay_endpoint)
+        dealer.send_multipart([b"", request])
+        answers = [dealer.recv_multipart()]
+        while len(request) == 8 and int.from_bytes(answers[-1][2], "big", signed=True) != -1:
+            answers.append(dealer.recv_multipart())
+        return answers
+
+
+@pytest.fixture
+def publisher(cache):
+    with kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", "tcp://127.0.0.1:*", topic="kv@engine", interval=0.002) as made:
+        yield made
+
+
+def receive(sub, index, cache, last=None):
+    """Applies messages until the index has what the cache has. Returns the numbers."""
+    numbers = []
+    while True:
+        topic, number, payload = sub.recv_multipart()
+        assert topic == b"kv@engine"
+        numbers.append(int.from_bytes(number, "big"))
+        index.apply(payload)
+        if index.pages == held(cache):
+            return numbers
+
+
+def test_a_subscriber_follows_the_index(cache, publisher):
+    index = Index()
+    with subscriber(publisher, b"kv@") as sub:
+        numbers = []
+        for i in range(5):
+            remember(cache, [*range(8), *range(100 * i, 100 * i + 8)], salt=i % 2)
+            numbers += receive(sub, index, cache)
+        cache.drop_prefix([], salt=1)
+        numbers += receive(sub, index, cache)
+        cache.clear()
+        numbers += receive(sub, index, cache)
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert index.pages == {}
+
+
+def test_a_late_consumer_takes_a_snapshot_and_follows(cache, publisher):
+    remember(cache, list(range(16)))
+    with subscriber(publisher) as sub:
+        [(empty, topic, number, payload, epoch)] = ask(publisher, b"kvcache.snapshot")
+        assert (empty, topic) == (b"", b"kv@engine")
+        assert int.from_bytes(epoch, "big") == cache.events.epoch
+        index = Index()
+        index.apply(payload)
+        assert index.pages == held(cache)
+        remember(cache, list(range(16, 32)))
+        assert receive(sub, index, cache)[0] == int.from_bytes(number, "big")
+
+
+def test_messages_are_replayed(cache, publisher):
+    with subscriber(publisher) as sub:
+        index, numbers = Index(), []
+        for i in range(4):
+            remember(cache, list(range(100 * i, 100 * i + 8)))
+            numbers += receive(sub, index, cache)
+    answers = ask(publisher, numbers[1].to_bytes(8, "big"))
+    assert [int.from_bytes(number, "big") for _, _, number, _ in answers[:-1]] == numbers[1:]
+    assert answers[-1] == [b"", b"", b"\xff" * 8, b""]
+    replayed = Index()
+    for _, topic, _, payload in answers[:-1]:
+        assert topic == b"kv@engine"
+        replayed.apply(payload)
+    assert len(replayed.pages) == len(index.pages) - 4  # all but those of the first message
+    assert ask(publisher, b"what?") == [[b"", b"", b"\xff" * 8, b""]]
+    [(_, _, number, payload, epoch)] = ask(publisher, b"kvcache.epoch")
+    assert (int.from_bytes(number, "big"), payload) == (numbers[-1] + 1, b"")
+    assert int.from_bytes(epoch, "big") == cache.events.epoch
+
+
+def test_a_gap_is_seen_and_mended():
+    with make(capacity=4) as cache:
+        now = 5.0
+        publisher = kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", interval=0.5, topic="kv@engine", clock=lambda: now)
+        with publisher, subscriber(publisher) as sub:
+            index = Index()
+            remember(cache, list(range(4)))
+            first = receive(sub, index, cache)
+            assert first == [int(now * 1000) << 16]
+            remember(cache, list(range(100, 140)))  # more events than the ring has
+            assert receive(sub, index, cache) == [first[0] + 2]
+
+
+def test_numbers_of_a_later_publisher_are_higher(cache):
+    remember(cache, list(range(4)))
+    with kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", "tcp://127.0.0.1:*") as first:
+        [(_, _, before, _, _)] = ask(first, b"kvcache.epoch")
+    time.sleep(0.002)
+    with kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", "tcp://127.0.0.1:*") as second:
+        [(_, _, after, _, _)] = ask(second, b"kvcache.epoch")
+    assert after > before
+
+
+def test_close_sends_what_is_left(cache):
+    publisher = kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", interval=60, topic="kv@engine")
+    with subscriber(publisher) as sub:
+        remember(cache, list(range(8)))
+        publisher.close()
+        index = Index()
+        receive(sub, index, cache)
+
+
+def test_a_closed_cache_ends_its_publisher():
+    with make() as cache:
+        publisher = kvcache.EventPublisher(cache, "tcp://127.0.0.1:*", interval=0.001)
+    publisher.close()
+
+
+def test_an_endpoint_that_is_taken_is_an_error(cache, publisher):
+    with pytest.raises(zmq.ZMQError):
+        kvcache.EventPublisher(cache, publisher.endpoint)
