@@ -121,7 +121,7 @@ void draw_config(World &w, Cache *c) {
   w.in.size_of(config);
   w.in.numbers(config.flags, config.page_size, config.max_sequences, config.max_batch_tokens, config.max_open_forwards,
                config.rollback_tokens, config.capacity_tokens, config.capacity_pages, config.capacity_bytes,
-               config.max_tree_nodes, config.max_checkpoints, config.storage, config.reserved);
+               config.max_tree_nodes, config.max_checkpoints, config.storage, config.prefix_policy);
 }
 
 // Every element of a pool becomes NaN, so that slots show that nothing was stored in them.
