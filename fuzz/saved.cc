@@ -20,7 +20,7 @@ struct Source {
   static int64_t read(void *user, void *data, int64_t bytes) {
     auto &self = *static_cast<Source *>(user);
     const size_t count = std::min(static_cast<size_t>(bytes), self.left);
-    std::memcpy(data, self.data, count);
+    if (count > 0) std::memcpy(data, self.data, count);
     self.data += count;
     self.left -= count;
     return static_cast<int64_t>(count);
@@ -74,6 +74,7 @@ kvc_cache *make_cache() {
   config.flags = KVC_CACHE_STREAMING;
   kvc_cache *cache = nullptr;
   check(kvc_cache_create(context, &config, &cache, &error) == KVC_OK, "no cache", error);
+  kvc_context_destroy(context);  // the cache keeps it
   return cache;
 }
 

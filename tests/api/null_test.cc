@@ -56,6 +56,8 @@ struct Valid {
   kvc_prefix_hit prefix_hit;
   kvc_prefix_options prefix_options;
   kvc_prefix_published prefix_published;
+  kvc_save_args save_args;
+  kvc_load_args load_args;
 
   Valid() {
     kvc_context_config_init(&context_config);
@@ -83,6 +85,9 @@ struct Valid {
     kvc_prefix_hit_init(&prefix_hit);
     kvc_prefix_options_init(&prefix_options);
     kvc_prefix_published_init(&prefix_published);
+    kvc_save_args_init(&save_args);
+    kvc_load_args_init(&load_args);
+    load_args.read = [](void *, void *, int64_t) -> int64_t { return 0; };
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_plan_create(context, &plan_config, &plan, &error), KVC_OK) << error.message;
   }
