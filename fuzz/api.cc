@@ -75,8 +75,10 @@ void run_calls(Bytes in) {
       call_cache(w);
     } else if (choice < 248) {
       call_prefix(w);
-    } else {
+    } else if (choice < 254) {
       call_context(w);
+    } else {
+      call_saves(w);
     }
     w.tensors.clear();
     w.memory.clear();

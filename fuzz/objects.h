@@ -114,6 +114,15 @@ struct Plan {
   uint64_t generation;
 };
 
+// The sequence that was saved last.
+struct Saved {
+  std::string bytes;
+  Sequence sequence = {};
+  const Cache *of = nullptr;
+  bool unknown = false;
+  bool with_tokens = false;
+};
+
 struct World {
   explicit World(Bytes bytes) : in(bytes) {}
   ~World();
@@ -125,6 +134,9 @@ struct World {
   std::vector<DLManagedTensorVersioned *> views;
   std::deque<Tensor> tensors;                   // of the call at hand,
   std::vector<std::unique_ptr<char[]>> memory;  // and its memory
+  Saved saved;
+  std::string writing, reading;  // of the save or load at hand
+  int failing_bytes = -1;        // which call of its callback fails; -1 = none
   kvc_error last_error;
 
   // Calls a function; the first argument after its name is the function, the last one is error().
@@ -196,6 +208,7 @@ struct World {
 void call_context(World &w);
 void call_cache(World &w);
 void call_prefix(World &w);
+void call_saves(World &w);
 void call_sequence(World &w);
 void call_step(World &w);
 void call_layer(World &w);

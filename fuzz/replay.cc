@@ -1,5 +1,5 @@
-// Replays a corpus without libFuzzer: replay FUNCTIONS FOLDER. FUNCTIONS is src/api/functions.txt. Fails if an input
-// fails, or if a function of that list has not succeeded, or has not failed, in any input.
+// Replays a corpus without libFuzzer: replay FUNCTIONS FOLDER. FUNCTIONS is src/api/functions.txt, or - for none. Fails
+// if an input fails, or if a function of that list has not succeeded, or has not failed, in any input.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,7 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int main(int argc, char **argv) {
-  if (argc != 3) fuzz::die("usage: replay FUNCTIONS FOLDER");
+  if (argc != 3) return 2;
   std::vector<std::filesystem::path> inputs;
   for (const auto &entry : std::filesystem::directory_iterator(argv[2])) inputs.push_back(entry.path());
   std::sort(inputs.begin(), inputs.end());
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
     if (count.succeeded == 0) missing++, std::printf("%s never succeeded\n", name.c_str());
     if (count.failed == 0 && fails) missing++, std::printf("%s never failed\n", name.c_str());
   }
-  if (inputs.empty() || listed == 0 || missing > 0) return 1;
+  if (inputs.empty() || (listed == 0) != (std::strcmp(argv[1], "-") == 0) || missing > 0) return 1;
   std::printf("%zu inputs, %lld functions\n", inputs.size(), static_cast<long long>(listed));
   return 0;
 }

@@ -2111,7 +2111,7 @@ KVC_API kvc_status kvc_seq_save(kvc_cache *cache, kvc_seq sequence, const kvc_sa
 /* Adds a sequence with the contents of a saved one. The cache must have the same layers, groups, dtypes and RoPE settings, and the
  * same fingerprint. Capacity, pools and limits may differ. So may the page size, if what was freed of the sequence allows it. The
  * call holds one section of the file at a time, and checks it before it uses it. No other call sees the sequence before all of it
- * is there.
+ * is there. Pages of the prefix index that it evicts stay evicted.
  *   args        borrowed, with all it names
  *   sequence    filled
  *   num_tokens  nullable: how many token ids the file has, also on BUFFER_TOO_SMALL

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes on all cores, beginning with the committed corpus and with what earlier runs on this machine found.
+#   bash scripts/fuzz.sh saved             any target of fuzz/corpus
 #   bash scripts/fuzz.sh api --hours 4     or --minutes N; default: one minute
 #   bash scripts/fuzz.sh api --minimise    makes fuzz/corpus/api the smallest set of inputs with the same coverage
 #   build/fuzz/fuzz/fuzz_api FILE          runs one input; KVC_FUZZ_TRACE=1 prints its calls
@@ -22,7 +23,9 @@ cmake --build --preset fuzz --parallel "$jobs" --target "fuzz_$target"
 program=$root/build/fuzz/fuzz/fuzz_$target
 mkdir -p "$work/corpus" "$work/crashes"
 export ASAN_SYMBOLIZER_PATH=/usr/lib/llvm-19/bin/llvm-symbolizer
-options=(-max_len=600 -timeout=60 -rss_limit_mb=4096 -malloc_limit_mb=1000000)
+most=600 # bytes of an input
+[ "$target" = api ] || most=4096
+options=(-max_len=$most -timeout=60 -rss_limit_mb=4096 -malloc_limit_mb=1000000)
 
 if [ "${2:-}" = --minimise ]; then
   rm -rf "$work/smallest"

@@ -41,6 +41,8 @@ func callsOfCache(c *Cache) map[string]error {
 	_, found["Export"] = c.Export(1, Export{})
 	_, found["ViewPool"] = c.ViewPool(0, PoolK, false)
 	_, found["TakeCopies"] = c.TakeCopies()
+	found["Save"] = c.Save(1, "chat.kvc", SaveOptions{})
+	_, _, found["Load"] = c.Load("chat.kvc")
 	_, found["NewGraph"] = c.NewGraph(GraphConfig{})
 	return found
 }

@@ -194,6 +194,8 @@ Status SequenceStore::finish_load(const SavedSequence& saved, int32_t slot, uint
 void SequenceStore::abandon_load(int32_t slot) noexcept {
   KVC_ASSERT(records_[slot].used && busy(slot), slot, records_[slot].state);
   records_[slot].state &= static_cast<uint8_t>(~kBusy);
+  // States in the reverse order of take_state_pages, so that the free pages end up in the order they had.
+  for_each_state_group([&](int32_t g, int32_t) { edit_table(g).release(edit_list(slot, g)); });
   free_slot(slot);
 }
 

@@ -63,6 +63,8 @@ struct Valid {
   kvc_job job = 0;
   kvc_job_info job_info;
   kvc_tier_traffic tier_traffic;
+  kvc_save_args save_args;
+  kvc_load_args load_args;
 
   Valid() {
     kvc_context_config_init(&context_config);
@@ -96,6 +98,9 @@ struct Valid {
     kvc_prefix_load_options_init(&prefix_load_options);
     kvc_job_info_init(&job_info);
     kvc_tier_traffic_init(&tier_traffic);
+    kvc_save_args_init(&save_args);
+    kvc_load_args_init(&load_args);
+    load_args.read = [](void *, void *, int64_t) -> int64_t { return 0; };
     kvc_error error = KVC_ERROR_INIT;
     EXPECT_EQ(kvc_plan_create(context, &plan_config, &plan, &error), KVC_OK) << error.message;
   }

@@ -147,6 +147,13 @@ TEST(Structs, Inputs) {
   check_input<kvc_import_args>(w.cache, "kvc_seq_import", import, [&](const kvc_import_args *a, kvc_error *e) {
     return kvc_seq_import(w.cache, w.seq, a, nullptr, e);
   });
+
+  kvc_save_args save;
+  kvc_save_args_init(&save);
+  save.write = [](void *, const void *, int64_t) -> int32_t { return 0; };
+  check_input<kvc_save_args>(w.cache, "kvc_seq_save", save, [&](const kvc_save_args *a, kvc_error *e) {
+    return kvc_seq_save(w.cache, w.seq, a, nullptr, e);
+  });
 }
 
 TEST(Structs, Outputs) {

@@ -22,7 +22,8 @@ lib/libkvcache.so.0
 lib/libkvcache.so.VERSION
 lib/pkgconfig/kvcache.pc
 share/licenses/kvcache/LICENSE
-share/licenses/kvcache/LICENSE.dlpack""".splitlines()
+share/licenses/kvcache/LICENSE.dlpack
+share/licenses/kvcache/LICENSE.xxhash""".splitlines()
 
 
 def run(*command, **options) -> str:

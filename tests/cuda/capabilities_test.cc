@@ -3,7 +3,6 @@
 // that one device refuses, shows. Outputs of both agree.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -146,7 +145,6 @@ class Program {
     ok("kvc_seq_set_streaming", kvc_seq_set_streaming(cache.get(), 1, &child, &sinks, &window, 0, &error_));
     ok("kvc_seq_get_streaming", kvc_seq_get_streaming(cache.get(), 1, &child, &a, &b, &error_));
     exports(cache.get(), seq);
-    saves(cache.get(), seq);
     kvc_stats stats;
     kvc_stats_init(&stats);
     ok("kvc_cache_stats", kvc_cache_stats(cache.get(), -1, &stats, &error_));
@@ -176,19 +174,11 @@ class Program {
     ok("kvc_seq_add", kvc_seq_add(cache, 1, &copy, &error_));
     ok("kvc_seq_import", kvc_seq_import(cache, copy, &import, nullptr, &error_));
     ok("kvc_seq_remove", kvc_seq_remove(cache, 1, &copy, &error_));
-  }
-
-  // The bytes pass through memory of the host: saved, loaded, and saved again.
-  void saves(kvc_cache *cache, kvc_seq seq) {
-    std::string first, second;
-    kvc_seq loaded = 0;
-    ok("kvc_seq_save", save_to(cache, seq, &first, &error_));
-    ok("kvc_seq_load", load_from(cache, first, &loaded, &error_));
-    ok("kvc_seq_save", save_to(cache, loaded, &second, &error_));
-    EXPECT_EQ(first, second);
-    EXPECT_GT(std::count_if(first.begin(), first.end(), [](char byte) { return byte != 0; }), 1000)
-        << "rows, not zeros";
-    ok("kvc_seq_remove", kvc_seq_remove(cache, 1, &loaded, &error_));
+    std::string bytes;
+    ok("kvc_seq_save", save_to(cache, seq, &bytes, &error_));
+    ok("kvc_seq_load", load_from(cache, bytes, &copy, &error_));
+    EXPECT_EQ(saved(cache, copy), bytes);
+    ok("kvc_seq_remove", kvc_seq_remove(cache, 1, &copy, &error_));
   }
 
   void trees_and_graphs() {

@@ -277,5 +277,44 @@ TEST(Slots, CopyAndGather) {
   }
 }
 
+// What a gather reads, a store puts back; other slots, and those of skipped tokens, stay as they were.
+TEST(Slots, StoreIsTheInverseOfGather) {
+  for (Kind kind : kKinds) {
+    for (bool nhd : {false, true}) {
+      for_each_implementation(4, [&](const std::string&, kvc_backend_device* device) {
+        const int heads = 3, k_dim = 10, v_dim = 7, page_size = 5, bytes = bytes_of(kind);
+        Pools pools(kind, 8, page_size, heads, k_dim, v_dim, nhd);
+        std::mt19937 random(1);
+        for (unsigned char& b : pools.k_memory) b = static_cast<unsigned char>(random());
+        for (unsigned char& b : pools.v_memory) b = static_cast<unsigned char>(random());
+        const Pools before = pools;
+        kvc_backend_layer layer = pools.layer;
+        layer.k.data = pools.k_memory.data();
+        layer.v.data = pools.v_memory.data();
+        const std::vector<int64_t> read = {17, 3, 39, 0}, written = {8, 21, -1, 30};
+        std::vector<unsigned char> k(4 * heads * k_dim * bytes), v(4 * heads * v_dim * bytes);
+        kvc_error error = KVC_ERROR_INIT;
+        kvc_backend_gather args = {&layer, 4, read.data(), k.data(), v.data(), nullptr, nullptr};
+        ASSERT_EQ(test_backend()->gather(device, &args, nullptr, &error), KVC_OK);
+        args.slots = written.data();
+        args.store = 1;
+        ASSERT_EQ(test_backend()->gather(device, &args, nullptr, &error), KVC_OK);
+        for (int64_t slot = 0; slot < 8 * page_size; ++slot) {
+          const auto at = std::find(written.begin(), written.end(), slot);
+          const int64_t source = at == written.end() ? slot : read[static_cast<size_t>(at - written.begin())];
+          for (int h = 0; h < heads; ++h) {
+            ASSERT_EQ(0,
+                      std::memcmp(&pools.k_memory[Pools::element(layer, layer.k, slot, h) * bytes],
+                                  &before.k_memory[Pools::element(layer, layer.k, source, h) * bytes], k_dim * bytes));
+            ASSERT_EQ(0,
+                      std::memcmp(&pools.v_memory[Pools::element(layer, layer.v, slot, h) * bytes],
+                                  &before.v_memory[Pools::element(layer, layer.v, source, h) * bytes], v_dim * bytes));
+          }
+        }
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvc::kernels::test

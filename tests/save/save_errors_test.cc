@@ -64,6 +64,25 @@ TEST(SaveErrors, DamagedPayloadsLeaveNothing) {
   }
 }
 
+TEST(SaveErrors, AFailedLoadLeavesTheFreePagesInTheirOrder) {
+  Chat chat([](Hybrid *h) { h->config.max_checkpoints = 4; });
+  const kvc_seq seq = chat.talk();
+  for (int i = 0; i < 3; i++) {
+    ASSERT_EQ(kvc_seq_checkpoint(chat.cache, 1, &seq, nullptr), KVC_OK);
+    chat.step(seq, 1);
+  }
+  Bytes damaged = chat.save(seq);
+  damaged.back() ^= 1;
+  uint64_t before = 0, after = 0;
+  for (int i = 0; i < 3; i++) {  // an order that is reversed comes back after two calls
+    ASSERT_EQ(kvc_cache_digest(chat.cache, &before, nullptr), KVC_OK);
+    kvc_seq loaded = 0;
+    EXPECT_EQ(chat.try_load(damaged, &loaded, nullptr), KVC_ERROR_CORRUPT);
+    ASSERT_EQ(kvc_cache_digest(chat.cache, &after, nullptr), KVC_OK);
+    EXPECT_EQ(before, after);
+  }
+}
+
 TEST(SaveErrors, EveryShorterFileIsRefused) {
   Chat chat([](Hybrid *h) { h->config.page_size = 4; });
   const kvc_seq seq = chat.add();

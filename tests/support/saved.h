@@ -19,6 +19,12 @@ inline kvc_status save_to(kvc_cache *cache, kvc_seq seq, std::string *bytes, kvc
   return kvc_seq_save(cache, seq, &args, nullptr, error);
 }
 
+// No bytes after a failure.
+inline std::string saved(kvc_cache *cache, kvc_seq seq) {
+  std::string bytes;
+  return save_to(cache, seq, &bytes, nullptr) == KVC_OK ? bytes : std::string();
+}
+
 inline kvc_status load_from(kvc_cache *cache, std::string_view bytes, kvc_seq *seq, kvc_error *error) {
   kvc_load_args args;
   kvc_load_args_init(&args);
