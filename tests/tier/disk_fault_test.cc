@@ -33,6 +33,9 @@ void live(const DiskTierOptions &options) {
   tier.store(2, payload_of(2, 0, 5 * 4096));  // does not fit beside the other
   check_load(2, 5 * 4096);
   check_load(1, kBytes + 1);
+  tier.store(3, payload_of(3, 0, 5 * 4096));  // takes the place of the second
+  check_load(3, 5 * 4096);
+  check_load(2, 5 * 4096);
   EXPECT_TRUE(tier.remove(2) != KVC_TIER_OK || !tier.has(2));
 }
 
@@ -70,7 +73,8 @@ TEST(DiskFault, EveryCallFails) {
                      std::to_string(n));
         TemporaryFolder folder;
         FaultyOps ops;
-        const DiskTierOptions options = options_of(folder, &ops);
+        DiskTierOptions options = options_of(folder, &ops);
+        if (error == EMFILE) options.sync = DiskSync::kNever;  // files are recycled
         ops.error = error;
         ops.fail_count = count;
         ops.fail_from = n;
