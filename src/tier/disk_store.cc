@@ -234,15 +234,19 @@ DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
   }
   const bool ok = outcome.result == KVC_TIER_OK;
   if (outcome.damaged || outcome.result == KVC_TIER_MISS) forget(item, outcome.damaged);
-  MutexLock lock(mutex_);
-  load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
-  if (!ok) return outcome;
-  counts_.loaded_bytes += item.bytes;
-  const ObjectIndex::Entry* entry = index_.find(item.key);
-  if (!entry)
-    index_.put(item.key, item.bytes, stamp);
-  else if (entry->payload_bytes == item.bytes)
-    index_.touch(item.key, stamp, file_stamp);
+  bool has_entry = false;
+  {
+    MutexLock lock(mutex_);
+    load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
+    if (!ok) return outcome;
+    counts_.loaded_bytes += item.bytes;
+    if (const ObjectIndex::Entry* entry = index_.find(item.key)) {
+      has_entry = true;
+      if (entry->payload_bytes == item.bytes) index_.touch(item.key, stamp, file_stamp);
+    }
+  }
+  // Another process has stored it, or it was evicted while it was read. Only the file can tell.
+  if (!has_entry) add_found(item.key, item.bytes);
   return outcome;
 }
 

@@ -55,6 +55,7 @@ class DiskStore {
  private:
   void scan_folder(int folder) noexcept;
   void scan_changed_folders() noexcept;
+  // Adds the object of a file to the index, if the file is there.
   void add_found(const kvc_tier_key& key, int64_t payload_bytes);
   // Evicts until a file of so many bytes fits, and reserves them. False if that is impossible now. recycled: nullable;
   // out: a file of this size that was evicted, if there was one.
