@@ -3,8 +3,9 @@
 // The limits, with as many threads as the tier has:
 //   files      open, one pwrite or pread with O_DIRECT, close: a file for each object, without checksums, copies and
 //   names one file   pwrite and pread with O_DIRECT in a file that was written before, as fio measures a disk
-// Each sample moves 64 MiB. The three are measured in turn, so that a slow phase of the disk meets all of them. Printed
-// are medians, and the median of the ratios of samples side by side. The target is 0.85 of `files`.
+// `store` fills an empty tier. `full` stores into a tier that is full, so each store evicts an object and writes over
+// its file. Each sample moves 64 MiB. The three are measured in turn, so that a slow phase of the disk meets all of
+// them. Printed are medians, and the median of the ratios of samples side by side. The target is 0.85 of `files`.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
@@ -39,6 +40,29 @@ double seconds_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
+// CPU time of all threads of this process. Unlike the rates, it hardly depends on other work on the machine.
+double cpu_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+struct Sample {
+  double rate = 0;       // MB/s
+  double cpu_ms_gb = 0;  // CPU time of 1 GB
+};
+
+class Stopwatch {
+ public:
+  Sample stop(int64_t bytes) const {
+    const double seconds = seconds_now() - begin_, cpu = cpu_seconds() - cpu_begin_;
+    return {static_cast<double>(bytes) / seconds / 1e6, cpu * 1e12 / static_cast<double>(bytes)};
+  }
+
+ private:
+  const double begin_ = seconds_now(), cpu_begin_ = cpu_seconds();
+};
+
 double median(std::vector<double> samples) {
   std::nth_element(samples.begin(), samples.begin() + static_cast<int64_t>(samples.size() / 2), samples.end());
   return samples[samples.size() / 2];
@@ -65,12 +89,12 @@ Memory make_memory(int64_t bytes) {
   return memory;
 }
 
-// MB/s of `one`(i, memory of the thread) for i in [0, n) on kThreads threads.
-double parallel(int64_t n, int64_t bytes, const std::function<void(int64_t, char*)>& one) {
+// Runs one(i, memory of the thread) for i in [0, n) on kThreads threads.
+Sample parallel(int64_t n, int64_t bytes, const std::function<void(int64_t, char*)>& one) {
   std::vector<Memory> memory;
   for (int i = 0; i < kThreads; ++i) memory.push_back(make_memory(bytes));
   std::atomic<int64_t> next{0};
-  const double begin = seconds_now();
+  const Stopwatch watch;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
@@ -78,16 +102,17 @@ double parallel(int64_t n, int64_t bytes, const std::function<void(int64_t, char
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return static_cast<double>(n * bytes) / (seconds_now() - begin) / 1e6;
+  return watch.stop(n * bytes);
 }
 
 // The tier with n objects of one size.
 class Tier {
  public:
-  Tier(const std::string& folder, int64_t n, int64_t bytes) : n_(n), bytes_(bytes), memory_(make_memory(n * bytes)) {
+  Tier(const std::string& folder, int64_t n, int64_t bytes, int64_t capacity_bytes)
+      : n_(n), bytes_(bytes), memory_(make_memory(n * bytes)) {
     kvc::DiskTierOptions options;
     options.directory = folder;
-    options.capacity_bytes = 4 * kSampleBytes;
+    options.capacity_bytes = capacity_bytes;
     options.threads = kThreads;
     options.max_items = 4096;
     kvc_tier_init(&tier_);
@@ -112,14 +137,19 @@ class Tier {
   Tier(const Tier&) = delete;
   Tier& operator=(const Tier&) = delete;
 
-  double store() { return run(tier_.store); }
-  double load() { return run(tier_.load); }
+  // New objects, whose keys the tier has not seen.
+  Sample store() {
+    ++generation_;
+    for (kvc_tier_item& item : items_) std::memcpy(item.key.bytes + 16, &generation_, sizeof generation_);
+    return run(tier_.store);
+  }
+  Sample load() { return run(tier_.load); }
   void remove() { run(tier_.remove); }
 
  private:
-  double run(decltype(kvc_tier::store) submit) {
+  Sample run(decltype(kvc_tier::store) submit) {
     kvc_error error = KVC_ERROR_INIT;
-    const double begin = seconds_now();
+    const Stopwatch watch;
     check(submit(tier_.self, 1, n_, items_.data(), &error), KVC_TIER_OK, error.message);
     int64_t ok = 0;
     for (int64_t left = n_; left > 0;) {
@@ -135,10 +165,11 @@ class Tier {
                    static_cast<long long>(n_));
       std::exit(1);
     }
-    return static_cast<double>(n_ * bytes_) / (seconds_now() - begin) / 1e6;
+    return watch.stop(n_ * bytes_);
   }
 
   const int64_t n_, bytes_;
+  int64_t generation_ = 0;
   Memory memory_;
   kvc_tier tier_;
   std::vector<kvc_tier_buffer> buffers_;
@@ -163,26 +194,26 @@ class Plain {
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
 
-  double write_files() {
+  Sample write_files() {
     return parallel(n_, bytes_, [this](int64_t i, char* memory) {
       const int fd = ::open(name(i).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_DIRECT, 0600);
       check(::pwrite(fd, memory, static_cast<size_t>(bytes_), 0), bytes_, "pwrite");
       ::close(fd);
     });
   }
-  double read_files() {
+  Sample read_files() {
     return parallel(n_, bytes_, [this](int64_t i, char* memory) {
       const int fd = ::open(name(i).c_str(), O_RDONLY | O_DIRECT);
       check(::pread(fd, memory, static_cast<size_t>(bytes_), 0), bytes_, "pread");
       ::close(fd);
     });
   }
-  double write_one() {
+  Sample write_one() {
     return parallel(n_, bytes_, [this](int64_t i, char* memory) {
       check(::pwrite(one_, memory, static_cast<size_t>(bytes_), i * bytes_), bytes_, "pwrite");
     });
   }
-  double read_one() {
+  Sample read_one() {
     return parallel(n_, bytes_, [this](int64_t i, char* memory) {
       check(::pread(one_, memory, static_cast<size_t>(bytes_), i * bytes_), bytes_, "pread");
     });
@@ -200,40 +231,50 @@ class Plain {
 };
 
 struct Samples {
-  std::vector<double> tier, files, one, of_files, of_one;
+  std::vector<double> tier, files, one, of_files, of_one, tier_cpu, files_cpu;
 
-  void add(double tier_rate, double files_rate, double one_rate) {
-    tier.push_back(tier_rate);
-    files.push_back(files_rate);
-    one.push_back(one_rate);
-    of_files.push_back(tier_rate / files_rate);
-    of_one.push_back(tier_rate / one_rate);
+  void add(const Sample& in_tier, const Sample& in_files, const Sample& in_one) {
+    tier.push_back(in_tier.rate);
+    files.push_back(in_files.rate);
+    one.push_back(in_one.rate);
+    of_files.push_back(in_tier.rate / in_files.rate);
+    of_one.push_back(in_tier.rate / in_one.rate);
+    tier_cpu.push_back(in_tier.cpu_ms_gb);
+    files_cpu.push_back(in_files.cpu_ms_gb);
   }
   void print(const char* work, int64_t bytes) const {
     const double ratio = median(of_files);
-    std::printf("%-5s %5lld KiB  %6.0f MB/s; files %6.0f, %.2f of it; one file %6.0f, %.2f of it; target 0.85 %s\n",
-                work, static_cast<long long>(bytes / 1024), median(tier), median(files), ratio, median(one),
-                median(of_one), ratio >= kTarget ? "reached" : "missed");
+    std::printf("%-5s %5lld KiB  %6.0f MB/s; files %6.0f, %.2f of it, target %.2f %-7s; one file %6.0f, %.2f of it; ",
+                work, static_cast<long long>(bytes / 1024), median(tier), median(files), ratio, kTarget,
+                ratio >= kTarget ? "reached" : "missed", median(one), median(of_one));
+    std::printf("CPU time of 1 GB: %.0f ms, files %.0f\n", median(tier_cpu), median(files_cpu));
   }
 };
 
 void measure(const std::string& folder, int64_t bytes, int rounds) {
   const int64_t n = kSampleBytes / bytes;
-  Tier tier(folder + "/tier", n, bytes);
+  Tier tier(folder + "/tier", n, bytes, 4 * kSampleBytes),
+      full(folder + "/full", n, bytes, n * kvc::frame_bytes(bytes));
+  full.store();
   Plain plain(folder + "/plain", n, bytes);
-  Samples stores, loads;
+  Samples stores, full_stores, loads;
   for (int round = 0; round < rounds; ++round) {
     tier.remove();
     plain.remove();
-    const double files = plain.write_files();
-    const double stored = tier.store();
-    stores.add(stored, files, plain.write_one());
-    const double read = plain.read_files();
-    const double loaded = tier.load();
+    const Sample files = plain.write_files();
+    const Sample stored = tier.store();
+    const Sample replaced = full.store();
+    const Sample one = plain.write_one();
+    stores.add(stored, files, one);
+    full_stores.add(replaced, files, one);
+    const Sample read = plain.read_files();
+    const Sample loaded = tier.load();
     loads.add(loaded, read, plain.read_one());
   }
   tier.remove();
+  full.remove();
   stores.print("store", bytes);
+  full_stores.print("full", bytes);
   loads.print("load", bytes);
 }
 

@@ -29,7 +29,7 @@ void DiskStore::scan() {
       folders_scanned_.store(folder + 1, std::memory_order_release);
     }
   }
-  if (!folder_->read_only()) reserve(0);
+  if (!folder_->read_only()) reserve(0, nullptr);
   {
     // Scans take at most a twentieth of a thread's time.
     MutexLock lock(mutex_);

@@ -41,7 +41,7 @@ Status DiskStore::open(const std::string& directory) {
     scan_folder(folder);
     folders_scanned_.store(folder + 1, std::memory_order_release);
   }
-  if (!folder_->read_only()) reserve(0);
+  if (!folder_->read_only()) reserve(0, nullptr);
   return Status();
 }
 
@@ -96,7 +96,7 @@ bool DiskStore::fits(int64_t bytes) const noexcept {
   return index_.stored_bytes() + reserved_bytes_ + bytes <= capacity_bytes_;
 }
 
-bool DiskStore::reserve(int64_t bytes) {
+bool DiskStore::reserve(int64_t bytes, std::string* recycled) {
   constexpr int kMostUses = 64;  // a bound for a store that meets objects in use
   for (int uses = 0;; ++uses) {
     {
@@ -107,11 +107,11 @@ bool DiskStore::reserve(int64_t bytes) {
       }
       if (index_.objects() == 0) return false;
     }
-    evict_oldest(uses < kMostUses);
+    evict_oldest(uses < kMostUses, bytes, recycled);
   }
 }
 
-void DiskStore::evict_oldest(bool look_for_uses) {
+void DiskStore::evict_oldest(bool look_for_uses, int64_t wanted_bytes, std::string* recycled) {
   kvc_tier_key key;
   {
     MutexLock lock(mutex_);
@@ -134,7 +134,8 @@ void DiskStore::evict_oldest(bool look_for_uses) {
     index_.touch(key, status.stamp_ns, status.stamp_ns);
     return;
   }
-  folder_->remove(key, entry.payload_bytes);
+  const bool recycle = recycled && recycled->empty() && frame_bytes(entry.payload_bytes) == wanted_bytes;
+  if (!recycle || !folder_->recycle(key, entry.payload_bytes, recycled)) folder_->remove(key, entry.payload_bytes);
   MutexLock lock(mutex_);
   index_.erase(key);
   ++counts_.evictions;
@@ -180,15 +181,19 @@ DiskStore::Outcome DiskStore::publish(const kvc_tier_item& item, const std::stri
   return outcome;
 }
 
-DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce) {
-  std::string name;
+// name: a recycled file, or empty.
+DiskStore::Outcome DiskStore::write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce) {
   const Outcome outcome = folder_->write(item, stamp_ns, bounce, &name);
   return outcome.result == KVC_TIER_OK ? publish(item, name, stamp_ns) : outcome;
 }
 
 DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
   if (folder_->read_only()) return {KVC_TIER_FAILED, EROFS, false};
-  if (!reserve(frame_bytes(item.bytes))) return {KVC_TIER_RETRY, 0, false};
+  std::string recycled;
+  if (!reserve(frame_bytes(item.bytes), &recycled)) {
+    if (!recycled.empty()) folder_->discard(recycled);
+    return {KVC_TIER_RETRY, 0, false};
+  }
   int64_t stamp;
   TransferMeter::Item transfer;
   {
@@ -198,7 +203,7 @@ DiskStore::Outcome DiskStore::store(const kvc_tier_item& item, Bounce& bounce) {
   }
   Outcome outcome;
   try {
-    outcome = write(item, stamp, bounce);
+    outcome = write(item, stamp, std::move(recycled), bounce);
   } catch (const std::bad_alloc&) {
     outcome = {KVC_TIER_FAILED, ENOMEM, false};
   }
@@ -229,15 +234,19 @@ DiskStore::Outcome DiskStore::load(const kvc_tier_item& item, Bounce& bounce) {
   }
   const bool ok = outcome.result == KVC_TIER_OK;
   if (outcome.damaged || outcome.result == KVC_TIER_MISS) forget(item, outcome.damaged);
-  MutexLock lock(mutex_);
-  load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
-  if (!ok) return outcome;
-  counts_.loaded_bytes += item.bytes;
-  const ObjectIndex::Entry* entry = index_.find(item.key);
-  if (!entry)
-    index_.put(item.key, item.bytes, stamp);
-  else if (entry->payload_bytes == item.bytes)
-    index_.touch(item.key, stamp, file_stamp);
+  bool has_entry = false;
+  {
+    MutexLock lock(mutex_);
+    load_meter_.end(transfer, steady_ns(), ok ? item.bytes : 0);
+    if (!ok) return outcome;
+    counts_.loaded_bytes += item.bytes;
+    if (const ObjectIndex::Entry* entry = index_.find(item.key)) {
+      has_entry = true;
+      if (entry->payload_bytes == item.bytes) index_.touch(item.key, stamp, file_stamp);
+    }
+  }
+  // Another process has stored it, or it was evicted while it was read. Only the file can tell.
+  if (!has_entry) add_found(item.key, item.bytes);
   return outcome;
 }
 

@@ -55,15 +55,17 @@ class DiskStore {
  private:
   void scan_folder(int folder) noexcept;
   void scan_changed_folders() noexcept;
+  // Adds the object of a file to the index, if the file is there.
   void add_found(const kvc_tier_key& key, int64_t payload_bytes);
-  // Evicts until frame_bytes more fit, and reserves them. False if that is impossible now.
-  bool reserve(int64_t bytes);
+  // Evicts until a file of so many bytes fits, and reserves them. False if that is impossible now. recycled: nullable;
+  // out: a file of this size that was evicted, if there was one.
+  bool reserve(int64_t bytes, std::string* recycled);
   bool fits(int64_t bytes) const noexcept KVC_REQUIRES(mutex_);
   // Removes the object of the oldest stamp. If another process has used it since, it may only become newer.
-  void evict_oldest(bool look_for_uses);
+  void evict_oldest(bool look_for_uses, int64_t wanted_bytes, std::string* recycled);
   // The object was not in its file. Erases it from the index, and deletes the file if it is damaged.
   void forget(const kvc_tier_item& item, bool damaged);
-  Outcome write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce);
+  Outcome write(const kvc_tier_item& item, int64_t stamp_ns, std::string name, Bounce& bounce);
   Outcome publish(const kvc_tier_item& item, const std::string& name, int64_t stamp_ns);
   int64_t next_stamp() noexcept KVC_REQUIRES(mutex_);
   Mutex& stripe(const kvc_tier_key& key) noexcept { return stripes_[key.bytes[1] % stripes_.size()]; }

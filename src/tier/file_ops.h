@@ -18,6 +18,7 @@ struct FileStatus {
   int64_t bytes = 0;
   int64_t stamp_ns = 0;  // time of the last change, since 1970; 0 if it is before that or after the year 2254
   bool regular = false;
+  uint64_t inode = 0;  // two names with one inode are one file
 };
 
 class FileOps {

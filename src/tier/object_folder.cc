@@ -152,7 +152,14 @@ std::string ObjectFolder::temporary_name() {
          std::to_string(next_name_.fetch_add(1, std::memory_order_relaxed));
 }
 
-int ObjectFolder::open_temporary(std::string* name) {
+// A recycled file gets its stamp at once, so that no other process takes it for one that a crash has left.
+int ObjectFolder::open_temporary(int64_t stamp_ns, std::string* name) {
+  if (!name->empty()) {
+    const int fd = ops_.open_at(root_, name->c_str(), O_WRONLY | O_NOFOLLOW | (direct_ ? O_DIRECT : 0), 0);
+    if (fd >= 0 && ops_.set_stamp(fd, stamp_ns) == 0) return fd;
+    if (fd >= 0) ops_.close(fd);
+    discard(*name);
+  }
   *name = temporary_name();
   const int flags = O_WRONLY | O_CREAT | O_EXCL | (direct_ ? O_DIRECT : 0);
   const int fd = ops_.open_at(root_, name->c_str(), flags, 0600);
@@ -160,6 +167,16 @@ int ObjectFolder::open_temporary(std::string* name) {
   ops_.make_folder_at(root_, kTemporaryFolder);
   return ops_.open_at(root_, name->c_str(), flags, 0600);
 }
+
+bool ObjectFolder::recycle(const kvc_tier_key& key, int64_t payload_bytes, std::string* name) {
+  if (sync_ != DiskSync::kNever) return false;
+  *name = temporary_name();
+  if (ops_.rename_at(root_, object_name(key, payload_bytes).c_str(), name->c_str()) == 0) return true;
+  name->clear();
+  return false;
+}
+
+void ObjectFolder::discard(const std::string& name) { ops_.unlink_at(root_, name.c_str()); }
 
 int ObjectFolder::remove(const kvc_tier_key& key, int64_t payload_bytes) {
   return ops_.unlink_at(root_, object_name(key, payload_bytes).c_str());

@@ -69,7 +69,15 @@ class ObjectFolder {
     bool damaged = false;  // there is a file, but not with these bytes, or it cannot be read: it should be removed
   };
 
-  // Writes an object under a temporary name, which it returns in `name`. On failure there is no file.
+  // Takes the file of an object that is not needed any more away from its name, to be written over. Overwriting blocks
+  // that a file has is many times faster than making a file. Fails if that is not allowed: with kData and kFull, a name
+  // must never lead to other bytes after a loss of power.
+  //   name   out: the temporary name that the file has now, for `write`; empty on failure
+  bool recycle(const kvc_tier_key& key, int64_t payload_bytes, std::string* name);
+  void discard(const std::string& name);  // removes a temporary file
+
+  // Writes an object under a temporary name. On failure there is no file.
+  //   name   in: a recycled file with as many blocks, or empty; out: the temporary name
   Outcome write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce, std::string* name);
   // Gives a written file its name, or removes it on failure.
   Outcome publish(const std::string& name, const kvc_tier_key& key, int64_t payload_bytes);
@@ -90,7 +98,7 @@ class ObjectFolder {
   Status lock_and_clean();
   void probe_direct();
   std::string temporary_name();
-  int open_temporary(std::string* name);
+  int open_temporary(int64_t stamp_ns, std::string* name);
   int write_frame(int fd, const kvc_tier_item& item, Bounce& bounce);
   Outcome read_frame(int fd, const kvc_tier_item& item, Bounce& bounce);
   int sync_name(const char* folder);

@@ -80,14 +80,14 @@ int ObjectFolder::write_frame(int fd, const kvc_tier_item& item, Bounce& bounce)
 ObjectFolder::Outcome ObjectFolder::write(const kvc_tier_item& item, int64_t stamp_ns, Bounce& bounce,
                                           std::string* name) {
   if (read_only_) return failed(-EROFS);
-  const int fd = open_temporary(name);
+  const int fd = open_temporary(stamp_ns, name);
   if (fd < 0) return failed(fd);
   int error = write_frame(fd, item, bounce);
   if (error == 0) error = ops_.set_stamp(fd, stamp_ns);
   if (error == 0 && sync_ != DiskSync::kNever) error = ops_.sync_data(fd);
   ops_.close(fd);
   if (error == 0) return {};
-  ops_.unlink_at(root_, name->c_str());
+  discard(*name);
   return failed(error);
 }
 
@@ -101,7 +101,7 @@ ObjectFolder::Outcome ObjectFolder::publish(const std::string& name, const kvc_t
     if (error == 0 || error == -EEXIST) error = ops_.rename_at(root_, name.c_str(), to.c_str());
   }
   if (error < 0) {
-    ops_.unlink_at(root_, name.c_str());
+    discard(name);
     return failed(error);
   }
   if (sync_ == DiskSync::kFull) error = sync_name(folder.c_str());
@@ -125,7 +125,13 @@ ObjectFolder::Outcome ObjectFolder::read(const kvc_tier_item& item, int64_t stam
   if (says_missing(fd)) return {KVC_TIER_MISS, 0, false};
   if (fd == -ELOOP || fd == -ENXIO) return {KVC_TIER_MISS, 0, true};  // a link or a socket
   if (fd < 0) return failed(fd);
-  const Outcome outcome = read_frame(fd, item, bounce);
+  Outcome outcome = read_frame(fd, item, bounce);
+  // The file may have been evicted and recycled while it was read. Then it is no damaged object: it is another's file.
+  FileStatus read, named;
+  if (outcome.damaged && ops_.status(fd, &read) == 0 &&
+      (ops_.status_at(root_, name.c_str(), &named) != 0 || named.inode != read.inode)) {
+    outcome = {KVC_TIER_MISS, 0, false};
+  }
   if (outcome.result == KVC_TIER_OK && stamp_ns > 0) ops_.set_stamp(fd, stamp_ns);  // a hint: failure changes no result
   ops_.close(fd);
   return outcome;

@@ -19,12 +19,18 @@ class DiskDamage : public testing::Test {
   static constexpr size_t kBytes = 10000;
 
   void SetUp() override {
-    tier_ = std::make_unique<TierDriver>(open_disk(disk_options(folder_)));
+    tier_ = std::make_unique<TierDriver>(open_disk(options()));
     ASSERT_EQ(tier_->store(1, payload_of(1, 0, kBytes)), KVC_TIER_OK);
     good_ = read(path(1));
     ASSERT_EQ(good_.size(), 3 * 4096u);
   }
 
+  // Without scans for files of other processes, which would find what a test is writing.
+  DiskTierOptions options() const {
+    DiskTierOptions options = disk_options(folder_);
+    options.rescan_ms = 1 << 30;
+    return options;
+  }
   std::string path(uint64_t number, int64_t bytes = kBytes) const {
     return folder_.path() + "/" + object_name(key_of(number), bytes);
   }
@@ -112,7 +118,7 @@ TEST_F(DiskDamage, OtherLengths) {
 // The scan of a restart sees lengths only. A damaged file of the right length is found by its load.
 TEST_F(DiskDamage, RestartDeletesFilesOfAnotherLength) {
   write(path(1), good_.substr(0, 4096));
-  tier_ = std::make_unique<TierDriver>(open_disk(disk_options(folder_)));
+  tier_ = std::make_unique<TierDriver>(open_disk(options()));
   EXPECT_FALSE(tier_->has(1));
   EXPECT_FALSE(exists(path(1)));
   EXPECT_EQ(tier_->stats().damaged, 1);
@@ -161,14 +167,13 @@ TEST_F(DiskDamage, UnknownNamesAreLeftAlone) {
   const std::string names[] = {"notes.txt",        name + "0000000000", name.substr(0, 64),
                                name.substr(0, 65), "0" + name,          capitals};
   for (const std::string &other : names) write(folder + "/" + other, "mine");
-  tier_ = std::make_unique<TierDriver>(open_disk(disk_options(folder_)));
+  tier_ = std::make_unique<TierDriver>(open_disk(options()));
   EXPECT_EQ(tier_->stats().objects, 1);
   for (const std::string &other : names) EXPECT_TRUE(read(folder + "/" + other) == "mine") << other;
 }
 
 // A crash between the rename and the deletion of an object of another size leaves both. The newer one stays.
 TEST_F(DiskDamage, TwoFilesOfOneKey) {
-  DiskTierOptions options = disk_options(folder_);
   TemporaryFolder elsewhere;
   TierDriver other(open_disk(disk_options(elsewhere)));
   ASSERT_EQ(other.store(1, payload_of(1, 1, 500)), KVC_TIER_OK);
@@ -178,7 +183,7 @@ TEST_F(DiskDamage, TwoFilesOfOneKey) {
     write(second, read(elsewhere.path() + "/" + object_name(key_of(1), 500)));
     const auto now = std::filesystem::last_write_time(path(1));
     std::filesystem::last_write_time(second, now + std::chrono::seconds(newer ? 5 : -5));
-    tier_ = std::make_unique<TierDriver>(open_disk(options));
+    tier_ = std::make_unique<TierDriver>(open_disk(options()));
     const size_t bytes = newer ? 500 : kBytes;
     EXPECT_EQ(tier_->lookup(1).bytes, static_cast<int64_t>(bytes));
     EXPECT_EQ(exists(second), newer);

@@ -33,6 +33,9 @@ void live(const DiskTierOptions &options) {
   tier.store(2, payload_of(2, 0, 5 * 4096));  // does not fit beside the other
   check_load(2, 5 * 4096);
   check_load(1, kBytes + 1);
+  tier.store(3, payload_of(3, 0, 5 * 4096));  // takes the place of the second
+  check_load(3, 5 * 4096);
+  check_load(2, 5 * 4096);
   EXPECT_TRUE(tier.remove(2) != KVC_TIER_OK || !tier.has(2));
 }
 
@@ -70,7 +73,8 @@ TEST(DiskFault, EveryCallFails) {
                      std::to_string(n));
         TemporaryFolder folder;
         FaultyOps ops;
-        const DiskTierOptions options = options_of(folder, &ops);
+        DiskTierOptions options = options_of(folder, &ops);
+        if (error == EMFILE) options.sync = DiskSync::kNever;  // files are recycled
         ops.error = error;
         ops.fail_count = count;
         ops.fail_from = n;
@@ -137,6 +141,43 @@ TEST(DiskFault, UnreadableObjectIsForgotten) {
   EXPECT_EQ(tier.store(1, payload_of(1, 1, kBytes)), KVC_TIER_OK);
   EXPECT_EQ(tier.load(1, &loaded), KVC_TIER_OK);
   EXPECT_TRUE(loaded == payload_of(1, 1, kBytes));
+}
+
+// An object that is evicted while a thread reads it is not in the index afterwards.
+TEST(DiskFault, EvictedWhileItIsRead) {
+  class PausedOps : public FileOps {
+   public:
+    std::atomic<bool> pause{false}, reached{false};
+    int64_t read_at(int fd, void *data, int64_t bytes, int64_t offset) override {
+      const int64_t got = FileOps::read_at(fd, data, bytes, offset);
+      for (reached = pause.load(); pause;) ::poll(nullptr, 0, 1);
+      return got;
+    }
+  };
+  for (const DiskSync sync : {DiskSync::kData, DiskSync::kNever}) {
+    TemporaryFolder folder;
+    PausedOps ops;
+    DiskTierOptions options = disk_options(folder, 4096);
+    options.ops = &ops;
+    options.sync = sync;
+    TierDriver tier(open_disk(options));
+    ASSERT_EQ(tier.store(1, payload_of(1, 0, 100)), KVC_TIER_OK);
+    Bytes loaded(100, 'x');
+    Parts parts(key_of(1), &loaded);
+    kvc_error error = KVC_ERROR_INIT;
+    ops.pause = true;
+    ASSERT_EQ(tier.table().load(tier.table().self, 99, 1, &parts.item(), &error), KVC_TIER_OK);
+    while (!ops.reached) ::poll(nullptr, 0, 1);
+    ASSERT_EQ(tier.store(2, payload_of(2, 0, 100)), KVC_TIER_OK);
+    ops.pause = false;
+    const auto done = tier.wait(1);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].result, KVC_TIER_OK);
+    EXPECT_TRUE(loaded == payload_of(1, 0, 100));
+    EXPECT_EQ(tier.stats().objects, 1);
+    EXPECT_FALSE(tier.has(1));
+    EXPECT_TRUE(tier.has(2));
+  }
 }
 
 // A file system that cannot be written serves what it has.

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "disk_driver.h"
+#include "tier/object_name.h"
 
 namespace kvc {
 namespace {
@@ -113,6 +115,33 @@ TEST(DiskTier, EvictsTheObjectUsedLongestAgo) {
   TierDriver tier(open_disk(options));
   EXPECT_FALSE(tier.has(10));
   EXPECT_LE(tier.stats().stored_bytes, 2 * 4096);
+}
+
+// A full tier writes over the files that it evicts. Never with another policy, and never over a file of another size.
+TEST(DiskTier, RecyclesFiles) {
+  for (const DiskSync sync : {DiskSync::kNever, DiskSync::kData}) {
+    TemporaryFolder folder;
+    DiskTierOptions options = disk_options(folder, 4 * 8192);
+    options.sync = sync;
+    TierDriver tier(open_disk(options));
+    const auto inode_of = [&](uint64_t number, int64_t bytes) {
+      struct stat status = {};
+      stat((folder.path() + "/" + object_name(key_of(number), bytes)).c_str(), &status);
+      return status.st_ino;
+    };
+    for (uint64_t i = 0; i < 4; ++i) ASSERT_EQ(tier.store(i, payload_of(i, 0, 5000)), KVC_TIER_OK);
+    const ino_t first = inode_of(0, 5000), second = inode_of(1, 5000);
+    ASSERT_EQ(tier.store(4, payload_of(4, 0, 4500)), KVC_TIER_OK);  // as many blocks
+    EXPECT_EQ(inode_of(4, 4500) == first, sync == DiskSync::kNever);
+    ASSERT_EQ(tier.store(5, payload_of(5, 0, 100)), KVC_TIER_OK);
+    EXPECT_TRUE(sync == DiskSync::kData || inode_of(5, 100) != second);
+    Bytes loaded(4500, 'x'), old(5000, 'x');
+    EXPECT_EQ(tier.load(4, &loaded), KVC_TIER_OK);
+    EXPECT_TRUE(loaded == payload_of(4, 0, 4500));
+    EXPECT_EQ(tier.load(0, &old), KVC_TIER_MISS);
+    EXPECT_EQ(tier.stats().evictions, 2);
+    EXPECT_EQ(folder.files("tmp"), 0);
+  }
 }
 
 // A use is written into the file, so the order survives a restart.
