@@ -18,6 +18,7 @@ SIZES = dict(
     zero_expert_num=2,
     # latent attention
     q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, qk_head_dim=24, v_head_dim=16,
+    index_head_dim=16, index_n_heads=16, index_topk=6,
     # states
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_heads=4,
     linear_head_dim=16, mamba_d_state=8, mamba_n_heads=8, mamba_d_head=16, mamba_n_groups=2, mamba_num_heads=8,
@@ -56,6 +57,8 @@ CHANGES = {
     "gemma4_text": dict(layer_types=["sliding_attention", "full_attention"] * 2, num_kv_shared_layers=2, global_head_dim=32,
                         hidden_size_per_layer_input=16, vocab_size_per_layer_input=VOCABULARY),
     "hrm_text": dict(initializer_range=0.02),  # its cycles amplify rounding
+    "inkling_text": dict(sliding_window_size=WINDOW, swa_num_attention_heads=4, swa_num_key_value_heads=2, swa_head_dim=16,
+                         layer_types=["hybrid_sliding", "hybrid"] * 2),
     "xmod": dict(default_language="en_XX"),
     "gpt_neo": dict(attention_types=[[["global", "local"], 2]], window_size=WINDOW),
     "jamba": dict(attn_layer_period=2, attn_layer_offset=1),

@@ -10,6 +10,7 @@ import torch
 import transformers
 from transformers.cache_utils import CacheLayerMixin
 
+import kvcache
 from architectures import NOT_EXAMINED, default_config, names, small_config, small_model
 from kvcache.integrations.transformers import PagedCache
 from twin import VOCABULARY, prompts, worst_error
@@ -123,8 +124,8 @@ def refused_by_its_configuration(config):
     for attention in ("kvcache", "model"):
         try:
             PagedCache(config, capacity_tokens=64, attention=attention)
-        except NotImplementedError as error:
-            message = message or str(error)
+        except (NotImplementedError, kvcache.InvalidArgument) as error:
+            message = str(error)
         else:
             return ""
     return message

@@ -7,7 +7,7 @@ import transformers
 import kvcache
 from architectures import small_model
 from kvcache.integrations.transformers import PagedCache
-from twin import SMALL, WINDOW, Twin, assert_same, generate, prompts
+from twin import SMALL, WINDOW, Twin, assert_same, generate, prompts, worst_error
 
 LENGTHS = (WINDOW + 3, 4, 1)
 
@@ -56,7 +56,7 @@ def test_longrope_up_to_the_original_length():
 
 def test_longrope_past_the_original_length():
     """The model drops its cache there. It says so, and goes on as the message tells."""
-    model, cache = longrope(), None
+    model = longrope()
     cache, ids = model.paged_cache(), prompts(6, padded=False)
     stock = generate(model.on_stock(), ids, max_new_tokens=14)
     with pytest.raises(TypeError, match="more than 12 tokens.*call reset"):
@@ -153,6 +153,52 @@ def test_layers_that_read_keys_of_others(name):
     assert_same(*generate_by_the_model(model, copies(model), ids, **arguments))
 
 
+def test_keys_of_an_indexer():
+    """They have no values: the model selects by them and attends itself."""
+    model = twin("glm_moe_dsa")
+    ids, arguments = prompts(*LENGTHS)
+    with pytest.raises(NotImplementedError, match='indexer selects.*attention="model"'):
+        model.paged_cache()
+    cache = copies(model)
+    assert_same(*generate_by_the_model(model, cache, ids, **arguments))
+    indexers = [place for place in cache._rows.geometry.indexers if place is not None]
+    assert indexers and all(cache.pool.layer_pool(place.index, "k").shape[1:] == (1, 4, 16) for place in indexers)
+    with pytest.raises(ValueError, match="layer 1 has no indexer"):
+        PagedCache(transformers.LlamaConfig(num_hidden_layers=2), capacity_tokens=64).update_indexer(torch.zeros(1, 1, 16), 1)
+
+
+def test_latents_of_a_forward_that_raised():
+    """They are not taken for those of the next forward, whose cache is another one."""
+    model = twin("deepseek_v3")
+    attention = model.model.model.layers[0].self_attn
+    expand, attention.expand_kv = attention.expand_kv, lambda *_: 1 / 0
+    ids = prompts(5, padded=False)
+    with pytest.raises(ZeroDivisionError), torch.no_grad():
+        model.on_pages()(ids, past_key_values=model.paged_cache())
+    attention.expand_kv = expand
+    with pytest.raises(TypeError, match="pass past_key_values=PagedCache"), torch.no_grad():
+        model.on_pages()(ids, past_key_values=model.stock_cache())
+    assert_same(*model.generate_both(ids)[:2])
+
+
+@pytest.mark.parametrize("name", ["minicpm3", "olmo_hybrid", "gemma3n_text", "gptj"])  # without experts: routing is not continuous
+def test_bfloat16(name):
+    """Both caches round; ours is about as near to float32 as the stock one."""
+    exact, half = twin(name), twin(name)
+    half.model.to(torch.bfloat16)
+    exact.model.load_state_dict({key: x.float() for key, x in half.model.state_dict().items()})
+    options = dict(dtype=torch.bfloat16, attention="model" if name == "gptj" else "kvcache")
+    ids = prompts(12, 12, padded=False)
+    caches = [half.stock_cache(), half.paged_cache(**options), exact.stock_cache()]
+    for tokens in (ids[:, :9], ids[:, 9:10], ids[:, 10:12]):
+        with torch.no_grad():
+            stock = half.on_stock()(tokens, past_key_values=caches[0]).logits[:, -1].float()
+            model = half.on_stock() if name == "gptj" else half.on_pages()
+            ours = model(tokens, past_key_values=caches[1]).logits[:, -1].float()
+            expected = exact.on_stock()(tokens, past_key_values=caches[2]).logits[:, -1]
+        assert worst_error(ours, expected) <= 1.5 * worst_error(stock, expected) + 0.02
+
+
 RECURRENT = ["qwen3_next", "jamba", "nemotron_h", "lfm2", "falcon_h1", "zamba2"]
 
 
@@ -166,6 +212,16 @@ def test_recurrent_states(name):
     stock, ours, _ = model.generate_both(prompts(9, padded=False), num_beams=3)
     assert_same(stock, ours)
     assert_same(*model.generate_both(ids, **arguments, prefill_chunk_size=4)[:2])
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_inference_mode(name):
+    """Its tensors have no version that counts what is written in place."""
+    model = twin(name)
+    ids, arguments = prompts(*LENGTHS)
+    with torch.inference_mode():
+        stock, ours, _ = model.generate_both(ids, **arguments, prefill_chunk_size=4)
+        assert_same(stock, ours)
 
 
 @pytest.mark.parametrize("name", RECURRENT)

@@ -41,6 +41,8 @@ def attention(module: torch.nn.Module, query: torch.Tensor, key: Any, value: Any
                    sinks=None if s_aux is None else s_aux.detach().float())
     if latents is not None:
         layer, latent, rotary = latents
+        if query.shape[0] != latent.shape[0] or query.shape[2] != latent.shape[2]:
+            raise ValueError(f"PagedCache: queries {list(query.shape)} do not fit the latents {list(latent.shape)} of the layer")
         options |= _projections(module)
         return layer.rows.attend(layer.place, module, attention_mask, query, rotary, latent, **options), None
     place = _place(module, key.layer)
@@ -90,7 +92,7 @@ def mask(*, attention_mask: torch.Tensor | None = None, allow_is_causal_skip: bo
 
     A model that shares keys between layers may cut the mask by queries, so its mask is [rows, 1, 1, tokens]. What causal, sliding and chunked masks add to it, the layer's group knows.
     """
-    rows, handover.masked = handover.masked, None
+    rows, handover.masked, handover.latents = handover.masked, None, None  # latents of a forward that raised
     if use_vmap or not allow_is_causal_skip or "allow_is_bidirectional_skip" in kwargs:
         raise NotImplementedError(f'attn_implementation="{ATTENTION}": a mask that is more than causal, sliding or chunked')
     if rows is not None:

@@ -145,7 +145,7 @@ class PagedCache(Cache):
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Columns of the mask of a layer, and the token of the first one. The mask function comes next."""
         self._rows.settle()
-        handover.masked, self._rows.announced = self._rows, (None, query_length)
+        handover.masked, self._rows.announced = self._rows if self._attends else None, (None, query_length)
         layer = self.layers[layer_idx]
         return layer.get_mask_sizes(query_length) if isinstance(layer, PagedLayer) else (self._rows.length + query_length, 0)
 
@@ -185,6 +185,13 @@ class PagedCache(Cache):
                                **kwargs: Any) -> torch.Tensor:
         """Replaces a recurrent state."""
         return self._state_layer(layer_idx).update_recurrent(recurrent_states, state_idx)
+
+    def update_indexer(self, indexer_key_states: torch.Tensor, layer_idx: int) -> torch.Tensor:
+        """Stores new keys of an indexer, [rows, new tokens, dim], and returns all of them."""
+        place = self._rows.geometry.indexers[layer_idx]
+        if place is None:
+            raise ValueError(f"PagedCache: layer {layer_idx} has no indexer")
+        return self._rows.extend(place, indexer_key_states[:, None], None)[0][:, 0]
 
     def _state_layer(self, layer_idx: int) -> StateLayer:
         states = self._states[layer_idx]

@@ -42,11 +42,15 @@ class StatePlace:
 
 @dataclass
 class Geometry:
-    """Arguments of the pool, and the places of each layer of the model; None = it has none."""
+    """Arguments of the pool, and for each layer of the model the places of what it has; None = it has no such thing.
+
+    places: its keys and values; indexers: the keys of its indexer; states: its recurrent states.
+    """
 
     layers: list[kvcache.Layer | kvcache.RecurrentLayer] = field(default_factory=list)
     groups: list[Any] = field(default_factory=list)
     places: list[Place | None] = field(default_factory=list)
+    indexers: list[Place | None] = field(default_factory=list)
     states: list[StatePlace | None] = field(default_factory=list)
     _groups: dict[Any, int] = field(default_factory=dict)
 
@@ -56,8 +60,8 @@ class Geometry:
             self.groups.append(make())
         return self._groups[key]
 
-    def _add_states(self, model_type: str, layer: Any, dtype: torch.dtype) -> StatePlace:
-        shapes = state_shapes(model_type, layer)
+    def _add_states(self, model_type: str, layer: Any, kind: str, dtype: torch.dtype) -> StatePlace:
+        shapes = state_shapes(model_type, layer, kind)
         # Errors of a recurrence add up, so its states are kept in float32.
         dtypes = (dtype,) * len(shapes.convolutions) + (torch.float32,) * len(shapes.recurrent)
         tensors = [kvcache.StateTensor(shape, dtype)
@@ -65,7 +69,7 @@ class Geometry:
         self.layers.append(kvcache.RecurrentLayer(self._group("states", kvcache.Recurrent), tensors))
         return StatePlace(len(self.layers) - 1, shapes, dtypes)
 
-    def _add_keys(self, layer: Any, kind: str, window: int | None, fields: dict[str, Any], source: Place | None) -> Place:
+    def _add_keys(self, kind: str, window: int | None, fields: dict[str, Any], source: Place | None) -> Place:
         latent = "latent_dim" in fields
         row = "latent" if latent else "kv"
         makers: dict[str, Callable[[], Any]] = {
@@ -74,6 +78,11 @@ class Geometry:
         group = self._group((kind, window, row), makers[kind])
         self.layers.append(kvcache.Layer(group=group, kv_layer=None if source is None else source.index, **fields))
         return Place(len(self.layers) - 1, group, kind, window, latent, source is not None)
+
+
+    def _add_indexer(self, dim: int, dtype: Any) -> Place:
+        """An indexer has one key a token and no values: a latent row."""
+        return self._add_keys("full", None, dict(q_heads=1, head_dim=dim, latent_dim=dim, scale=1.0, dtype=dtype), None)
 
 
 # Layer types of transformers, by what their queries see; and whether they have states beside keys and values.
@@ -93,14 +102,20 @@ _UNSERVED = {
     "minimax": "its linear attention keeps states in a cache class of its own",
     "recurrent_gemma": "it keeps its states in its modules, not in the cache",
     "qwen4_exp_text": "its queries see blocks of keys that an indexer selects, which the library does not have",
-    **dict.fromkeys(("inkling_text", "inkling2_text"), "its scores have learned relative logits, which the library does not have"),
+    "inkling2_text": "the shapes of its convolutions' states are not known",
 }
-_OWN_MASKS = {"moshi": "its sliding layers see all earlier keys of a forward"}
+_OWN_ATTENTION = {
+    "moshi": "its sliding layers see all earlier keys of a forward",
+    "inkling_text": "its scores have learned relative logits, which the library does not have",
+}
 
 
 def _heads(model_type: str, layer: Any, kind: str) -> dict[str, Any]:
     """Fields of a kvcache.Layer that say how many heads there are, and how wide."""
-    q_heads = getattr(layer, "decoder_attention_heads", None) or getattr(layer, "num_attention_heads", None)
+    q_heads = getattr(layer, "num_attention_heads", None)
+    if not getattr(layer, "is_encoder_decoder", False) and getattr(layer, "decoder_attention_heads", None):
+        q_heads = layer.decoder_attention_heads  # a decoder alone, with a configuration whose other names mean the encoder
+        return dict(q_heads=q_heads, kv_heads=q_heads, head_dim=layer.hidden_size // q_heads)
     if not q_heads:
         raise NotImplementedError(f"PagedCache: the configuration of model type {model_type!r} has no num_attention_heads: it keeps "
                                   "no keys, or says otherwise how many heads they have")
@@ -123,6 +138,12 @@ def _mimo_heads(layer: Any, kind: str) -> dict[str, Any]:
     return dict(kv_heads=layer.num_key_value_heads * 2) if kind == "sliding" else {}
 
 
+def _inkling_heads(layer: Any, kind: str) -> dict[str, Any]:
+    if kind != "sliding":
+        return {}
+    return dict(q_heads=layer.swa_num_attention_heads, kv_heads=layer.swa_num_key_value_heads, head_dim=layer.swa_head_dim)
+
+
 def _bigcode_heads(layer: Any, kind: str) -> dict[str, Any]:
     return dict(kv_heads=1 if layer.multi_query else layer.num_attention_heads)
 
@@ -136,7 +157,7 @@ def _falcon_heads(layer: Any, kind: str) -> dict[str, Any]:
 # Models whose configuration says it in other words.
 _SPECIAL_HEADS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
     "mimo_v2_flash": _mimo_heads, "zamba": _zamba_heads, "zamba2": _zamba_heads, "falcon": _falcon_heads,
-    "gpt_bigcode": _bigcode_heads}
+    "gpt_bigcode": _bigcode_heads, "inkling_text": _inkling_heads}
 
 
 def _sources(kinds: list[str], modes: list[str | None]) -> list[int | None]:
@@ -156,9 +177,9 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
     Raises:
         NotImplementedError: it has layers that the library has no primitive for.
     """
-    why = _UNSERVED.get(config.model_type) or (_OWN_MASKS.get(config.model_type) if attends else None)
+    why = _UNSERVED.get(config.model_type) or (_OWN_ATTENTION.get(config.model_type) if attends else None)
     if why is not None:
-        hint = '; make the cache with PagedCache(..., attention="model")' if config.model_type in _OWN_MASKS else ""
+        hint = '; make the cache with PagedCache(..., attention="model")' if config.model_type in _OWN_ATTENTION else ""
         raise NotImplementedError(f"PagedCache: model type {config.model_type!r}: {why}{hint}")
     kinds, kwargs = get_layer_types_and_kwargs(config)
     modes = getattr(config, "kv_sharing_modes", None) or [None] * len(kinds)
@@ -166,24 +187,32 @@ def geometry(config: PreTrainedConfig, dtype: Any, attends: bool) -> Geometry:
     own_dtype = config.dtype or torch.get_default_dtype()
     result = Geometry()
     for layer, kind, own, source in zip(config.per_layer_config, kinds, kwargs, sources, strict=False):
-        place = states = None
+        place = states = indexer = None
         if source is not None and attends:
             read = result.places[source]
             assert read is not None
             fields = _heads(config.model_type, layer, read.kind) | dict(dtype=dtype)
-            place = result._add_keys(layer, read.kind, read.window, fields, read)
+            place = result._add_keys(read.kind, read.window, fields, read)
+        elif kind == "indexed_attention" and source is None and not attends:
+            fields = _heads(config.model_type, layer, "full") | dict(dtype=dtype)
+            place = result._add_keys("full", None, fields, None)
+            types = getattr(config, "indexer_types", None)
+            if types is None or types[len(result.places)] != "shared":
+                indexer = result._add_indexer(layer.index_head_dim, dtype)
         elif kind in _KINDS and source is None:
             visible, has_states = _KINDS[kind]
             if visible == "chunked" and not attends:
                 visible = "sliding"  # the model's own mask leaves out what is before the chunk
-            states = result._add_states(config.model_type, layer, own_dtype) if has_states else None
+            states = result._add_states(config.model_type, layer, visible, own_dtype) if has_states else None
             fields = _heads(config.model_type, layer, visible) | dict(dtype=dtype)
-            place = result._add_keys(layer, visible, own.get("sliding_window"), fields, None)
+            place = result._add_keys(visible, own.get("sliding_window"), fields, None)
         elif kind in _STATES_ALONE:
-            states = result._add_states(config.model_type, layer, own_dtype)
+            states = result._add_states(config.model_type, layer, "", own_dtype)
         elif kind != "dummy" and source is None:
+            hint = '; make the cache with PagedCache(..., attention="model")' if kind == "indexed_attention" else ""
             raise NotImplementedError(f"PagedCache: a layer of type {kind!r} needs {_MISSING.get(kind, 'a cache of its own')}, "
-                                      "which the library does not have")
+                                      f"which the library does not have{hint}")
         result.places.append(place)
+        result.indexers.append(indexer)
         result.states.append(states)
     return result

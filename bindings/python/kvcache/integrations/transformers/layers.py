@@ -145,7 +145,7 @@ class StateLayer:
         self.dtypes: dict[int, torch.dtype] = {}
         self.step: kvcache.Step | None = None
         self.tensors: dict[int, torch.Tensor] = {}  # in the step: the states by index
-        self.versions: dict[int, int] = {}  # of the tensors when they were given out
+        self.versions: dict[int, int] = {}  # of those that have been loaded, when they were
         self.updated: set[int] = set()
 
     def get_max_length(self) -> int:
@@ -190,21 +190,25 @@ class StateLayer:
         self._follow()
         assert rows.step is not None
         num = len(rows.sequences) if rows.growing is None else len(rows.growing)
-        state = torch.empty(num, *self.shapes[index], dtype=self.place.dtypes[index])
-        rows.step.load_state(self.place.index, index, state)
-        if rows.growing is not None:  # the other rows have hidden tokens alone, and their outputs are not read
-            state = state.new_zeros(len(rows.sequences), *state.shape[1:]).index_copy_(0, rows.growing, state)
-        self._keep(index, state.to(self.dtypes.get(index, state.dtype)))
+        with torch.inference_mode(False):  # whose tensors have no version
+            state = torch.empty(num, *self.shapes[index], dtype=self.place.dtypes[index])
+            rows.step.load_state(self.place.index, index, state)
+            if rows.growing is not None:  # the other rows have hidden tokens alone, and their outputs are not read
+                every = state.new_zeros(len(rows.sequences), *state.shape[1:])
+                every[rows.growing.clone()] = state
+                state = every
+            state = state.to(self.dtypes.get(index, state.dtype))
+        self.tensors[index], self.versions[index] = state, state._version
         if self not in rows.unsettled:
             rows.unsettled.append(self)
         return self.tensors[index]
 
-    def _keep(self, index: int, tensor: torch.Tensor) -> None:
-        self.tensors[index], self.versions[index] = tensor, tensor._version
-
     def _follow(self) -> None:
         if self.step is not self.rows.step:
-            self.step, self.tensors, self.updated = self.rows.step, {}, set()
+            self._reset(self.rows.step)
+
+    def _reset(self, step: kvcache.Step | None) -> None:
+        self.step, self.tensors, self.versions, self.updated = step, {}, {}, set()
 
     def _enter(self, index: int, new: torch.Tensor, num_new: int | None) -> None:
         rows = self.rows
@@ -223,7 +227,8 @@ class StateLayer:
         if tuple(new.shape) != expected:
             self.rows.abort()
             raise ValueError(f"PagedCache: state {index} of a layer is {list(new.shape)}, but {list(expected)} was expected")
-        self._keep(index, new)
+        self.tensors[index] = new
+        self.versions.pop(index, None)
         self.updated.add(index)
         if self.awaited <= self.updated:
             self._store()
@@ -232,7 +237,7 @@ class StateLayer:
         """Stores the states if the awaited ones were written in place since they were loaded. False: they may be still."""
         if self.step is None or self.step is not self.rows.step:
             return True
-        written = {index for index, tensor in self.tensors.items() if tensor._version != self.versions[index]}
+        written = {index for index, version in self.versions.items() if self.tensors[index]._version != version}
         if not self.awaited <= self.updated | written:
             return False
         self._store()
@@ -248,5 +253,5 @@ class StateLayer:
         except BaseException:
             self.rows.abort()
             raise
-        self.step, self.tensors, self.updated = None, {}, set()
+        self._reset(None)
         self.rows.finish(self.place.index)

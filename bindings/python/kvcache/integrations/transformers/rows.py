@@ -137,10 +137,10 @@ class Rows:
         x = x.transpose(1, 2).flatten(0, 1)
         return x if self.picked is None else x.index_select(0, self.picked)
 
-    def extend(self, place: Place, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def extend(self, place: Place, k: torch.Tensor, v: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Stores new keys and values, every column of them, and returns copies of all that the layer sees.
 
-        They are [rows, heads, tokens, dim]; of a latent layer the latent and the rotary part.
+        They are [rows, heads, tokens, dim]; of a latent layer the latent and the rotary part. Without v both are keys.
         """
         self.settle()
         num_rows, _, num_new, _ = k.shape
@@ -148,7 +148,10 @@ class Rows:
         if step is None or place.index not in self.pending:
             step = self.begin(None, num_rows, num_new)
         try:
-            if place.latent:
+            if v is None:
+                step.append(place.index, self._pack(k))
+                keys = values = self._read(place, step, "k")
+            elif place.latent:
                 step.append(place.index, self._pack(torch.cat([k, v], dim=-1)))
                 row = self._read(place, step, "k")
                 keys, values = row.split([k.shape[-1], v.shape[-1]], dim=-1)
@@ -159,7 +162,7 @@ class Rows:
             self.abort()
             raise
         self.finish(place.index)
-        return keys.to(k.dtype), values.to(v.dtype)
+        return keys.to(k.dtype), values.to(k.dtype)
 
     def _read(self, place: Place, step: kvcache.Step, which: Literal["k", "v"]) -> torch.Tensor:
         """A copy of the keys or values that the new tokens see. Rows have equally many, because none is hidden."""

@@ -79,12 +79,20 @@ _BY_MODEL: dict[str, Callable[[Any], StateShapes]] = {
 }
 
 
-def state_shapes(model_type: str, layer: Any) -> StateShapes:
-    """The states of a layer.
+def _inkling(layer: Any, kind: str) -> StateShapes:
+    sliding = kind == "sliding"
+    keys = (layer.swa_num_key_value_heads * layer.swa_head_dim if sliding else layer.num_key_value_heads * layer.head_dim)
+    return StateShapes((*((keys, layer.sconv_kernel_size),) * 2, *((layer.hidden_size, layer.conv_kernel_size),) * 2))
+
+
+def state_shapes(model_type: str, layer: Any, kind: str) -> StateShapes:
+    """The states of a layer; kind: what its queries see, if it has keys too.
 
     Raises:
         NotImplementedError: it is not known which states models of this type have.
     """
+    if model_type == "inkling_text":
+        return _inkling(layer, kind)
     if model_type not in _BY_MODEL:
         raise NotImplementedError(f"PagedCache: the shapes of the recurrent states of model type {model_type!r} are not known")
     return _BY_MODEL[model_type](layer)
