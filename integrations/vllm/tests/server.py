@@ -59,7 +59,7 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the server. Processes that it leaves behind are in its session, and end too."""
+        """Ends the server. Processes that outlive it are in its session, and end too."""
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(60)
