@@ -32,5 +32,24 @@ export CMAKE_TOOLCHAIN_FILE=$place/quick.cmake
 cd "$place/program"
 unset KVCACHE_LIB_DIR DLPACK_INCLUDE_DIR
 export KVCACHE_NO_PKG_CONFIG=1 CARGO_TARGET_DIR=$target CCACHE_BASEDIR=$place CCACHE_NOHASHDIR=1 NUM_JOBS=$jobs
+# What cargo does not let a dependency add: where the program looks for the library when it runs without cargo.
+echo 'fn main() { println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN"); }' > build.rs
 cargo run | tee output
 grep -q '^preempt Some(' output
+
+# Without cargo: beside the library, then with the library in the program.
+mkdir alone
+cp "$target/debug/program" "$target/debug/libkvcache.so.0" alone
+env -u LD_LIBRARY_PATH alone/program | cmp - output
+cargo build --features kvcache/static
+rm alone/*
+cp "$target/debug/program" alone
+env -u LD_LIBRARY_PATH alone/program | cmp - output
+
+# cargo alone, in a checkout, would pack no sources. Such a package must not build.
+cd "$root/bindings/rust"
+if CARGO_TARGET_DIR=$place/refused cargo package --locked --allow-dirty --package kvcache-sys 2> "$place/refused.txt"; then
+  echo "cargo package made a package of kvcache-sys without the C++ sources" >&2
+  exit 1
+fi
+grep 'this package of kvcache-sys has no C++ sources' "$place/refused.txt"

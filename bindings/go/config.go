@@ -66,9 +66,9 @@ type Layer struct {
 	RopeInterleaved bool
 	RopeTheta       float64 // 0 = 10000
 	RopeScaling     *RopeScaling
-	SoftmaxScale    float64   // 0 = HeadDim^-0.5
-	KVLayer         int       // 0 = K and V of its own; else 1 + the index of the earlier layer whose K and V it reads
-	KScales         []float32 // float8: one for all kv heads, or one each
+	SoftmaxScale    float64       // 0 = HeadDim^-0.5
+	KVLayer         OptionalIndex // Index(i): the layer reads the K and V of the earlier layer i, and stores none
+	KScales         []float32     // float8: one for all kv heads, or one each
 	VScales         []float32
 	LatentDim       int     // MLA: leading dims of the row that are V too
 	States          []State // recurrent
@@ -207,6 +207,25 @@ func (config *Config) c(a *arena, kept *adopted) (*kvcCacheConfig, error) {
 	return c, nil
 }
 
+// OptionalIndex is the index of a layer or group, or none. The zero value is none.
+type OptionalIndex struct{ inC int }
+
+// Index is the index i, counted from 0. The call that gets a negative one refuses it.
+func Index(i int) OptionalIndex {
+	if i < 0 {
+		return OptionalIndex{inC: i}
+	}
+	return OptionalIndex{inC: i + 1}
+}
+
+// c is the number that C has: 1 + the index, or 0 for none.
+func (i OptionalIndex) c(field string) (int32, *Error) {
+	if i.inC < 0 {
+		return 0, misuse(ErrOutOfRange, "%s: Index(%d) is no index; leave the field out for none", field, i.inC)
+	}
+	return narrow(i.inC), nil
+}
+
 // c writes the layer as C has it. It works on a copy, so that what is checked is what C reads.
 func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	if len(layer.VScales) != len(layer.KScales) && len(layer.VScales) != 0 {
@@ -217,7 +236,11 @@ func (layer Layer) c(a *arena, kept *adopted, c *kvcLayerConfig) *Error {
 	}
 	c.init()
 	c.kvStorage, c.kStorage, c.vStorage = kept.pool(&layer.KVStorage), kept.pool(&layer.KStorage), kept.pool(&layer.VStorage)
-	c.group, c.kvLayer = narrow(layer.Group), narrow(layer.KVLayer)
+	c.group = narrow(layer.Group)
+	var err *Error
+	if c.kvLayer, err = layer.KVLayer.c("KVLayer"); err != nil {
+		return err
+	}
 	c.numQHeads, c.numKvHeads = narrow(layer.QHeads), narrow(layer.KVHeads)
 	c.headDim, c.vHeadDim, c.latentDim = narrow(layer.HeadDim), narrow(layer.VHeadDim), narrow(layer.LatentDim)
 	c.dtype = layer.DType.dl()

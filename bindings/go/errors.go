@@ -2,6 +2,7 @@ package kvcache
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"unicode"
@@ -33,12 +34,19 @@ type Error struct {
 	Group     int    // the layer group at fault; -1 = none
 	Required  int64  // of a capacity error: what the call needs
 	Available int64  // and what there is
-	cause     error  // what ended the context that cancelled the step
+	ended     *ending
+}
+
+// ending is how a context ended that cancelled a step: why, and context.Canceled or context.DeadlineExceeded.
+type ending struct{ cause, err error }
+
+func endingOf(ctx context.Context) *ending {
+	return &ending{cause: context.Cause(ctx), err: ctx.Err()}
 }
 
 func (e *Error) Error() string {
-	if e.cause != nil {
-		return fmt.Sprintf("kvcache: %s: %v", e.Message, e.cause)
+	if e.ended != nil {
+		return fmt.Sprintf("kvcache: %s: %v", e.Message, e.ended.cause)
 	}
 	return "kvcache: " + e.Message
 }
@@ -49,8 +57,14 @@ func (e *Error) Is(target error) bool {
 	return ok && status == e.Status
 }
 
-// Unwrap is what ended the context that cancelled the step, or nil.
-func (e *Error) Unwrap() error { return e.cause }
+// Unwrap is how the context ended that cancelled the step, or nothing: its cause, and its error, which is context.Canceled or
+// context.DeadlineExceeded.
+func (e *Error) Unwrap() []error {
+	if e.ended == nil {
+		return nil
+	}
+	return []error{e.ended.cause, e.ended.err}
+}
 
 // OutOfPages says that a step or fork does not fit now. Nothing has changed; preempt a sequence, or try with less.
 type OutOfPages struct {

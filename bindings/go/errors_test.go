@@ -234,10 +234,10 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 		"no q":            {func(a *Attend) { a.Q = Tensor{} }, ErrNullArgument, "Step.Attend"},
 		"no k":            {func(a *Attend) { a.K = Tensor{} }, ErrNullArgument, "Step.Attend"},
 		"no out":          {func(a *Attend) { a.Out = Tensor{} }, ErrNullArgument, "Step.Attend"},
-		"nil slice":       {func(a *Attend) { a.Q = F32(nil, 2, 4, 16) }, ErrShape, "[2 4 16]"},
+		"nil slice":       {func(a *Attend) { a.Q = F32(nil, 2, 4, 16) }, ErrShape, "[2, 4, 16]"},
 		"empty":           {func(a *Attend) { a.Q = F32(nil) }, ErrRank, "Q"},
 		"short q":         {func(a *Attend) { a.Q = F32(f(127), 2, 4, 16) }, ErrShape, "127"},
-		"short out":       {func(a *Attend) { a.Out = F32(f(1), 2, 4, 16) }, ErrShape, "Out: a tensor of shape [2 4 16]"},
+		"short out":       {func(a *Attend) { a.Out = F32(f(1), 2, 4, 16) }, ErrShape, "Out: a tensor of shape [2, 4, 16]"},
 		"too few rows":    {func(a *Attend) { a.K = F32(f(32), 1, 2, 16) }, ErrShape, "K"},
 		"heads":           {func(a *Attend) { a.V = F32(f(96), 2, 3, 16) }, ErrShape, "V"},
 		"dim":             {func(a *Attend) { a.Q = F32(f(64), 2, 4, 8) }, ErrShape, "Q"},
@@ -294,7 +294,8 @@ func TestBatchesThatAreWrong(t *testing.T) {
 		"parents":         {Batch{Sequences: ids, AppendLengths: []int32{1, 1}, TreeParents: []int32{5, -1}}, ErrInvalidArgument},
 		"short spans":     {Batch{Sequences: ids, AppendLengths: []int32{2, 1}, SpanIDs: []int32{1}}, ErrInvalidArgument},
 		"spans":           {Batch{Sequences: ids, AppendLengths: []int32{1, 1}, SpanIDs: []int32{-1, 0}}, ErrInvalidArgument},
-		"encoder":         {Batch{Sequences: ids, AppendLengths: []int32{1, 1}, EncoderGroup: 1}, ErrInvalidArgument},
+		"a group below 0": {Batch{Sequences: ids, AppendLengths: []int32{1, 1}, EncoderGroup: Index(-1)}, ErrOutOfRange},
+		"encoder":         {Batch{Sequences: ids, AppendLengths: []int32{1, 1}, EncoderGroup: Index(0)}, ErrInvalidArgument},
 	} {
 		_, err := cache.Begin(background, c.batch)
 		if !errors.Is(err, c.status) {

@@ -120,12 +120,12 @@ func TestEncoderStepOfForksIsDescribed(t *testing.T) {
 		c.SharePrefixes = ShareAlways
 	})
 	a := must(cache.Add())(t)
-	s := must(cache.Begin(background, Batch{Sequences: []Seq{a}, AppendLengths: []int32{32}, EncoderGroup: 2}))(t)
+	s := must(cache.Begin(background, Batch{Sequences: []Seq{a}, AppendLengths: []int32{32}, EncoderGroup: Index(1)}))(t)
 	frames := F32(ones(32*32), 32, 2, 16)
 	check(t, s.Append(background, 1, Append{K: frames, V: frames}))
 	check(t, s.End())
 	forks := must(cache.Fork(a, a))(t)
-	s = must(cache.Begin(background, Batch{Sequences: append(forks, a), AppendLengths: []int32{1, 1, 1}, EncoderGroup: 2}))(t)
+	s = must(cache.Begin(background, Batch{Sequences: append(forks, a), AppendLengths: []int32{1, 1, 1}, EncoderGroup: Index(1)}))(t)
 	defer s.Close()
 	if text := must(s.Describe())(t); !strings.Contains(text, `"rows": 3`) {
 		t.Error(text)

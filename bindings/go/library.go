@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	_ "kvcache.dev/kvcache/internal/platform" // fails to build where this package cannot work
 )
 
 // library is libkvcache as this process has loaded it: never unloaded.
@@ -23,8 +25,8 @@ var (
 	loading sync.Mutex
 )
 
-// Load finds and loads libkvcache, once for the process: the file that the environment variable KVCACHE_LIBRARY names, and
-// nothing else if it is set; else the file beside the executable or in lib beside its folder; else what the system's
+// Load finds and loads libkvcache, once for the process: the file that the environment variable KVCACHE_LIBRARY names, or
+// the library in the directory that it names, and nothing else if it is set; else the file beside the executable or in lib beside its folder; else what the system's
 // loader finds. New and NewContext do this by themselves. The error lists every place and what was wrong there; a later
 // call tries again.
 func Load() error {
@@ -52,12 +54,15 @@ func load() (*library, error) {
 
 // candidates lists where to look, in order.
 func candidates(environment, executable string) []string {
-	if environment != "" {
-		return []string{environment}
-	}
 	major, plain := fmt.Sprintf("libkvcache.so.%d", kvcVersionMajor), "libkvcache.so"
 	if runtime.GOOS == "darwin" {
 		major, plain = fmt.Sprintf("libkvcache.%d.dylib", kvcVersionMajor), "libkvcache.dylib"
+	}
+	if environment != "" {
+		if info, err := os.Stat(environment); err == nil && info.IsDir() {
+			return []string{filepath.Join(environment, major), filepath.Join(environment, plain)}
+		}
+		return []string{environment}
 	}
 	var places []string
 	if executable != "" {
@@ -78,7 +83,7 @@ func firstOf(places []string) (*library, error) {
 		}
 		fmt.Fprintf(&problems, "\n  %s: %s", place, strings.TrimPrefix(err.Error(), place+": "))
 	}
-	return nil, errors.New("kvcache: libkvcache was not found; set KVCACHE_LIBRARY to its path. Looked for:" + problems.String())
+	return nil, errors.New("kvcache: libkvcache was not found; set KVCACHE_LIBRARY to its file or directory. Looked for:" + problems.String())
 }
 
 func open(path string) (*library, error) {

@@ -12,6 +12,15 @@ func TestWhereItLooks(t *testing.T) {
 	if places := candidates("x/y.so", "/opt/app/bin/app"); !slices.Equal(places, []string{"x/y.so"}) {
 		t.Error(places) // the environment decides alone
 	}
+	folder := t.TempDir()
+	in := candidates(folder, "/opt/app/bin/app")
+	if len(in) != 2 || filepath.Dir(in[0]) != folder || filepath.Dir(in[1]) != folder {
+		t.Error(in) // a directory stands for the library in it
+	}
+	library := must(filepath.Abs(must(LibraryPath())(t)))(t)
+	if l, err := firstOf(candidates(filepath.Dir(library), "")); err != nil || filepath.Dir(l.path) != filepath.Dir(library) {
+		t.Error(l, err)
+	}
 	places := strings.Join(candidates("", "/opt/app/bin/app"), " ")
 	if !strings.HasPrefix(places, "/opt/app/bin/libkvcache.") || !strings.Contains(places, " /opt/app/lib/libkvcache.") ||
 		!strings.HasSuffix(places, " libkvcache.so") && !strings.HasSuffix(places, " libkvcache.dylib") {

@@ -249,7 +249,7 @@ func TestEncoderSequences(t *testing.T) {
 	})
 	sequence := must(cache.Add())(t)
 	frames := randomTokens(r, 7)
-	s := must(cache.Begin(background, Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{7}, EncoderGroup: 2}))(t)
+	s := must(cache.Begin(background, Batch{Sequences: []Seq{sequence}, AppendLengths: []int32{7}, EncoderGroup: Index(1)}))(t)
 	check(t, s.Append(background, 1, Append{K: frames.attend().K, V: frames.attend().V}))
 	check(t, s.End())
 	if lengths := must(cache.EncoderLengths(1, sequence))(t); lengths[0] != 7 {

@@ -16,9 +16,9 @@ type Batch struct {
 	AppendLengths []int32 // new tokens of each
 	LayerBegin    int     // the step covers layers [LayerBegin, LayerEnd); both 0 = all
 	LayerEnd      int
-	TreeParents   []int32 // [T] or none: of each token its parent node, TreeRoot, or TreeNone in all tokens of a plain row
-	SpanIDs       []int32 // [T] or none: neighbours with the same id above 0 see each other, later ones too
-	EncoderGroup  int     // 1 + the index of the cross group to whose encoder sequences the tokens belong; 0 = none
+	TreeParents   []int32       // [T] or none: of each token its parent node, TreeRoot, or TreeNone in all tokens of a plain row
+	SpanIDs       []int32       // [T] or none: neighbours with the same id above 0 see each other, later ones too
+	EncoderGroup  OptionalIndex // Index(g): the tokens belong to the encoder sequences of cross group g
 }
 
 const (
@@ -49,7 +49,11 @@ func (b *Batch) c(function string, graph *Graph, a *arena) (*kvcBatch, error) {
 	c.sequences, c.appendLengths = address(a, b.Sequences), address(a, a.lengths)
 	c.layerBegin, c.layerEnd = narrow(b.LayerBegin), narrow(b.LayerEnd)
 	c.treeParents, c.spanIds = address(a, b.TreeParents), address(a, b.SpanIDs)
-	c.encoderGroup, c.graph = narrow(b.EncoderGroup), graph.number()
+	c.graph = graph.number()
+	var err *Error
+	if c.encoderGroup, err = b.EncoderGroup.c("EncoderGroup"); err != nil {
+		return nil, err.within(function, "Batch", -1)
+	}
 	return c, nil
 }
 
@@ -79,7 +83,7 @@ type Step struct {
 	id     uint64 // the graph's, in a graph
 	ctx    context.Context
 	stop   func() bool // no longer cancel when ctx ends; nil if it cannot end
-	cause  atomic.Pointer[error]
+	ended  atomic.Pointer[ending]
 	closed atomic.Bool
 	own    sync.Mutex
 	mutex  *sync.Mutex // own, or the graph's. The library's arrays live until the step closes: no End or Abort while they are read
@@ -103,7 +107,7 @@ func (c *Cache) begin(function string, ctx context.Context, batch Batch, graph *
 	}
 	if ctx.Err() != nil {
 		err := misuse(ErrCancelled, "%s: the context has ended", function)
-		err.cause = context.Cause(ctx)
+		err.ended = endingOf(ctx)
 		return nil, err
 	}
 	b, err := batch.c(function, graph, a)
@@ -149,8 +153,7 @@ func (s *Step) watch(ctx context.Context) func() bool {
 }
 
 func (s *Step) cancelFor(ctx context.Context) {
-	cause := context.Cause(ctx)
-	s.cause.CompareAndSwap(nil, &cause)
+	s.ended.CompareAndSwap(nil, endingOf(ctx))
 	_ = s.Cancel()
 }
 
@@ -160,8 +163,8 @@ func (s *Step) done(a *arena, status Status) error {
 		return nil
 	}
 	err := a.failure(status)
-	if cause := s.cause.Load(); cause != nil && status == ErrCancelled {
-		err.(*Error).cause = *cause
+	if ended := s.ended.Load(); ended != nil && status == ErrCancelled {
+		err.(*Error).ended = ended
 	}
 	return err
 }

@@ -150,8 +150,34 @@ func (t *Tensor) check() {
 		overflow = overflow || high != 0
 	}
 	if overflow || last >= uint64(t.length) {
-		t.err = misuse(ErrShape, "a tensor of shape %v needs more elements than its slice has: %d", t.Shape(), t.length)
+		t.err = misuse(ErrShape, "a tensor of shape %s needs more elements than its slice has: %d", list(t.Shape()), t.length)
 	}
+}
+
+// list is numbers as messages show them: [3, 4].
+func list(numbers []int) string { return strings.ReplaceAll(fmt.Sprint(numbers), " ", ", ") }
+
+// String is the type and the shape, and the strides where they are given: "float32[3, 4, 16]". An absent tensor is "none".
+func (t Tensor) String() string {
+	switch {
+	case !t.present():
+		return "none"
+	case t.err != nil:
+		return t.err.Message
+	case t.strides != nil:
+		return t.dtype.String() + list(t.Shape()) + " with strides " + list(t.Strides())
+	}
+	return t.dtype.String() + list(t.Shape())
+}
+
+// String is the name that messages have for the type: "float32".
+func (d DType) String() string {
+	names := map[DType]string{Float32: "float32", Float16: "float16", BFloat16: "bfloat16", Float8E4: "float8_e4m3fn",
+		Float8E5: "float8_e5m2", Int8: "int8", Uint8: "uint8", Int32: "int32", Int64: "int64", noDType: "none"}
+	if name, known := names[d]; known {
+		return name
+	}
+	return fmt.Sprintf("dtype %#x", uint32(d))
 }
 
 func (t *Tensor) present() bool { return t.dtype != noDType }

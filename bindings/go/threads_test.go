@@ -41,7 +41,7 @@ func TestContextCancelsAnAttend(t *testing.T) {
 			time.AfterFunc(20*time.Millisecond, func() { cancel(reason) })
 			start := time.Now()
 			err := attend(ctx, s, args)
-			if !errors.Is(err, ErrCancelled) || !errors.Is(err, reason) {
+			if !errors.Is(err, ErrCancelled) || !errors.Is(err, reason) || !errors.Is(err, context.Canceled) {
 				t.Fatalf("%v after %v", err, time.Since(start))
 			}
 			if err := s.End(); !errors.Is(err, ErrCancelled) || !errors.Is(err, reason) {
@@ -56,6 +56,11 @@ func TestContextCancelsAnAttend(t *testing.T) {
 }
 
 func TestContextsThatHaveEnded(t *testing.T) {
+	late, stop := context.WithTimeout(background, 0)
+	defer stop()
+	if _, err := newCache(t).Begin(late, Batch{}); !errors.Is(err, ErrCancelled) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
 	ended, cancel := context.WithCancel(background)
 	cancel()
 	cache := newCache(t)

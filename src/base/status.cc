@@ -1,5 +1,6 @@
 #include "base/status.h"
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -47,6 +48,20 @@ Status&& Status::missing(int64_t required, int64_t available) && noexcept {
 
 Status&& Status::in_group(int64_t group) && noexcept {
   if (detail_) detail_->group = group;
+  return std::move(*this);
+}
+
+Status&& Status::in_layer(int64_t layer) && noexcept {
+  if (!detail_) return std::move(*this);
+  if (detail_->index < 0) detail_->index = layer;
+  char name[32];
+  const int length = std::snprintf(name, sizeof name, "layer %" PRId64, layer);
+  const char* const found = std::strstr(detail_->message, name);
+  if (found != nullptr && (found[length] < '0' || found[length] > '9')) return std::move(*this);
+  char message[sizeof detail_->message];
+  std::snprintf(message, sizeof message, "%s: %.*s", name, static_cast<int>(sizeof message) - length - 3,
+                detail_->message);
+  std::memcpy(detail_->message, message, sizeof message);
   return std::move(*this);
 }
 

@@ -29,6 +29,8 @@ class [[nodiscard]] Status {
   Status&& at(int64_t index) && noexcept;
   Status&& missing(int64_t required, int64_t available) && noexcept;
   Status&& in_group(int64_t group) && noexcept;
+  // Puts "layer N: " before a message that does not name the layer. N becomes the index if there is none.
+  Status&& in_layer(int64_t layer) && noexcept;
 
   // Fills everything but struct_size; the message is prefixed with "function: ".
   void write_to(const char* function, kvc_error* error) const noexcept;

@@ -82,7 +82,7 @@ Status Cache::estimate(const Context& context, const CacheConfig& config, int32_
   KVC_TRY(make_geometry(context, config, &geometry));
   const auto groups = static_cast<int32_t>(geometry.store.groups.size());
   if (group < -1 || group >= groups) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside -1..%d", group, groups - 1);
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside [-1, %d)", group, groups);
   }
   if (group >= 0) {
     const int64_t page_bytes = geometry.group_page_bytes(group);

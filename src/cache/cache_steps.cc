@@ -15,7 +15,10 @@ Status Cache::resolve_step(kvc_forward id, Step** step) const {
   const bool in_range = index >= 0 && index < static_cast<int32_t>(steps_.size());
   Step* const found = in_range ? steps_[static_cast<size_t>(index)].get() : nullptr;
   if (found == nullptr || !(found->is_open() || found->is_graph()) || step_id(index) != id) {
-    return Status::error(KVC_ERROR_STALE_ID, "forward %" PRIu64 " is not open in this cache", id);
+    // An id that this cache once returned has its slot and tag, and a generation that is over.
+    const bool ended = in_range && kind_of(id) == IdKind::kForward && tag_of(id) == tag_of(step_ids_.make(0, index));
+    if (ended) return Status::error(KVC_ERROR_STALE_ID, "this forward has ended");
+    return Status::error(KVC_ERROR_STALE_ID, "%" PRIu64 " is no forward of this cache", id);
   }
   if (!found->is_open()) return Status::error(KVC_ERROR_STALE, "no forward is open in graph %" PRIu64, id);
   *step = found;
@@ -26,9 +29,9 @@ Status Cache::enter_step(kvc_forward id, bool even_cancelled, Step** step) {
   MutexLock lock(mutex_);
   Step* found = nullptr;
   KVC_TRY(resolve_step(id, &found));
-  if (found->in_use()) return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " is in use by another thread", id);
+  if (found->in_use()) return Status::error(KVC_ERROR_BUSY, "this forward is in use by another thread");
   if (!even_cancelled && found->cancelled()) {
-    return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
+    return Status::error(KVC_ERROR_CANCELLED, "this forward was cancelled");
   }
   found->enter();
   *step = found;
@@ -54,7 +57,8 @@ Status Cache::find_step(kvc_forward graph, int32_t* index) const {
   *index = static_cast<int32_t>(free - steps_.begin());
   if (free != end) return Status();
   const int64_t most = geometry_.max_open_forwards;
-  return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "%" PRId64 " forwards are open already", most)
+  return Status::error(KVC_ERROR_TOO_MANY_FORWARDS, "max_open_forwards is %" PRId64 ", and as many forwards are open",
+                       most)
       .missing(most + 1, most);
 }
 
@@ -84,15 +88,17 @@ Status Cache::read_kind(const kvc_batch& batch, StepKind* out) const {
   if (batch.reserved != 0) return Status::error(KVC_ERROR_UNSUPPORTED, "reserved 0x%x is not 0", batch.reserved);
   KVC_TRY(batch_.check_spans());
   if (batch.encoder_group == 0) return Status();
-  const bool known = batch.encoder_group > 0 && out->encoder_group < num_groups();
+  if (batch.encoder_group < 0) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is negative", batch.encoder_group);
+  }
   const auto group = static_cast<size_t>(out->encoder_group);
-  if (!known || !geometry_.store.groups[group].rules.holds_encoder()) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group %d is not 1 + the index of a cross group",
-                         batch.encoder_group);
+  if (out->encoder_group >= num_groups() || !geometry_.store.groups[group].rules.holds_encoder()) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "encoder_group names group %d, which is no cross group",
+                         out->encoder_group);
   }
   if (!out->with_trees && !batch_.with_spans()) return Status();
-  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s with encoder_group %d",
-                       out->with_trees ? "tree_parents" : "span_ids", batch.encoder_group);
+  return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and encoder_group names group %d",
+                       out->with_trees ? "tree_parents" : "span_ids", out->encoder_group);
 }
 
 Status Cache::can_fit(const kvc_batch& batch) {
@@ -175,8 +181,8 @@ Status Cache::end(kvc_forward id) {
   MutexLock lock(mutex_);
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));
-  if (step->in_use()) return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " is in use by another thread", id);
-  if (step->cancelled()) return Status::error(KVC_ERROR_CANCELLED, "forward %" PRIu64 " was cancelled", id);
+  if (step->in_use()) return Status::error(KVC_ERROR_BUSY, "this forward is in use by another thread");
+  if (step->cancelled()) return Status::error(KVC_ERROR_CANCELLED, "this forward was cancelled");
   KVC_TRY(step->check_complete());
   return close(*step, true);
 }
@@ -186,7 +192,7 @@ Status Cache::abort(kvc_forward id) {
   Step* step = nullptr;
   KVC_TRY(resolve_step(id, &step));
   if (step->in_use()) {
-    return Status::error(KVC_ERROR_BUSY, "forward %" PRIu64 " computes on another thread: cancel it first", id);
+    return Status::error(KVC_ERROR_BUSY, "this forward computes on another thread: cancel it first");
   }
   return close(*step, false);
 }

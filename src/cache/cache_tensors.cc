@@ -172,7 +172,7 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
                                  (args.flags & KVC_IMPORT_AS_STORED) != 0};
       if (!stores(layer)) {
         if (args.k[i] == nullptr && v == nullptr) return Status();
-        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k and v of layer %zu, which %s", i,
+        return Status::error(KVC_ERROR_INVALID_ARGUMENT, "k and v are given for layer %zu, which %s", i,
                              layer.kv_layer >= 0 ? "reads another's" : "is a cross layer");
       }
       KVC_TRY(check_kv_rows(tensors, layer.backend, *tokens, layers.context()->dl_device(), &(*rows)[i]));
@@ -184,7 +184,7 @@ Status check_import(const Layers& layers, const kvc_import_args& args, std::vect
                                    " has %" PRId64,
                                    args.k[i]->shape[0], v_tokens, i, first_layer, *tokens);
     };
-    if (Status status = check(); !status.ok()) return std::move(status).at(static_cast<int64_t>(i));
+    if (Status status = check(); !status.ok()) return std::move(status).in_layer(static_cast<int64_t>(i));
   }
   return Status();
 }
@@ -222,7 +222,7 @@ Status Cache::find_slots(int32_t slot, int32_t layer, int64_t begin, int64_t end
                          "positions [%" PRId64 ", %" PRId64 ") are not within the sequence's length %" PRId64, begin,
                          end, length);
   }
-  if (const int64_t held = store_.held(slot, group, storing); end > held) {
+  if (const int64_t held = store_.held(slot, group, storing); end > begin && end > held) {
     return Status::error(KVC_ERROR_ORDER,
                          "layer %d holds %" PRId64 " of the sequence's %" PRId64
                          " tokens, since a forward did not cover it, and the range is [%" PRId64 ", %" PRId64 ")",

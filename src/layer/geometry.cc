@@ -161,10 +161,14 @@ void set_rope(const kvc_layer_config& config, Geometry* geometry, kvc_backend_la
 
 // A layer over the K and V of another: how they are stored must be the same to both.
 Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGeometry& own, const Geometry& geometry) {
-  if (config.kv_layer < 1 || config.kv_layer > index) {
+  if (config.kv_layer < 0) {
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": kv_layer %d is negative", index, config.kv_layer)
+        .at(index);
+  }
+  if (config.kv_layer > index) {
     return Status::error(KVC_ERROR_OUT_OF_RANGE,
-                         "layer %" PRId64 ": kv_layer %d is not 1 + the index of an earlier layer, 1..%" PRId64, index,
-                         config.kv_layer, index)
+                         "layer %" PRId64 ": kv_layer names layer %d, which is not an earlier layer", index,
+                         config.kv_layer - 1)
         .at(index);
   }
   const int32_t source = config.kv_layer - 1;
@@ -175,14 +179,14 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
         .at(index);
   }
   if (config.kv_storage != nullptr || config.k_storage != nullptr || config.v_storage != nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": storage, and kv_layer %d", index,
-                         config.kv_layer)
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "layer %" PRId64 ": it has a storage, and kv_layer names layer %d",
+                         index, source)
         .at(index);
   }
   if (config.num_scales != 0) {
     return Status::error(KVC_ERROR_INVALID_ARGUMENT,
-                         "layer %" PRId64 ": num_scales %d, and kv_layer %d: the scales are those of layer %d", index,
-                         config.num_scales, config.kv_layer, source)
+                         "layer %" PRId64 ": num_scales %d, and kv_layer names layer %d, whose scales it uses", index,
+                         config.num_scales, source)
         .at(index);
   }
   const kvc_backend_layer &a = own.layer, &b = other.layer;
@@ -212,8 +216,8 @@ Status check_shared(const kvc_layer_config& config, int64_t index, const LayerGe
 
 Status check_layer_group(const kvc_layer_config& c, int64_t index, int64_t num_groups) {
   if (c.group >= 0 && c.group < num_groups) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": group %d is outside 0..%" PRId64, index, c.group,
-                       num_groups - 1)
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %" PRId64 ": group %d is outside [0, %" PRId64 ")", index,
+                       c.group, num_groups)
       .at(index);
 }
 

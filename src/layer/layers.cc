@@ -126,13 +126,13 @@ void Layers::take_ownership() noexcept {
 
 Status Layers::check_layer(int32_t layer) const {
   if (layer >= 0 && layer < size()) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside 0..%d", layer, size() - 1).at(layer);
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "layer %d is outside [0, %d)", layer, size()).at(layer);
 }
 
 Status Layers::check_group(int32_t group, bool all_allowed) const {
   if (group >= (all_allowed ? -1 : 0) && group < num_groups()) return Status();
-  return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside %d..%d", group, all_allowed ? -1 : 0,
-                       num_groups() - 1);
+  return Status::error(KVC_ERROR_OUT_OF_RANGE, "group %d is outside [%d, %d)", group, all_allowed ? -1 : 0,
+                       num_groups());
 }
 
 Status Layers::check_has_storage(int32_t layer) const {

@@ -111,8 +111,8 @@ Status SequenceStore::plan_commit(std::span<const uint64_t> ids, std::span<const
           .at(index);
     }
     if (leaves[i] < -1 || leaves[i] >= nodes) {
-      return Status::error(KVC_ERROR_OUT_OF_RANGE, "leaf %d at index %" PRId64 " is outside -1..%d", leaves[i], index,
-                           nodes - 1)
+      return Status::error(KVC_ERROR_OUT_OF_RANGE, "leaf %d at index %" PRId64 " is outside [-1, %d)", leaves[i], index,
+                           nodes)
           .at(index);
     }
     // Only the states before the tree and after its last node are known.

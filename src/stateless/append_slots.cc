@@ -25,10 +25,10 @@ struct AppendSlotsCall {
 Status read_rows(const DLTensor* tensor, const char* name, int64_t tokens, int64_t heads, int64_t dims,
                  DLDataType stored, DLDevice device, TensorView* out) {
   const int64_t shape[3] = {tokens, heads, dims};
-  KVC_TRY(check_tensor(tensor, {name, device, 3, shape, "[tokens, heads, dims]"}, out));
-  if (is_float_dtype(out->dtype) || same_dtype(out->dtype, stored)) return Status();
-  return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16, bfloat16 or that of the cache", name,
-                       DtypeText(out->dtype).c_str());
+  return check_tensor(tensor,
+                      {name, device, 3, shape, "[tokens, heads, dims]", true, false, is_float_dtype,
+                       "float32, float16, bfloat16 or that of the cache", stored},
+                      out);
 }
 
 // Reads one scale for all heads, or one for each.
@@ -39,10 +39,8 @@ Status read_scale(const DLTensor* tensor, const char* name, const kvc_backend_la
     return Status::error(KVC_ERROR_INVALID_ARGUMENT, "%s is given, and the cache is not float8", name);
   }
   static constexpr int64_t kAny = -1;
-  KVC_TRY(check_tensor(tensor, {name, device, 1, &kAny, "[1] or [heads]", false}, out));
-  if (!same_dtype(out->dtype, {kDLFloat, 32, 1})) {
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", name, DtypeText(out->dtype).c_str());
-  }
+  KVC_TRY(
+      check_tensor(tensor, {name, device, 1, &kAny, "[1] or [heads]", false, false, is_float32_dtype, "float32"}, out));
   if (out->shape[0] != 1 && out->shape[0] != layer.num_kv_heads) {
     return Status::error(KVC_ERROR_SHAPE, "%s has %" PRId64 " elements, not 1 or %d", name, out->shape[0],
                          layer.num_kv_heads);

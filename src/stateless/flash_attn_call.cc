@@ -48,9 +48,10 @@ int64_t row_stride_of(const TensorView& t) noexcept {
 
 Status read_floats(const DLTensor* tensor, const char* name, int32_t rank, const int64_t* shape, const char* letters,
                    DLDevice device, bool dense, TensorView* out) {
-  KVC_TRY(check_tensor(tensor, {name, device, rank, shape, letters, dense}, out));
-  return same_dtype(out->dtype, {kDLFloat, 32, 1}) ? Status() : bad_dtype(name, out->dtype, "float32");
+  return check_tensor(tensor, {name, device, rank, shape, letters, dense, false, is_float32_dtype, "float32"}, out);
 }
+
+bool is_query_dtype(DLDataType dtype) { return is_float_dtype(dtype) || is_float8_dtype(dtype); }
 
 }  // namespace
 
@@ -62,7 +63,9 @@ Status FlashAttnCall::check_tokens(const DLTensor* tensor, const char* name, int
   const bool is_ragged = row_queries < 0;
   return check_tensor(tensor,
                       {name, device_, is_ragged ? 3 : 4, is_ragged ? ragged : batched,
-                       is_ragged ? "[tokens, heads, dims]" : "[rows, queries, heads, dims]", true, written},
+                       is_ragged ? "[tokens, heads, dims]" : "[rows, queries, heads, dims]", true, written,
+                       written ? is_float_dtype : is_query_dtype,
+                       written ? "float32, float16 or bfloat16" : "float32, float16, bfloat16 or float8"},
                       view);
 }
 
@@ -85,12 +88,11 @@ Status FlashAttnCall::read_queries(const kvc_flash_attn_args& args) {
   static constexpr int64_t kAny[4] = {-1, -1, -1, -1};
   const bool ragged = args.cu_seqlens_q != nullptr;
   KVC_TRY(check_tensor(
-      args.q, {"q", device_, ragged ? 3 : 4, kAny, ragged ? "[tokens, heads, dims]" : "[rows, queries, heads, dims]"},
+      args.q,
+      {"q", device_, ragged ? 3 : 4, kAny, ragged ? "[tokens, heads, dims]" : "[rows, queries, heads, dims]", true,
+       false, is_query_dtype, "float32, float16, bfloat16 or float8"},
       &q));
   const int64_t *shape = q.shape, heads = shape[q.rank - 2], dims = shape[q.rank - 1], kv_heads = layer.num_kv_heads;
-  if (!is_float_dtype(q.dtype) && !is_float8_dtype(q.dtype)) {
-    return bad_dtype("q", q.dtype, "float32, float16, bfloat16 or float8");
-  }
   if (dims != layer.head_dim) {
     return Status::error(KVC_ERROR_SHAPE, "q has %" PRId64 " dims, k_cache %d", dims, layer.head_dim);
   }
@@ -132,10 +134,10 @@ Status FlashAttnCall::read_new(const kvc_flash_attn_args& args) {
     const int64_t batched[4] = {rows, tokens, heads, dims}, packed[3] = {tokens, heads, dims};
     KVC_TRY(check_tensor(tensor,
                          {name, device_, ragged ? 3 : 4, ragged ? packed : batched,
-                          ragged ? "[tokens, heads, dims]" : "[rows, tokens, heads, dims]"},
+                          ragged ? "[tokens, heads, dims]" : "[rows, tokens, heads, dims]", true, false, is_float_dtype,
+                          "float32, float16, bfloat16 or that of the cache", kernels::stored_dtype(cache.layer)},
                          view));
-    if (is_float_dtype(view->dtype) || same_dtype(view->dtype, kernels::stored_dtype(cache.layer))) return Status();
-    return bad_dtype(name, view->dtype, "float32, float16, bfloat16 or that of the cache");
+    return Status();
   };
   KVC_TRY(read(args.k, "k", -1, cache.layer.head_dim, &k));
   KVC_TRY(read(args.v, "v", k.shape[ragged ? 0 : 1], cache.layer.v_head_dim, &v));
@@ -179,17 +181,16 @@ Status FlashAttnCall::read_indexes(const kvc_flash_attn_args& args) {
 
 Status FlashAttnCall::read_outputs(const kvc_flash_attn_args& args) {
   KVC_TRY(check_tokens(args.out, "out", layer.v_head_dim, true, &out));
-  if (!is_float_dtype(out.dtype)) return bad_dtype("out", out.dtype, "float32, float16 or bfloat16");
   attend.out = rows_of(out);
   attend.out_row_stride = row_stride_of(out);
   if (args.softmax_lse == nullptr) return Status();
   const bool ragged = row_queries < 0;
   const int64_t batched[3] = {rows, layer.num_q_heads, row_queries}, packed[2] = {layer.num_q_heads, tokens_};
-  KVC_TRY(check_tensor(args.softmax_lse,
-                       {"softmax_lse", device_, ragged ? 2 : 3, ragged ? packed : batched,
-                        ragged ? "[heads, tokens]" : "[rows, heads, queries]", false, true},
-                       &lse));
-  if (!same_dtype(lse.dtype, {kDLFloat, 32, 1})) return bad_dtype("softmax_lse", lse.dtype, "float32");
+  KVC_TRY(
+      check_tensor(args.softmax_lse,
+                   {"softmax_lse", device_, ragged ? 2 : 3, ragged ? packed : batched,
+                    ragged ? "[heads, tokens]" : "[rows, heads, queries]", false, true, is_float32_dtype, "float32"},
+                   &lse));
   attend.lse = reinterpret_cast<float*>(lse.data);
   attend.lse_token_stride = lse.strides[lse.rank - 1];
   attend.lse_head_stride = lse.strides[lse.rank - 2];
@@ -250,8 +251,10 @@ Status FlashAttnCall::read_options(const kvc_flash_attn_args& args) {
     attend.alibi_row_stride = rank == 2 ? alibi_slopes.strides[0] : 0;
   }
   if (args.sinks == nullptr) return Status();
-  KVC_TRY(check_tensor(args.sinks, {"sinks", device_, 1, shape + 1, "[heads]"}, &sinks));
-  if (!is_float_dtype(sinks.dtype)) return bad_dtype("sinks", sinks.dtype, "float32, float16 or bfloat16");
+  KVC_TRY(check_tensor(
+      args.sinks,
+      {"sinks", device_, 1, shape + 1, "[heads]", true, false, is_float_dtype, "float32, float16 or bfloat16"},
+      &sinks));
   if (sinks.dtype.bits == 32) attend.sinks = reinterpret_cast<const float*>(sinks.data);
   return Status();
 }

@@ -17,13 +17,8 @@ kvc_backend_pool pool_of(const TensorView& t) noexcept {
   return {t.data, t.strides[0] * bytes, t.strides[2] * bytes, t.strides[1] * bytes, t.shape[3] * bytes};
 }
 
-Status check_stored_dtype(const TensorView& t, const char* name) {
-  if (is_float_dtype(t.dtype) || is_float8_dtype(t.dtype)) return Status();
-  return Status::error(KVC_ERROR_DTYPE,
-                       "%s has dtype %s, not float32, float16, bfloat16, float8_e4m3fn or "
-                       "float8_e5m2",
-                       name, DtypeText(t.dtype).c_str());
-}
+bool is_stored_dtype(DLDataType dtype) { return is_float_dtype(dtype) || is_float8_dtype(dtype); }
+constexpr const char* kStoredDtypes = "float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";
 
 Status check_sizes(const TensorView& t, const char* name) {
   const int64_t* shape = t.shape;
@@ -43,8 +38,8 @@ Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DL
   *out = {};
   static constexpr int64_t kAny[4] = {-1, -1, -1, -1};
   const char* letters = "[pages, page_size, heads, dims]";
-  KVC_TRY(check_tensor(k, {"k_cache", device, 4, kAny, letters, true, written}, &out->k));
-  KVC_TRY(check_stored_dtype(out->k, "k_cache"));
+  KVC_TRY(
+      check_tensor(k, {"k_cache", device, 4, kAny, letters, true, written, is_stored_dtype, kStoredDtypes}, &out->k));
   KVC_TRY(check_sizes(out->k, "k_cache"));
   kvc_backend_layer& layer = out->layer;
   layer.format = kernels::stored_format(out->k.dtype);
@@ -56,7 +51,8 @@ Status ForeignCache::read(const DLTensor* k, const DLTensor* v, bool written, DL
   layer.k = pool_of(out->k);
   if (v == nullptr) return Status();
   const int64_t wanted[4] = {layer.num_pages, layer.page_size, layer.num_kv_heads, -1};
-  KVC_TRY(check_tensor(v, {"v_cache", device, 4, wanted, letters, true, written}, &out->v));
+  KVC_TRY(
+      check_tensor(v, {"v_cache", device, 4, wanted, letters, true, written, is_stored_dtype, kStoredDtypes}, &out->v));
   if (!same_dtype(out->v.dtype, out->k.dtype)) {
     return Status::error(KVC_ERROR_DTYPE, "v_cache has dtype %s, k_cache %s", DtypeText(out->v.dtype).c_str(),
                          DtypeText(out->k.dtype).c_str());
@@ -73,13 +69,10 @@ Status RotaryTables::read(const DLTensor* cos, const DLTensor* sin, int32_t head
   if (cos == nullptr && sin == nullptr) return Status();
   static constexpr int64_t kAny[2] = {-1, -1};
   const char* letters = "[positions, rotary_dim / 2]";
-  KVC_TRY(check_tensor(cos, {"rotary_cos", device, 2, kAny, letters}, &out->cos));
-  KVC_TRY(check_tensor(sin, {"rotary_sin", device, 2, out->cos.shape, letters}, &out->sin));
-  for (const TensorView* t : {&out->cos, &out->sin}) {
-    if (is_float_dtype(t->dtype)) continue;
-    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16",
-                         t == &out->cos ? "rotary_cos" : "rotary_sin", DtypeText(t->dtype).c_str());
-  }
+  const char* dtypes = "float32, float16 or bfloat16";
+  KVC_TRY(check_tensor(cos, {"rotary_cos", device, 2, kAny, letters, true, false, is_float_dtype, dtypes}, &out->cos));
+  KVC_TRY(check_tensor(sin, {"rotary_sin", device, 2, out->cos.shape, letters, true, false, is_float_dtype, dtypes},
+                       &out->sin));
   const int64_t half = out->cos.shape[1];
   if (half >= 1 && half <= head_dim / 2) return Status();
   return Status::error(KVC_ERROR_SHAPE, "rotary_cos rotates %" PRId64 " dims of %d: 2, 4 .. up to the head dim",

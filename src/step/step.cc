@@ -88,7 +88,10 @@ Status Step::check_complete() const {
     }
     if (layers_.geometry().tables_only || !appends(layer)) continue;
     if (forward_->calls.has_append(index, forward_->replayed())) continue;
-    return Status::error(KVC_ERROR_ORDER, "layer %d was not appended", layer).at(layer);
+    const bool attended = forward_->calls.attended(index, LayerCalls::kPast | LayerCalls::kSelf);
+    return Status::error(KVC_ERROR_ORDER, "layer %d was %s", layer,
+                         attended ? "not appended" : "neither attended nor appended")
+        .at(layer);
   }
   return Status();
 }

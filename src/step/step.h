@@ -116,9 +116,11 @@ class Step {
   Status check_kv(int32_t layer, const KvTensors& tensors, NewKv* out) const;
   Status check_rotation(int32_t layer, const DLTensor* cos_sin, const float** out) const;
   Status find_rotation(const kvc_backend_layer& layer, const float* given, const float** out);
+  Status check_append(int32_t layer, const kvc_append_args& args, NewKv* out) const;
   Status run_append(int32_t layer, const NewKv& kv);
   Status check_attends(int32_t layer, const kvc_attend_args& args) const;
   Status check_outputs(int32_t layer, const LatentCall& call, const KvRows& kv, int64_t tokens) const;
+  Status check_attend(int32_t layer, const kvc_attend_args& args, LatentCall* call, NewKv* kv) const;
   Status run_attend(int32_t layer, LatentCall* call);
   Status check_tables(int32_t group, const kvc_tables& wanted) const;
   std::string describe_group(int32_t group);

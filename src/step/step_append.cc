@@ -88,19 +88,24 @@ Status Step::run_append(int32_t layer, const NewKv& kv) {
   return Status();
 }
 
-Status Step::append(int32_t layer, const kvc_append_args& args) {
-  KVC_TRY(check_forward_layer(layer));
+Status Step::check_append(int32_t layer, const kvc_append_args& args, NewKv* out) const {
   KVC_TRY(layers_.check_has_storage(layer));
   if ((args.flags & ~uint32_t{KVC_APPEND_AS_STORED}) != 0) {
     return Status::error(KVC_ERROR_UNSUPPORTED, "flags 0x%x has unknown bits", args.flags);
   }
-  NewKv kv;
   const bool as_stored = (args.flags & KVC_APPEND_AS_STORED) != 0;
-  KVC_TRY(check_kv(layer, {args.k, args.v, args.k_scale, args.v_scale, as_stored}, &kv));
-  KVC_TRY(check_rotation(layer, args.rope_cos_sin, &kv.cos_sin));
-  if (kv.as_stored && args.rope_cos_sin != nullptr) {
-    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin contradicts KVC_APPEND_AS_STORED").at(layer);
+  KVC_TRY(check_kv(layer, {args.k, args.v, args.k_scale, args.v_scale, as_stored}, out));
+  KVC_TRY(check_rotation(layer, args.rope_cos_sin, &out->cos_sin));
+  if (out->as_stored && args.rope_cos_sin != nullptr) {
+    return Status::error(KVC_ERROR_INVALID_ARGUMENT, "rope_cos_sin contradicts KVC_APPEND_AS_STORED");
   }
+  return Status();
+}
+
+Status Step::append(int32_t layer, const kvc_append_args& args) {
+  KVC_TRY(check_forward_layer(layer));
+  NewKv kv;
+  if (Status checked = check_append(layer, args, &kv); !checked.ok()) return std::move(checked).in_layer(layer);
   return run(run_append(layer, kv));
 }
 

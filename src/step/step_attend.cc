@@ -140,9 +140,8 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
         .at(layer);
   }
   if (forward_->kind.encoder_group >= 0) {
-    return Status::error(KVC_ERROR_ORDER,
-                         "the forward appends encoder tokens (encoder_group %d): nothing attends in it",
-                         forward_->kind.encoder_group + 1)
+    return Status::error(KVC_ERROR_ORDER, "the forward appends encoder tokens of group %d: nothing attends in it",
+                         forward_->kind.encoder_group)
         .at(layer);
   }
   if (forward_->calls.attended(static_cast<size_t>(layer), parts_of(args.flags))) {
@@ -162,12 +161,15 @@ Status Step::check_attends(int32_t layer, const kvc_attend_args& args) const {
   }
   const bool appended = forward_->calls.appended(static_cast<size_t>(stored));
   if (args.k != nullptr || appended || past) return Status();
-  return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and layer %d was not appended before", layer, stored)
-      .at(layer);
+  if (stored != layer) {
+    return Status::error(KVC_ERROR_ORDER, "layer %d reads the K and V of layer %d, which was not appended before",
+                         layer, stored)
+        .at(layer);
+  }
+  return Status::error(KVC_ERROR_ORDER, "layer %d has no k and v, and was not appended before", layer).at(layer);
 }
 
-Status Step::attend(int32_t layer, const kvc_attend_args& args) {
-  KVC_TRY(check_forward_layer(layer));
+Status Step::check_attend(int32_t layer, const kvc_attend_args& args, LatentCall* call, NewKv* kv) const {
   KVC_TRY(layers_.check_has_storage(layer));
   KVC_TRY(check_attend_flags(args.flags));
   const kvc_backend_layer& shape = layers_[layer].backend;
@@ -178,31 +180,37 @@ Status Step::attend(int32_t layer, const kvc_attend_args& args) {
   }
   KVC_TRY(check_attends(layer, args));
   const int64_t tokens = forward_->tensor_rows();
-  LatentCall call = {};
-  kvc_backend_attend& attend = call.attend;
-  NewKv kv;
-  KVC_TRY(read_projections(args, shape, context().dl_device(), &call));
-  const int64_t q_dims = call.shape.nope_dims + call.shape.rotary_dims(), out_dims = call.shape.v_dims;
+  kvc_backend_attend& attend = call->attend;
+  KVC_TRY(read_projections(args, shape, context().dl_device(), call));
+  const int64_t q_dims = call->shape.nope_dims + call->shape.rotary_dims(), out_dims = call->shape.v_dims;
   KVC_TRY(check_rows(args.q, rows_spec("q", tokens, shape.num_q_heads, q_dims, false), &attend.q));
-  if (args.k != nullptr) KVC_TRY(check_kv(layer, {args.k, args.v, nullptr, nullptr, false}, &kv));
-  KVC_TRY(check_rotation(layer, args.rope_cos_sin, &kv.cos_sin));
+  if (args.k != nullptr) KVC_TRY(check_kv(layer, {args.k, args.v, nullptr, nullptr, false}, kv));
+  KVC_TRY(check_rotation(layer, args.rope_cos_sin, &kv->cos_sin));
   if (args.rope_cos_sin != nullptr && forward_->batch->rows(layers_[layer].group).stream_windows != nullptr) {
     return Status::error(KVC_ERROR_UNSUPPORTED,
                          "rope_cos_sin is given, and a sequence is longer than its streaming window: layer %d rotates "
                          "its q a second time for the sinks",
-                         layer)
-        .at(layer);
+                         layer);
   }
-  attend.cos_sin = kv.cos_sin;
-  call.rope_given = kv.cos_sin != nullptr;
+  attend.cos_sin = kv->cos_sin;
+  call->rope_given = kv->cos_sin != nullptr;
   KVC_TRY(check_rows(args.out, rows_spec("out", tokens, shape.num_q_heads, out_dims, true), &attend.out));
   if (args.lse != nullptr) {
     KVC_TRY(check_lse(args.lse, rows_spec("lse", tokens, shape.num_q_heads, 1, true), &attend.lse,
                       &attend.lse_token_stride, &attend.lse_head_stride));
   }
-  call.flags = args.flags;
+  call->flags = args.flags;
   KVC_TRY(read_attend_options(args, shape.num_q_heads, context().dl_device(), &attend));
-  KVC_TRY(check_outputs(layer, call, kv.rows, tokens));
+  return check_outputs(layer, *call, kv->rows, tokens);
+}
+
+Status Step::attend(int32_t layer, const kvc_attend_args& args) {
+  KVC_TRY(check_forward_layer(layer));
+  LatentCall call = {};
+  NewKv kv;
+  if (Status checked = check_attend(layer, args, &call, &kv); !checked.ok()) {
+    return std::move(checked).in_layer(layer);
+  }
   if (args.k != nullptr) KVC_TRY(run(run_append(layer, kv)));
   return run(run_attend(layer, &call));
 }

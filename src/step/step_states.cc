@@ -13,14 +13,17 @@ Status Step::copy_state(int32_t layer, int32_t state, const DLTensor* tensor, bo
         .at(layer);
   }
   if (state < 0 || state >= static_cast<int32_t>(states.size())) {
-    return Status::error(KVC_ERROR_OUT_OF_RANGE, "state %d of layer %d is outside 0..%zu", state, layer,
-                         states.size() - 1)
+    return Status::error(KVC_ERROR_OUT_OF_RANGE, "state %d of layer %d is outside [0, %zu)", state, layer,
+                         states.size())
         .at(layer);
   }
   const StateGeometry& shape = states[static_cast<size_t>(state)];
   kvc_backend_states args = {};
-  KVC_TRY(check_states(tensor, "tensor", forward_->state_rows(), shape.dtype, shape.rank, shape.shape,
-                       context().dl_device(), !store, &args));
+  if (Status checked = check_states(tensor, "tensor", forward_->state_rows(), shape.dtype, shape.rank, shape.shape,
+                                    context().dl_device(), !store, &args);
+      !checked.ok()) {
+    return std::move(checked).in_layer(layer);
+  }
   args.pool = static_cast<char*>(layers_[layer].states->data()) + shape.offset_bytes;
   args.page_stride_bytes = layers_.geometry(layer).page_bytes;
   args.state_bytes = shape.bytes;

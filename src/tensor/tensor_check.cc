@@ -60,10 +60,18 @@ Status check_float32(const DLTensor& t, const char* name) {
   return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32", name, DtypeText(t.dtype).c_str());
 }
 
-Status check_rank(const DLTensor& t, const char* name, int32_t rank) {
-  if (t.ndim != rank) return Status::error(KVC_ERROR_RANK, "%s has %d dims, not %d", name, t.ndim, rank);
-  if (rank > 0 && t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
-  return Status();
+// wanted: [rank], -1 = any size; letters: the same in words.
+Status check_rank(const DLTensor& t, const char* name, int32_t rank, const int64_t* wanted, const char* letters) {
+  if (t.ndim == rank) {
+    if (rank > 0 && t.shape == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s has no shape", name);
+    return Status();
+  }
+  if (rank == 0) return Status::error(KVC_ERROR_RANK, "%s has %d dims, not 0", name, t.ndim);
+  if (std::any_of(wanted, wanted + rank, [](int64_t size) { return size < 0; })) {
+    return Status::error(KVC_ERROR_RANK, "%s has %d dims, not %d: it must be %s", name, t.ndim, rank, letters);
+  }
+  return Status::error(KVC_ERROR_RANK, "%s has %d dims, not %d: it must be %s = %s", name, t.ndim, rank, letters,
+                       ShapeText(wanted, rank).text);
 }
 
 // shape[0] >= wanted[0], the rest equal.
@@ -143,8 +151,8 @@ Status check_row_floats(const DLTensor& t, const RowsSpec& spec, float** data, i
                         int64_t* head_stride) {
   KVC_TRY(check_device(t, spec.name, spec.device));
   KVC_TRY(check_float32(t, spec.name));
-  KVC_TRY(check_rank(t, spec.name, 2));
   const int64_t wanted[2] = {spec.tokens, spec.heads};
+  KVC_TRY(check_rank(t, spec.name, 2, wanted, "[tokens, heads]"));
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads]"));
   int64_t strides[2];
   KVC_TRY(resolve_strides(t, spec.name, wanted, false, spec.written, strides));
@@ -167,8 +175,8 @@ Status check_rows(const DLTensor* tensor, const RowsSpec& spec, kvc_backend_tens
     return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not float32, float16 or bfloat16%s", spec.name,
                          DtypeText(t.dtype).c_str(), is_quantised(spec.stored) ? ", nor the layer's" : "");
   }
-  KVC_TRY(check_rank(t, spec.name, 3));
   const int64_t wanted[3] = {spec.tokens, spec.heads, spec.dims};
+  KVC_TRY(check_rank(t, spec.name, 3, wanted, "[tokens, heads, dims]"));
   KVC_TRY(check_shape(t, spec.name, wanted, "[tokens, heads, dims]"));
   int64_t strides[3];
   KVC_TRY(resolve_strides(t, spec.name, wanted, true, spec.written, strides));
@@ -225,9 +233,9 @@ Status check_states(const DLTensor* tensor, const char* name, int64_t rows, DLDa
     return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, the state %s", name, DtypeText(t.dtype).c_str(),
                          DtypeText(dtype).c_str());
   }
-  KVC_TRY(check_rank(t, name, rank + 1));
   int64_t wanted[kMaxRank] = {rows};
   std::copy_n(shape, rank, wanted + 1);
+  KVC_TRY(check_rank(t, name, rank + 1, wanted, "[rows, shape of the state]"));
   KVC_TRY(check_shape(t, name, wanted, "[rows, shape of the state]"));
   int64_t strides[kMaxRank];
   KVC_TRY(resolve_strides(t, name, wanted, false, written, strides));
@@ -245,7 +253,7 @@ Status check_heads(const DLTensor* tensor, const char* name, int64_t heads, DLDe
   const DLTensor& t = *tensor;
   KVC_TRY(check_device(t, name, device));
   KVC_TRY(check_float32(t, name));
-  KVC_TRY(check_rank(t, name, 1));
+  KVC_TRY(check_rank(t, name, 1, &heads, "[heads]"));
   if (t.shape[0] != heads) {
     return Status::error(KVC_ERROR_SHAPE, "%s has shape [%" PRId64 "], not [heads] = [%" PRId64 "]", name, t.shape[0],
                          heads);
@@ -262,8 +270,8 @@ Status check_cos_sin(const DLTensor& t, const char* name, int64_t tokens, int64_
                      const float** data) {
   KVC_TRY(check_device(t, name, device));
   KVC_TRY(check_float32(t, name));
-  KVC_TRY(check_rank(t, name, 3));
   const int64_t wanted[3] = {tokens, 2, half};
+  KVC_TRY(check_rank(t, name, 3, wanted, "[tokens, 2, rope_dim / 2]"));
   KVC_TRY(check_shape(t, name, wanted, "[tokens, 2, rope_dim / 2]"));
   int64_t strides[3];
   KVC_TRY(resolve_strides(t, name, wanted, true, false, strides));
@@ -292,22 +300,26 @@ Status check_pool(const DLManagedTensorVersioned& tensor, const char* name, int6
       return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, the layer %s", name, DtypeText(t.dtype).c_str(),
                            DtypeText(dtype).c_str());
     }
-    KVC_TRY(check_rank(t, name, rank));
-    KVC_TRY(check_shape(t, name, shape_wanted,
-                        rank == 5 ? "[pages, 2, heads, page_size, dims]" : "[pages, heads, page_size, dims]"));
+    const char* const letters = rank == 5 ? "[pages, 2, heads, page_size, dims]" : "[pages, heads, page_size, dims]";
+    KVC_TRY(check_rank(t, name, rank, shape_wanted, letters));
+    KVC_TRY(check_shape(t, name, shape_wanted, letters));
     KVC_TRY(resolve_strides(t, name, t.shape, true, true, strides));
     void* data = nullptr;
     return data_of(t, name, false, &data);
   };
   Status status = check();
-  return status.ok() ? Status() : std::move(status).at(layer);
+  return status.ok() ? Status() : std::move(status).in_layer(layer);
 }
 
 Status check_tensor(const DLTensor* tensor, const TensorSpec& spec, TensorView* out) {
   if (tensor == nullptr) return Status::error(KVC_ERROR_NULL_ARGUMENT, "%s is NULL", spec.name);
   const DLTensor& t = *tensor;
   KVC_TRY(check_device(t, spec.name, spec.device));
-  KVC_TRY(check_rank(t, spec.name, spec.rank));
+  if (spec.takes != nullptr && !spec.takes(t.dtype) && !same(t.dtype, spec.stored)) {
+    return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s, not %s", spec.name, DtypeText(t.dtype).c_str(),
+                         spec.dtypes);
+  }
+  KVC_TRY(check_rank(t, spec.name, spec.rank, spec.shape, spec.letters));
   if (t.dtype.lanes != 1 || t.dtype.bits == 0 || t.dtype.bits % 8 != 0) {
     return Status::error(KVC_ERROR_DTYPE, "%s has dtype %s", spec.name, DtypeText(t.dtype).c_str());
   }
@@ -330,6 +342,8 @@ Status check_tensor(const DLTensor* tensor, const TensorSpec& spec, TensorView* 
   out->data = static_cast<char*>(data);
   return Status();
 }
+
+bool is_float32_dtype(DLDataType dtype) { return same(dtype, {kDLFloat, 32, 1}); }
 
 bool is_float_dtype(DLDataType dtype) { return is_float(dtype); }
 

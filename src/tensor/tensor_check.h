@@ -62,11 +62,14 @@ Status check_cos_sin(const DLTensor& tensor, const char* name, int64_t tokens, i
 struct TensorSpec {
   const char* name;  // for messages
   DLDevice device;
-  int32_t rank;          // at most 5
-  const int64_t* shape;  // [rank]; -1 = any size, and the first dim may be larger than asked for
-  const char* letters;   // of the shape, for messages
-  bool dense = true;     // innermost stride 1
-  bool written = false;  // elements must not overlap
+  int32_t rank;                         // at most 5
+  const int64_t* shape;                 // [rank]; -1 = any size, and the first dim may be larger than asked for
+  const char* letters;                  // of the shape, for messages
+  bool dense = true;                    // innermost stride 1
+  bool written = false;                 // elements must not overlap
+  bool (*takes)(DLDataType) = nullptr;  // nullable, then any dtype is taken
+  const char* dtypes = nullptr;         // what `takes` takes, for messages
+  DLDataType stored = {0, 0, 0};        // taken too
 };
 struct TensorView {
   char* data = nullptr;  // of the first element; null if there is none
@@ -77,6 +80,7 @@ struct TensorView {
 };
 Status check_tensor(const DLTensor* tensor, const TensorSpec& spec, TensorView* out);
 
+bool is_float32_dtype(DLDataType dtype);
 bool is_float_dtype(DLDataType dtype);   // float32, float16, bfloat16
 bool is_float8_dtype(DLDataType dtype);  // e4m3fn, e5m2
 bool same_dtype(DLDataType a, DLDataType b);

@@ -57,7 +57,11 @@ void add_numbers(std::vector<Setting> *all) {
   ints("v_head_dim", &Layer::v_head_dim, {512, 3}, kPlain);
   ints("rope_mode", &Layer::rope_mode, {-1, 3, INT32_MAX}, kNone);
   ints("rope_mode", &Layer::rope_mode, {KVC_ROPE_ON_APPEND, KVC_ROPE_ON_READ}, kRotating);
-  ints("kv_layer", &Layer::kv_layer, {-1, 99, INT32_MAX, INT32_MIN}, kNone);
+  ints("kv_layer", &Layer::kv_layer, {-1, INT32_MIN}, kNone);
+  for (const int32_t value : {99, INT32_MAX}) {  // messages have the index of the layer, which is one less
+    all->push_back(
+        {"kv_layer " + std::to_string(value), kNone, {"kv_layer"}, [value](Layer &l, Group &) { l.kv_layer = value; }});
+  }
   ints("num_scales", &Layer::num_scales, {-1, 1, kKvHeads, 3, INT32_MAX}, kNone);
   ints("num_states", &Layer::num_states, {-1, 17, INT32_MAX}, kNone);
   ints("num_states", &Layer::num_states, {1, 2}, {kRecurrentGroup});
@@ -232,12 +236,12 @@ TEST(Combinations, SharedLayersThatDisagree) {
       {"v_head_dim", kNone, {"v_head_dim 8"}, [](Layer &l, Group &) { l.v_head_dim = 8; }},
       {"dtype", kNone, {"dtype"}, [](Layer &l, Group &) { l.dtype = dl_type(DType::kBF16); }},
       {"rope", kNone, {"rope"}, [](Layer &l, Group &) { l.rope_mode = KVC_ROPE_ON_APPEND; }},
-      {"itself", kNone, {"kv_layer 7"}, [](Layer &l, Group &) { l.kv_layer = kSharing + 1; }},
+      {"itself", kNone, {"kv_layer names layer 6"}, [](Layer &l, Group &) { l.kv_layer = kSharing + 1; }},
       {"a recurrent layer's", kNone, {}, [](Layer &l, Group &) { l.kv_layer = 1 + kRecurrentGroup; }},
       {"the recurrent group", kNone, {}, [](Layer &l, Group &) { l.group = kRecurrentGroup; }},
       {"scales",
        kNone,
-       {"num_scales 1", "kv_layer 1"},
+       {"num_scales 1", "kv_layer names layer 0"},
        [](Layer &l, Group &) {
          static const float scale = 2.0f;
          l.dtype = dl_type(DType::kE4M3), l.num_scales = 1, l.k_scales = l.v_scales = &scale;

@@ -76,7 +76,7 @@ TEST(Hostile, EncoderGroupsThatDoNotExist) {
     kvc_forward f = 0;
     refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_forward_begin",
             [&](kvc_error *e) { return kvc_forward_begin(w.cache, &batch, nullptr, &f, e); },
-            {"encoder_group", std::to_string(group)});
+            {"encoder_group", std::to_string(group < 0 ? group : group - 1)});
     refused(w.cache, {KVC_ERROR_INVALID_ARGUMENT}, "kvc_cache_can_fit",
             [&](kvc_error *e) { return kvc_cache_can_fit(w.cache, &batch, e); }, {"encoder_group"});
   }

@@ -88,9 +88,9 @@ TEST(Trees, CommitsThatAreRefused) {
     std::vector<std::string> mentions;
   };
   const Case cases[] = {
-      {KVC_ERROR_OUT_OF_RANGE, {w.forked, w.seq}, {0, 7}, {"leaf 7", "-1..6"}},
+      {KVC_ERROR_OUT_OF_RANGE, {w.forked, w.seq}, {0, 7}, {"leaf 7", "[-1, 7)"}},
       {KVC_ERROR_OUT_OF_RANGE, {w.forked, w.seq}, {0, -2}, {"leaf -2"}},
-      {KVC_ERROR_OUT_OF_RANGE, {w.seq, w.forked}, {3, INT32_MAX}, {"-1..0"}},
+      {KVC_ERROR_OUT_OF_RANGE, {w.seq, w.forked}, {3, INT32_MAX}, {"[-1, 1)"}},
       {KVC_ERROR_ORDER, {w.seq, w.bare}, {3, -1}, {"no uncommitted tree"}},
       {KVC_ERROR_DUPLICATE, {w.seq, w.seq}, {3, 3}, {}},
       {KVC_ERROR_STALE_ID, {w.seq, 0}, {3, 3}, {}},

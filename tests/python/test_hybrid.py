@@ -124,7 +124,7 @@ BAD_LAYERS = [
     ("a scale below 0", {"dtype": "float8_e5m2", "k_scales": -1.0, "v_scales": 0.5}, "-1"),
     ("heads", {"q_heads": 3}, "q_heads 3"),
     ("latent dims", {"latent_dim": 4}, "latent_dim 4"),
-    ("itself", {"kv_layer": 0}, "kv_layer 1"),
+    ("itself", {"kv_layer": 0}, "kv_layer names layer 0"),
     ("a scale", {"scale": -1.0}, "scale -1"),
     ("no number", {"scale": float("nan")}, "scale nan"),
 ]

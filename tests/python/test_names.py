@@ -120,7 +120,7 @@ def failures():
         "Cache.forward: .*spans": lambda: step(lambda made, _: made.forward([made.add()], [2], spans=[-1, -1])),
         "Cache.truncate: sequence .* is in an open step": lambda: in_open_step(),
         "Step.attend: .*k is None and v is not": lambda: step(lambda _, open_step: open_step.attend(0, rows, None, rows)),
-        "Step.attend: k has shape": lambda: step(lambda _, open_step: open_step.attend(0, rows, rows, rows)),
+        "Step.attend: layer 0: k has shape": lambda: step(lambda _, open_step: open_step.attend(0, rows, rows, rows)),
         "Step.tables: .*\"whole\"": lambda: branching_tables(),
         "append_slots: .*slot_mapping": lambda: kvcache.append_slots(rows[:, :1], rows[:, :1], pool, pool.copy(), np.full(3, 99)),
     }

@@ -55,6 +55,14 @@ func (s *script) integerOr(key string, absent int) int {
 	return parse(s.words[key], strconv.Atoi)
 }
 
+// index is absent where the script has none.
+func (s *script) index(key string) (index kvcache.OptionalIndex) {
+	if s.has(key) {
+		index = kvcache.Index(s.integer(key))
+	}
+	return
+}
+
 func (s *script) number(key string) float64 {
 	if !s.has(key) {
 		return 0

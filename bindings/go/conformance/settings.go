@@ -79,7 +79,7 @@ func layerOf(s *script) kvcache.Layer {
 		HeadDim: s.integer("head_dim"), VHeadDim: s.integer("v_head_dim"), DType: choice(s, "dtype", dtypes),
 		Rope:    choice(s, "rope", map[string]kvcache.RopeMode{"on_append": kvcache.RopeOnAppend, "on_read": kvcache.RopeOnRead}),
 		RopeDim: s.integer("rope_dim"), RopeOffset: s.integer("rope_offset"), RopeInterleaved: s.has("rope_interleaved"),
-		RopeTheta: s.number("rope_theta"), SoftmaxScale: s.number("softmax_scale"), KVLayer: s.integerOr("kv_layer", -1) + 1,
+		RopeTheta: s.number("rope_theta"), SoftmaxScale: s.number("softmax_scale"), KVLayer: s.index("kv_layer"),
 		KScales: list(s, "k_scales", float32Of), VScales: list(s, "v_scales", float32Of), LatentDim: s.integer("latent_dim"),
 		KVStorage: s.tensor("kv_storage"), KStorage: s.tensor("k_storage"), VStorage: s.tensor("v_storage")}
 	if s.has("scaling") {

@@ -98,7 +98,7 @@ func placeOf(s *script) place {
 
 func batchOf(s *script) kvcache.Batch {
 	batch := kvcache.Batch{Sequences: s.sequences("seqs"), AppendLengths: list(s, "tokens", int32Of),
-		TreeParents: list(s, "parents", int32Of), SpanIDs: list(s, "spans", int32Of), EncoderGroup: s.integerOr("encoder_group", -1) + 1}
+		TreeParents: list(s, "parents", int32Of), SpanIDs: list(s, "spans", int32Of), EncoderGroup: s.index("encoder_group")}
 	if layers := list(s, "layers", strconv.Atoi); layers != nil {
 		batch.LayerBegin, batch.LayerEnd = layers[0], layers[1]
 	}

@@ -172,7 +172,7 @@ bool can_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::ha
 void check_fit(const Cache& self, nb::handle sequences, nb::handle lengths, nb::handle layers, nb::handle parents,
                nb::handle spans, nb::handle encoder_group, nb::handle graph) {
   auto handle = self.open();
-  const Batch batch("check_fit", sequences, lengths, layers, parents, spans, encoder_group, graph);
+  const Batch batch("Cache.check_fit", sequences, lengths, layers, parents, spans, encoder_group, graph);
   call_quick([&](kvc_error* error) { return kvc_cache_can_fit(handle->cache, &batch.batch, error); });
 }
 

@@ -65,7 +65,7 @@ nb::tuple publish(const Cache& self, nb::handle sequence, nb::handle tokens, uin
                   uint64_t session, int64_t priority, int64_t time_to_live, bool keep_private) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
-  if (!id.is_scalar) throw nb::type_error("publish_prefix: one sequence id is needed");
+  if (!id.is_scalar) throw nb::type_error("Cache.publish_prefix: one sequence id is needed");
   const Query query("publish_prefix", tokens, salt, salt_begin);
   kvc_prefix_options options;
   kvc_prefix_options_init(&options);

@@ -33,7 +33,7 @@ nb::object fork(const Cache& self, nb::handle parents, nb::handle positions, nb:
   if (!positions.is_none()) {
     at = integers_from_python(positions);
     if (at.is_scalar) at.values.assign(ids.values.size(), at.values[0]);
-    check_same_size("fork", ids, at, "positions");
+    check_same_size("Cache.fork", ids, at, "positions");
   }
   std::vector<int64_t> children(ids.values.size());
   if (children.empty()) return nb::list();
@@ -48,7 +48,7 @@ void truncate(const Cache& self, nb::handle sequences, nb::handle lengths) {
   auto handle = self.open();
   const Integers ids = integers_from_python(sequences);
   const Integers to = integers_from_python(lengths);
-  check_same_size("truncate", ids, to, "lengths");
+  check_same_size("Cache.truncate", ids, to, "lengths");
   if (ids.size() == 0) return;
   call_quick([&](kvc_error* error) {
     return kvc_seq_truncate(handle->cache, ids.size(), ids.sequences(), to.values.data(), error);
@@ -80,7 +80,7 @@ nb::object max_append(const Cache& self, nb::handle sequences) {
 nb::object pages(const Cache& self, nb::handle sequence, int64_t group) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
-  if (!id.is_scalar) throw nb::type_error("pages: one sequence id is needed");
+  if (!id.is_scalar) throw nb::type_error("Cache.pages: one sequence id is needed");
   std::vector<int32_t> entries;
   int64_t count = 0;
   for (;;) {  // again if another thread made the sequence longer in between
@@ -97,7 +97,7 @@ nb::object pages(const Cache& self, nb::handle sequence, int64_t group) {
 nb::object nearest_position(const Cache& self, nb::handle sequence, int64_t position) {
   auto handle = self.open();
   const Integers id = integers_from_python(sequence);
-  if (!id.is_scalar) throw nb::type_error("nearest_position: one sequence id is needed");
+  if (!id.is_scalar) throw nb::type_error("Cache.nearest_position: one sequence id is needed");
   int64_t before = 0, after = 0;
   call_quick([&](kvc_error* error) {
     return kvc_seq_nearest_position(handle->cache, id.sequences()[0], position, &before, &after, error);

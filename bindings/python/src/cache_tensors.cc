@@ -51,19 +51,28 @@ nb::object export_layer(const Cache& self, nb::handle sequence, int64_t layer, i
   auto handle = self.open();
   const Work work = self.work(stream);
   const Integers id = integers_from_python(sequence);
-  if (!id.is_scalar) throw nb::type_error("export: one sequence id is needed");
+  if (!id.is_scalar) throw nb::type_error("Cache.export: one sequence id is needed");
   kvc_export_args args;
   kvc_export_args_init(&args);
   args.layer = saturate(layer);
   args.position_begin = begin;
   args.position_end = end.is_none() ? 0 : integer_from_python(end);
-  if (!end.is_none() && args.position_end == 0)  // to the library: the sequence's length
-    raise(KVC_ERROR_OUT_OF_RANGE, -1, "export: positions [%lld, 0) are an empty range", static_cast<long long>(begin));
+  const bool none = !end.is_none() && args.position_end == 0;
+  if (none && begin != 0)
+    raise(KVC_ERROR_OUT_OF_RANGE, -1, "Cache.export: positions [%lld, 0) are no range", static_cast<long long>(begin));
+  // To the library an end of 0 is the length. So an empty range begins at 1, unless the sequence has no tokens.
+  if (none) args.position_begin = args.position_end = 1;
   args.parts = KVC_EXPORT_K | KVC_EXPORT_V | (scales ? KVC_EXPORT_K_SCALE | KVC_EXPORT_V_SCALE : 0);
   kvc_exported exported;
   kvc_exported_init(&exported);
   call_without_gil([&](kvc_error* error) {
-    return kvc_seq_export(handle->cache, id.sequences()[0], &args, &exported, work.stream(), error);
+    const auto copy = [&] {
+      return kvc_seq_export(handle->cache, id.sequences()[0], &args, &exported, work.stream(), error);
+    };
+    const kvc_status status = copy();
+    if (!none || status != KVC_ERROR_OUT_OF_RANGE) return status;
+    args.position_begin = args.position_end = 0;
+    return copy();
   });
   const Tensor k = tensor_of_layer(self, layer, exported.k, work);
   const Tensor v = tensor_of_layer(self, layer, exported.v, work);
@@ -103,7 +112,7 @@ void import_layers(const Cache& self, nb::handle sequence, nb::handle ks, nb::ha
   auto handle = self.open();
   Work work = self.work(stream);
   const Integers id = integers_from_python(sequence);
-  if (!id.is_scalar) throw nb::type_error("import_: one sequence id is needed");
+  if (!id.is_scalar) throw nb::type_error("Cache.import_: one sequence id is needed");
   const DLDataType integers_as = dtype_from_python(dtype);
   const ArrayList k(ks, "k", integers_as, work), v(vs, "v", integers_as, work);
   if (!vs.is_none() && k.size() != v.size())

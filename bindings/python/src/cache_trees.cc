@@ -11,7 +11,7 @@ void commit(const Cache& self, nb::handle sequences, nb::handle leaves, nb::hand
   const Work work = self.work(stream);
   const Integers ids = integers_from_python(sequences);
   const Integers given = integers_from_python(leaves);
-  check_same_size("commit", ids, given, "leaves");
+  check_same_size("Cache.commit", ids, given, "leaves");
   if (ids.size() == 0) return;
   std::vector<int32_t> nodes;
   for (const int64_t leaf : given.values) nodes.push_back(saturate(leaf));

@@ -57,7 +57,7 @@ nb::object int32_array(const int32_t* values, int64_t count) {
 
 void check_same_size(const char* function, const Integers& sequences, const Integers& values, const char* what) {
   if (sequences.size() != values.size())
-    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " sequences but %" PRId64 " %s", function, sequences.size(),
+    raise(KVC_ERROR_INVALID_ARGUMENT, -1, "%s: %" PRId64 " sequences, but %" PRId64 " %s", function, sequences.size(),
           values.size(), what);
 }
 

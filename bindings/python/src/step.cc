@@ -12,7 +12,7 @@ Step Step::begin(nb::handle_t<Cache> cache, nb::handle sequences, nb::handle len
                  nb::handle parents, nb::handle spans, nb::handle encoder_group, nb::handle graph, nb::handle stream) {
   auto handle = nb::inst_ptr<Cache>(cache)->open();
   Work work = nb::inst_ptr<Cache>(cache)->work(stream);
-  const Batch batch("forward", sequences, lengths, layers, parents, spans, encoder_group, graph);
+  const Batch batch("Cache.forward", sequences, lengths, layers, parents, spans, encoder_group, graph);
   kvc_forward forward = 0;
   call_without_gil(
       [&](kvc_error* error) { return kvc_forward_begin(handle->cache, &batch.batch, work.stream(), &forward, error); });

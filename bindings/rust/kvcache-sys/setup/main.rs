@@ -3,9 +3,13 @@
 mod generate;
 mod link;
 mod places;
+mod tools;
 
 fn main() {
     println!("cargo:rerun-if-changed=setup");
+    if places::sources().is_none() {
+        tools::fail("this package of kvcache-sys has no C++ sources; scripts/package_rust.sh makes one that has them");
+    }
     #[cfg(feature = "buildtime-bindgen")]
     generate::all();
     // Documentation needs no library, and feature `dynamic` finds it at run time.

@@ -17,7 +17,7 @@ const NAMES: [&str; 2] = ["libkvcache.so.0", "libkvcache.so"];
 /// The library's functions, or why there are none.
 static TABLE: OnceLock<Result<kvc_api, String>> = OnceLock::new();
 
-/// Loads the library at `path`, or with `None` the first of: the file `KVCACHE_LIBRARY`; in the directory
+/// Loads the library at `path`, or with `None` the first of: the file or directory `KVCACHE_LIBRARY`; in the directory
 /// `KVCACHE_LIB_DIR`; beside the executable; as the system's loader finds it. Has an effect once: later calls return what
 /// the first one found.
 pub fn load(path: Option<&Path>) -> Result<(), &'static str> {
@@ -84,7 +84,7 @@ fn find(path: Option<&Path>) -> Result<kvc_api, String> {
             Err(problem) => looked.push(reason(&problem)),
         }
     }
-    Err(format!("libkvcache was not found (KVCACHE_LIBRARY names the file): {}", looked.join("; ")))
+    Err(format!("libkvcache was not found (KVCACHE_LIBRARY names its file or directory): {}", looked.join("; ")))
 }
 
 /// The loader's own words.
@@ -95,7 +95,8 @@ fn reason(problem: &libloading::Error) -> String {
 fn candidates(path: Option<&Path>) -> Vec<std::path::PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     if let Some(file) = path.map(Into::into).or_else(|| variable("KVCACHE_LIBRARY")) {
-        return [Path::new(&file).into()].into();
+        let file = Path::new(&file);
+        return if file.is_dir() { NAMES.map(|name| file.join(name)).into() } else { [file.into()].into() };
     }
     let mut found = Vec::new();
     if let Some(directory) = variable("KVCACHE_LIB_DIR") {

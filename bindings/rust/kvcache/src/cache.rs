@@ -317,6 +317,24 @@ impl Cache {
         Ok(Step::new(self.clone(), forward, batch.in_graph().cloned()))
     }
 
+    /// Begins a step, runs `body` over it, and ends it. If `body` fails, or panics, the step is aborted.
+    ///
+    /// ```no_run
+    /// # use kvcache::*;
+    /// # fn run(cache: &Cache, batch: &Batch, attend: &Attend<'_>) -> Result<Vec<i32>> {
+    /// cache.step(batch, Stream::NONE, |step| {
+    ///     step.attend(0, attend)?;
+    ///     step.last_rows()
+    /// })
+    /// # }
+    /// ```
+    pub fn step<T>(&self, batch: &Batch, stream: Stream, body: impl FnOnce(&Step) -> Result<T>) -> Result<T> {
+        let step = self.begin(batch, stream)?;
+        let value = body(&step)?;
+        step.end()?;
+        Ok(value)
+    }
+
     /// Counts of one group or of the whole cache (`None`). For dashboards: it walks the page tables.
     pub fn stats(&self, group: Option<usize>) -> Result<sys::kvc_stats> {
         let mut stats = sys::kvc_stats::default();

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong, by the header's bands. Nothing has changed in the cache then, unless a method says otherwise.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A group has too few free pages: preempt, or try later. `row` is the first row of the batch that does not fit;
@@ -29,7 +29,7 @@ pub enum Error {
 }
 
 /// The fields of `kvc_error`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Failure {
     pub status: Status,
     /// Row, layer or array element at fault.
@@ -109,10 +109,50 @@ impl fmt::Display for Error {
     }
 }
 
+/// What `unwrap` shows: `Misuse(Step::attend: layer 1: k has shape ... (KVC_ERROR_SHAPE), index 1)`.
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let band = match self {
+            Error::OutOfPages { row, group, required, available, message } => {
+                let (status, message) = (Status::OUT_OF_PAGES, message.clone());
+                let (index, group, required, available) = (*row, *group, *required, *available);
+                let failure = Failure { status, index, group, required, available, message };
+                return write!(formatter, "OutOfPages({failure:?})");
+            }
+            Error::Capacity(_) => "Capacity",
+            Error::Misuse(_) => "Misuse",
+            Error::State(_) => "State",
+            Error::Device(_) => "Device",
+            Error::Data(_) => "Data",
+            Error::Internal(_) => "Internal",
+        };
+        match self.failure() {
+            Some(failure) => write!(formatter, "{band}({failure:?})"),
+            None => formatter.write_str(band),
+        }
+    }
+}
+
+/// The message and the status, then the numbers that the failure has.
+impl fmt::Debug for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} ({})", self.message, self.status)?;
+        for (name, number) in [("index", self.index), ("group", self.group)] {
+            if let Some(number) = number {
+                write!(formatter, ", {name} {number}")?;
+            }
+        }
+        if (self.required, self.available) != (0, 0) {
+            write!(formatter, ", required {}, available {}", self.required, self.available)?;
+        }
+        Ok(())
+    }
+}
+
 impl std::error::Error for Error {}
 
 /// A `kvc_status`; other values than the constants may come from newer libraries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
 
 macro_rules! statuses {
@@ -163,6 +203,12 @@ impl Status {
     pub fn name(self) -> &'static str {
         // SAFETY: takes any value.
         static_text(unsafe { sys::kvc_status_name(self.0) })
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Status({} {})", self.0, self.name())
     }
 }
 

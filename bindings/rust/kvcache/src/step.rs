@@ -96,13 +96,13 @@ impl Batch {
     pub(crate) fn raw(&self) -> Result<sys::kvc_batch> {
         if self.sequences.len() != self.append_lengths.len() {
             let (sequences, lengths) = (self.sequences.len(), self.append_lengths.len());
-            let message = format!("a batch of {sequences} sequences has {lengths} append_lengths");
+            let message = format!("Batch: {sequences} sequences, but {lengths} append_lengths");
             return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
         }
         for (name, array) in [("tree_parents", &self.tree_parents), ("span_ids", &self.span_ids)] {
             let tokens: i64 = self.append_lengths.iter().map(|length| i64::from((*length).max(0))).sum();
             if !array.is_empty() && (array.len() as i64) < tokens {
-                let message = format!("a batch of {tokens} new tokens has {} {name}", array.len());
+                let message = format!("Batch: {tokens} new tokens, but {} {name}", array.len());
                 return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
             }
         }
@@ -123,14 +123,17 @@ impl Batch {
 }
 
 /// An open step; it keeps its cache alive. One thread at a time may use it (`Send`, not `Sync`), and a [`Canceller`] stops
-/// it from others. Dropped without [`Step::end`], it is aborted: its tokens and pages are given back.
+/// it from others.
+///
+/// Only [`Step::end`] keeps the tokens. A step that is dropped without it is aborted: its tokens and pages are given back, and
+/// no error says so. [`Cache::step`] runs a closure over a step and calls `end` itself.
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
 /// shared::<kvcache::Step>();
 /// ```
 #[derive(Debug)]
-#[must_use = "a dropped step is aborted"]
+#[must_use = "only `end` keeps a step's tokens; a dropped step is aborted"]
 pub struct Step {
     cache: Cache,
     forward: sys::kvc_forward,

@@ -4,6 +4,7 @@ use crate::error::{Error, Result, Status};
 use crate::sys;
 use half::{bf16, f16};
 use std::ffi::c_void;
+use std::fmt;
 use std::marker::PhantomData;
 use std::slice;
 
@@ -78,14 +79,13 @@ macro_rules! elements {
 elements!(f32: F32, f16: F16, bf16: BF16, i8: I8, u8: U8, i32: I32, f64: F64, i64: I64);
 
 /// Memory that the library reads. Copying it copies the description.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     layout: Layout,
     borrowed: PhantomData<&'a [u8]>,
 }
 
 /// Memory that the library writes.
-#[derive(Debug)]
 pub struct TensorMut<'a> {
     layout: Layout,
     borrowed: PhantomData<&'a mut [u8]>,
@@ -97,7 +97,40 @@ unsafe impl Send for Tensor<'_> {}
 unsafe impl Sync for Tensor<'_> {}
 unsafe impl Send for TensorMut<'_> {}
 
-#[derive(Debug, Clone, Copy)]
+/// `Tensor(F32[3, 4, 16])`, with the strides where they are not compact.
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Tensor({:?})", self.layout)
+    }
+}
+
+impl fmt::Debug for TensorMut<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "TensorMut({:?})", self.layout)
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shape, strides) = (&self.shape[..self.rank], &self.strides[..self.rank]);
+        write!(formatter, "{:?}{shape:?}", self.dtype)?;
+        let mut compact = 1i64;
+        let is_compact = shape.iter().zip(strides).rev().all(|(size, stride)| {
+            let fits = *size <= 1 || *stride == compact;
+            compact = compact.saturating_mul(*size);
+            fits
+        });
+        if !is_compact {
+            write!(formatter, " with strides {strides:?}")?;
+        }
+        if self.device.device_type != sys::kDLCPU {
+            write!(formatter, " on device {{{}, {}}}", self.device.device_type, self.device.device_id)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Layout {
     data: *mut c_void,
     device: sys::DLDevice,

@@ -85,11 +85,14 @@ impl Cache {
             Bound::Included(end) => end.saturating_add(1),
             Bound::Excluded(end) => *end,
         };
-        if end == 0 {
-            let message = format!("an export of no token: positions [{begin}, {end})"); // C's 0 means the length
-            return Err(Error::misuse(Status::INVALID_ARGUMENT, message));
+        if end == 0 && begin > 0 {
+            let message = format!("Cache::export: positions [{begin}, 0) are no range");
+            return Err(Error::misuse(Status::OUT_OF_RANGE, message));
         }
-        let args = sys::kvc_export_args {
+        // To the library an end of 0 is the length. So an empty range begins at 1, unless the sequence has no tokens.
+        let none = end == 0;
+        let (begin, end) = if none { (1, 1) } else { (begin, end) };
+        let mut args = sys::kvc_export_args {
             layer: narrow(layer),
             parts: parts.raw(),
             position_begin: wide(begin),
@@ -98,9 +101,18 @@ impl Cache {
         };
         let mut exported = sys::kvc_exported::default();
         // SAFETY: filled by the library.
-        check(|error| unsafe {
-            sys::kvc_seq_export(self.raw(), sequence.0, &args, &mut exported, stream.raw(), error)
-        })?;
+        let mut copy = |args: &sys::kvc_export_args| {
+            check(|error| unsafe {
+                sys::kvc_seq_export(self.raw(), sequence.0, args, &mut exported, stream.raw(), error)
+            })
+        };
+        match copy(&args) {
+            Err(error) if none && error.status() == Status::OUT_OF_RANGE => {
+                (args.position_begin, args.position_end) = (0, 0);
+                copy(&args)?;
+            }
+            result => result?,
+        }
         // SAFETY: copies, returned to us.
         unsafe {
             Ok(Exported {

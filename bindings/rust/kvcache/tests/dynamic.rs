@@ -23,6 +23,7 @@ fn directory() -> String {
 fn by_directory_by_file_and_by_the_system() {
     alone("present", "KVCACHE_LIB_DIR", &directory());
     alone("present", "KVCACHE_LIBRARY", &format!("{}/libkvcache.so.0", directory()));
+    alone("present", "KVCACHE_LIBRARY", &directory());
     alone("present", "LD_LIBRARY_PATH", &directory());
 }
 

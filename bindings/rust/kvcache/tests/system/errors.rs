@@ -136,7 +136,11 @@ fn wrong_arguments() {
     misuse(cache.encoder_lengths(0, &[sequence]), Status::INVALID_ARGUMENT, "");
     let window = StreamingWindow { sinks: 1, window: 8, prefix_is_sink: false };
     misuse(cache.set_streaming(&[sequence], Some(window)), Status::UNSUPPORTED, "");
-    misuse(cache.export(sequence, 0, 0..0, Stream::NONE), Status::INVALID_ARGUMENT, "no token");
+    misuse(
+        cache.export(sequence, 0, std::ops::Range { start: 1, end: 0 }, Stream::NONE),
+        Status::OUT_OF_RANGE,
+        "no range",
+    );
     misuse(cache.export(sequence, 0, 0..4, Stream::NONE), Status::OUT_OF_RANGE, "");
     misuse(cache.export_pool(0, Pool::KScale, Stream::NONE), Status::UNSUPPORTED, "");
     // SAFETY: the CPU refuses it.

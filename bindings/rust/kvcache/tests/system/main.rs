@@ -4,6 +4,7 @@ mod errors;
 mod graphs;
 mod groups;
 mod hostile;
+mod newcomers;
 mod prefix;
 mod saves;
 mod sequences;

@@ -1,5 +1,7 @@
 package dev.kvcache;
 
+import java.util.StringJoiner;
+
 /** Arguments of a call that are tensors: which there are, where the struct has them, and which are written. */
 abstract class Args {
   static final class Fields {
@@ -54,8 +56,19 @@ abstract class Args {
     }
   }
 
+  /** The tensors that are given, with their names. */
+  @Override
+  public final String toString() {
+    StringJoiner given = new StringJoiner(", ", getClass().getSimpleName() + "(", ")");
+    for (int i = 0; i < tensors.length; i++) {
+      if (tensors[i] != null) {
+        given.add(fields.names[i] + "=" + tensors[i]);
+      }
+    }
+    return given.toString();
+  }
+
   static KvcacheException readOnly(String function, String name) {
     return KvcacheException.misuse(Status.INVALID_ARGUMENT, function + ": " + name + " is written, but its buffer is read-only");
   }
-
 }

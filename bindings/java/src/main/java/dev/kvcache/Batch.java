@@ -61,10 +61,19 @@ public final class Batch {
     return this;
   }
 
-  /** 1 + the index of the cross group to whose encoder sequences the tokens belong; 0 = none. */
-  public Batch encoderGroup(int onePlusIndex) {
-    encoderGroup = onePlusIndex;
+  /** The index, from 0, of the cross group to whose encoder sequences the tokens belong. */
+  public Batch encoderGroup(int index) {
+    encoderGroup = Checks.onePlus("Batch.encoderGroup", index);
     return this;
+  }
+
+  @Override
+  public String toString() {
+    return "Batch(sequences=" + Arrays.toString(sequences) + ", appendLengths=" + Arrays.toString(appendLengths)
+        + (layerEnd == 0 ? "" : ", layers=[" + layerBegin + ", " + layerEnd + ")")
+        + (treeParents == null ? "" : ", treeParents=" + Arrays.toString(treeParents))
+        + (spanIds == null ? "" : ", spanIds=" + Arrays.toString(spanIds))
+        + (encoderGroup == 0 ? "" : ", encoderGroup=" + (encoderGroup - 1)) + ")";
   }
 
   /** Graph: null = none. */

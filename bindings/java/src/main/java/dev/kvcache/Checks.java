@@ -19,6 +19,14 @@ final class Checks {
     }
   }
 
+  /** An index as C has it: 1 + the index, where 0 would be none. */
+  static int onePlus(String name, int index) {
+    if (index < 0 || index == Integer.MAX_VALUE) {
+      throw KvcacheException.misuse(Status.OUT_OF_RANGE, name + ": " + index + " is no index; leave the call out for none");
+    }
+    return index + 1;
+  }
+
   static void writable(String function, String name, Tensor tensor) {
     if (tensor != null && tensor.isReadOnly()) {
       throw Args.readOnly(function, name);

@@ -51,6 +51,22 @@ public final class Group {
     return new Group(row, visibility, window, chunk, n);
   }
 
+  /** The group as its factory makes it: {@code Group.sliding(512).pages(64)}. */
+  @Override
+  public String toString() {
+    String made;
+    if (row == Abi.KVC_ROW_STATE) {
+      made = "recurrent()";
+    } else if (visibility == Abi.KVC_VISIBLE_WINDOW) {
+      made = "sliding(" + window + ")";
+    } else if (visibility == Abi.KVC_VISIBLE_CHUNK) {
+      made = "chunked(" + chunk + ")";
+    } else {
+      made = visibility == Abi.KVC_VISIBLE_ENCODER ? "cross()" : "full()";
+    }
+    return "Group." + made + (row == Abi.KVC_ROW_LATENT ? ".latent()" : "") + (pages == 0 ? "" : ".pages(" + pages + ")");
+  }
+
   void write(Mem all, int at) {
     all.putInt(at, Abi.GroupConfig.SIZE);
     all.putInt(at + Abi.GroupConfig.ROW, row);

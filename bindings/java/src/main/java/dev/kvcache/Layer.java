@@ -1,6 +1,9 @@
 package dev.kvcache;
 
+import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
+import java.util.StringJoiner;
 
 /** One layer of a model: its heads, how K and V are stored, and its position embedding. Immutable; made by a builder. */
 public final class Layer implements Cloneable {
@@ -33,7 +36,29 @@ public final class Layer implements Cloneable {
   }
 
   /** One state tensor of a recurrent layer: F32, F16 or BF16, of 1 to 4 dimensions. */
-  public record State(DType dtype, long... shape) {}
+  public record State(DType dtype, long... shape) {
+    @Override
+    public String toString() {
+      return "State(" + dtype + Arrays.toString(shape) + ")";
+    }
+  }
+
+  /** The settings that are not the default. */
+  @Override
+  public String toString() {
+    StringJoiner all = new StringJoiner(", ", "Layer(", ")");
+    Object[][] settings = {{"group", group, 0}, {"qHeads", qHeads, 0}, {"kvHeads", kvHeads, 0}, {"headDim", headDim, 0},
+        {"vHeadDim", vHeadDim, 0}, {"latentDim", latentDim, 0}, {"dtype", dtype, DType.F32}, {"rope", rope, RopeMode.NONE},
+        {"ropeDim", ropeDim, 0}, {"ropeOffset", ropeOffset, 0}, {"ropeInterleaved", ropeInterleaved, false},
+        {"ropeTheta", ropeTheta, 0.0}, {"softmaxScale", softmaxScale, 0.0}, {"kvStorage", kvStorage, null},
+        {"kStorage", kStorage, null}, {"vStorage", vStorage, null}, {"states", states, List.of()}};
+    for (Object[] setting : settings) {
+      if (!Objects.equals(setting[1], setting[2])) {
+        all.add(setting[0] + "=" + setting[1]);
+      }
+    }
+    return (kvLayer == 0 ? all : all.add("kvLayer=" + (kvLayer - 1))).toString();
+  }
 
   @Override
   protected Layer clone() {
@@ -131,9 +156,9 @@ public final class Layer implements Cloneable {
       return this;
     }
 
-    /** 1 + the index of an earlier layer of the group, whose K and V this one reads instead of its own; 0 = its own. */
-    public Builder kvLayer(int onePlusIndex) {
-      layer.kvLayer = onePlusIndex;
+    /** The index, from 0, of an earlier layer of the group, whose K and V this one reads in place of its own. */
+    public Builder kvLayer(int index) {
+      layer.kvLayer = Checks.onePlus("Layer.Builder.kvLayer", index);
       return this;
     }
 

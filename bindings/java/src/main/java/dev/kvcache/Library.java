@@ -17,7 +17,7 @@ import java.util.HexFormat;
  * this by itself when it is first needed; {@link #load} does it early.
  *
  * <p>libkvcache is the file that the system property {@code kvcache.library} or else the environment variable
- * {@code KVCACHE_LIBRARY} names, and nothing else if one of them is set; else the one in a folder of
+ * {@code KVCACHE_LIBRARY} names, or the one in the folder that it names, and nothing else if one of them is set; else the one in a folder of
  * {@code java.library.path}; else the jar's own; else what the system's loader finds. The JNI layer is the file that
  * {@code kvcache.jni} names, or one of {@code java.library.path}, or the jar's. What the jar has is copied into a folder that
  * is named by the contents, below {@code kvcache.cache}, by default {@code ~/.cache/kvcache}, and found there by the next process.
@@ -81,7 +81,7 @@ public final class Library {
     String file = System.mapLibraryName("kvcache_jni");
     String named = System.getProperty("kvcache.jni");
     if (named != null) {
-      search.attempt(named, Library::loadFile);
+      search.named(named, Library::loadFile, file);
     } else {
       search.libraryPath(Library::loadFile, file);
       search.jar(Library::loadFile, file, file);
@@ -101,12 +101,12 @@ public final class Library {
   private static String open(NativeCalls calls) {
     Search search = new Search("libkvcache", "the system property kvcache.library or the environment variable KVCACHE_LIBRARY");
     String named = System.getProperty("kvcache.library", System.getenv("KVCACHE_LIBRARY"));
-    if (named != null && !named.isEmpty()) {
-      search.attempt(named, calls::open);
-      return search.found();
-    }
     String plain = System.mapLibraryName("kvcache");
     String major = plain.endsWith(".dylib") ? "libkvcache." + Abi.KVC_VERSION_MAJOR + ".dylib" : plain + "." + Abi.KVC_VERSION_MAJOR;
+    if (named != null && !named.isEmpty()) {
+      search.named(named, calls::open, major, plain);
+      return search.found();
+    }
     search.libraryPath(calls::open, major, plain);
     search.jar(calls::open, plain, major);
     search.attempt(major, calls::open);
@@ -139,6 +139,17 @@ public final class Library {
         } else {
           problem(place, problem);
         }
+      }
+    }
+
+    /** A file, or a folder that has one of the names. */
+    void named(String place, Attempt how, String... names) {
+      if (!new File(place).isDirectory()) {
+        attempt(place, how);
+        return;
+      }
+      for (String name : names) {
+        attempt(new File(place, name).getPath(), how);
       }
     }
 

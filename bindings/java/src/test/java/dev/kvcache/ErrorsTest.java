@@ -106,7 +106,7 @@ class ErrorsTest {
     Step other = cache.begin(Batch.of(cache.add(), 1));
     step.attend(0, new Tokens(random, 1).attend());
     step.end();
-    refused(Status.STALE_ID, () -> step.attend(0, new Tokens(random, 1).attend()), "step", "is not open");
+    refused(Status.STALE_ID, () -> step.attend(0, new Tokens(random, 1).attend()), "this step has ended");
     refused(Status.STALE_ID, step::end);
     refused(Status.STALE_ID, step::abort);
     refused(Status.STALE_ID, step::cancel);

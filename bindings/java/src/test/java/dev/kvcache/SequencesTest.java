@@ -170,7 +170,7 @@ class SequencesTest {
         .groups(Group.full(), Group.cross()))) {
       long sequence = cache.add();
       Tokens frames = new Tokens(random, 7);
-      try (Step step = cache.begin(Batch.of(sequence, 7).encoderGroup(2))) {
+      try (Step step = cache.begin(Batch.of(sequence, 7).encoderGroup(1))) {
         step.append(1, Append.of(frames.k, frames.v));
         step.end();
       }
@@ -258,7 +258,7 @@ class SequencesTest {
 
   @Test
   void layersThatReadAnothers() {
-    Layer reader = Layer.builder().qHeads(Q_HEADS).kvHeads(KV_HEADS).headDim(DIM).kvLayer(1).build();
+    Layer reader = Layer.builder().qHeads(Q_HEADS).kvHeads(KV_HEADS).headDim(DIM).kvLayer(0).build();
     try (Cache cache = cache(c -> c.layers(layer(), reader))) {
       Tokens tokens = new Tokens(random, 3);
       try (Step step = cache.begin(Batch.of(cache.add(), 3))) {

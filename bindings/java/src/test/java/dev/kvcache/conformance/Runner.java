@@ -116,7 +116,10 @@ public final class Runner {
         .dtype(Values.dtype(s.word("dtype", "f32"))).rope(RopeMode.valueOf(s.word("rope", "none").toUpperCase(Locale.ROOT)))
         .ropeDim(s.integer("rope_dim")).ropeOffset(s.integer("rope_offset")).ropeInterleaved(s.has("rope_interleaved"))
         .ropeTheta(s.number("rope_theta")).softmaxScale(s.number("softmax_scale")).latentDim(s.integer("latent_dim"))
-        .scales(s.floats("k_scales"), s.floats("v_scales")).kvLayer((int) s.integer("kv_layer", -1) + 1);
+        .scales(s.floats("k_scales"), s.floats("v_scales"));
+    if (s.has("kv_layer")) {
+      layer.kvLayer(s.integer("kv_layer"));
+    }
     if (s.has("kv_storage")) {
       layer.kvStorage(s.tensor("kv_storage"));
     }
@@ -220,8 +223,10 @@ public final class Runner {
   // ---- steps ---------------------------------------------------------------------------------------------------------
 
   private static Batch batch(Script s) {
-    Batch batch = Batch.of(s.sequences("seqs"), s.ints("tokens")).treeParents(s.ints("parents")).spanIds(s.ints("spans"))
-        .encoderGroup((int) s.integer("encoder_group", -1) + 1);
+    Batch batch = Batch.of(s.sequences("seqs"), s.ints("tokens")).treeParents(s.ints("parents")).spanIds(s.ints("spans"));
+    if (s.has("encoder_group")) {
+      batch.encoderGroup(s.integer("encoder_group"));
+    }
     int[] layers = s.ints("layers");
     return layers == null ? batch : batch.layers(layers[0], layers[1]);
   }
